@@ -1,0 +1,1 @@
+"""Robust estimation at large scale."""
