@@ -1,0 +1,73 @@
+"""Compile generated source with Numba, once per machine.
+
+The source is kept in the cache folder under a name made from its text, so that Numba finds its own compiled code
+beside it in every later process.  `ASKER_CACHE` moves the folder.
+"""
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HEADER = """import math
+import numpy as np
+from numba import njit
+
+"""
+
+# A NaN must stay a NaN, so only fused multiply-add is allowed of the fast-math rules.
+DECORATOR = '@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"}, boundscheck=False)\n'
+
+on_compile: list[Callable[[str], None]] = []
+"""Called with a kernel's name when it is compiled for the first time on this machine."""
+
+
+def cache_folder() -> Path:
+    """Where generated and compiled code is kept."""
+    if asked := os.environ.get("ASKER_CACHE"):
+        return Path(asked)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "asker"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "asker"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asker"
+
+
+@cache
+def _writable_folder() -> Path:
+    folder = cache_folder() / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as e:
+        warnings.warn(f"cannot write to {folder} ({e.strerror}): compiled code is not kept", stacklevel=2)
+        return Path(tempfile.mkdtemp(prefix="asker-"))
+
+
+@cache
+def compile_source(name: str, body: str) -> Callable[..., Any]:
+    """The function `name` defined by the source `body` (without decorator or imports)."""
+    text = HEADER + DECORATOR + body
+    stem = f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+    path = _writable_folder() / f"{stem}.py"
+    if not path.exists():
+        for listener in on_compile:
+            listener(name)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    spec = importlib.util.spec_from_file_location(f"asker_kernels.{stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return getattr(module, name)

@@ -1,0 +1,112 @@
+"""Loops over observations (or variables) made from a JAX function of one of them.
+
+`Loop(name, function, arguments)` traces `function` once, prints it as straight-line scalar code inside one loop and
+compiles that.  The function returns `(stores, sums)`: arrays written per item, and numbers added up over all items.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from asker.arrays import float64
+from asker.engines.cpu.compile import compile_source
+from asker.engines.cpu.jaxprs import scalarise
+from asker.engines.cpu.scalars import Program, literal
+from asker.engines.cpu.threads import even_bounds, run_tasks
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the traced function, and where item k finds it."""
+
+    kind: Literal["each", "gathered", "scalar"]
+    """`each`: row k of an array.  `gathered`: row index[k] of an array.  `scalar`: the same number for all."""
+    shape: tuple[int, ...] = ()
+    dtype: str = "float64"
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    def inputs(self, program: Program, j: int) -> np.ndarray:
+        """The names that the printed loop reads this argument from."""
+        if self.kind == "scalar":
+            texts = [f"a{j}"]
+        else:
+            row = "k" if self.kind == "each" else f"k{j}"
+            texts = [f"a{j}[{row}, {i}]" for i in range(self.size)] if self.shape else [f"a{j}[{row}]"]
+        return np.array([program.input(t) for t in texts], dtype=object).reshape(self.shape)
+
+
+class Loop:
+    """A compiled loop.  Call it with n, the arrays in the order of the arguments, and the arrays to store into."""
+
+    def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Argument]):
+        self.arguments = tuple(arguments)
+        self.kernel, self.store_shapes, self.n_sums = _compiled(name, function, self.arguments)
+
+    def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
+        flat: list[Any] = []
+        for argument, value in zip(self.arguments, inputs, strict=True):
+            if argument.kind == "scalar":
+                flat.append(float(value))
+            elif argument.kind == "gathered":
+                flat += [_as_rows(value[0], argument), value[1]]
+            else:
+                flat.append(_as_rows(value, argument))
+        outs = [s.reshape(n, -1) if shape else s for s, shape in zip(stores, self.store_shapes, strict=True)]
+        bounds = even_bounds(n)
+        sums = np.zeros((len(bounds) - 1, self.n_sums))
+
+        def task(k: int) -> None:
+            self.kernel(bounds[k], bounds[k + 1], *flat, *outs, sums[k])
+
+        if n:
+            run_tasks(task, len(sums))
+        return sums.sum(axis=0)
+
+    def allocate(self, n: int) -> list[np.ndarray]:
+        """Arrays for the stores."""
+        return [np.empty((n, *shape)) for shape in self.store_shapes]
+
+
+def _as_rows(array: np.ndarray, argument: Argument) -> np.ndarray:
+    if array.dtype != argument.dtype or not array.flags.c_contiguous:
+        raise TypeError(f"expected contiguous {argument.dtype}, got {array.dtype}")
+    return array.reshape(len(array), argument.size) if argument.shape else array
+
+
+def _compiled(name: str, function: Callable[..., Any], arguments: tuple[Argument, ...]):
+    import jax
+
+    examples = [np.zeros(a.shape, a.dtype) for a in arguments]
+    with float64():
+        jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*examples)
+        program = Program()
+        outs = scalarise(program, jaxpr, [a.inputs(program, j) for j, a in enumerate(arguments)])
+    n_stores = len(shapes[0])
+    stores, sums = outs[:n_stores], outs[n_stores:]
+    parameters, before = ["start", "stop"], []
+    for j, a in enumerate(arguments):
+        parameters.append(f"a{j}")
+        if a.kind == "gathered":
+            parameters.append(f"i{j}")
+            before.append(f"k{j} = np.uint64(i{j}[k])")
+    parameters += [f"out{j}" for j in range(n_stores)] + ["sums"]
+    after = []
+    for j, out in enumerate(stores):
+        targets = [f"out{j}[k, {i}]" for i in range(out.size)] if out.shape else [f"out{j}[k]"]
+        after += [f"{t} = {literal(v)}" for t, v in zip(targets, out.ravel(), strict=True)]
+    after += [f"sum{j} += {literal(s.item())}" for j, s in enumerate(sums)]
+    flat = [v for out in outs for v in out.ravel()]
+    body = "".join(f"        {line}\n" for line in before + program.lines(flat) + after)
+    source = (
+        f"def {name}({', '.join(parameters)}):\n"
+        + "".join(f"    sum{j} = 0.0\n" for j in range(len(sums)))
+        + f"    for k in range(start, stop):\n{body or '        pass'}\n"
+        + "".join(f"    sums[{j}] = sum{j}\n" for j in range(len(sums)))
+    )
+    return compile_source(name, source), [out.shape for out in stores], len(sums)

@@ -1,0 +1,199 @@
+"""Straight-line scalar programs: the values, the statements and their simplification.
+
+A program is a list of statements `t7 = t3 * t5`.  Equal statements are shared, constants are folded, 0·x and 1·x
+vanish, and only what the outputs need is printed.  A value is a Python number or a `Name`.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+class Name:
+    """The result of a statement, or an input."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int):
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"t{self.index}"
+
+
+Value = Any  # Name | float | int | bool
+
+# operation -> how it is printed; every operand is a name or a literal
+TEMPLATES = {
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "div": "{} / {}",
+    "neg": "-{}",
+    "pow": "{} ** {}",
+    "max": "{0} if ({0} > {1}) | ({0} != {0}) else {1}",  # a NaN wins, as in JAX
+    "min": "{0} if ({0} < {1}) | ({0} != {0}) else {1}",
+    "eq": "{} == {}",
+    "ne": "{} != {}",
+    "lt": "{} < {}",
+    "le": "{} <= {}",
+    "gt": "{} > {}",
+    "ge": "{} >= {}",
+    "and": "{} & {}",
+    "or": "{} | {}",
+    "xor": "{} ^ {}",
+    "not": "not {}",
+    "select": "{1} if {0} else {2}",
+    "abs": "abs({})",
+    "sign": "1.0 if {0} > 0 else (-1.0 if {0} < 0 else {0})",
+    "rem": "math.fmod({}, {})",
+    "is_finite": "math.isfinite({})",
+    "float": "float({})",
+    "int": "int({})",
+    "logistic": "1.0 / (1.0 + math.exp(-{}))",
+    "rsqrt": "1.0 / math.sqrt({})",
+    "round": "np.rint({})",
+    "floor": "np.floor({})",
+    "ceil": "np.ceil({})",
+    "cbrt": "np.cbrt({})",
+    "exp2": "2.0 ** {}",
+    "atan2": "math.atan2({}, {})",
+} | {
+    name: f"math.{name}({{}})"
+    for name in (
+        "sqrt exp log log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma".split()
+    )
+}
+
+
+class Program:
+    """Statements in order, shared by value."""
+
+    def __init__(self) -> None:
+        self.statements: list[tuple[str, tuple[Value, ...]]] = []
+        self._shared: dict[tuple, Name] = {}
+
+    def input(self, text: str) -> Name:
+        """A value that comes from outside, printed as `text`."""
+        return self._append(("input", (text,)))
+
+    def _append(self, statement: tuple[str, tuple[Value, ...]]) -> Name:
+        op, args = statement
+        key = (op, *[("t", a.index) if isinstance(a, Name) else (type(a).__name__, repr(a)) for a in args])
+        if key not in self._shared:
+            self._shared[key] = Name(len(self.statements))
+            self.statements.append(statement)
+        return self._shared[key]
+
+    def emit(self, op: str, *args: Value) -> Value:
+        simpler = _simplify(op, args)
+        if simpler is not None:
+            return simpler[0]
+        if not any(isinstance(a, Name) for a in args):
+            return _evaluate(op, args)
+        if op == "sub" and _is(args[0], 0):
+            return self.emit("neg", args[1])
+        if op in ("add", "mul") and _order(args[1]) < _order(args[0]):
+            args = (args[1], args[0])  # x·y and y·x are the same statement
+        return self._append((op, args))
+
+    def power(self, x: Value, exponent: int) -> Value:
+        """xⁿ by repeated squaring."""
+        if exponent < 0:
+            return self.emit("div", 1.0, self.power(x, -exponent))
+        result: Value = 1.0
+        while exponent:
+            if exponent & 1:
+                result = self.emit("mul", result, x)
+            x, exponent = self.emit("mul", x, x), exponent >> 1
+        return result
+
+    def sum(self, terms: Any) -> Value:
+        total: Value = 0.0
+        for term in terms:
+            total = self.emit("add", total, term)
+        return total
+
+    def lines(self, outputs: list[Value]) -> list[str]:
+        """The statements that `outputs` need, as source lines."""
+        needed, stack = set(), [v.index for v in outputs if isinstance(v, Name)]
+        while stack:
+            k = stack.pop()
+            if k not in needed:
+                needed.add(k)
+                stack += [a.index for a in self.statements[k][1] if isinstance(a, Name)]
+        return [f"t{k} = {_printed(*self.statements[k])}" for k in sorted(needed)]
+
+
+def literal(value: Value) -> str:
+    """A value as source text."""
+    if isinstance(value, Name):
+        return repr(value)
+    if isinstance(value, (bool, np.bool_)):
+        return repr(bool(value))
+    if isinstance(value, (int, np.integer)):
+        return f"({int(value)})"
+    x = float(value)
+    if math.isnan(x):
+        return "math.nan"
+    if math.isinf(x):
+        return "math.inf" if x > 0 else "(-math.inf)"
+    return f"({x!r})" if x < 0 else repr(x)
+
+
+def _printed(op: str, args: tuple[Value, ...]) -> str:
+    return str(args[0]) if op == "input" else TEMPLATES[op].format(*map(literal, args))
+
+
+def _is(x: Value, number: float) -> bool:
+    return not isinstance(x, Name) and x == number
+
+
+def _order(x: Value) -> int:
+    return x.index if isinstance(x, Name) else -1
+
+
+def _simplify(op: str, args: tuple[Value, ...]) -> tuple[Value] | None:
+    """The value without a new statement, where there is one (in a tuple, since the value may be anything)."""
+    if op == "select":
+        which, yes, no = args
+        if not isinstance(which, Name):
+            return (yes if which else no,)
+        return (yes,) if yes is no or (not isinstance(yes, Name) and _is(no, yes)) else None
+    if len(args) != 2:
+        return None
+    x, y = args
+    if op == "mul":
+        if _is(x, 0) or _is(y, 0):
+            return (0.0,)
+        return (y,) if _is(x, 1) else (x,) if _is(y, 1) else None
+    if op == "add":
+        return (y,) if _is(x, 0) else (x,) if _is(y, 0) else None
+    if op == "sub" and _is(y, 0):
+        return (x,)
+    if op == "div":
+        return (0.0,) if _is(x, 0) and isinstance(y, Name) else (x,) if _is(y, 1) else None
+    return None
+
+
+def _evaluate(op: str, args: tuple[Value, ...]) -> Value:
+    """The operation on constants, with NumPy's rules (1/0 is infinity)."""
+    scalars = [np.float64(a) if isinstance(a, (float, np.floating)) else a for a in args]
+    names = {f"c{k}": a for k, a in enumerate(scalars)} | {"math": _NumpyAsMath, "np": np}
+    with np.errstate(all="ignore"):
+        value = eval(TEMPLATES[op].format(*[f"c{k}" for k in range(len(scalars))]), names)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+class _NumpyAsMath:
+    """`math`'s names with NumPy's rules."""
+
+    def __getattr__(self, name: str) -> Any:
+        other = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}
+        other |= {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "isfinite": "isfinite"}
+        name = other.get(name, name)
+        return getattr(np, name) if hasattr(np, name) else getattr(math, name)
+
+
+_NumpyAsMath = _NumpyAsMath()  # type: ignore[assignment,misc]

@@ -1,0 +1,84 @@
+"""Reading and writing whole files, plain or compressed, with errors that name the file."""
+
+import bz2
+import gzip
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import IO, Any
+
+FilePath = str | os.PathLike[str]
+
+
+class FileError(ValueError):
+    """Bad input from a file, or a file that cannot be written.
+
+    The message is `path: what is wrong`, or `path:line: what is wrong` where the line is known.
+    """
+
+    def __init__(self, path: FilePath, what: str, line: int | None = None):
+        super().__init__(path, what, line)
+        self.path = os.fspath(path)
+        self.what = what
+        self.line = line
+
+    def __str__(self) -> str:
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{place}: {self.what}"
+
+
+def read_text_bytes(path: FilePath) -> bytes:
+    """All bytes of a file.  A `.bz2` or `.gz` file is decompressed."""
+    readers: dict[str, Callable[..., IO[Any]]] = {".bz2": bz2.open, ".gz": gzip.open}
+    reader = readers.get(Path(path).suffix.lower(), open)
+    try:
+        with reader(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise FileError(path, "there is no such file") from error
+    except IsADirectoryError as error:
+        raise FileError(path, "this is a folder, not a file") from error
+    except PermissionError as error:
+        raise FileError(path, "there is no permission to read this file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise FileError(path, f"cannot be read: {error.strerror}") from error
+        raise FileError(path, "the compressed data is broken or cut short") from error
+
+
+@contextmanager
+def write_whole(path: FilePath) -> Iterator[IO[bytes]]:
+    """A binary handle for a file that appears whole or not at all.
+
+    The bytes go to a temporary file in the same folder, which takes the target's place at the end.
+    After any exception the temporary file is gone and an existing target is as it was.
+    A `.bz2` or `.gz` file is compressed; equal content gives equal bytes.
+    """
+    target = Path(path)
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        if target.exists() and not target.is_file():  # a folder, or a device such as /dev/null
+            raise FileError(path, "this exists and is not a plain file, so it is not replaced")
+        with open(temporary, "xb") as raw:
+            with _compressed(raw, target.suffix.lower()) as file:
+                yield file
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()  # after a success it is gone already
+
+
+def _compressed(raw: IO[bytes], suffix: str) -> AbstractContextManager[Any]:
+    if suffix == ".bz2":
+        return bz2.BZ2File(raw, "wb")
+    if suffix == ".gz":
+        # no name and no time in the header: the bytes depend on the content only
+        return gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0)
+    return nullcontext(raw)

@@ -1,0 +1,325 @@
+"""Robust kernels, in one convention.
+
+Every kernel is a function of u = ‖r‖², the *squared* norm of a residual:
+
+    psi(u)      the cost ψ of one residual, ψ ≈ u/2 near 0
+    omega(u)    its weight, ω = 2 dψ/du = ψ'(‖r‖)/‖r‖, with ω(0) = 1
+    domega(u)   dω/du
+    penalty(w)  the lifted penalty, with ψ(u) = min over w of  w·u/2 + penalty(w)
+
+and is homogeneous in its scale τ:  ψ_τ(u) = τ² ψ₁(u/τ²).  A class therefore writes its formulas once, for
+τ = 1, as functions of v = u/τ².  They run on NumPy arrays and inside JAX alike.
+
+To add a kernel, subclass `Kernel`, write `unit_psi`, `unit_omega` and `unit_domega`, and list it in the tests.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asker.arrays import namespace
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of scale τ, made from the formulas of its unit kernel."""
+
+    tau: float = 1.0
+    """The scale: residuals well beyond it count as outliers."""
+
+    def psi(self, u: Array) -> Array:
+        return self.tau**2 * self.unit_psi(u / self.tau**2)
+
+    def omega(self, u: Array) -> Array:
+        return self.unit_omega(u / self.tau**2)
+
+    def domega(self, u: Array) -> Array:
+        return self.unit_domega(u / self.tau**2) / self.tau**2
+
+    def penalty(self, w: Array) -> Array:
+        return self.tau**2 * self.unit_penalty(w)
+
+    @property
+    def inlier_radius(self) -> Any:
+        """‖r‖ up to which a residual counts as an inlier: where ψ turns from convex to concave."""
+        return self.tau * self.unit_inflection
+
+    unit_inflection = 1.0
+
+    def unit_psi(self, v: Array) -> Array:
+        raise TypeError(f"{type(self).__name__} has no value ψ: write `unit_psi`")
+
+    def unit_omega(self, v: Array) -> Array:
+        raise TypeError(f"{type(self).__name__} has no weight ω: write `unit_omega`")
+
+    def unit_domega(self, v: Array) -> Array:
+        raise TypeError(f"{type(self).__name__} has no slope of ω: write `unit_domega`")
+
+    def unit_penalty(self, w: Array) -> Array:
+        raise TypeError(f"{type(self).__name__} has no lifted penalty")
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether the kernel can be lifted."""
+        return type(self).unit_penalty is not Kernel.unit_penalty
+
+
+@dataclass(frozen=True)
+class SmoothTruncated(Kernel):
+    """ψ = τ²/4 · v(2−v), ω = 1−v with v = min(u/τ², 1).  Redescending; the kernel of the ASKER paper."""
+
+    unit_inflection = 1 / np.sqrt(3)
+
+    def unit_psi(self, v):
+        v = namespace(v).minimum(v, 1.0)
+        return v * (2 - v) / 4
+
+    def unit_omega(self, v):
+        return 1 - namespace(v).minimum(v, 1.0)
+
+    def unit_domega(self, v):
+        return namespace(v).where(v < 1, -1.0, 0.0)
+
+    def unit_penalty(self, w):
+        return (w - 1) ** 2 / 4
+
+
+@dataclass(frozen=True)
+class Quadratic(Kernel):
+    """ψ = u/2: ordinary least squares.  τ only says which residuals are counted as inliers."""
+
+    def unit_psi(self, v):
+        return v / 2
+
+    def unit_omega(self, v):
+        return namespace(v).ones_like(v)
+
+    def unit_domega(self, v):
+        return namespace(v).zeros_like(v)
+
+
+@dataclass(frozen=True)
+class Huber(Kernel):
+    """Quadratic up to τ, linear beyond.  Convex: gross outliers still pull."""
+
+    def unit_psi(self, v):
+        xp = namespace(v)
+        return xp.where(v <= 1, v / 2, xp.sqrt(xp.maximum(v, 1.0)) - 0.5)
+
+    def unit_omega(self, v):
+        xp = namespace(v)
+        return 1 / xp.sqrt(xp.maximum(v, 1.0))
+
+    def unit_domega(self, v):
+        xp = namespace(v)
+        return xp.where(v <= 1, 0.0, -0.5 * xp.maximum(v, 1.0) ** -1.5)
+
+    def unit_penalty(self, w):
+        return (1 / w - 1) / 2
+
+
+@dataclass(frozen=True)
+class PseudoHuber(Kernel):
+    """ψ = τ²(√(1+v) − 1): Huber without the corner.  Convex."""
+
+    def unit_psi(self, v):
+        return v / (namespace(v).sqrt(1 + v) + 1)  # √(1+v) − 1 without cancellation
+
+    def unit_omega(self, v):
+        return 1 / namespace(v).sqrt(1 + v)
+
+    def unit_domega(self, v):
+        return -0.5 * (1 + v) ** -1.5
+
+    def unit_penalty(self, w):
+        return (1 / w - 2 + w) / 2
+
+
+@dataclass(frozen=True)
+class Cauchy(Kernel):
+    """ψ = τ²/2 · log(1+v), ω = 1/(1+v).  Grows without bound, slowly."""
+
+    def unit_psi(self, v):
+        return namespace(v).log1p(v) / 2
+
+    def unit_omega(self, v):
+        return 1 / (1 + v)
+
+    def unit_domega(self, v):
+        return -1 / (1 + v) ** 2
+
+    def unit_penalty(self, w):
+        return (w - 1 - namespace(w).log(w)) / 2
+
+
+@dataclass(frozen=True)
+class GemanMcClure(Kernel):
+    """ψ = τ²/2 · v/(1+v), ω = 1/(1+v)².  Redescending."""
+
+    unit_inflection = 1 / np.sqrt(3)
+
+    def unit_psi(self, v):
+        return 0.5 - 0.5 / (1 + v)
+
+    def unit_omega(self, v):
+        return 1 / (1 + v) ** 2
+
+    def unit_domega(self, v):
+        return -2 / (1 + v) ** 3
+
+    def unit_penalty(self, w):
+        return (namespace(w).sqrt(w) - 1) ** 2 / 2
+
+
+@dataclass(frozen=True)
+class Welsch(Kernel):
+    """ψ = τ²/2 · (1 − exp(−v)), ω = exp(−v).  Redescending."""
+
+    unit_inflection = 1 / np.sqrt(2)
+
+    def unit_psi(self, v):
+        return -namespace(v).expm1(-v) / 2
+
+    def unit_omega(self, v):
+        return namespace(v).exp(-v)
+
+    def unit_domega(self, v):
+        return -namespace(v).exp(-v)
+
+    def unit_penalty(self, w):
+        xp = namespace(w)
+        return (1 - w + w * xp.log(xp.maximum(w, 1e-300))) / 2
+
+
+@dataclass(frozen=True)
+class Tukey(Kernel):
+    """ψ = τ²/6 · (1 − (1−v)³), ω = (1−v)² with v = min(u/τ², 1).  Redescending."""
+
+    unit_inflection = 1 / np.sqrt(5)
+
+    def unit_psi(self, v):
+        return (1 - (1 - namespace(v).minimum(v, 1.0)) ** 3) / 6
+
+    def unit_omega(self, v):
+        return (1 - namespace(v).minimum(v, 1.0)) ** 2
+
+    def unit_domega(self, v):
+        return -2 * (1 - namespace(v).minimum(v, 1.0))
+
+    def unit_penalty(self, w):
+        return (1 - 3 * w + 2 * w * namespace(w).sqrt(w)) / 6
+
+
+@dataclass(frozen=True)
+class TruncatedQuadratic(Kernel):
+    """ψ = min(u, τ²)/2, ω = 1 inside τ and 0 beyond.  Redescending, not smooth."""
+
+    def unit_psi(self, v):
+        return namespace(v).minimum(v, 1.0) / 2
+
+    def unit_omega(self, v):
+        return namespace(v).where(v <= 1, 1.0, 0.0)
+
+    def unit_domega(self, v):
+        return namespace(v).zeros_like(v)
+
+    def unit_penalty(self, w):
+        return (1 - w) / 2
+
+
+@dataclass(frozen=True)
+class Barron(Kernel):
+    """Barron's general kernel (CVPR 2019): α = 2 quadratic, 1 pseudo-Huber, 0 Cauchy, −2 Geman-McClure, −∞ Welsch.
+
+    τ is Barron's c.  His members carry factors of 2 in v that the classes of this file leave out.
+    """
+
+    alpha: float = 0.0
+    """The shape: the smaller, the less an outlier counts."""
+
+    def __post_init__(self):
+        if not self.alpha <= 2:
+            raise ValueError(f"alpha must be at most 2, not {self.alpha}")
+
+    @property
+    def unit_inflection(self):
+        a = self.alpha
+        if a == -np.inf:
+            return 1.0
+        return float(np.sqrt((2 - a) / (1 - a))) if a < 1 else 1.0
+
+    def unit_psi(self, v):
+        xp, a = namespace(v), self.alpha
+        if a == 2:
+            return v / 2
+        if a == 0:
+            return xp.log1p(v / 2)
+        if a == -np.inf:
+            return -xp.expm1(-v / 2)
+        b = 2 - a
+        return b / a * xp.expm1(a / 2 * xp.log1p(v / b))
+
+    def unit_omega(self, v):
+        xp, a = namespace(v), self.alpha
+        if a == -np.inf:
+            return xp.exp(-v / 2)
+        if a == 2:
+            return xp.ones_like(v)
+        return (1 + v / (2 - a)) ** (a / 2 - 1)
+
+    def unit_domega(self, v):
+        xp, a = namespace(v), self.alpha
+        if a == -np.inf:
+            return -xp.exp(-v / 2) / 2
+        if a == 2:
+            return xp.zeros_like(v)
+        return -0.5 * (1 + v / (2 - a)) ** (a / 2 - 2)
+
+    @property
+    def has_penalty(self):
+        return self.alpha < 2
+
+    def unit_penalty(self, w):
+        xp, a = namespace(w), self.alpha
+        if a == 2:
+            raise TypeError("Barron(alpha=2) is quadratic and has no lifted penalty")
+        if a == 0:
+            return w - 1 - xp.log(w)
+        if a == -np.inf:
+            return 1 - w + w * xp.log(xp.maximum(w, 1e-300))
+        return (2 - a) / a * ((1 - a / 2) * w ** (a / (a - 2)) + a * w / 2 - 1)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """ψ^η(r) = η² ψ(r/η): the same kernel, `scale` times as wide.  One level of graduated non-convexity."""
+
+    kernel: Any
+    scale: Any
+
+    def psi(self, u: Array) -> Array:
+        return self.scale**2 * self.kernel.psi(u / self.scale**2)
+
+    def omega(self, u: Array) -> Array:
+        return self.kernel.omega(u / self.scale**2)
+
+    def domega(self, u: Array) -> Array:
+        return self.kernel.domega(u / self.scale**2) / self.scale**2
+
+    def penalty(self, w: Array) -> Array:
+        return self.scale**2 * self.kernel.penalty(w)
+
+    @property
+    def has_penalty(self) -> bool:
+        return self.kernel.has_penalty
+
+    @property
+    def inlier_radius(self) -> Any:
+        return self.scale * self.kernel.inlier_radius
+
+    @property
+    def tau(self) -> Any:
+        return self.scale * self.kernel.tau

@@ -1,0 +1,231 @@
+"""How a variable moves.
+
+A manifold says how one variable is stored (`ambient` numbers in a flat row), how many directions it can move in
+(`tangent`), what a residual function is given (`view`), and where a step takes it (`retract`):
+
+    x ⊞ δ = retract(x, δ),   retract(x, 0) = x
+
+`view` and `retract` are written for one variable, with the array functions that fit it; asker differentiates
+`retract` itself.  `pack` and `unpack` turn the user's array of many variables into rows and back.
+To add a manifold, write a class with these members; nothing has to be registered.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from asker.arrays import namespace
+
+Array = Any
+
+
+class Manifold(Protocol):
+    """What the solver asks of a manifold."""
+
+    @property
+    def ambient(self) -> int: ...
+    @property
+    def tangent(self) -> int: ...
+    def pack(self, values: Any) -> np.ndarray: ...
+    def unpack(self, rows: np.ndarray) -> Any: ...
+    def view(self, x: Array) -> Any: ...
+    def retract(self, x: Array, delta: Array) -> Array: ...
+
+
+class Pose(NamedTuple):
+    """What a residual function sees of an SE(3) variable."""
+
+    rotation: Array
+    """(3, 3)"""
+    translation: Array
+    """(3,)"""
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Vectors (or arrays) that add: x ⊞ δ = x + δ."""
+
+    shape: tuple[int, ...] | int
+    """The shape of one variable; `()` for a number, 3 for a vector of three."""
+
+    def __post_init__(self):
+        if isinstance(self.shape, int):
+            object.__setattr__(self, "shape", (self.shape,))
+
+    @property
+    def ambient(self) -> int:
+        return int(np.prod(self.shape))
+
+    tangent = ambient
+
+    def pack(self, values):
+        values = np.asarray(values, dtype=float)
+        if values.shape[1:] != self.shape:
+            raise ValueError(f"has shape {values.shape}, expected (n, {', '.join(map(str, self.shape))})")
+        return values.reshape(len(values), self.ambient)
+
+    def unpack(self, rows):
+        return rows.reshape(len(rows), *self.shape)
+
+    def view(self, x):
+        return x.reshape(self.shape)
+
+    def retract(self, x, delta):
+        return x + delta
+
+
+def exp_so3(omega: Array) -> Array:
+    """The rotation matrix exp([ω]×), smooth at ω = 0."""
+    xp = namespace(omega)
+    t = omega @ omega  # θ²
+    small = t < 1e-8
+    theta = xp.sqrt(xp.where(small, 1.0, t))
+    a = xp.where(small, 1 - t / 6, xp.sin(theta) / theta)
+    half = xp.sin(theta / 2) / theta
+    b = xp.where(small, 0.5 - t / 24, 2 * half * half)
+    x, y, z = omega[0], omega[1], omega[2]
+    zero = xp.zeros_like(x)
+    W = xp.stack([zero, -z, y, z, zero, -x, -y, x, zero]).reshape(3, 3)
+    return xp.eye(3) + a * W + b * (W @ W)
+
+
+def _check_rotations(R: np.ndarray) -> None:
+    error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max(axis=(1, 2))
+    bad = np.flatnonzero(~((error < 1e-6) & (np.linalg.det(R) > 0)))
+    if bad.size:
+        raise ValueError(f"holds no rotation at index {bad[0]} (RᵀR is off the identity by {error[bad[0]]:.2g})")
+
+
+@dataclass(frozen=True)
+class _SO3:
+    """Rotation matrices (n, 3, 3): R ⊞ δ = exp(δ) R."""
+
+    ambient = 9
+    tangent = 3
+
+    def pack(self, values):
+        R = Euclidean((3, 3)).pack(values)
+        _check_rotations(R.reshape(-1, 3, 3))
+        return R
+
+    def unpack(self, rows):
+        return rows.reshape(-1, 3, 3)
+
+    def view(self, x):
+        return x.reshape(3, 3)
+
+    def retract(self, x, delta):
+        return (exp_so3(delta) @ x.reshape(3, 3)).reshape(9)
+
+
+@dataclass(frozen=True)
+class _SE3:
+    """Poses [R | t] as arrays (n, 3, 4): (R, t) ⊞ (δt, δω) = (exp(δω) R, t + δt)."""
+
+    ambient = 12
+    tangent = 6
+
+    def pack(self, values):
+        poses = Euclidean((3, 4)).pack(values).reshape(-1, 3, 4)
+        _check_rotations(poses[:, :, :3])
+        return np.concatenate([poses[:, :, :3].reshape(-1, 9), poses[:, :, 3]], axis=1)
+
+    def unpack(self, rows):
+        return np.concatenate([rows[:, :9].reshape(-1, 3, 3), rows[:, 9:, None]], axis=2)
+
+    def view(self, x):
+        return Pose(x[:9].reshape(3, 3), x[9:])
+
+    def retract(self, x, delta):
+        R = exp_so3(delta[3:]) @ x[:9].reshape(3, 3)
+        return namespace(x).concatenate([R.reshape(9), x[9:] + delta[:3]])
+
+
+SO3 = _SO3()
+SE3 = _SE3()
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """Unit vectors of `dim` numbers, moved along great circles."""
+
+    dim: int = 3
+
+    @property
+    def ambient(self) -> int:
+        return self.dim
+
+    @property
+    def tangent(self) -> int:
+        return self.dim - 1
+
+    def pack(self, values):
+        rows = Euclidean((self.dim,)).pack(values)
+        bad = np.flatnonzero(~(np.abs(np.linalg.norm(rows, axis=1) - 1) < 1e-6))
+        if bad.size:
+            raise ValueError(f"holds no unit vector at index {bad[0]}")
+        return rows
+
+    def unpack(self, rows):
+        return rows
+
+    def view(self, x):
+        return x
+
+    def retract(self, x, delta):
+        xp = namespace(x)
+        sign = xp.where(x[0] < 0, -1.0, 1.0)
+        v = xp.concatenate([(x[0] + sign)[None], x[1:]])  # the reflection that takes e₀ to −sign·x
+        d = xp.concatenate([xp.zeros_like(delta[:1]), delta])
+        d = d - 2 * v * (v @ d) / (v @ v)  # δ in the tangent plane at x
+        t = delta @ delta
+        small = t < 1e-8
+        theta = xp.sqrt(xp.where(small, 1.0, t))
+        half = xp.sin(theta / 2)
+        cos = xp.where(small, 1 - t / 2 + t * t / 24, 1 - 2 * half * half)
+        sinc = xp.where(small, 1 - t / 6, xp.sin(theta) / theta)
+        y = cos * x + sinc * d
+        return y / xp.sqrt(y @ y)
+
+
+@dataclass(frozen=True, init=False)
+class Product:
+    """Several manifolds side by side: one variable with several parts.  Values and views are tuples."""
+
+    parts: tuple[Any, ...]
+
+    def __init__(self, *parts: Any):
+        object.__setattr__(self, "parts", parts)
+
+    @property
+    def ambient(self) -> int:
+        return sum(m.ambient for m in self.parts)
+
+    @property
+    def tangent(self) -> int:
+        return sum(m.tangent for m in self.parts)
+
+    def _split(self, x: Array, sizes: Sequence[int]) -> list[Array]:
+        stops = np.cumsum(sizes)
+        return [x[..., stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
+
+    def _ambients(self, x: Array) -> list[Array]:
+        return self._split(x, [m.ambient for m in self.parts])
+
+    def pack(self, values):
+        if len(values) != len(self.parts):
+            raise ValueError(f"has {len(values)} parts, expected {len(self.parts)}")
+        return np.concatenate([m.pack(v) for m, v in zip(self.parts, values, strict=True)], axis=1)
+
+    def unpack(self, rows):
+        return tuple(m.unpack(x) for m, x in zip(self.parts, self._ambients(rows), strict=True))
+
+    def view(self, x):
+        return tuple(m.view(part) for m, part in zip(self.parts, self._ambients(x), strict=True))
+
+    def retract(self, x, delta):
+        deltas = self._split(delta, [m.tangent for m in self.parts])
+        moved = [m.retract(*xd) for m, *xd in zip(self.parts, self._ambients(x), deltas, strict=True)]
+        return namespace(x).concatenate(moved)

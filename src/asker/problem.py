@@ -1,0 +1,232 @@
+"""What the user writes: variables, the factors that tie them, and the problem they make.
+
+    cameras = Variables(poses, manifold=SE3)
+    points = Variables(xyz)
+    problem = Problem(Factors(reprojection, cameras[i], points[j], data=uv))
+
+minimises Ψ = Σ weightᵢ ψ(‖rᵢ‖) over all variables, where rᵢ = reprojection(cameras[i[k]], points[j[k]], uv[k]).
+Everything is checked here, so that a solver never meets an array that does not fit.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from asker.arrays import float64
+from asker.kernels import Kernel, SmoothTruncated
+from asker.manifolds import Euclidean, Manifold
+
+
+class ProblemError(ValueError):
+    """The arrays or functions of a problem do not fit together."""
+
+
+class Variables:
+    """A group of unknowns of one kind."""
+
+    def __init__(
+        self,
+        values: Any,
+        manifold: Manifold | None = None,
+        fixed: bool | np.ndarray = False,
+        name: str | None = None,
+    ):
+        """
+        values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
+        manifold  how they move; Euclidean when not given
+        fixed     which of them stay as they are: a mask (n,), or True for all
+        name      used in errors and results
+        """
+        self.name = name or "variables"
+        if manifold is None:
+            shape = np.shape(values)
+            if not shape:
+                raise ProblemError(f"{self.name}: values must have one row per variable, not a single number")
+            manifold = Euclidean(shape[1:])
+        self.manifold = manifold
+        try:
+            self.rows = np.array(manifold.pack(values), dtype=float, order="C")  # a copy
+        except ValueError as e:
+            raise ProblemError(f"{self.name}: values {e}") from None
+        bad = np.flatnonzero(~np.isfinite(self.rows).all(axis=1))
+        if bad.size:
+            raise ProblemError(f"{self.name}: values hold NaN or infinity at index {bad[0]}")
+        if np.ndim(fixed) == 0:
+            self.fixed = np.full(len(self), bool(fixed))
+        else:
+            self.fixed = np.array(fixed, dtype=bool)
+            if self.fixed.shape != (len(self),):
+                raise ProblemError(f"{self.name}: fixed has shape {self.fixed.shape}, expected ({len(self)},)")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Slot":
+        return Slot(self, np.asarray(index))
+
+    def __repr__(self) -> str:
+        return f"Variables({self.name!r}, n={len(self)}, manifold={self.manifold})"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether anything in the group can move."""
+        return self.manifold.tangent > 0 and not self.fixed.all()
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """One argument of a residual function: the variable `index[k]` of a group for observation k."""
+
+    variables: Variables
+    index: np.ndarray
+
+
+class Factors:
+    """Observations of one kind: a residual function and what it is applied to."""
+
+    def __init__(
+        self,
+        residual: Callable[..., Any],
+        *slots: Slot,
+        data: Any = (),
+        kernel: Kernel | None = None,
+        weight: Any = None,
+        tau: Any = None,
+        jacobian: Callable[..., Any] | None = None,
+        name: str | None = None,
+    ):
+        """
+        residual  a JAX function of ONE observation, `residual(*variables, *data) -> (p,)` or a number
+        slots     `variables[index]`, one per argument
+        data      an array or a tuple of arrays with one row per observation
+        kernel    ψ; smooth truncated with τ = 1 when not given
+        weight    (n,), multiplies ψ
+        tau       (n,), the kernel's scale per observation
+        jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
+                  one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
+        """
+        self.name = name or getattr(residual, "__name__", "residual")
+        self.residual, self.jacobian = residual, jacobian
+        if not slots:
+            raise ProblemError(f"{self.name}: needs at least one `variables[index]`")
+        for k, slot in enumerate(slots):
+            if not isinstance(slot, Slot):
+                raise ProblemError(f"{self.name}: argument {k} is {type(slot).__name__}, expected `variables[index]`")
+        self.slots = tuple(self._checked_slot(k, slot) for k, slot in enumerate(slots))
+        self.n = len(self.slots[0].index)
+        for k, slot in enumerate(self.slots):
+            self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
+        self.data = tuple(np.asarray(d) for d in (data if isinstance(data, tuple) else (data,)))
+        for k, d in enumerate(self.data):
+            self._check_length(f"data[{k}]", d)
+            self._check_finite(f"data[{k}]", d)
+        self.kernel = SmoothTruncated() if kernel is None else kernel
+        self.weight = None if weight is None else self._per_observation("weight", weight)
+        if self.weight is not None and (self.weight < 0).any():
+            raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
+        self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
+        if not np.all(np.asarray(self.tau) > 0):
+            raise ProblemError(f"{self.name}: tau must be positive")
+
+    def __repr__(self) -> str:
+        groups = ", ".join(slot.variables.name for slot in self.slots)
+        return f"Factors({self.name!r}, n={self.n}, on {groups}, kernel={self.kernel})"
+
+    def _checked_slot(self, k: int, slot: Slot) -> Slot:
+        what = f"{self.name}: the index of argument {k} ({slot.variables.name})"
+        if slot.index.ndim != 1 or (slot.index.size and slot.index.dtype.kind not in "iu"):
+            raise ProblemError(f"{what} must be a 1-D array of integers, not {slot.index.dtype} {slot.index.shape}")
+        n = len(slot.variables)
+        bad = np.flatnonzero((slot.index < 0) | (slot.index >= n))
+        if bad.size:
+            raise ProblemError(f"{what} is {slot.index[bad[0]]} at observation {bad[0]}, allowed are 0 to {n - 1}")
+        return Slot(slot.variables, slot.index.astype(np.int32))
+
+    def _check_length(self, what: str, array: np.ndarray) -> None:
+        if array.ndim == 0 or len(array) != self.n:
+            raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n}, ...)")
+
+    def _check_finite(self, what: str, array: np.ndarray) -> None:
+        if array.dtype.kind not in "fiub":
+            raise ProblemError(f"{self.name}: {what} holds {array.dtype}, expected numbers")
+        bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+        if bad.size:
+            raise ProblemError(f"{self.name}: {what} holds NaN or infinity at observation {bad[0]}")
+
+    def _per_observation(self, what: str, array: Any) -> np.ndarray:
+        array = np.array(array, dtype=float)
+        if array.shape != (self.n,):
+            raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")
+        self._check_finite(what, array)
+        return array
+
+    @cached_property
+    def residual_size(self) -> int:
+        """p, found by running the residual function on shapes alone (or, with `jacobian`, on all observations)."""
+        shape = self._batched_shape() if self.jacobian is not None else self._traced_shape()
+        if len(shape) > 1 or shape == (0,):
+            raise ProblemError(f"{self.name}: the residual of one observation has shape {shape}, expected () or (p,)")
+        return shape[0] if shape else 1
+
+    def _traced_shape(self) -> tuple[int, ...]:
+        import jax
+
+        def of_rows(rows, data):
+            views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]
+            return self.residual(*views, *data)
+
+        rows = [np.zeros(slot.variables.manifold.ambient) for slot in self.slots]
+        data = [np.zeros(d.shape[1:], d.dtype) for d in self.data]
+        try:
+            with float64():
+                out = jax.eval_shape(of_rows, rows, data)
+        except Exception as e:
+            said = (str(e).splitlines() or [""])[0]
+            raise ProblemError(
+                f"{self.name}: the residual function fails on {self._argument_shapes()}: {type(e).__name__}: {said}"
+            ) from e
+        if not hasattr(out, "shape"):
+            raise ProblemError(f"{self.name}: the residual function returns {type(out).__name__}, expected an array")
+        return out.shape
+
+    def _batched_shape(self) -> tuple[int, ...]:
+        r = np.asarray(self.residual(*self.gather([s.variables.rows for s in self.slots]), *self.data))
+        self._check_length("the batched residual", r)
+        return r.shape[1:]
+
+    def _argument_shapes(self) -> str:
+        said = [f"{s.variables.name} {s.variables.manifold}" for s in self.slots]
+        said += [f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data)]
+        return ", ".join(said)
+
+    def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
+        """The arguments of a batched residual function: each slot's values for every observation."""
+        return [s.variables.manifold.unpack(x[s.index]) for s, x in zip(self.slots, rows, strict=True)]
+
+
+class Problem:
+    """Factors and the variables they touch."""
+
+    def __init__(self, *factors: Factors):
+        if not factors:
+            raise ProblemError("a problem needs at least one group of factors")
+        self.factors = factors
+        groups = [slot.variables for f in factors for slot in f.slots]
+        self.variables = tuple(dict.fromkeys(groups))
+        for f in factors:
+            f.residual_size  # noqa: B018  checks the residual function against the arrays
+        if not any(v.is_free for v in self.variables):
+            raise ProblemError("every variable is fixed (or there are none): nothing to solve for")
+        if not self.n_residuals:
+            raise ProblemError("there are no observations: nothing to fit")
+
+    def __repr__(self) -> str:
+        return "Problem(" + ", ".join(map(repr, self.factors)) + ")"
+
+    @property
+    def n_residuals(self) -> int:
+        """How many residual vectors there are, over all groups."""
+        return sum(f.n for f in self.factors)

@@ -1,0 +1,61 @@
+"""Rotations as angle-axis vectors and as matrices, and the way between them.
+
+An angle-axis vector v turns by the angle ‖v‖ about the axis v/‖v‖.
+Both maps are exact to rounding at every angle, 0 and π included.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def matrix_from_angle_axis(v: ArrayLike) -> Array:
+    """R = I + (sin θ/θ) K + ((1 − cos θ)/θ²) K², with K x = v × x and θ = ‖v‖.  (n, 3) -> (n, 3, 3)"""
+    v = _checked(v, (3,), "v")
+    theta = np.linalg.norm(v, axis=1)[:, None, None]
+    x, y, z = v.T
+    o = np.zeros_like(x)
+    K = np.stack([o, -z, y, z, o, -x, -y, x, o], axis=1).reshape(-1, 3, 3)
+    a = np.sinc(theta / np.pi)
+    b = np.sinc(theta / (2 * np.pi)) ** 2 / 2  # 1 − cos θ = 2 sin²(θ/2)
+    return np.eye(3) + a * K + b * (K @ K)
+
+
+def angle_axis_from_matrix(R: ArrayLike) -> Array:
+    """The vector with ‖v‖ ≤ π that turns as R does.  (n, 3, 3) -> (n, 3)
+
+    By the unit quaternion q of R.  4qqᵀ is linear in R; its row with the largest
+    diagonal entry gives q without cancellation (Shepperd 1978).
+    At the angle π both v and −v are right; one of them is returned.
+    """
+    R = _checked(R, (3, 3), "R")
+    (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(R, 0, -1)
+    qqt = np.empty((len(R), 4, 4))  # four times the product, order w x y z
+    qqt[:, 0, 0], qqt[:, 1, 1] = 1 + a + e + i, 1 + a - e - i
+    qqt[:, 2, 2], qqt[:, 3, 3] = 1 - a + e - i, 1 - a - e + i
+    qqt[:, 0, 1] = qqt[:, 1, 0] = h - f
+    qqt[:, 0, 2] = qqt[:, 2, 0] = c - g
+    qqt[:, 0, 3] = qqt[:, 3, 0] = d - b
+    qqt[:, 1, 2] = qqt[:, 2, 1] = b + d
+    qqt[:, 1, 3] = qqt[:, 3, 1] = c + g
+    qqt[:, 2, 3] = qqt[:, 3, 2] = f + h
+    best = np.argmax(np.diagonal(qqt, axis1=1, axis2=2), axis=1)
+    q = qqt[np.arange(len(R)), best]
+    q /= np.linalg.norm(q, axis=1, keepdims=True)
+    q = np.where(q[:, :1] < 0, -q, q)  # the half turn with cos(θ/2) ≥ 0
+    w, xyz = q[:, 0], q[:, 1:]
+    s = np.linalg.norm(xyz, axis=1)  # sin(θ/2)
+    tiny = s < 1e-100
+    factor = np.where(tiny, 2.0, 2 * np.arctan2(s, w) / np.where(tiny, 1.0, s))
+    return factor[:, None] * xyz
+
+
+def _checked(x: ArrayLike, tail: tuple[int, ...], name: str) -> Array:
+    x = np.asarray(x, dtype=np.float64)
+    if x.shape[1:] != tail or x.ndim != 1 + len(tail):
+        shape = ", ".join(["n", *map(str, tail)])
+        raise ValueError(f"{name} must have the shape ({shape}), got {x.shape}")
+    return x

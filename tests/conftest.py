@@ -1,0 +1,22 @@
+"""Where the real data is."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+
+
+def data_path(relative: str) -> Path:
+    """The path of a real data file; the test is skipped when it is not there."""
+    path = DATA / relative
+    if not path.exists():
+        pytest.skip(f"real data not found: {path} (set ASKER_DATA to its folder)")
+    return path
+
+
+@pytest.fixture
+def data_file() -> Callable[[str], Path]:
+    return data_path
