@@ -9,14 +9,14 @@ Everything is checked here, so that a solver never meets an array that does not 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from asker.arrays import float64
-from asker.kernels import Kernel, SmoothTruncated
+from asker.kernels import Kernel, Scaled, SmoothTruncated
 from asker.manifolds import Euclidean, Manifold
 
 
@@ -92,7 +92,7 @@ class Factors:
         residual: Callable[..., Any],
         *slots: Slot,
         data: Any = (),
-        kernel: Kernel | None = None,
+        kernel: Kernel | Scaled | None = None,
         weight: Any = None,
         tau: Any = None,
         jacobian: Callable[..., Any] | None = None,
@@ -123,6 +123,8 @@ class Factors:
         for k, d in enumerate(self.data):
             self._check_length(f"data[{k}]", d)
             self._check_finite(f"data[{k}]", d)
+        if isinstance(kernel, Scaled):
+            kernel = replace(kernel.kernel, tau=kernel.tau)  # the same kernel: all are homogeneous in τ
         self.kernel = SmoothTruncated() if kernel is None else kernel
         self.weight = None if weight is None else self._per_observation("weight", weight)
         if self.weight is not None and (self.weight < 0).any():

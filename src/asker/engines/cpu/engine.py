@@ -1,0 +1,311 @@
+"""The CPU engine: residuals, derivatives, per-residual formulas, the linear system, moves.
+
+Strategies speak to an engine in these verbs only:
+
+    evaluate(theta)                      the point: squared residuals, no derivatives
+    each(formula, point, *arrays, **k)   a per-residual formula, array by array
+    total(formula, point, *arrays, **k)  the same, summed over all residuals
+    solve(point, model, damping)         the step δ of the one linear system (None when it has none)
+    radial(step)                         rᵀJδ of every residual
+    move(step)                           the point that the step leads to
+
+A formula is a function `formula(kernel, u, *arrays, **numbers)` of ONE residual, written with arithmetic and the
+array functions of `asker.arrays.namespace`; it is compiled in the same way as a residual function.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from asker.engines.cpu import blocks
+from asker.engines.cpu.loops import Argument, Loop
+from asker.engines.cpu.structure import FactorLayout, Structure
+from asker.engines.cpu.system import CG, LinearSolver, Linearization, System, Weights
+from asker.engines.cpu.threads import even_bounds, run_loop
+from asker.engines.point import Model, PerFactor, Point, Step
+from asker.problem import Problem, Variables
+
+Formula = Callable[..., Any]
+
+
+class CpuEngine:
+    name = "cpu"
+
+    def __init__(
+        self,
+        problem: Problem,
+        linear_solver: LinearSolver = "auto",
+        eliminate: Variables | bool = True,
+        cg: CG | None = None,
+    ):
+        self.problem = problem
+        self.structure = Structure(problem, eliminate)
+        self.system = System(self.structure, linear_solver, cg)
+        self.factors = [FactorCode(layout) for layout in self.structure.layouts]
+        self._formulas: dict[Any, list[Loop]] = {}
+        self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
+        self._linear: list[Linearization] = []
+        self._linear_at: Point | None = None
+        self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
+
+    @contextmanager
+    def _clock(self, what: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.seconds[what] += time.perf_counter() - begin
+
+    def start(self) -> Point:
+        """The point where the problem starts."""
+        return self.evaluate(tuple(v.rows for v in self.problem.variables))
+
+    def evaluate(self, theta: tuple[np.ndarray, ...]) -> Point:
+        with self._clock("evaluate"):
+            rows = dict(zip(self.problem.variables, theta, strict=True))
+            results = [code.evaluate(rows) for code in self.factors]
+        return Point(theta, tuple(u for u, _ in results), all(finite for _, finite in results))
+
+    def each(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
+        """One PerFactor, or a tuple of them where the formula returns a tuple."""
+        with self._clock("evaluate"):
+            outs = []
+            for f, loop in enumerate(self._loops(formula, len(arrays), tuple(numbers), False)):
+                n = len(point.u[f])
+                stores = loop.allocate(n)
+                loop(n, self._inputs(f, point, arrays, numbers), stores)
+                outs.append(stores)
+        columns = tuple(zip(*outs, strict=True))
+        return columns if len(columns) > 1 else columns[0]
+
+    def total(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
+        """One number, or a tuple of them.  NaN where a residual of the point is not finite."""
+        with self._clock("evaluate"):
+            loops = self._loops(formula, len(arrays), tuple(numbers), True)
+            parts = [loop(len(point.u[f]), self._inputs(f, point, arrays, numbers)) for f, loop in enumerate(loops)]
+            sums = np.sum(parts, axis=0) if point.finite else np.full(loops[0].n_sums, np.nan)
+        return float(sums[0]) if len(sums) == 1 else tuple(map(float, sums))
+
+    def solve(self, point: Point, model: Model, damping: float) -> Step | None:
+        linear = self._linearised(point)
+        with self._clock("solve"):
+            b = model.a if model.b is None else model.b
+            weights = [Weights(*abc, model.b is not None) for abc in zip(model.a, b, model.c, strict=True)]
+            delta = self.system.solve(linear, weights, damping)
+        return None if delta is None else Step(point, delta)
+
+    def radial(self, step: Step) -> PerFactor:
+        linear = self._linearised(step.start)
+        with self._clock("solve"):
+            return tuple(_radial(f, lin, step) for f, lin in zip(self.structure.layouts, linear, strict=True))
+
+    def move(self, step: Step) -> Point:
+        with self._clock("evaluate"):
+            theta = []
+            for v, rows in zip(self.problem.variables, step.start.theta, strict=True):
+                if v.is_free:
+                    moved = np.empty_like(rows)
+                    self._retractions[v](len(v), [rows, np.ascontiguousarray(step.delta[v])], [moved])
+                    moved[v.fixed] = rows[v.fixed]
+                    rows = moved
+                theta.append(rows)
+        return self.evaluate(tuple(theta))
+
+    def residuals(self, point: Point) -> PerFactor:
+        """The residuals (n, p) of each factor group, in the user's order, without weights."""
+        rows = dict(zip(self.problem.variables, point.theta, strict=True))
+        return tuple(code.residuals(rows) for code in self.factors)
+
+    def in_user_order(self, arrays: PerFactor) -> PerFactor:
+        return tuple(f.unsorted(x) for f, x in zip(self.structure.layouts, arrays, strict=True))
+
+    def _linearised(self, point: Point) -> list[Linearization]:
+        """Derivatives at the point; they are kept until another point asks."""
+        if self._linear_at is not point:
+            with self._clock("linearise"):
+                rows = dict(zip(self.problem.variables, point.theta, strict=True))
+                self._linear = [code.linearise(rows) for code in self.factors]
+                self._linear_at = point
+        return self._linear
+
+    def _inputs(self, f: int, point: Point, arrays: tuple[PerFactor, ...], numbers: dict[str, float]) -> list[Any]:
+        return [self.factors[f].tau, point.u[f], *[a[f] for a in arrays], *numbers.values()]
+
+    def _loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[Loop]:
+        key = (formula, n_arrays, names, summed)
+        if key not in self._formulas:
+            self._formulas[key] = [_formula_loop(code, *key) for code in self.factors]
+        return self._formulas[key]
+
+
+def _formula_loop(code: "FactorCode", formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> Loop:
+    kernel = code.layout.factors.kernel
+
+    def one(tau, u, *rest):
+        values = formula(replace(kernel, tau=tau), u, *rest[:n_arrays], **dict(zip(names, rest[n_arrays:], strict=True)))
+        values = values if isinstance(values, tuple) else (values,)
+        return ((), values) if summed else (values, ())
+
+    tau = Argument("each" if np.ndim(code.tau) else "scalar")
+    arguments = [tau, *[Argument("each")] * (1 + n_arrays), *[Argument("scalar")] * len(names)]
+    return Loop(formula.__name__.strip("_"), one, arguments)
+
+
+class FactorCode:
+    """The compiled residual and derivatives of one factor group, and its arrays in the engine's order.
+
+    A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ.
+    """
+
+    def __init__(self, layout: FactorLayout):
+        self.layout = layout
+        f = layout.factors
+        self.root_weight = None if f.weight is None else np.sqrt(layout.sorted(f.weight))
+        tau = layout.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
+        self.tau = tau if self.root_weight is None else np.ascontiguousarray(tau * np.maximum(self.root_weight, 1e-150))
+        self.data = [_as_argument(layout.sorted(d)) for d in f.data]
+        self.free_masks = [(~f.slots[k].variables.fixed).astype(float) for k in layout.free]
+        self.loops: dict[str, Loop] = {}
+        self.J = np.empty((0, 0))
+
+    def evaluate(self, rows: dict[Variables, np.ndarray]) -> tuple[np.ndarray, bool]:
+        if self.layout.factors.jacobian is not None:
+            r = self._batched_residual(rows)
+            u = np.einsum("np,np->n", r, r)
+            return u, bool(np.isfinite(u).all())
+        u = np.empty(self.layout.n)
+        (not_finite,) = self._loop("squared")(self.layout.n, self._inputs(rows), [u])
+        return u, not not_finite
+
+    def linearise(self, rows: dict[Variables, np.ndarray]) -> Linearization:
+        if self.layout.factors.jacobian is not None:
+            return Linearization(self._batched_residual(rows), self._batched_jacobian(rows))
+        n, p, D = self.layout.n, self.layout.p, self.layout.width
+        if not D:  # every variable it touches is fixed
+            return Linearization(np.zeros((n, p)), np.zeros((n, 0)))
+        if not self.J.size:
+            self.J, self.r = np.empty((n, p * D)), np.empty((n, p))
+        masks = [(mask, self.layout.indices[k]) for mask, k in zip(self.free_masks, self.layout.free, strict=True)]
+        self._loop("linearise")(n, [*self._inputs(rows), *masks], [self.r, self.J])
+        return Linearization(self.r, self.J)
+
+    def residuals(self, rows: dict[Variables, np.ndarray]) -> np.ndarray:
+        """Without weights, in the user's order."""
+        if self.layout.factors.jacobian is not None:
+            return self.layout.unsorted(self._batched_residual(rows, weighted=False))
+        r = np.empty((self.layout.n, self.layout.p))
+        self._loop("residual")(self.layout.n, self._inputs(rows), [r])
+        return self.layout.unsorted(r)
+
+    def _inputs(self, rows: dict[Variables, np.ndarray]) -> list[Any]:
+        slots = self.layout.factors.slots
+        gathered = [(rows[s.variables], index) for s, index in zip(slots, self.layout.indices, strict=True)]
+        return [*gathered, *self.data, *([] if self.root_weight is None else [self.root_weight])]
+
+    def _arguments(self) -> list[Argument]:
+        gathered = [Argument("gathered", (s.variables.manifold.ambient,)) for s in self.layout.factors.slots]
+        each = [Argument("each", d.shape[1:], str(d.dtype)) for d in self.data]
+        return [*gathered, *each, *([] if self.root_weight is None else [Argument("each")])]
+
+    def _loop(self, what: str) -> Loop:
+        if what not in self.loops:
+            arguments = self._arguments()
+            if what == "linearise":
+                arguments += [Argument("gathered")] * len(self.free_masks)
+            self.loops[what] = Loop(what, getattr(self, f"_one_{what}"), arguments)
+        return self.loops[what]
+
+    def _residual_of(self, rows, others, weighted=True):
+        """The residual vector (p,) of one observation from its rows and its data."""
+        slots = self.layout.factors.slots
+        data, root_weight = others[: len(self.data)], others[len(self.data) :]
+        views = [s.variables.manifold.view(x) for s, x in zip(slots, rows, strict=True)]
+        r = self.layout.factors.residual(*views, *data).reshape(self.layout.p)
+        return r * root_weight[0] if root_weight and weighted else r
+
+    def _one_residual(self, *args):
+        n_slots = len(self.layout.factors.slots)
+        return (self._residual_of(args[:n_slots], args[n_slots:], weighted=False),), ()
+
+    def _one_squared(self, *args):
+        import jax.numpy as jnp
+
+        n_slots = len(self.layout.factors.slots)
+        r = self._residual_of(args[:n_slots], args[n_slots:])
+        u = r @ r
+        return (u,), (jnp.where(jnp.isfinite(u), 0.0, 1.0),)
+
+    def _one_linearise(self, *args):
+        import jax
+        import jax.numpy as jnp
+
+        layout = self.layout
+        n_slots, n_masks = len(layout.factors.slots), len(self.free_masks)
+        rows, others, masks = args[:n_slots], args[n_slots:-n_masks], args[-n_masks:]
+
+        def moved(delta):
+            at = list(rows)
+            for k, start in zip(layout.free, layout.offsets, strict=True):
+                manifold = layout.factors.slots[k].variables.manifold
+                at[k] = manifold.retract(rows[k], delta[start : start + manifold.tangent])
+            return self._residual_of(at, others)
+
+        J = jax.jacfwd(moved)(np.zeros(layout.width))
+        columns = []
+        for k, start, mask in zip(layout.free, layout.offsets, masks, strict=True):
+            v = layout.factors.slots[k].variables
+            block = J[:, start : start + v.manifold.tangent]
+            columns.append(block * mask if v.fixed.any() else block)
+        return (self._residual_of(rows, others), jnp.concatenate(columns, axis=1)), ()
+
+    def _batched_residual(self, rows: dict[Variables, np.ndarray], weighted: bool = True) -> np.ndarray:
+        f = self.layout.factors
+        r = np.asarray(f.residual(*f.gather([rows[s.variables] for s in f.slots]), *f.data), dtype=float)
+        r = self.layout.sorted(r.reshape(f.n, self.layout.p))
+        return np.ascontiguousarray(r * self.root_weight[:, None] if weighted and self.root_weight is not None else r)
+
+    def _batched_jacobian(self, rows: dict[Variables, np.ndarray]) -> np.ndarray:
+        f, layout = self.layout.factors, self.layout
+        assert f.jacobian is not None
+        given = f.jacobian(*f.gather([rows[s.variables] for s in f.slots]), *f.data)
+        given = given if isinstance(given, tuple) else (given,)
+        if len(given) != len(f.slots):
+            raise ValueError(f"{f.name}: jacobian returned {len(given)} arrays, expected one per slot: {len(f.slots)}")
+        columns = []
+        for k, mask in zip(layout.free, self.free_masks, strict=True):
+            shape = (f.n, layout.p, f.slots[k].variables.manifold.tangent)
+            J = np.asarray(given[k], dtype=float)
+            if J.size != np.prod(shape):
+                raise ValueError(f"{f.name}: jacobian[{k}] has shape {J.shape}, expected {shape}")
+            columns.append(layout.sorted(J.reshape(shape)) * mask[layout.indices[k]][:, None, None])
+        J = np.concatenate(columns, axis=2)
+        if self.root_weight is not None:
+            J *= self.root_weight[:, None, None]
+        return np.ascontiguousarray(J.reshape(f.n, -1))
+
+
+def _radial(layout: FactorLayout, lin: Linearization, step: Step) -> np.ndarray:
+    if not layout.free:
+        return np.zeros(layout.n)
+    slots = [layout.factors.slots[k].variables for k in layout.free]
+    kernel = blocks.radial_change(
+        layout.p, layout.width, tuple((o, v.manifold.tangent) for o, v in zip(layout.offsets, slots, strict=True))
+    )
+    pairs = [x for k, v in zip(layout.free, slots, strict=True) for x in (layout.indices[k], step.delta[v])]
+    out = np.empty(layout.n)
+    run_loop(kernel, even_bounds(layout.n), lin.J, lin.r, *pairs, out)
+    return out
+
+
+def _retraction(v: Variables) -> Loop:
+    def retract(x, delta):
+        return (v.manifold.retract(x, delta),), ()
+
+    return Loop("retract", retract, [Argument("each", (v.manifold.ambient,)), Argument("each", (v.manifold.tangent,))])
+
+
+def _as_argument(data: np.ndarray) -> np.ndarray:
+    dtype = {"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}[data.dtype.kind]
+    return np.ascontiguousarray(data, dtype=dtype)

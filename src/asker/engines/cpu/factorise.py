@@ -1,0 +1,190 @@
+"""Solve S x = −g for the kept variables, by dense Cholesky, sparse Cholesky or conjugate gradients.
+
+A factorisation works on the matrix scaled to a unit diagonal.  When Cholesky fails, a symmetric indefinite (or
+pivoted) factorisation of the same matrix is tried; when that fails too, the answer is None.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from asker.engines.cpu.threads import n_threads
+
+
+SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _unit_scale(diagonal: np.ndarray) -> np.ndarray:
+    return 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+
+
+def _if_finite(x: np.ndarray) -> np.ndarray | None:
+    return x if np.isfinite(x).all() else None
+
+
+class DenseCholesky:
+    """LAPACK on the lower triangle of a row-major matrix (which is LAPACK's upper one)."""
+
+    def __init__(self) -> None:
+        self.scaled: np.ndarray | None = None
+
+    def __call__(self, S: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:
+        from scipy.linalg import lapack
+
+        n = len(g)
+        if not n:
+            return np.zeros(0)
+        S.reshape(-1)[:: n + 1][:n] += damping
+        d = _unit_scale(np.diagonal(S))
+        if self.scaled is None:
+            self.scaled = np.empty_like(S)
+        np.multiply(S, d, out=self.scaled)
+        self.scaled *= d[:, None]
+        rhs = -d * g
+        with _blas().limit(limits=n_threads()):
+            L, failed = lapack.dpotrf(self.scaled.T, lower=0, overwrite_a=1, clean=0)
+            if not failed:
+                x, _ = lapack.dpotrs(L, rhs, lower=0)
+                return _if_finite(d * x)
+            np.multiply(S, d, out=self.scaled)
+            self.scaled *= d[:, None]
+            *_, x, failed = lapack.dsysv(self.scaled.T, rhs[:, None], lower=0, overwrite_a=1)
+        return None if failed else _if_finite(d * x[:, 0])
+
+
+class Symmetric:
+    """A whole sparse matrix from the values of its lower triangle, with the pattern found once."""
+
+    def __init__(self, n: int, rows: np.ndarray, columns: np.ndarray, rank: np.ndarray | None = None):
+        """Values above the diagonal are passed over; `rank` permutes rows and columns."""
+        from scipy import sparse
+
+        lower = np.flatnonzero(rows >= columns)
+        strict = np.flatnonzero(rows > columns)
+        source = np.concatenate([lower, strict])
+        i, j = np.concatenate([rows[lower], columns[strict]]), np.concatenate([columns[lower], rows[strict]])
+        if rank is not None:
+            i, j = rank[i], rank[j]
+        self.matrix = sparse.csc_array((source + 1.0, (i, j)), (n, n))
+        self.matrix.sort_indices()
+        self.source = self.matrix.data.astype(np.int64) - 1
+        self.diagonal = np.flatnonzero(self.matrix.indices == np.repeat(np.arange(n), np.diff(self.matrix.indptr)))
+
+    def __call__(self, values: np.ndarray, damping: float = 0.0) -> Any:
+        self.matrix.data = values[self.source]
+        self.matrix.data[self.diagonal] += damping
+        return self.matrix
+
+
+class SparseCholesky:
+    """CHOLMOD where `cvxopt` is installed, else SuperLU in symmetric mode; the ordering is found once."""
+
+    def __init__(self, n: int, rows: np.ndarray, columns: np.ndarray):
+        """`rows`, `columns`: where the values stand; values above the diagonal are passed over."""
+        self.n = n
+        lower = rows >= columns
+        self.pick = np.flatnonzero(lower)
+        self.rows, self.columns = rows[self.pick], columns[self.pick]
+        self.diagonal = np.flatnonzero(self.rows == self.columns)
+        self._solve: Callable[[np.ndarray, np.ndarray], np.ndarray | None]
+        try:
+            import cvxopt.cholmod  # noqa: F401
+        except ImportError:
+            self._solve = self._superlu
+            self._analyse_superlu()
+        else:
+            self._solve = self._cholmod
+            self._analyse_cholmod()
+
+    def __call__(self, values: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:
+        v = values[self.pick]
+        v[self.diagonal] += damping
+        diagonal = np.zeros(self.n)
+        diagonal[self.rows[self.diagonal]] = v[self.diagonal]
+        d = _unit_scale(diagonal)
+        x = self._solve(v * d[self.rows] * d[self.columns], -d * g)
+        return None if x is None else _if_finite(d * x)
+
+    def _analyse_cholmod(self) -> None:
+        from scipy import sparse
+
+        numbers = sparse.csc_array((np.arange(len(self.rows)) + 1.0, (self.rows, self.columns)), (self.n, self.n))
+        numbers.sort_indices()
+        self.order = numbers.data.astype(np.int64) - 1
+        self.symbolic = None
+
+    def _cholmod(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+        import cvxopt
+        from cvxopt import cholmod
+
+        if self.symbolic is None:
+            rows, columns = self.rows[self.order], self.columns[self.order]
+            self.A = cvxopt.spmatrix(v[self.order], rows.tolist(), columns.tolist(), (self.n, self.n))
+            self.symbolic = cholmod.symbolic(self.A)
+        self.A.V = cvxopt.matrix(v[self.order])
+        x = cvxopt.matrix(b)
+        try:
+            cholmod.numeric(self.A, self.symbolic)
+        except ArithmeticError:
+            self._analyse_superlu()
+            return self._superlu(v, b)
+        cholmod.solve(self.symbolic, x)
+        return np.array(x).ravel()
+
+    def _analyse_superlu(self) -> None:
+        from scipy.sparse.linalg import splu
+
+        like = np.where(self.rows == self.columns, 1.0, -1e-9)  # any values that can be factorised
+        pattern = Symmetric(self.n, self.rows, self.columns)(like)
+        self.rank = splu(pattern, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC_MODE).perm_c
+        self.permuted = Symmetric(self.n, self.rows, self.columns, self.rank)
+
+    def _superlu(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+        from scipy.sparse.linalg import splu
+
+        try:
+            lu = splu(self.permuted(v), permc_spec="NATURAL", **SYMMETRIC_MODE)
+        except RuntimeError:  # exactly singular
+            return None
+        permuted = np.empty_like(b)
+        permuted[self.rank] = b
+        return lu.solve(permuted)[self.rank]
+
+
+def conjugate_gradients(
+    product: Callable[[np.ndarray], np.ndarray],
+    precondition: Callable[[np.ndarray], np.ndarray],
+    b: np.ndarray,
+    tol: float,
+    max_iterations: int,
+) -> np.ndarray | None:
+    """Preconditioned conjugate gradients; stops at ‖b − Ax‖ ≤ tol ‖b‖.  None where a number stops being finite."""
+    x = np.zeros_like(b)
+    r = b.copy()
+    z = precondition(r)
+    p = z.copy()
+    rz = r @ z
+    target = tol * np.linalg.norm(b)
+    for _ in range(max_iterations):
+        if np.linalg.norm(r) <= target:
+            break
+        Ap = product(p)
+        curvature = p @ Ap
+        if not curvature > 0:  # rounding, or not positive definite: what we have is a descent direction
+            break
+        step = rz / curvature
+        x += step * p
+        r -= step * Ap
+        z = precondition(r)
+        rz, before = r @ z, rz
+        p = z + (rz / before) * p
+    return _if_finite(x)

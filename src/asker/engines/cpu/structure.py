@@ -1,0 +1,207 @@
+"""Who touches whom, worked out once per problem.
+
+One group of variables may be *eliminated*: a group no two of whose variables share a factor (the points of a
+bundle adjustment).  All other free variables are *kept* and numbered one after the other.  The observations of each
+factor group are sorted by their eliminated variable, so that everything about one point lies together.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from asker.problem import Factors, Problem, Variables
+
+SPLIT = 1 << 16  # a row of the reduced matrix with more observations than this is summed in parts
+
+
+@dataclass(frozen=True)
+class KeptSlot:
+    """A slot whose variables stay in the reduced system."""
+
+    offset: int
+    """First column in the factor's Jacobian."""
+    dim: int
+    offset_in_Y: int
+    """First row in the factor's coupling blocks Y."""
+    columns: np.ndarray
+    """(n,): first column in the reduced system, for each observation."""
+    first: int
+    """First column of the whole group in the reduced system."""
+    rows_ptr: np.ndarray
+    """The observations of variable v are rows[rows_ptr[v]:rows_ptr[v + 1]]."""
+    rows: np.ndarray
+
+    @property
+    def n_variables(self) -> int:
+        return len(self.rows_ptr) - 1
+
+
+@dataclass(frozen=True)
+class EliminatedSlot:
+    """The slot whose variables are eliminated."""
+
+    offset: int
+    dim: int
+    index: np.ndarray
+    """(n,): which variable, ascending."""
+    ptr: np.ndarray
+    """The observations of variable j are ptr[j]:ptr[j + 1]."""
+
+
+@dataclass(frozen=True)
+class FactorLayout:
+    """One factor group, with its observations in the order of the engine."""
+
+    factors: Factors
+    order: np.ndarray | None
+    """The user's number of each observation; None when the order is the user's own."""
+    indices: tuple[np.ndarray, ...]
+    """The index array of each slot, in the engine's order."""
+    free: tuple[int, ...]
+    """Which slots have derivatives."""
+    offsets: tuple[int, ...]
+    """First Jacobian column of each free slot."""
+    width: int
+    """Number of Jacobian columns."""
+    kept: tuple[KeptSlot, ...]
+    eliminated: EliminatedSlot | None
+
+    @property
+    def n(self) -> int:
+        return self.factors.n
+
+    @property
+    def p(self) -> int:
+        return self.factors.residual_size
+
+    @property
+    def kept_width(self) -> int:
+        return sum(slot.dim for slot in self.kept)
+
+    def sorted(self, per_observation: np.ndarray) -> np.ndarray:
+        """From the user's order to the engine's."""
+        return per_observation if self.order is None else per_observation[self.order]
+
+    def unsorted(self, per_observation: np.ndarray) -> np.ndarray:
+        """From the engine's order to the user's."""
+        if self.order is None:
+            return per_observation
+        out = np.empty_like(per_observation)
+        out[self.order] = per_observation
+        return out
+
+
+class Structure:
+    """The layout of a whole problem."""
+
+    def __init__(self, problem: Problem, eliminate: Variables | bool = True):
+        self.problem = problem
+        self.eliminated = _choose(problem, eliminate)
+        self.kept = tuple(v for v in problem.variables if v.is_free and v is not self.eliminated)
+        sizes = [len(v) * v.manifold.tangent for v in self.kept]
+        self.first = dict(zip(self.kept, np.cumsum([0, *sizes]).tolist(), strict=False))
+        self.n_kept = sum(sizes)
+        self.layouts = tuple(self._layout(f) for f in problem.factors)
+
+    def _layout(self, f: Factors) -> FactorLayout:
+        free = tuple(k for k, slot in enumerate(f.slots) if slot.variables.is_free)
+        dims = [f.slots[k].variables.manifold.tangent for k in free]
+        offsets = tuple(np.cumsum([0, *dims])[:-1].tolist())
+        order = self._order(f)
+        indices = tuple(s.index if order is None else s.index[order] for s in f.slots)
+        kept: list[KeptSlot] = []
+        eliminated = None
+        for k, offset, dim in zip(free, offsets, dims, strict=True):
+            v, index = f.slots[k].variables, indices[k]
+            if v is self.eliminated:
+                eliminated = EliminatedSlot(offset, dim, index, _pointers(index, len(v)))
+                continue
+            rows = np.argsort(index, kind="stable").astype(np.int32)
+            columns = (self.first[v] + index.astype(np.int64) * dim).astype(np.int32)
+            in_Y = sum(s.dim for s in kept)
+            kept.append(KeptSlot(offset, dim, in_Y, columns, self.first[v], _pointers(index, len(v)), rows))
+        return FactorLayout(f, order, indices, free, offsets, sum(dims), tuple(kept), eliminated)
+
+    def _order(self, f: Factors) -> np.ndarray | None:
+        """By eliminated variable, then by the first kept one."""
+        keys = [s.index for s in f.slots if s.variables is self.eliminated]
+        if not keys:
+            return None
+        keys += [s.index for s in f.slots if s.variables in self.first][:1]
+        rank = keys[0].astype(np.int64) << 32 | (keys[1] if len(keys) > 1 else 0)
+        return None if (np.diff(rank) >= 0).all() else np.argsort(rank, kind="stable")
+
+    @cached_property
+    def n_eliminated(self) -> int:
+        return 0 if self.eliminated is None else len(self.eliminated)
+
+    @cached_property
+    def kept_variables(self) -> tuple[np.ndarray, np.ndarray]:
+        """First column and size of every kept variable, in the order of the columns."""
+        dims = np.concatenate([np.full(len(v), v.manifold.tangent) for v in self.kept] or [np.zeros(0, int)])
+        return np.concatenate([[0], np.cumsum(dims)[:-1]]).astype(np.int64)[: len(dims)], dims
+
+    def parts(self, x: np.ndarray) -> dict[Variables, np.ndarray]:
+        """Views of a vector of the reduced system, one (n, tangent) array per kept group."""
+        return {
+            v: x[start : start + len(v) * v.manifold.tangent].reshape(len(v), -1) for v, start in self.first.items()
+        }
+
+    def pattern(self, after_elimination: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Which kept variables meet: a lower triangle, as CSR (pointers, columns) over variables.
+
+        Without elimination, those that share a factor; after it, also those that share an eliminated variable.
+        """
+        from scipy import sparse
+
+        starts, _ = self.kept_variables
+        n = len(starts)
+        meets = sparse.eye_array(n, dtype=bool, format="csr")
+        seen_by = sparse.csr_array((max(self.n_eliminated, 1), n), dtype=bool)
+        for layout in self.layouts:
+            columns = [np.searchsorted(starts, slot.columns) for slot in layout.kept]
+            together = [(np.arange(layout.n), c) for c in columns]
+            if len(columns) > 1:
+                touches = _incidence(together, (layout.n, n))
+                meets = meets + touches.T @ touches
+            if layout.eliminated is not None and after_elimination:
+                seen_by = seen_by + _incidence(
+                    [(layout.eliminated.index, c) for c in columns], (self.n_eliminated, n)
+                )
+        if after_elimination and self.n_eliminated:
+            meets = meets + seen_by.T @ seen_by
+        lower = sparse.csr_array(sparse.tril(meets, format="csr"))
+        lower.sort_indices()
+        return lower.indptr.astype(np.int64), lower.indices.astype(np.int64)
+
+
+def _incidence(pairs, shape):
+    from scipy import sparse
+
+    rows = np.concatenate([i for i, _ in pairs] or [np.zeros(0, int)])
+    columns = np.concatenate([j for _, j in pairs] or [np.zeros(0, int)])
+    return sparse.csr_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=shape)
+
+
+def _pointers(index: np.ndarray, n: int) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.bincount(index, minlength=n))]).astype(np.int64)
+
+
+def _choose(problem: Problem, eliminate: Variables | bool) -> Variables | None:
+    """The largest group that can be eliminated, if that leaves a smaller problem."""
+    if eliminate is False:
+        return None
+
+    def possible(v: Variables) -> bool:
+        return all(sum(s.variables is v for s in f.slots) <= 1 for f in problem.factors)
+
+    if isinstance(eliminate, Variables):
+        if not possible(eliminate):
+            raise ValueError(f"{eliminate.name} cannot be eliminated: two of them share a factor")
+        return eliminate
+    free = [v for v in problem.variables if v.is_free]
+    size = {v: len(v) * v.manifold.tangent for v in free}
+    good = [v for v in free if possible(v) and v.manifold.tangent <= 6 and len(v) >= 8]
+    best = max(good, key=lambda v: size[v], default=None)
+    return best if best is not None and 2 * size[best] > sum(size.values()) else None

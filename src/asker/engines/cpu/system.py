@@ -1,0 +1,235 @@
+"""The one linear system,
+
+    (Σ Jᵢᵀ (aᵢ I + bᵢ rᵢ rᵢᵀ) Jᵢ + λI) δ = −Σ cᵢ Jᵢᵀ rᵢ,
+
+solved by eliminating one group of variables (see structure.py) and factorising, or iterating on, what is left.
+`reference` writes the same system as one dense matrix; every other way is tested against it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from asker.engines.cpu import blocks
+from asker.engines.cpu.factorise import DenseCholesky, SparseCholesky, Symmetric, conjugate_gradients
+from asker.engines.cpu.reduced import ReducedMatrix
+from asker.engines.cpu.structure import Structure
+from asker.engines.cpu.threads import even_bounds, run_loop
+from asker.problem import Variables
+
+LinearSolver = Literal["auto", "dense-cholesky", "sparse-cholesky", "cg", "reference"]
+SOLVERS = get_args(LinearSolver)
+Delta = dict[Variables, np.ndarray]
+
+
+class Linearization(NamedTuple):
+    """One factor group at a point: residuals and derivatives, observation by observation."""
+
+    r: np.ndarray  # (n, p)
+    J: np.ndarray  # (n, p·D)
+
+
+class Weights(NamedTuple):
+    """One factor group's part of a model: a, b, c per residual; `radial` says whether b is there."""
+
+    a: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+    radial: bool
+
+
+@dataclass(frozen=True)
+class CG:
+    """When conjugate gradients stop."""
+
+    tol: float = 1e-2
+    max_iterations: int = 200
+
+
+class System:
+    """Analysed once for a problem's structure; then `solve` for any point, weights and damping."""
+
+    def __init__(self, structure: Structure, solver: LinearSolver = "auto", cg: CG | None = None):
+        if solver not in SOLVERS:
+            raise ValueError(f"linear_solver must be one of {', '.join(SOLVERS)}, not {solver!r}")
+        self.structure = structure
+        self.solver = choose_solver(structure) if solver == "auto" else solver
+        self.cg = cg or CG()
+        e = structure.eliminated
+        self.d = 0 if e is None else e.manifold.tangent
+        n = structure.n_eliminated
+        self.L = np.empty((n, self.d * (self.d + 1) // 2))
+        self.z = np.empty((n, self.d))
+        self.Y = [
+            np.empty((f.n, f.kept_width * self.d)) if f.eliminated is not None else np.empty((0, 0))
+            for f in structure.layouts
+        ]
+        if self.solver in ("dense-cholesky", "sparse-cholesky"):
+            dense = self.solver == "dense-cholesky"
+            self.reduced = ReducedMatrix(structure, dense)
+            self.factorise = DenseCholesky() if dense else SparseCholesky(structure.n_kept, *self.reduced.coordinates())
+        elif self.solver == "cg":
+            self.reduced = ReducedMatrix(structure, dense=False, eliminate=False)
+            self.symmetric = Symmetric(structure.n_kept, *self.reduced.coordinates())
+
+    def solve(self, linear: list[Linearization], model: list[Weights], damping: float) -> Delta | None:
+        """The step δ, or None when no way of factorising worked."""
+        if self.solver == "reference":
+            return reference(self.structure, linear, model, damping)
+        if not self._eliminate(linear, model, damping):
+            return None
+        self.reduced.assemble(linear, model, self.Y, self.z)
+        if self.solver == "cg":
+            x = self._iterate(damping)
+        elif self.solver == "dense-cholesky":
+            x = self.factorise(self.reduced.matrix, self.reduced.gradient, damping)
+        else:
+            x = self.factorise(self.reduced.values, self.reduced.gradient, damping)
+        return None if x is None else self._substitute(x)
+
+    def _eliminate(self, linear: list[Linearization], model: list[Weights], damping: float) -> bool:
+        """V = LLᵀ, z = L⁻¹g and Y = WL⁻ᵀ of the eliminated variables; False if some V is not positive."""
+        if self.structure.eliminated is None:
+            return True
+        self.L[...] = 0.0
+        self.z[...] = 0.0
+        variables = even_bounds(len(self.L), smallest=1024)
+        sharing = [
+            (k, f, f.eliminated) for k, f in enumerate(self.structure.layouts) if f.eliminated is not None
+        ]
+        for k, f, e in sharing:
+            kernel = blocks.eliminated_blocks(f.p, f.width, e.offset, e.dim, model[k].radial)
+            run_loop(kernel, variables, e.ptr, linear[k].J, linear[k].r, *model[k][:3], self.L, self.z)
+        failed = np.zeros(1, dtype=bool)
+        run_loop(blocks.factor_blocks(self.d), variables, damping, self.L, self.z, failed)
+        if failed[0]:
+            return False
+        for k, f, e in sharing:
+            slots = tuple((s.offset, s.dim) for s in f.kept)
+            if slots:
+                kernel = blocks.coupling(f.p, f.width, slots, e.offset, e.dim, model[k].radial)
+                args = (e.index, linear[k].J, linear[k].r, *model[k][:3], self.L, self.Y[k])
+                run_loop(kernel, even_bounds(f.n), *args)
+        return True
+
+    def _couple_back(self, x: np.ndarray, t: np.ndarray) -> None:
+        """t += Yᵀx."""
+        for k, f in enumerate(self.structure.layouts):
+            if f.eliminated is not None and f.kept:
+                kernel = blocks.couple_back(self.d, tuple((s.offset_in_Y, s.dim) for s in f.kept))
+                columns = [s.columns for s in f.kept]
+                run_loop(kernel, even_bounds(len(t), smallest=1024), f.eliminated.ptr, *columns, self.Y[k], x, t)
+
+    def _substitute(self, x: np.ndarray) -> Delta:
+        delta = self.structure.parts(x)
+        if self.structure.eliminated is not None:
+            t = self.z.copy()
+            self._couple_back(x, t)
+            kernel = blocks.solve_transposed(self.d)
+            run_loop(kernel, even_bounds(len(t), smallest=1024), self.L, t, out := np.empty_like(t))
+            delta[self.structure.eliminated] = out
+        return delta
+
+    def _iterate(self, damping: float) -> np.ndarray | None:
+        """Conjugate gradients on S = H_KK − YYᵀ without forming it; preconditioned by its diagonal blocks."""
+        H = self.symmetric(self.reduced.values, damping)
+        slots = [
+            (f, self.Y[k], s)
+            for k, f in enumerate(self.structure.layouts)
+            if f.eliminated is not None
+            for s in f.kept
+        ]
+        g = self.reduced.gradient.copy()
+        t = np.empty_like(self.z)
+
+        def subtract_coupled(y: np.ndarray, t: np.ndarray) -> None:
+            for f, Y, s in slots:
+                kernel = blocks.couple_forward(self.d, s.offset_in_Y, s.dim)
+                bounds = even_bounds(s.n_variables, smallest=8)
+                run_loop(kernel, bounds, s.rows_ptr, s.rows, f.eliminated.index, Y, t, s.first, y)
+
+        def product(x: np.ndarray) -> np.ndarray:
+            y = H @ x
+            if slots:
+                t[...] = 0.0
+                self._couple_back(x, t)
+                subtract_coupled(y, t)
+            return y
+
+        subtract_coupled(g, self.z)
+        inverse = self._inverse_diagonal_blocks(H, slots)
+
+        def precondition(r: np.ndarray) -> np.ndarray:
+            parts = self.structure.parts(r)
+            return np.concatenate([np.einsum("nij,nj->ni", inverse[v], parts[v]).ravel() for v in parts])
+
+        return conjugate_gradients(product, precondition, -g, self.cg.tol, self.cg.max_iterations)
+
+    def _inverse_diagonal_blocks(self, H: Any, slots: list) -> Delta:
+        inverse = {}
+        for v, first in self.structure.first.items():
+            d, n = v.manifold.tangent, len(v)
+            at = first + np.arange(n * d).reshape(n, d)
+            B = np.asarray(H[np.repeat(at, d, axis=1).ravel(), np.tile(at, (1, d)).ravel()]).reshape(n, d, d).copy()
+            whole = B.copy()
+            for _, Y, s in slots:
+                if s.first == first:
+                    kernel = blocks.schur_diagonal(self.d, s.offset_in_Y, s.dim)
+                    run_loop(kernel, even_bounds(n, smallest=8), s.rows_ptr, s.rows, Y, B)
+            values = np.linalg.eigvalsh(B)[:, 0] if n else np.zeros(0)
+            usable = values > 1e-12 * np.abs(B).max(axis=(1, 2), initial=0.0)
+            inverse[v] = np.linalg.inv(np.where(usable[:, None, None], B, whole))
+        return inverse
+
+
+def choose_solver(structure: Structure) -> LinearSolver:
+    """Dense where the reduced matrix is small or nearly full, else sparse, else conjugate gradients."""
+    n = structure.n_kept
+    if n <= 1500:
+        return "dense-cholesky"
+    ptr, columns = structure.pattern(after_elimination=True)
+    _, dims = structure.kept_variables
+    filled = 2 * float(np.sum(np.repeat(dims, np.diff(ptr)) * dims[columns])) / n**2
+    if n <= 20_000 and filled > 0.15:
+        return "dense-cholesky"
+    return "cg" if filled * n**2 > 2e9 else "sparse-cholesky"
+
+
+def reference(
+    structure: Structure, linear: list[Linearization], model: list[Weights], damping: float
+) -> Delta | None:
+    """One dense matrix over all free variables: the oracle of the other solvers, and the door for small problems."""
+    free = [v for v in structure.problem.variables if v.is_free]
+    sizes = [len(v) * v.manifold.tangent for v in free]
+    first = dict(zip(free, np.cumsum([0, *sizes])[:-1].tolist(), strict=True))
+    n = sum(sizes)
+    H, g = np.zeros((n, n)), np.zeros(n)
+    for f, lin, abc in zip(structure.layouts, linear, model, strict=True):
+        J = lin.J.reshape(f.n, f.p, f.width)
+        Jr = np.einsum("npd,np->nd", J, lin.r)
+        slots = [f.factors.slots[k].variables for k in f.free]
+        dims = [v.manifold.tangent for v in slots]
+        if len(slots) == 1 and len(slots[0]) == 1:  # one variable: plain matrix products
+            at = slice(first[slots[0]], first[slots[0]] + dims[0])
+            flat = J.reshape(-1, f.width)
+            H[at, at] += flat.T @ (np.repeat(abc.a, f.p)[:, None] * flat)
+            if abc.radial:
+                H[at, at] += Jr.T @ (abc.b[:, None] * Jr)
+            g[at] += abc.c @ Jr
+            continue
+        blocks_ = np.einsum("n,npd,npe->nde", abc.a, J, J)
+        if abc.radial:
+            blocks_ += np.einsum("n,nd,ne->nde", abc.b, Jr, Jr)
+        at = np.concatenate(
+            [first[v] + f.indices[k][:, None] * d + np.arange(d) for v, k, d in zip(slots, f.free, dims, strict=True)],
+            axis=1,
+        )
+        np.add.at(H, (at[:, :, None], at[:, None, :]), blocks_)
+        np.add.at(g, at, abc.c[:, None] * Jr)
+    H[np.diag_indices(n)] += damping
+    try:
+        x = np.linalg.solve(H, -g)
+    except np.linalg.LinAlgError:
+        return None
+    return {v: x[s : s + size].reshape(len(v), -1) for (v, s), size in zip(first.items(), sizes, strict=True)}

@@ -1,0 +1,111 @@
+"""Bundle adjustment: cameras, points and their observations, as a `Problem`.
+
+Cameras follow the BAL convention: P = R X + t, p = −P_xy/P_z, and a pixel is f·(1 + k1 ρ² + k2 ρ⁴)·p.
+Two readings of k1, k2 are in use, and they give different costs for the same file:
+
+    pixel   ρ = f‖p‖, in pixels: what the authors of the ASKER paper compute
+    bal     ρ = ‖p‖, on the normalised point: what the BAL page says and Ceres computes
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from asker.io.bal import Bundle
+from asker.kernels import Kernel
+from asker.manifolds import SE3, Euclidean, Product
+from asker.problem import Factors, Problem, Variables
+from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
+
+CameraModel = Literal["pixel", "bal"]
+Dof = Literal[6, 7, 9]
+Array = Any
+
+
+def project(pose: Any, point: Array, focal: Array, k1: Array, k2: Array, camera: CameraModel) -> Array:
+    """The pixel (2,) at which a camera sees a point."""
+    P = pose.rotation @ point + pose.translation
+    p = -P[:2] / P[2]
+    rho2 = p @ p * (focal * focal if camera == "pixel" else 1.0)
+    return focal * (1 + k1 * rho2 + k2 * rho2 * rho2) * p
+
+
+@dataclass(frozen=True, eq=False)
+class BundleProblem:
+    """A bundle adjustment problem with the variables by name."""
+
+    bundle: Bundle
+    problem: Problem
+    cameras: Variables
+    points: Variables
+    dof: Dof
+
+    def refined(self, values: dict[Variables, Any]) -> Bundle:
+        """The bundle with the solved cameras and points."""
+        parts = values[self.cameras]
+        poses, free_intrinsics = (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
+        cameras = self.bundle.cameras.copy()
+        cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
+        cameras[:, 3:6] = poses[:, :, 3]
+        cameras[:, 6 : self.dof] = free_intrinsics
+        return replace(self.bundle, cameras=cameras, points=values[self.points])
+
+
+def bundle_problem(
+    bundle: Bundle, kernel: Kernel | None = None, camera: CameraModel = "pixel", dof: Dof = 6
+) -> BundleProblem:
+    """Reprojection errors in pixels under `kernel`.
+
+    dof: 6 moves poses and points, 7 also the focal lengths, 9 also the distortions.
+    """
+    if camera not in get_args(CameraModel):
+        raise ValueError(f"camera must be 'pixel' or 'bal', not {camera!r}")
+    if dof not in get_args(Dof):
+        raise ValueError(f"dof must be 6, 7 or 9, not {dof!r}")
+    poses = camera_poses(bundle)
+    intrinsics = bundle.cameras[:, 6:9]
+    n_free = dof - 6
+    points = Variables(bundle.points, name="points")
+    held = Variables(intrinsics[:, n_free:], fixed=True, name="intrinsics")
+    if n_free:
+        manifold = Product(SE3, Euclidean(n_free))
+        cameras = Variables((poses, intrinsics[:, :n_free]), manifold, name="cameras")
+    else:
+        cameras = Variables(poses, SE3, name="cameras")
+
+    def of_camera(pose, point, intrinsics, uv):
+        return project(pose, point, intrinsics[0], intrinsics[1], intrinsics[2], camera) - uv
+
+    i, j = bundle.camera_index, bundle.point_index
+    if dof == 6:
+
+        def reprojection(pose, point, held, uv):
+            return of_camera(pose, point, held, uv)
+
+    elif dof == 7:
+
+        def reprojection(parts, point, held, uv):
+            pose, free = parts
+            return of_camera(pose, point, (free[0], held[0], held[1]), uv)
+
+    else:
+
+        def reprojection(parts, point, uv):
+            pose, free = parts
+            return of_camera(pose, point, free, uv)
+
+    slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
+    factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, name="reprojection")
+    return BundleProblem(bundle, Problem(factors), cameras, points, dof)
+
+
+def camera_poses(bundle: Bundle) -> np.ndarray:
+    """[R | t] of every camera, (n, 3, 4)."""
+    return np.concatenate([matrix_from_angle_axis(bundle.cameras[:, :3]), bundle.cameras[:, 3:6, None]], axis=2)
+
+
+def camera_centres(bundle: Bundle) -> np.ndarray:
+    """Where the cameras stand, −Rᵀt, (n, 3)."""
+    poses = camera_poses(bundle)
+    return -np.einsum("nji,nj->ni", poses[:, :, :3], poses[:, :, 3])

@@ -1,0 +1,41 @@
+"""Iteratively reweighted least squares, with Levenberg-Marquardt damping.
+
+Green: Iteratively Reweighted Least Squares for Maximum Likelihood Estimation, J. R. Stat. Soc. B 1984.
+
+Problem     min over θ of Ψ(θ) = Σ ψ(‖rᵢ(θ)‖)
+Symbols     ω -> w    λ -> state.damping
+Algorithm   (1) w = ω(‖r‖²)
+            (2) solve (Σ w JᵀJ + λI) δ = −Σ w Jᵀr
+            (3) accept if Ψ falls, then λ ← max(λ/10, 1e-8); else λ ← 10λ
+Deviations  none
+"""
+
+from dataclasses import dataclass, replace
+
+from asker.engines.point import Model, Point
+from asker.strategies.strategy import Engine, State, cost
+
+
+def omega(kernel, u):
+    return kernel.omega(u)
+
+
+@dataclass(frozen=True)
+class IRLS:
+    """The usual way to minimise a robust cost.  Fast, and soon caught in the nearest minimum."""
+
+    damping: float = 1e-3
+    """λ at the start."""
+    smallest_damping: float = 1e-8
+
+    def init(self, engine: Engine, start: Point) -> State:
+        return State(start, cost(engine, start), self.damping)
+
+    def step(self, engine: Engine, state: State) -> State:
+        w = engine.each(omega, state.point)  # (1)
+        step = engine.solve(state.point, Model(w, None, w), state.damping)  # (2)
+        trial = None if step is None else engine.move(step)
+        trial_cost = float("nan") if trial is None else cost(engine, trial)
+        if not trial_cost < state.cost:  # (3); a NaN is refused too
+            return replace(state, damping=10 * state.damping, accepted=False)
+        return State(trial, trial_cost, max(state.damping / 10, self.smallest_damping))
