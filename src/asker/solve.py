@@ -6,12 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from asker.manifolds import Product
 from asker.problem import Problem, ProblemError, Variables
 from asker.result import Iteration, Result, Status
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import State, Strategy, cost
 
 LARGEST_DAMPING = 1e16
+
+
+def set_threads(n: int) -> None:
+    """Use `n` threads from now on; all cores, or `OMP_NUM_THREADS`, when never called."""
+    from asker.engines.cpu import threads
+
+    threads.set_threads(n)
 
 
 def solve(
@@ -24,6 +32,7 @@ def solve(
     on_iteration: Callable[[Iteration], bool | None] | None = None,
     linear_solver: str = "auto",
     eliminate: Variables | bool = True,
+    relative_damping: bool | None = None,
     threads: int | None = None,
 ) -> Result:
     """Minimise Ψ and return the best point seen.
@@ -35,12 +44,13 @@ def solve(
     on_iteration    called with each `Iteration`; return True to stop
     linear_solver   auto, dense-cholesky, sparse-cholesky, cg or reference
     eliminate       the variables to eliminate first; True to choose, False for none
+    relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
+                    when not given: if a variable is a `Product`
     threads         how many to use from now on; all cores when not given
 
     Ctrl-C ends the loop and returns the best point so far.
     """
     from asker.engines.cpu.engine import CpuEngine
-    from asker.engines.cpu.threads import set_threads
 
     begin = time.perf_counter()
     strategy = IRLS() if strategy is None else strategy
@@ -48,7 +58,9 @@ def solve(
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
     if threads is not None:
         set_threads(threads)
-    engine = CpuEngine(problem, linear_solver, eliminate)  # type: ignore[arg-type]
+    if relative_damping is None:
+        relative_damping = any(v.is_free and isinstance(v.manifold, Product) for v in problem.variables)
+    engine = CpuEngine(problem, linear_solver, eliminate, relative_damping)  # type: ignore[arg-type]
     start = engine.start()
     _check_start(engine, start)
     state = strategy.init(engine, start)

@@ -77,16 +77,20 @@ def eliminated_blocks(p: int, D: int, offset: int, d: int, radial: bool):
     )
 
 
+SMALLEST_DIAGONAL = 1e-6  # of H where the damping is relative to it, as in Ceres
+
+
 @cache
-def factor_blocks(d: int):
-    """V + λI = L Lᵀ in place, z = L⁻¹g in place of g; failed[0] is set where a block is not positive."""
+def factor_blocks(d: int, relative: bool):
+    """V + λI (relative: V + λ diag V) = L Lᵀ in place, z = L⁻¹g in place of g; failed[0] is set where a block is not positive."""
     lines = []
     for q in range(d):
         for s in range(q):
             terms = "".join(f" - l{q}_{m} * l{s}_{m}" for m in range(s))
             lines.append(f"l{q}_{s} = (V[j, {packed(q, s)}]{terms}) / l{s}_{s}")
         terms = "".join(f" - l{q}_{m} * l{q}_{m}" for m in range(q))
-        lines += [f"pivot = V[j, {packed(q, q)}] + damping{terms}", "bad |= not pivot > 0.0"]
+        unit = f"max(V[j, {packed(q, q)}], {SMALLEST_DIAGONAL!r})" if relative else "1.0"
+        lines += [f"pivot = V[j, {packed(q, q)}] + damping * {unit}{terms}", "bad |= not pivot > 0.0"]
         lines.append(f"l{q}_{q} = math.sqrt(pivot) if pivot > 0.0 else 1.0")
     for q in range(d):
         terms = "".join(f" - l{q}_{s} * z{s}" for s in range(q))

@@ -40,11 +40,12 @@ class CpuEngine:
         problem: Problem,
         linear_solver: LinearSolver = "auto",
         eliminate: Variables | bool = True,
+        relative_damping: bool = False,
         cg: CG | None = None,
     ):
         self.problem = problem
         self.structure = Structure(problem, eliminate)
-        self.system = System(self.structure, linear_solver, cg)
+        self.system = System(self.structure, linear_solver, relative_damping, cg)
         self.factors = [FactorCode(layout) for layout in self.structure.layouts]
         self._formulas: dict[Any, list[Loop]] = {}
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}

@@ -1,4 +1,4 @@
-"""Solve S x = −g for the kept variables, by dense Cholesky, sparse Cholesky or conjugate gradients.
+"""Solve (S + damping) x = −g for the kept variables, by dense Cholesky, sparse Cholesky or conjugate gradients.
 
 A factorisation works on the matrix scaled to a unit diagonal.  When Cholesky fails, a symmetric indefinite (or
 pivoted) factorisation of the same matrix is tried; when that fails too, the answer is None.
@@ -37,7 +37,7 @@ class DenseCholesky:
     def __init__(self) -> None:
         self.scaled: np.ndarray | None = None
 
-    def __call__(self, S: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:
+    def __call__(self, S: np.ndarray, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
         from scipy.linalg import lapack
 
         n = len(g)
@@ -79,7 +79,7 @@ class Symmetric:
         self.source = self.matrix.data.astype(np.int64) - 1
         self.diagonal = np.flatnonzero(self.matrix.indices == np.repeat(np.arange(n), np.diff(self.matrix.indptr)))
 
-    def __call__(self, values: np.ndarray, damping: float = 0.0) -> Any:
+    def __call__(self, values: np.ndarray, damping: np.ndarray | float = 0.0) -> Any:
         self.matrix.data = values[self.source]
         self.matrix.data[self.diagonal] += damping
         return self.matrix
@@ -105,12 +105,10 @@ class SparseCholesky:
             self._solve = self._cholmod
             self._analyse_cholmod()
 
-    def __call__(self, values: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:
+    def __call__(self, values: np.ndarray, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
         v = values[self.pick]
         v[self.diagonal] += damping
-        diagonal = np.zeros(self.n)
-        diagonal[self.rows[self.diagonal]] = v[self.diagonal]
-        d = _unit_scale(diagonal)
+        d = _unit_scale(v[self.diagonal])
         x = self._solve(v * d[self.rows] * d[self.columns], -d * g)
         return None if x is None else _if_finite(d * x)
 

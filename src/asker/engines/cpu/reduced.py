@@ -54,8 +54,13 @@ class ReducedMatrix:
         self.g = np.zeros(spare)
         if dense:
             self.values = np.zeros((spare, n))
+            self.diagonal_at = np.arange(n) * (n + 1)
         else:
             self._make_pattern()
+            rows_at, columns_at = self.coordinates()
+            self.diagonal_at = np.flatnonzero(rows_at == columns_at)
+        self.diagonal = np.zeros(n)
+        """diag H_KK of the last assembly, before the elimination."""
 
     def _make_pattern(self) -> None:
         ptr, variables = self.structure.pattern(after_elimination=self.eliminate)
@@ -76,12 +81,22 @@ class ReducedMatrix:
         for (f, m), rows in self.rows.items():
             layout = self.structure.layouts[f]
             self._add_gram(layout, layout.kept[m], rows, linear[f], model[f])
+        self._gather_parts()
+        self.diagonal = self.values.reshape(-1)[self.diagonal_at].copy()
+        for (f, m), rows in self.rows.items():
+            layout = self.structure.layouts[f]
             if self.eliminate and layout.eliminated is not None:
                 self._subtract_schur(layout, layout.kept[m], rows, Y, z, f)
+        self._gather_parts()
+
+    def _gather_parts(self) -> None:
+        """Add the spare rows to the rows they are parts of."""
         for rows in self.rows.values():
             for own, target, dim in rows.moves:
                 self.values[own : own + dim] += self.values[target : target + dim]
                 self.g[own : own + dim] += self.g[target : target + dim]
+                self.values[target : target + dim] = 0.0
+                self.g[target : target + dim] = 0.0
 
     def _store(self, slot: KeptSlot) -> tuple[Any, ...]:
         if self.dense:

@@ -50,11 +50,19 @@ class CG:
 class System:
     """Analysed once for a problem's structure; then `solve` for any point, weights and damping."""
 
-    def __init__(self, structure: Structure, solver: LinearSolver = "auto", cg: CG | None = None):
+    def __init__(
+        self,
+        structure: Structure,
+        solver: LinearSolver = "auto",
+        relative_damping: bool = False,
+        cg: CG | None = None,
+    ):
+        """`relative_damping`: λ diag(H) in place of λI, for variables whose numbers have different units."""
         if solver not in SOLVERS:
             raise ValueError(f"linear_solver must be one of {', '.join(SOLVERS)}, not {solver!r}")
         self.structure = structure
         self.solver = choose_solver(structure) if solver == "auto" else solver
+        self.relative = relative_damping
         self.cg = cg or CG()
         e = structure.eliminated
         self.d = 0 if e is None else e.manifold.tangent
@@ -76,16 +84,16 @@ class System:
     def solve(self, linear: list[Linearization], model: list[Weights], damping: float) -> Delta | None:
         """The step δ, or None when no way of factorising worked."""
         if self.solver == "reference":
-            return reference(self.structure, linear, model, damping)
+            return reference(self.structure, linear, model, damping, self.relative)
         if not self._eliminate(linear, model, damping):
             return None
-        self.reduced.assemble(linear, model, self.Y, self.z)
+        reduced = self.reduced
+        reduced.assemble(linear, model, self.Y, self.z)
+        added = damping * _unit(reduced.diagonal, self.relative)
         if self.solver == "cg":
-            x = self._iterate(damping)
-        elif self.solver == "dense-cholesky":
-            x = self.factorise(self.reduced.matrix, self.reduced.gradient, damping)
+            x = self._iterate(added)
         else:
-            x = self.factorise(self.reduced.values, self.reduced.gradient, damping)
+            x = self.factorise(reduced.matrix if reduced.dense else reduced.values, reduced.gradient, added)
         return None if x is None else self._substitute(x)
 
     def _eliminate(self, linear: list[Linearization], model: list[Weights], damping: float) -> bool:
@@ -102,7 +110,7 @@ class System:
             kernel = blocks.eliminated_blocks(f.p, f.width, e.offset, e.dim, model[k].radial)
             run_loop(kernel, variables, e.ptr, linear[k].J, linear[k].r, *model[k][:3], self.L, self.z)
         failed = np.zeros(1, dtype=bool)
-        run_loop(blocks.factor_blocks(self.d), variables, damping, self.L, self.z, failed)
+        run_loop(blocks.factor_blocks(self.d, self.relative), variables, damping, self.L, self.z, failed)
         if failed[0]:
             return False
         for k, f, e in sharing:
@@ -131,7 +139,7 @@ class System:
             delta[self.structure.eliminated] = out
         return delta
 
-    def _iterate(self, damping: float) -> np.ndarray | None:
+    def _iterate(self, damping: np.ndarray) -> np.ndarray | None:
         """Conjugate gradients on S = H_KK − YYᵀ without forming it; preconditioned by its diagonal blocks."""
         H = self.symmetric(self.reduced.values, damping)
         slots = [
@@ -196,8 +204,17 @@ def choose_solver(structure: Structure) -> LinearSolver:
     return "cg" if filled * n**2 > 2e9 else "sparse-cholesky"
 
 
+def _unit(diagonal: np.ndarray, relative: bool) -> np.ndarray:
+    """What λ is multiplied with."""
+    return np.maximum(diagonal, blocks.SMALLEST_DIAGONAL) if relative else np.ones_like(diagonal)
+
+
 def reference(
-    structure: Structure, linear: list[Linearization], model: list[Weights], damping: float
+    structure: Structure,
+    linear: list[Linearization],
+    model: list[Weights],
+    damping: float,
+    relative: bool = False,
 ) -> Delta | None:
     """One dense matrix over all free variables: the oracle of the other solvers, and the door for small problems."""
     free = [v for v in structure.problem.variables if v.is_free]
@@ -227,7 +244,7 @@ def reference(
         )
         np.add.at(H, (at[:, :, None], at[:, None, :]), blocks_)
         np.add.at(g, at, abc.c[:, None] * Jr)
-    H[np.diag_indices(n)] += damping
+    H[np.diag_indices(n)] += damping * _unit(np.diagonal(H), relative)
     try:
         x = np.linalg.solve(H, -g)
     except np.linalg.LinAlgError:
