@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,7 @@ def _formula_loop(code: "FactorCode", formula: Formula, n_arrays: int, names: tu
 
     tau = Argument("each" if np.ndim(code.tau) else "scalar")
     arguments = [tau, *[Argument("each")] * (1 + n_arrays), *[Argument("scalar")] * len(names)]
-    return Loop(formula.__name__.strip("_"), one, arguments)
+    return Loop(formula.__name__.strip("_"), arguments, one)
 
 
 class FactorCode:
@@ -212,10 +213,14 @@ class FactorCode:
 
     def _loop(self, what: str) -> Loop:
         if what not in self.loops:
-            arguments = self._arguments()
             if what == "linearise":
-                arguments += [Argument("gathered")] * len(self.free_masks)
-            self.loops[what] = Loop(what, getattr(self, f"_one_{what}"), arguments)
+                import jax
+
+                arguments = self._arguments() + [Argument("gathered")] * len(self.free_masks)
+                ways = [partial(self._one_linearise, jax.jacfwd), partial(self._one_linearise, jax.jacrev)]
+                self.loops[what] = Loop(what, arguments, *ways)
+            else:
+                self.loops[what] = Loop(what, self._arguments(), getattr(self, f"_one_{what}"))
         return self.loops[what]
 
     def _residual_of(self, rows, others, weighted=True):
@@ -238,8 +243,7 @@ class FactorCode:
         u = r @ r
         return (u,), (jnp.where(jnp.isfinite(u), 0.0, 1.0),)
 
-    def _one_linearise(self, *args):
-        import jax
+    def _one_linearise(self, derivative, *args):
         import jax.numpy as jnp
 
         layout = self.layout
@@ -253,7 +257,7 @@ class FactorCode:
                 at[k] = manifold.retract(rows[k], delta[start : start + manifold.tangent])
             return self._residual_of(at, others)
 
-        J = jax.jacfwd(moved)(np.zeros(layout.width))
+        J = derivative(moved)(np.zeros(layout.width))
         columns = []
         for k, start, mask in zip(layout.free, layout.offsets, masks, strict=True):
             v = layout.factors.slots[k].variables
@@ -304,7 +308,8 @@ def _retraction(v: Variables) -> Loop:
     def retract(x, delta):
         return (v.manifold.retract(x, delta),), ()
 
-    return Loop("retract", retract, [Argument("each", (v.manifold.ambient,)), Argument("each", (v.manifold.tangent,))])
+    m = v.manifold
+    return Loop("retract", [Argument("each", (m.ambient,)), Argument("each", (m.tangent,))], retract)
 
 
 def _as_argument(data: np.ndarray) -> np.ndarray:

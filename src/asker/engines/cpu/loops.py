@@ -1,6 +1,6 @@
 """Loops over observations (or variables) made from a JAX function of one of them.
 
-`Loop(name, function, arguments)` traces `function` once, prints it as straight-line scalar code inside one loop and
+`Loop(name, arguments, function)` traces `function` once, prints it as straight-line scalar code inside one loop and
 compiles that.  The function returns `(stores, sums)`: arrays written per item, and numbers added up over all items.
 """
 
@@ -43,9 +43,11 @@ class Argument:
 class Loop:
     """A compiled loop.  Call it with n, the arrays in the order of the arguments, and the arrays to store into."""
 
-    def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Argument]):
+    def __init__(self, name: str, arguments: Sequence[Argument], *functions: Callable[..., Any]):
+        """Functions that compute the same are tried in turn; the shortest program is compiled."""
         self.arguments = tuple(arguments)
-        self.kernel, self.store_shapes, self.n_sums = _compiled(name, function, self.arguments)
+        traced = [_Traced(function, self.arguments) for function in functions]
+        self.kernel, self.store_shapes, self.n_sums = min(traced, key=lambda t: len(t.lines)).compiled(name)
 
     def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
         """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
@@ -79,34 +81,39 @@ def _as_rows(array: np.ndarray, argument: Argument) -> np.ndarray:
     return array.reshape(len(array), argument.size) if argument.shape else array
 
 
-def _compiled(name: str, function: Callable[..., Any], arguments: tuple[Argument, ...]):
-    import jax
+class _Traced:
+    """A function of one item as a scalar program."""
 
-    examples = [np.zeros(a.shape, a.dtype) for a in arguments]
-    with float64():
-        jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*examples)
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Argument, ...]):
+        import jax
+
+        examples = [np.zeros(a.shape, a.dtype) for a in arguments]
         program = Program()
-        outs = scalarise(program, jaxpr, [a.inputs(program, j) for j, a in enumerate(arguments)])
-    n_stores = len(shapes[0])
-    stores, sums = outs[:n_stores], outs[n_stores:]
-    parameters, before = ["start", "stop"], []
-    for j, a in enumerate(arguments):
-        parameters.append(f"a{j}")
-        if a.kind == "gathered":
-            parameters.append(f"i{j}")
-            before.append(f"k{j} = np.uint64(i{j}[k])")
-    parameters += [f"out{j}" for j in range(n_stores)] + ["sums"]
-    after = []
-    for j, out in enumerate(stores):
-        targets = [f"out{j}[k, {i}]" for i in range(out.size)] if out.shape else [f"out{j}[k]"]
-        after += [f"{t} = {literal(v)}" for t, v in zip(targets, out.ravel(), strict=True)]
-    after += [f"sum{j} += {literal(s.item())}" for j, s in enumerate(sums)]
-    flat = [v for out in outs for v in out.ravel()]
-    body = "".join(f"        {line}\n" for line in before + program.lines(flat) + after)
-    source = (
-        f"def {name}({', '.join(parameters)}):\n"
-        + "".join(f"    sum{j} = 0.0\n" for j in range(len(sums)))
-        + f"    for k in range(start, stop):\n{body or '        pass'}\n"
-        + "".join(f"    sums[{j}] = sum{j}\n" for j in range(len(sums)))
-    )
-    return compile_source(name, source), [out.shape for out in stores], len(sums)
+        with float64():
+            jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*examples)
+            outs = scalarise(program, jaxpr, [a.inputs(program, j) for j, a in enumerate(arguments)])
+        self.arguments = arguments
+        self.stores, self.sums = outs[: len(shapes[0])], outs[len(shapes[0]) :]
+        self.lines = program.lines([v for out in outs for v in out.ravel()])
+
+    def compiled(self, name: str) -> tuple[Callable[..., None], list[tuple[int, ...]], int]:
+        """The kernel, the shapes of its stores, and how many sums it returns."""
+        parameters, before, after = ["start", "stop"], [], []
+        for j, a in enumerate(self.arguments):
+            parameters.append(f"a{j}")
+            if a.kind == "gathered":
+                parameters.append(f"i{j}")
+                before.append(f"k{j} = np.uint64(i{j}[k])")
+        parameters += [f"out{j}" for j in range(len(self.stores))] + ["sums"]
+        for j, out in enumerate(self.stores):
+            targets = [f"out{j}[k, {i}]" for i in range(out.size)] if out.shape else [f"out{j}[k]"]
+            after += [f"{t} = {literal(v)}" for t, v in zip(targets, out.ravel(), strict=True)]
+        after += [f"sum{j} += {literal(s.item())}" for j, s in enumerate(self.sums)]
+        body = "".join(f"        {line}\n" for line in before + self.lines + after)
+        source = (
+            f"def {name}({', '.join(parameters)}):\n"
+            + "".join(f"    sum{j} = 0.0\n" for j in range(len(self.sums)))
+            + f"    for k in range(start, stop):\n{body or '        pass'}\n"
+            + "".join(f"    sums[{j}] = sum{j}\n" for j in range(len(self.sums)))
+        )
+        return compile_source(name, source), [out.shape for out in self.stores], len(self.sums)

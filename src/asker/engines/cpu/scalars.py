@@ -5,6 +5,7 @@ vanish, and only what the outputs need is printed.  A value is a Python number o
 """
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -67,22 +68,26 @@ TEMPLATES = {
 }
 
 
+_SIGNED = ("neg", "mul", "add", "sub", "div")
+
+
 class Program:
     """Statements in order, shared by value."""
 
     def __init__(self) -> None:
         self.statements: list[tuple[str, tuple[Value, ...]]] = []
         self._shared: dict[tuple, Name] = {}
+        self._names: list[Name] = []
 
     def input(self, text: str) -> Name:
         """A value that comes from outside, printed as `text`."""
         return self._append(("input", (text,)))
 
     def _append(self, statement: tuple[str, tuple[Value, ...]]) -> Name:
-        op, args = statement
-        key = (op, *[("t", a.index) if isinstance(a, Name) else (type(a).__name__, repr(a)) for a in args])
+        key = _key(*statement)
         if key not in self._shared:
             self._shared[key] = Name(len(self.statements))
+            self._names.append(self._shared[key])
             self.statements.append(statement)
         return self._shared[key]
 
@@ -92,16 +97,109 @@ class Program:
             return simpler[0]
         if not any(isinstance(a, Name) for a in args):
             return _evaluate(op, args)
-        if op == "sub" and _is(args[0], 0):
-            return self.emit("neg", args[1])
-        if op in ("add", "mul") and _order(args[1]) < _order(args[0]):
-            args = (args[1], args[0])  # x·y and y·x are the same statement
+        if op in _SIGNED:
+            return getattr(self, f"_{op}")(*args)
         return self._append((op, args))
+
+    # Signs move outwards, ab + ac becomes a(b + c), and quotients become products with a shared reciprocal: then
+    # more statements are equal, and derivatives of matrix products fall back on the products themselves.
+
+    def _neg(self, x: Name) -> Value:
+        inner = self._unsigned(x)
+        return inner if inner is not x else self._append(("neg", (x,)))
+
+    def _unsigned(self, x: Value) -> Value:
+        """y where x = −y; else x itself."""
+        if isinstance(x, Name):
+            op, args = self.statements[x.index]
+            return args[0] if op == "neg" else x
+        return -x if isinstance(x, float) and x < 0 else x
+
+    def _signed(self, negative: bool, op: str, x: Value, y: Value) -> Value:
+        return self.emit("neg", self.emit(op, x, y)) if negative else self.emit(op, x, y)
+
+    def _mul(self, x: Value, y: Value) -> Value:
+        p, q = self._unsigned(x), self._unsigned(y)
+        if p is not x or q is not y:
+            return self._signed((p is not x) != (q is not y), "mul", p, q)
+        return self._append(("mul", (x, y) if _order(x) <= _order(y) else (y, x)))
+
+    def _add(self, x: Value, y: Value) -> Value:
+        p, q = self._unsigned(x), self._unsigned(y)
+        if p is not x and q is not y:
+            return self._signed(True, "add", p, q)
+        if q is not y:
+            return self.emit("sub", x, q)
+        if p is not x:
+            return self.emit("sub", y, p)
+        if x is not y and (common := self._common_factors(x, y)):
+            return self._factored("add", common, x, y)
+        return self._append(("add", (x, y) if _order(x) <= _order(y) else (y, x)))
+
+    def _sub(self, x: Value, y: Value) -> Value:
+        if _is(x, 0):
+            return self.emit("neg", y)
+        p, q = self._unsigned(x), self._unsigned(y)
+        if q is not y:
+            return self.emit("add", x, q)
+        if p is not x:
+            return self._signed(True, "add", p, y)
+        if common := self._common_factors(x, y):
+            return self._factored("sub", common, x, y)
+        if _order(x) > _order(y):
+            return self._signed(True, "sub", y, x)
+        return self._append(("sub", (x, y)))
+
+    def _factors(self, x: Value) -> list[int]:
+        """The statements whose product x is, if it is one (x itself, otherwise)."""
+        if not isinstance(x, Name):
+            return []
+        op, args = self.statements[x.index]
+        if op != "mul" or not all(isinstance(a, Name) for a in args):
+            return [x.index]
+        return self._factors(args[0]) + self._factors(args[1])
+
+    def _common_factors(self, x: Value, y: Value) -> list[int]:
+        """What two products have in common, if what is left of each is known already."""
+        p, q = Counter(self._factors(x)), Counter(self._factors(y))
+        common = p & q
+        if common and self._known(p - common) and self._known(q - common):
+            return list(common.elements())
+        return []
+
+    def _known(self, factors: Counter) -> bool:
+        """Whether the product needs no new statement."""
+        first, *rest = sorted(factors.elements()) or [None]
+        for index in rest:
+            known = self._shared.get(_key("mul", (self._names[first], self._names[index])))
+            if known is None:
+                return False
+            first = known.index
+        return first is not None
+
+    def _factored(self, op: str, common: list[int], x: Value, y: Value) -> Value:
+        rests = [Counter(self._factors(v)) - Counter(common) for v in (x, y)]
+        inner = self.emit(op, *[self._product(rest) for rest in rests])
+        return self.emit("mul", self._product(Counter(common)), inner)
+
+    def _product(self, factors: Counter) -> Value:
+        product: Value = 1.0
+        for index in sorted(factors.elements()):
+            product = self.emit("mul", product, self._names[index])
+        return product
+
+    def _div(self, x: Value, y: Value) -> Value:
+        p, q = self._unsigned(x), self._unsigned(y)
+        if p is not x or q is not y:
+            return self._signed((p is not x) != (q is not y), "div", p, q)
+        if not isinstance(y, Name):
+            return self._append(("div", (x, y)))
+        return self.emit("mul", x, self._append(("div", (1.0, y))))
 
     def power(self, x: Value, exponent: int) -> Value:
         """xⁿ by repeated squaring."""
         if exponent < 0:
-            return self.emit("div", 1.0, self.power(x, -exponent))
+            return self.power(self.emit("div", 1.0, x), -exponent)
         result: Value = 1.0
         while exponent:
             if exponent & 1:
@@ -124,6 +222,10 @@ class Program:
                 needed.add(k)
                 stack += [a.index for a in self.statements[k][1] if isinstance(a, Name)]
         return [f"t{k} = {_printed(*self.statements[k])}" for k in sorted(needed)]
+
+
+def _key(op: str, args: tuple[Value, ...]) -> tuple:
+    return (op, *[a.index if isinstance(a, Name) else (type(a).__name__, repr(a)) for a in args])
 
 
 def literal(value: Value) -> str:

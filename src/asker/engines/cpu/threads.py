@@ -65,7 +65,7 @@ def run_tasks(task: Callable[[int], None], n_tasks: int) -> None:
             helper.result()
 
 
-def even_bounds(n: int, smallest: int = 4096, most: int = 256) -> np.ndarray:
+def even_bounds(n: int, smallest: int = 4096, most: int = 64) -> np.ndarray:
     """Cut 0…n into tasks of equal length."""
     n_tasks = max(1, min(most, -(-n // smallest)))
     return np.linspace(0, n, n_tasks + 1).astype(np.uint64)
