@@ -16,6 +16,7 @@ from asker.kernels import (
 )
 from asker.manifolds import SE3, SO3, Euclidean, Pose, Product, Sphere
 from asker.problem import Factors, Problem, ProblemError, Variables
+from asker.problems.dense import least_squares
 from asker.result import Iteration, Result, Status
 from asker.solve import set_threads, solve
 from asker.strategies import METHODS
@@ -51,6 +52,7 @@ __all__ = [
     "Tukey",
     "Variables",
     "Welsch",
+    "least_squares",
     "set_threads",
     "solve",
 ]

@@ -206,7 +206,12 @@ class Factors:
 
     def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """The arguments of a batched residual function: each slot's values for every observation."""
-        return [s.variables.manifold.unpack(x[s.index]) for s, x in zip(self.slots, rows, strict=True)]
+
+        def values(slot: Slot, x: np.ndarray) -> Any:
+            each = x[slot.index] if len(x) > 1 else np.broadcast_to(x, (self.n, x.shape[1]))
+            return slot.variables.manifold.unpack(each)
+
+        return [values(slot, x) for slot, x in zip(self.slots, rows, strict=True)]
 
 
 class Problem:

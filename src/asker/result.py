@@ -68,6 +68,13 @@ class Result:
         return self.values[variables]
 
     @property
+    def x(self) -> Any:
+        """The answer of a problem with a single variable, as in SciPy."""
+        if len(self.values) != 1 or len(self.problem.variables[0]) != 1:
+            raise AttributeError("`x` is for problems with one variable; use `result[variables]`")
+        return self.values[self.problem.variables[0]][0]
+
+    @property
     def iterations(self) -> int:
         return self.history[-1].iteration
 

@@ -194,6 +194,8 @@ class System:
 def choose_solver(structure: Structure) -> LinearSolver:
     """Dense where the reduced matrix is small or nearly full, else sparse, else conjugate gradients."""
     n = structure.n_kept
+    if len(structure.problem.variables) == len(structure.kept) == 1 == len(structure.kept[0]) and n > 12:
+        return "reference"  # one long vector: plain matrix products
     if n <= 1500:
         return "dense-cholesky"
     ptr, columns = structure.pattern(after_elimination=True)
