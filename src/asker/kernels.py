@@ -162,7 +162,7 @@ class GemanMcClure(Kernel):
     unit_inflection = 1 / np.sqrt(3)
 
     def unit_psi(self, v):
-        return 0.5 - 0.5 / (1 + v)
+        return v / (1 + v) / 2
 
     def unit_omega(self, v):
         return 1 / (1 + v) ** 2
@@ -201,7 +201,8 @@ class Tukey(Kernel):
     unit_inflection = 1 / np.sqrt(5)
 
     def unit_psi(self, v):
-        return (1 - (1 - namespace(v).minimum(v, 1.0)) ** 3) / 6
+        v = namespace(v).minimum(v, 1.0)
+        return v * (3 - v * (3 - v)) / 6  # 1 − (1−v)³ without cancellation
 
     def unit_omega(self, v):
         return (1 - namespace(v).minimum(v, 1.0)) ** 2

@@ -63,7 +63,7 @@ def solve(
     engine = CpuEngine(problem, linear_solver, eliminate, relative_damping)  # type: ignore[arg-type]
     start = engine.start()
     _check_start(engine, start)
-    state = strategy.init(engine, start)
+    state = strategy.init(engine, start, max_iterations)
     best, initial_cost = state, cost(engine, start)
     history: list[Iteration] = []
 

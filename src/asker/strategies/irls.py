@@ -10,14 +10,10 @@ Algorithm   (1) w = ω(‖r‖²)
 Deviations  none
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from asker.engines.point import Model, Point
-from asker.strategies.strategy import Engine, State, cost
-
-
-def omega(kernel, u):
-    return kernel.omega(u)
+from asker.strategies.strategy import Engine, State, attempt, cost, descend, omega
 
 
 @dataclass(frozen=True)
@@ -26,16 +22,11 @@ class IRLS:
 
     damping: float = 1e-3
     """λ at the start."""
-    smallest_damping: float = 1e-8
 
-    def init(self, engine: Engine, start: Point) -> State:
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> State:
         return State(start, cost(engine, start), self.damping)
 
     def step(self, engine: Engine, state: State) -> State:
         w = engine.each(omega, state.point)  # (1)
-        step = engine.solve(state.point, Model(w, None, w), state.damping)  # (2)
-        trial = None if step is None else engine.move(step)
-        trial_cost = float("nan") if trial is None else cost(engine, trial)
-        if not trial_cost < state.cost:  # (3); a NaN is refused too
-            return replace(state, damping=10 * state.damping, accepted=False)
-        return State(trial, trial_cost, max(state.damping / 10, self.smallest_damping))
+        trial = attempt(engine, state.point, Model(w, None, w), state.damping)  # (2)
+        return descend(engine, state, trial)  # (3)

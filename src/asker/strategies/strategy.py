@@ -5,12 +5,14 @@ the one linear model, and decides what to accept.  The loop in solve.py does eve
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from asker.engines.point import Point
+from asker.engines.point import Model, Point
 
 Engine = Any
+
+SMALLEST_DAMPING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +33,39 @@ class State:
 
 
 class Strategy(Protocol):
-    def init(self, engine: Engine, start: Point) -> Any: ...
+    """How to get down.  Settings are the fields of a frozen dataclass."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> Any: ...
     def step(self, engine: Engine, state: Any) -> Any: ...
 
 
-def target(kernel, u):
-    """ψ of one residual."""
+def psi(kernel, u):
     return kernel.psi(u)
+
+
+def omega(kernel, u):
+    return kernel.omega(u)
 
 
 def cost(engine: Engine, point: Point) -> float:
     """Ψ(θ)"""
-    return engine.total(target, point)
+    return engine.total(psi, point)
+
+
+def attempt(engine: Engine, point: Point, model: Model, damping: float) -> Point | None:
+    """Where the model's step leads; None when the linear system has no solution."""
+    step = engine.solve(point, model, damping)
+    return None if step is None else engine.move(step)
+
+
+def descend(engine: Engine, state: State, trial: Point | None) -> State:
+    """Levenberg-Marquardt on Ψ: accept if it falls, then λ ← λ/10; else λ ← 10λ.  A NaN is refused."""
+    trial_cost = float("nan") if trial is None else cost(engine, trial)
+    if trial is None or not trial_cost < state.cost:
+        return replace(state, damping=10 * state.damping, accepted=False)
+    return replace(state, point=trial, cost=trial_cost, damping=relaxed(state.damping), accepted=True)
+
+
+def relaxed(damping: float) -> float:
+    """λ after an accepted step."""
+    return max(damping / 10, SMALLEST_DAMPING)

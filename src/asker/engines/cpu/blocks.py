@@ -314,3 +314,23 @@ def radial_change(p: int, D: int, slots: tuple[tuple[int, int], ...]):
         _indented(1, lines),
         f"    out[k] = {' + '.join(terms)}",
     )
+
+
+@cache
+def gradients(p: int, D: int, offset: int, dim: int):
+    """G += Σ c Jᵀr for each variable of one slot, for two sets of weights c at once."""
+    body = [*_load_residual(p), *_load_jacobian("x", p, D, offset, dim)]
+    for q in range(dim):
+        body.append(f"x_{q} = " + " + ".join(f"r{i} * x{i}_{q}" for i in range(p)))
+        body += [f"g{q} += c_k * x_{q}", f"h{q} += d_k * x_{q}"]
+    return _source(
+        "gradients",
+        "start, stop, rows_ptr, rows, J, r, c, d, G",
+        "for v in range(start, stop):",
+        _indented(1, [f"g{q}, h{q} = G[v, 0, {q}], G[v, 1, {q}]" for q in range(dim)]),
+        "    for entry in range(np.uint64(rows_ptr[v]), np.uint64(rows_ptr[v + np.uint64(1)])):",
+        "        k = np.uint64(rows[entry])",
+        "        c_k, d_k = c[k], d[k]",
+        _indented(2, body),
+        _indented(1, [f"G[v, 0, {q}], G[v, 1, {q}] = g{q}, h{q}" for q in range(dim)]),
+    )

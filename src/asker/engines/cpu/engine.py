@@ -7,6 +7,7 @@ Strategies speak to an engine in these verbs only:
     total(formula, point, *arrays, **k)  the same, summed over all residuals
     solve(point, model, damping)         the step δ of the one linear system (None when it has none)
     radial(step)                         rᵀJδ of every residual
+    gradient_products(point, c, d)       g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr
     move(step)                           the point that the step leads to
 
 A formula is a function `formula(kernel, u, *arrays, **numbers)` of ONE residual, written with arithmetic and the
@@ -26,7 +27,7 @@ from asker.engines.cpu import blocks
 from asker.engines.cpu.loops import Argument, Loop
 from asker.engines.cpu.structure import FactorLayout, Structure
 from asker.engines.cpu.system import CG, LinearSolver, Linearization, System, Weights
-from asker.engines.cpu.threads import even_bounds, run_loop
+from asker.engines.cpu.threads import balanced_bounds, even_bounds, run_loop
 from asker.engines.point import Model, PerFactor, Point, Step
 from asker.problem import Problem, Variables
 
@@ -102,6 +103,19 @@ class CpuEngine:
         linear = self._linearised(step.start)
         with self._clock("solve"):
             return tuple(_radial(f, lin, step) for f, lin in zip(self.structure.layouts, linear, strict=True))
+
+    def gradient_products(self, point: Point, c: PerFactor, d: PerFactor) -> tuple[float, float, float]:
+        linear = self._linearised(point)
+        with self._clock("solve"):
+            G = {v: np.zeros((len(v), 2, v.manifold.tangent)) for v in self.problem.variables if v.is_free}
+            for f, layout in enumerate(self.structure.layouts):
+                for v, offset, ptr, rows in layout.rows_of_slots():
+                    kernel = blocks.gradients(layout.p, layout.width, offset, v.manifold.tangent)
+                    bounds = balanced_bounds(1.0 + np.diff(ptr))
+                    run_loop(kernel, bounds, ptr, rows, linear[f].J, linear[f].r, c[f], d[f], G[v])
+            products = [np.einsum("nid,njd->ij", g, g) for g in G.values()]
+        (gg, gh), (_, hh) = np.sum(products, axis=0)
+        return float(gg), float(gh), float(hh)
 
     def move(self, step: Step) -> Point:
         with self._clock("evaluate"):

@@ -1,0 +1,508 @@
+"""The command line: parse, call, print.
+
+The exit code is the status: 0 a usable result, 1 a solve that failed, 2 bad input, 130 interrupted before there
+was a result.  Results go to stdout; the progress line and the one line of an error go to stderr.
+"""
+
+import difflib
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import asker
+from asker.io.bal import Bundle, read_bal, write_bal
+from asker.io.files import FileError, write_whole
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "smooth-truncated": asker.SmoothTruncated,
+    "quadratic": asker.Quadratic,
+    "huber": asker.Huber,
+    "pseudo-huber": asker.PseudoHuber,
+    "cauchy": asker.Cauchy,
+    "geman-mcclure": asker.GemanMcClure,
+    "welsch": asker.Welsch,
+    "tukey": asker.Tukey,
+    "truncated-quadratic": asker.TruncatedQuadratic,
+    "barron": asker.Barron,
+}
+CAMERAS = ("pixel", "bal")
+DOFS = (6, 7, 9)
+LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
+
+INLIER = 1 / math.sqrt(
+    3
+)  # inliers are counted up to INLIER·τ with every kernel, so that counts can be compared
+GREY, ORANGE = (160, 160, 160), (255, 140, 0)
+BATCH = 1 << 18  # observations projected at a time: bounds the memory
+
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+BalFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2.", show_default=False)
+]
+NewFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The BAL file to write; .gz and .bz2 compress.", show_default=False),
+]
+Tau = Annotated[float, typer.Option(help="Scale of the kernel in pixels; inliers count up to tau/sqrt(3).")]
+Outliers = Annotated[float, typer.Option(help="Part of the observations that are gross errors.")]
+StartError = Annotated[float, typer.Option(help="Median residual of the inliers at the start, in pixels.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same scene.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress line.")]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold anything
+    try:
+        return app(arguments, prog_name="asker", standalone_mode=False) or 0
+    except UsageError as e:
+        return complain(e.format_message(), 2)  # type: ignore[attr-defined]
+    except ValueError as e:  # FileError and ProblemError are among them
+        return complain(str(e), 2)
+    except MemoryError as e:
+        return complain(f"out of memory: {e}", 1)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+
+
+def complain(text: str, code: int) -> int:
+    print("asker:", " ".join(text.splitlines()), file=sys.stderr)
+    return code
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Robust estimation at large scale."""
+    if version:
+        print(f"asker {asker.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command()
+def solve(
+    file: BalFile,
+    method: Annotated[str, typer.Option(help=f"One of: {', '.join(asker.METHODS)}.")] = "irls",
+    tau: Tau = 1.0,
+    camera: Annotated[
+        str, typer.Option(help="k1, k2 act on pixels (pixel), or as the BAL page says (bal).")
+    ] = "pixel",
+    dof: Annotated[
+        int, typer.Option(help="What moves of a camera: 6 pose, 7 and focal length, 9 and distortion.")
+    ] = 6,
+    kernel: Annotated[str, typer.Option(help=f"One of: {', '.join(KERNELS)}.")] = "smooth-truncated",
+    iterations: Annotated[int, typer.Option(min=0, help="At most so many linear solves.")] = 100,
+    tol: Annotated[
+        float, typer.Option(help="Stop when a step lowers the cost by less than this part of it.")
+    ] = 1e-9,
+    time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
+    linear_solver: Annotated[str, typer.Option(help=f"One of: {', '.join(LINEAR_SOLVERS)}.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="All cores when not given.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write settings, result and history.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the refined BAL file; .gz and .bz2 compress.")
+    ] = None,
+    ply: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a point cloud: cameras red, points grey, or orange where fewer than two inliers see them."
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> int:
+    """Refine the cameras and points of a BAL file.  Ctrl-C stops and keeps the best so far."""
+    settings = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}
+    settings["linear_solver"] = one_of("--linear-solver", linear_solver, LINEAR_SOLVERS)
+    strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
+    psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=number("--tau", tau, positive=True))
+    one_of("--camera", camera, CAMERAS)
+    one_of("--dof", dof, DOFS)
+    number("--tol", tol)
+    number("--time-limit", time_limit or 0.0)
+    check_outputs(file, json_file, output, ply)
+
+    from asker.problems.bundle import bundle_problem
+
+    with progress_line(quiet) as say:
+        say(f"reading {file}")
+        bundle = read_bal(file)
+        say(f"preparing {counts(bundle)}")
+        before = inlier_mask(bundle, camera, tau)
+        made = bundle_problem(bundle, psi, camera, dof)  # type: ignore[arg-type]
+        result = asker.solve(
+            made.problem,
+            strategy,
+            max_iterations=iterations,
+            tol=tol,
+            time_limit=time_limit,
+            on_iteration=lambda line: say(progress_text(line)),
+            linear_solver=linear_solver,
+            threads=threads,
+        )
+    refined = made.refined(result.values)
+    inliers = inlier_mask(refined, camera, tau)
+    record = run_record(file, bundle, settings, result, np.mean(before), np.mean(inliers))
+    print_run(record)
+    write_outputs(
+        (json_file, partial(write_json, record=record)),
+        (output, partial(write_bal, bundle=refined)),
+        (ply, partial(write_cloud, bundle=refined, inliers=inliers)),
+    )
+    if iterations and failed(result):
+        return complain(f"{file}: the cost did not fall: {result.status.value}", 1)
+    return 0
+
+
+@app.command()
+def generate(
+    file: NewFile,
+    cameras: Annotated[int, typer.Option(help="How many cameras.")] = 30,
+    observations: Annotated[
+        int | None, typer.Option(help="How many observations.", show_default="600 per camera")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="ring: around one object; path: along a closed curve.")] = "ring",
+    noise: Annotated[float, typer.Option(help="Standard deviation of a pixel coordinate.")] = 0.4,
+    outliers: Outliers = 0.2,
+    outlier_size: Annotated[
+        float, typer.Option(help="Gross errors are uniform up to so many pixels.")
+    ] = 150.0,
+    start_error: StartError = 5.0,
+    seed: Seed = 0,
+    truth: Annotated[Path | None, typer.Option(help="Write the true cameras and points here.")] = None,
+) -> int:
+    """Make a scene whose truth is known, and write a disturbed start as a BAL file."""
+    one_of("--kind", kind, ("ring", "path"))
+    check_outputs(None, file, truth)
+
+    from asker.datasets import make_scene
+
+    scene = make_scene(
+        cameras,
+        observations,
+        kind=kind,
+        noise=noise,
+        outlier_ratio=outliers,
+        outlier_size=outlier_size,
+        start_error=start_error,
+        seed=seed,
+    )
+    print(f"{counts(scene.start)}, {np.count_nonzero(scene.outliers)} of them outliers")
+    write_outputs(
+        (file, partial(write_bal, bundle=scene.start)), (truth, partial(write_bal, bundle=scene.truth))
+    )
+    return 0
+
+
+@app.command()
+def info(file: BalFile, tau: Tau = 1.0) -> int:
+    """Describe a BAL file: its size, its tracks, and how good its start is."""
+    number("--tau", tau, positive=True)
+    bundle = read_bal(file)
+    print(f"{file}: {counts(bundle)}")
+    per_camera = np.bincount(bundle.camera_index, minlength=bundle.n_cameras)
+    per_point = np.bincount(bundle.point_index, minlength=bundle.n_points)
+    print_table(
+        ["", "fewest", "median", "mean", "most"],
+        *(
+            [what, f"{n.min()}", f"{np.median(n):g}", f"{n.mean():.1f}", f"{n.max()}"]
+            for what, n in (("observations per camera", per_camera), ("observations per point", per_point))
+        ),
+    )
+    starts = {camera: project(bundle, camera) for camera in CAMERAS}
+    print_table(
+        [f"start, tau {tau:g} px", "cost", f"inliers within {INLIER * tau:.3g} px", "median residual"],
+        *(
+            [
+                f"{camera} camera",
+                f"{start_cost(r, tau):.7g}",
+                percent(np.mean(r <= INLIER * tau)),
+                f"{np.median(r):.3g} px",
+            ]
+            for camera, (r, _) in starts.items()
+        ),
+    )
+    behind = starts["pixel"][1] <= 0
+    n_points = len(np.unique(bundle.point_index[behind]))
+    print(f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points")
+    if bad := max(np.count_nonzero(~np.isfinite(r)) for r, _ in starts.values()):
+        print(
+            f"without a finite residual at the start: {bad} observations; `asker solve` refuses such a file"
+        )
+    return 0
+
+
+@app.command()
+def demo(
+    outliers: Outliers = 0.2, start_error: StartError = 10.0, seed: Seed = 0, quiet: Quiet = False
+) -> int:
+    """Run several methods on a made scene and compare them with the truth."""
+    from asker.datasets import make_scene
+    from asker.demo import DEMO_METHODS, run
+
+    runs = {}
+    with progress_line(quiet) as say:
+        say("making a scene")
+        scene = make_scene(outlier_ratio=outliers, start_error=start_error, seed=seed)
+        starts = {method: (method, scene.start) for method in DEMO_METHODS}
+        starts["irls from the truth"] = ("irls", scene.truth)
+        for name, (method, bundle) in starts.items():
+            say(f"{name}: preparing")
+            runs[name] = run(
+                method, bundle, scene.truth, lambda line, n=name: say(f"{n}: {progress_text(line)}")
+            )
+    print(f"{counts(scene.start)}, {outliers:.0%} of them outliers.")
+    print(f"Inliers start with a median residual of {start_error:g} px; the kernel has tau 1 px.")
+    print_table(
+        ["method", "cost before", "after", "inliers", "camera error", "point error", "seconds"],
+        *(
+            [name, f"{r.initial_cost:.1f}", f"{r.cost:.1f}", percent(r.inlier_ratio)]
+            + [percent(e.cameras), percent(e.points), f"{r.seconds['total']:.2f}"]
+            for name, (r, e) in runs.items()
+        ),
+    )
+    print(
+        "Errors are medians after alignment with the truth, in percent of the radius of the ring of cameras."
+    )
+    return 0
+
+
+# ---- arguments
+
+
+def one_of(option: str, given: Any, known: Collection[Any]) -> Any:
+    """`given`, if it is among the `known`."""
+    if given in known:
+        return given
+    names = [str(name) for name in known]
+    near = difflib.get_close_matches(str(given).lower(), names, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise ValueError(f"{option} is {given!r}, which is not one of {', '.join(names)}{hint}")
+
+
+def number(option: str, given: float, positive: bool = False) -> float:
+    if (0 < given if positive else 0 <= given) and given < math.inf:
+        return given
+    raise ValueError(
+        f"{option} must be a {'positive' if positive else 'finite, not negative'} number, got {given}"
+    )
+
+
+class _Untouched(Exception):
+    """Leaves `write_whole` before the target is replaced."""
+
+
+def check_outputs(source: Path | None, *targets: Path | None) -> None:
+    """Refuse now what could not be written after the work."""
+    taken = set() if source is None else {os.path.realpath(source)}
+    for path in filter(None, targets):
+        if os.path.realpath(path) in taken:
+            raise FileError(path, "this file is named twice on the command line")
+        taken.add(os.path.realpath(path))
+        if not os.path.isdir(path.parent):
+            raise FileError(path, f"there is no folder {path.parent} to write into")
+        with suppress(_Untouched), write_whole(path):
+            raise _Untouched
+
+
+# ---- what is computed here: the state of a bundle without the solver
+
+
+def project(bundle: Bundle, camera: str) -> tuple[np.ndarray, np.ndarray]:
+    """Residual norms (N,) in pixels, infinite where there is none, and depths (N,), positive in front."""
+    from asker.problems.bundle import camera_poses
+
+    poses, norms, depths = camera_poses(bundle), [], []
+    for first in range(0, bundle.n_observations, BATCH):
+        part = slice(first, first + BATCH)
+        i, j = bundle.camera_index[part], bundle.point_index[part]
+        f, k1, k2 = bundle.cameras[i, 6:9].T
+        with np.errstate(all="ignore"):
+            P = np.einsum("nij,nj->ni", poses[i, :, :3], bundle.points[j]) + poses[i, :, 3]
+            p = -P[:, :2] / P[:, 2:]
+            rho2 = (p * p).sum(axis=1) * (f * f if camera == "pixel" else 1.0)
+            uv = (f * (1 + k1 * rho2 + k2 * rho2 * rho2))[:, None] * p
+            r = np.hypot(*(uv - bundle.uv[part]).T)
+        norms.append(np.where(np.isnan(r), np.inf, r))
+        depths.append(-P[:, 2])
+    return np.concatenate(norms), np.concatenate(depths)
+
+
+def inlier_mask(bundle: Bundle, camera: str, tau: float) -> np.ndarray:
+    return project(bundle, camera)[0] <= INLIER * tau
+
+
+def start_cost(norms: np.ndarray, tau: float) -> float:
+    """Ψ of the smooth truncated kernel."""
+    with np.errstate(over="ignore"):
+        return float(asker.SmoothTruncated(tau).psi(norms**2).sum())
+
+
+def failed(result: asker.Result) -> bool:
+    """Nothing was gained, and not because there was nothing to gain."""
+    fine = (asker.Status.CONVERGED, asker.Status.INTERRUPTED)
+    return not (result.cost < result.initial_cost or result.cost == 0 or result.status in fine)
+
+
+# ---- printing
+
+
+@contextmanager
+def progress_line(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A function that shows its text on one line of stderr, where that is a terminal.  It tells of compilation too."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from asker.engines.cpu.compile import on_compile
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda text: None
+        return
+
+    def say(text: str) -> None:
+        status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+
+    def compiling(name: str) -> None:
+        say(f"compiling {name} (once on this machine)")
+
+    with console.status("", spinner="line") as status:
+        on_compile.append(compiling)
+        try:
+            yield say
+        finally:
+            on_compile.remove(compiling)
+
+
+def progress_text(line: asker.Iteration) -> str:
+    return f"iteration {line.iteration}  cost {line.cost:.7g}  best {line.best_cost:.7g}  damping {line.damping:.1e}"
+
+
+def counts(bundle: Bundle) -> str:
+    return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
+
+
+def percent(ratio: float) -> str:
+    return f"{100 * ratio:.3g} %"
+
+
+def print_table(header: list[str], *rows: list[str]) -> None:
+    """The first column to the left, numbers to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    for k, title in enumerate(header):
+        table.add_column(title, justify="right" if k else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, highlight=False).print(table)
+
+
+def print_run(record: dict[str, Any]) -> None:
+    print(f"{record['file']}: {record['n_cameras']} cameras, {record['n_points']} points, ", end="")
+    print(f"{record['n_observations']} observations")
+    print(f"{record['method']}, {record['kernel']} kernel, tau {record['tau']:g} px, ", end="")
+    print(f"{record['camera']} camera, {record['dof']} dof")
+    print_table(
+        ["", "before", "after"],
+        ["cost", f"{record['initial_cost']:.7g}", f"{record['cost']:.7g}"],
+        [
+            f"inliers within {record['inlier_radius']:.3g} px",
+            percent(record["initial_inlier_ratio"]),
+            percent(record["inlier_ratio"]),
+        ],
+    )
+    print(f"{record['iterations']} iterations in {record['seconds']:.3g} s: {record['message']}")
+
+
+# ---- files
+
+
+def run_record(
+    file: Path, bundle: Bundle, settings: dict, result: asker.Result, before: Any, after: Any
+) -> dict:
+    """What `--json` writes."""
+    return {
+        "file": str(file),
+        "n_cameras": bundle.n_cameras,
+        "n_points": bundle.n_points,
+        "n_observations": bundle.n_observations,
+        **settings,
+        "engine": result.engine,
+        "initial_cost": result.initial_cost,
+        "cost": result.cost,
+        "inlier_radius": INLIER * settings["tau"],
+        "initial_inlier_ratio": before,
+        "inlier_ratio": after,
+        "iterations": result.iterations,
+        "seconds": result.seconds["total"],
+        "status": result.status.name.lower(),
+        "message": result.status.value,
+        "version": asker.__version__,
+        "history": [line.as_dict() for line in result.history],
+    }
+
+
+def write_outputs(*writers: tuple[Path | None, Callable[[Path], None]]) -> None:
+    """Write what was asked for; a file that cannot be written does not cost the others."""
+    problems = []
+    for path, write in writers:
+        if path is None:
+            continue
+        try:
+            write(path)
+            print(f"wrote {path}")
+        except FileError as e:
+            problems.append(str(e))
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    text = json.dumps(plain(record), indent=1, allow_nan=False)
+    with write_whole(path) as file:
+        file.write(text.encode() + b"\n")
+
+
+def plain(value: Any) -> Any:
+    """The same for strict JSON: NumPy numbers become Python's, what is not finite becomes null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | None) else str(value)
+
+
+def write_cloud(path: Path, bundle: Bundle, inliers: np.ndarray) -> None:
+    """Cameras in red, points in grey, and in orange where fewer than two inliers see them."""
+    from asker.io.ply import write_ply
+    from asker.problems.bundle import camera_centres
+
+    support = np.bincount(bundle.point_index[inliers], minlength=bundle.n_points)
+    colors = np.where(support[:, None] >= 2, GREY, ORANGE).astype(np.uint8)
+    write_ply(path, bundle.points, colors, camera_centres(bundle))

@@ -1,0 +1,104 @@
+"""Graduated non-convexity with scaled kernels (GNC, "HOM").
+
+Zach, Bourmaud: Descending, Lifting or Smoothing: Secrets of Robust Cost Optimization, ECCV 2018.
+
+Problem     min over θ of Ψ⁰ = Ψ, after Ψᵏ = Σ η²ψ(‖rᵢ‖/η), η = 2ᵏ, for k = K−1, …, 1
+Symbols     η -> scale    k -> state.level
+Algorithm   (1) IRLS on Ψᵏ: accept if Ψᵏ falls; λ carries over
+            (2) each level gets an equal share of the iterations; what one leaves unused, the next ones share
+            (3) a level k > 0 ends when its share is used or Ψᵏ has stopped falling;
+                with `early_exit` also when (D⁺ − D⁻)/(D⁺ + D⁻) < 0.1, where D⁺ and D⁻ are the sums of the
+                decreases and of the increases of ψᵏ over the residuals in the last step
+Deviations  none
+"""
+
+from dataclasses import dataclass, replace
+
+from asker.arrays import namespace
+from asker.engines.point import Model, Point
+from asker.kernels import Scaled
+from asker.strategies.strategy import Engine, State, attempt, cost, relaxed
+
+
+def scaled_omega(kernel, u, scale):
+    return Scaled(kernel, scale).omega(u)
+
+
+def scaled_psi(kernel, u, scale):
+    return Scaled(kernel, scale).psi(u)
+
+
+def changes(kernel, u, u_before, scale):
+    """How much ψᵏ of a residual fell, and how much it rose."""
+    k = Scaled(kernel, scale)
+    fall = k.psi(u_before) - k.psi(u)
+    zero = namespace(u).zeros_like(u)
+    return namespace(u).maximum(fall, zero), namespace(u).maximum(-fall, zero)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelState(State):
+    level: int = 0
+    scaled_cost: float = 0.0
+    """Ψᵏ at the point."""
+    left: int = 0
+    """Iterations left in all."""
+    left_here: int = 0
+    """Iterations left on this level."""
+
+
+def enter_level(engine: Engine, state: LevelState, level: int) -> LevelState:
+    """Begin a level with its share of what is left."""  # (2)
+    scaled_cost = engine.total(scaled_psi, state.point, scale=2.0**level)
+    share = -(-state.left // (level + 1))
+    details = {"level": level}
+    return replace(
+        state, level=level, scaled_cost=scaled_cost, left_here=share, on_target=level == 0, details=details
+    )
+
+
+@dataclass(frozen=True)
+class GNC:
+    """Widest kernel first.  Strong when the number of levels fits the problem."""
+
+    levels: int = 5
+    """K, the paper's 5: the widest kernel is 2^(K−1) times the target."""
+    early_exit: bool = False
+    """Leave a level when its residuals no longer agree (GNC+)."""
+    agreement: float = 0.1
+    """The share of agreement below which a level is left early."""
+    level_tol: float = 1e-5
+    """A level ends when an accepted step lowers Ψᵏ by less than this part of it."""
+    damping: float = 1e-3
+    """λ at the start."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> LevelState:
+        state = LevelState(start, cost(engine, start), self.damping, left=max_iterations)
+        return enter_level(engine, state, self.levels - 1)
+
+    def step(self, engine: Engine, state: LevelState) -> LevelState:
+        scale = 2.0**state.level
+        w = engine.each(scaled_omega, state.point, scale=scale)
+        trial = attempt(engine, state.point, Model(w, None, w), state.damping)
+        after = replace(state, left=state.left - 1, left_here=state.left_here - 1)
+        value = float("nan") if trial is None else engine.total(scaled_psi, trial, scale=scale)
+        if trial is None or not value < state.scaled_cost:  # (1)
+            after = replace(after, damping=10 * state.damping, accepted=False)
+            done = False
+        else:
+            done = state.scaled_cost - value <= self.level_tol * state.scaled_cost or self._disagree(
+                engine, state.point, trial, scale
+            )
+            after = replace(
+                after, point=trial, cost=cost(engine, trial), scaled_cost=value, accepted=True,
+                damping=relaxed(state.damping),
+            )  # fmt: skip
+        if state.level > 0 and (done or after.left_here <= 0):  # (3)
+            return enter_level(engine, after, state.level - 1)
+        return after
+
+    def _disagree(self, engine: Engine, before: Point, after: Point, scale: float) -> bool:
+        if not self.early_exit:
+            return False
+        fell, rose = engine.total(changes, after, before.u, scale=scale)
+        return fell - rose < self.agreement * (fell + rose)

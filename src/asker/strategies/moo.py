@@ -1,0 +1,65 @@
+"""LM-MOO: the target and a smoothed cost, minimised together.
+
+Zach, Bourmaud: Pareto Meets Huber: Efficiently Avoiding Poor Minima in Robust Estimation, ICCV 2019.
+
+Problem     min over θ of Ψ⁰ = Ψ, with Ψᵏ = Σ η²ψ(‖rᵢ‖/η), η = 2ᵏ, as a second objective
+Symbols     κ -> balance    g₀, g_k the two gradients
+Algorithm   (1) weights ½ω₀ + ½κω_k, with κ = ‖g₀‖/‖g_k‖
+            (2) accept if Ψ⁰ falls, and damp as IRLS
+            (3) levels and their shares of the iterations as GNC; a level also ends when cos(g₀, g_k) < −0.95
+            (4) level 0 is IRLS
+Deviations  none
+"""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+from asker.engines.point import Model, Point
+from asker.kernels import Scaled
+from asker.strategies.gnc import LevelState, enter_level, scaled_omega
+from asker.strategies.strategy import Engine, attempt, cost, descend, omega
+
+
+def blended_omega(kernel, u, scale, balance):
+    return kernel.omega(u) / 2 + balance * Scaled(kernel, scale).omega(u) / 2
+
+
+@dataclass(frozen=True)
+class LMMOO:
+    """Never accepts a step that raises Ψ, yet leaves many poor minima."""
+
+    levels: int = 5
+    """K, as GNC."""
+    opposed: float = -0.95
+    """A level ends when the cosine between the two gradients is below this."""
+    damping: float = 1e-3
+    """λ at the start."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> LevelState:
+        state = LevelState(start, cost(engine, start), self.damping, left=max_iterations)
+        return enter_level(engine, state, self.levels - 1)
+
+    def step(self, engine: Engine, state: LevelState) -> LevelState:
+        while state.level > 0:
+            balance, cosine = self._gradients(engine, state)
+            if cosine >= self.opposed:
+                break
+            state = enter_level(engine, state, state.level - 1)  # (3)
+        if state.level > 0:
+            w = engine.each(blended_omega, state.point, scale=2.0**state.level, balance=balance)  # (1)
+        else:
+            w = engine.each(omega, state.point)  # (4)
+        trial = attempt(engine, state.point, Model(w, None, w), state.damping)
+        after = replace(descend(engine, state, trial), left=state.left - 1, left_here=state.left_here - 1)  # (2)
+        if after.level > 0 and after.left_here <= 0:
+            return enter_level(engine, after, after.level - 1)
+        return after
+
+    def _gradients(self, engine: Engine, state: LevelState) -> tuple[float, float]:
+        """κ, and the cosine between the gradients of Ψ⁰ and Ψᵏ."""
+        w0 = engine.each(omega, state.point)
+        wk = engine.each(scaled_omega, state.point, scale=2.0**state.level)
+        g00, g0k, gkk = engine.gradient_products(state.point, w0, wk)
+        if not (g00 > 0 and gkk > 0):
+            return 1.0, 1.0
+        return sqrt(g00 / gkk), g0k / sqrt(g00 * gkk)

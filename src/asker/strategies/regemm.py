@@ -1,0 +1,81 @@
+"""ReGeMM: relaxed, generalised majorisation-minimisation.
+
+Parizi, He, Aghajani, Sclaroff, Felzenszwalb: Generalized Majorization-Minimization, ICML 2019, in the relaxed form
+of Zach, Le: Truncated Inference for Latent Variable Optimization Problems, ECCV 2020.
+
+Problem     min over θ of Ψ(θ) = min over w of J(θ, w) = Σ ½wᵢuᵢ + γ(wᵢ),  γ the kernel's lifted penalty
+Symbols     σ -> sigma: one scale for all residuals    J_prev -> state.bound
+Algorithm   (1) v = ½Ψ + ½J_prev; J_prev starts as the lifted cost with w = 1
+            (2) bisect σ² in [1, 1e8] so that J(θ, ω(u/σ²)) lies in [½Ψ + ½v, v]: a surrogate above the target,
+                below the old one
+            (3) one step of weighted least squares with these weights; accept if Ψ falls, damp as IRLS
+            (4) J_prev = J(θ, w) at the new θ with the weights of (2)
+Deviations  none known; the bisection works on log σ²
+"""
+
+from dataclasses import dataclass, replace
+
+from asker.engines.point import Model, Point
+from asker.problem import ProblemError
+from asker.strategies.gnc import scaled_omega
+from asker.strategies.strategy import Engine, State, attempt, cost, descend
+
+
+def surrogate(kernel, u, scale):
+    """J with the weights ω(u/σ²)."""
+    w = kernel.omega(u / scale**2)
+    return w * u / 2 + kernel.penalty(w)
+
+
+def surrogate_of(kernel, u, w):
+    return w * u / 2 + kernel.penalty(w)
+
+
+def half_square(kernel, u):
+    return u / 2
+
+
+@dataclass(frozen=True, eq=False)
+class BoundState(State):
+    bound: float = 0.0
+    """J_prev: the value of the last surrogate at the current point."""
+
+
+@dataclass(frozen=True)
+class ReGeMM:
+    """One global scale, chosen so that the surrogate comes down halfway to the target in every step."""
+
+    damping: float = 1e-3
+    """λ at the start."""
+    largest_scale: float = 1e4
+    """σ at most."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> BoundState:
+        for factors in engine.problem.factors:
+            if not factors.kernel.has_penalty:
+                raise ProblemError(f"{factors.name}: ReGeMM needs a kernel with a lifted penalty")
+        bound = engine.total(half_square, start)
+        return BoundState(start, cost(engine, start), self.damping, on_target=False, bound=bound)
+
+    def step(self, engine: Engine, state: BoundState) -> BoundState:
+        v = (state.cost + state.bound) / 2  # (1)
+        sigma = self._scale(engine, state.point, (state.cost + v) / 2, v)  # (2)
+        w = engine.each(scaled_omega, state.point, scale=sigma)
+        trial = attempt(engine, state.point, Model(w, None, w), state.damping)
+        after = descend(engine, state, trial)  # (3)
+        bound = engine.total(surrogate_of, after.point, w)  # (4)
+        details = {"scale": sigma, "surrogate": bound}
+        return replace(after, bound=bound, on_target=sigma < 1 + 1e-3, details=details)
+
+    def _scale(self, engine: Engine, point: Point, low: float, high: float) -> float:
+        """A σ whose surrogate lies between `low` and `high`."""
+        a, b = 1.0, self.largest_scale
+        if engine.total(surrogate, point, scale=b) <= high:
+            return b
+        for _ in range(40):
+            sigma = (a * b) ** 0.5
+            value = engine.total(surrogate, point, scale=sigma)
+            if low <= value <= high or b / a < 1 + 1e-9:
+                break
+            a, b = (a, sigma) if value > high else (sigma, b)
+        return sigma

@@ -1,0 +1,42 @@
+"""Square-rooting the kernel: ordinary Gauss-Newton on residuals of squared length 2ψ.
+
+Engels, Stewénius, Nistér: Bundle Adjustment Rules, 2006.
+
+Problem     min over θ of Ψ(θ) = Σ ½‖ρᵢ‖²  with  ρ = √(2ψ(‖r‖)) r/‖r‖
+Symbols     u = ‖r‖²
+Algorithm   (1) dρ/dr = t (I − r̂r̂ᵀ) + n r̂r̂ᵀ  with  t² = 2ψ/u,  n² = (ψ')²/(2ψ) = ω²u/(2ψ)
+            (2) so JᵀMJ with a = t², b = (n² − t²)/u, and the gradient is that of Ψ: c = ω
+            (3) solve, accept and damp as IRLS
+Deviations  none
+"""
+
+from dataclasses import dataclass
+
+from asker.arrays import namespace
+from asker.engines.point import Model, Point
+from asker.strategies.strategy import Engine, State, attempt, cost, descend
+
+
+def sqrt_psi_weights(kernel, u):
+    xp = namespace(u)
+    tiny = u < 1e-12 * kernel.tau**2  # there ψ = u/2, so a = 1 and b = 0
+    v = xp.where(tiny, kernel.tau**2, u)
+    w, t2 = kernel.omega(v), 2 * kernel.psi(v) / v  # (1)
+    a = xp.where(tiny, 1.0, t2)
+    b = xp.where(tiny, 0.0, (w * w / t2 - t2) / v)  # (2)
+    return a, b, kernel.omega(u)
+
+
+@dataclass(frozen=True)
+class SqrtPsi:
+    """What a plain least-squares program does with √ψ.  Seldom better than IRLS."""
+
+    damping: float = 1e-3
+    """λ at the start."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> State:
+        return State(start, cost(engine, start), self.damping)
+
+    def step(self, engine: Engine, state: State) -> State:
+        model = Model(*engine.each(sqrt_psi_weights, state.point))
+        return descend(engine, state, attempt(engine, state.point, model, state.damping))  # (3)

@@ -1,0 +1,42 @@
+"""Triggs' correction: second-order weights in the direction of the residual.
+
+Triggs, McLauchlan, Hartley, Fitzgibbon: Bundle Adjustment — A Modern Synthesis, 1999.
+
+Problem     min over θ of Ψ(θ) = Σ ψ(‖rᵢ(θ)‖)
+Symbols     ω -> w    ε -> epsilon
+Algorithm   (1) the Hessian of ψ(‖r‖) in r is ωI + 2(dω/du) rrᵀ: tangential curvature ω, radial ω + 2u dω/du
+            (2) the radial one is kept at or above ε·ω, so that the model stays convex
+            (3) solve, accept and damp as IRLS
+Deviations  ε: the original keeps 1 − α away from 0 in another way
+"""
+
+from dataclasses import dataclass
+
+from asker.arrays import namespace
+from asker.engines.point import Model, Point
+from asker.strategies.strategy import Engine, State, attempt, cost, descend
+
+
+def triggs_weights(kernel, u, epsilon):
+    w = kernel.omega(u)
+    xp = namespace(u)
+    floor = -(1 - epsilon) * w / xp.maximum(u, 1e-300)  # (2)
+    return w, xp.maximum(2 * kernel.domega(u), floor)  # (1)
+
+
+@dataclass(frozen=True)
+class Triggs:
+    """Closer to Newton's method than IRLS, and about as easily caught."""
+
+    damping: float = 1e-3
+    """λ at the start."""
+    epsilon: float = 0.3
+    """The smallest radial curvature, as part of the tangential one; 1 gives IRLS."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> State:
+        return State(start, cost(engine, start), self.damping)
+
+    def step(self, engine: Engine, state: State) -> State:
+        w, b = engine.each(triggs_weights, state.point, epsilon=self.epsilon)
+        trial = attempt(engine, state.point, Model(w, b, w), state.damping)
+        return descend(engine, state, trial)  # (3)
