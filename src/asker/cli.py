@@ -1,7 +1,7 @@
 """The command line: parse, call, print.
 
-The exit code is the status: 0 a usable result, 1 a solve that failed, 2 bad input, 130 interrupted before there
-was a result.  Results go to stdout; the progress line and the one line of an error go to stderr.
+The exit code is the status: 0 a usable result, 1 a solve that failed, 2 bad input, 130 interrupted before
+there was a result.  Results go to stdout; the progress line and the one line of an error go to stderr.
 """
 
 import difflib
@@ -10,16 +10,18 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 import asker
+from asker.engines.cpu.compile import on_compile
 from asker.io.bal import Bundle, read_bal, write_bal
 from asker.io.files import FileError, write_whole
 
@@ -39,9 +41,8 @@ CAMERAS = ("pixel", "bal")
 DOFS = (6, 7, 9)
 LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 
-INLIER = 1 / math.sqrt(
-    3
-)  # inliers are counted up to INLIER·τ with every kernel, so that counts can be compared
+INLIER = 1 / math.sqrt(3)
+"""Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
 GREY, ORANGE = (160, 160, 160), (255, 140, 0)
 BATCH = 1 << 18  # observations projected at a time: bounds the memory
 
@@ -49,13 +50,8 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-BalFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2.", show_default=False)
-]
-NewFile = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="The BAL file to write; .gz and .bz2 compress.", show_default=False),
-]
+BalFile = Annotated[Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2.")]
+NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
 Tau = Annotated[float, typer.Option(help="Scale of the kernel in pixels; inliers count up to tau/sqrt(3).")]
 Outliers = Annotated[float, typer.Option(help="Part of the observations that are gross errors.")]
 StartError = Annotated[float, typer.Option(help="Median residual of the inliers at the start, in pixels.")]
@@ -102,32 +98,17 @@ def solve(
     file: BalFile,
     method: Annotated[str, typer.Option(help=f"One of: {', '.join(asker.METHODS)}.")] = "irls",
     tau: Tau = 1.0,
-    camera: Annotated[
-        str, typer.Option(help="k1, k2 act on pixels (pixel), or as the BAL page says (bal).")
-    ] = "pixel",
-    dof: Annotated[
-        int, typer.Option(help="What moves of a camera: 6 pose, 7 and focal length, 9 and distortion.")
-    ] = 6,
+    camera: Annotated[str, typer.Option(help="How k1, k2 act: pixel, or bal (the BAL page).")] = "pixel",
+    dof: Annotated[int, typer.Option(help="6: poses, 7: and focal lengths, 9: and distortions.")] = 6,
     kernel: Annotated[str, typer.Option(help=f"One of: {', '.join(KERNELS)}.")] = "smooth-truncated",
     iterations: Annotated[int, typer.Option(min=0, help="At most so many linear solves.")] = 100,
-    tol: Annotated[
-        float, typer.Option(help="Stop when a step lowers the cost by less than this part of it.")
-    ] = 1e-9,
+    tol: Annotated[float, typer.Option(help="Stop when a step gains less than this part.")] = 1e-9,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     linear_solver: Annotated[str, typer.Option(help=f"One of: {', '.join(LINEAR_SOLVERS)}.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="All cores when not given.")] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write settings, result and history.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Write the refined BAL file; .gz and .bz2 compress.")
-    ] = None,
-    ply: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a point cloud: cameras red, points grey, or orange where fewer than two inliers see them."
-        ),
-    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the run as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the refined BAL file.")] = None,
+    ply: Annotated[Path | None, typer.Option(help="Write points and cameras for a viewer.")] = None,
     quiet: Quiet = False,
 ) -> int:
     """Refine the cameras and points of a BAL file.  Ctrl-C stops and keeps the best so far."""
@@ -143,10 +124,10 @@ def solve(
 
     from asker.problems.bundle import bundle_problem
 
-    with progress_line(quiet) as say:
-        say(f"reading {file}")
+    with Progress(quiet) as progress:
+        progress.say(f"reading {file}")
         bundle = read_bal(file)
-        say(f"preparing {counts(bundle)}")
+        progress.say(f"preparing {counts(bundle)}")
         before = inlier_mask(bundle, camera, tau)
         made = bundle_problem(bundle, psi, camera, dof)  # type: ignore[arg-type]
         result = asker.solve(
@@ -155,13 +136,14 @@ def solve(
             max_iterations=iterations,
             tol=tol,
             time_limit=time_limit,
-            on_iteration=lambda line: say(progress_text(line)),
+            on_iteration=progress.iteration,
             linear_solver=linear_solver,
             threads=threads,
         )
     refined = made.refined(result.values)
     inliers = inlier_mask(refined, camera, tau)
-    record = run_record(file, bundle, settings, result, np.mean(before), np.mean(inliers))
+    settings |= {"initial_inlier_ratio": before.mean(), "inlier_ratio": inliers.mean()}
+    record = run_record(file, bundle, settings | {"compiled": progress.compiled}, result)
     print_run(record)
     write_outputs(
         (json_file, partial(write_json, record=record)),
@@ -183,9 +165,7 @@ def generate(
     kind: Annotated[str, typer.Option(help="ring: around one object; path: along a closed curve.")] = "ring",
     noise: Annotated[float, typer.Option(help="Standard deviation of a pixel coordinate.")] = 0.4,
     outliers: Outliers = 0.2,
-    outlier_size: Annotated[
-        float, typer.Option(help="Gross errors are uniform up to so many pixels.")
-    ] = 150.0,
+    outlier_size: Annotated[float, typer.Option(help="The largest gross error, in pixels.")] = 150.0,
     start_error: StartError = 5.0,
     seed: Seed = 0,
     truth: Annotated[Path | None, typer.Option(help="Write the true cameras and points here.")] = None,
@@ -206,10 +186,9 @@ def generate(
         start_error=start_error,
         seed=seed,
     )
-    print(f"{counts(scene.start)}, {np.count_nonzero(scene.outliers)} of them outliers")
-    write_outputs(
-        (file, partial(write_bal, bundle=scene.start)), (truth, partial(write_bal, bundle=scene.truth))
-    )
+    start = scene.start
+    print(f"{counts(start)}, {np.count_nonzero(scene.outliers)} of them outliers")
+    write_outputs((file, partial(write_bal, bundle=start)), (truth, partial(write_bal, bundle=scene.truth)))
     return 0
 
 
@@ -219,70 +198,59 @@ def info(file: BalFile, tau: Tau = 1.0) -> int:
     number("--tau", tau, positive=True)
     bundle = read_bal(file)
     print(f"{file}: {counts(bundle)}")
-    per_camera = np.bincount(bundle.camera_index, minlength=bundle.n_cameras)
-    per_point = np.bincount(bundle.point_index, minlength=bundle.n_points)
-    print_table(
-        ["", "fewest", "median", "mean", "most"],
-        *(
-            [what, f"{n.min()}", f"{np.median(n):g}", f"{n.mean():.1f}", f"{n.max()}"]
-            for what, n in (("observations per camera", per_camera), ("observations per point", per_point))
-        ),
-    )
-    starts = {camera: project(bundle, camera) for camera in CAMERAS}
-    print_table(
-        [f"start, tau {tau:g} px", "cost", f"inliers within {INLIER * tau:.3g} px", "median residual"],
-        *(
-            [
-                f"{camera} camera",
-                f"{start_cost(r, tau):.7g}",
-                percent(np.mean(r <= INLIER * tau)),
-                f"{np.median(r):.3g} px",
-            ]
-            for camera, (r, _) in starts.items()
-        ),
-    )
-    behind = starts["pixel"][1] <= 0
+    rows = []
+    for what, index, n in (
+        ("camera", bundle.camera_index, bundle.n_cameras),
+        ("point", bundle.point_index, bundle.n_points),
+    ):
+        n_seen = np.bincount(index, minlength=n)
+        numbers = n_seen.min(), np.median(n_seen), n_seen.mean(), n_seen.max()
+        rows.append([f"observations per {what}", *(f"{x:.4g}" for x in numbers)])
+    print_table(["", "fewest", "median", "mean", "most"], *rows)
+
+    rows, bad = [], 0
+    for camera in CAMERAS:
+        r, depth = project(bundle, camera)
+        bad = max(bad, np.count_nonzero(np.isinf(r)))
+        inliers = percent(np.mean(r <= INLIER * tau))
+        rows.append([f"{camera} camera", f"{start_cost(r, tau):.7g}", inliers, f"{np.median(r):.3g} px"])
+    print_table([f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median"], *rows)
+
+    behind = depth <= 0
     n_points = len(np.unique(bundle.point_index[behind]))
     print(f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points")
-    if bad := max(np.count_nonzero(~np.isfinite(r)) for r, _ in starts.values()):
-        print(
-            f"without a finite residual at the start: {bad} observations; `asker solve` refuses such a file"
-        )
+    if bad:
+        print(f"not finite at the start: {bad} observations; `asker solve` refuses such a file")
     return 0
 
 
 @app.command()
 def demo(
-    outliers: Outliers = 0.2, start_error: StartError = 10.0, seed: Seed = 0, quiet: Quiet = False
+    outliers: Outliers = 0.3, start_error: StartError = 30.0, seed: Seed = 0, quiet: Quiet = False
 ) -> int:
     """Run several methods on a made scene and compare them with the truth."""
     from asker.datasets import make_scene
     from asker.demo import DEMO_METHODS, run
 
-    runs = {}
-    with progress_line(quiet) as say:
-        say("making a scene")
+    rows = []
+    with Progress(quiet) as progress:
+        progress.say("making a scene")
         scene = make_scene(outlier_ratio=outliers, start_error=start_error, seed=seed)
-        starts = {method: (method, scene.start) for method in DEMO_METHODS}
-        starts["irls from the truth"] = ("irls", scene.truth)
-        for name, (method, bundle) in starts.items():
-            say(f"{name}: preparing")
-            runs[name] = run(
-                method, bundle, scene.truth, lambda line, n=name: say(f"{n}: {progress_text(line)}")
+        starts = [(method, method, scene.start) for method in DEMO_METHODS]
+        for name, method, start in [*starts, ("from the truth", "irls", scene.truth)]:
+            progress.begin(name)
+            result, error = run(method, start, scene.truth, progress.iteration)
+            costs = f"{result.initial_cost:.1f}", f"{result.cost:.1f}"
+            errors = percent(error.cameras), percent(error.points)
+            rows.append(
+                [name, *costs, percent(result.inlier_ratio), *errors, f"{result.seconds['total']:.2f}"]
             )
     print(f"{counts(scene.start)}, {outliers:.0%} of them outliers.")
-    print(f"Inliers start with a median residual of {start_error:g} px; the kernel has tau 1 px.")
-    print_table(
-        ["method", "cost before", "after", "inliers", "camera error", "point error", "seconds"],
-        *(
-            [name, f"{r.initial_cost:.1f}", f"{r.cost:.1f}", percent(r.inlier_ratio)]
-            + [percent(e.cameras), percent(e.points), f"{r.seconds['total']:.2f}"]
-            for name, (r, e) in runs.items()
-        ),
-    )
-    print(
-        "Errors are medians after alignment with the truth, in percent of the radius of the ring of cameras."
-    )
+    print(f"At the start the inliers have a median residual of {start_error:g} px; the kernel has tau 1 px.")
+    titles = ("method", "cost\nbefore", "cost\nafter", "inliers", "camera\nerror", "point\nerror", "seconds")
+    print_table(titles, *rows)
+    print("Errors are medians after alignment with the truth, in percent of the ring's radius.")
+    print("The last row is irls started at the truth: about what the observations allow.")
     return 0
 
 
@@ -300,11 +268,10 @@ def one_of(option: str, given: Any, known: Collection[Any]) -> Any:
 
 
 def number(option: str, given: float, positive: bool = False) -> float:
-    if (0 < given if positive else 0 <= given) and given < math.inf:
+    """`given`, if it is finite and not negative."""
+    if (given > 0 or (given == 0 and not positive)) and given < math.inf:
         return given
-    raise ValueError(
-        f"{option} must be a {'positive' if positive else 'finite, not negative'} number, got {given}"
-    )
+    raise ValueError(f"{option} must be {'positive' if positive else '0 or more'} and finite, got {given}")
 
 
 class _Untouched(Exception):
@@ -366,52 +333,64 @@ def failed(result: asker.Result) -> bool:
 # ---- printing
 
 
-@contextmanager
-def progress_line(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A function that shows its text on one line of stderr, where that is a terminal.  It tells of compilation too."""
-    from rich.console import Console
-    from rich.text import Text
+class Progress:
+    """One line on stderr, where that is a terminal: what is being done, compiled, or solved."""
 
-    from asker.engines.cpu.compile import on_compile
+    def __init__(self, quiet: bool):
+        from rich.console import Console
 
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda text: None
-        return
+        console = Console(stderr=True)
+        self.status = None if quiet or not console.is_terminal else console.status("", spinner="line")
+        self.compiled = 0
+        """How many kernels were compiled meanwhile."""
+        self.task = ""
 
-    def say(text: str) -> None:
-        status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+    def __enter__(self) -> "Progress":
+        on_compile.append(self.compile)
+        if self.status:
+            self.status.start()
+        return self
 
-    def compiling(name: str) -> None:
-        say(f"compiling {name} (once on this machine)")
+    def __exit__(self, *error: object) -> None:
+        on_compile.remove(self.compile)
+        if self.status:
+            self.status.stop()
 
-    with console.status("", spinner="line") as status:
-        on_compile.append(compiling)
-        try:
-            yield say
-        finally:
-            on_compile.remove(compiling)
+    def begin(self, task: str) -> None:
+        """The lines that follow are about `task`."""
+        self.task = f"{task}: "
+        self.say("preparing")
 
+    def say(self, text: str) -> None:
+        if self.status:
+            from rich.text import Text
 
-def progress_text(line: asker.Iteration) -> str:
-    return f"iteration {line.iteration}  cost {line.cost:.7g}  best {line.best_cost:.7g}  damping {line.damping:.1e}"
+            self.status.update(Text(self.task + text, no_wrap=True, overflow="ellipsis"))
+
+    def compile(self, name: str) -> None:
+        self.compiled += 1
+        self.say(f"compiling {name} (once on this machine)")
+
+    def iteration(self, line: asker.Iteration) -> None:
+        costs = f"cost {line.cost:.7g}  best {line.best_cost:.7g}"
+        self.say(f"iteration {line.iteration}  {costs}  damping {line.damping:.0e}")
 
 
 def counts(bundle: Bundle) -> str:
     return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
 
 
-def percent(ratio: float) -> str:
+def percent(ratio: Any) -> str:
     return f"{100 * ratio:.3g} %"
 
 
-def print_table(header: list[str], *rows: list[str]) -> None:
+def print_table(header: Sequence[str], *rows: list[str]) -> None:
     """The first column to the left, numbers to the right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE)
+    table = Table(box=box.SIMPLE, pad_edge=False)
     for k, title in enumerate(header):
         table.add_column(title, justify="right" if k else "left")
     for row in rows:
@@ -420,28 +399,23 @@ def print_table(header: list[str], *rows: list[str]) -> None:
 
 
 def print_run(record: dict[str, Any]) -> None:
-    print(f"{record['file']}: {record['n_cameras']} cameras, {record['n_points']} points, ", end="")
-    print(f"{record['n_observations']} observations")
-    print(f"{record['method']}, {record['kernel']} kernel, tau {record['tau']:g} px, ", end="")
-    print(f"{record['camera']} camera, {record['dof']} dof")
+    r = SimpleNamespace(**record)
+    print(f"{r.file}: {r.n_cameras} cameras, {r.n_points} points, {r.n_observations} observations")
+    print(f"{r.method}, {r.kernel} kernel, tau {r.tau:g} px, {r.camera} camera, {r.dof} dof")
     print_table(
         ["", "before", "after"],
-        ["cost", f"{record['initial_cost']:.7g}", f"{record['cost']:.7g}"],
-        [
-            f"inliers within {record['inlier_radius']:.3g} px",
-            percent(record["initial_inlier_ratio"]),
-            percent(record["inlier_ratio"]),
-        ],
+        ["cost", f"{r.initial_cost:.7g}", f"{r.cost:.7g}"],
+        [f"inliers ({r.inlier_radius:.3g} px)", percent(r.initial_inlier_ratio), percent(r.inlier_ratio)],
     )
-    print(f"{record['iterations']} iterations in {record['seconds']:.3g} s: {record['message']}")
+    print(f"{r.iterations} iterations in {r.seconds:.3g} s: {r.message}")
+    if r.compiled:
+        print("The time includes compiling, which is done once on this machine.")
 
 
 # ---- files
 
 
-def run_record(
-    file: Path, bundle: Bundle, settings: dict, result: asker.Result, before: Any, after: Any
-) -> dict:
+def run_record(file: Path, bundle: Bundle, settings: dict[str, Any], result: asker.Result) -> dict[str, Any]:
     """What `--json` writes."""
     return {
         "file": str(file),
@@ -449,12 +423,10 @@ def run_record(
         "n_points": bundle.n_points,
         "n_observations": bundle.n_observations,
         **settings,
+        "inlier_radius": INLIER * settings["tau"],
         "engine": result.engine,
         "initial_cost": result.initial_cost,
         "cost": result.cost,
-        "inlier_radius": INLIER * settings["tau"],
-        "initial_inlier_ratio": before,
-        "inlier_ratio": after,
         "iterations": result.iterations,
         "seconds": result.seconds["total"],
         "status": result.status.name.lower(),

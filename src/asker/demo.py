@@ -11,7 +11,7 @@ from asker.result import Iteration, Result
 from asker.solve import solve
 from asker.strategies import METHODS
 
-DEMO_METHODS = ("irls",)
+DEMO_METHODS = ("irls", "gnc", "moo", "asker")
 
 
 class Errors(NamedTuple):

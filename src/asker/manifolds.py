@@ -61,10 +61,12 @@ class Euclidean:
     tangent = ambient
 
     def pack(self, values):
-        values = np.asarray(values, dtype=float)
-        if values.shape[1:] != self.shape:
+        values = np.asarray(values)
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"holds {values.dtype}, expected numbers")
+        if values.ndim == 0 or values.shape[1:] != self.shape:
             raise ValueError(f"has shape {values.shape}, expected (n, {', '.join(map(str, self.shape))})")
-        return values.reshape(len(values), self.ambient)
+        return values.astype(float).reshape(len(values), self.ambient)
 
     def unpack(self, rows):
         return rows.reshape(len(rows), *self.shape)
@@ -215,9 +217,14 @@ class Product:
         return self._split(x, [m.ambient for m in self.parts])
 
     def pack(self, values):
-        if len(values) != len(self.parts):
-            raise ValueError(f"has {len(values)} parts, expected {len(self.parts)}")
-        return np.concatenate([m.pack(v) for m, v in zip(self.parts, values, strict=True)], axis=1)
+        n = len(values) if hasattr(values, "__len__") else 1
+        if n != len(self.parts):
+            raise ValueError(f"has {n} parts, expected {len(self.parts)}")
+        rows = [m.pack(v) for m, v in zip(self.parts, values, strict=True)]
+        lengths = [len(x) for x in rows]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"has parts of different lengths {lengths}")
+        return np.concatenate(rows, axis=1)
 
     def unpack(self, rows):
         return tuple(m.unpack(x) for m, x in zip(self.parts, self._ambients(rows), strict=True))

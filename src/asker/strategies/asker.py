@@ -21,7 +21,7 @@ Deviations  The authors' program, which made the published numbers, has λ₀ = 
             The default adds what the paper asks for and does not do (h → 0 and a stationary Ψ): see `anneal.py`.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -92,6 +92,12 @@ class AskerState(State):
     h: float = 0.0
     scale_damping: float = 2.0
     filter: Filter = Filter()
+    best: tuple[float, Point] | None = None
+    """The lowest Ψ so far, and where."""
+    budget: int = 0
+    """Iterations in all."""
+    left: int = 0
+    """Iterations left."""
     last_phase: bool = False
 
 
@@ -114,6 +120,8 @@ class ASKER:
     """λ_h at the start and after a refusal."""
     anneal: Anneal = Feedback()
     """How λ and λ_h change after an accepted step, and when the last phase begins."""
+    last: Triggs = Triggs(epsilon=0.6)
+    """How Ψ itself is minimised in the last phase."""
     as_printed: bool = False
     """g_h and H_h as in the paper's text."""
     grid: int = 21
@@ -133,14 +141,17 @@ class ASKER:
         s = engine.each(start_scales, start, s0=self.s0, reach=self.reach)
         f, h, target = engine.total(objectives, start, s)
         state = AskerState(
-            start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping
-        )
+            start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping,
+            best=(target, start), budget=max_iterations, left=max_iterations,
+        )  # fmt: skip
         return replace(state, details=_details(state))
 
     def step(self, engine: Engine, state: AskerState) -> AskerState:
         if state.last_phase:
-            after = Triggs(self.damping).step(engine, state)
+            after = self.last.step(engine, state)
+            after = replace(after, f=after.cost)
             return replace(after, details=_details(after))
+        state = replace(state, left=state.left - 1)
         corner = (state.f - self.alpha * state.h, (1 - self.alpha) * state.h)
         filter_ = state.filter.with_corner(*corner)  # (1)
         numbers = dict(zip(("mu_f", "g_h", "H_h"), self._constants(state.scale_damping), strict=True))
@@ -156,9 +167,22 @@ class ASKER:
             return self._restore(engine, replace(state, filter=filter_), f, h)
         if f < state.f:
             filter_ = state.filter  # (5)
-        after = replace(state, point=trial, cost=target, s=s, f=f, h=h, filter=filter_, accepted=True)
+        best = min(state.best, (target, trial), key=lambda b: b[0])
+        after = replace(state, point=trial, cost=target, s=s, f=f, h=h, filter=filter_, best=best, accepted=True)
         after = self.anneal.after(engine, self, state, after)  # (3)
         return replace(after, details=_details(after))
+
+    def relaxed_cost(self, engine: Engine, point: Point, s: PerFactor) -> float:
+        """f(θ, s)"""
+        return engine.total(scaled_cost, point, s)
+
+    def begin_last_phase(self, engine: Engine, state: AskerState, damping: float) -> AskerState:
+        """s = 0 and the best point seen; from here on Ψ itself is minimised."""
+        lowest, point = state.best
+        s = engine.each(shrunk, point, state.s, gamma=1.0)
+        return replace(
+            state, point=point, cost=lowest, s=s, f=lowest, h=0.0, damping=damping, last_phase=True, on_target=True
+        )
 
     def _constants(self, scale_damping: float) -> tuple[float, float, float]:
         """μ_f, the factor of s in the gradient of μ_h h, and the damped curvature of μ_h h."""
