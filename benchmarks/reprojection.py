@@ -46,7 +46,9 @@ def by_hand(poses, points, intrinsics, camera, point, uv, r, J):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cameras", type=int, default=356)
     parser.add_argument("--observations", type=int, default=1_250_000)
     parser.add_argument("--rounds", type=int, default=9)
@@ -61,7 +63,16 @@ def main() -> None:
     n = scene.n_observations
     r, J = np.empty((n, 2)), np.empty((n, 18))
     held = bundle.problem.variables[2]
-    hand = (rows[bundle.cameras], rows[bundle.points], rows[held], scene.camera_index, scene.point_index, scene.uv, r, J)
+    hand = (
+        rows[bundle.cameras],
+        rows[bundle.points],
+        rows[held],
+        scene.camera_index,
+        scene.point_index,
+        scene.uv,
+        r,
+        J,
+    )
     best = {"asker": math.inf, "by hand": math.inf, "copy": math.inf}
     for _ in range(args.rounds):
         for name, run in (

@@ -20,19 +20,34 @@ from asker.problems.dense import least_squares
 from asker.result import Iteration, Result, Status
 from asker.solve import set_threads, solve
 from asker.strategies import METHODS
+from asker.strategies.anneal import Feedback, FixedRate
+from asker.strategies.asker import ASKER
+from asker.strategies.gnc import GNC
+from asker.strategies.gnc_yang import SurrogateGNC
 from asker.strategies.irls import IRLS
+from asker.strategies.mhq import MHQ
+from asker.strategies.moo import LMMOO
+from asker.strategies.regemm import ReGeMM
+from asker.strategies.sqrt_psi import SqrtPsi
+from asker.strategies.triggs import Triggs
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ASKER",
+    "GNC",
     "IRLS",
+    "LMMOO",
     "METHODS",
+    "MHQ",
     "SE3",
     "SO3",
     "Barron",
     "Cauchy",
     "Euclidean",
     "Factors",
+    "Feedback",
+    "FixedRate",
     "GemanMcClure",
     "Huber",
     "Iteration",
@@ -43,11 +58,15 @@ __all__ = [
     "Product",
     "PseudoHuber",
     "Quadratic",
+    "ReGeMM",
     "Result",
     "Scaled",
     "SmoothTruncated",
     "Sphere",
+    "SqrtPsi",
     "Status",
+    "SurrogateGNC",
+    "Triggs",
     "TruncatedQuadratic",
     "Tukey",
     "Variables",

@@ -10,20 +10,20 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+import warnings
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 import asker
-from asker.engines.cpu.compile import on_compile
 from asker.io.bal import Bundle, read_bal, write_bal
 from asker.io.files import FileError, write_whole
+from asker.terminal import Progress, counts, percent, print_run, print_table
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "smooth-truncated": asker.SmoothTruncated,
@@ -44,7 +44,6 @@ LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 INLIER = 1 / math.sqrt(3)
 """Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
 GREY, ORANGE = (160, 160, 160), (255, 140, 0)
-BATCH = 1 << 18  # observations projected at a time: bounds the memory
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
 
@@ -64,7 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold anything
     try:
-        return app(arguments, prog_name="asker", standalone_mode=False) or 0
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print("asker: warning:", message, file=sys.stderr)
+            code = app(arguments, prog_name="asker", standalone_mode=False)
     except UsageError as e:
         return complain(e.format_message(), 2)  # type: ignore[attr-defined]
     except ValueError as e:  # FileError and ProblemError are among them
@@ -72,10 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
     except MemoryError as e:
         return complain(f"out of memory: {e}", 1)
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        code = 130
+    return complain("interrupted before there was a result", code) if code == 130 else code or 0
 
 
 def complain(text: str, code: int) -> int:
+    """The one line of an error."""
     print("asker:", " ".join(text.splitlines()), file=sys.stderr)
     return code
 
@@ -102,7 +105,7 @@ def solve(
     dof: Annotated[int, typer.Option(help="6: poses, 7: and focal lengths, 9: and distortions.")] = 6,
     kernel: Annotated[str, typer.Option(help=f"One of: {', '.join(KERNELS)}.")] = "smooth-truncated",
     iterations: Annotated[int, typer.Option(min=0, help="At most so many linear solves.")] = 100,
-    tol: Annotated[float, typer.Option(help="Stop when a step gains less than this part.")] = 1e-9,
+    tol: Annotated[float, typer.Option(help="Stop when a step lowers the cost by a smaller part.")] = 1e-9,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     linear_solver: Annotated[str, typer.Option(help=f"One of: {', '.join(LINEAR_SOLVERS)}.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="All cores when not given.")] = None,
@@ -122,13 +125,16 @@ def solve(
     number("--time-limit", time_limit or 0.0)
     check_outputs(file, json_file, output, ply)
 
-    from asker.problems.bundle import bundle_problem
+    from asker.problems.bundle import bundle_problem, reprojection_norms
+
+    def inlier_mask(of: Bundle) -> np.ndarray:
+        return reprojection_norms(of, camera)[0] <= INLIER * tau  # type: ignore[arg-type]
 
     with Progress(quiet) as progress:
         progress.say(f"reading {file}")
         bundle = read_bal(file)
         progress.say(f"preparing {counts(bundle)}")
-        before = inlier_mask(bundle, camera, tau)
+        before = inlier_mask(bundle)
         made = bundle_problem(bundle, psi, camera, dof)  # type: ignore[arg-type]
         result = asker.solve(
             made.problem,
@@ -141,7 +147,7 @@ def solve(
             threads=threads,
         )
     refined = made.refined(result.values)
-    inliers = inlier_mask(refined, camera, tau)
+    inliers = inlier_mask(refined)
     settings |= {"initial_inlier_ratio": before.mean(), "inlier_ratio": inliers.mean()}
     record = run_record(file, bundle, settings | {"compiled": progress.compiled}, result)
     print_run(record)
@@ -195,7 +201,9 @@ def generate(
 @app.command()
 def info(file: BalFile, tau: Tau = 1.0) -> int:
     """Describe a BAL file: its size, its tracks, and how good its start is."""
-    number("--tau", tau, positive=True)
+    from asker.problems.bundle import reprojection_norms
+
+    psi = asker.SmoothTruncated(number("--tau", tau, positive=True)).psi
     bundle = read_bal(file)
     print(f"{file}: {counts(bundle)}")
     rows = []
@@ -204,17 +212,19 @@ def info(file: BalFile, tau: Tau = 1.0) -> int:
         ("point", bundle.point_index, bundle.n_points),
     ):
         n_seen = np.bincount(index, minlength=n)
-        numbers = n_seen.min(), np.median(n_seen), n_seen.mean(), n_seen.max()
-        rows.append([f"observations per {what}", *(f"{x:.4g}" for x in numbers)])
+        middle = f"{np.median(n_seen):g}", f"{n_seen.mean():.1f}"
+        rows.append([f"observations per {what}", f"{n_seen.min()}", *middle, f"{n_seen.max()}"])
     print_table(["", "fewest", "median", "mean", "most"], *rows)
 
     rows, bad = [], 0
     for camera in CAMERAS:
-        r, depth = project(bundle, camera)
-        bad = max(bad, np.count_nonzero(np.isinf(r)))
+        r, depth = reprojection_norms(bundle, camera)  # type: ignore[arg-type]
+        bad = max(bad, int(np.isinf(r).sum()))
         inliers = percent(np.mean(r <= INLIER * tau))
-        rows.append([f"{camera} camera", f"{start_cost(r, tau):.7g}", inliers, f"{np.median(r):.3g} px"])
-    print_table([f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median"], *rows)
+        cost = psi(np.minimum(r, 1e150) ** 2).sum()
+        rows.append([f"{camera} camera", f"{cost:.7g}", inliers, f"{np.median(r):.3g} px"])
+    titles = (f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median residual")
+    print_table(titles, *rows)
 
     behind = depth <= 0
     n_points = len(np.unique(bundle.point_index[behind]))
@@ -226,13 +236,18 @@ def info(file: BalFile, tau: Tau = 1.0) -> int:
 
 @app.command()
 def demo(
-    outliers: Outliers = 0.3, start_error: StartError = 30.0, seed: Seed = 0, quiet: Quiet = False
+    outliers: Outliers = 0.3,
+    start_error: StartError = 30.0,
+    seed: Seed = 0,
+    figure: Annotated[Path, typer.Option(help="Where to draw the costs over the iterations.")] = Path("asker-demo.png"),
+    quiet: Quiet = False,
 ) -> int:
     """Run several methods on a made scene and compare them with the truth."""
     from asker.datasets import make_scene
-    from asker.demo import DEMO_METHODS, run
+    from asker.demo import DEMO_METHODS, draw_costs, run
 
-    rows = []
+    check_outputs(None, figure)
+    rows, histories = [], {}
     with Progress(quiet) as progress:
         progress.say("making a scene")
         scene = make_scene(outlier_ratio=outliers, start_error=start_error, seed=seed)
@@ -242,15 +257,15 @@ def demo(
             result, error = run(method, start, scene.truth, progress.iteration)
             costs = f"{result.initial_cost:.1f}", f"{result.cost:.1f}"
             errors = percent(error.cameras), percent(error.points)
-            rows.append(
-                [name, *costs, percent(result.inlier_ratio), *errors, f"{result.seconds['total']:.2f}"]
-            )
+            histories[name] = result.history
+            rows.append([name, *costs, percent(result.inlier_ratio), *errors, f"{result.seconds['total']:.2f}"])
     print(f"{counts(scene.start)}, {outliers:.0%} of them outliers.")
     print(f"At the start the inliers have a median residual of {start_error:g} px; the kernel has tau 1 px.")
     titles = ("method", "cost\nbefore", "cost\nafter", "inliers", "camera\nerror", "point\nerror", "seconds")
     print_table(titles, *rows)
     print("Errors are medians after alignment with the truth, in percent of the ring's radius.")
     print("The last row is irls started at the truth: about what the observations allow.")
+    write_outputs((figure, partial(draw_costs, histories=histories)))
     return 0
 
 
@@ -262,7 +277,7 @@ def one_of(option: str, given: Any, known: Collection[Any]) -> Any:
     if given in known:
         return given
     names = [str(name) for name in known]
-    near = difflib.get_close_matches(str(given).lower(), names, n=1)
+    near = difflib.get_close_matches(str(given).lower(), names, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]}?)" if near else ""
     raise ValueError(f"{option} is {given!r}, which is not one of {', '.join(names)}{hint}")
 
@@ -286,130 +301,18 @@ def check_outputs(source: Path | None, *targets: Path | None) -> None:
             raise FileError(path, "this file is named twice on the command line")
         taken.add(os.path.realpath(path))
         if not os.path.isdir(path.parent):
-            raise FileError(path, f"there is no folder {path.parent} to write into")
+            raise FileError(path, f"there is no folder {str(path.parent)!r} to write into")
         with suppress(_Untouched), write_whole(path):
             raise _Untouched
 
 
-# ---- what is computed here: the state of a bundle without the solver
-
-
-def project(bundle: Bundle, camera: str) -> tuple[np.ndarray, np.ndarray]:
-    """Residual norms (N,) in pixels, infinite where there is none, and depths (N,), positive in front."""
-    from asker.problems.bundle import camera_poses
-
-    poses, norms, depths = camera_poses(bundle), [], []
-    for first in range(0, bundle.n_observations, BATCH):
-        part = slice(first, first + BATCH)
-        i, j = bundle.camera_index[part], bundle.point_index[part]
-        f, k1, k2 = bundle.cameras[i, 6:9].T
-        with np.errstate(all="ignore"):
-            P = np.einsum("nij,nj->ni", poses[i, :, :3], bundle.points[j]) + poses[i, :, 3]
-            p = -P[:, :2] / P[:, 2:]
-            rho2 = (p * p).sum(axis=1) * (f * f if camera == "pixel" else 1.0)
-            uv = (f * (1 + k1 * rho2 + k2 * rho2 * rho2))[:, None] * p
-            r = np.hypot(*(uv - bundle.uv[part]).T)
-        norms.append(np.where(np.isnan(r), np.inf, r))
-        depths.append(-P[:, 2])
-    return np.concatenate(norms), np.concatenate(depths)
-
-
-def inlier_mask(bundle: Bundle, camera: str, tau: float) -> np.ndarray:
-    return project(bundle, camera)[0] <= INLIER * tau
-
-
-def start_cost(norms: np.ndarray, tau: float) -> float:
-    """Ψ of the smooth truncated kernel."""
-    with np.errstate(over="ignore"):
-        return float(asker.SmoothTruncated(tau).psi(norms**2).sum())
+# ---- what the exit code says
 
 
 def failed(result: asker.Result) -> bool:
     """Nothing was gained, and not because there was nothing to gain."""
     fine = (asker.Status.CONVERGED, asker.Status.INTERRUPTED)
     return not (result.cost < result.initial_cost or result.cost == 0 or result.status in fine)
-
-
-# ---- printing
-
-
-class Progress:
-    """One line on stderr, where that is a terminal: what is being done, compiled, or solved."""
-
-    def __init__(self, quiet: bool):
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        self.status = None if quiet or not console.is_terminal else console.status("", spinner="line")
-        self.compiled = 0
-        """How many kernels were compiled meanwhile."""
-        self.task = ""
-
-    def __enter__(self) -> "Progress":
-        on_compile.append(self.compile)
-        if self.status:
-            self.status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        on_compile.remove(self.compile)
-        if self.status:
-            self.status.stop()
-
-    def begin(self, task: str) -> None:
-        """The lines that follow are about `task`."""
-        self.task = f"{task}: "
-        self.say("preparing")
-
-    def say(self, text: str) -> None:
-        if self.status:
-            from rich.text import Text
-
-            self.status.update(Text(self.task + text, no_wrap=True, overflow="ellipsis"))
-
-    def compile(self, name: str) -> None:
-        self.compiled += 1
-        self.say(f"compiling {name} (once on this machine)")
-
-    def iteration(self, line: asker.Iteration) -> None:
-        costs = f"cost {line.cost:.7g}  best {line.best_cost:.7g}"
-        self.say(f"iteration {line.iteration}  {costs}  damping {line.damping:.0e}")
-
-
-def counts(bundle: Bundle) -> str:
-    return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
-
-
-def percent(ratio: Any) -> str:
-    return f"{100 * ratio:.3g} %"
-
-
-def print_table(header: Sequence[str], *rows: list[str]) -> None:
-    """The first column to the left, numbers to the right."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for k, title in enumerate(header):
-        table.add_column(title, justify="right" if k else "left")
-    for row in rows:
-        table.add_row(*row)
-    Console(markup=False, highlight=False).print(table)
-
-
-def print_run(record: dict[str, Any]) -> None:
-    r = SimpleNamespace(**record)
-    print(f"{r.file}: {r.n_cameras} cameras, {r.n_points} points, {r.n_observations} observations")
-    print(f"{r.method}, {r.kernel} kernel, tau {r.tau:g} px, {r.camera} camera, {r.dof} dof")
-    print_table(
-        ["", "before", "after"],
-        ["cost", f"{r.initial_cost:.7g}", f"{r.cost:.7g}"],
-        [f"inliers ({r.inlier_radius:.3g} px)", percent(r.initial_inlier_ratio), percent(r.inlier_ratio)],
-    )
-    print(f"{r.iterations} iterations in {r.seconds:.3g} s: {r.message}")
-    if r.compiled:
-        print("The time includes compiling, which is done once on this machine.")
 
 
 # ---- files

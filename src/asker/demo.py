@@ -1,17 +1,23 @@
 """Several methods on one made scene, and how near to the truth each of them comes."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from asker.io.bal import Bundle
+from asker.io.files import write_whole
 from asker.problems.bundle import bundle_problem, camera_centres
 from asker.result import Iteration, Result
 from asker.solve import solve
 from asker.strategies import METHODS
 
 DEMO_METHODS = ("irls", "gnc", "moo", "asker")
+N_TRIPLES = 200
+
+Fit = tuple[float, np.ndarray, np.ndarray]
+"""s, R, t of a similarity X -> s R X + t."""
 
 
 class Errors(NamedTuple):
@@ -31,24 +37,49 @@ def run(
     return result, errors(made.refined(result.values), truth)
 
 
-def errors(found: Bundle, truth: Bundle) -> Errors:
-    """How far a reconstruction is from the truth.
+def draw_costs(path: Path, histories: dict[str, list[Iteration]]) -> None:
+    """Best cost over the iterations, a curve a method."""
+    from matplotlib.figure import Figure
 
-    It is known up to a similarity.  That is fitted to the camera centres, then again to the half of them that
-    fits best, so that a few lost cameras do not bend it.
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    styles = ("-", "--", "-.", ":", (0, (1, 4)))  # legible in grey
+    for (name, history), style in zip(histories.items(), styles, strict=False):
+        axes.plot([h.iteration for h in history], [h.best_cost for h in history], linestyle=style, label=name)
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("lowest cost so far")
+    axes.set_title("Robust bundle adjustment of a made scene")
+    axes.legend()
+    with write_whole(path) as file:
+        figure.savefig(file, dpi=130, format=path.suffix.lstrip(".") or "png")
+
+
+def errors(found: Bundle, truth: Bundle) -> Errors:
+    """How far a reconstruction is from the truth, once a similarity has aligned the two.
+
+    Lost cameras must not bend it, so it is a least median fit of the camera centres: the best of many that
+    three cameras give, fitted again to the half of the cameras that it fits best.
     """
     source, target = camera_centres(found), camera_centres(truth)
     size = np.linalg.norm(target - target.mean(axis=0), axis=1).mean()
-    keep = np.ones(len(source), dtype=bool)
-    for _ in range(10):
-        s, R, t = similarity(source[keep], target[keep])
-        distance = np.linalg.norm(s * source @ R.T + t - target, axis=1)
-        keep = distance <= np.median(distance)
-    points = np.linalg.norm(s * found.points @ R.T + t - truth.points, axis=1)
-    return Errors(float(np.median(distance) / size), float(np.median(points) / size))
+
+    def distances(fit: Fit, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        s, R, t = fit
+        return np.linalg.norm(s * x @ R.T + t - y, axis=1)
+
+    def spread(fit: Fit) -> float:
+        return float(np.median(distances(fit, source, target)))
+
+    rng = np.random.default_rng(0)
+    triples = [rng.choice(len(source), 3, replace=False) for _ in range(N_TRIPLES)]
+    fit = min((similarity(source[k], target[k]) for k in triples), key=spread)
+    half = distances(fit, source, target) <= spread(fit)
+    fit = similarity(source[half], target[half])
+    points = np.median(distances(fit, found.points, truth.points))
+    return Errors(spread(fit) / size, float(points) / size)
 
 
-def similarity(source: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+def similarity(source: np.ndarray, target: np.ndarray) -> Fit:
     """s, R, t with target ≈ s R source + t in least squares (Umeyama, PAMI 1991); rows are points."""
     a, b = source.mean(axis=0), target.mean(axis=0)
     U, D, Vt = np.linalg.svd((target - b).T @ (source - a))

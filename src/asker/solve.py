@@ -10,7 +10,7 @@ from asker.manifolds import Product
 from asker.problem import Problem, ProblemError, Variables
 from asker.result import Iteration, Result, Status
 from asker.strategies.irls import IRLS
-from asker.strategies.strategy import State, Strategy, cost
+from asker.strategies.strategy import State, Strategy
 
 LARGEST_DAMPING = 1e16
 
@@ -64,7 +64,7 @@ def solve(
     start = engine.start()
     _check_start(engine, start)
     state = strategy.init(engine, start, max_iterations)
-    best, initial_cost = state, cost(engine, start)
+    best, initial_cost = state, state.cost
     history: list[Iteration] = []
 
     def record(state: State, iteration: int) -> bool:

@@ -22,6 +22,8 @@ CameraModel = Literal["pixel", "bal"]
 Dof = Literal[6, 7, 9]
 Array = Any
 
+BATCH = 1 << 18  # observations projected at a time: bounds the memory
+
 
 def project(pose: Any, point: Array, focal: Array, k1: Array, k2: Array, camera: CameraModel) -> Array:
     """The pixel (2,) at which a camera sees a point."""
@@ -109,3 +111,24 @@ def camera_centres(bundle: Bundle) -> np.ndarray:
     """Where the cameras stand, −Rᵀt, (n, 3)."""
     poses = camera_poses(bundle)
     return -np.einsum("nji,nj->ni", poses[:, :, :3], poses[:, :, 3])
+
+
+def reprojection_norms(bundle: Bundle, camera: CameraModel) -> tuple[np.ndarray, np.ndarray]:
+    """Residual norms (N,) in pixels, infinite where there is none, and depths (N,), positive in front.
+
+    The same as `project`, without the solver: NumPy on batches of observations.
+    """
+    poses, norms, depths = camera_poses(bundle), [], []
+    for first in range(0, bundle.n_observations, BATCH):
+        part = slice(first, first + BATCH)
+        i, j = bundle.camera_index[part], bundle.point_index[part]
+        f, k1, k2 = bundle.cameras[i, 6:9].T
+        with np.errstate(all="ignore"):
+            P = np.einsum("nij,nj->ni", poses[i, :, :3], bundle.points[j]) + poses[i, :, 3]
+            p = -P[:, :2] / P[:, 2:]
+            rho2 = (p * p).sum(axis=1) * (f * f if camera == "pixel" else 1.0)
+            uv = (f * (1 + k1 * rho2 + k2 * rho2 * rho2))[:, None] * p
+            r = np.hypot(*(uv - bundle.uv[part]).T)
+        norms.append(np.where(np.isnan(r), np.inf, r))
+        depths.append(-P[:, 2])
+    return np.concatenate(norms), np.concatenate(depths)

@@ -47,10 +47,10 @@ class Feedback:
     """What λ_h is multiplied with when near."""
     largest: float = 20.0
     """λ_h at most."""
-    gap: float = 0.03
+    gap: float = 0.025
     last_share: float = 0.3
     """The last phase gets at least this share of the iterations."""
-    last_damping: float = 1e-3
+    last_damping: float = 1e-2
     """λ at the start of the last phase."""
 
     def after(self, engine, strategy, before, after):

@@ -30,7 +30,7 @@ from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point
 from asker.strategies.anneal import Anneal, Feedback, FixedRate
 from asker.strategies.filter import Filter
-from asker.strategies.strategy import Engine, State, cost
+from asker.strategies.strategy import Engine, State
 from asker.strategies.triggs import Triggs
 
 
@@ -168,7 +168,9 @@ class ASKER:
         if f < state.f:
             filter_ = state.filter  # (5)
         best = min(state.best, (target, trial), key=lambda b: b[0])
-        after = replace(state, point=trial, cost=target, s=s, f=f, h=h, filter=filter_, best=best, accepted=True)
+        after = replace(
+            state, point=trial, cost=target, s=s, f=f, h=h, filter=filter_, best=best, accepted=True
+        )
         after = self.anneal.after(engine, self, state, after)  # (3)
         return replace(after, details=_details(after))
 
@@ -181,7 +183,15 @@ class ASKER:
         lowest, point = state.best
         s = engine.each(shrunk, point, state.s, gamma=1.0)
         return replace(
-            state, point=point, cost=lowest, s=s, f=lowest, h=0.0, damping=damping, last_phase=True, on_target=True
+            state,
+            point=point,
+            cost=lowest,
+            s=s,
+            f=lowest,
+            h=0.0,
+            damping=damping,
+            last_phase=True,
+            on_target=True,
         )
 
     def _constants(self, scale_damping: float) -> tuple[float, float, float]:

@@ -67,7 +67,7 @@ class GNC:
     """Leave a level when its residuals no longer agree (GNC+)."""
     agreement: float = 0.1
     """The share of agreement below which a level is left early."""
-    level_tol: float = 1e-5
+    level_tol: float = 1e-6
     """A level ends when an accepted step lowers Ψᵏ by less than this part of it."""
     damping: float = 1e-3
     """λ at the start."""

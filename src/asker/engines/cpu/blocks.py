@@ -82,7 +82,7 @@ SMALLEST_DIAGONAL = 1e-6  # of H where the damping is relative to it, as in Cere
 
 @cache
 def factor_blocks(d: int, relative: bool):
-    """V + λI (relative: V + λ diag V) = L Lᵀ in place, z = L⁻¹g in place of g; failed[0] is set where a block is not positive."""
+    """V + λI (relative: V + λ diag V) = L Lᵀ in place, z = L⁻¹g in place of g; failed[0] where V is not positive."""
     lines = []
     for q in range(d):
         for s in range(q):
@@ -149,15 +149,14 @@ def _rows_kernel(name: str, parameters: str, dim: int, dense: bool, body: list[s
         store = "S, S_ptr, S_columns, n"
         before = [f"strip = np.zeros(({dim}, n))"] + [f"s{q} = strip[{q}]" for q in range(dim)]
         after = [
-            "first = S_ptr[v, 0]",
-            "columns = S_columns[first : S_ptr[v, 1]]",
-            "for m in range(len(columns)):",
-            "    column = np.uint64(columns[m])",
+            "pattern = S_columns[S_ptr[v, 0] : S_ptr[v, 1]]",
+            "for m in range(len(pattern)):",
+            "    column = np.uint64(pattern[m])",
             *[
                 line
                 for q in range(dim)
                 for line in (
-                    f"    S[S_ptr[v, 2] + {q} * len(columns) + m] += s{q}[column]",
+                    f"    S[S_ptr[v, 2] + {q} * len(pattern) + m] += s{q}[column]",
                     f"    s{q}[column] = 0.0",
                 )
             ],
@@ -299,7 +298,7 @@ def solve_transposed(d: int):
 def radial_change(p: int, D: int, slots: tuple[tuple[int, int], ...]):
     """rᵀJδ for each observation."""
     lines = _load_residual(p)
-    for m, (at, dim) in enumerate(slots):
+    for m, (_, dim) in enumerate(slots):
         lines.append(f"i = np.uint64(index{m}[k])")
         lines += [f"d{m}_{q} = delta{m}[i, {q}]" for q in range(dim)]
     terms = []

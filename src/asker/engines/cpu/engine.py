@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ import numpy as np
 from asker.engines.cpu import blocks
 from asker.engines.cpu.loops import Argument, Loop
 from asker.engines.cpu.structure import FactorLayout, Structure
-from asker.engines.cpu.system import CG, LinearSolver, Linearization, System, Weights
+from asker.engines.cpu.system import CG, Linearization, LinearSolver, System, Weights
 from asker.engines.cpu.threads import balanced_bounds, even_bounds, run_loop
 from asker.engines.point import Model, PerFactor, Point, Step
 from asker.problem import Problem, Variables
@@ -49,7 +49,6 @@ class CpuEngine:
         self.structure = Structure(problem, eliminate)
         self.system = System(self.structure, linear_solver, relative_damping, cg)
         self.factors = [FactorCode(layout) for layout in self.structure.layouts]
-        self._formulas: dict[Any, list[Loop]] = {}
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
         self._linear: list[Linearization] = []
         self._linear_at: Point | None = None
@@ -150,21 +149,24 @@ class CpuEngine:
         return [self.factors[f].tau, point.u[f], *[a[f] for a in arrays], *numbers.values()]
 
     def _loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[Loop]:
-        key = (formula, n_arrays, names, summed)
-        if key not in self._formulas:
-            self._formulas[key] = [_formula_loop(code, *key) for code in self.factors]
-        return self._formulas[key]
+        def loop(code: FactorCode) -> Loop:
+            unit = replace(code.layout.factors.kernel, tau=1.0)  # τ is an argument of the loop
+            tau = Argument("each" if np.ndim(code.tau) else "scalar")
+            return _formula_loop(unit, tau, formula, n_arrays, names, summed)
+
+        return [loop(code) for code in self.factors]
 
 
-def _formula_loop(code: "FactorCode", formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> Loop:
-    kernel = code.layout.factors.kernel
-
+@cache
+def _formula_loop(
+    kernel: Any, tau: Argument, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool
+) -> Loop:
     def one(tau, u, *rest):
-        values = formula(replace(kernel, tau=tau), u, *rest[:n_arrays], **dict(zip(names, rest[n_arrays:], strict=True)))
+        numbers = dict(zip(names, rest[n_arrays:], strict=True))
+        values = formula(replace(kernel, tau=tau), u, *rest[:n_arrays], **numbers)
         values = values if isinstance(values, tuple) else (values,)
         return ((), values) if summed else (values, ())
 
-    tau = Argument("each" if np.ndim(code.tau) else "scalar")
     arguments = [tau, *[Argument("each")] * (1 + n_arrays), *[Argument("scalar")] * len(names)]
     return Loop(formula.__name__.strip("_"), arguments, one)
 

@@ -12,8 +12,10 @@ import numpy as np
 
 from asker.engines.cpu.threads import n_threads
 
-
 SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+
+
+SMALL = 1000  # up to this size one thread is as fast, and does not wait for a busy second core
 
 
 @cache
@@ -50,7 +52,7 @@ class DenseCholesky:
         np.multiply(S, d, out=self.scaled)
         self.scaled *= d[:, None]
         rhs = -d * g
-        with _blas().limit(limits=n_threads()):
+        with _blas().limit(limits=n_threads() if n > SMALL else 1):
             L, failed = lapack.dpotrf(self.scaled.T, lower=0, overwrite_a=1, clean=0)
             if not failed:
                 x, _ = lapack.dpotrs(L, rhs, lower=0)

@@ -97,9 +97,36 @@ RULES["add_any"] = RULES["add"]
 
 @rule("div")
 def _div(program, eqn, args):
-    if eqn.outvars[0].aval.dtype.kind != "f":
+    if eqn.outvars[0].aval.dtype.kind == "f":
+        return [_map(lambda x, y: program.emit("div", x, y), *args)]
+    if any(a.dtype == object for a in args):
         raise UnsupportedPrimitive("div", " on integers")
-    return [_map(lambda x, y: program.emit("div", x, y), *args)]
+    return [eqn.primitive.bind(*args, **eqn.params)]
+
+
+@rule("rem")
+def _rem(program, eqn, args):
+    if eqn.outvars[0].aval.dtype.kind == "f":
+        return [_map(lambda x, y: program.emit("rem", x, y), *args)]
+    as_floats = [_map(lambda x: program.emit("float", x), a) for a in args]  # Numba's fmod knows no sign of integers
+    return [_map(lambda x, y: program.emit("int", program.emit("rem", x, y)), *as_floats)]
+
+
+@rule("not")
+def _not(program, eqn, args):
+    if eqn.outvars[0].aval.dtype.kind == "b":
+        return [_map(lambda x: program.emit("not", x), *args)]
+    return [_map(lambda x: program.emit("sub", -1, x), *args)]  # all bits of an integer
+
+
+@rule("round")
+def _round(program, eqn, args):
+    def half_away(x):
+        size = program.emit("floor", program.emit("add", program.emit("abs", x), 0.5))
+        return program.emit("mul", program.emit("sign", x), size)
+
+    to_even = eqn.params["rounding_method"].name == "TO_NEAREST_EVEN"
+    return [_map((lambda x: program.emit("round", x)) if to_even else half_away, *args)]
 
 
 @rule("square")
@@ -133,13 +160,16 @@ def _select_n(program, eqn, args):
 @rule("convert_element_type")
 def _convert(program, eqn, args):
     to, came = np.dtype(eqn.params["new_dtype"]), eqn.invars[0].aval.dtype
-    if to.kind == came.kind:
-        return args
     if args[0].dtype != object:
         return [args[0].astype(to)]
+    if to.kind == came.kind:
+        return args
     if to.kind == "b":
         return [_map(lambda x: program.emit("ne", x, 0), *args)]
-    return [_map(lambda x: program.emit("float" if to.kind == "f" else "int", x), *args)]
+    as_type = {"f": float, "i": int, "u": int}[to.kind]
+    if came.kind == "b":
+        return [_map(lambda x: program.emit("select", x, as_type(1), as_type(0)), *args)]
+    return [_map(lambda x: program.emit(as_type.__name__, x), *args)]
 
 
 @rule("copy", "copy_p", "reduce_precision", "optimization_barrier", "stop_gradient", "pvary")
@@ -214,22 +244,22 @@ def _iota(program, eqn, args):
     return [np.broadcast_to(np.arange(p["shape"][p["dimension"]], dtype=p["dtype"]).reshape(along), p["shape"])]
 
 
-@rule("gather", "scatter", "dynamic_slice", "dynamic_update_slice", "pad", "sort")
+@rule("gather", "scatter", "dynamic_slice", "dynamic_update_slice", "pad")
 def _replay(program, eqn, args):
     """Run the primitive itself on integer positions, then put the values at those positions."""
     name = eqn.primitive.name
     moved = {"scatter": (0, 2), "dynamic_update_slice": (0, 1), "pad": (0, 1)}.get(name, (0,))
-    if name == "sort" or any(a.dtype == object for k, a in enumerate(args) if k not in moved):
-        raise UnsupportedPrimitive(name, "" if name == "sort" else " with an index that is not constant")
+    if any(a.dtype == object for k, a in enumerate(args) if k not in moved):
+        raise UnsupportedPrimitive(name, " with an index that is not constant")
     values = np.concatenate([args[k].astype(object).ravel() for k in moved])
     positions, start = list(args), 0
     for k in moved:
         positions[k] = np.arange(start, start + args[k].size).reshape(args[k].shape)
         start += args[k].size
     where = np.asarray(_rebound(eqn, positions))
-    filled = (where < 0) | (where >= len(values))  # JAX fills what lies out of bounds with NaN
+    filled = (where < 0) | (where >= len(values))
     out = values[np.where(filled, 0, where)]
-    return [np.where(filled, np.nan, out) if filled.any() else out]
+    return [np.where(filled, _fill_value(eqn), out) if filled.any() else out]
 
 
 def _rebound(eqn: Any, args: list[np.ndarray]) -> Any:
@@ -240,7 +270,15 @@ def _rebound(eqn: Any, args: list[np.ndarray]) -> Any:
     if eqn.primitive.name == "scatter":
         keep = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
         return lax.scatter(*args, **{k: p[k] for k in keep})
+    if eqn.primitive.name == "gather":
+        return eqn.primitive.bind(*args, **p | {"fill_value": -1})
     return eqn.primitive.bind(*args, **p)
+
+
+def _fill_value(eqn: Any) -> Any:
+    """What `gather` puts for an index out of bounds: NaN when JAX was not told."""
+    given = eqn.params.get("fill_value")
+    return np.nan if given is None else given
 
 
 @rule("scatter-add", "scatter_add")
@@ -267,13 +305,16 @@ def _scatter_add(program, eqn, args):
 
 
 def _reduce(op: str):
+    empty = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf, "and": True, "or": False}[op]
+
     def reduce(program, eqn, args):
         axes = eqn.params["axes"]
         rest = [k for k in range(args[0].ndim) if k not in axes]
-        x = args[0].transpose(*rest, *axes).reshape(*[args[0].shape[k] for k in rest], -1)
-        out = np.empty(x.shape[:-1], dtype=object)
+        shape = [args[0].shape[k] for k in rest]
+        x = args[0].transpose(*rest, *axes).reshape(*shape, int(np.prod([args[0].shape[k] for k in axes])))
+        out = np.empty(shape, dtype=object)
         for index in np.ndindex(out.shape):
-            total, *terms = x[index]
+            total, *terms = x[index] if x.shape[-1] else [empty]
             for term in terms:
                 total = program.emit(op, total, term)
             out[index] = total
@@ -293,7 +334,7 @@ def _cumsum(program, eqn, args):
     x = x[::-1] if eqn.params["reverse"] else x
     out = x.copy()
     for k in range(1, len(x)):
-        out[k] = _map(lambda a, b: program.emit("add", a, b), out[k - 1], x[k])
+        out[k] = _map(lambda a, b: program.emit("add", a, b), out[k - 1], x[k])[()]
     return [np.moveaxis(out[::-1] if eqn.params["reverse"] else out, 0, axis)]
 
 
@@ -316,15 +357,13 @@ def _dot_general(program, eqn, args):
 # ---------------------------------------------------------------- calls and loops
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+@rule("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+@rule("remat", "remat2", "checkpoint")
 def _call(program, eqn, args):
     inner = next(eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params)
     if hasattr(inner, "consts"):
         return scalarise(program, inner, args)
     return _walk(program, inner, [], args)
-
-
-RULES["custom_vjp_call_jaxpr"] = _call
 
 
 @rule("cond")

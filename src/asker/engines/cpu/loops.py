@@ -12,7 +12,7 @@ import numpy as np
 
 from asker.arrays import float64
 from asker.engines.cpu.compile import compile_source
-from asker.engines.cpu.jaxprs import scalarise
+from asker.engines.cpu.jaxprs import UnsupportedPrimitive, scalarise
 from asker.engines.cpu.scalars import Program, literal
 from asker.engines.cpu.threads import even_bounds, run_tasks
 
@@ -44,9 +44,19 @@ class Loop:
     """A compiled loop.  Call it with n, the arrays in the order of the arguments, and the arrays to store into."""
 
     def __init__(self, name: str, arguments: Sequence[Argument], *functions: Callable[..., Any]):
-        """Functions that compute the same are tried in turn; the shortest program is compiled."""
+        """Functions that compute the same are tried in turn; the shortest program is compiled.
+
+        One that fails is passed over where another works: JAX differentiates some functions in one mode only.
+        """
         self.arguments = tuple(arguments)
-        traced = [_Traced(function, self.arguments) for function in functions]
+        traced, errors = [], []
+        for function in functions:
+            try:
+                traced.append(_Traced(function, self.arguments))
+            except Exception as e:
+                errors.append(e)
+        if not traced:
+            raise next((e for e in errors if isinstance(e, UnsupportedPrimitive)), errors[0])
         self.kernel, self.store_shapes, self.n_sums = min(traced, key=lambda t: len(t.lines)).compiled(name)
 
     def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
@@ -59,7 +69,10 @@ class Loop:
                 flat += [_as_rows(value[0], argument), value[1]]
             else:
                 flat.append(_as_rows(value, argument))
-        outs = [s.reshape(n, -1) if shape else s for s, shape in zip(stores, self.store_shapes, strict=True)]
+        outs = [
+            s.reshape(n, int(np.prod(shape))) if shape else s
+            for s, shape in zip(stores, self.store_shapes, strict=True)
+        ]
         bounds = even_bounds(n)
         sums = np.zeros((len(bounds) - 1, self.n_sums))
 

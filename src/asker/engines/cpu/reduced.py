@@ -121,7 +121,8 @@ class ReducedMatrix:
                 continue
             for m2, slot2 in enumerate(other.kept):
                 first = f2 == f and m2 == 0  # the gradient is taken along once
-                kernel = blocks.schur_rows(d, slot.offset_in_Y, slot.dim, slot2.offset_in_Y, slot2.dim, self.dense, first)
+                sizes = (slot.offset_in_Y, slot.dim, slot2.offset_in_Y, slot2.dim)
+                kernel = blocks.schur_rows(d, *sizes, self.dense, first)
                 args = (layout.eliminated.index, other.eliminated.ptr, slot2.columns, Y[f], Y[f2], z, self.g)
                 run_loop(kernel, rows.bounds, rows.items, slot.first, slot.rows, *args, *self._store(slot))
 

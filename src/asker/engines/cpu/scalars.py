@@ -48,7 +48,7 @@ TEMPLATES = {
     "select": "{1} if {0} else {2}",
     "abs": "abs({})",
     "sign": "1.0 if {0} > 0 else (-1.0 if {0} < 0 else {0})",
-    "rem": "math.fmod({}, {})",
+    "rem": "np.fmod({}, {})",
     "is_finite": "math.isfinite({})",
     "float": "float({})",
     "int": "int({})",
@@ -63,11 +63,12 @@ TEMPLATES = {
 } | {
     name: f"math.{name}({{}})"
     for name in (
-        "sqrt exp log log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma".split()
+        ["sqrt", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma"]
     )
 }
 
 
+MOST_FACTORS = 32
 _SIGNED = ("neg", "mul", "add", "sub", "div")
 
 
@@ -78,6 +79,7 @@ class Program:
         self.statements: list[tuple[str, tuple[Value, ...]]] = []
         self._shared: dict[tuple, Name] = {}
         self._names: list[Name] = []
+        self._products: list[list[int]] = []  # of each statement: the statements whose product it is
 
     def input(self, text: str) -> Name:
         """A value that comes from outside, printed as `text`."""
@@ -88,8 +90,16 @@ class Program:
         if key not in self._shared:
             self._shared[key] = Name(len(self.statements))
             self._names.append(self._shared[key])
+            self._products.append(self._multiplied(*statement) or [len(self.statements)])
             self.statements.append(statement)
         return self._shared[key]
+
+    def _multiplied(self, op: str, args: tuple[Value, ...]) -> list[int]:
+        """The factors of a product; none where there are too many to look for common ones."""
+        if op != "mul" or not all(isinstance(a, Name) for a in args):
+            return []
+        factors = self._products[args[0].index] + self._products[args[1].index]
+        return factors if len(factors) <= MOST_FACTORS else []
 
     def emit(self, op: str, *args: Value) -> Value:
         simpler = _simplify(op, args)
@@ -152,12 +162,7 @@ class Program:
 
     def _factors(self, x: Value) -> list[int]:
         """The statements whose product x is, if it is one (x itself, otherwise)."""
-        if not isinstance(x, Name):
-            return []
-        op, args = self.statements[x.index]
-        if op != "mul" or not all(isinstance(a, Name) for a in args):
-            return [x.index]
-        return self._factors(args[0]) + self._factors(args[1])
+        return self._products[x.index] if isinstance(x, Name) else []
 
     def _common_factors(self, x: Value, y: Value) -> list[int]:
         """What two products have in common, if what is left of each is known already."""

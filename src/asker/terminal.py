@@ -1,0 +1,88 @@
+"""What a person sees in the terminal: a progress line, and tables."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from asker.engines.cpu.compile import on_compile
+from asker.io.bal import Bundle
+from asker.result import Iteration
+
+
+class Progress:
+    """One line on stderr, where that is a terminal: what is being done, compiled, or solved."""
+
+    def __init__(self, quiet: bool):
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        self.status = None if quiet or not console.is_terminal else console.status("", spinner="line")
+        self.compiled = 0
+        """How many kernels were compiled meanwhile."""
+        self.task = ""
+
+    def __enter__(self) -> "Progress":
+        on_compile.append(self.compile)
+        if self.status:
+            self.status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        on_compile.remove(self.compile)
+        if self.status:
+            self.status.stop()
+
+    def begin(self, task: str) -> None:
+        """The lines that follow are about `task`."""
+        self.task = f"{task}: "
+        self.say("preparing")
+
+    def say(self, text: str) -> None:
+        if self.status:
+            from rich.text import Text
+
+            self.status.update(Text(self.task + text, no_wrap=True, overflow="ellipsis"))
+
+    def compile(self, name: str) -> None:
+        self.compiled += 1
+        self.say(f"compiling {name} (once on this machine)")
+
+    def iteration(self, line: Iteration) -> None:
+        costs = f"cost {line.cost:.7g}  best {line.best_cost:.7g}"
+        self.say(f"iteration {line.iteration}  {costs}  damping {line.damping:.0e}")
+
+
+def counts(bundle: Bundle) -> str:
+    return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
+
+
+def percent(ratio: Any) -> str:
+    return f"{100 * ratio:.3g} %"
+
+
+def print_table(header: Sequence[str], *rows: list[str]) -> None:
+    """The first column to the left, numbers to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for k, title in enumerate(header):
+        table.add_column(title, justify="right" if k else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, highlight=False).print(table)
+
+
+def print_run(record: dict[str, Any]) -> None:
+    r = SimpleNamespace(**record)
+    print(f"{r.file}: {r.n_cameras} cameras, {r.n_points} points, {r.n_observations} observations")
+    print(f"{r.method}, {r.kernel} kernel, tau {r.tau:g} px, {r.camera} camera, {r.dof} dof")
+    print_table(
+        ["", "before", "after"],
+        ["cost", f"{r.initial_cost:.7g}", f"{r.cost:.7g}"],
+        [f"inliers ({r.inlier_radius:.3g} px)", percent(r.initial_inlier_ratio), percent(r.inlier_ratio)],
+    )
+    print(f"{r.iterations} iteration{'' if r.iterations == 1 else 's'} in {r.seconds:.3g} s: {r.message}")
+    if r.compiled:
+        print("The time includes compiling, which is done once on this machine.")

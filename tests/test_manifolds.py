@@ -1,0 +1,249 @@
+"""Laws of the manifolds: a new one is tested by being listed here."""
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from asker.arrays import float64
+from asker.manifolds import SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3
+from asker.problem import ProblemError, Variables
+
+N = 6
+
+
+def rotations(rng, n=N):
+    return Rotation.random(n, rng=rng).as_matrix()
+
+
+def poses(rng, n=N):
+    return np.concatenate([rotations(rng, n), rng.normal(size=(n, 3, 1))], axis=2)
+
+
+def unit_vectors(dim):
+    def draw(rng, n=N):
+        x = rng.normal(size=(n, dim))
+        x /= np.linalg.norm(x, axis=1, keepdims=True)
+        x[:3] = 0.0
+        x[0, 0], x[1, 0], x[2, -1] = 1.0, -1.0, -1.0  # where a frame of the tangent plane may break
+        return x
+
+    return draw
+
+
+def normal(*shape):
+    return lambda rng, n=N: rng.normal(size=(n, *shape))
+
+
+def is_rotation(R):
+    np.testing.assert_allclose(R @ np.swapaxes(R, -1, -2), np.broadcast_to(np.eye(3), R.shape), atol=1e-14)
+    np.testing.assert_allclose(np.linalg.det(R), 1, rtol=1e-13)
+
+
+def is_unit(x):
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1, rtol=1e-15)
+
+
+def anything(values):
+    assert np.isfinite(values).all()
+
+
+# the manifold, values of N variables, whether values are on the manifold
+MANIFOLDS = [
+    (Euclidean(()), normal(), anything),
+    (Euclidean(3), normal(3), anything),
+    (Euclidean((2, 3)), normal(2, 3), anything),
+    (SO3, rotations, is_rotation),
+    (SE3, poses, lambda T: is_rotation(T[:, :, :3])),
+    (Sphere(3), unit_vectors(3), is_unit),
+    (Sphere(5), unit_vectors(5), is_unit),
+    (
+        Product(SE3, Euclidean(3)),
+        lambda rng: (poses(rng), rng.normal(size=(N, 3))),
+        lambda parts: is_rotation(parts[0][:, :, :3]),
+    ),
+    (
+        Product(Sphere(3), Product(SO3, Euclidean(()))),
+        lambda rng: (unit_vectors(3)(rng), (rotations(rng), rng.normal(size=N))),
+        lambda parts: is_rotation(parts[1][0]),
+    ),
+]
+LENGTHS = [1e-300, 1e-12, 0.99e-4, 1.01e-4, 0.3, np.pi, 2 * np.pi, 50.0]  # 1e-4: where the short series end
+
+EVERY_MANIFOLD = pytest.mark.parametrize(
+    ("manifold", "draw", "check"), [pytest.param(*m, id=repr(m[0])) for m in MANIFOLDS]
+)
+EVERY_LENGTH = pytest.mark.parametrize("length", LENGTHS)
+
+
+def steps(manifold, length, rng):
+    d = rng.normal(size=(N, manifold.tangent))
+    return length * d / np.linalg.norm(d, axis=1, keepdims=True)
+
+
+def moved(manifold, rows, deltas):
+    return np.array([manifold.retract(x, d) for x, d in zip(rows, deltas, strict=True)])
+
+
+@EVERY_MANIFOLD
+def test_rows_there_and_back(manifold, draw, check):
+    values = draw(np.random.default_rng(0))
+    rows = manifold.pack(values)
+    assert rows.shape == (N, manifold.ambient)
+    back = manifold.unpack(rows)
+    check(back)
+    same(back, values)
+
+
+def same(one, other):
+    if isinstance(one, tuple):
+        for a, b in zip(one, other, strict=True):
+            same(a, b)
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
+@EVERY_MANIFOLD
+def test_the_view_is_one_of_the_values(manifold, draw, check):
+    values = draw(np.random.default_rng(1))
+    row = manifold.pack(values)[2]
+
+    def one(values):
+        return tuple(map(one, values)) if isinstance(values, tuple) else values[2]
+
+    def as_value(view):
+        if isinstance(view, Pose):
+            return np.column_stack([view.rotation, view.translation])
+        return tuple(map(as_value, view)) if isinstance(view, tuple) else view
+
+    same(as_value(manifold.view(row)), one(values))
+
+
+@EVERY_MANIFOLD
+def test_a_step_of_nothing_stays(manifold, draw, check):
+    rows = manifold.pack(draw(np.random.default_rng(2)))
+    stayed = moved(manifold, rows, np.zeros((N, manifold.tangent)))
+    np.testing.assert_allclose(stayed, rows, rtol=0, atol=2e-16)
+
+
+@EVERY_MANIFOLD
+@EVERY_LENGTH
+def test_a_step_stays_on_the_manifold(manifold, draw, check, length):
+    rng = np.random.default_rng(3)
+    rows = manifold.pack(draw(rng))
+    check(manifold.unpack(moved(manifold, rows, steps(manifold, length, rng))))
+
+
+@EVERY_MANIFOLD
+def test_every_direction_moves(manifold, draw, check):
+    """The derivative at δ = 0 has rank `tangent`, and JAX finds the one that small steps show."""
+    import jax
+
+    rows, h = manifold.pack(draw(np.random.default_rng(4))), 1e-6
+    zeros = np.zeros((N, manifold.tangent))
+    with float64():
+        J = np.asarray(jax.jit(jax.vmap(jax.jacfwd(manifold.retract, argnums=1)))(rows, zeros))
+    assert J.shape == (N, manifold.ambient, manifold.tangent)
+    assert np.all(np.linalg.svd(J, compute_uv=False)[:, -1] > 0.5)
+    for k in range(manifold.tangent):
+        step = zeros + h * np.eye(manifold.tangent)[k]
+        slope = (moved(manifold, rows, step) - moved(manifold, rows, -step)) / (2 * h)
+        np.testing.assert_allclose(J[:, :, k], slope, atol=1e-9)
+
+
+@EVERY_MANIFOLD
+def test_jax_moves_to_the_same_place(manifold, draw, check):
+    import jax
+
+    rng = np.random.default_rng(5)
+    rows = np.tile(manifold.pack(draw(rng)), (len(LENGTHS), 1))
+    delta = np.concatenate([steps(manifold, length, rng) for length in LENGTHS])
+    with float64():
+        traced = np.asarray(jax.jit(jax.vmap(manifold.retract))(rows, delta))
+    np.testing.assert_allclose(traced, moved(manifold, rows, delta), rtol=1e-13, atol=2e-13)
+
+
+@EVERY_LENGTH
+def test_rotations_turn_as_scipy_says(length):
+    rng = np.random.default_rng(6)
+    R, omega = rotations(rng), steps(SO3, length, rng)
+    turn = Rotation.from_rotvec(omega).as_matrix()
+    np.testing.assert_allclose([exp_so3(w) for w in omega], turn, atol=3e-15 * max(1.0, length))
+    turned = SO3.unpack(moved(SO3, SO3.pack(R), omega))
+    np.testing.assert_allclose(turned, turn @ R, atol=5e-15 * max(1.0, length))
+
+
+@EVERY_LENGTH
+def test_poses_add_the_shift_and_turn_from_the_left(length):
+    rng = np.random.default_rng(7)
+    T, delta = poses(rng), steps(SE3, length, rng)
+    after = SE3.unpack(moved(SE3, SE3.pack(T), delta))
+    np.testing.assert_array_equal(after[:, :, 3], T[:, :, 3] + delta[:, :3])
+    turn = Rotation.from_rotvec(delta[:, 3:]).as_matrix()
+    np.testing.assert_allclose(after[:, :, :3], turn @ T[:, :, :3], atol=5e-15 * max(1.0, length))
+
+
+@pytest.mark.parametrize("dim", [2, 3, 5])
+@pytest.mark.parametrize("length", [1e-12, 0.99e-4, 1.01e-4, 0.3, 3.0, np.pi])
+def test_unit_vectors_follow_great_circles(dim, length):
+    rng = np.random.default_rng(8)
+    sphere = Sphere(dim)
+    x, delta = unit_vectors(dim)(rng), steps(sphere, length, rng)
+    y = moved(sphere, x, delta)
+    chord = np.linalg.norm(y - x, axis=1)
+    np.testing.assert_allclose(chord, 2 * np.sin(length / 2), rtol=1e-9, atol=1e-15)
+    halfway = moved(sphere, x, delta / 2)  # in the plane of x and y, in the middle
+    np.testing.assert_allclose(np.einsum("nd,nd->n", halfway, x), np.cos(length / 2), atol=1e-14)
+    np.testing.assert_allclose(np.einsum("nd,nd->n", halfway, y), np.cos(length / 2), atol=1e-14)
+
+
+def broken(values, at):
+    values = values.copy()
+    values[at] = values[at] * 1.001
+    return values
+
+
+rng = np.random.default_rng(9)
+MIRRORED = rotations(rng)
+MIRRORED[4, 0] *= -1
+NOT_A_NUMBER = poses(rng)
+NOT_A_NUMBER[2, 1, 3] = np.nan
+
+# values that the manifold cannot hold, and the words of the error
+BAD = [
+    (Euclidean(3), np.zeros((5, 4)), r"shape \(5, 4\), expected \(n, 3\)"),
+    (Euclidean(3), np.zeros(3), r"shape \(3,\), expected \(n, 3\)"),
+    (Euclidean(()), 3.0, "shape"),
+    (Euclidean(3), [["a", "b", "c"]], "expected numbers"),
+    (Euclidean(2), [[1.0, 2.0], [3.0]], "shape"),
+    (Euclidean(2), np.ones((3, 2)) * 1j, "complex"),
+    (Euclidean(2), np.array([[0, 1], [np.inf, 0]]), "index 1"),
+    (SO3, rotations(rng)[:, :2], r"expected \(n, 3, 3\)"),
+    (SO3, broken(rotations(rng), 3), "rotation at index 3"),
+    (SO3, MIRRORED, "rotation at index 4"),
+    (SE3, poses(rng)[:, :, :3], r"expected \(n, 3, 4\)"),
+    (SE3, broken(poses(rng), 5), "rotation at index 5"),
+    (SE3, NOT_A_NUMBER, "index 2"),
+    (Sphere(3), broken(unit_vectors(3)(rng), 4), "unit vector at index 4"),
+    (Sphere(3), unit_vectors(4)(rng), r"expected \(n, 3\)"),
+    (Product(SE3, Euclidean(3)), (poses(rng),), "1 parts, expected 2"),
+    (Product(SE3, Euclidean(3)), (broken(poses(rng), 1), np.zeros((N, 3))), "rotation at index 1"),
+    (Product(SE3, Euclidean(3)), (poses(rng), np.zeros((N, 2))), r"expected \(n, 3\)"),
+    (Product(SE3, Euclidean(3)), (poses(rng), np.zeros((N + 1, 3))), r"\[6, 7\]"),
+    (Product(SE3, Euclidean(3)), 3.0, "parts"),
+]
+
+
+@pytest.mark.parametrize(("manifold", "values", "words"), BAD, ids=[f"{m}: {words}" for m, _, words in BAD])
+def test_values_that_do_not_fit_are_refused_by_name(manifold, values, words):
+    with pytest.raises(ProblemError, match=f"^landmarks: .*{words}"):
+        Variables(values, manifold, name="landmarks")
+
+
+@EVERY_MANIFOLD
+def test_no_variables_are_fine(manifold, draw, check):
+    def none(values):
+        return tuple(map(none, values)) if isinstance(values, tuple) else values[:0]
+
+    variables = Variables(none(draw(np.random.default_rng(10))), manifold)
+    assert len(variables) == 0
+    assert not variables.is_free
