@@ -65,7 +65,8 @@ class Euclidean:
         if values.dtype.kind not in "fiub":
             raise ValueError(f"holds {values.dtype}, expected numbers")
         if values.ndim == 0 or values.shape[1:] != self.shape:
-            raise ValueError(f"has shape {values.shape}, expected (n, {', '.join(map(str, self.shape))})")
+            expected = str(("n", *self.shape)).replace("'", "")
+            raise ValueError(f"has shape {values.shape}, expected {expected}")
         return values.astype(float).reshape(len(values), self.ambient)
 
     def unpack(self, rows):

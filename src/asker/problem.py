@@ -41,15 +41,10 @@ class Variables:
         name      used in errors and results
         """
         self.name = name or "variables"
-        if manifold is None:
-            shape = np.shape(values)
-            if not shape:
-                raise ProblemError(f"{self.name}: values must have one row per variable, not a single number")
-            manifold = Euclidean(shape[1:])
-        self.manifold = manifold
         try:
-            self.rows = np.array(manifold.pack(values), dtype=float, order="C")  # a copy
-        except ValueError as e:
+            self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
+            self.rows = np.array(self.manifold.pack(values), dtype=float, order="C")  # a copy
+        except (TypeError, ValueError) as e:
             raise ProblemError(f"{self.name}: values {e}") from None
         bad = np.flatnonzero(~np.isfinite(self.rows).all(axis=1))
         if bad.size:
@@ -57,9 +52,10 @@ class Variables:
         if np.ndim(fixed) == 0:
             self.fixed = np.full(len(self), bool(fixed))
         else:
-            self.fixed = np.array(fixed, dtype=bool)
-            if self.fixed.shape != (len(self),):
-                raise ProblemError(f"{self.name}: fixed has shape {self.fixed.shape}, expected ({len(self)},)")
+            self.fixed = np.array(fixed)
+            if self.fixed.shape != (len(self),) or self.fixed.dtype != bool:
+                given = f"{self.fixed.dtype} {self.fixed.shape}"
+                raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -119,19 +115,17 @@ class Factors:
         self.n = len(self.slots[0].index)
         for k, slot in enumerate(self.slots):
             self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
-        self.data = tuple(np.asarray(d) for d in (data if isinstance(data, tuple) else (data,)))
-        for k, d in enumerate(self.data):
-            self._check_length(f"data[{k}]", d)
-            self._check_finite(f"data[{k}]", d)
-        if isinstance(kernel, Scaled):
-            kernel = replace(kernel.kernel, tau=kernel.tau)  # the same kernel: all are homogeneous in τ
-        self.kernel = SmoothTruncated() if kernel is None else kernel
+        data = data if isinstance(data, tuple) else (data,)
+        self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(data))
+        self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
+        if not isinstance(self.kernel, Kernel):
+            raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
         self.weight = None if weight is None else self._per_observation("weight", weight)
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
         self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
-        if not np.all(np.asarray(self.tau) > 0):
-            raise ProblemError(f"{self.name}: tau must be positive")
+        if not np.all((np.asarray(self.tau) > 0) & np.isfinite(self.tau)):
+            raise ProblemError(f"{self.name}: tau must be positive and finite")
 
     def __repr__(self) -> str:
         groups = ", ".join(slot.variables.name for slot in self.slots)
@@ -151,19 +145,25 @@ class Factors:
         if array.ndim == 0 or len(array) != self.n:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n}, ...)")
 
-    def _check_finite(self, what: str, array: np.ndarray) -> None:
+    def _numbers(self, what: str, array: Any) -> np.ndarray:
+        """As an array of finite numbers with one row per observation."""
+        try:
+            array = np.asarray(array)
+        except ValueError as e:
+            raise ProblemError(f"{self.name}: {what} is no array: {e}") from None
+        self._check_length(what, array)
         if array.dtype.kind not in "fiub":
             raise ProblemError(f"{self.name}: {what} holds {array.dtype}, expected numbers")
-        bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+        bad = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
         if bad.size:
             raise ProblemError(f"{self.name}: {what} holds NaN or infinity at observation {bad[0]}")
+        return array
 
     def _per_observation(self, what: str, array: Any) -> np.ndarray:
-        array = np.array(array, dtype=float)
-        if array.shape != (self.n,):
+        array = self._numbers(what, array)
+        if array.ndim > 1:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")
-        self._check_finite(what, array)
-        return array
+        return array.astype(float)
 
     @cached_property
     def residual_size(self) -> int:
@@ -186,23 +186,42 @@ class Factors:
             with float64():
                 out = jax.eval_shape(of_rows, rows, data)
         except Exception as e:
-            said = (str(e).splitlines() or [""])[0]
-            raise ProblemError(
-                f"{self.name}: the residual function fails on {self._argument_shapes()}: {type(e).__name__}: {said}"
-            ) from e
+            raise self._failed("residual", e) from e
         if not hasattr(out, "shape"):
             raise ProblemError(f"{self.name}: the residual function returns {type(out).__name__}, expected an array")
+        if out.dtype.kind != "f":
+            raise ProblemError(f"{self.name}: the residual function returns {out.dtype}, expected real numbers")
         return out.shape
 
     def _batched_shape(self) -> tuple[int, ...]:
-        r = np.asarray(self.residual(*self.gather([s.variables.rows for s in self.slots]), *self.data))
+        assert self.jacobian is not None
+        arguments = [*self.gather([s.variables.rows for s in self.slots]), *self.data]
+        try:
+            r = np.asarray(self.residual(*arguments), dtype=float)
+        except Exception as e:
+            raise self._failed("residual", e) from e
         self._check_length("the batched residual", r)
+        try:
+            given = self.jacobian(*arguments)
+        except Exception as e:
+            raise self._failed("jacobian", e) from e
+        self._check_jacobian(given if isinstance(given, tuple) else (given,), r.shape)
         return r.shape[1:]
 
-    def _argument_shapes(self) -> str:
-        said = [f"{s.variables.name} {s.variables.manifold}" for s in self.slots]
-        said += [f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data)]
-        return ", ".join(said)
+    def _check_jacobian(self, given: tuple[Any, ...], shape_of_r: tuple[int, ...]) -> None:
+        if len(given) != len(self.slots):
+            raise ProblemError(f"{self.name}: jacobian returns {len(given)} arrays for {len(self.slots)} arguments")
+        for k, (slot, J) in enumerate(zip(self.slots, given, strict=True)):
+            shape = (*shape_of_r, slot.variables.manifold.tangent)
+            if slot.variables.is_free and _without_ones(np.shape(J)) != _without_ones(shape):
+                raise ProblemError(f"{self.name}: jacobian[{k}] has shape {np.shape(J)}, expected {shape}")
+
+    def _failed(self, what: str, error: Exception) -> ProblemError:
+        shapes = [f"{s.variables.name} {s.variables.manifold}" for s in self.slots]
+        shapes += [f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data)]
+        said = (str(error).splitlines() or [""])[0]
+        on = ", ".join(shapes)
+        return ProblemError(f"{self.name}: the {what} function fails on {on}: {type(error).__name__}: {said}")
 
     def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """The arguments of a batched residual function: each slot's values for every observation."""
@@ -214,12 +233,24 @@ class Factors:
         return [values(slot, x) for slot, x in zip(self.slots, rows, strict=True)]
 
 
+def _plain(kernel: Any) -> Any:
+    """Without `Scaled`: the same kernel with another τ, since all are homogeneous in it."""
+    return replace(_plain(kernel.kernel), tau=kernel.tau) if isinstance(kernel, Scaled) else kernel
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
 class Problem:
     """Factors and the variables they touch."""
 
     def __init__(self, *factors: Factors):
         if not factors:
             raise ProblemError("a problem needs at least one group of factors")
+        for k, f in enumerate(factors):
+            if not isinstance(f, Factors):
+                raise ProblemError(f"argument {k} of Problem is {type(f).__name__}, expected Factors")
         self.factors = factors
         groups = [slot.variables for f in factors for slot in f.slots]
         self.variables = tuple(dict.fromkeys(groups))

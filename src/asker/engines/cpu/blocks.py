@@ -3,16 +3,37 @@
     Hᵢ = Jᵢᵀ Mᵢ Jᵢ,   Mᵢ = aᵢ I + bᵢ rᵢ rᵢᵀ,   gᵢ = cᵢ Jᵢᵀ rᵢ
 
 J holds one row of p·D numbers per observation.  An eliminated variable of d numbers has a block V = L Lᵀ, kept as
-d(d+1)/2 numbers row by row; its coupling to the kept variables is Y = W L⁻ᵀ with W = J_Kᵀ M J_E.  Every kernel works
-on items start…stop and writes only what belongs to them, so that any number of threads can share the work.
+d(d+1)/2 numbers row by row; its coupling to the K numbers of the kept slots is Yᵀ = L⁻¹Wᵀ with W = J_Kᵀ M J_E, d rows
+of K numbers per observation.  Every kernel works on items start…stop and writes only what belongs to them, so that any
+number of threads can share the work.
+
+Where it counts, neighbouring statements differ by neighbouring addresses only, and all loads stand before the stores:
+then LLVM makes vector instructions of them.  A block of 6 columns is computed in 8 lanes; the last lanes read past the
+block and write to columns of the strip that nobody reads.  J and Y therefore end in a few spare numbers (`SLACK`).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
+
+import numpy as np
 
 from asker.engines.cpu.compile import compile_source
 
 INDENT = "    "
+SLACK = 16
+
+
+def lanes(dim: int) -> int:
+    """How many columns of a strip a variable of `dim` numbers takes."""
+    return dim if dim <= 2 else -(-dim // 4) * 4
+
+
+def spacious(n: int, width: int) -> np.ndarray:
+    """An uninitialised array (n, width) with readable numbers behind its end."""
+    flat = np.empty(n * width + SLACK)
+    flat[n * width :] = 0.0
+    return flat[: n * width].reshape(n, width)
 
 
 def _source(name: str, parameters: str, *lines: str | Sequence[str]) -> Callable[..., None]:
@@ -34,13 +55,13 @@ def _load_residual(p: int) -> list[str]:
     return [f"r{i} = r[k, {i}]" for i in range(p)]
 
 
-def _weighted(x: str, p: int, d: int, radial: bool) -> list[str]:
-    """m = M J for the block `x`: m_iq = a x_iq + b r_i (rᵀx)_q; and its gradient part x_g_q = (rᵀx)_q."""
+def _weighted(x: str, p: int, d: int, radial: bool, m: str) -> list[str]:
+    """m = M x for the block x: m_iq = a x_iq + b r_i (rᵀx)_q; and its gradient part xg_q = (rᵀx)_q."""
     lines = [f"{x}g_{q} = " + " + ".join(f"r{i} * {x}{i}_{q}" for i in range(p)) for q in range(d)]
     if radial:
-        lines += [f"m{i}_{q} = a_k * {x}{i}_{q} + b_k * r{i} * {x}g_{q}" for i in range(p) for q in range(d)]
+        lines += [f"{m}{i}_{q} = a_k * {x}{i}_{q} + b_k * r{i} * {x}g_{q}" for i in range(p) for q in range(d)]
     else:
-        lines += [f"m{i}_{q} = a_k * {x}{i}_{q}" for i in range(p) for q in range(d)]
+        lines += [f"{m}{i}_{q} = a_k * {x}{i}_{q}" for i in range(p) for q in range(d)]
     return lines
 
 
@@ -69,7 +90,7 @@ def eliminated_blocks(p: int, D: int, offset: int, d: int, radial: bool):
         _indented(1, [f"g{q} = g[j, {q}]" for q in range(d)]),
         "    for k in range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)])):",
         _indented(2, _model(radial) + _load_residual(p) + _load_jacobian("e", p, D, offset, d)),
-        _indented(2, _weighted("e", p, d, radial)),
+        _indented(2, _weighted("e", p, d, radial, "m")),
         _indented(2, [f"v{q}_{s} += {_dot(p, 'm', q, 'e', s)}" for q, s in lower]),
         _indented(2, [f"g{q} += c_k * eg_{q}" for q in range(d)]),
         _indented(1, [f"V[j, {packed(q, s)}] = v{q}_{s}" for q, s in lower]),
@@ -112,119 +133,172 @@ def factor_blocks(d: int, relative: bool):
 
 @cache
 def coupling(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int, radial: bool):
-    """Y = (J_KᵀMJ_E) L⁻ᵀ for each observation; `kept` lists (offset, size) of the kept slots."""
+    """Yᵀ = L⁻¹ (J_KᵀMJ_E)ᵀ for each observation; `kept` lists (offset, size) of the kept slots.
+
+    On the way, the own blocks of the kept variables: U += J_AᵀMJ_A and G += cJ_Aᵀr, since J is at hand here in the
+    order in which it lies.  U and G belong to one task alone.
+    """
+    K = sum(size for _, size in kept)
     lines = [f"l{q}_{s} = L[j, {packed(q, s)}]" for q in range(d) for s in range(q + 1)]
     lines += [f"i{q} = 1.0 / l{q}_{q}" for q in range(d)]
     row = 0
-    for at, size in kept:
-        lines += _load_jacobian("x", p, D, at, size)
-        for q in range(size):
-            for s in range(d):
-                terms = "".join(f" - y{m} * l{s}_{m}" for m in range(s))
-                lines.append(f"y{s} = ({_dot(p, 'x', q, 'm', s)}{terms}) * i{s}")
-                lines.append(f"Y[k, {(row + q) * d + s}] = y{s}")
+    for n, (at, size) in enumerate(kept):
+        lines += [f"x{i}_{t} = J[k, {i * D + at + t}]" for i in range(p) for t in range(lanes(size))]
+        for s in range(d):
+            for q in range(size):
+                terms = "".join(f" - y{q}_{m} * l{s}_{m}" for m in range(s))
+                lines.append(f"y{q}_{s} = ({_dot(p, 'x', q, 'm', s)}{terms}) * i{s}")
+        lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(size)]
+        lines += [f"v = np.uint64(variable{n}[k])", *_weighted("x", p, size, radial, "n")]
+        lines += [f"G{n}[v, {q}] += c_k * xg_{q}" for q in range(size)]
+        lines += _add_products("+", size, size, [(f"n{i}_", f"x{i}_") for i in range(p)], f"U{n}[v, {{q}}, {{t}}]")
         row += size
+    own = ", ".join(f"variable{n}, U{n}, G{n}" for n in range(len(kept)))
     return _source(
         "coupling",
-        "start, stop, index, J, r, a, b, c, L, Y",
+        f"start, stop, index, J, r, a, b, c, L, Y, {own}",
         "for k in range(start, stop):",
         "    j = np.uint64(index[k])",
         _indented(1, _model(radial) + _load_residual(p) + _load_jacobian("e", p, D, offset, d)),
-        _indented(1, _weighted("e", p, d, radial)),
+        _indented(1, _weighted("e", p, d, radial, "m")),
         _indented(1, lines),
     )
 
 
-def _rows_kernel(name: str, parameters: str, dim: int, dense: bool, body: list[str]):
-    """A loop over items (one variable, or a part of its observations), each with a strip of the reduced matrix.
+@dataclass(frozen=True)
+class RowsSpec:
+    """What the rows of one kept slot A are made of."""
 
-    Dense: the strip is the matrix itself.  Sparse: a private strip, added to the values of the row afterwards.
+    p: int
+    D: int
+    offset: int
+    """First Jacobian column of A."""
+    dim: int
+    gram: tuple[tuple[int, int], ...]
+    """(offset, size) of the kept slots B of the same factor whose J_AᵀMJ_B is added here."""
+    d: int
+    """Size of the eliminated variables; 0 where none are eliminated: then the own blocks and g are made here too."""
+    in_Y: tuple[int, int]
+    """First row of A in its factor's Y, and K of that factor."""
+    schur: tuple[tuple[int, int, int, bool], ...]
+    """(first row in Y, size, K, whether its lanes ascend within an eliminated variable) of every kept slot that may
+    share an eliminated variable."""
+    radial: bool
+    dense: bool
+
+
+@cache
+def rows(spec: RowsSpec):
+    """The rows of one kept slot: S += J_AᵀMJ_B − Y_A Y_Bᵀ, g += cJ_Aᵀr − Y_A z, diagonal += diag J_AᵀMJ_A.
+
+    An item is one variable, or a part of its observations.  Its rows are summed in a private strip and then added to
+    the matrix; only columns at or below the diagonal count.  Dense: S is the matrix.  Sparse: S holds the values of
+    the blocks that `pattern` lists, row after row.  U and G are the own blocks and gradients that `coupling` made.
     """
-    if dense:
-        strips = [f"s{q} = S[target + np.uint64({q})]" for q in range(dim)]
-        store = "S"
-        before, after = [], []
-    else:
-        strips = []
-        store = "S, S_ptr, S_columns, n"
-        before = [f"strip = np.zeros(({dim}, n))"] + [f"s{q} = strip[{q}]" for q in range(dim)]
-        after = [
-            "pattern = S_columns[S_ptr[v, 0] : S_ptr[v, 1]]",
-            "for m in range(len(pattern)):",
-            "    column = np.uint64(pattern[m])",
-            *[
-                line
-                for q in range(dim)
-                for line in (
-                    f"    S[S_ptr[v, 2] + {q} * len(pattern) + m] += s{q}[column]",
-                    f"    s{q}[column] = 0.0",
-                )
-            ],
-        ]
+    dim = spec.dim
+    body: list[str] = []
+    parameters: list[str] = []
+    if spec.gram:
+        body += _model(spec.radial) + _load_residual(spec.p)
+        body += _load_jacobian("x", spec.p, spec.D, spec.offset, dim) + _weighted("x", spec.p, dim, spec.radial, "m")
+        if not spec.d:
+            body += [f"g{q} += c_k * xg_{q}" for q in range(dim)]
+            body += [f"h{q} += {_dot(spec.p, 'm', q, 'x', q)}" for q in range(dim)]
+    for n, (at, size) in enumerate(spec.gram):
+        parameters.append(f"gram_lane{n}")
+        inner = [f"y{i}_{t} = J[k, {i * spec.D + at + t}]" for i in range(spec.p) for t in range(lanes(size))]
+        inner += _add_products("+", dim, size, [(f"m{i}_", f"y{i}_") for i in range(spec.p)])
+        if at != spec.offset and size == dim:  # another slot, with perhaps the same variable
+            inner += ["if lane == own:", *[f"    h{q} += {_dot(spec.p, 'm', q, 'y', q)}" for q in range(dim)]]
+        body += [f"lane = np.uint64(gram_lane{n}[k])", "if lane <= own:", *_indented(1, inner)]
+    own_blocks = []
+    if spec.d:
+        body += _schur_body(spec)
+        parameters += ["index", "YA", "z", "U", "G"]
+        parameters += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("ptr", "schur_lane", "Y")]
+        own_blocks = ["if target == items[item, 5]:", "    v = items[item, 0]"]  # once a row
+        for q in range(dim):
+            own_blocks += [f"    g{q} += G[v, {q}]", f"    h{q} += U[v, {q}, {q}]"]
+            own_blocks += [f"    s{q}[own + np.uint64({t})] += U[v, {q}, {t}]" for t in range(dim)]
     return _source(
-        name,
-        f"start, stop, items, first_row, {parameters}, g, {store}",
-        before,
+        "rows",
+        f"start, stop, items, first_lane, rows, J, r, a, b, c, {', '.join(parameters)}, "
+        "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S, n_lanes",
+        f"strip = np.zeros(({dim}, n_lanes))",
+        [f"s{q} = strip[{q}]" for q in range(dim)],
         "for item in range(start, stop):",
-        "    v = items[item, 0]",
-        f"    own = np.uint64(first_row + v * {dim})",
-        "    target = np.uint64(items[item, 3])",
-        _indented(1, strips),
+        f"    own = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
+        _indented(1, [f"g{q}, h{q} = 0.0, 0.0" for q in range(dim)]),
         "    for entry in range(np.uint64(items[item, 1]), np.uint64(items[item, 2])):",
         "        k = np.uint64(rows[entry])",
         _indented(2, body),
-        _indented(1, after),
+        "    target = items[item, 3]",
+        _indented(1, own_blocks),
+        _indented(1, [f"g[target + {q}] += g{q}" for q in range(dim)]),
+        _indented(1, [f"diagonal[target + {q}] += h{q}" for q in range(dim)]),
+        _indented(1, _flush(dim, spec.dense)),
     )
 
 
-@cache
-def gram_rows(p: int, D: int, offset: int, dim: int, others: tuple[tuple[int, int], ...], dense: bool, radial: bool):
-    """S += J_AᵀMJ_B for the slot A and each kept slot B of `others` at or below the diagonal; g += cJ_Aᵀr."""
-    body = _model(radial) + _load_residual(p) + _load_jacobian("x", p, D, offset, dim)
-    body += _weighted("x", p, dim, radial)
-    body += [f"g[target + np.uint64({q})] += c_k * xg_{q}" for q in range(dim)]
-    for m, (at, size) in enumerate(others):
-        inner = _load_jacobian("y", p, D, at, size)
-        inner += [
-            f"s{q}[column + np.uint64({s})] += {_dot(p, 'm', q, 'y', s)}" for q in range(dim) for s in range(size)
-        ]
-        body += [f"column = np.uint64(columns{m}[k])", "if column <= own:", *_indented(1, inner)]
-    columns = ", ".join(f"columns{m}" for m in range(len(others)))
-    return _rows_kernel("gram_rows", f"rows, {columns}, J, r, a, b, c", dim, dense, body)
+STRIP = "s{q}[lane + np.uint64({t})]"
 
 
-@cache
-def schur_rows(d: int, at_x: int, dim: int, at_y: int, other: int, dense: bool, gradient: bool):
-    """S −= Y_A Y_Bᵀ over all observations B of the same eliminated variable; g −= Y_A z where `gradient`."""
-    body = ["j = np.uint64(index[k])"]
-    body += [f"x{q}_{s} = YA[k, {(at_x + q) * d + s}]" for q in range(dim) for s in range(d)]
-    if gradient:
-        body += [f"z{s} = z[j, {s}]" for s in range(d)]
-        dots = [" + ".join(f"x{q}_{s} * z{s}" for s in range(d)) for q in range(dim)]
-        body += [f"g[target + np.uint64({q})] -= {dot}" for q, dot in enumerate(dots)]
-    inner = [f"y{q}_{s} = YB[o, {(at_y + q) * d + s}]" for q in range(other) for s in range(d)]
+def _add_products(sign: str, dim: int, size: int, pairs: list[tuple[str, str]], cell: str = STRIP) -> list[str]:
+    """cell ± Σ x_q y_t for all q and t, row by row in whole vectors."""
+    lines = []
     for q in range(dim):
-        for t in range(other):
-            dot = " + ".join(f"x{q}_{s} * y{t}_{s}" for s in range(d))
-            inner.append(f"s{q}[column + np.uint64({t})] -= {dot}")
-    body += [
-        "for o in range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)])):",
-        "    column = np.uint64(columns[o])",
-        "    if column <= own:",
-        *_indented(2, inner),
-    ]
-    return _rows_kernel("schur_rows", "rows, index, ptr, columns, YA, YB, z", dim, dense, body)
+        for t in range(lanes(size)):
+            terms = "".join(f" {sign} {x}{q} * {y}{t}" for x, y in pairs)
+            lines.append(f"sum{t} = {cell.format(q=q, t=t)}{terms}")
+        lines += [f"{cell.format(q=q, t=t)} = sum{t}" for t in range(lanes(size))]
+    return lines
+
+
+def _schur_body(spec: RowsSpec) -> list[str]:
+    d, (at_x, K) = spec.d, spec.in_Y
+    body = ["j = np.uint64(index[k])"]
+    body += [f"w{s}_{q} = YA[k, {s * K + at_x + q}]" for s in range(d) for q in range(spec.dim)]
+    body += [f"g{q} -= " + " + ".join(f"w{s}_{q} * z[j, {s}]" for s in range(d)) for q in range(spec.dim)]
+    for n, (at, size, K, ascending) in enumerate(spec.schur):
+        inner = [f"y{s}_{t} = Y{n}[o, {s * K + at + t}]" for s in range(d) for t in range(lanes(size))]
+        inner += _add_products("-", spec.dim, size, [(f"w{s}_", f"y{s}_") for s in range(d)])
+        body += [
+            f"for o in range(np.uint64(ptr{n}[j]), np.uint64(ptr{n}[j + np.uint64(1)])):",
+            f"    lane = np.uint64(schur_lane{n}[o])",
+            "    if lane > own:",
+            "        break" if ascending else "        continue",
+            *_indented(1, inner),
+        ]
+    return body
+
+
+def _flush(dim: int, dense: bool) -> list[str]:
+    """Add the strip to the matrix, block by block, and clear it."""
+    if dense:
+        head = ["for block in range(len(starts)):", "    if lane_of[block] > own:", "        break"]
+        head += ["    column = starts[block]"]
+        to = "S[target + {q}, column + t]"
+    else:
+        head = ["variable = items[item, 4]", "value = pattern_ptr[variable, 2]", "width = pattern_ptr[variable, 3]"]
+        head += ["for m in range(pattern_ptr[variable, 0], pattern_ptr[variable, 1]):", "    block = pattern[m]"]
+        to = "S[value + {q} * width + t]"
+    lines = [*head, "    lane = lane_of[block]", "    for t in range(dims[block]):"]
+    lines += [f"        {to.format(q=q)} += s{q}[lane + t]" for q in range(dim)]
+    lines += ["    for t in range(lane_of[block + 1] - lane):"]
+    lines += [f"        s{q}[lane + t] = 0.0" for q in range(dim)]
+    return lines if dense else [*lines, "    value += dims[block]"]
 
 
 @cache
 def couple_back(d: int, slots: tuple[tuple[int, int], ...]):
-    """t += Yᵀx for each eliminated variable."""
+    """t += Yᵀx for each eliminated variable; `slots` lists (first row in Y, size) of all kept slots."""
+    K = sum(dim for _, dim in slots)
     body = []
     for m, (at, dim) in enumerate(slots):
         body.append(f"column = np.uint64(columns{m}[k])")
         body += [f"x{q} = x[column + np.uint64({q})]" for q in range(dim)]
         for s in range(d):
-            body.append(f"t{s} += " + " + ".join(f"Y[k, {(at + q) * d + s}] * x{q}" for q in range(dim)))
+            body.append(f"t{s} += " + " + ".join(f"Y[k, {s * K + at + q}] * x{q}" for q in range(dim)))
     columns = ", ".join(f"columns{m}" for m in range(len(slots)))
     return _source(
         "couple_back",
@@ -238,7 +312,7 @@ def couple_back(d: int, slots: tuple[tuple[int, int], ...]):
 
 
 @cache
-def couple_forward(d: int, at: int, dim: int):
+def couple_forward(d: int, at: int, dim: int, K: int):
     """y −= Y t for each kept variable of one slot."""
     return _source(
         "couple_forward",
@@ -251,7 +325,7 @@ def couple_forward(d: int, at: int, dim: int):
         _indented(2, [f"t{s} = t[j, {s}]" for s in range(d)]),
         _indented(
             2,
-            [f"y{q} += " + " + ".join(f"Y[k, {(at + q) * d + s}] * t{s}" for s in range(d)) for q in range(dim)],
+            [f"y{q} += " + " + ".join(f"Y[k, {s * K + at + q}] * t{s}" for s in range(d)) for q in range(dim)],
         ),
         f"    own = first_row + np.int64(v) * {dim}",
         _indented(1, [f"y[own + {q}] -= y{q}" for q in range(dim)]),
@@ -259,7 +333,7 @@ def couple_forward(d: int, at: int, dim: int):
 
 
 @cache
-def schur_diagonal(d: int, at: int, dim: int):
+def schur_diagonal(d: int, at: int, dim: int, K: int):
     """B −= Y Yᵀ for each kept variable of one slot: the diagonal blocks, as if it saw each eliminated one once."""
     lower = [(q, s) for q in range(dim) for s in range(q + 1)]
     return _source(
@@ -269,7 +343,7 @@ def schur_diagonal(d: int, at: int, dim: int):
         _indented(1, [f"b{q}_{s} = 0.0" for q, s in lower]),
         "    for entry in range(np.uint64(rows_ptr[v]), np.uint64(rows_ptr[v + np.uint64(1)])):",
         "        k = np.uint64(rows[entry])",
-        _indented(2, [f"y{q}_{m} = Y[k, {(at + q) * d + m}]" for q in range(dim) for m in range(d)]),
+        _indented(2, [f"y{q}_{m} = Y[k, {m * K + at + q}]" for q in range(dim) for m in range(d)]),
         _indented(
             2, [f"b{q}_{s} += " + " + ".join(f"y{q}_{m} * y{s}_{m}" for m in range(d)) for q, s in lower]
         ),

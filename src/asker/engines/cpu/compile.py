@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -23,6 +24,8 @@ from numba import njit
 
 # A NaN must stay a NaN, so only fused multiply-add is allowed of the fast-math rules.
 DECORATOR = '@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"}, boundscheck=False)\n'
+
+_compiling = threading.Lock()
 
 on_compile: list[Callable[[str], None]] = []
 """Called with a kernel's name when it is compiled for the first time on this machine."""
@@ -70,4 +73,33 @@ def compile_source(name: str, body: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return getattr(module, name)
+    return _Vectorised(getattr(module, name))
+
+
+class _Vectorised:
+    """A Numba function whose straight-line code is compiled into vector instructions.
+
+    Numba leaves that pass of LLVM out unless its global setting says otherwise, so the setting is changed just while
+    the function is compiled, on its first call.
+    """
+
+    def __init__(self, function: Any):
+        self.function = function
+        self.call: Callable[..., Any] = self._first_call
+
+    def __call__(self, *args: Any) -> Any:
+        return self.call(*args)
+
+    def _first_call(self, *args: Any) -> Any:
+        from numba import typeof
+        from numba.core import config
+
+        with _compiling:
+            before = config.SLP_VECTORIZE
+            config.SLP_VECTORIZE = 1
+            try:
+                self.function.compile(tuple(map(typeof, args)))
+            finally:
+                config.SLP_VECTORIZE = before
+            self.call = self.function
+        return self.function(*args)

@@ -204,7 +204,7 @@ class FactorCode:
         if not D:  # every variable it touches is fixed
             return Linearization(np.zeros((n, p)), np.zeros((n, 0)))
         if not self.J.size:
-            self.J, self.r = np.empty((n, p * D)), np.empty((n, p))
+            self.J, self.r = blocks.spacious(n, p * D), np.empty((n, p))
         masks = [(mask, self.layout.indices[k]) for mask, k in zip(self.free_masks, self.layout.free, strict=True)]
         self._loop("linearise")(n, [*self._inputs(rows), *masks], [self.r, self.J])
         return Linearization(self.r, self.J)
@@ -301,10 +301,12 @@ class FactorCode:
             if J.size != np.prod(shape):
                 raise ValueError(f"{f.name}: jacobian[{k}] has shape {J.shape}, expected {shape}")
             columns.append(layout.sorted(J.reshape(shape)) * mask[layout.indices[k]][:, None, None])
-        J = np.concatenate(columns, axis=2)
+        flat = blocks.spacious(f.n, layout.p * layout.width)
+        J = flat.reshape(f.n, layout.p, layout.width)
+        np.concatenate(columns, axis=2, out=J)
         if self.root_weight is not None:
             J *= self.root_weight[:, None, None]
-        return np.ascontiguousarray(J.reshape(f.n, -1))
+        return flat
 
 
 def _radial(layout: FactorLayout, lin: Linearization, step: Step) -> np.ndarray:

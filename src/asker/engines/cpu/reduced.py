@@ -13,10 +13,14 @@ from asker.engines.cpu.threads import balanced_bounds, run_loop
 
 
 class Rows:
-    """How the rows of one kept slot are shared out: items (variable, first entry, last entry, target row)."""
+    """How the rows of one kept slot are shared out.
 
-    def __init__(self, slot: KeptSlot, work: np.ndarray, spare: int | None):
-        """`work` per entry of slot.rows; `spare`: first spare row for the parts of long rows, None for no parts."""
+    Items (variable, first entry, last entry, target row, number among all kept variables, own row): one for each
+    variable, or several for one with very many observations, whose later parts are summed in spare rows of the matrix.
+    """
+
+    def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None):
+        """`work` per entry of slot.rows; `spare`: first spare row, None for no parts."""
         ptr = slot.rows_ptr
         counts = np.diff(ptr)
         parts = np.maximum(1, -(-counts // SPLIT)) if spare is not None else np.ones_like(counts)
@@ -28,10 +32,9 @@ class Rows:
         own = slot.first + v * slot.dim
         extra = np.flatnonzero(part > 0)
         target = own.copy()
-        if extra.size:
-            assert spare is not None
+        if spare is not None:
             target[extra] = spare + np.arange(extra.size) * slot.dim
-        self.items = np.ascontiguousarray(np.column_stack([v, first, last, target]).astype(np.int64))
+        self.items = np.ascontiguousarray(np.column_stack([v, first, last, target, number + v, own]).astype(np.int64))
         self.moves = [(int(own[e]), int(target[e]), slot.dim) for e in extra]  # spare rows to add at the end
         done = np.concatenate([[0], np.cumsum(work)])
         self.bounds = balanced_bounds(1.0 + done[last] - done[first])
@@ -43,92 +46,91 @@ class ReducedMatrix:
     def __init__(self, structure: Structure, dense: bool, eliminate: bool = True):
         """`eliminate=False` assembles H_KK alone."""
         self.structure, self.dense, self.eliminate = structure, dense, eliminate
-        n = structure.n_kept
+        self.starts, self.dims = structure.kept_variables
+        self.lane_of = np.concatenate([[0], np.cumsum([blocks.lanes(d) for d in self.dims.tolist()])]).astype(np.int64)
+        n = spare = structure.n_kept
         self.rows: dict[tuple[int, int], Rows] = {}
-        spare = n
         for f, layout in enumerate(structure.layouts):
             for m, slot in enumerate(layout.kept):
-                rows = Rows(slot, _work_per_entry(structure, layout, slot), spare if dense else None)
+                work = _work_per_entry(structure, layout, slot)
+                rows = Rows(slot, work, self._number(slot), spare if dense else None)
                 spare = max([spare, *[target + dim for _, target, dim in rows.moves]])
                 self.rows[f, m] = rows
-        self.g = np.zeros(spare)
+        self.lanes = {key: self._lanes_of(structure.layouts[key[0]].kept[key[1]]) for key in self.rows}
+        self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
         if dense:
             self.values = np.zeros((spare, n))
-            self.diagonal_at = np.arange(n) * (n + 1)
+            self.pattern_ptr, self.pattern = np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
         else:
             self._make_pattern()
-            rows_at, columns_at = self.coordinates()
-            self.diagonal_at = np.flatnonzero(rows_at == columns_at)
-        self.diagonal = np.zeros(n)
-        """diag H_KK of the last assembly, before the elimination."""
+
+    def _number(self, slot: KeptSlot) -> int:
+        """The number of the slot's first variable among all kept ones."""
+        return int(np.searchsorted(self.starts, slot.first))
+
+    def _lanes_of(self, slot: KeptSlot) -> np.ndarray:
+        """First strip column of each observation's variable."""
+        variable = self._number(slot) + (slot.columns - slot.first) // slot.dim
+        return self.lane_of[variable].astype(np.int32)
 
     def _make_pattern(self) -> None:
-        ptr, variables = self.structure.pattern(after_elimination=self.eliminate)
-        starts, dims = self.structure.kept_variables
-        counts = np.diff(ptr)
-        widths = np.add.reduceat(np.append(dims[variables], 0), ptr[:-1]) * (counts > 0)  # scalar columns of a row
-        self.columns = _expand(starts[variables], dims[variables])
-        first = np.concatenate([[0], np.cumsum(widths)])
-        values = np.concatenate([[0], np.cumsum(widths * dims)])
-        self.S_ptr = np.ascontiguousarray(np.column_stack([first[:-1], first[1:], values[:-1]]))
+        ptr, self.pattern = self.structure.pattern(after_elimination=self.eliminate)
+        widths = np.add.reduceat(np.append(self.dims[self.pattern], 0), ptr[:-1]) * (np.diff(ptr) > 0)
+        values = np.concatenate([[0], np.cumsum(widths * self.dims)])
+        self.pattern_ptr = np.ascontiguousarray(np.column_stack([ptr[:-1], ptr[1:], values[:-1], widths]))
         self.values = np.zeros(values[-1])
-        self._dims, self._starts = dims, starts
 
-    def assemble(self, linear: Any, model: Any, Y: list[np.ndarray], z: np.ndarray) -> None:
-        """S and the reduced gradient for the weights of `model`."""
-        self.values[...] = 0.0
-        self.g[:] = 0.0
+    def assemble(self, linear: Any, model: Any, coupled: Any) -> None:
+        """S and the reduced gradient for the weights of `model`; `coupled` is what the elimination left."""
+        for array in (self.values, self.g, self.diagonals):
+            array[...] = 0.0
         for (f, m), rows in self.rows.items():
-            layout = self.structure.layouts[f]
-            self._add_gram(layout, layout.kept[m], rows, linear[f], model[f])
-        self._gather_parts()
-        self.diagonal = self.values.reshape(-1)[self.diagonal_at].copy()
-        for (f, m), rows in self.rows.items():
-            layout = self.structure.layouts[f]
-            if self.eliminate and layout.eliminated is not None:
-                self._subtract_schur(layout, layout.kept[m], rows, Y, z, f)
-        self._gather_parts()
-
-    def _gather_parts(self) -> None:
-        """Add the spare rows to the rows they are parts of."""
+            spec, arrays = self._spec(f, m, model[f].radial, coupled)
+            slot = self.structure.layouts[f].kept[m]
+            lane = int(self.lane_of[self._number(slot)])
+            run_loop(
+                blocks.rows(spec), rows.bounds, rows.items, lane, slot.rows,
+                linear[f].J, linear[f].r, model[f].a, model[f].b, model[f].c, *arrays,
+                self.starts, self.dims, self.lane_of, self.pattern_ptr, self.pattern,
+                self.g, self.diagonals, self.values, int(self.lane_of[-1]) + blocks.SLACK,
+            )  # fmt: skip
         for rows in self.rows.values():
             for own, target, dim in rows.moves:
-                self.values[own : own + dim] += self.values[target : target + dim]
-                self.g[own : own + dim] += self.g[target : target + dim]
-                self.values[target : target + dim] = 0.0
-                self.g[target : target + dim] = 0.0
+                for array in (self.values, self.g, self.diagonals):
+                    array[own : own + dim] += array[target : target + dim]
 
-    def _store(self, slot: KeptSlot) -> tuple[Any, ...]:
-        if self.dense:
-            return (self.values,)
-        first = np.searchsorted(self._starts, slot.first)
-        ptr = self.S_ptr[first : first + slot.n_variables]
-        return (self.values, ptr, self.columns, self.structure.n_kept)
-
-    def _add_gram(self, layout: FactorLayout, slot: KeptSlot, rows: Rows, lin: Any, abc: Any) -> None:
-        others = layout.kept
-        kernel = blocks.gram_rows(
-            layout.p, layout.width, slot.offset, slot.dim,
-            tuple((s.offset, s.dim) for s in others), self.dense, abc.radial,
-        )  # fmt: skip
-        args = (slot.rows, *[s.columns for s in others], lin.J, lin.r, abc.a, abc.b, abc.c, self.g)
-        run_loop(kernel, rows.bounds, rows.items, slot.first, *args, *self._store(slot))
-
-    def _subtract_schur(self, layout, slot, rows, Y, z, f) -> None:
-        d = layout.eliminated.dim
-        for f2, other in enumerate(self.structure.layouts):
-            if other.eliminated is None:
-                continue
-            for m2, slot2 in enumerate(other.kept):
-                first = f2 == f and m2 == 0  # the gradient is taken along once
-                sizes = (slot.offset_in_Y, slot.dim, slot2.offset_in_Y, slot2.dim)
-                kernel = blocks.schur_rows(d, *sizes, self.dense, first)
-                args = (layout.eliminated.index, other.eliminated.ptr, slot2.columns, Y[f], Y[f2], z, self.g)
-                run_loop(kernel, rows.bounds, rows.items, slot.first, slot.rows, *args, *self._store(slot))
+    def _spec(self, f: int, m: int, radial: bool, coupled: Any) -> tuple[Any, list[Any]]:
+        """The kernel of one slot's rows, and the arrays that only it takes."""
+        layout = self.structure.layouts[f]
+        slot = layout.kept[m]
+        streamed = layout.eliminated is not None  # then the own blocks come from the elimination
+        others = [n for n in range(len(layout.kept)) if not (streamed and n == m)]
+        arrays: list[Any] = [self.lanes[f, n] for n in others]
+        Y, d, schur = coupled.Y, 0, []
+        if layout.eliminated is not None:
+            d = layout.eliminated.dim
+            arrays += [layout.eliminated.index, Y[f], coupled.z, *coupled.own[f][m]]
+        if layout.eliminated is not None and self.eliminate:
+            for f2, other in enumerate(self.structure.layouts):
+                if other.eliminated is not None:
+                    for n, s in enumerate(other.kept):
+                        schur.append((s.offset_in_Y, s.dim, other.kept_width, n == 0))  # see Structure._order
+                        arrays += [other.eliminated.ptr, self.lanes[f2, n], Y[f2]]
+        gram = tuple((layout.kept[n].offset, layout.kept[n].dim) for n in others)
+        in_Y = (slot.offset_in_Y, layout.kept_width)
+        spec = blocks.RowsSpec(
+            layout.p, layout.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), radial, self.dense
+        )
+        return spec, arrays
 
     @property
     def gradient(self) -> np.ndarray:
         return self.g[: self.structure.n_kept]
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """diag H_KK, before the elimination."""
+        return self.diagonals[: self.structure.n_kept]
 
     @property
     def matrix(self) -> np.ndarray:
@@ -137,12 +139,12 @@ class ReducedMatrix:
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column of every sparse value (whole diagonal blocks are among them)."""
-        first, last, _ = self.S_ptr.T
-        widths = last - first
-        rows = np.repeat(_expand(self._starts, self._dims), np.repeat(widths, self._dims))
-        per_row = np.repeat(first, self._dims)
-        columns = self.columns[_expand(per_row, np.repeat(widths, self._dims))]
-        return rows, columns
+        first, last, _, widths = self.pattern_ptr.T
+        rows = np.repeat(_expand(self.starts, self.dims), np.repeat(widths, self.dims))
+        columns = _expand(self.starts[self.pattern], self.dims[self.pattern])  # of each variable's rows, once
+        offset = np.concatenate([[0], np.cumsum(widths)])[:-1]
+        per_row = np.repeat(offset, self.dims)
+        return rows, columns[_expand(per_row, np.repeat(widths, self.dims))]
 
 
 def _expand(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

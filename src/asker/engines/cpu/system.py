@@ -14,13 +14,14 @@ import numpy as np
 from asker.engines.cpu import blocks
 from asker.engines.cpu.factorise import DenseCholesky, SparseCholesky, Symmetric, conjugate_gradients
 from asker.engines.cpu.reduced import ReducedMatrix
-from asker.engines.cpu.structure import Structure
-from asker.engines.cpu.threads import even_bounds, run_loop
+from asker.engines.cpu.structure import EliminatedSlot, FactorLayout, KeptSlot, Structure
+from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
 from asker.problem import Variables
 
 LinearSolver = Literal["auto", "dense-cholesky", "sparse-cholesky", "cg", "reference"]
 SOLVERS = get_args(LinearSolver)
 Delta = dict[Variables, np.ndarray]
+LARGEST_SUMS = 1 << 26  # bytes
 
 
 class Linearization(NamedTuple):
@@ -70,9 +71,13 @@ class System:
         self.L = np.empty((n, self.d * (self.d + 1) // 2))
         self.z = np.empty((n, self.d))
         self.Y = [
-            np.empty((f.n, f.kept_width * self.d)) if f.eliminated is not None else np.empty((0, 0))
+            blocks.spacious(f.n, f.kept_width * self.d) if f.eliminated is not None else np.empty((0, 0))
             for f in structure.layouts
         ]
+        self._kept_indices = [[_index_of(f, s) for s in f.kept] for f in structure.layouts]
+        self._sums = [_sums(f) for f in structure.layouts]
+        self.own: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in structure.layouts]
+        """U and G of each kept slot, where the factor has an eliminated one: see `blocks.coupling`."""
         if self.solver in ("dense-cholesky", "sparse-cholesky"):
             dense = self.solver == "dense-cholesky"
             self.reduced = ReducedMatrix(structure, dense)
@@ -87,8 +92,10 @@ class System:
             return reference(self.structure, linear, model, damping, self.relative)
         if not self._eliminate(linear, model, damping):
             return None
+        if not self.structure.n_kept:
+            return self._substitute(np.zeros(0))
         reduced = self.reduced
-        reduced.assemble(linear, model, self.Y, self.z)
+        reduced.assemble(linear, model, self)
         added = damping * _unit(reduced.diagonal, self.relative)
         if self.solver == "cg":
             x = self._iterate(added)
@@ -114,12 +121,28 @@ class System:
         if failed[0]:
             return False
         for k, f, e in sharing:
-            slots = tuple((s.offset, s.dim) for s in f.kept)
-            if slots:
-                kernel = blocks.coupling(f.p, f.width, slots, e.offset, e.dim, model[k].radial)
-                args = (e.index, linear[k].J, linear[k].r, *model[k][:3], self.L, self.Y[k])
-                run_loop(kernel, even_bounds(f.n), *args)
+            if f.kept:
+                self._couple(k, f, e, linear[k], model[k])
         return True
+
+    def _couple(self, k: int, f: FactorLayout, e: EliminatedSlot, lin: Linearization, abc: Weights) -> None:
+        """Y, and the own blocks of the kept variables, summed in one place per task."""
+        kernel = blocks.coupling(
+            f.p, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset, e.dim, abc.radial
+        )
+        for sums in self._sums[k]:
+            sums[...] = 0.0
+        variables = self._kept_indices[k]
+        triples = list(zip(variables, self._sums[k][::2], self._sums[k][1::2], strict=True))
+        bounds = np.linspace(0, f.n, len(self._sums[k][0]) + 1).astype(np.uint64)
+
+        def task(t: int) -> None:
+            own = [x for v, U, G in triples for x in (v, U[t], G[t])]
+            kernel(bounds[t], bounds[t + 1], e.index, lin.J, lin.r, *abc[:3], self.L, self.Y[k], *own)
+
+        run_tasks(task, len(bounds) - 1)
+        totals = [sums.sum(axis=0) for sums in self._sums[k]]
+        self.own[k] = list(zip(totals[::2], totals[1::2], strict=True))
 
     def _couple_back(self, x: np.ndarray, t: np.ndarray) -> None:
         """t += Yᵀx."""
@@ -148,12 +171,12 @@ class System:
             if f.eliminated is not None
             for s in f.kept
         ]
-        g = self.reduced.gradient.copy()
+        g = self.reduced.gradient
         t = np.empty_like(self.z)
 
         def subtract_coupled(y: np.ndarray, t: np.ndarray) -> None:
             for f, Y, s in slots:
-                kernel = blocks.couple_forward(self.d, s.offset_in_Y, s.dim)
+                kernel = blocks.couple_forward(self.d, s.offset_in_Y, s.dim, f.kept_width)
                 bounds = even_bounds(s.n_variables, smallest=8)
                 run_loop(kernel, bounds, s.rows_ptr, s.rows, f.eliminated.index, Y, t, s.first, y)
 
@@ -165,7 +188,8 @@ class System:
                 subtract_coupled(y, t)
             return y
 
-        subtract_coupled(g, self.z)
+        if not (np.isfinite(H.data).all() and np.isfinite(g).all()):
+            return None
         inverse = self._inverse_diagonal_blocks(H, slots)
 
         def precondition(r: np.ndarray) -> np.ndarray:
@@ -181,14 +205,37 @@ class System:
             at = first + np.arange(n * d).reshape(n, d)
             B = np.asarray(H[np.repeat(at, d, axis=1).ravel(), np.tile(at, (1, d)).ravel()]).reshape(n, d, d).copy()
             whole = B.copy()
-            for _, Y, s in slots:
+            for f, Y, s in slots:
                 if s.first == first:
-                    kernel = blocks.schur_diagonal(self.d, s.offset_in_Y, s.dim)
+                    kernel = blocks.schur_diagonal(self.d, s.offset_in_Y, s.dim, f.kept_width)
                     run_loop(kernel, even_bounds(n, smallest=8), s.rows_ptr, s.rows, Y, B)
-            values = np.linalg.eigvalsh(B)[:, 0] if n else np.zeros(0)
-            usable = values > 1e-12 * np.abs(B).max(axis=(1, 2), initial=0.0)
-            inverse[v] = np.linalg.inv(np.where(usable[:, None, None], B, whole))
+            bad = ~_positive(B)
+            B[bad] = whole[bad]
+            bad[bad] = ~_positive(whole[bad])
+            B[bad] = np.eye(d)
+            inverse[v] = np.linalg.inv(B)
         return inverse
+
+
+def _positive(B: np.ndarray) -> np.ndarray:
+    """Which of the symmetric blocks (n, d, d) are safely positive definite."""
+    smallest = np.linalg.eigvalsh(B)[:, 0]
+    return smallest > 1e-12 * np.abs(B).max(axis=(1, 2))
+
+
+def _index_of(f: FactorLayout, slot: KeptSlot) -> np.ndarray:
+    """Which variable of the slot's group each observation touches."""
+    return next(f.indices[k] for k, offset in zip(f.free, f.offsets, strict=True) if offset == slot.offset)
+
+
+def _sums(f: FactorLayout) -> list[np.ndarray]:
+    """U and G of each kept slot, one copy per task; few tasks where the copies would be large."""
+    if f.eliminated is None:
+        return []
+    bytes_each = sum(8 * s.n_variables * s.dim * (blocks.lanes(s.dim) + 1) for s in f.kept)
+    n_tasks = int(np.clip(LARGEST_SUMS // max(bytes_each, 1), 1, min(64, max(1, f.n // 2048))))
+    shapes = [shape for s in f.kept for shape in ((s.n_variables, s.dim, blocks.lanes(s.dim)), (s.n_variables, s.dim))]
+    return [np.empty((n_tasks, *shape)) for shape in shapes]
 
 
 def choose_solver(structure: Structure) -> LinearSolver:
@@ -225,6 +272,8 @@ def reference(
     n = sum(sizes)
     H, g = np.zeros((n, n)), np.zeros(n)
     for f, lin, abc in zip(structure.layouts, linear, model, strict=True):
+        if not f.free:
+            continue
         J = lin.J.reshape(f.n, f.p, f.width)
         Jr = np.einsum("npd,np->nd", J, lin.r)
         slots = [f.factors.slots[k].variables for k in f.free]
@@ -250,5 +299,7 @@ def reference(
     try:
         x = np.linalg.solve(H, -g)
     except np.linalg.LinAlgError:
+        return None
+    if not np.isfinite(x).all():
         return None
     return {v: x[s : s + size].reshape(len(v), -1) for (v, s), size in zip(first.items(), sizes, strict=True)}

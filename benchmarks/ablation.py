@@ -1,0 +1,74 @@
+"""What each part of ASKER's default mode is worth.
+
+    python benchmarks/ablation.py [--data FOLDER] [--seeds 3]
+
+The variants differ from the default in one thing each.  BAL: best Ψ after 60 and after 100 iterations.  Made scenes
+(rings and paths as in rings.py): in how many runs a variant is within 1 % of the best variant, and the worst run.
+"""
+
+import argparse
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from rings import CASES
+
+import asker
+from asker.datasets import make_scene
+from asker.io.bal import read_bal
+from asker.problems.bundle import bundle_problem
+
+NEVER = {"gap": 0.0, "last_share": 0.0}
+VARIANTS = {
+    "default": asker.ASKER(),
+    "one scale for all, s0 = 5": asker.ASKER(s0=5.0, reach=0.0),
+    "s0 = 5": asker.ASKER(s0=5.0),
+    "reach = 3": asker.ASKER(reach=3.0),
+    "fixed rate (no feedback, no last phase)": asker.ASKER(anneal=asker.FixedRate()),
+    "no last phase": asker.ASKER(anneal=asker.Feedback(**NEVER)),
+    "last phase by IRLS": asker.ASKER(last=asker.Triggs(epsilon=1.0)),
+    "last phase with epsilon = 0.3": asker.ASKER(last=asker.Triggs(epsilon=0.3)),
+    "faster = 0.7": asker.ASKER(anneal=asker.Feedback(faster=0.7)),
+    "faster = 0.9": asker.ASKER(anneal=asker.Feedback(faster=0.9)),
+    "gap = 0.05": asker.ASKER(anneal=asker.Feedback(gap=0.05)),
+    "gap = 0.01": asker.ASKER(anneal=asker.Feedback(gap=0.01)),
+    "published": asker.ASKER.published(),
+}
+BAL = ("21-11315", "49-7776", "16-22106")
+
+
+def run(task: tuple) -> dict[str, tuple[float, float]]:
+    if len(task) == 1:
+        problem = bundle_problem(read_bal(task[0])).problem
+    else:
+        kind, start_error, outliers, seed = task
+        scene = make_scene(30, 18_000, kind=kind, start_error=start_error, outlier_ratio=outliers, seed=seed)
+        problem = bundle_problem(scene.start).problem
+    results = {name: asker.solve(problem, v, tol=0, threads=1) for name, v in VARIANTS.items()}
+    return {name: (r.history[60].best_cost, r.cost) for name, r in results.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = Path(__file__).resolve().parents[2] / "shared" / "data"
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
+    files = [args.data / "bal" / f"problem-{name}-pre.txt.bz2" for name in BAL]
+    real: list[tuple] = [(f,) for f in files if f.exists()]
+    made: list[tuple] = [(k, *c, s) for k in ("ring", "path") for c in CASES for s in range(args.seeds)]
+    with ProcessPoolExecutor(2) as pool:
+        results = list(pool.map(run, real + made))
+    on_real, on_made = results[: len(real)], results[len(real) :]
+    names = [name for name, f in zip(BAL, files, strict=True) if f.exists()]
+    print(f"| variant | {' | '.join(names)} | made scenes: within 1 % | worst |")
+    print("|---|" + "---|" * (len(names) + 2))
+    for v in VARIANTS:
+        cells = [f"{r[v][0]:.1f} / {r[v][1]:.1f}" for r in on_real]
+        excess = [r[v][1] / min(c for _, c in r.values()) - 1 for r in on_made]
+        cells += [f"{sum(e <= 0.01 for e in excess)} / {len(excess)}", f"+{max(excess, default=0):.1%}"]
+        print(f"| {v} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

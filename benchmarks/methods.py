@@ -1,0 +1,45 @@
+"""Time per iteration of every method against IRLS, in one run.
+
+    python benchmarks/methods.py [BAL FILE]
+
+The rounds alternate between the methods.  Per method: the median over all iterations of all rounds.  Without a file,
+a made scene of the size of dubrovnik-16 is used.
+"""
+
+import argparse
+import statistics
+
+import numpy as np
+
+import asker
+from asker.datasets import make_scene
+from asker.io.bal import read_bal
+from asker.problems.bundle import bundle_problem
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", nargs="?")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=30)
+    args = parser.parse_args()
+    bundle = read_bal(args.file) if args.file else make_scene(16, 83_718, mean_track=3.8, seed=0).start
+    problem = bundle_problem(bundle).problem
+    times: dict[str, list[float]] = {m: [] for m in asker.METHODS}
+    for r in range(args.rounds + 1):
+        for m in asker.METHODS:
+            result = asker.solve(problem, asker.METHODS[m](), max_iterations=args.iterations, tol=0)
+            if r:  # the first round compiles
+                times[m] += np.diff([h.seconds for h in result.history[1:]]).tolist()
+    irls = statistics.median(times["irls"])
+    print(f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations")
+    print("| method | ms per iteration | of IRLS |\n|---|---|---|")
+    for m, values in times.items():
+        middle = statistics.median(values)
+        print(f"| {m} | {1e3 * middle:.2f} | {middle / irls:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,530 @@
+"""What a problem refuses, what the loop promises, and which module may import which."""
+
+import ast
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import asker
+from asker import (
+    Cauchy,
+    Factors,
+    Huber,
+    Problem,
+    ProblemError,
+    PseudoHuber,
+    Quadratic,
+    Scaled,
+    SmoothTruncated,
+    Status,
+    Variables,
+)
+
+# ------------------------------------------------------------------ what is refused when it is built
+
+
+def points(n=4, **options):
+    return Variables(np.zeros((n, 2)), **{"name": "points"} | options)
+
+
+def offset(x, d):
+    return x - d
+
+
+I = np.arange(4)
+D = np.zeros((4, 2))
+
+
+def changed(array, at, value):
+    array = np.array(array, dtype=float)
+    array[at] = value
+    return array
+
+
+def factors(residual=offset, index=I, data=D, **options):
+    return Factors(residual, points()[index], data=data, **options)
+
+
+def solvable(residual=offset, **options):
+    return Problem(factors(residual, **options))
+
+
+def batched(jacobian, residual=lambda x, d: x - d):
+    return solvable(residual, jacobian=jacobian, name="batched")
+
+
+EYE = np.broadcast_to(np.eye(2), (4, 2, 2))
+LONG = np.zeros((3, 2))
+
+# what is built, and the words of the error: they name the array
+BAD = [
+    (lambda: Variables(3.0, name="points"), r"points: values .*shape \(\)"),
+    (lambda: Variables([[1.0, 2.0], [3.0]], name="points"), "points: values"),
+    (lambda: Variables([["a"]], name="points"), "points: values .*expected numbers"),
+    (lambda: Variables([[1j]], name="points"), "points: values .*complex"),
+    (lambda: Variables(None, name="points"), "points: values"),
+    (lambda: Variables(changed(D, 2, np.nan), name="points"), "points: values .*NaN.* index 2"),
+    (lambda: Variables([1.0, np.inf]), "variables: values .*index 1"),
+    (lambda: points(fixed=np.ones(3, bool)), r"points: fixed .*\(3,\)"),
+    (lambda: points(fixed=[0, 1, 1, 0]), "points: fixed .*int.* mask"),
+    (lambda: Factors(offset, data=D), "offset: needs at least one"),
+    (lambda: Factors(offset, points(), data=D), "offset: argument 0 is Variables"),
+    (lambda: Factors(offset, points()[I], D), "offset: argument 1 is ndarray"),
+    (lambda: factors(index=I + 1), r"offset: the index of argument 0 \(points\) is 4 at observation 3"),
+    (lambda: factors(index=I - 1), "argument 0 .* is -1 at observation 0"),
+    (lambda: factors(index=I * 1.0), "argument 0 .* integers, not float64"),
+    (lambda: factors(index=I > 1), "argument 0 .* integers, not bool"),
+    (lambda: factors(index=I[None]), r"argument 0 .* 1-D .*\(1, 4\)"),
+    (lambda: factors(index=2), "argument 0 .* 1-D"),
+    (lambda: Factors(offset, points()[I], points()[I[:3]], data=D), r"index of argument 1 .*\(3,\), expected \(4"),
+    (lambda: factors(data=D[:3]), r"offset: data\[0\] has shape \(3, 2\), expected \(4"),
+    (lambda: factors(data=(D, 1.0)), r"data\[1\] has shape \(\)"),
+    (lambda: factors(data=(D, changed(D, 3, np.nan))), r"data\[1\] .*NaN.* observation 3"),
+    (lambda: factors(data=np.full((4, 2), "a")), r"data\[0\] holds <U1"),
+    (lambda: factors(data=D * 1j), r"data\[0\] holds complex"),
+    (lambda: factors(data=[[1.0], [2.0, 3.0]]), r"data\[0\]"),
+    (lambda: factors(weight=np.ones(3)), r"offset: weight has shape \(3,\)"),
+    (lambda: factors(weight=np.ones((4, 1))), r"weight has shape \(4, 1\)"),
+    (lambda: factors(weight=2.0), r"weight has shape \(\)"),
+    (lambda: factors(weight=changed(np.ones(4), 2, -1)), "weight is negative at index 2"),
+    (lambda: factors(weight=changed(np.ones(4), 1, np.nan)), "weight .*NaN.* observation 1"),
+    (lambda: factors(weight=["a"] * 4), "weight holds"),
+    (lambda: factors(tau=np.ones(5)), r"tau has shape \(5,\)"),
+    (lambda: factors(tau=changed(np.ones(4), 0, 0.0)), "tau must be positive"),
+    (lambda: factors(tau=-np.ones(4)), "tau must be positive"),
+    (lambda: factors(kernel=Huber(0.0)), "tau must be positive"),
+    (lambda: factors(kernel=Huber(np.inf)), "tau must be .*finite"),
+    (lambda: factors(kernel=Huber(np.nan)), "tau must be .*finite"),
+    (lambda: factors(kernel=Scaled(Huber(1.0), -2.0)), "tau must be positive"),
+    (lambda: factors(kernel=Huber), "kernel is .*Huber"),
+    (lambda: factors(kernel="huber"), "kernel is 'huber'"),
+    (lambda: Problem(), "at least one group of factors"),
+    (lambda: Problem([factors()]), "argument 0 .* list"),
+    (lambda: solvable(lambda x: x), "residual function fails on points .*data.*TypeError"),
+    (lambda: solvable(lambda x, d: x @ np.eye(3) - d, name="product"), "product: .*fails on points"),
+    (lambda: solvable(lambda x, d: d.missing, name="lookup"), "lookup: .*AttributeError"),
+    (lambda: solvable(lambda x, d: [x, d]), "returns list"),
+    (lambda: solvable(lambda x, d: x[:, None] - d), r"shape \(2, 2\)"),
+    (lambda: solvable(lambda x, d: x[:0]), r"shape \(0,\)"),
+    (lambda: solvable(lambda x, d: (x - d).astype(int)), "returns int"),
+    (lambda: solvable(lambda x, d: (x - d) * 1j), "returns complex"),
+    (lambda: batched(lambda x, d: (EYE, EYE)), "batched: jacobian returns 2 arrays for 1"),
+    (lambda: batched(lambda x, d: EYE[:3]), r"jacobian\[0\] has shape \(3, 2, 2\), expected \(4, 2, 2\)"),
+    (lambda: batched(lambda x, d: np.zeros((4, 3, 2))), r"jacobian\[0\] has shape \(4, 3, 2\)"),
+    (lambda: batched(lambda x, d: np.zeros((2, 4, 2))), r"jacobian\[0\] has shape \(2, 4, 2\)"),
+    (lambda: batched(lambda x, d: x.missing), "batched: the jacobian function fails .*AttributeError"),
+    (lambda: batched(lambda x, d: EYE, lambda x, d: x.missing), "batched: the residual function fails"),
+    (lambda: batched(lambda x, d: EYE, lambda x, d: LONG), r"batched residual has shape \(3, 2\)"),
+    (lambda: Problem(Factors(offset, points(fixed=True)[I], data=D)), "every variable is fixed"),
+    (lambda: Problem(Factors(offset, points(0)[I[:0]], data=D[:0])), "every variable is fixed"),
+    (lambda: Problem(factors(index=I[:0], data=D[:0])), "no observations"),
+]
+
+
+@pytest.mark.parametrize(("build", "words"), BAD, ids=[words for _, words in BAD])
+def test_what_does_not_fit_is_refused_by_name(build, words):
+    with pytest.raises(ProblemError, match=words):
+        build()
+
+
+def test_what_fits_is_accepted():
+    """The forms of input that the table above is one step away from."""
+    assert solvable().n_residuals == 4
+    assert solvable(index=I.astype(np.uint8)).n_residuals == 4
+    assert solvable(index=list(I)).n_residuals == 4
+    assert solvable(data=D.astype(np.float32)).n_residuals == 4
+    assert solvable(lambda x, d, k, m: x - d, data=(D, I, I > 2)).factors[0].residual_size == 2
+    assert solvable(lambda x, d: x[0] - d[0]).factors[0].residual_size == 1
+    assert solvable(kernel=Scaled(Scaled(Huber(0.5), 2.0), 3.0)).factors[0].kernel == Huber(3.0)
+    assert batched(lambda x, d: EYE).factors[0].residual_size == 2
+    assert batched(lambda x, d: EYE[:, :1], lambda x, d: x[:, 0] - d[:, 0]).factors[0].residual_size == 1
+    assert batched(lambda x, d: EYE[:, 0], lambda x, d: x[:, 0] - d[:, 0]).factors[0].residual_size == 1
+
+
+def test_values_are_copied():
+    values = np.zeros((3, 2))
+    x = Variables(values)
+    values[:] = 7.0
+    assert not x.rows.any()
+
+
+# ------------------------------------------------------------------ a small problem: places from distances
+
+
+def distance(place, anchor, d):
+    """A number; not linear."""
+    import jax.numpy as jnp
+
+    return jnp.sqrt((place - anchor) @ (place - anchor)) - d
+
+
+def distances(places, anchors, d):
+    return np.linalg.norm(places - anchors, axis=1) - d
+
+
+def distance_slopes(places, anchors, d):
+    direction = (places - anchors) / np.linalg.norm(places - anchors, axis=1)[:, None]
+    return direction[:, None], -direction[:, None]
+
+
+@dataclass
+class Places:
+    """Distances between places and anchors, a third of them wrong."""
+
+    n_places: int = 3
+    n_anchors: int = 12
+    n: int = 60
+    seed: int = 0
+
+    def __post_init__(self):
+        rng = np.random.default_rng(self.seed)
+        self.anchors = rng.uniform(-5, 5, (self.n_anchors, 2))
+        self.truth = rng.uniform(-3, 3, (self.n_places, 2))
+        self.start = self.truth + rng.normal(0, 0.5, self.truth.shape)
+        self.i = rng.integers(0, self.n_places, self.n)
+        self.j = rng.integers(0, self.n_anchors, self.n)
+        self.d = distances(self.truth[self.i], self.anchors[self.j], rng.normal(0, 0.05, self.n))
+        self.d[::3] += rng.uniform(1, 4, len(self.d[::3]))
+
+    def problem(self, order=slice(None), fixed=False, free_anchors=False, traced=True, kernel=None, **options):
+        self.places = Variables(self.start, fixed=fixed, name="places")
+        still = np.arange(self.n_anchors) < 3 if free_anchors else True
+        self.held = Variables(self.anchors, fixed=still, name="anchors")
+        i, j, d = self.i[order], self.j[order], self.d[order]
+        if not traced:
+            options["jacobian"] = distance_slopes
+        residual = distance if traced else distances
+        kernel = Cauchy(0.3) if kernel is None else kernel
+        return Problem(Factors(residual, self.places[i], self.held[j], data=d, kernel=kernel, **options))
+
+
+def residuals_at(setup, result):
+    return distances(result[setup.places][setup.i], result[setup.held][setup.j], setup.d)
+
+
+def costs(result):
+    return np.array([line.cost for line in result.history])
+
+
+# ------------------------------------------------------------------ the result
+
+
+@pytest.mark.parametrize("options", [{}, {"free_anchors": True}], ids=str)
+def test_the_result_describes_the_best_point(options):
+    setup = Places()
+    kernel, weight = SmoothTruncated(0.4), np.random.default_rng(1).uniform(0.2, 3, setup.n)
+    result = asker.solve(setup.problem(kernel=kernel, weight=weight, **options))
+    r = residuals_at(setup, result)
+    np.testing.assert_allclose(result.residuals[0][:, 0], r, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(result.weights[0], kernel.omega(r**2), rtol=1e-8, atol=1e-10)
+    np.testing.assert_array_equal(result.inliers[0], np.abs(r) <= 0.4 / np.sqrt(3))
+    assert result.cost == pytest.approx(weight @ kernel.psi(r**2), rel=1e-10)
+    assert result.cost == costs(result).min() == result.history[-1].best_cost
+    assert result.initial_cost == result.history[0].cost
+    assert result.inlier_ratio == result.inliers[0].mean()
+    assert result.cost < result.initial_cost
+    assert result[setup.places].shape == setup.start.shape
+    assert [line.iteration for line in result.history] == list(range(result.iterations + 1))
+    assert result.status.value in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "loss"), [(Quadratic(0.3), "linear"), (Huber(0.3), "huber"), (PseudoHuber(0.3), "soft_l1")]
+)
+def test_the_minimum_is_scipys(kernel, loss):
+    from scipy.optimize import least_squares
+
+    setup = Places()
+    result = asker.solve(setup.problem(kernel=kernel), tol=1e-14)
+
+    def every(x):
+        return distances(x.reshape(-1, 2)[setup.i], setup.anchors[setup.j], setup.d)
+
+    best = least_squares(every, setup.start.ravel(), loss=loss, f_scale=0.3, xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    assert result.cost == pytest.approx(best.cost, rel=1e-8)
+    np.testing.assert_allclose(result[setup.places].ravel(), best.x, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"free_anchors": True}], ids=str)
+def test_a_given_jacobian_solves_as_jax_does(options):
+    setup = Places()
+    by_jax = asker.solve(setup.problem(**options), max_iterations=15)
+    by_hand = asker.solve(setup.problem(traced=False, **options), max_iterations=15)
+    np.testing.assert_allclose(costs(by_hand), costs(by_jax), rtol=1e-9)
+
+
+# ------------------------------------------------------------------ how the loop ends
+
+
+def test_ctrl_c_returns_the_best_so_far():
+    def press(line):
+        if line.iteration == 3:
+            raise KeyboardInterrupt
+
+    setup = Places()
+    result = asker.solve(setup.problem(), on_iteration=press)
+    assert result.status is Status.INTERRUPTED
+    assert result.iterations == 3
+    assert result.cost == costs(result).min() < result.initial_cost
+    psi = Cauchy(0.3).psi(residuals_at(setup, result) ** 2)
+    assert result.cost == pytest.approx(psi.sum(), rel=1e-10)
+
+
+def test_ctrl_c_at_the_start_returns_the_start():
+    def press(line):
+        raise KeyboardInterrupt
+
+    setup = Places()
+    result = asker.solve(setup.problem(), on_iteration=press)
+    assert result.status is Status.INTERRUPTED
+    np.testing.assert_array_equal(result[setup.places], setup.start)
+
+
+@pytest.mark.parametrize("stop_at", [0, 2])
+def test_the_callback_stops_the_loop(stop_at):
+    seen = []
+
+    def stop(line):
+        seen.append(line)
+        return line.iteration == stop_at
+
+    result = asker.solve(Places().problem(), on_iteration=stop)
+    assert result.status is Status.STOPPED
+    assert result.iterations == stop_at
+    assert seen == result.history
+
+
+def test_the_time_limit_ends_the_loop():
+    result = asker.solve(Places().problem(), time_limit=0.0, tol=0)
+    assert result.status is Status.TIME_LIMIT
+    assert result.iterations == 1
+
+
+def test_the_number_of_iterations_is_kept():
+    result = asker.solve(Places().problem(), max_iterations=3, tol=0)
+    assert result.status is Status.MAX_ITERATIONS
+    assert result.iterations == 3
+
+
+def test_no_iterations_return_the_start():
+    setup = Places()
+    result = asker.solve(setup.problem(), max_iterations=0)
+    assert result.status is Status.MAX_ITERATIONS
+    assert result.cost == result.initial_cost
+    assert result.iterations == 0
+    np.testing.assert_array_equal(result[setup.places], setup.start)
+    with pytest.raises(ValueError, match="max_iterations"):
+        asker.solve(setup.problem(), max_iterations=-1)
+
+
+class Wandering:
+    """A strategy that goes back to the start with every second step."""
+
+    def init(self, engine, start, *more):
+        self.first = asker.IRLS().init(engine, start, *more)
+        return self.first
+
+    def step(self, engine, state):
+        return asker.IRLS().step(engine, state) if state is self.first else self.first
+
+
+def test_the_best_point_is_returned_not_the_last():
+    setup = Places()
+    result = asker.solve(setup.problem(), Wandering(), max_iterations=4, tol=0)
+    assert result.history[-1].cost == result.initial_cost
+    assert result.cost == costs(result).min() < result.initial_cost
+    psi = Cauchy(0.3).psi(residuals_at(setup, result) ** 2)
+    assert result.cost == pytest.approx(psi.sum(), rel=1e-10)
+
+
+def test_convergence_means_a_small_last_gain():
+    result = asker.solve(Places().problem(), tol=1e-5)
+    before, last = costs(result)[-2:]
+    assert result.status is Status.CONVERGED
+    assert before - last <= 1e-5 * before
+
+
+# ------------------------------------------------------------------ laws of weights, scales and order
+
+
+def test_fixed_variables_do_not_move_at_all():
+    setup = Places(n_places=6)
+    fixed = np.arange(6) % 2 == 0
+    result = asker.solve(setup.problem(fixed=fixed, free_anchors=True))
+    places, anchors = result[setup.places], result[setup.held]
+    np.testing.assert_array_equal(places[fixed], setup.start[fixed])
+    np.testing.assert_array_equal(anchors[:3], setup.anchors[:3])
+    assert (places[~fixed] != setup.start[~fixed]).all()
+    assert (anchors[3:] != setup.anchors[3:]).any()
+
+
+def test_fixed_directions_do_not_move_either():
+    """A step of nothing on the sphere ends in a division that could round."""
+    rng = np.random.default_rng(4)
+    start = rng.normal(size=(40, 3))
+    start /= np.linalg.norm(start, axis=1)[:, None]
+    fixed = np.arange(40) < 30
+    x = Variables(start, asker.Sphere(3), fixed=fixed)
+    problem = Problem(Factors(offset, x[np.arange(40)], data=rng.normal(size=(40, 3)), kernel=Quadratic()))
+    moved = asker.solve(problem)[x]
+    np.testing.assert_array_equal(moved[fixed], start[fixed])
+    assert (moved[~fixed] != start[~fixed]).all()
+
+
+def test_a_weight_is_that_many_observations():
+    setup = Places()
+    times = np.random.default_rng(2).integers(0, 4, setup.n)
+    weighted = asker.solve(setup.problem(weight=times), max_iterations=10, tol=0)
+    listed = asker.solve(setup.problem(order=np.repeat(np.arange(setup.n), times)), max_iterations=10, tol=0)
+    np.testing.assert_allclose(costs(weighted), costs(listed), rtol=1e-9)
+    np.testing.assert_allclose(
+        weighted.values[weighted.problem.variables[0]], listed.values[listed.problem.variables[0]]
+    )
+
+
+def test_a_scale_per_observation_is_a_kernel_per_observation():
+    setup = Places()
+    tau = np.where(np.arange(setup.n) < 20, 0.1, 0.7)
+    together = asker.solve(setup.problem(tau=tau), max_iterations=10, tol=0)
+    places, held = Variables(setup.start), Variables(setup.anchors, fixed=True)
+
+    def some(chosen, kernel):
+        i, j, d = setup.i[chosen], setup.j[chosen], setup.d[chosen]
+        return Factors(distance, places[i], held[j], data=d, kernel=kernel)
+
+    apart = Problem(some(tau == 0.1, Cauchy(0.1)), some(tau == 0.7, Cauchy(0.7)))
+    separate = asker.solve(apart, max_iterations=10, tol=0)
+    np.testing.assert_allclose(costs(together), costs(separate), rtol=1e-9)
+    np.testing.assert_array_equal(together.inliers[0][:20], separate.inliers[0])
+    np.testing.assert_array_equal(together.inliers[0][20:], separate.inliers[1])
+
+
+@pytest.mark.parametrize("options", [{}, {"free_anchors": True}], ids=str)
+def test_the_order_of_observations_does_not_matter_and_is_kept(options):
+    setup = Places()
+    order = np.random.default_rng(3).permutation(setup.n)
+    tau, weight = np.linspace(0.1, 1, setup.n), np.linspace(0.5, 2, setup.n)
+    as_given = asker.solve(setup.problem(tau=tau, weight=weight, **options), max_iterations=8)
+    shuffled = setup.problem(order, tau=tau[order], weight=weight[order], **options)
+    shuffled = asker.solve(shuffled, max_iterations=8)
+    np.testing.assert_allclose(costs(shuffled), costs(as_given), rtol=1e-8)
+    for name in ("residuals", "weights", "inliers"):
+        ours, expected = getattr(shuffled, name)[0], getattr(as_given, name)[0][order]
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_observations_of_one_kind_may_be_missing():
+    setup = Places()
+    problem = setup.problem()
+    none = Factors(offset, setup.places[I[:0]], data=D[:0])
+    alone, with_none = (asker.solve(Problem(*problem.factors, *more), max_iterations=5) for more in ([], [none]))
+    np.testing.assert_array_equal(costs(alone), costs(with_none))
+    assert with_none.residuals[1].shape == (0, 2)
+
+
+# ------------------------------------------------------------------ what is not a number
+
+
+def logarithm(x, d):
+    import jax.numpy as jnp
+
+    return jnp.log(x) - d
+
+
+def test_a_start_that_is_not_finite_is_refused_with_the_observation():
+    """By the user's number, also where the engine works in another order."""
+    values = np.ones(10)
+    values[3] = -1.0
+    x = Variables(values, name="x")
+    problem = Problem(Factors(logarithm, x[np.arange(10)[::-1]], data=np.zeros(10)))
+    with pytest.raises(ProblemError, match="logarithm: the residual of observation 6 is not finite"):
+        asker.solve(problem)
+
+
+def test_a_start_that_overflows_is_refused():
+    x = Variables(np.full((1, 2), 1e200))
+    with pytest.raises(ProblemError, match="overflows"):
+        asker.solve(Problem(Factors(offset, x[[0]], data=np.zeros((1, 2)))))
+
+
+def root(x, d):
+    import jax.numpy as jnp
+
+    return jnp.sqrt(x) - d
+
+
+@pytest.mark.parametrize("solver", ["dense-cholesky", "reference"])
+def test_a_trial_that_is_not_finite_is_refused(solver):
+    """The full step from 1 leads to −3, where there is no root."""
+    x = Variables([1.0])
+    problem = Problem(Factors(root, x[[0]], data=np.array([-1.0]), kernel=Quadratic()))
+    result = asker.solve(problem, linear_solver=solver)
+    refused = [line for line in result.history if not line.accepted]
+    assert refused
+    assert refused[0].iteration == 1
+    assert np.isfinite(costs(result)).all()
+    assert all(after.cost <= before.cost for before, after in pairwise(result.history))
+    assert 0 <= result[x][0] < 1
+    assert result.cost < result.initial_cost
+
+
+# ------------------------------------------------------------------ who imports whom
+
+SOURCE = Path(asker.__file__).parent
+LAYERS = ["arrays rotations kernels manifolds", "problem", "result", "engines", "strategies", "solve"]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
+BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, io, datasets, demo, …; then the command line
+
+
+def rank_of(name):
+    return TOP if name == "cli" else RANK.get(name, BESIDE)
+
+
+def part_of(path):
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported(path):
+    """The parts of asker that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [node.module] if node.module != "asker" else [f"asker.{a.name}" for a in node.names]
+        yield from (name.split(".")[1:] for name in names if name.split(".")[0] == "asker")
+
+
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_downwards(path):
+    part = part_of(path)
+    for target in imported(path):
+        if not target:  # asker itself, the public list
+            assert rank_of(part) == TOP
+        elif target[0] != part:
+            level = rank_of(target[0])
+            assert level < rank_of(part) or level == rank_of(part) in (0, BESIDE), f"{part} imports {target[0]}"
+        if part == "io":
+            assert target[0] == "io"
+        if part == "strategies" and target[0] == "engines":
+            assert target[1] == "point"  # a strategy knows an engine by its verbs only
+
+
+def test_every_layer_is_there():
+    assert set(RANK) | {"cli", "io"} <= {part_of(path) for path in FILES}
+
+
+def test_importing_asker_loads_nothing_heavy():
+    code = "import sys, asker; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "numpy" in loaded
+    assert not {"jax", "numba", "scipy", "matplotlib", "rich", "typer", "cvxopt"} & set(loaded)
