@@ -11,12 +11,11 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from rings import CASES
-
 import asker
 from asker.datasets import make_scene
 from asker.io.bal import read_bal
 from asker.problems.bundle import bundle_problem
+from rings import CASES
 
 NEVER = {"gap": 0.0, "last_share": 0.0}
 VARIANTS = {

@@ -46,9 +46,7 @@ def by_hand(poses, points, intrinsics, camera, point, uv, r, J):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cameras", type=int, default=356)
     parser.add_argument("--observations", type=int, default=1_250_000)
     parser.add_argument("--rounds", type=int, default=9)

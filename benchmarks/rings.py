@@ -29,9 +29,7 @@ def run(task: tuple[str, float, float, int, tuple[str, ...]]) -> dict[str, float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", choices=("ring", "path"), default="ring")
     parser.add_argument("--methods", default=",".join(asker.METHODS))
     parser.add_argument("--seeds", type=int, default=10)

@@ -42,9 +42,7 @@ def errors(result: asker.Result, truth: np.ndarray) -> tuple[float, float]:
     """Rotation in degrees, translation in units."""
     pose = result.x
     cosine = (np.trace(pose[:, :3].T @ truth[:3, :3]) - 1) / 2
-    return float(np.degrees(np.arccos(np.clip(cosine, -1, 1)))), float(
-        np.linalg.norm(pose[:, 3] - truth[:3, 3])
-    )
+    return float(np.degrees(np.arccos(np.clip(cosine, -1, 1)))), float(np.linalg.norm(pose[:, 3] - truth[:3, 3]))
 
 
 def main(arguments: list[str]) -> dict[str, tuple[float, float]]:

@@ -22,9 +22,7 @@ def difference(x, y):
 def mean(values: np.ndarray, start: float, strategy) -> asker.Result:
     x = asker.Variables(np.array([start]), name="mean")
     everywhere = np.zeros(len(values), dtype=int)
-    return asker.solve(
-        asker.Problem(asker.Factors(difference, x[everywhere], data=values, kernel=KERNEL)), strategy
-    )
+    return asker.solve(asker.Problem(asker.Factors(difference, x[everywhere], data=values, kernel=KERNEL)), strategy)
 
 
 def main() -> dict[str, float]:

@@ -142,9 +142,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize("chunk", [bal.CHUNK_BYTES, 10], ids=["one chunk", "many chunks"])
-@pytest.mark.parametrize(
-    ("mutate", "message"), [row[1:] for row in BAD_FILES], ids=[row[0] for row in BAD_FILES]
-)
+@pytest.mark.parametrize(("mutate", "message"), [row[1:] for row in BAD_FILES], ids=[row[0] for row in BAD_FILES])
 def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, monkeypatch, mutate, message, chunk):
     path = tmp_path / "bad.txt"
     write_bal(path, some_bundle())
@@ -289,9 +287,7 @@ def test_a_write_that_fails_halfway_leaves_nothing(tmp_path, suffix):
     target.write_bytes(b"old")
     bundle = some_bundle(2, 3, 50_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(
-        resource.RLIMIT_FSIZE, (100_000, hard)
-    )  # the kernel refuses to let a file grow further
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the kernel refuses to let a file grow further
     try:
         with refused(target, "cannot be written: File too large"):
             write_bal(target, bundle)

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import asker
-from asker import cli, datasets, demo
+from asker import cli, datasets, demo, terminal
 from asker.io.bal import read_bal, write_bal
 from asker.io.ply import VERTEX
-from asker.problems.bundle import bundle_problem, camera_centres
+from asker.problems.bundle import bundle_problem, camera_centres, reprojection_norms
 from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 
 KEYS = {
@@ -121,7 +121,7 @@ def test_what_is_not_finite_becomes_null():
 def test_every_kernel_can_be_named(asks, tmp_path, scene_file, kernel):
     told = tmp_path / "run.json"
     assert asks("solve", scene_file, "--kernel", kernel, "--tau", 3, "--iterations", 0, "--json", told)[0] == 0
-    norms, _ = cli.project(read_bal(scene_file), "pixel")
+    norms, _ = reprojection_norms(read_bal(scene_file), "pixel")
     assert read_strict(told)["cost"] == pytest.approx(cli.KERNELS[kernel](tau=3.0).psi(norms**2).sum())
 
 
@@ -129,11 +129,7 @@ def test_every_kernel_of_the_library_is_offered():
     assert set(cli.KERNELS.values()) == set(asker.Kernel.__subclasses__())
 
 
-
-
-@pytest.mark.parametrize(
-    "solver", cli.LINEAR_SOLVERS
-)
+@pytest.mark.parametrize("solver", cli.LINEAR_SOLVERS)
 def test_every_linear_solver_can_be_named(asks, tmp_path, scene_file, solver):
     told = tmp_path / "run.json"
     assert asks("solve", scene_file, "--linear-solver", solver, "--iterations", 3, "--json", told)[0] == 0
@@ -146,7 +142,7 @@ def test_the_cloud_holds_points_and_cameras(asks, tmp_path, scene_file):
     refined = read_bal(out)
     vertices = np.frombuffer(cloud.read_bytes().split(b"end_header\n", 1)[1], VERTEX)
     np.testing.assert_allclose(vertices["xyz"], np.concatenate([refined.points, camera_centres(refined)]))
-    inliers = cli.project(refined, "pixel")[0] <= 1 / np.sqrt(3)
+    inliers = reprojection_norms(refined, "pixel")[0] <= 1 / np.sqrt(3)
     support = np.bincount(refined.point_index[inliers], minlength=refined.n_points)
     grey = (vertices["rgb"][: refined.n_points] == cli.GREY).all(axis=1)
     np.testing.assert_array_equal(grey, support >= 2)
@@ -210,10 +206,10 @@ def test_progress_is_for_terminals_and_not_for_quiet_ones(asks, scene_file, monk
 
 def test_compilation_is_told_and_counted(monkeypatch):
     with cli.Progress(quiet=True) as progress:
-        for listener in cli.on_compile:
+        for listener in terminal.on_compile:
             listener("squared")
     assert progress.compiled == 1
-    assert progress.compile not in cli.on_compile
+    assert progress.compile not in terminal.on_compile
 
 
 # ---- bad input
@@ -405,7 +401,7 @@ def test_info_counts_what_is_behind_its_camera(asks, tmp_path, scene):
 def test_the_projection_is_the_one_that_is_solved(scene_file, camera):
     bundle = read_bal(scene_file)
     result = asker.solve(bundle_problem(bundle, camera=camera).problem, max_iterations=0)
-    norms, _ = cli.project(bundle, camera)
+    norms, _ = reprojection_norms(bundle, camera)
     np.testing.assert_allclose(norms, np.linalg.norm(result.residuals[0], axis=1), rtol=1e-9)
 
 

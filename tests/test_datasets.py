@@ -121,8 +121,7 @@ def test_the_start_disturbs_rotations_centres_and_points(kind):
     scene = make_scene(kind=kind, start_error=24.0)
     R = [matrix_from_angle_axis(b.cameras[:, :3]) for b in (scene.start, scene.truth)]
     centres = [
-        np.einsum("nji,nj->ni", Rb, b.cameras[:, 3:6])
-        for Rb, b in zip(R, (scene.start, scene.truth), strict=True)
+        np.einsum("nji,nj->ni", Rb, b.cameras[:, 3:6]) for Rb, b in zip(R, (scene.start, scene.truth), strict=True)
     ]
     for a, b in (R, centres, (scene.start.points, scene.truth.points)):
         assert np.all(np.abs(a - b).reshape(len(a), -1).max(axis=1) > 1e-5)

@@ -98,7 +98,11 @@ def test_our_mode_is_there_after_sixty_iterations(solved, instance, most):
 
 @pytest.mark.parametrize(
     ("instance", "low", "high"),
-    [("trafalgar-21", 4650, 5000), ("ladybug-49", 0.99 * 2202, 1.01 * 2202), ("dubrovnik-16", 0.98 * 14326, 1.02 * 14326)],
+    [
+        ("trafalgar-21", 4650, 5000),
+        ("ladybug-49", 0.99 * 2202, 1.01 * 2202),
+        ("dubrovnik-16", 0.98 * 14326, 1.02 * 14326),
+    ],
 )
 def test_irls_is_caught_where_the_authors_is(solved, instance, low, high):
     assert low <= solved(instance, "irls").cost <= high

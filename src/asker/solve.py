@@ -69,9 +69,7 @@ def solve(
 
     def record(state: State, iteration: int) -> bool:
         seconds = time.perf_counter() - begin
-        line = Iteration(
-            iteration, state.cost, best.cost, seconds, state.damping, state.accepted, dict(state.details)
-        )
+        line = Iteration(iteration, state.cost, best.cost, seconds, state.damping, state.accepted, dict(state.details))
         history.append(line)
         return bool(on_iteration and on_iteration(line))
 

@@ -91,9 +91,7 @@ def write_bal(path: FilePath, bundle: Bundle) -> None:
         file.write(f"{bundle.n_cameras} {bundle.n_points} {bundle.n_observations}\n".encode())
         columns = (bundle.camera_index, bundle.point_index, *np.asarray(bundle.uv, np.float64).T)
         for start in range(0, bundle.n_observations, CHUNK_ROWS):
-            rows = list(
-                zip(*(column[start : start + CHUNK_ROWS].tolist() for column in columns), strict=True)
-            )
+            rows = list(zip(*(column[start : start + CHUNK_ROWS].tolist() for column in columns), strict=True))
             file.write(("%d %d %r %r\n" * len(rows) % tuple(chain.from_iterable(rows))).encode())
         for array in (bundle.cameras, bundle.points):
             numbers = np.asarray(array, np.float64).ravel()

@@ -34,9 +34,7 @@ def write_ply(
     centres = _rows_of_three("camera_centres", np.empty((0, 3)) if camera_centres is None else camera_centres)
     rgb = np.array(GREY, np.uint8) if colors is None else np.asarray(colors)
     if rgb.dtype != np.uint8 or (colors is not None and rgb.shape != points.shape):
-        raise ValueError(
-            f"colors must be uint8 of shape {points.shape}, got {rgb.dtype} of shape {rgb.shape}"
-        )
+        raise ValueError(f"colors must be uint8 of shape {points.shape}, got {rgb.dtype} of shape {rgb.shape}")
 
     n = len(points)
     vertices = np.empty(n + len(centres), VERTEX)

@@ -168,9 +168,7 @@ class ASKER:
         if f < state.f:
             filter_ = state.filter  # (5)
         best = min(state.best, (target, trial), key=lambda b: b[0])
-        after = replace(
-            state, point=trial, cost=target, s=s, f=f, h=h, filter=filter_, best=best, accepted=True
-        )
+        after = replace(state, point=trial, cost=target, s=s, f=f, h=h, filter=filter_, best=best, accepted=True)
         after = self.anneal.after(engine, self, state, after)  # (3)
         return replace(after, details=_details(after))
 
@@ -214,9 +212,7 @@ class ASKER:
             gamma = 0.5
             s = engine.each(shrunk, state.point, state.s, gamma=gamma)
             f, h, _ = engine.total(objectives, state.point, s)
-        after = replace(
-            state, s=s, f=f, h=h, damping=self.damping, scale_damping=self.scale_damping, accepted=False
-        )
+        after = replace(state, s=s, f=f, h=h, damping=self.damping, scale_damping=self.scale_damping, accepted=False)
         refused = {"gamma": float(gamma), "f_refused": f_refused, "h_refused": h_refused}
         return replace(after, details=_details(after) | refused)
 

@@ -52,9 +52,7 @@ def enter_level(engine: Engine, state: LevelState, level: int) -> LevelState:
     scaled_cost = engine.total(scaled_psi, state.point, scale=2.0**level)
     share = -(-state.left // (level + 1))
     details = {"level": level}
-    return replace(
-        state, level=level, scaled_cost=scaled_cost, left_here=share, on_target=level == 0, details=details
-    )
+    return replace(state, level=level, scaled_cost=scaled_cost, left_here=share, on_target=level == 0, details=details)
 
 
 @dataclass(frozen=True)

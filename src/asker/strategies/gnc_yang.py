@@ -81,9 +81,7 @@ class SurrogateGNC:
         if trial is None or not value < before:  # (3)
             after = replace(state, damping=10 * state.damping, accepted=False)
         else:
-            after = replace(
-                state, point=trial, cost=cost(engine, trial), damping=relaxed(state.damping), accepted=True
-            )
+            after = replace(state, point=trial, cost=cost(engine, trial), damping=relaxed(state.damping), accepted=True)
         mu = self._next(state.mu)
         return replace(after, mu=mu, on_target=self._ended(mu), details={"mu": mu})
 

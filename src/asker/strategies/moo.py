@@ -50,9 +50,7 @@ class LMMOO:
         else:
             w = engine.each(omega, state.point)  # (4)
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
-        after = replace(
-            descend(engine, state, trial), left=state.left - 1, left_here=state.left_here - 1
-        )  # (2)
+        after = replace(descend(engine, state, trial), left=state.left - 1, left_here=state.left_here - 1)  # (2)
         if after.level > 0 and after.left_here <= 0:
             return enter_level(engine, after, after.level - 1)
         return after

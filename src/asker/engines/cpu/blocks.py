@@ -344,9 +344,7 @@ def schur_diagonal(d: int, at: int, dim: int, K: int):
         "    for entry in range(np.uint64(rows_ptr[v]), np.uint64(rows_ptr[v + np.uint64(1)])):",
         "        k = np.uint64(rows[entry])",
         _indented(2, [f"y{q}_{m} = Y[k, {m * K + at + q}]" for q in range(dim) for m in range(d)]),
-        _indented(
-            2, [f"b{q}_{s} += " + " + ".join(f"y{q}_{m} * y{s}_{m}" for m in range(d)) for q, s in lower]
-        ),
+        _indented(2, [f"b{q}_{s} += " + " + ".join(f"y{q}_{m} * y{s}_{m}" for m in range(d)) for q, s in lower]),
         _indented(1, [f"B[v, {q}, {s}] -= b{q}_{s}" for q, s in lower]),
         _indented(1, [f"B[v, {s}, {q}] -= b{q}_{s}" for q, s in lower if q != s]),
     )

@@ -178,9 +178,7 @@ class Structure:
                 touches = _incidence(together, (layout.n, n))
                 meets = meets + touches.T @ touches
             if layout.eliminated is not None and after_elimination:
-                seen_by = seen_by + _incidence(
-                    [(layout.eliminated.index, c) for c in columns], (self.n_eliminated, n)
-                )
+                seen_by = seen_by + _incidence([(layout.eliminated.index, c) for c in columns], (self.n_eliminated, n))
         if after_elimination and self.n_eliminated:
             meets = meets + seen_by.T @ seen_by
         lower = sparse.csr_array(sparse.tril(meets, format="csr"))

@@ -110,9 +110,7 @@ class System:
         self.L[...] = 0.0
         self.z[...] = 0.0
         variables = even_bounds(len(self.L), smallest=1024)
-        sharing = [
-            (k, f, f.eliminated) for k, f in enumerate(self.structure.layouts) if f.eliminated is not None
-        ]
+        sharing = [(k, f, f.eliminated) for k, f in enumerate(self.structure.layouts) if f.eliminated is not None]
         for k, f, e in sharing:
             kernel = blocks.eliminated_blocks(f.p, f.width, e.offset, e.dim, model[k].radial)
             run_loop(kernel, variables, e.ptr, linear[k].J, linear[k].r, *model[k][:3], self.L, self.z)
@@ -127,9 +125,7 @@ class System:
 
     def _couple(self, k: int, f: FactorLayout, e: EliminatedSlot, lin: Linearization, abc: Weights) -> None:
         """Y, and the own blocks of the kept variables, summed in one place per task."""
-        kernel = blocks.coupling(
-            f.p, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset, e.dim, abc.radial
-        )
+        kernel = blocks.coupling(f.p, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset, e.dim, abc.radial)
         for sums in self._sums[k]:
             sums[...] = 0.0
         variables = self._kept_indices[k]
@@ -166,10 +162,7 @@ class System:
         """Conjugate gradients on S = H_KK − YYᵀ without forming it; preconditioned by its diagonal blocks."""
         H = self.symmetric(self.reduced.values, damping)
         slots = [
-            (f, self.Y[k], s)
-            for k, f in enumerate(self.structure.layouts)
-            if f.eliminated is not None
-            for s in f.kept
+            (f, self.Y[k], s) for k, f in enumerate(self.structure.layouts) if f.eliminated is not None for s in f.kept
         ]
         g = self.reduced.gradient
         t = np.empty_like(self.z)

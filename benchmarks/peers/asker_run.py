@@ -1,0 +1,85 @@
+"""asker on one scene: `irls` with the Huber kernel, as the peers, or `asker` with the smooth truncated one."""
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from common import load, memory_mb, parser, peak_mb, report
+
+import asker
+from asker.datasets import make_scene
+from asker.io.bal import Bundle
+from asker.problems.bundle import bundle_problem, reprojection_norms
+
+KERNELS = {"irls": ("huber", asker.Huber(1.0)), "asker": ("smooth truncated", asker.SmoothTruncated(1.0))}
+
+
+@dataclass
+class Watched:
+    """A strategy that reads the engine's clocks after every step."""
+
+    strategy: Any
+    clocks: list[dict[str, float]] = field(default_factory=list)
+
+    def init(self, *args):
+        return self.strategy.init(*args)
+
+    def step(self, engine, state):
+        state = self.strategy.step(engine, state)
+        self.clocks.append(dict(engine.seconds, wall=time.perf_counter(), cpu=time.process_time()))
+        return state
+
+    def medians(self) -> dict[str, float]:
+        """Of each clock, per step, without the first step."""
+        differences = [{k: b[k] - a[k] for k in b} for a, b in zip(self.clocks, self.clocks[1:], strict=False)]
+        return {k: statistics.median(d[k] for d in differences) for k in self.clocks[-1]}
+
+    @property
+    def cores(self) -> float:
+        first, last = self.clocks[0], self.clocks[-1]
+        return (last["cpu"] - first["cpu"]) / (last["wall"] - first["wall"])
+
+
+def solve(bundle: Bundle, args: Any, max_iterations: int) -> tuple[asker.Result, Watched]:
+    watched = Watched(asker.METHODS[args.method]())
+    dof = 9 if args.free_intrinsics else 6
+    problem = bundle_problem(bundle, KERNELS[args.method][1], camera="bal", dof=dof).problem
+    return asker.solve(problem, watched, max_iterations=max_iterations, tol=0, threads=args.threads), watched
+
+
+def main() -> None:
+    p = parser(__doc__)
+    p.add_argument("--method", choices=KERNELS, default="irls")
+    p.add_argument("--free-intrinsics", action="store_true")
+    args = p.parse_args()
+    bundle = Bundle(*load(args.scene))
+    solve(make_scene(8, 400, seed=0).start, args, 2)  # compiles
+    before = memory_mb()
+    result, watched = solve(bundle, args, args.iterations)
+    peak = peak_mb()
+    split = watched.medians()
+    split.pop("cpu")
+    seconds = split.pop("wall")
+    accepted = sum(line.accepted for line in result.history[1:])
+    report(
+        before,
+        peak_mb=peak,
+        name=f"asker {args.method}",
+        version=asker.__version__,
+        kernel=KERNELS[args.method][0],
+        iterations=result.iterations,
+        accepted=accepted,
+        seconds_per_iteration=seconds,
+        split={k: v for k, v in split.items() if v > 0},
+        cores=watched.cores,
+        initial_cost=result.initial_cost,
+        final_cost=result.cost,
+        initial_quadratic=float(0.5 * np.sum(reprojection_norms(bundle, "bal")[0] ** 2)),
+        notes="",
+    )
+
+
+if __name__ == "__main__":
+    main()
