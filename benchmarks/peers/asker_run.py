@@ -1,5 +1,9 @@
-"""asker on one scene: `irls` with the Huber kernel, as the peers, or `asker` with the smooth truncated one."""
+"""asker on one scene: `irls` with the Huber kernel, as the peers, or `asker` with the smooth truncated one.
 
+It adds `behind`, the observations that lie behind their camera at the start, and `in_front`, the costs without them.
+"""
+
+import itertools
 import statistics
 import time
 from dataclasses import dataclass, field
@@ -32,9 +36,10 @@ class Watched:
         return state
 
     def medians(self) -> dict[str, float]:
-        """Of each clock, per step, without the first step."""
-        differences = [{k: b[k] - a[k] for k in b} for a, b in zip(self.clocks, self.clocks[1:], strict=False)]
-        return {k: statistics.median(d[k] for d in differences) for k in self.clocks[-1]}
+        """Of each clock, per step, over the steps that took derivatives, without the first one."""
+        steps = [{k: b[k] - a[k] for k in b} for a, b in itertools.pairwise(self.clocks)]
+        full = [step for step in steps if step["linearise"] > 0] or steps
+        return {k: statistics.median(step[k] for step in full) for k in full[0]}
 
     @property
     def cores(self) -> float:
@@ -62,7 +67,8 @@ def main() -> None:
     split = watched.medians()
     split.pop("cpu")
     seconds = split.pop("wall")
-    accepted = sum(line.accepted for line in result.history[1:])
+    norms, depths = reprojection_norms(bundle, "bal")
+    front = depths > 0
     report(
         before,
         peak_mb=peak,
@@ -70,13 +76,18 @@ def main() -> None:
         version=asker.__version__,
         kernel=KERNELS[args.method][0],
         iterations=result.iterations,
-        accepted=accepted,
+        accepted=sum(line.accepted for line in result.history[1:]),
         seconds_per_iteration=seconds,
         split={k: v for k, v in split.items() if v > 0},
         cores=watched.cores,
         initial_cost=result.initial_cost,
         final_cost=result.cost,
-        initial_quadratic=float(0.5 * np.sum(reprojection_norms(bundle, "bal")[0] ** 2)),
+        initial_quadratic=float(norms @ norms / 2),
+        behind=int(np.count_nonzero(~front)),
+        in_front={
+            "initial_cost": float(KERNELS[args.method][1].psi(norms[front] ** 2).sum()),
+            "initial_quadratic": float(norms[front] @ norms[front] / 2),
+        },
         notes="",
     )
 

@@ -1,7 +1,8 @@
 """Ceres on one scene, through COLMAP's bundle adjuster.
 
 Cameras are COLMAP's RADIAL model, one per image, so that the residuals are those of BAL.  Nothing fixes the gauge.
-The time per iteration is what Ceres prints for each of them; the split is its summary, per call.
+The time per iteration is what Ceres prints for each of them; the split is its summary, per call.  COLMAP keeps pose and
+intrinsics in two blocks, and counts an observation behind its camera as zero.
 """
 
 import io
@@ -76,7 +77,7 @@ def options(args: Any, loss: str, iterations: int) -> pycolmap.BundleAdjustmentO
 
 
 def solve(model: pycolmap.Reconstruction, o: pycolmap.BundleAdjustmentOptions) -> tuple[Any, list[float], float]:
-    """The summary, the seconds of each iteration (number 0 evaluates the start), and the cores in use."""
+    """The summary, the seconds of each accepted iteration (the first only evaluates the start), the cores in use."""
     config = pycolmap.BundleAdjustmentConfig()
     for i in model.images:
         config.add_image(i)
@@ -85,7 +86,9 @@ def solve(model: pycolmap.Reconstruction, o: pycolmap.BundleAdjustmentOptions) -
         summary, cores = with_cores(adjuster.solve)
     rows = [line.split() for line in text.getvalue().splitlines()]
     heads = next(row for row in rows if row[:1] == ["iter"])
-    times = [float(row[heads.index("iter_time")]) for row in rows if row and row[0].isdigit()]
+    steps = [dict(zip(heads, row, strict=True)) for row in rows if row and row[0].isdigit()]
+    least = o.ceres.solver_options.min_relative_decrease
+    times = [float(s["iter_time"]) for s in steps if s["iter"] == "0" or float(s["tr_ratio"]) > least]
     return summary.ceres_summary, times, cores
 
 
@@ -110,9 +113,9 @@ def main() -> None:
         name=f"ceres{free}",
         version=f"{pycolmap.__ceres_version__} in pycolmap {pycolmap.__version__}",
         kernel=LOSS.lower(),
-        iterations=len(times) - 1,
+        iterations=s.num_linear_solves,
         accepted=s.num_successful_steps - 1,  # Ceres counts the start as one
-        seconds_per_iteration=statistics.median(times[2:]),
+        seconds_per_iteration=statistics.median(times[2:] or times[1:]),
         split=split,
         cores=cores,
         initial_cost=s.initial_cost,

@@ -5,7 +5,7 @@ A peer prints one line of JSON:
 
     name, version, kernel         what ran, and what it minimised
     iterations, accepted          linear solves, and the steps that were taken
-    seconds_per_iteration         the median over the iterations, without the first one
+    seconds_per_iteration         the median over the iterations that took derivatives, without the first one
     split                         the same, by part: evaluate, linearise, solve, …; what the peer can tell
     cores                         processor time over time while it solved
     initial_cost, final_cost      of the kernel

@@ -17,6 +17,6 @@ def float64() -> AbstractContextManager:
 
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
-    from jax.experimental import enable_x64
+    from jax.experimental import enable_x64  # type: ignore[attr-defined]
 
     return enable_x64(True)

@@ -246,7 +246,7 @@ class Barron(Kernel):
             raise ValueError(f"alpha must be at most 2, not {self.alpha}")
 
     @property
-    def unit_inflection(self):
+    def unit_inflection(self):  # type: ignore[override]
         a = self.alpha
         if a == -np.inf:
             return 1.0

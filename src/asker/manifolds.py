@@ -47,7 +47,7 @@ class Pose(NamedTuple):
 class Euclidean:
     """Vectors (or arrays) that add: x ⊞ δ = x + δ."""
 
-    shape: tuple[int, ...] | int
+    shape: Any
     """The shape of one variable; `()` for a number, 3 for a vector of three."""
 
     def __post_init__(self):

@@ -60,7 +60,7 @@ class Result:
     inliers: tuple[np.ndarray, ...]
     """Masks: ‖r‖ is at most the kernel's `inlier_radius` (τ/√3 for the smooth truncated kernel)."""
     seconds: dict[str, float]
-    """Time spent in `evaluate`, `linearise` and `solve`, and in `total`."""
+    """Time spent in `evaluate`, `linearise` and `solve` (with its parts `assemble` and `factorise`), and in `total`."""
     strategy: Any
     engine: str
 

@@ -76,27 +76,19 @@ def bundle_problem(
     else:
         cameras = Variables(poses, SE3, name="cameras")
 
-    def of_camera(pose, point, intrinsics, uv):
-        return project(pose, point, intrinsics[0], intrinsics[1], intrinsics[2], camera) - uv
+    def poses_move(pose, point, held, uv):
+        return project(pose, point, held[0], held[1], held[2], camera) - uv
 
+    def focal_lengths_too(parts, point, held, uv):
+        pose, (focal,) = parts
+        return project(pose, point, focal, held[0], held[1], camera) - uv
+
+    def distortions_too(parts, point, uv):
+        pose, (focal, k1, k2) = parts
+        return project(pose, point, focal, k1, k2, camera) - uv
+
+    reprojection: Any = {6: poses_move, 7: focal_lengths_too, 9: distortions_too}[dof]
     i, j = bundle.camera_index, bundle.point_index
-    if dof == 6:
-
-        def reprojection(pose, point, held, uv):
-            return of_camera(pose, point, held, uv)
-
-    elif dof == 7:
-
-        def reprojection(parts, point, held, uv):
-            pose, free = parts
-            return of_camera(pose, point, (free[0], held[0], held[1]), uv)
-
-    else:
-
-        def reprojection(parts, point, uv):
-            pose, free = parts
-            return of_camera(pose, point, free, uv)
-
     slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
     factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, name="reprojection")
     return BundleProblem(bundle, Problem(factors), cameras, points, dof)

@@ -21,8 +21,9 @@ Deviations  The authors' program, which made the published numbers, has λ₀ = 
             The default adds what the paper asks for and does not do (h → 0 and a stationary Ψ): see `anneal.py`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,7 @@ class AskerState(State):
     h: float = 0.0
     scale_damping: float = 2.0
     filter: Filter = Filter()
-    best: tuple[float, Point] | None = None
+    best: tuple[float, Point] = field(default=(float("inf"), None))  # type: ignore[assignment]
     """The lowest Ψ so far, and where."""
     budget: int = 0
     """Iterations in all."""
@@ -128,12 +129,13 @@ class ASKER:
     """Number of γ in [−½, ½] that a restoration tries."""
 
     @classmethod
-    def published(cls, **settings) -> "ASKER":
+    def published(cls, **settings: Any) -> "ASKER":
         """The values of the authors' program, which made the published numbers."""
-        return cls(**({"s0": 5.0, "reach": 0.0, "anneal": FixedRate()} | settings))
+        values: dict[str, Any] = {"s0": 5.0, "reach": 0.0, "anneal": FixedRate()}
+        return cls(**(values | settings))
 
     @classmethod
-    def paper(cls, **settings) -> "ASKER":
+    def paper(cls, **settings: Any) -> "ASKER":
         """The values printed in the paper."""
         return cls.published(**({"damping": 0.5, "as_printed": True} | settings))
 

@@ -13,7 +13,7 @@ Deviations  none
 from dataclasses import dataclass
 
 from asker.engines.point import Model, Point
-from asker.strategies.strategy import Engine, State, attempt, cost, descend, omega
+from asker.strategies.strategy import Engine, S, State, attempt, cost, descend, omega
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class IRLS:
     def init(self, engine: Engine, start: Point, max_iterations: int) -> State:
         return State(start, cost(engine, start), self.damping)
 
-    def step(self, engine: Engine, state: State) -> State:
+    def step(self, engine: Engine, state: S) -> S:
         w = engine.each(omega, state.point)  # (1)
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)  # (2)
         return descend(engine, state, trial)  # (3)

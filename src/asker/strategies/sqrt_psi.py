@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from asker.arrays import namespace
 from asker.engines.point import Model, Point
-from asker.strategies.strategy import Engine, State, attempt, cost, descend
+from asker.strategies.strategy import Engine, S, State, attempt, cost, descend
 
 
 def sqrt_psi_weights(kernel, u):
@@ -37,6 +37,6 @@ class SqrtPsi:
     def init(self, engine: Engine, start: Point, max_iterations: int) -> State:
         return State(start, cost(engine, start), self.damping)
 
-    def step(self, engine: Engine, state: State) -> State:
+    def step(self, engine: Engine, state: S) -> S:
         model = Model(*engine.each(sqrt_psi_weights, state.point))
         return descend(engine, state, attempt(engine, state.point, model, state.damping))  # (3)

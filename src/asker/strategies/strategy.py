@@ -6,7 +6,7 @@ the one linear model, and decides what to accept.  The loop in solve.py does eve
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from asker.engines.point import Model, Point
 
@@ -30,6 +30,9 @@ class State:
     """Whether the strategy now minimises Ψ itself, so that a small decrease means convergence."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """For the history."""
+
+
+S = TypeVar("S", bound=State)
 
 
 class Strategy(Protocol):
@@ -58,7 +61,7 @@ def attempt(engine: Engine, point: Point, model: Model, damping: float) -> Point
     return None if step is None else engine.move(step)
 
 
-def descend(engine: Engine, state: State, trial: Point | None) -> State:
+def descend(engine: Engine, state: S, trial: Point | None) -> S:
     """Levenberg-Marquardt on Ψ: accept if it falls, then λ ← λ/10; else λ ← 10λ.  A NaN is refused."""
     trial_cost = float("nan") if trial is None else cost(engine, trial)
     if trial is None or not trial_cost < state.cost:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from asker.arrays import namespace
 from asker.engines.point import Model, Point
-from asker.strategies.strategy import Engine, State, attempt, cost, descend
+from asker.strategies.strategy import Engine, S, State, attempt, cost, descend
 
 
 def triggs_weights(kernel, u, epsilon):
@@ -36,7 +36,7 @@ class Triggs:
     def init(self, engine: Engine, start: Point, max_iterations: int) -> State:
         return State(start, cost(engine, start), self.damping)
 
-    def step(self, engine: Engine, state: State) -> State:
+    def step(self, engine: Engine, state: S) -> S:
         w, b = engine.each(triggs_weights, state.point, epsilon=self.epsilon)
         trial = attempt(engine, state.point, Model(w, b, w), state.damping)
         return descend(engine, state, trial)  # (3)

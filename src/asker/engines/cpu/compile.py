@@ -92,7 +92,9 @@ class _Vectorised:
 
     def _first_call(self, *args: Any) -> Any:
         from numba import typeof
-        from numba.core import config
+        from numba.core import config as numba_config
+
+        config: Any = numba_config
 
         with _compiling:
             before = config.SLP_VECTORIZE

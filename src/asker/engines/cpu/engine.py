@@ -52,13 +52,18 @@ class CpuEngine:
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
         self._linear: list[Linearization] = []
         self._linear_at: Point | None = None
-        self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
+        self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Time spent so far; `assemble` and `factorise` are parts of `solve`."""
+        return self._seconds | self.system.seconds
 
     @contextmanager
     def _clock(self, what: str) -> Iterator[None]:
         begin = time.perf_counter()
         yield
-        self.seconds[what] += time.perf_counter() - begin
+        self._seconds[what] += time.perf_counter() - begin
 
     def start(self) -> Point:
         """The point where the problem starts."""

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.threads import n_threads
+from asker.engines.cpu import cholesky
 
 SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
-
-
-SMALL = 1000  # up to this size one thread is as fast, and does not wait for a busy second core
 
 
 @cache
@@ -34,7 +31,7 @@ def _if_finite(x: np.ndarray) -> np.ndarray | None:
 
 
 class DenseCholesky:
-    """LAPACK on the lower triangle of a row-major matrix (which is LAPACK's upper one)."""
+    """Tiled Cholesky of the lower triangle of a row-major matrix; LAPACK's indefinite solver where that fails."""
 
     def __init__(self) -> None:
         self.scaled: np.ndarray | None = None
@@ -52,11 +49,9 @@ class DenseCholesky:
         np.multiply(S, d, out=self.scaled)
         self.scaled *= d[:, None]
         rhs = -d * g
-        with _blas().limit(limits=n_threads() if n > SMALL else 1):
-            L, failed = lapack.dpotrf(self.scaled.T, lower=0, overwrite_a=1, clean=0)
-            if not failed:
-                x, _ = lapack.dpotrs(L, rhs, lower=0)
-                return _if_finite(d * x)
+        with _blas().limit(limits=1):
+            if cholesky.factorise_in_place(self.scaled):
+                return _if_finite(d * cholesky.solve(self.scaled, rhs))
             np.multiply(S, d, out=self.scaled)
             self.scaled *= d[:, None]
             *_, x, failed = lapack.dsysv(self.scaled.T, rhs[:, None], lower=0, overwrite_a=1)

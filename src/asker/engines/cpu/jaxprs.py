@@ -244,12 +244,46 @@ def _iota(program, eqn, args):
     return [np.broadcast_to(np.arange(p["shape"][p["dimension"]], dtype=p["dtype"]).reshape(along), p["shape"])]
 
 
-@rule("gather", "scatter", "dynamic_slice", "dynamic_update_slice", "pad")
+@rule("pad")
+def _pad(program, eqn, args):
+    x, value = args
+    out = np.full(eqn.outvars[0].aval.shape, value.item(), dtype=object)
+    places = [
+        lo + np.arange(n) * (inner + 1) for n, (lo, _, inner) in zip(x.shape, eqn.params["padding_config"], strict=True)
+    ]
+    inside = [(0 <= at) & (at < n) for at, n in zip(places, out.shape, strict=True)]
+    out[np.ix_(*[at[ok] for at, ok in zip(places, inside, strict=True)])] = x[np.ix_(*inside)]
+    return [out]
+
+
+def _constant_start(eqn: Any, starts: list[Values], sizes: Any, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """The slice of a dynamic slice, moved inside the array as JAX does."""
+    if any(s.dtype == object for s in starts):
+        raise UnsupportedPrimitive(eqn.primitive.name, " with an index that is not constant")
+    first = [int(np.clip(s, 0, n - size)) for s, size, n in zip(starts, sizes, shape, strict=True)]
+    return tuple(slice(k, k + size) for k, size in zip(first, sizes, strict=True))
+
+
+@rule("dynamic_slice")
+def _dynamic_slice(program, eqn, args):
+    x, *starts = args
+    return [x[_constant_start(eqn, starts, eqn.params["slice_sizes"], x.shape)]]
+
+
+@rule("dynamic_update_slice")
+def _dynamic_update_slice(program, eqn, args):
+    x, update, *starts = args
+    out = x.astype(object)
+    out[_constant_start(eqn, starts, update.shape, x.shape)] = update
+    return [out]
+
+
+@rule("gather", "scatter")
 def _replay(program, eqn, args):
     """Run the primitive itself on integer positions, then put the values at those positions."""
     name = eqn.primitive.name
-    moved = {"scatter": (0, 2), "dynamic_update_slice": (0, 1), "pad": (0, 1)}.get(name, (0,))
-    if any(a.dtype == object for k, a in enumerate(args) if k not in moved):
+    moved = (0, 2) if name == "scatter" else (0,)
+    if args[1].dtype == object:
         raise UnsupportedPrimitive(name, " with an index that is not constant")
     values = np.concatenate([args[k].astype(object).ravel() for k in moved])
     positions, start = list(args), 0
@@ -269,10 +303,9 @@ def _rebound(eqn: Any, args: list[np.ndarray]) -> Any:
     p = eqn.params
     if eqn.primitive.name == "scatter":
         keep = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
-        return lax.scatter(*args, **{k: p[k] for k in keep})
-    if eqn.primitive.name == "gather":
-        return eqn.primitive.bind(*args, **p | {"fill_value": -1})
-    return eqn.primitive.bind(*args, **p)
+        operand, index, updates = args
+        return lax.scatter(operand, index, updates, **{k: p[k] for k in keep})
+    return eqn.primitive.bind(*args, **p | {"fill_value": -1})
 
 
 def _fill_value(eqn: Any) -> Any:

@@ -139,7 +139,7 @@ class ReducedMatrix:
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column of every sparse value (whole diagonal blocks are among them)."""
-        first, last, _, widths = self.pattern_ptr.T
+        widths = self.pattern_ptr[:, 3]
         rows = np.repeat(_expand(self.starts, self.dims), np.repeat(widths, self.dims))
         columns = _expand(self.starts[self.pattern], self.dims[self.pattern])  # of each variable's rows, once
         offset = np.concatenate([[0], np.cumsum(widths)])[:-1]

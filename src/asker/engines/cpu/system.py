@@ -6,6 +6,7 @@ solved by eliminating one group of variables (see structure.py) and factorising,
 `reference` writes the same system as one dense matrix; every other way is tested against it.
 """
 
+import time
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -65,6 +66,7 @@ class System:
         self.solver = choose_solver(structure) if solver == "auto" else solver
         self.relative = relative_damping
         self.cg = cg or CG()
+        self.seconds = {"assemble": 0.0, "factorise": 0.0}
         e = structure.eliminated
         self.d = 0 if e is None else e.manifold.tangent
         n = structure.n_eliminated
@@ -90,6 +92,7 @@ class System:
         """The step δ, or None when no way of factorising worked."""
         if self.solver == "reference":
             return reference(self.structure, linear, model, damping, self.relative)
+        begin = time.perf_counter()
         if not self._eliminate(linear, model, damping):
             return None
         if not self.structure.n_kept:
@@ -97,10 +100,13 @@ class System:
         reduced = self.reduced
         reduced.assemble(linear, model, self)
         added = damping * _unit(reduced.diagonal, self.relative)
+        assembled = time.perf_counter()
+        self.seconds["assemble"] += assembled - begin
         if self.solver == "cg":
             x = self._iterate(added)
         else:
             x = self.factorise(reduced.matrix if reduced.dense else reduced.values, reduced.gradient, added)
+        self.seconds["factorise"] += time.perf_counter() - assembled
         return None if x is None else self._substitute(x)
 
     def _eliminate(self, linear: list[Linearization], model: list[Weights], damping: float) -> bool:
@@ -162,16 +168,19 @@ class System:
         """Conjugate gradients on S = H_KK − YYᵀ without forming it; preconditioned by its diagonal blocks."""
         H = self.symmetric(self.reduced.values, damping)
         slots = [
-            (f, self.Y[k], s) for k, f in enumerate(self.structure.layouts) if f.eliminated is not None for s in f.kept
+            (f, f.eliminated, self.Y[k], s)
+            for k, f in enumerate(self.structure.layouts)
+            if f.eliminated is not None
+            for s in f.kept
         ]
         g = self.reduced.gradient
         t = np.empty_like(self.z)
 
         def subtract_coupled(y: np.ndarray, t: np.ndarray) -> None:
-            for f, Y, s in slots:
+            for f, e, Y, s in slots:
                 kernel = blocks.couple_forward(self.d, s.offset_in_Y, s.dim, f.kept_width)
                 bounds = even_bounds(s.n_variables, smallest=8)
-                run_loop(kernel, bounds, s.rows_ptr, s.rows, f.eliminated.index, Y, t, s.first, y)
+                run_loop(kernel, bounds, s.rows_ptr, s.rows, e.index, Y, t, s.first, y)
 
         def product(x: np.ndarray) -> np.ndarray:
             y = H @ x
@@ -198,7 +207,7 @@ class System:
             at = first + np.arange(n * d).reshape(n, d)
             B = np.asarray(H[np.repeat(at, d, axis=1).ravel(), np.tile(at, (1, d)).ravel()]).reshape(n, d, d).copy()
             whole = B.copy()
-            for f, Y, s in slots:
+            for f, _, Y, s in slots:
                 if s.first == first:
                     kernel = blocks.schur_diagonal(self.d, s.offset_in_Y, s.dim, f.kept_width)
                     run_loop(kernel, even_bounds(n, smallest=8), s.rows_ptr, s.rows, Y, B)
@@ -272,12 +281,12 @@ def reference(
         slots = [f.factors.slots[k].variables for k in f.free]
         dims = [v.manifold.tangent for v in slots]
         if len(slots) == 1 and len(slots[0]) == 1:  # one variable: plain matrix products
-            at = slice(first[slots[0]], first[slots[0]] + dims[0])
+            one = slice(first[slots[0]], first[slots[0]] + dims[0])
             flat = J.reshape(-1, f.width)
-            H[at, at] += flat.T @ (np.repeat(abc.a, f.p)[:, None] * flat)
+            H[one, one] += flat.T @ (np.repeat(abc.a, f.p)[:, None] * flat)
             if abc.radial:
-                H[at, at] += Jr.T @ (abc.b[:, None] * Jr)
-            g[at] += abc.c @ Jr
+                H[one, one] += Jr.T @ (abc.b[:, None] * Jr)
+            g[one] += abc.c @ Jr
             continue
         blocks_ = np.einsum("n,npd,npe->nde", abc.a, J, J)
         if abc.radial:

@@ -1,0 +1,252 @@
+"""asker and its peers side by side on bundle adjustment: time per iteration, and memory.
+
+    python benchmarks/bundle.py [--instances ladybug-49,93,356] [--peers ceres,ceres-free,gtsam,scipy] [--json OUT.json]
+    python benchmarks/bundle.py --quick     a tiny scene, as a self-check: all peers run and start at the same cost
+
+Every solver is a process of its own (benchmarks/peers), one at a time, with the same scene, threads and iterations.
+A peer with several linear solvers runs with each; the fastest counts and the notes name it.  With `--rounds`, rounds
+alternate between the solvers and the fastest of each counts.  The peers live in an environment of their own,
+`benchmarks/.venv-peers`, made on the first run; `ASKER_PEERS_PYTHON` names another interpreter that has them.
+
+The time is the median over the iterations that took derivatives, without the first one; peak memory counts the
+libraries, `+ MB` does not.  The split of Ceres is a mean per call, the first one included; its `solve` holds assembly
+and factorisation.
+asker's `irls` minimises the Huber kernel (1 pixel) as the peers do; `asker` minimises the smooth truncated one.
+`free`: f, k1 and k2 of every camera move too.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PEERS = HERE / "peers"
+SCENES = HERE.parent / "runs" / "bundle"
+ENVIRONMENT = HERE / ".venv-peers"
+DENSE_UP_TO = 400  # cameras with which Ceres is also tried with a dense reduced matrix
+SAME = 1e-9  # relative difference up to which two costs at the start are the same
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A BAL file, or a ring of cameras that is made once."""
+
+    n_cameras: int
+    n_observations: int
+    file: str | None = None
+    peers: tuple[str, ...] = ("ceres", "ceres-free", "gtsam")
+
+
+INSTANCES = {
+    "quick": Instance(8, 2_000, peers=("ceres", "ceres-free", "gtsam", "scipy")),
+    "ladybug-49": Instance(49, 31_843, "problem-49-7776-pre.txt.bz2", ("ceres", "ceres-free", "gtsam", "scipy")),
+    "trafalgar-21": Instance(21, 36_455, "problem-21-11315-pre.txt.bz2"),
+    "dubrovnik-16": Instance(16, 83_718, "problem-16-22106-pre.txt.bz2"),
+    "93": Instance(93, 287_451),
+    "356": Instance(356, 1_250_000, peers=("ceres", "ceres-free")),
+    "1000": Instance(1_000, 10_000_000, peers=("ceres",)),
+}
+BY_DEFAULT = ("ladybug-49", "trafalgar-21", "dubrovnik-16", "93", "356")
+ALL_PEERS = ("ceres", "ceres-free", "gtsam", "scipy")
+PARTS = ("evaluate", "linearise", "assemble", "factorise", "solve")  # the first columns of the split
+
+
+@dataclass(frozen=True)
+class Solver:
+    """One row of a table: a script and its variants, of which the fastest counts."""
+
+    script: str
+    variants: tuple[tuple[str, ...], ...] = ((),)
+    peer: str | None = None
+    """Its name in `--peers`; asker itself has none and always runs."""
+    against: str = "asker irls"
+    """The row whose time is 1."""
+
+
+FREE = "--free-intrinsics"
+CERES = tuple(("--solver", s) for s in ("dense-lapack", "dense-eigen", "sparse"))
+GTSAM = tuple(("--optimizer", o) for o in ("general", "sfm"))
+SOLVERS = {
+    "asker irls": Solver("asker_run.py", (("--method", "irls"),)),
+    "asker": Solver("asker_run.py", (("--method", "asker"),)),
+    "ceres": Solver("ceres.py", CERES, "ceres"),
+    "gtsam": Solver("gtsam_run.py", GTSAM, "gtsam"),
+    "scipy": Solver("scipy_run.py", peer="scipy"),
+    "asker irls, free": Solver("asker_run.py", (("--method", "irls", FREE),), "ceres-free", "asker irls, free"),
+    "ceres, free": Solver("ceres.py", tuple((*v, FREE) for v in CERES), "ceres-free", "asker irls, free"),
+}
+
+
+def peers_python() -> str:
+    """The interpreter that has the peers; its environment is made when it is missing or out of date."""
+    if given := os.environ.get("ASKER_PEERS_PYTHON"):
+        return given
+    python = ENVIRONMENT / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    wanted, made = PEERS / "requirements.txt", ENVIRONMENT / "requirements.txt"
+    if not made.exists() or made.read_text() != wanted.read_text():
+        print(f"making {ENVIRONMENT.relative_to(HERE.parent)} from {wanted.relative_to(HERE.parent)}", flush=True)
+        venv.create(ENVIRONMENT, clear=True, symlinks=os.name != "nt", with_pip=True)
+        (ENVIRONMENT / ".gitignore").write_text("*\n")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", wanted], check=True)
+        made.write_text(wanted.read_text())
+    return str(python)
+
+
+def scene_file(instance: Instance, data: Path) -> Path | None:
+    """The scene as arrays, written on the first call; None when its BAL file is not there."""
+    source = data / "bal" / instance.file if instance.file else None
+    if source and not source.exists():
+        return None
+    name = f"ring-{instance.n_cameras}-{instance.n_observations}" if source is None else source.name.split(".")[0]
+    out = SCENES / f"{name}.npz"
+    if not out.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        ring = ["--ring", str(instance.n_cameras), str(instance.n_observations)]
+        what = ["--bal", str(source)] if source else ring
+        # in a process of its own: a child's peak memory counts what its parent had
+        subprocess.run([sys.executable, PEERS / "scene.py", out, *what], check=True)
+    return out
+
+
+def run(solver: Solver, variant: tuple[str, ...], scene: Path, python: str, args: argparse.Namespace) -> dict[str, Any]:
+    """The line that the script prints, or what went wrong."""
+    command = [python, PEERS / solver.script, scene, "--threads", args.threads, "--iterations", args.iterations]
+    threads = {name: str(args.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    done = subprocess.run(
+        [*map(str, command), *variant], capture_output=True, text=True, env=os.environ | threads, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return {"variant": variant, "error": last}
+    return {"variant": variant, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def variants(solver: Solver, instance: Instance) -> tuple[tuple[str, ...], ...]:
+    if solver.script == "ceres.py" and instance.n_cameras > DENSE_UP_TO:
+        return tuple(v for v in solver.variants if "sparse" in v)
+    return solver.variants
+
+
+def measure(instance: Instance, scene: Path, python: str, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """All runs of every solver."""
+    asked = [p for p in args.peers if p in instance.peers]
+    solvers = {name: s for name, s in SOLVERS.items() if s.peer is None or s.peer in asked}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in solvers}
+    for _ in range(args.rounds):
+        for name, solver in solvers.items():
+            interpreter = sys.executable if solver.script == "asker_run.py" else python
+            for variant in variants(solver, instance):
+                runs[name].append(run(solver, variant, scene, interpreter, args))
+    return runs
+
+
+def fastest(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run with the shortest iterations; one that failed only where none did not."""
+    return min(runs, key=lambda line: line.get("seconds_per_iteration", float("inf")))
+
+
+def table(best: dict[str, dict[str, Any]]) -> str:
+    found = dict.fromkeys(part for line in best.values() for part in line.get("split", {}))
+    parts = [*(p for p in PARTS if p in found), *(p for p in found if p not in PARTS)]
+    heads = ["solver", "ms / iteration", "× asker", *parts, "cores", "peak MB", "+ MB", "cost", "accepted", "notes"]
+    rows = [heads, ["---"] * len(heads)]
+    for name, line in best.items():
+        if "error" in line:
+            rows.append([name, *[""] * (len(heads) - 2), f"failed: {line['error']}"])
+            continue
+        reference = best[SOLVERS[name].against].get("seconds_per_iteration")
+        ratio = f"{line['seconds_per_iteration'] / reference:.2f}" if reference else ""
+        split = [f"{1e3 * line['split'][p]:.2f}" if p in line["split"] else "" for p in parts]
+        cost = f"{line['initial_cost']:.6g} → {line['final_cost']:.6g}"
+        memory = [f"{line['peak_mb']:.0f}", f"{line['increase_mb']:.0f}"]
+        accepted = f"{line['accepted']} / {line['iterations']}"
+        time = f"{1e3 * line['seconds_per_iteration']:.2f}"
+        rows.append([name, time, ratio, *split, f"{line['cores']:.1f}", *memory, cost, accepted, line["notes"]])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def cost_differences(best: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """How far the costs at the start are from asker's, relatively: of the same kernel, and of ½Σ‖r‖².
+
+    A peer may leave out the observations behind their camera, as asker does not.
+    """
+    own, differences = best["asker irls"], {}
+    for name, line in best.items():
+        if "error" in line or "error" in own:
+            continue
+        keys = ["initial_quadratic"] + (["initial_cost"] if line["kernel"] == own["kernel"] else [])
+        found = [min(abs(line[k] / whole[k] - 1) for whole in (own, own["in_front"])) for k in keys if k in line]
+        differences[name] = max(found, default=0.0)
+    return differences
+
+
+def compare(name: str, python: str, args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """Measure an instance and print its table; returns the runs, and whether all went well."""
+    instance = INSTANCES[name]
+    scene = scene_file(instance, args.data)
+    if scene is None:
+        print(f"\n{name}: skipped, {args.data / 'bal' / str(instance.file)} is not there", flush=True)
+        return {}, True
+    runs = measure(instance, scene, python, args)
+    best = {solver: fastest(lines) for solver, lines in runs.items()}
+    size = f"{instance.n_cameras} cameras, {instance.n_observations} observations"
+    print(f"\n## {name}: {size}, {args.threads} threads, {args.iterations} iterations\n\n{table(best)}\n")
+    differences = cost_differences(best)
+    print(f"Costs at the start: the largest relative difference is {max(differences.values(), default=0):.1e}.")
+    if behind := best["asker irls"].get("behind"):
+        print(f"{behind} observations are behind their camera there; Ceres and GTSAM count them as zero.")
+    apart = {solver: d for solver, d in differences.items() if not d <= SAME}
+    for solver, d in apart.items():
+        print(f"{solver} starts at another cost than asker: relative difference {d:.1e}")
+    failed = [(s, line) for s, lines in runs.items() for line in lines if "error" in line]
+    for solver, line in failed:
+        print(f"{solver} {' '.join(line['variant'])} failed: {line['error']}")
+    sys.stdout.flush()
+    return {"scene": size, "runs": runs, "differences": differences}, not apart and not failed
+
+
+def names(known: tuple[str, ...]) -> Any:
+    """An argument that lists some of the known names."""
+
+    def listed(text: str) -> list[str]:
+        given = text.split(",")
+        if unknown := [n for n in given if n not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        return given
+
+    return listed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = HERE.parents[1] / "shared" / "data"
+    parser.add_argument("--instances", type=names(tuple(INSTANCES)), default=list(BY_DEFAULT))
+    parser.add_argument("--peers", type=names(ALL_PEERS), default=list(ALL_PEERS))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="where to write all runs")
+    parser.add_argument("--quick", action="store_true", help="a tiny scene; fails when a peer does")
+    args = parser.parse_args()
+    if args.iterations < 3:
+        parser.error("--iterations must be at least 3: the first one is not counted")
+    python = peers_python()
+    results, well = {}, True
+    for name in ["quick"] if args.quick else args.instances:
+        results[name], fine = compare(name, python, args)
+        well &= fine
+    if args.json:
+        settings = {"threads": args.threads, "iterations": args.iterations, "rounds": args.rounds}
+        args.json.write_text(json.dumps({"settings": settings, "instances": results}, indent=1) + "\n")
+    return int(args.quick and not well)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
