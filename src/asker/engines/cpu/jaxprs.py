@@ -251,7 +251,7 @@ def _pad(program, eqn, args):
     places = [
         lo + np.arange(n) * (inner + 1) for n, (lo, _, inner) in zip(x.shape, eqn.params["padding_config"], strict=True)
     ]
-    inside = [(0 <= at) & (at < n) for at, n in zip(places, out.shape, strict=True)]
+    inside = [(at >= 0) & (at < n) for at, n in zip(places, out.shape, strict=True)]
     out[np.ix_(*[at[ok] for at, ok in zip(places, inside, strict=True)])] = x[np.ix_(*inside)]
     return [out]
 
