@@ -13,7 +13,8 @@ import pytest
 
 from asker.engines.cpu import reduced, threads
 from asker.engines.cpu.engine import CpuEngine
-from asker.engines.cpu.system import CG, SOLVERS
+from asker.engines.cpu.factorise import CG
+from asker.engines.cpu.system import SOLVERS
 from asker.engines.point import Model
 from asker.problem import Factors, Problem, Variables
 
@@ -233,7 +234,8 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
 
     def make(problem, **options):
         solver = "sparse-cholesky" if name in ("cholmod", "superlu") else name
-        engine = CpuEngine(problem, solver, cg=CG(tol=1e-13, max_iterations=2000), **options)
+        solver = CG(loosest=1e-13, tightest=1e-13, max_iterations=2000) if solver == "cg" else solver
+        engine = CpuEngine(problem, solver, **options)
         if solver == "sparse-cholesky":
             assert engine.system.factorise._solve.__name__ == f"_{name}"
         return engine
@@ -443,7 +445,7 @@ def test_an_unknown_solver_is_refused():
 def test_rough_conjugate_gradients_go_downhill(structure):
     """Stopped early, the step still lowers the quadratic model."""
     setup = make_setup(structure)
-    engine = CpuEngine(setup.problem, "cg", cg=CG(tol=0.3, max_iterations=3))
+    engine = CpuEngine(setup.problem, CG(loosest=0.3, tightest=0.3, max_iterations=3))
     step = engine.solve(engine.start(), setup.model(engine), 0.03)
     g = sum(c * J.T @ r for r, J, _, _, c in setup.rows())
     assert setup.flat(step.delta) @ g < 0

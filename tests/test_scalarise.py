@@ -315,7 +315,7 @@ def quaternion_rotation(x, y, i, m):
 
 @case
 def rodrigues(x, y, i, m):
-    return joined(exp_so3(x) @ y, exp_so3(1e-6 * x), exp_so3(jnp.zeros(3) * x))
+    return joined(exp_so3(x) @ y[0], exp_so3(1e-6 * x) @ y[1], exp_so3(jnp.zeros(3) * x) @ y[2])
 
 
 @case

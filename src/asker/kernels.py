@@ -269,7 +269,7 @@ class Barron(Kernel):
             return xp.exp(-v / 2)
         if a == 2:
             return xp.ones_like(v)
-        return (1 + v / (2 - a)) ** (a / 2 - 1)
+        return xp.exp((a / 2 - 1) * xp.log1p(v / (2 - a)))
 
     def unit_domega(self, v):
         xp, a = namespace(v), self.alpha
@@ -277,7 +277,7 @@ class Barron(Kernel):
             return -xp.exp(-v / 2) / 2
         if a == 2:
             return xp.zeros_like(v)
-        return -0.5 * (1 + v / (2 - a)) ** (a / 2 - 2)
+        return -0.5 * xp.exp((a / 2 - 2) * xp.log1p(v / (2 - a)))
 
     @property
     def has_penalty(self):

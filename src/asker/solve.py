@@ -30,7 +30,7 @@ def solve(
     tol: float = 1e-9,
     time_limit: float | None = None,
     on_iteration: Callable[[Iteration], bool | None] | None = None,
-    linear_solver: str = "auto",
+    linear_solver: Any = "auto",
     eliminate: Variables | bool = True,
     relative_damping: bool | None = None,
     threads: int | None = None,
@@ -42,7 +42,7 @@ def solve(
     tol             stop when an accepted step lowers Ψ by less than this part of it; 0 to go on
     time_limit      seconds
     on_iteration    called with each `Iteration`; return True to stop
-    linear_solver   auto, dense-cholesky, sparse-cholesky, cg or reference
+    linear_solver   auto, dense-cholesky, sparse-cholesky, cg, reference, or `asker.engines.cpu.factorise.CG(...)`
     eliminate       the variables to eliminate first; True to choose, False for none
     relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
                     when not given: if a variable is a `Product`
@@ -60,7 +60,7 @@ def solve(
         set_threads(threads)
     if relative_damping is None:
         relative_damping = any(v.is_free and isinstance(v.manifold, Product) for v in problem.variables)
-    engine = CpuEngine(problem, linear_solver, eliminate, relative_damping)  # type: ignore[arg-type]
+    engine = CpuEngine(problem, linear_solver, eliminate, relative_damping)
     start = engine.start()
     _check_start(engine, start)
     state = strategy.init(engine, start, max_iterations)
@@ -76,6 +76,8 @@ def solve(
     status = Status.MAX_ITERATIONS
     try:
         stop = record(state, 0)
+        if state.cost == 0:
+            status, max_iterations = Status.CONVERGED, 0
         for iteration in range(1, max_iterations + 1):
             if stop:
                 break
@@ -104,7 +106,7 @@ def _converged(before: State, after: State, tol: float) -> bool:
     """An accepted step on Ψ itself gained next to nothing."""
     if not (after.accepted and after.on_target and before.on_target):
         return False
-    return 0 <= before.cost - after.cost <= tol * before.cost if tol > 0 else after.cost == 0
+    return after.cost == 0 or (tol > 0 and 0 <= before.cost - after.cost <= tol * before.cost)
 
 
 def _check_start(engine: Any, point: Any) -> None:

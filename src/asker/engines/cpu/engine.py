@@ -40,14 +40,13 @@ class CpuEngine:
     def __init__(
         self,
         problem: Problem,
-        linear_solver: LinearSolver = "auto",
+        linear_solver: LinearSolver | CG = "auto",
         eliminate: Variables | bool = True,
         relative_damping: bool = False,
-        cg: CG | None = None,
     ):
         self.problem = problem
         self.structure = Structure(problem, eliminate)
-        self.system = System(self.structure, linear_solver, relative_damping, cg)
+        self.system = System(self.structure, linear_solver, relative_damping)
         self.factors = [FactorCode(layout) for layout in self.structure.layouts]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
         self._linear: list[Linearization] = []
@@ -187,7 +186,10 @@ class FactorCode:
         f = layout.factors
         self.root_weight = None if f.weight is None else np.sqrt(layout.sorted(f.weight))
         tau = layout.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
-        self.tau = tau if self.root_weight is None else np.ascontiguousarray(tau * np.maximum(self.root_weight, 1e-150))
+        if self.root_weight is None:
+            self.tau = tau
+        else:
+            self.tau = np.ascontiguousarray(tau * np.where(self.root_weight > 0, self.root_weight, 1.0))
         self.data = [_as_argument(layout.sorted(d)) for d in f.data]
         self.free_masks = [(~f.slots[k].variables.fixed).astype(float) for k in layout.free]
         self.loops: dict[str, Loop] = {}
@@ -203,11 +205,11 @@ class FactorCode:
         return u, not not_finite
 
     def linearise(self, rows: dict[Variables, np.ndarray]) -> Linearization:
-        if self.layout.factors.jacobian is not None:
-            return Linearization(self._batched_residual(rows), self._batched_jacobian(rows))
         n, p, D = self.layout.n, self.layout.p, self.layout.width
         if not D:  # every variable it touches is fixed
             return Linearization(np.zeros((n, p)), np.zeros((n, 0)))
+        if self.layout.factors.jacobian is not None:
+            return Linearization(self._batched_residual(rows), self._batched_jacobian(rows))
         if not self.J.size:
             self.J, self.r = blocks.spacious(n, p * D), np.empty((n, p))
         masks = [(mask, self.layout.indices[k]) for mask, k in zip(self.free_masks, self.layout.free, strict=True)]
@@ -246,10 +248,12 @@ class FactorCode:
 
     def _residual_of(self, rows, others, weighted=True):
         """The residual vector (p,) of one observation from its rows and its data."""
+        import jax.numpy as jnp
+
         slots = self.layout.factors.slots
         data, root_weight = others[: len(self.data)], others[len(self.data) :]
         views = [s.variables.manifold.view(x) for s, x in zip(slots, rows, strict=True)]
-        r = self.layout.factors.residual(*views, *data).reshape(self.layout.p)
+        r = jnp.asarray(self.layout.factors.residual(*views, *data)).reshape(self.layout.p)
         return r * root_weight[0] if root_weight and weighted else r
 
     def _one_residual(self, *args):
@@ -283,7 +287,7 @@ class FactorCode:
         for k, start, mask in zip(layout.free, layout.offsets, masks, strict=True):
             v = layout.factors.slots[k].variables
             block = J[:, start : start + v.manifold.tangent]
-            columns.append(block * mask if v.fixed.any() else block)
+            columns.append(jnp.where(mask > 0, block, 0.0) if v.fixed.any() else block)
         return (self._residual_of(rows, others), jnp.concatenate(columns, axis=1)), ()
 
     def _batched_residual(self, rows: dict[Variables, np.ndarray], weighted: bool = True) -> np.ndarray:

@@ -7,13 +7,12 @@ solved by eliminating one group of variables (see structure.py) and factorising,
 """
 
 import time
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from asker.engines.cpu import blocks
-from asker.engines.cpu.factorise import DenseCholesky, SparseCholesky, Symmetric, conjugate_gradients
+from asker.engines.cpu.factorise import CG, DenseCholesky, SparseCholesky, Symmetric, conjugate_gradients
 from asker.engines.cpu.reduced import ReducedMatrix
 from asker.engines.cpu.structure import EliminatedSlot, FactorLayout, KeptSlot, Structure
 from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
@@ -41,31 +40,24 @@ class Weights(NamedTuple):
     radial: bool
 
 
-@dataclass(frozen=True)
-class CG:
-    """When conjugate gradients stop."""
-
-    tol: float = 1e-2
-    max_iterations: int = 200
-
-
 class System:
     """Analysed once for a problem's structure; then `solve` for any point, weights and damping."""
 
     def __init__(
         self,
         structure: Structure,
-        solver: LinearSolver = "auto",
+        solver: LinearSolver | CG = "auto",
         relative_damping: bool = False,
-        cg: CG | None = None,
     ):
         """`relative_damping`: λ diag(H) in place of λI, for variables whose numbers have different units."""
+        self.cg = solver if isinstance(solver, CG) else CG()
+        solver = "cg" if isinstance(solver, CG) else solver
         if solver not in SOLVERS:
-            raise ValueError(f"linear_solver must be one of {', '.join(SOLVERS)}, not {solver!r}")
+            raise ValueError(f"linear_solver must be one of {', '.join(SOLVERS)}, or CG(...), not {solver!r}")
         self.structure = structure
         self.solver = choose_solver(structure) if solver == "auto" else solver
         self.relative = relative_damping
-        self.cg = cg or CG()
+        self._last_gradient = np.inf
         self.seconds = {"assemble": 0.0, "factorise": 0.0}
         e = structure.eliminated
         self.d = 0 if e is None else e.manifold.tangent
@@ -194,11 +186,20 @@ class System:
             return None
         inverse = self._inverse_diagonal_blocks(H, slots)
 
-        def precondition(r: np.ndarray) -> np.ndarray:
+        def divide(r: np.ndarray) -> np.ndarray:
             parts = self.structure.parts(r)
             return np.concatenate([np.einsum("nij,nj->ni", inverse[v], parts[v]).ravel() for v in parts])
 
-        return conjugate_gradients(product, precondition, -g, self.cg.tol, self.cg.max_iterations)
+        def precondition(r: np.ndarray) -> np.ndarray:
+            z = divide(r)
+            for _ in range(self.cg.order):  # Σ (B⁻¹(B − S))ⁱ B⁻¹ r
+                z += divide(r - product(z))
+            return z
+
+        size = float(np.linalg.norm(g))
+        tol = self.cg.forcing(size / self._last_gradient)
+        self._last_gradient = size
+        return conjugate_gradients(product, precondition, -g, tol, self.cg.max_iterations)
 
     def _inverse_diagonal_blocks(self, H: Any, slots: list) -> Delta:
         inverse = {}
@@ -207,7 +208,7 @@ class System:
             at = first + np.arange(n * d).reshape(n, d)
             B = np.asarray(H[np.repeat(at, d, axis=1).ravel(), np.tile(at, (1, d)).ravel()]).reshape(n, d, d).copy()
             whole = B.copy()
-            for f, _, Y, s in slots:
+            for f, _, Y, s in slots if self.cg.order == 0 else []:  # a power series needs the blocks of H_KK
                 if s.first == first:
                     kernel = blocks.schur_diagonal(self.d, s.offset_in_Y, s.dim, f.kept_width)
                     run_loop(kernel, even_bounds(n, smallest=8), s.rows_ptr, s.rows, Y, B)
