@@ -10,7 +10,7 @@ Algorithm   (1) v = ½Ψ + ½J_prev; J_prev starts as the lifted cost with w = 1
                 below the old one
             (3) one step of weighted least squares with these weights; accept if Ψ falls, damp as IRLS
             (4) J_prev = J(θ, w) at the new θ with the weights of (2)
-Deviations  none known; the bisection works on log σ²
+Deviations  the search works on log σ², and begins at the last σ
 """
 
 from dataclasses import dataclass, replace
@@ -39,6 +39,7 @@ def half_square(kernel, u):
 class BoundState(State):
     bound: float = 0.0
     """J_prev: the value of the last surrogate at the current point."""
+    sigma: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,27 +56,29 @@ class ReGeMM:
             if not factors.kernel.has_penalty:
                 raise ProblemError(f"{factors.name}: ReGeMM needs a kernel with a lifted penalty")
         bound = engine.total(half_square, start)
-        return BoundState(start, cost(engine, start), self.damping, on_target=False, bound=bound)
+        return BoundState(
+            start, cost(engine, start), self.damping, on_target=False, bound=bound, sigma=self.largest_scale
+        )
 
     def step(self, engine: Engine, state: BoundState) -> BoundState:
         v = (state.cost + state.bound) / 2  # (1)
-        sigma = self._scale(engine, state.point, (state.cost + v) / 2, v)  # (2)
+        sigma = self._scale(engine, state.point, (state.cost + v) / 2, v, state.sigma)  # (2)
         w = engine.each(scaled_omega, state.point, scale=sigma)
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
         after = descend(engine, state, trial)  # (3)
         bound = engine.total(surrogate_of, after.point, w)  # (4)
         details = {"scale": sigma, "surrogate": bound}
-        return replace(after, bound=bound, on_target=sigma < 1 + 1e-3, details=details)
+        return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3, details=details)
 
-    def _scale(self, engine: Engine, point: Point, low: float, high: float) -> float:
-        """A σ whose surrogate lies between `low` and `high`."""
+    def _scale(self, engine: Engine, point: Point, low: float, high: float, sigma: float) -> float:
+        """A σ whose surrogate lies between `low` and `high`; the search begins at the last one."""
         a, b = 1.0, self.largest_scale
-        if engine.total(surrogate, point, scale=b) <= high:
-            return b
-        for _ in range(40):
-            sigma = (a * b) ** 0.5
+        step = 2.0
+        for _ in range(60):
             value = engine.total(surrogate, point, scale=sigma)
             if low <= value <= high or b / a < 1 + 1e-9:
                 break
             a, b = (a, sigma) if value > high else (sigma, b)
+            away = sigma / step if value > high else sigma * step
+            sigma, step = (away, step**2) if a < away < b else ((a * b) ** 0.5, step)
         return sigma

@@ -388,20 +388,31 @@ def radial_change(p: int, D: int, slots: tuple[tuple[int, int], ...]):
 
 
 @cache
-def gradients(p: int, D: int, offset: int, dim: int):
-    """G += Σ c Jᵀr for each variable of one slot, for two sets of weights c at once."""
-    body = [*_load_residual(p), *_load_jacobian("x", p, D, offset, dim)]
-    for q in range(dim):
-        body.append(f"x_{q} = " + " + ".join(f"r{i} * x{i}_{q}" for i in range(p)))
-        body += [f"g{q} += c_k * x_{q}", f"h{q} += d_k * x_{q}"]
+def gradients(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int):
+    """G += Σ c Jᵀr for two sets of weights c at once, in the order in which J lies.
+
+    Items are the eliminated variables (at `offset`, of size d), or the observations where d is 0.  The arrays of the
+    kept slots belong to one task alone.
+    """
+    body = _load_residual(p)
+    for n, (at, size) in enumerate(kept):
+        body += [*_load_jacobian("x", p, D, at, size), f"v = np.uint64(variable{n}[k])"]
+        for q in range(size):
+            body.append(f"x_{q} = " + " + ".join(f"r{i} * x{i}_{q}" for i in range(p)))
+            body += [f"G{n}[0, v, {q}] += c_k * x_{q}", f"G{n}[1, v, {q}] += d_k * x_{q}"]
+    body = ["c_k, d_k = c[k], d[k]", *body]
+    body += _load_jacobian("e", p, D, offset, d)
+    for q in range(d):
+        body.append(f"e_{q} = " + " + ".join(f"r{i} * e{i}_{q}" for i in range(p)))
+        body += [f"c{q} += c_k * e_{q}", f"d{q} += d_k * e_{q}"]
+    own = "".join(f", variable{n}, G{n}" for n in range(len(kept)))
+    observations = "range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)]))"
     return _source(
         "gradients",
-        "start, stop, rows_ptr, rows, J, r, c, d, G",
-        "for v in range(start, stop):",
-        _indented(1, [f"g{q}, h{q} = G[v, 0, {q}], G[v, 1, {q}]" for q in range(dim)]),
-        "    for entry in range(np.uint64(rows_ptr[v]), np.uint64(rows_ptr[v + np.uint64(1)])):",
-        "        k = np.uint64(rows[entry])",
-        "        c_k, d_k = c[k], d[k]",
+        f"start, stop, ptr, J, r, c, d, E{own}",
+        "for j in range(start, stop):",
+        _indented(1, [f"c{q}, d{q} = E[0, j, {q}], E[1, j, {q}]" for q in range(d)]),
+        f"    for k in {observations if d else '(j,)'}:",
         _indented(2, body),
-        _indented(1, [f"G[v, 0, {q}], G[v, 1, {q}] = g{q}, h{q}" for q in range(dim)]),
+        _indented(1, [f"E[0, j, {q}], E[1, j, {q}] = c{q}, d{q}" for q in range(d)]),
     )

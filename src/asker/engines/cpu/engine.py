@@ -25,9 +25,10 @@ import numpy as np
 
 from asker.engines.cpu import blocks
 from asker.engines.cpu.loops import Argument, Loop
+from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.structure import FactorLayout, Structure
 from asker.engines.cpu.system import CG, Linearization, LinearSolver, System, Weights
-from asker.engines.cpu.threads import balanced_bounds, even_bounds, run_loop
+from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
 from asker.engines.point import Model, PerFactor, Point, Step
 from asker.problem import Problem, Variables
 
@@ -47,7 +48,8 @@ class CpuEngine:
         self.problem = problem
         self.structure = Structure(problem, eliminate)
         self.system = System(self.structure, linear_solver, relative_damping)
-        self.factors = [FactorCode(layout) for layout in self.structure.layouts]
+        self.pool = Pool()
+        self.factors = [FactorCode(layout, self.pool) for layout in self.structure.layouts]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
         self._linear: list[Linearization] = []
         self._linear_at: Point | None = None
@@ -80,7 +82,7 @@ class CpuEngine:
             outs = []
             for f, loop in enumerate(self._loops(formula, len(arrays), tuple(numbers), False)):
                 n = len(point.u[f])
-                stores = loop.allocate(n)
+                stores = [self.pool.empty(n, *shape) for shape in loop.store_shapes]
                 loop(n, self._inputs(f, point, arrays, numbers), stores)
                 outs.append(stores)
         columns = tuple(zip(*outs, strict=True))
@@ -105,27 +107,27 @@ class CpuEngine:
     def radial(self, step: Step) -> PerFactor:
         linear = self._linearised(step.start)
         with self._clock("solve"):
-            return tuple(_radial(f, lin, step) for f, lin in zip(self.structure.layouts, linear, strict=True))
+            outs = [self.pool.empty(f.n) for f in self.structure.layouts]
+            for f, lin, out in zip(self.structure.layouts, linear, outs, strict=True):
+                _radial(f, lin, step, out)
+            return tuple(outs)
 
     def gradient_products(self, point: Point, c: PerFactor, d: PerFactor) -> tuple[float, float, float]:
         linear = self._linearised(point)
         with self._clock("solve"):
-            G = {v: np.zeros((len(v), 2, v.manifold.tangent)) for v in self.problem.variables if v.is_free}
+            G = {v: np.zeros((2, len(v), v.manifold.tangent)) for v in self.problem.variables if v.is_free}
             for f, layout in enumerate(self.structure.layouts):
-                for v, offset, ptr, rows in layout.rows_of_slots():
-                    kernel = blocks.gradients(layout.p, layout.width, offset, v.manifold.tangent)
-                    bounds = balanced_bounds(1.0 + np.diff(ptr))
-                    run_loop(kernel, bounds, ptr, rows, linear[f].J, linear[f].r, c[f], d[f], G[v])
-            products = [np.einsum("nid,njd->ij", g, g) for g in G.values()]
-        (gg, gh), (_, hh) = np.sum(products, axis=0)
-        return float(gg), float(gh), float(hh)
+                _add_gradients(layout, linear[f], c[f], d[f], G)
+            products = [[np.vdot(g[i], g[j]) for i, j in ((0, 0), (0, 1), (1, 1))] for g in G.values()]
+        gg, gh, hh = np.sum(products, axis=0).tolist()
+        return gg, gh, hh
 
     def move(self, step: Step) -> Point:
         with self._clock("evaluate"):
             theta = []
             for v, rows in zip(self.problem.variables, step.start.theta, strict=True):
                 if v.is_free:
-                    moved = np.empty_like(rows)
+                    moved = self.pool.empty(*rows.shape)
                     self._retractions[v](len(v), [rows, np.ascontiguousarray(step.delta[v])], [moved])
                     moved[v.fixed] = rows[v.fixed]
                     rows = moved
@@ -181,8 +183,8 @@ class FactorCode:
     A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ.
     """
 
-    def __init__(self, layout: FactorLayout):
-        self.layout = layout
+    def __init__(self, layout: FactorLayout, pool: Pool):
+        self.layout, self.pool = layout, pool
         f = layout.factors
         self.root_weight = None if f.weight is None else np.sqrt(layout.sorted(f.weight))
         tau = layout.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
@@ -200,7 +202,7 @@ class FactorCode:
             r = self._batched_residual(rows)
             u = np.einsum("np,np->n", r, r)
             return u, bool(np.isfinite(u).all())
-        u = np.empty(self.layout.n)
+        u = self.pool.empty(self.layout.n)
         (not_finite,) = self._loop("squared")(self.layout.n, self._inputs(rows), [u])
         return u, not not_finite
 
@@ -318,17 +320,44 @@ class FactorCode:
         return flat
 
 
-def _radial(layout: FactorLayout, lin: Linearization, step: Step) -> np.ndarray:
+def _add_gradients(layout: FactorLayout, lin: Linearization, c: np.ndarray, d: np.ndarray, G: dict) -> None:
+    """Each task sums the kept variables in a copy of its own; the eliminated ones are nobody else's anyway."""
     if not layout.free:
-        return np.zeros(layout.n)
+        return
+    e, slots = layout.eliminated, layout.factors.slots
+    kept = [(s, layout.index_of(s)) for s in layout.kept]
+    groups = [G[slots[k].variables] for k in layout.free if slots[k].variables is not layout.eliminated_variables]
+    kernel = blocks.gradients(
+        layout.p,
+        layout.width,
+        tuple((s.offset, s.dim) for s, _ in kept),
+        e.offset if e else 0,
+        e.dim if e else 0,
+    )
+    ptr = e.ptr if e else np.zeros(1, dtype=np.int64)
+    E = G[layout.eliminated_variables] if e else np.zeros((2, 0, 0))
+    bounds = even_bounds(E.shape[1] if e else layout.n, smallest=2048, most=16)
+    sums = [np.zeros((len(bounds) - 1, *g.shape)) for g in groups]
+
+    def task(t: int) -> None:
+        own = [x for (_, index), total in zip(kept, sums, strict=True) for x in (index, total[t])]
+        kernel(bounds[t], bounds[t + 1], ptr, lin.J, lin.r, c, d, E, *own)
+
+    run_tasks(task, len(bounds) - 1)
+    for g, total in zip(groups, sums, strict=True):
+        g += total.sum(axis=0)
+
+
+def _radial(layout: FactorLayout, lin: Linearization, step: Step, out: np.ndarray) -> None:
+    if not layout.free:
+        out[:] = 0.0
+        return
     slots = [layout.factors.slots[k].variables for k in layout.free]
     kernel = blocks.radial_change(
         layout.p, layout.width, tuple((o, v.manifold.tangent) for o, v in zip(layout.offsets, slots, strict=True))
     )
     pairs = [x for k, v in zip(layout.free, slots, strict=True) for x in (layout.indices[k], step.delta[v])]
-    out = np.empty(layout.n)
     run_loop(kernel, even_bounds(layout.n), lin.J, lin.r, *pairs, out)
-    return out
 
 
 def _retraction(v: Variables) -> Loop:

@@ -83,10 +83,6 @@ class Loop:
             run_tasks(task, len(sums))
         return sums.sum(axis=0)
 
-    def allocate(self, n: int) -> list[np.ndarray]:
-        """Arrays for the stores."""
-        return [np.empty((n, *shape)) for shape in self.store_shapes]
-
 
 def _as_rows(array: np.ndarray, argument: Argument) -> np.ndarray:
     if array.dtype != argument.dtype or not array.flags.c_contiguous:

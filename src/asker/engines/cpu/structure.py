@@ -5,7 +5,6 @@ bundle adjustment).  All other free variables are *kept* and numbered one after 
 factor group are sorted by their eliminated variable, so that everything about one point lies together.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,16 +79,17 @@ class FactorLayout:
     def kept_width(self) -> int:
         return sum(slot.dim for slot in self.kept)
 
-    def rows_of_slots(self) -> Iterator[tuple[Variables, int, np.ndarray, np.ndarray]]:
-        """For each free slot: its variables, first Jacobian column, and the observations of each variable."""
-        kept = iter(self.kept)
-        for k, offset in zip(self.free, self.offsets, strict=True):
-            e = self.eliminated
-            if e is not None and offset == e.offset:
-                yield self.factors.slots[k].variables, offset, e.ptr, np.arange(self.n, dtype=np.int32)
-            else:
-                slot = next(kept)
-                yield self.factors.slots[k].variables, offset, slot.rows_ptr, slot.rows
+    def index_of(self, slot: KeptSlot) -> np.ndarray:
+        """Which variable of the slot's group each observation touches."""
+        return next(self.indices[k] for k, offset in zip(self.free, self.offsets, strict=True) if offset == slot.offset)
+
+    @property
+    def eliminated_variables(self) -> Variables | None:
+        e = self.eliminated
+        if e is None:
+            return None
+        (k,) = [k for k, offset in zip(self.free, self.offsets, strict=True) if offset == e.offset]
+        return self.factors.slots[k].variables
 
     def sorted(self, per_observation: np.ndarray) -> np.ndarray:
         """From the user's order to the engine's."""

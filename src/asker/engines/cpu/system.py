@@ -14,7 +14,7 @@ import numpy as np
 from asker.engines.cpu import blocks
 from asker.engines.cpu.factorise import CG, DenseCholesky, SparseCholesky, Symmetric, conjugate_gradients
 from asker.engines.cpu.reduced import ReducedMatrix
-from asker.engines.cpu.structure import EliminatedSlot, FactorLayout, KeptSlot, Structure
+from asker.engines.cpu.structure import EliminatedSlot, FactorLayout, Structure
 from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
 from asker.problem import Variables
 
@@ -68,7 +68,7 @@ class System:
             blocks.spacious(f.n, f.kept_width * self.d) if f.eliminated is not None else np.empty((0, 0))
             for f in structure.layouts
         ]
-        self._kept_indices = [[_index_of(f, s) for s in f.kept] for f in structure.layouts]
+        self._kept_indices = [[f.index_of(s) for s in f.kept] for f in structure.layouts]
         self._sums = [_sums(f) for f in structure.layouts]
         self.own: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in structure.layouts]
         """U and G of each kept slot, where the factor has an eliminated one: see `blocks.coupling`."""
@@ -224,11 +224,6 @@ def _positive(B: np.ndarray) -> np.ndarray:
     """Which of the symmetric blocks (n, d, d) are safely positive definite."""
     smallest = np.linalg.eigvalsh(B)[:, 0]
     return smallest > 1e-12 * np.abs(B).max(axis=(1, 2))
-
-
-def _index_of(f: FactorLayout, slot: KeptSlot) -> np.ndarray:
-    """Which variable of the slot's group each observation touches."""
-    return next(f.indices[k] for k, offset in zip(f.free, f.offsets, strict=True) if offset == slot.offset)
 
 
 def _sums(f: FactorLayout) -> list[np.ndarray]:
