@@ -118,7 +118,7 @@ class CpuEngine:
             G = {v: np.zeros((2, len(v), v.manifold.tangent)) for v in self.problem.variables if v.is_free}
             for f, layout in enumerate(self.structure.layouts):
                 _add_gradients(layout, linear[f], c[f], d[f], G)
-            products = [[np.vdot(g[i], g[j]) for i, j in ((0, 0), (0, 1), (1, 1))] for g in G.values()]
+            products = [[(g[i] * g[j]).sum() for i, j in ((0, 0), (0, 1), (1, 1))] for g in G.values()]
         gg, gh, hh = np.sum(products, axis=0).tolist()
         return gg, gh, hh
 
