@@ -125,8 +125,7 @@ class WithoutGradientOfH(asker.ASKER):
     """The authors' program takes the gradient of h as 0 in its very first step."""
 
     def _constants(self, scale_damping):
-        mu_f, _, H_h = super()._constants(scale_damping)
-        return mu_f, 0.0, H_h
+        return super()._constants(scale_damping) | {"g_h": 0.0}
 
 
 def reference(data_file, name):

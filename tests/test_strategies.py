@@ -1,7 +1,5 @@
 """Laws that hold for every method, and the equations of each."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from asker.engines.cpu.engine import CpuEngine
 from asker.engines.point import Model
 from asker.strategies import asker as paper
 from asker.strategies import mhq
-from asker.strategies.anneal import FixedRate
 from asker.strategies.filter import Filter
 
 METHODS = sorted(asker.METHODS)
@@ -189,7 +186,7 @@ def test_the_eliminated_step_of_asker_is_the_joint_step(p, settings_):
     point = engine.start()
     s = np.random.default_rng(2).uniform(0.1, 2.0, len(A))
     lam, lam_h, mu_f, mu_h = 0.29, 1.3, settings_.mu_f, settings_.mu_h
-    names = dict(zip(("mu_f", "g_h", "H_h"), settings_._constants(lam_h), strict=True), lam=lam)
+    names = settings_._constants(lam_h) | {"lam": lam}
     step = engine.solve(point, Model(*engine.each(paper.cooperative_weights, point, (s,), **names)), lam)
     moved = engine.each(paper.cooperative_update, point, (s,), engine.radial(step), **names)[0] - s
     r = A @ problem.variables[0].rows[0] - b
@@ -237,8 +234,7 @@ def test_restoration_takes_the_acceptable_gamma_of_smallest_angle():
     strategy = asker.ASKER.published(s0=1.5)
     state = strategy.init(engine, engine.start(), 100)
     # a corner that only a smaller h beats: f − ε is below every f that a γ can reach
-    blocked = replace(state, filter=Filter(((0.0, 0.8 * state.h),)))
-    after = strategy._restore(engine, blocked, 1.0, 1.0)
+    after = strategy._restore(engine, state, Filter(((0.0, 0.8 * state.h),)), {})
     gammas = np.linspace(-0.5, 0.5, strategy.grid)
 
     def angle(gamma):
@@ -264,7 +260,7 @@ def test_restoration_without_an_acceptable_gamma_still_moves():
     engine = CpuEngine(problem)
     strategy = asker.ASKER.published()
     state = strategy.init(engine, engine.start(), 100)
-    after = strategy._restore(engine, replace(state, filter=Filter(((0.0, 0.0),))), 1.0, 1.0)
+    after = strategy._restore(engine, state, Filter(((0.0, 0.0),)), {})
     assert after.details["gamma"] == 0.5
     assert after.h == pytest.approx(0.25 * state.h)
 
@@ -298,19 +294,48 @@ def test_the_history_of_asker_has_what_the_figures_need():
     assert all({"gamma", "f_refused", "h_refused"} <= set(h.details) for h in refused)
 
 
-def test_a_step_that_hurts_the_relaxed_problem_is_refused():
+def test_a_step_that_hurts_the_relaxed_problem_is_refused(monkeypatch):
     """Ψ cannot run away: a trial that raises f(θ, s) by more than a tenth is not taken, whatever the filter says."""
-    problem = curve_problem(7)
+    problem = curve_problem(7, kernel=asker.SmoothTruncated(2.0))
+    far = (problem.variables[0].rows + 50.0,)
+    for anneal, taken in ((asker.Feedback(), False), (asker.FixedRate(), True)):
+        engine = CpuEngine(problem)
+        strategy = asker.ASKER(anneal=anneal, reach=0.0, s0=0.5)
+        before = strategy.init(engine, engine.start(), 100)
+        monkeypatch.setattr(engine, "move", lambda step, engine=engine: engine.evaluate(far))
+        monkeypatch.setattr(Filter, "accepts", lambda *pair: True)
+        after = strategy.step(engine, before)
+        assert after.accepted is taken
+        assert (after.point is before.point) is not taken
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_lowers_its_own_objective(method):
+    """An accepted step lowers what the method says it minimises, and an easy problem is solved."""
+    problem, A, b = linear_problem(2, kernel=asker.SmoothTruncated(20.0))
+    b[:] = A @ np.array([1.0, -2.0, 0.5, 3.0]) + 0.1 * b
     engine = CpuEngine(problem)
-    strategy = asker.ASKER()
-    before = strategy.init(engine, engine.start(), 100)
-    far = engine.evaluate((problem.variables[0].rows + 50.0,))
-    trial = replace(before, point=far, cost=1e9, f=0.0, h=0.0)
-    after = strategy.anneal.after(engine, strategy, before, trial)
-    assert not after.accepted
-    assert after.point is before.point
-    accepted = FixedRate().after(engine, strategy, before, trial)  # the paper's rule takes it
-    assert accepted.point is far
+    strategy = asker.METHODS[method]()
+    state = strategy.init(engine, engine.start(), 60)
+    start = state.cost
+    for _ in range(60):
+        before, state = state, strategy.step(engine, state)
+        if state.accepted and before.on_target and state.on_target:
+            assert state.objective < before.objective
+    assert state.cost < 0.5 * start
+
+
+def test_mhq_does_not_call_a_flat_cost_converged():
+    """With every residual beyond τ, Ψ stays as it is while the lifted cost falls."""
+    result = asker.solve(curve_problem(3, kernel=asker.SmoothTruncated(1e-3)), asker.MHQ(), max_iterations=20)
+    assert result.iterations > 3
+
+
+def test_a_level_that_can_go_no_further_gives_way():
+    """At the minimum of a level every step is refused; the level ends before the run does."""
+    problem, *_ = linear_problem(2, kernel=asker.SmoothTruncated(100.0))
+    result = asker.solve(problem, asker.GNC(levels=3, level_tol=0.0), max_iterations=200, tol=0)
+    assert result.history[-1].details["level"] == 0
 
 
 @pytest.mark.parametrize("kernel", [asker.Quadratic(), asker.Huber(), asker.TruncatedQuadratic()], ids=repr)

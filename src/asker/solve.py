@@ -106,7 +106,7 @@ def _converged(before: State, after: State, tol: float) -> bool:
     """An accepted step on Ψ itself gained next to nothing."""
     if not (after.accepted and after.on_target and before.on_target):
         return False
-    return after.cost == 0 or (tol > 0 and 0 <= before.cost - after.cost <= tol * before.cost)
+    return after.cost == 0 or (tol > 0 and 0 <= before.objective - after.objective <= tol * before.objective)
 
 
 def _check_start(engine: Any, point: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from asker.strategies.asker import ASKER
 from asker.strategies.gnc import GNC
-from asker.strategies.gnc_yang import SurrogateGNC
+from asker.strategies.gnc_yang import GM, TLS, SurrogateGNC
 from asker.strategies.irls import IRLS
 from asker.strategies.mhq import MHQ
 from asker.strategies.moo import LMMOO
@@ -23,8 +23,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "gnc-exit": partial(GNC, early_exit=True),
     "moo": LMMOO,
     "regemm": ReGeMM,
-    "gnc-gm": partial(SurrogateGNC, surrogate="gm"),
-    "gnc-tls": partial(SurrogateGNC, surrogate="tls", superlinear=True),
+    "gnc-gm": partial(SurrogateGNC, GM()),
+    "gnc-tls": partial(SurrogateGNC, TLS(superlinear=True)),
     "asker": ASKER,
     "asker-published": ASKER.published,
     "asker-paper": ASKER.paper,

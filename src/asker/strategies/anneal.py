@@ -17,13 +17,26 @@ which needs no new residuals.
 In the last phase s = 0 (so h = 0 and f = Ψ), and Ψ itself is minimised from the best point seen.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+
+class Rates(NamedTuple):
+    """What the next step is damped with."""
+
+    damping: float
+    scale_damping: float
+    refused: bool = False
+    """Whether the step just made is taken back."""
 
 
 class Anneal(Protocol):
-    def after(self, engine: Any, strategy: Any, before: Any, after: Any) -> Any:
-        """The state with λ and λ_h for the next step."""
+    def rates(self, gain: Callable[[], float], damping: float, scale_damping: float) -> Rates:
+        """λ and λ_h after a step that the filter accepts; `gain()` is ρ."""
+
+    def is_over(self, state: Any) -> bool:
+        """Whether the last phase is to begin."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +44,11 @@ class FixedRate:
     rate: float = 0.9
     """λ_h is multiplied by this."""
 
-    def after(self, engine, strategy, before, after):
-        damping = max(before.damping / 10, strategy.smallest_damping)
-        return replace(after, damping=damping, scale_damping=self.rate * before.scale_damping)
+    def rates(self, gain, damping, scale_damping):
+        return Rates(damping / 10, self.rate * scale_damping)
+
+    def is_over(self, state):
+        return False
 
 
 @dataclass(frozen=True)
@@ -47,26 +62,23 @@ class Feedback:
     """What λ_h is multiplied with when near."""
     largest: float = 20.0
     """λ_h at most."""
+    stiffer: float = 100.0
+    """What λ is multiplied with after a step that was too long; it is not taken above 1 that way."""
     gap: float = 0.025
     last_share: float = 0.3
     """The last phase gets at least this share of the iterations."""
-    last_damping: float = 1e-2
-    """λ at the start of the last phase."""
 
-    def after(self, engine, strategy, before, after):
-        rho = (before.f - strategy.relaxed_cost(engine, after.point, before.s)) / max(before.f, 1e-300)
-        scale_damping = before.scale_damping
+    def rates(self, gain, damping, scale_damping):
+        rho = gain()
         if rho < 0 or rho > self.far:
             scale_damping = min(self.slower * scale_damping, self.largest)
         elif rho < self.near:
             scale_damping *= self.faster
         if not rho >= -self.refuse:  # a NaN is refused too
-            return replace(before, damping=10 * before.damping, scale_damping=scale_damping, accepted=False)
-        damping = max(before.damping / 10, strategy.smallest_damping)
+            return Rates(10 * damping, scale_damping, refused=True)
         if rho < 0:
-            damping = min(100 * before.damping, 1.0)
-        after = replace(after, damping=damping, scale_damping=scale_damping)
-        closed = after.cost - after.f < self.gap * after.cost
-        if closed or after.left <= self.last_share * after.budget:
-            return strategy.begin_last_phase(engine, after, self.last_damping)
-        return after
+            return Rates(max(damping, min(self.stiffer * damping, 1.0)), scale_damping)
+        return Rates(damping / 10, scale_damping)
+
+    def is_over(self, state):
+        return state.cost - state.f < self.gap * state.cost or state.left <= self.last_share * state.budget

@@ -2,7 +2,7 @@
 
 Le, Zach: A Graduated Filter Method for Large Scale Robust Estimation, CVPR 2020.  Equation numbers are the paper's.
 
-Problem     min over θ, s of f = Σ ψ(‖rᵢ(θ)‖/σᵢ),  σᵢ = 1 + sᵢ²,  subject to h = Σ sᵢ² = 0            (eq. 7, 8)
+Problem     min over θ, s of f = Σ ψ(‖rᵢ(θ)‖/σᵢ),  σᵢ = 1 + sᵢ²,  subject to h = Σ sᵢ² = 0            (eq. 8, 9)
 Symbols     μ_f, μ_h -> mu_f, mu_h    α -> alpha    λ -> state.damping    λ_h -> state.scale_damping
             ω̂ = ω(u/σ²)    q = ∂²(μ_f f)/∂s∂r without r    g_s, D: gradient and curvature in s
 Algorithm   (1) the corner (f − αh, (1 − α)h) enters the filter                                 (Alg. 1, lines 6-9)
@@ -36,7 +36,7 @@ from asker.strategies.triggs import Triggs
 
 
 def scale_terms(kernel, u, s, mu_f, g_h, H_h, lam):
-    """q, g_s and D of (2); `g_h` and `H_h` are the gradient factor and the curvature of μ_h h, λ_h included."""
+    """ω̂, σ, q, g_s and D of (2); `g_h` and `H_h` are the gradient factor and the curvature of μ_h h, λ_h included."""
     sigma = 1 + s**2
     w = kernel.omega(u / sigma**2)
     q = -2 * mu_f * w * s / sigma**3
@@ -56,7 +56,7 @@ def cooperative_update(kernel, u, s, rJd, mu_f, g_h, H_h, lam):
 
 def objectives(kernel, u, s):
     """f, h and Ψ."""
-    return kernel.psi(u / (1 + s**2) ** 2), s**2, kernel.psi(u)
+    return scaled_cost(kernel, u, s), s**2, kernel.psi(u)
 
 
 def scaled_cost(kernel, u, s):
@@ -100,6 +100,19 @@ class AskerState(State):
     left: int = 0
     """Iterations left."""
     last_phase: bool = False
+    restoration: dict[str, float] | None = None
+    """Of the last step, where it was refused: γ, and the pair (f, h) that was not acceptable."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {
+            "f": self.f,
+            "h": self.h,
+            "scale_damping": self.scale_damping,
+            "corners": self.filter.corners,
+            "phase": "last" if self.last_phase else "cooperative",
+            **(self.restoration or {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -120,8 +133,8 @@ class ASKER:
     scale_damping: float = 2.0
     """λ_h at the start and after a refusal."""
     anneal: Anneal = Feedback()
-    """How λ and λ_h change after an accepted step, and when the last phase begins."""
-    last: Triggs = Triggs(epsilon=0.6)
+    """How λ and λ_h change after a step that the filter accepts, and when the last phase begins."""
+    last: Triggs = Triggs(damping=1e-2, epsilon=0.6)
     """How Ψ itself is minimised in the last phase."""
     as_printed: bool = False
     """g_h and H_h as in the paper's text."""
@@ -142,22 +155,31 @@ class ASKER:
     def init(self, engine: Engine, start: Point, max_iterations: int) -> AskerState:
         s = engine.each(start_scales, start, s0=self.s0, reach=self.reach)
         f, h, target = engine.total(objectives, start, s)
-        state = AskerState(
+        return AskerState(
             start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping,
             best=(target, start), budget=max_iterations, left=max_iterations,
         )  # fmt: skip
-        return replace(state, details=_details(state))
 
     def step(self, engine: Engine, state: AskerState) -> AskerState:
+        if not state.last_phase and self.anneal.is_over(state):
+            state = self._begin_last_phase(engine, state)
         if state.last_phase:
             after = self.last.step(engine, state)
-            after = replace(after, f=after.cost)
-            return replace(after, details=_details(after))
-        state = replace(state, left=state.left - 1)
-        corner = (state.f - self.alpha * state.h, (1 - self.alpha) * state.h)
-        filter_ = state.filter.with_corner(*corner)  # (1)
-        numbers = dict(zip(("mu_f", "g_h", "H_h"), self._constants(state.scale_damping), strict=True))
-        numbers["lam"] = state.damping
+            return replace(after, f=after.cost)
+        return self._cooperate(engine, replace(state, left=state.left - 1, restoration=None))
+
+    def _begin_last_phase(self, engine: Engine, state: AskerState) -> AskerState:
+        """s = 0 and the best point seen; from here on Ψ itself is minimised."""
+        lowest, point = state.best
+        s = engine.each(shrunk, point, state.s, gamma=1.0)
+        return replace(
+            state, point=point, cost=lowest, s=s, f=lowest, h=0.0, damping=self.last.damping, last_phase=True,
+            on_target=True, restoration=None,
+        )  # fmt: skip
+
+    def _cooperate(self, engine: Engine, state: AskerState) -> AskerState:
+        filter_ = state.filter.with_corner(state.f - self.alpha * state.h, (1 - self.alpha) * state.h)  # (1)
+        numbers = self._constants(state.scale_damping) | {"lam": state.damping}
         model = Model(*engine.each(cooperative_weights, state.point, state.s, **numbers))  # (2)
         step = engine.solve(state.point, model, state.damping)
         if step is None:  # no factorisation worked
@@ -166,57 +188,42 @@ class ASKER:
         trial = engine.move(step)
         f, h, target = engine.total(objectives, trial, s)
         if not filter_.accepts(f, h):
-            return self._restore(engine, replace(state, filter=filter_), f, h)
-        if f < state.f:
-            filter_ = state.filter  # (5)
+            return self._restore(engine, state, filter_, {"f_refused": f, "h_refused": h})
+
+        def gain() -> float:
+            return (state.f - engine.total(scaled_cost, trial, state.s)) / max(state.f, 1e-300)
+
+        rates = self.anneal.rates(gain, state.damping, state.scale_damping)  # (3)
         best = min(state.best, (target, trial), key=lambda b: b[0])
-        after = replace(state, point=trial, cost=target, s=s, f=f, h=h, filter=filter_, best=best, accepted=True)
-        after = self.anneal.after(engine, self, state, after)  # (3)
-        return replace(after, details=_details(after))
-
-    def relaxed_cost(self, engine: Engine, point: Point, s: PerFactor) -> float:
-        """f(θ, s)"""
-        return engine.total(scaled_cost, point, s)
-
-    def begin_last_phase(self, engine: Engine, state: AskerState, damping: float) -> AskerState:
-        """s = 0 and the best point seen; from here on Ψ itself is minimised."""
-        lowest, point = state.best
-        s = engine.each(shrunk, point, state.s, gamma=1.0)
+        if rates.refused:
+            return replace(state, best=best, damping=rates.damping, scale_damping=rates.scale_damping, accepted=False)
         return replace(
-            state,
-            point=point,
-            cost=lowest,
-            s=s,
-            f=lowest,
-            h=0.0,
-            damping=damping,
-            last_phase=True,
-            on_target=True,
-        )
+            state, point=trial, cost=target, s=s, f=f, h=h, best=best, accepted=True,
+            filter=state.filter if f < state.f else filter_,  # (5)
+            damping=max(rates.damping, self.smallest_damping), scale_damping=rates.scale_damping,
+        )  # fmt: skip
 
-    def _constants(self, scale_damping: float) -> tuple[float, float, float]:
+    def _constants(self, scale_damping: float) -> dict[str, float]:
         """μ_f, the factor of s in the gradient of μ_h h, and the damped curvature of μ_h h."""
         if self.as_printed:
-            return self.mu_f, 2 * self.mu_h, 2 * self.mu_h * (1 + scale_damping)
-        return self.mu_f, self.mu_h, self.mu_h + scale_damping
+            return {"mu_f": self.mu_f, "g_h": 2 * self.mu_h, "H_h": 2 * self.mu_h * (1 + scale_damping)}
+        return {"mu_f": self.mu_f, "g_h": self.mu_h, "H_h": self.mu_h + scale_damping}
 
-    def _restore(self, engine: Engine, state: AskerState, f_refused: float, h_refused: float) -> AskerState:
+    def _restore(self, engine: Engine, state: AskerState, filter_: Filter, refused: dict[str, float]) -> AskerState:
         """(4)"""
         candidates = []
         for gamma in np.linspace(-0.5, 0.5, self.grid):
             s = engine.each(shrunk, state.point, state.s, gamma=gamma)
             f, h, _ = engine.total(objectives, state.point, s)
-            if gamma != 0 and state.filter.accepts(f, h):
+            if gamma != 0 and filter_.accepts(f, h):
                 candidates.append((self._cosine(engine, state.point, s), gamma, s, f, h))
-        if candidates:
-            _, gamma, s, f, h = max(candidates, key=lambda c: c[0])  # the smallest angle
-        else:
-            gamma = 0.5
-            s = engine.each(shrunk, state.point, state.s, gamma=gamma)
-            f, h, _ = engine.total(objectives, state.point, s)
-        after = replace(state, s=s, f=f, h=h, damping=self.damping, scale_damping=self.scale_damping, accepted=False)
-        refused = {"gamma": float(gamma), "f_refused": f_refused, "h_refused": h_refused}
-        return replace(after, details=_details(after) | refused)
+        best = max(candidates, key=lambda c: c[0], default=(0.0, gamma, s, f, h))  # else the last one, γ = ½
+        _, gamma, s, f, h = best
+        return replace(
+            state, s=s, f=f, h=h, damping=self.damping, scale_damping=self.scale_damping, accepted=False,
+            filter=state.filter if f < state.f else filter_,  # (5)
+            restoration={"gamma": float(gamma), **refused},
+        )  # fmt: skip
 
     def _cosine(self, engine: Engine, point: Point, s: PerFactor) -> float:
         """Between the gradients of f and h in (θ, s)."""
@@ -225,13 +232,3 @@ class ASKER:
         ff, fh, hh = engine.total(scale_gradients, point, s)
         norms = sqrt(theta_square + ff) * sqrt(hh)
         return fh / norms if norms > 0 else 0.0
-
-
-def _details(state: AskerState) -> dict:
-    return {
-        "f": state.f,
-        "h": state.h,
-        "scale_damping": state.scale_damping,
-        "corners": state.filter.corners,
-        "phase": "last" if state.last_phase else "cooperative",
-    }

@@ -13,11 +13,14 @@ Deviations  none
 """
 
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from asker.arrays import namespace
 from asker.engines.point import Model, Point
 from asker.kernels import Scaled
-from asker.strategies.strategy import Engine, State, attempt, cost, relaxed
+from asker.strategies.strategy import LARGEST_DAMPING, Engine, State, attempt, cost, relaxed
+
+L = TypeVar("L", bound="LevelState")
 
 
 def scaled_omega(kernel, u, scale):
@@ -39,20 +42,29 @@ def changes(kernel, u, u_before, scale):
 @dataclass(frozen=True, eq=False)
 class LevelState(State):
     level: int = 0
-    scaled_cost: float = 0.0
-    """Ψᵏ at the point."""
     left: int = 0
     """Iterations left in all."""
     left_here: int = 0
     """Iterations left on this level."""
 
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"level": self.level}
 
-def enter_level(engine: Engine, state: LevelState, level: int) -> LevelState:
-    """Begin a level with its share of what is left."""  # (2)
-    scaled_cost = engine.total(scaled_psi, state.point, scale=2.0**level)
-    share = -(-state.left // (level + 1))
-    details = {"level": level}
-    return replace(state, level=level, scaled_cost=scaled_cost, left_here=share, on_target=level == 0, details=details)
+    @property
+    def is_over(self) -> bool:
+        """Whether a level above the last has used its share, or can go no further."""
+        return self.level > 0 and (self.left_here <= 0 or self.damping > LARGEST_DAMPING)
+
+    def after_one(self: L) -> L:
+        """One iteration less."""
+        return replace(self, left=self.left - 1, left_here=self.left_here - 1)
+
+    def at_level(self: L, level: int, damping: float) -> L:
+        """Begin a level with its share of what is left (2); λ carries over unless it has run away."""
+        share = -(-self.left // (level + 1))
+        damping = damping if self.damping > LARGEST_DAMPING else self.damping
+        return replace(self, level=level, left_here=share, on_target=level == 0, damping=damping)
 
 
 @dataclass(frozen=True)
@@ -72,27 +84,23 @@ class GNC:
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> LevelState:
         state = LevelState(start, cost(engine, start), self.damping, left=max_iterations)
-        return enter_level(engine, state, self.levels - 1)
+        return state.at_level(self.levels - 1, self.damping)
 
     def step(self, engine: Engine, state: LevelState) -> LevelState:
         scale = 2.0**state.level
         w = engine.each(scaled_omega, state.point, scale=scale)
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
-        after = replace(state, left=state.left - 1, left_here=state.left_here - 1)
+        before = engine.total(scaled_psi, state.point, scale=scale)
         value = float("nan") if trial is None else engine.total(scaled_psi, trial, scale=scale)
-        if trial is None or not value < state.scaled_cost:  # (1)
-            after = replace(after, damping=10 * state.damping, accepted=False)
-            done = False
+        if trial is None or not value < before:  # (1)
+            after, done = replace(state, damping=10 * state.damping, accepted=False), False
         else:
-            done = state.scaled_cost - value <= self.level_tol * state.scaled_cost or self._disagree(
-                engine, state.point, trial, scale
-            )
-            after = replace(
-                after, point=trial, cost=cost(engine, trial), scaled_cost=value, accepted=True,
-                damping=relaxed(state.damping),
-            )  # fmt: skip
-        if state.level > 0 and (done or after.left_here <= 0):  # (3)
-            return enter_level(engine, after, state.level - 1)
+            damping = relaxed(state.damping)
+            after = replace(state, point=trial, cost=cost(engine, trial), damping=damping, accepted=True)
+            done = before - value <= self.level_tol * before or self._disagree(engine, state.point, trial, scale)
+        after = after.after_one()
+        if after.is_over or (done and after.level > 0):  # (3)
+            return after.at_level(after.level - 1, self.damping)
         return after
 
     def _disagree(self, engine: Engine, before: Point, after: Point, scale: float) -> bool:

@@ -10,14 +10,14 @@ Algorithm   (1) μ₀ = 2u_max/c² (GM), μ₀ = 1/(2u_max/c² − 1) (TLS), u_m
             (2) GM:   w = (μc²/(u + μc²))²
                 TLS:  w = 1 if u ≤ μ/(μ+1) c²;  0 if u ≥ (μ+1)/μ c²;  else c/‖r‖ √(μ(μ+1)) − μ
             (3) one damped step of weighted least squares per μ; kept if Σ wu falls
-            (4) GM: μ ← max(μ/1.4, 1);  TLS: μ ← 1.4μ, superlinear: μ ← 1.4√μ while μ < 1, then 1.4μ
+            (4) GM: μ ← μ/1.4 while μ ≥ 1;  TLS: μ ← 1.4μ, superlinear: μ ← 1.4√μ while μ < 1, then 1.4μ
             (5) after the schedule: IRLS on Ψ of the problem's own kernel
 Deviations  (3) is one step per μ where the paper solves each to the end with a global solver; (5) is added, since the
             methods are compared by Ψ.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any
 
 from asker.arrays import namespace
 from asker.engines.point import Model, Point
@@ -45,50 +45,75 @@ def weighted_square(kernel, u, w):
     return w * u / 2
 
 
+@dataclass(frozen=True)
+class GM:
+    """Geman-McClure: μ falls to 1."""
+
+    factor: float = 1.4
+    weights = staticmethod(gm_weights)
+
+    def start(self, largest: float) -> float:
+        return 2 * largest  # (1)
+
+    def next(self, mu: float) -> float:
+        return mu / self.factor  # (4)
+
+    def is_over(self, mu: float) -> bool:
+        return mu < 1
+
+
+@dataclass(frozen=True)
+class TLS:
+    """Truncated least squares: μ rises until the weights are 0 or 1."""
+
+    factor: float = 1.4
+    superlinear: bool = False
+    last_mu: float = 1e4
+    weights = staticmethod(tls_weights)
+
+    def start(self, largest: float) -> float:
+        return 1 / max(2 * largest - 1, 1e-6)  # (1)
+
+    def next(self, mu: float) -> float:
+        return self.factor * (mu**0.5 if self.superlinear and mu < 1 else mu)  # (4)
+
+    def is_over(self, mu: float) -> bool:
+        return mu >= self.last_mu
+
+
 @dataclass(frozen=True, eq=False)
 class SurrogateState(State):
     mu: float = 1.0
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"mu": self.mu}
 
 
 @dataclass(frozen=True)
 class SurrogateGNC:
     """GNC as in spatial perception: no kernel to choose, a schedule instead."""
 
-    surrogate: Literal["gm", "tls"] = "tls"
-    superlinear: bool = False
-    """TLS only: the faster schedule."""
-    factor: float = 1.4
-    """μ changes by this much in a step."""
-    last_mu: float = 1e4
-    """TLS: the schedule ends here, where the weights are 0 or 1."""
+    schedule: GM | TLS = TLS()
     damping: float = 1e-3
     """λ at the start."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> SurrogateState:
         largest = max(float(v.max()) for v in engine.each(relative_square, start) if len(v))
-        mu = 2 * largest if self.surrogate == "gm" else 1 / max(2 * largest - 1, 1e-6)  # (1)
-        state = SurrogateState(start, cost(engine, start), self.damping, mu=mu)
-        return replace(state, on_target=self._ended(mu), details={"mu": mu})
+        mu = self.schedule.start(largest)
+        return SurrogateState(start, cost(engine, start), self.damping, on_target=self.schedule.is_over(mu), mu=mu)
 
     def step(self, engine: Engine, state: SurrogateState) -> SurrogateState:
         if state.on_target:
             return IRLS().step(engine, state)  # (5)
-        formula = gm_weights if self.surrogate == "gm" else tls_weights
-        w = engine.each(formula, state.point, mu=state.mu)
+        w = engine.each(self.schedule.weights, state.point, mu=state.mu)  # (2)
         before = engine.total(weighted_square, state.point, w)
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
         value = float("nan") if trial is None else engine.total(weighted_square, trial, w)
         if trial is None or not value < before:  # (3)
             after = replace(state, damping=10 * state.damping, accepted=False)
         else:
-            after = replace(state, point=trial, cost=cost(engine, trial), damping=relaxed(state.damping), accepted=True)
-        mu = self._next(state.mu)
-        return replace(after, mu=mu, on_target=self._ended(mu), details={"mu": mu})
-
-    def _next(self, mu: float) -> float:  # (4)
-        if self.surrogate == "gm":
-            return max(mu / self.factor, 1.0)
-        return self.factor * (mu**0.5 if self.superlinear and mu < 1 else mu)
-
-    def _ended(self, mu: float) -> bool:
-        return mu <= 1 if self.surrogate == "gm" else mu >= self.last_mu
+            damping = relaxed(state.damping)
+            after = replace(state, point=trial, cost=cost(engine, trial), damping=damping, accepted=True)
+        mu = self.schedule.next(state.mu)
+        return replace(after, mu=mu, on_target=self.schedule.is_over(mu))

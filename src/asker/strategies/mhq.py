@@ -3,7 +3,7 @@
 Zach: Robust Bundle Adjustment Revisited, ECCV 2014.
 
 Problem     min over θ, w of Σ ½wᵢ²‖rᵢ‖² + γ(wᵢ²),   γ the kernel's lifted penalty;  γ = ½κ(w)²
-Symbols     w -> state.w    λ -> state.damping    κ' -> dkappa (its square)
+Symbols     w -> state.w    λ -> state.damping    κ'² -> dkappa2
 Algorithm   (1) Gauss-Newton in (θ, w): g_w = w u + κκ',  D = u + κ'² + λ
             (2) eliminate w: a = w², b = −w²/D, c = w² − w g_w/D
             (3) solve δ; back-substitute δw = −(g_w + w rᵀJδ)/D
@@ -12,6 +12,7 @@ Deviations  none
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point
@@ -33,8 +34,8 @@ def penalty_terms(kernel, w):
 
 
 def lifted_terms(kernel, u, w, lam):
-    slope, dkappa = penalty_terms(kernel, w)
-    return w * u + slope, u + dkappa + lam  # (1)
+    slope, dkappa2 = penalty_terms(kernel, w)
+    return w * u + slope, u + dkappa2 + lam  # (1)
 
 
 def lifted_weights(kernel, u, w, lam):
@@ -60,6 +61,14 @@ def ones(kernel, u):
 class LiftedState(State):
     w: PerFactor = ()
     lifted_cost: float = 0.0
+
+    @property
+    def objective(self) -> float:
+        return self.lifted_cost
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"lifted_cost": self.lifted_cost}
 
 
 @dataclass(frozen=True)
@@ -92,5 +101,4 @@ class MHQ:
         lifted = engine.total(lifted_cost, trial, w)
         if not lifted < state.lifted_cost:  # (4); a NaN is refused too
             return refused
-        details = {"lifted_cost": lifted}
-        return LiftedState(trial, cost(engine, trial), relaxed(lam), details=details, w=w, lifted_cost=lifted)
+        return LiftedState(trial, cost(engine, trial), relaxed(lam), w=w, lifted_cost=lifted)

@@ -8,15 +8,15 @@ Algorithm   (1) weights ½ω₀ + ½κω_k, with κ = ‖g₀‖/‖g_k‖
             (2) accept if Ψ⁰ falls, and damp as IRLS
             (3) levels and their shares of the iterations as GNC; a level also ends when cos(g₀, g_k) < −0.95
             (4) level 0 is IRLS
-Deviations  none
+Deviations  κ = 1 where a gradient vanishes: with every residual beyond τ, g₀ is 0 and only Ψᵏ shows a way
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 
 from asker.engines.point import Model, Point
 from asker.kernels import Scaled
-from asker.strategies.gnc import LevelState, enter_level, scaled_omega
+from asker.strategies.gnc import LevelState, scaled_omega
 from asker.strategies.strategy import Engine, attempt, cost, descend, omega
 
 
@@ -37,23 +37,21 @@ class LMMOO:
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> LevelState:
         state = LevelState(start, cost(engine, start), self.damping, left=max_iterations)
-        return enter_level(engine, state, self.levels - 1)
+        return state.at_level(self.levels - 1, self.damping)
 
     def step(self, engine: Engine, state: LevelState) -> LevelState:
         while state.level > 0:
             balance, cosine = self._gradients(engine, state)
             if cosine >= self.opposed:
                 break
-            state = enter_level(engine, state, state.level - 1)  # (3)
+            state = state.at_level(state.level - 1, self.damping)  # (3)
         if state.level > 0:
             w = engine.each(blended_omega, state.point, scale=2.0**state.level, balance=balance)  # (1)
         else:
             w = engine.each(omega, state.point)  # (4)
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
-        after = replace(descend(engine, state, trial), left=state.left - 1, left_here=state.left_here - 1)  # (2)
-        if after.level > 0 and after.left_here <= 0:
-            return enter_level(engine, after, after.level - 1)
-        return after
+        after = descend(engine, state, trial).after_one()  # (2)
+        return after.at_level(after.level - 1, self.damping) if after.is_over else after
 
     def _gradients(self, engine: Engine, state: LevelState) -> tuple[float, float]:
         """κ, and the cosine between the gradients of Ψ⁰ and Ψᵏ."""

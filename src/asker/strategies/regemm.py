@@ -14,6 +14,7 @@ Deviations  the search works on log σ², and begins at the last σ
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from asker.engines.point import Model, Point
 from asker.problem import ProblemError
@@ -23,8 +24,7 @@ from asker.strategies.strategy import Engine, State, attempt, cost, descend
 
 def surrogate(kernel, u, scale):
     """J with the weights ω(u/σ²)."""
-    w = kernel.omega(u / scale**2)
-    return w * u / 2 + kernel.penalty(w)
+    return surrogate_of(kernel, u, kernel.omega(u / scale**2))
 
 
 def surrogate_of(kernel, u, w):
@@ -40,6 +40,10 @@ class BoundState(State):
     bound: float = 0.0
     """J_prev: the value of the last surrogate at the current point."""
     sigma: float = 1.0
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"scale": self.sigma, "surrogate": self.bound}
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,7 @@ class ReGeMM:
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
         after = descend(engine, state, trial)  # (3)
         bound = engine.total(surrogate_of, after.point, w)  # (4)
-        details = {"scale": sigma, "surrogate": bound}
-        return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3, details=details)
+        return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3)
 
     def _scale(self, engine: Engine, point: Point, low: float, high: float, sigma: float) -> float:
         """A σ whose surrogate lies between `low` and `high`; the search begins at the last one."""

@@ -4,8 +4,7 @@ A strategy sees an engine through the verbs of engines/cpu/engine.py.  It gives,
 the one linear model, and decides what to accept.  The loop in solve.py does everything else.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from asker.engines.point import Model, Point
@@ -13,6 +12,7 @@ from asker.engines.point import Model, Point
 Engine = Any
 
 SMALLEST_DAMPING = 1e-8
+LARGEST_DAMPING = 1e16
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +27,17 @@ class State:
     accepted: bool = True
     """Whether the last trial was taken."""
     on_target: bool = True
-    """Whether the strategy now minimises Ψ itself, so that a small decrease means convergence."""
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """For the history."""
+    """Whether the strategy is on its last objective, so that a small decrease means convergence."""
+
+    @property
+    def objective(self) -> float:
+        """What an accepted step lowers: Ψ, unless the strategy says otherwise."""
+        return self.cost
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the history records beside the fields above."""
+        return {}
 
 
 S = TypeVar("S", bound=State)

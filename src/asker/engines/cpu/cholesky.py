@@ -16,16 +16,26 @@ WHOLE = 768  # up to this size a single call is faster
 def factorise_in_place(A: np.ndarray) -> bool:
     """A = L Lᵀ, L in the lower triangle of A (row-major; what is above is not used).  False if A is not positive."""
     n = len(A)
-    tile = n if n <= WHOLE else TILE
-    cuts = [slice(k, min(k + tile, n)) for k in range(0, n, tile)]
+    if n <= WHOLE:
+        return _in_one_call(A)
+    cuts = [slice(k, min(k + TILE, n)) for k in range(0, n, TILE)]
     return all(_finish_panel(A, panel, cuts[k + 1 :]) for k, panel in enumerate(cuts))
+
+
+def _in_one_call(A: np.ndarray) -> bool:
+    from scipy.linalg import lapack
+
+    U, failed = lapack.dpotrf(A.T, lower=0, overwrite_a=1, clean=0)  # row-major lower is LAPACK's upper: U = Lᵀ
+    if not failed and not np.shares_memory(U, A):
+        A[...] = U.T
+    return not failed
 
 
 def _finish_panel(A: np.ndarray, k: slice, below: list[slice]) -> bool:
     """One block column of L, and its part in everything to the right."""
     from scipy.linalg import lapack
 
-    U, failed = lapack.dpotrf(A[k, k].T, lower=0, clean=1)  # row-major lower is LAPACK's upper: U = Lᵀ
+    U, failed = lapack.dpotrf(A[k, k].T, lower=0, clean=1)
     if failed:
         return False
     A[k, k] = U.T

@@ -9,6 +9,16 @@ from collections import defaultdict
 import numpy as np
 
 
+def _references_when_idle() -> int:
+    """How many references Python counts to an array that only a list and the loop over it hold."""
+    for array in [np.empty(0)]:
+        return sys.getrefcount(array)
+    raise AssertionError
+
+
+IDLE = _references_when_idle()
+
+
 class Pool:
     """Gives uninitialised arrays."""
 
@@ -17,7 +27,7 @@ class Pool:
 
     def empty(self, *shape: int) -> np.ndarray:
         for array in self._arrays[shape]:
-            if sys.getrefcount(array) <= 3:  # the list, this loop and the call itself
+            if sys.getrefcount(array) <= IDLE:
                 return array
         array = np.empty(shape)
         self._arrays[shape].append(array)

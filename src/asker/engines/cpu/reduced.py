@@ -11,6 +11,8 @@ from asker.engines.cpu import blocks
 from asker.engines.cpu.structure import SPLIT, FactorLayout, KeptSlot, Structure
 from asker.engines.cpu.threads import balanced_bounds, run_loop
 
+WORK_OF_A_TASK = 10_000  # blocks; a task that is much smaller costs more to hand out than to do
+
 
 class Rows:
     """How the rows of one kept slot are shared out.
@@ -37,7 +39,8 @@ class Rows:
         self.items = np.ascontiguousarray(np.column_stack([v, first, last, target, number + v, own]).astype(np.int64))
         self.moves = [(int(own[e]), int(target[e]), slot.dim) for e in extra]  # spare rows to add at the end
         done = np.concatenate([[0], np.cumsum(work)])
-        self.bounds = balanced_bounds(1.0 + done[last] - done[first])
+        most = int(np.clip(done[-1] / WORK_OF_A_TASK, 4, 64))
+        self.bounds = balanced_bounds(1.0 + done[last] - done[first], most)
 
 
 class ReducedMatrix:
