@@ -98,7 +98,7 @@ def test_json_is_strict_and_complete(asks, tmp_path, scene_file):
     assert asks("solve", scene_file, "--iterations", 4, "--tol", 0, "--json", told)[0] == 0
     run = read_strict(told)
     assert run.keys() >= KEYS
-    assert (run["n_cameras"], run["n_observations"], run["method"], run["engine"]) == (8, 400, "irls", "cpu")
+    assert (run["n_cameras"], run["n_observations"], run["method"], run["engine"]) == (8, 400, "asker", "cpu")
     assert (run["status"], run["iterations"]) == ("max_iterations", 4)
     assert [line["iteration"] for line in run["history"]] == [0, 1, 2, 3, 4]
     assert run["history"][-1].keys() >= {"cost", "best_cost", "seconds", "damping", "accepted"}

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from asker.engines.cpu import reduced, threads
+from asker.engines.cpu import cholesky, reduced, threads
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.factorise import CG
+from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import SOLVERS
 from asker.engines.point import Model
 from asker.problem import Factors, Problem, Variables
@@ -220,7 +221,17 @@ def without_cvxopt(monkeypatch):
     monkeypatch.setitem(sys.modules, "cvxopt.cholmod", None)
 
 
-SOLVER_NAMES = [*(s for s in SOLVERS if s not in ("auto", "sparse-cholesky")), "cholmod", "superlu"]
+SOLVER_NAMES = [
+    *(s for s in SOLVERS if s not in ("auto", "sparse-cholesky")), "cholmod", "superlu", "tiles", "power-series",
+]  # fmt: skip
+EXACT_CG = {"loosest": 1e-13, "tightest": 1e-13, "max_iterations": 2000}
+NAMED = {
+    "cholmod": "sparse-cholesky",
+    "superlu": "sparse-cholesky",
+    "tiles": "dense-cholesky",
+    "cg": CG(**EXACT_CG),
+    "power-series": CG(order=3, **EXACT_CG),
+}
 
 
 @pytest.fixture(params=SOLVER_NAMES)
@@ -232,11 +243,13 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
     if name == "superlu":
         without_cvxopt(monkeypatch)
 
+    if name == "tiles":
+        monkeypatch.setattr(cholesky, "WHOLE", 0)
+        monkeypatch.setattr(cholesky, "TILE", 4)
+
     def make(problem, **options):
-        solver = "sparse-cholesky" if name in ("cholmod", "superlu") else name
-        solver = CG(loosest=1e-13, tightest=1e-13, max_iterations=2000) if solver == "cg" else solver
-        engine = CpuEngine(problem, solver, **options)
-        if solver == "sparse-cholesky":
+        engine = CpuEngine(problem, NAMED.get(name, name), **options)
+        if name in ("cholmod", "superlu"):
             assert engine.system.factorise._solve.__name__ == f"_{name}"
         return engine
 
@@ -392,8 +405,17 @@ def thread_count():
     threads.set_threads(before)
 
 
-@pytest.mark.parametrize("structure", [two_kinds_of_observations, two_cameras_and_a_point, graph])
-def test_any_number_of_threads_gives_the_same_matrix(structure, thread_count):
+def many_observations(rng):
+    """Enough for several tasks in every loop."""
+    c, p = cameras(12), points(3000)
+    i, j = pairs(rng, 12, 3000, 9000)
+    return [observe(rng, 2, c[i], p[j])]
+
+
+@pytest.mark.parametrize("structure", [two_kinds_of_observations, two_cameras_and_a_point, graph, many_observations])
+def test_any_number_of_threads_gives_the_same_step(structure, thread_count, monkeypatch):
+    monkeypatch.setattr(cholesky, "WHOLE", 0)
+    monkeypatch.setattr(cholesky, "TILE", 8)
     setup = make_setup(structure)
     matrices, steps = [], []
     for n in (1, 2, 5):
@@ -404,7 +426,7 @@ def test_any_number_of_threads_gives_the_same_matrix(structure, thread_count):
         steps.append(setup.flat(step.delta))
     for other in (1, 2):
         np.testing.assert_array_equal(matrices[other], matrices[0])
-        assert close(steps[other], steps[0], 1e-12)
+        np.testing.assert_array_equal(steps[other], steps[0])
     assert np.tril(matrices[0], -1).any()
 
 
@@ -449,3 +471,27 @@ def test_rough_conjugate_gradients_go_downhill(structure):
     step = engine.solve(engine.start(), setup.model(engine), 0.03)
     g = sum(c * J.T @ r for r, J, _, _, c in setup.rows())
     assert setup.flat(step.delta) @ g < 0
+
+
+@EVERY_STRUCTURE
+def test_products_of_gradients(structure):
+    setup = make_setup(structure)
+    engine = CpuEngine(setup.problem)
+    model = setup.model(engine)
+    g = sum(c * J.T @ r for r, J, _, _, c in setup.rows())
+    h = sum(a * J.T @ r for r, J, a, _, _ in setup.rows())
+    products = engine.gradient_products(engine.start(), model.c, model.a)
+    np.testing.assert_allclose(products, [g @ g, g @ h, h @ h], rtol=1e-10, atol=1e-10)
+
+
+def test_an_array_of_the_pool_is_used_again_only_when_nobody_holds_it():
+    pool = Pool()
+    held = pool.empty(3, 2)
+    part = pool.empty(3, 2)[1:]
+    assert not np.shares_memory(held, part)
+    third = pool.empty(3, 2)
+    assert not np.shares_memory(third, held)
+    assert not np.shares_memory(third, part)
+    address = held.ctypes.data
+    del held
+    assert pool.empty(3, 2).ctypes.data == address

@@ -99,7 +99,10 @@ def start(
 @app.command()
 def solve(
     file: BalFile,
-    method: Annotated[str, typer.Option(help=f"One of: {', '.join(asker.METHODS)}.")] = "irls",
+    method: Annotated[
+        str | None,
+        typer.Option(help=f"One of: {', '.join(asker.METHODS)}.", show_default="asker; irls for a convex kernel"),
+    ] = None,
     tau: Tau = 1.0,
     camera: Annotated[str, typer.Option(help="How k1, k2 act: pixel, or bal (the BAL page).")] = "pixel",
     dof: Annotated[int, typer.Option(help="6: poses, 7: and focal lengths, 9: and distortions.")] = 6,
@@ -115,10 +118,11 @@ def solve(
     quiet: Quiet = False,
 ) -> int:
     """Refine the cameras and points of a BAL file.  Ctrl-C stops and keeps the best so far."""
-    settings = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}
-    settings["linear_solver"] = one_of("--linear-solver", linear_solver, LINEAR_SOLVERS)
-    strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
+    one_of("--linear-solver", linear_solver, LINEAR_SOLVERS)
     psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=number("--tau", tau, positive=True))
+    method = method or ("irls" if psi.convex else "asker")
+    strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
+    settings: dict[str, Any] = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}
     one_of("--camera", camera, CAMERAS)
     one_of("--dof", dof, DOFS)
     number("--tol", tol)
@@ -328,6 +332,8 @@ def run_record(file: Path, bundle: Bundle, settings: dict[str, Any], result: ask
         **settings,
         "inlier_radius": INLIER * settings["tau"],
         "engine": result.engine,
+        "linear_solver": result.linear_solver,
+        "relative_damping": result.relative_damping,
         "initial_cost": result.initial_cost,
         "cost": result.cost,
         "iterations": result.iterations,

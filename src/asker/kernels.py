@@ -48,6 +48,8 @@ class Kernel:
         return self.tau * self.unit_inflection
 
     unit_inflection = 1.0
+    convex = False
+    """Whether ψ(‖r‖) is convex in r, so that there are no poor minima to leave (of the kernel's making)."""
 
     def unit_psi(self, v: Array) -> Array:
         raise TypeError(f"{type(self).__name__} has no value ψ: write `unit_psi`")
@@ -91,6 +93,8 @@ class SmoothTruncated(Kernel):
 class Quadratic(Kernel):
     """ψ = u/2: ordinary least squares.  τ only says which residuals are counted as inliers."""
 
+    convex = True
+
     def unit_psi(self, v):
         return v / 2
 
@@ -104,6 +108,8 @@ class Quadratic(Kernel):
 @dataclass(frozen=True)
 class Huber(Kernel):
     """Quadratic up to τ, linear beyond.  Convex: gross outliers still pull."""
+
+    convex = True
 
     def unit_psi(self, v):
         xp = namespace(v)
@@ -124,6 +130,8 @@ class Huber(Kernel):
 @dataclass(frozen=True)
 class PseudoHuber(Kernel):
     """ψ = τ²(√(1+v) − 1): Huber without the corner.  Convex."""
+
+    convex = True
 
     def unit_psi(self, v):
         return v / (namespace(v).sqrt(1 + v) + 1)  # √(1+v) − 1 without cancellation
@@ -244,6 +252,10 @@ class Barron(Kernel):
     def __post_init__(self):
         if not self.alpha <= 2:
             raise ValueError(f"alpha must be at most 2, not {self.alpha}")
+
+    @property
+    def convex(self):  # type: ignore[override]
+        return self.alpha >= 1
 
     @property
     def unit_inflection(self):  # type: ignore[override]

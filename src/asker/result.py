@@ -30,7 +30,7 @@ class Iteration:
     best_cost: float
     """The lowest Ψ so far."""
     seconds: float
-    """Since the start, compilation excluded from none of it."""
+    """Since the start, compilation included."""
     damping: float
     accepted: bool
     details: dict[str, Any] = field(default_factory=dict)
@@ -63,6 +63,10 @@ class Result:
     """Time spent in `evaluate`, `linearise` and `solve` (with its parts `assemble` and `factorise`), and in `total`."""
     strategy: Any
     engine: str
+    linear_solver: str
+    """What was used, where `auto` was asked for."""
+    relative_damping: bool
+    """Whether λ diag(H) was added in place of λI."""
 
     def __getitem__(self, variables: Variables) -> Any:
         return self.values[variables]

@@ -9,10 +9,9 @@ import numpy as np
 from asker.manifolds import Product
 from asker.problem import Problem, ProblemError, Variables
 from asker.result import Iteration, Result, Status
+from asker.strategies.asker import ASKER
 from asker.strategies.irls import IRLS
-from asker.strategies.strategy import State, Strategy
-
-LARGEST_DAMPING = 1e16
+from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, omega
 
 
 def set_threads(n: int) -> None:
@@ -37,69 +36,80 @@ def solve(
 ) -> Result:
     """Minimise Ψ and return the best point seen.
 
-    strategy        how: `IRLS()` and its siblings, with their settings as fields
+    strategy        how: `ASKER()` and its siblings, with their settings as fields; when not given, `ASKER()`,
+                    or `IRLS()` where every kernel is convex
     max_iterations  linear solves; a refused step counts as one
-    tol             stop when an accepted step lowers Ψ by less than this part of it; 0 to go on
+    tol             stop when an accepted step lowers the objective by less than this part of it; 0 to go on
     time_limit      seconds
     on_iteration    called with each `Iteration`; return True to stop
     linear_solver   auto, dense-cholesky, sparse-cholesky, cg, reference, or `asker.engines.cpu.factorise.CG(...)`
     eliminate       the variables to eliminate first; True to choose, False for none
     relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
                     when not given: if a variable is a `Product`
-    threads         how many to use from now on; all cores when not given
+    threads         how many to use from now on (see `set_threads`)
 
     Ctrl-C ends the loop and returns the best point so far.
     """
     from asker.engines.cpu.engine import CpuEngine
 
     begin = time.perf_counter()
-    strategy = IRLS() if strategy is None else strategy
     if max_iterations < 0:
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
     if threads is not None:
         set_threads(threads)
+    if strategy is None:
+        strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     if relative_damping is None:
         relative_damping = any(v.is_free and isinstance(v.manifold, Product) for v in problem.variables)
     engine = CpuEngine(problem, linear_solver, eliminate, relative_damping)
     start = engine.start()
     _check_start(engine, start)
-    state = strategy.init(engine, start, max_iterations)
-    best, initial_cost = state, state.cost
-    history: list[Iteration] = []
+    run = Run(begin, on_iteration)
+    status = run.loop(engine, strategy, start, max_iterations, tol, time_limit)
+    return _result(engine, strategy, run, status)
 
-    def record(state: State, iteration: int) -> bool:
-        seconds = time.perf_counter() - begin
-        line = Iteration(iteration, state.cost, best.cost, seconds, state.damping, state.accepted, dict(state.details))
-        history.append(line)
-        return bool(on_iteration and on_iteration(line))
 
-    status = Status.MAX_ITERATIONS
-    try:
-        stop = record(state, 0)
-        if state.cost == 0:
-            status, max_iterations = Status.CONVERGED, 0
-        for iteration in range(1, max_iterations + 1):
-            if stop:
-                break
-            before, state = state, strategy.step(engine, state)
-            if state.cost < best.cost:
-                best = state
-            stop = record(state, iteration)
-            if _converged(before, state, tol):
-                status = Status.CONVERGED
-                break
-            if not state.accepted and state.damping > LARGEST_DAMPING:
-                status = Status.STALLED
-                break
-            if time_limit is not None and history[-1].seconds > time_limit:
-                status = Status.TIME_LIMIT
-                break
-        if stop:
-            status = Status.STOPPED
-    except KeyboardInterrupt:
-        status = Status.INTERRUPTED
-    seconds = dict(engine.seconds, total=time.perf_counter() - begin)
-    return _result(engine, strategy, best, initial_cost, status, history, seconds)
+class Run:
+    """The loop, and what it remembers: the history and the best state."""
+
+    def __init__(self, begin: float, on_iteration: Callable[[Iteration], bool | None] | None):
+        self.begin, self.on_iteration = begin, on_iteration
+        self.history: list[Iteration] = []
+        self.best: State
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.begin
+
+    def loop(self, engine, strategy, start, max_iterations: int, tol: float, time_limit: float | None) -> Status:
+        state = self.best = strategy.init(engine, start, max_iterations)
+        try:
+            if self._record(state):
+                return Status.STOPPED
+            if state.cost == 0:
+                return Status.CONVERGED
+            for _ in range(max_iterations):
+                before, state = state, strategy.step(engine, state)
+                if state.cost < self.best.cost:
+                    self.best = state
+                if self._record(state):
+                    return Status.STOPPED
+                if _converged(before, state, tol):
+                    return Status.CONVERGED
+                if not state.accepted and state.damping > LARGEST_DAMPING:
+                    return Status.STALLED
+                if time_limit is not None and self.seconds > time_limit:
+                    return Status.TIME_LIMIT
+        except KeyboardInterrupt:
+            return Status.INTERRUPTED
+        return Status.MAX_ITERATIONS
+
+    def _record(self, state: State) -> bool:
+        """Whether the user asks to stop."""
+        number, best = len(self.history), self.best.cost
+        line = Iteration(number, state.cost, best, self.seconds, state.damping, state.accepted, state.details)
+        self.history.append(line)
+        return bool(self.on_iteration and self.on_iteration(line))
 
 
 def _converged(before: State, after: State, tol: float) -> bool:
@@ -119,29 +129,27 @@ def _check_start(engine: Any, point: Any) -> None:
     raise ProblemError("a squared residual overflows at the start")
 
 
-def _weight(kernel, u):
-    return kernel.omega(u)
-
-
-def _result(engine, strategy, best: State, initial_cost: float, status, history, seconds) -> Result:
-    problem = engine.problem
-    theta = zip(problem.variables, best.point.theta, strict=True)
-    residuals = engine.residuals(best.point)
+def _result(engine: Any, strategy: Strategy, run: Run, status: Status) -> Result:
+    problem, point = engine.problem, run.best.point
+    residuals = engine.residuals(point)
     inliers = []
     for factors, r in zip(problem.factors, residuals, strict=True):
         radius = factors.kernel.inlier_radius / factors.kernel.tau * factors.tau
         inliers.append(np.linalg.norm(r, axis=1) <= radius)
+    theta = zip(problem.variables, point.theta, strict=True)
     return Result(
         problem=problem,
         values={v: v.manifold.unpack(rows.copy()) for v, rows in theta},
-        cost=best.cost,
-        initial_cost=initial_cost,
+        cost=run.best.cost,
+        initial_cost=run.history[0].cost,
         status=status,
-        history=history,
+        history=run.history,
         residuals=residuals,
-        weights=engine.in_user_order(engine.each(_weight, best.point)),
+        weights=engine.in_user_order(engine.each(omega, point)),
         inliers=tuple(inliers),
-        seconds=seconds,
+        seconds=engine.seconds | {"total": run.seconds},
         strategy=strategy,
         engine=engine.name,
+        linear_solver=engine.system.solver,
+        relative_damping=engine.system.relative,
     )

@@ -33,7 +33,7 @@ def _in_one_call(A: np.ndarray) -> bool:
 
 def _finish_panel(A: np.ndarray, k: slice, below: list[slice]) -> bool:
     """One block column of L, and its part in everything to the right."""
-    from scipy.linalg import lapack
+    from scipy.linalg import blas, lapack
 
     U, failed = lapack.dpotrf(A[k, k].T, lower=0, clean=1)
     if failed:
@@ -41,10 +41,9 @@ def _finish_panel(A: np.ndarray, k: slice, below: list[slice]) -> bool:
     A[k, k] = U.T
     if not below:
         return True
-    inverse = np.ascontiguousarray(lapack.dtrtri(U, lower=0)[0])
 
-    def column(m: int) -> None:
-        A[below[m], k] = A[below[m], k] @ inverse
+    def column(m: int) -> None:  # X U = A_ik, as Uᵀ Xᵀ = A_ikᵀ
+        A[below[m], k] = blas.dtrsm(1.0, U, A[below[m], k].T, lower=0, trans_a=1).T
 
     run_tasks(column, len(below))
     pairs = [(i, j) for m, i in enumerate(below) for j in below[: m + 1]]
