@@ -26,6 +26,8 @@ lint: install
 
 bench: install
 	$(BIN)/python benchmarks/reprojection.py
+	@mkdir -p runs
+	$(BIN)/python benchmarks/bundle.py --json runs/bench.json
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

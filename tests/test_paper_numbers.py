@@ -35,14 +35,12 @@ def problem(data_file):
 
 @cache
 def _solved(path, method):
-    """One thread: LAPACK's rounding depends on the threads, and ladybug-49 moves by a percent with the rounding."""
-    return asker.solve(bundle_problem(bundle(path)).problem, asker.METHODS[method](), tol=0, threads=1)
+    return asker.solve(bundle_problem(bundle(path)).problem, asker.METHODS[method](), tol=0)
 
 
 @pytest.fixture
 def solved(data_file):
-    yield lambda instance, method: _solved(data_file(FILES[instance]), method)
-    asker.set_threads(2)
+    return lambda instance, method: _solved(data_file(FILES[instance]), method)
 
 
 @pytest.mark.parametrize(

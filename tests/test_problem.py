@@ -380,7 +380,9 @@ def test_a_weight_is_that_many_observations():
     setup = Places()
     times = np.random.default_rng(2).integers(0, 4, setup.n)
     weighted = asker.solve(setup.problem(weight=times), max_iterations=10, tol=0, strategy=asker.IRLS())
-    listed = asker.solve(setup.problem(order=np.repeat(np.arange(setup.n), times)), max_iterations=10, tol=0, strategy=asker.IRLS())
+    listed = asker.solve(
+        setup.problem(order=np.repeat(np.arange(setup.n), times)), max_iterations=10, tol=0, strategy=asker.IRLS()
+    )
     np.testing.assert_allclose(costs(weighted), costs(listed), rtol=1e-9)
     np.testing.assert_allclose(
         weighted.values[weighted.problem.variables[0]], listed.values[listed.problem.variables[0]]

@@ -1,15 +1,13 @@
 """What every strategy is: `init` and `step` on a frozen state.
 
-A strategy sees an engine through the verbs of engines/cpu/engine.py.  It gives, per residual, the numbers a, b, c of
+A strategy sees an engine through the verbs of engines/point.py.  It gives, per residual, the numbers a, b, c of
 the one linear model, and decides what to accept.  The loop in solve.py does everything else.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from asker.engines.point import Model, Point
-
-Engine = Any
+from asker.engines.point import Engine, Model, Point
 
 SMALLEST_DAMPING = 1e-8
 LARGEST_DAMPING = 1e16

@@ -1,21 +1,11 @@
 """The CPU engine: residuals, derivatives, per-residual formulas, the linear system, moves.
 
-Strategies speak to an engine in these verbs only:
-
-    evaluate(theta)                      the point: squared residuals, no derivatives
-    each(formula, point, *arrays, **k)   a per-residual formula, array by array
-    total(formula, point, *arrays, **k)  the same, summed over all residuals
-    solve(point, model, damping)         the step δ of the one linear system (None when it has none)
-    radial(step)                         rᵀJδ of every residual
-    gradient_products(point, c, d)       g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr
-    move(step)                           the point that the step leads to
-
-A formula is a function `formula(kernel, u, *arrays, **numbers)` of ONE residual, written with arithmetic and the
-array functions of `asker.arrays.namespace`; it is compiled in the same way as a residual function.
+Strategies use the verbs of `asker.engines.point.Engine` only.  Derivatives are computed when a step asks for them and
+kept until another point does: a refused step costs a solve, and a residual alone costs no derivative.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -29,10 +19,8 @@ from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.structure import FactorLayout, Structure
 from asker.engines.cpu.system import CG, Linearization, LinearSolver, System, Weights
 from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
-from asker.engines.point import Model, PerFactor, Point, Step
+from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.problem import Problem, Variables
-
-Formula = Callable[..., Any]
 
 
 class CpuEngine:
@@ -77,7 +65,6 @@ class CpuEngine:
         return Point(theta, tuple(u for u, _ in results), all(finite for _, finite in results))
 
     def each(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
-        """One PerFactor, or a tuple of them where the formula returns a tuple."""
         with self._clock("evaluate"):
             outs = []
             for f, loop in enumerate(self._loops(formula, len(arrays), tuple(numbers), False)):
@@ -89,7 +76,6 @@ class CpuEngine:
         return columns if len(columns) > 1 else columns[0]
 
     def total(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
-        """One number, or a tuple of them.  NaN where a residual of the point is not finite."""
         with self._clock("evaluate"):
             loops = self._loops(formula, len(arrays), tuple(numbers), True)
             parts = [loop(len(point.u[f]), self._inputs(f, point, arrays, numbers)) for f, loop in enumerate(loops)]
