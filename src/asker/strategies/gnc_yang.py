@@ -37,7 +37,7 @@ def gm_weights(kernel, u, mu):
 def tls_weights(kernel, u, mu):
     xp = namespace(u)
     v = u / kernel.tau**2
-    between = xp.sqrt(mu * (mu + 1) / xp.maximum(v, 1e-300)) - mu
+    between = xp.sqrt(mu * (mu + 1) / xp.maximum(v, 1e-100)) - mu
     return xp.where(v <= mu / (mu + 1), 1.0, xp.where(v >= (mu + 1) / mu, 0.0, between))
 
 
