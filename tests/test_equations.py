@@ -73,7 +73,10 @@ def test_tls_weights_fall_from_one_to_zero_and_end_as_truncation():
         assert (w[u >= (mu + 1) / mu * 0.64] == 0).all()
         assert (np.diff(w) <= 0).all()
         assert np.abs(np.diff(w)).max() < 0.2  # no jump
-    np.testing.assert_allclose(gnc_yang.tls_weights(kernel, u, 1e9), asker.TruncatedQuadratic(0.8).omega(u), atol=1e-4)
+    off = np.abs(u - 0.64) > 1e-3
+    np.testing.assert_array_equal(
+        gnc_yang.tls_weights(kernel, u, 1e6)[off], asker.TruncatedQuadratic(0.8).omega(u)[off]
+    )
 
 
 def test_schedules():
