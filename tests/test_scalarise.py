@@ -13,8 +13,8 @@ from jax import lax  # noqa: E402
 
 import asker  # noqa: E402
 from asker.arrays import float64  # noqa: E402
-from asker.engines.cpu.jaxprs import UnsupportedPrimitive  # noqa: E402
 from asker.engines.cpu.loops import Argument, Loop  # noqa: E402
+from asker.engines.cpu.rules import UnsupportedPrimitive  # noqa: E402
 from asker.engines.cpu.scalars import Program  # noqa: E402
 from asker.manifolds import SE3, Sphere, exp_so3  # noqa: E402
 
@@ -427,7 +427,7 @@ def run_jax(one, *arrays):
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_derivatives_are_those_of_jax(name):
     loop = Loop("case", ARGUMENTS, printed(CASES[name]))
-    value, forward, reverse = stores = loop.allocate(N)
+    value, forward, reverse = stores = [np.empty((N, *shape)) for shape in loop.store_shapes]
     loop(N, [(X, INDEX), Y, WHOLE, TRUTH], stores)
     expected, J = run_jax(by_jax(CASES[name]), X[INDEX], Y, WHOLE, TRUTH)
     assert np.isfinite(J).all()
@@ -459,7 +459,7 @@ def test_what_is_not_finite_is_what_jax_makes_of_it(name):
         return (NOT_FINITE[name](x),), ()
 
     loop = Loop("case", [Argument("each", (3,))], one)
-    (ours,) = loop.allocate(len(rows))
+    (ours,) = [np.empty((len(rows, *shape)) for shape in loop.store_shapes])
     loop(len(rows), [rows], [ours])
     ((expected,), _) = run_jax(one, rows)
     np.testing.assert_allclose(ours, expected, rtol=1e-14)
@@ -534,7 +534,7 @@ def ways(function):
 @pytest.mark.parametrize("function", [reverse_only, forward_only])
 def test_a_function_with_one_mode_of_derivatives_is_compiled_with_that_one(function):
     loop = Loop("case", [Argument("each", (3,))], *ways(function))
-    (J,) = loop.allocate(4)
+    (J,) = [np.empty((4, *shape)) for shape in loop.store_shapes]
     loop(4, [X], [J])
     np.testing.assert_allclose(J, 7 * X[:, None] * np.eye(3), rtol=1e-12)
 
@@ -557,11 +557,11 @@ def test_sums_over_items_and_scalars():
     loop = Loop("case", [Argument("each", (3,)), Argument("scalar")], one)
     n = 10_000  # several tasks
     x = np.random.default_rng(1).normal(size=(n, 3))
-    (stored,) = loop.allocate(n)
+    (stored,) = [np.empty((n, *shape)) for shape in loop.store_shapes]
     sums = loop(n, [x, 2.5], [stored])
     np.testing.assert_allclose(stored, 2.5 * x, rtol=1e-15)
     np.testing.assert_allclose(sums, [x[:, 0].sum(), 2.5 * x[:, 1].sum()], rtol=1e-11)
-    (stored,) = loop.allocate(0)
+    (stored,) = [np.empty((0, *shape)) for shape in loop.store_shapes]
     np.testing.assert_array_equal(loop(0, [x[:0], 2.5], [stored]), 0.0)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from asker.arrays import float64
 from asker.engines.cpu.compile import compile_source
-from asker.engines.cpu.jaxprs import UnsupportedPrimitive, scalarise
+from asker.engines.cpu.jaxprs import scalarise
+from asker.engines.cpu.rules import UnsupportedPrimitive
 from asker.engines.cpu.scalars import Program, literal
 from asker.engines.cpu.threads import even_bounds, run_tasks
 
