@@ -459,7 +459,7 @@ def test_what_is_not_finite_is_what_jax_makes_of_it(name):
         return (NOT_FINITE[name](x),), ()
 
     loop = Loop("case", [Argument("each", (3,))], one)
-    (ours,) = [np.empty((len(rows, *shape)) for shape in loop.store_shapes])
+    (ours,) = [np.empty((len(rows), *shape)) for shape in loop.store_shapes]
     loop(len(rows), [rows], [ours])
     ((expected,), _) = run_jax(one, rows)
     np.testing.assert_allclose(ours, expected, rtol=1e-14)
