@@ -398,6 +398,16 @@ def test_long_rows_in_parts_give_the_same(structure, relative, monkeypatch):
     assert close(setup.flat(step.delta), setup.step(0.03, relative))
 
 
+@pytest.mark.parametrize("solver", ["dense-cholesky", "sparse-cholesky"])
+@pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_kept_groups, two_cameras_and_a_point])
+def test_rows_in_several_passes_give_the_same(structure, solver, monkeypatch):
+    monkeypatch.setattr(reduced.ReducedMatrix, "_n_passes", lambda *_: 4)
+    setup = make_setup(structure)
+    engine = CpuEngine(setup.problem, solver, relative_damping=True)
+    step = engine.solve(engine.start(), setup.model(engine), 0.03)
+    assert close(setup.flat(step.delta), setup.step(0.03, True))
+
+
 @pytest.fixture
 def thread_count():
     before = threads.n_threads()

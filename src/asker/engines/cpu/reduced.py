@@ -3,6 +3,7 @@
 Only the lower triangle is computed.  Each variable owns the rows of its numbers, so threads never meet.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from asker.engines.cpu.structure import SPLIT, FactorLayout, KeptSlot, Structure
 from asker.engines.cpu.threads import balanced_bounds, run_loop
 
 WORK_OF_A_TASK = 10_000  # blocks; a task that is much smaller costs more to hand out than to do
+PASS_BYTES = 1 << 23  # of Y in a pass over the rows: what stays in the cache while all rows use it
 
 
 class Rows:
@@ -19,28 +21,45 @@ class Rows:
 
     Items (variable, first entry, last entry, target row, number among all kept variables, own row): one for each
     variable, or several for one with very many observations, whose later parts are summed in spare rows of the matrix.
+    With several passes, each takes the observations of all variables that lie in one stretch of memory.
     """
 
-    def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None):
+    def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None, n_passes: int):
         """`work` per entry of slot.rows; `spare`: first spare row, None for no parts."""
-        ptr = slot.rows_ptr
-        counts = np.diff(ptr)
-        parts = np.maximum(1, -(-counts // SPLIT)) if spare is not None else np.ones_like(counts)
-        v = np.repeat(np.arange(len(counts)), parts)
-        part = np.arange(len(v)) - np.repeat(np.cumsum(parts) - parts, parts)
-        size = -(-counts // parts)
-        first = ptr[v] + part * size[v]
-        last = np.minimum(first + size[v], ptr[v + 1])
+        n = len(slot.rows)
+        self.done = np.concatenate([[0], np.cumsum(work)])
+        self.most = int(np.clip(self.done[-1] / n_passes / WORK_OF_A_TASK, 4, 64))
+        v = np.arange(slot.n_variables)
         own = slot.first + v * slot.dim
+        self.moves: list[tuple[int, int, int]] = []  # own row, spare row, number of rows: to add at the end
+        if n_passes == 1 and spare is not None:
+            self.passes = [self._in_parts(slot, v, own, number, spare)]
+            return
+        order = np.repeat(v, np.diff(slot.rows_ptr)) * n + slot.rows  # ascending
+        stops = [np.searchsorted(order, v * n + stop) for stop in np.linspace(0, n, n_passes + 1).astype(int)]
+        self.passes = [
+            self._shared([v, first, last, own, number + v, own if k == 0 else np.full_like(own, -1)])
+            for k, (first, last) in enumerate(pairwise(stops))
+        ]
+
+    def _in_parts(self, slot: KeptSlot, v: np.ndarray, own: np.ndarray, number: int, spare: int):
+        counts = np.diff(slot.rows_ptr)
+        parts = np.maximum(1, -(-counts // SPLIT))
+        size = -(-counts // parts)
+        v = np.repeat(v, parts)
+        part = np.arange(len(v)) - np.repeat(np.cumsum(parts) - parts, parts)
+        first = slot.rows_ptr[v] + part * size[v]
+        last = np.minimum(first + size[v], slot.rows_ptr[v + 1])
+        target = own[v]
         extra = np.flatnonzero(part > 0)
-        target = own.copy()
-        if spare is not None:
-            target[extra] = spare + np.arange(extra.size) * slot.dim
-        self.items = np.ascontiguousarray(np.column_stack([v, first, last, target, number + v, own]).astype(np.int64))
-        self.moves = [(int(own[e]), int(target[e]), slot.dim) for e in extra]  # spare rows to add at the end
-        done = np.concatenate([[0], np.cumsum(work)])
-        most = int(np.clip(done[-1] / WORK_OF_A_TASK, 4, 64))
-        self.bounds = balanced_bounds(1.0 + done[last] - done[first], most)
+        target[extra] = spare + np.arange(extra.size) * slot.dim
+        self.moves = [(int(own[v[e]]), int(target[e]), slot.dim) for e in extra]
+        return self._shared([v, first, last, target, number + v, own[v]])
+
+    def _shared(self, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Items, and tasks of about equal work."""
+        items = np.ascontiguousarray(np.column_stack(columns).astype(np.int64))
+        return items, balanced_bounds(1.0 + self.done[columns[2]] - self.done[columns[1]], self.most)
 
 
 class ReducedMatrix:
@@ -56,7 +75,8 @@ class ReducedMatrix:
         for f, layout in enumerate(structure.layouts):
             for m, slot in enumerate(layout.kept):
                 work = _work_per_entry(structure, layout, slot)
-                rows = Rows(slot, work, self._number(slot), spare if dense else None)
+                n_passes = self._n_passes(layout, slot, work)
+                rows = Rows(slot, work, self._number(slot), spare if dense else None, n_passes)
                 spare = max([spare, *[target + dim for _, target, dim in rows.moves]])
                 self.rows[f, m] = rows
         self.lanes = {key: self._lanes_of(structure.layouts[key[0]].kept[key[1]]) for key in self.rows}
@@ -66,6 +86,15 @@ class ReducedMatrix:
             self.pattern_ptr, self.pattern = np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
         else:
             self._make_pattern()
+
+    def _n_passes(self, layout: FactorLayout, slot: KeptSlot, work: np.ndarray) -> int:
+        """Enough that a pass stays in the cache, if adding the strips once a pass costs little beside the blocks."""
+        if layout.eliminated is None:
+            return 1
+        bytes_of_Y = 8 * layout.kept_width * layout.eliminated.dim
+        wanted = -(-layout.n * bytes_of_Y // PASS_BYTES)
+        strips = 16 * slot.n_variables * slot.dim * int(self.lane_of[-1])
+        return wanted if 4 * wanted * strips <= bytes_of_Y * work.sum() else 1
 
     def _number(self, slot: KeptSlot) -> int:
         """The number of the slot's first variable among all kept ones."""
@@ -91,12 +120,13 @@ class ReducedMatrix:
             spec, arrays = self._spec(f, m, model[f].radial, coupled)
             slot = self.structure.layouts[f].kept[m]
             lane = int(self.lane_of[self._number(slot)])
-            run_loop(
-                blocks.rows(spec), rows.bounds, rows.items, lane, slot.rows,
-                linear[f].J, linear[f].r, model[f].a, model[f].b, model[f].c, *arrays,
-                self.starts, self.dims, self.lane_of, self.pattern_ptr, self.pattern,
-                self.g, self.diagonals, self.values, int(self.lane_of[-1]) + blocks.SLACK,
-            )  # fmt: skip
+            for items, bounds in rows.passes:
+                run_loop(
+                    blocks.rows(spec), bounds, items, lane, slot.rows,
+                    linear[f].J, linear[f].r, model[f].a, model[f].b, model[f].c, *arrays,
+                    self.starts, self.dims, self.lane_of, self.pattern_ptr, self.pattern,
+                    self.g, self.diagonals, self.values, int(self.lane_of[-1]) + blocks.SLACK,
+                )  # fmt: skip
         for rows in self.rows.values():
             for own, target, dim in rows.moves:
                 for array in (self.values, self.g, self.diagonals):
