@@ -83,6 +83,15 @@ class Symmetric:
         return self.matrix
 
 
+def has_cholmod() -> bool:
+    """Whether the optional package `cvxopt`, which brings CHOLMOD, is installed."""
+    try:
+        import cvxopt.cholmod  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 class SparseCholesky:
     """CHOLMOD where `cvxopt` is installed, else SuperLU in symmetric mode; the ordering is found once."""
 
@@ -94,14 +103,12 @@ class SparseCholesky:
         self.rows, self.columns = rows[self.pick], columns[self.pick]
         self.diagonal = np.flatnonzero(self.rows == self.columns)
         self._solve: Callable[[np.ndarray, np.ndarray], np.ndarray | None]
-        try:
-            import cvxopt.cholmod  # noqa: F401
-        except ImportError:
-            self._solve = self._superlu
-            self._analyse_superlu()
-        else:
+        if has_cholmod():
             self._solve = self._cholmod
             self._analyse_cholmod()
+        else:
+            self._solve = self._superlu
+            self._analyse_superlu()
 
     def __call__(self, values: np.ndarray, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
         v = values[self.pick]

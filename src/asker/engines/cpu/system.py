@@ -12,7 +12,14 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from asker.engines.cpu import blocks
-from asker.engines.cpu.factorise import CG, DenseCholesky, SparseCholesky, Symmetric, conjugate_gradients
+from asker.engines.cpu.factorise import (
+    CG,
+    DenseCholesky,
+    SparseCholesky,
+    Symmetric,
+    conjugate_gradients,
+    has_cholmod,
+)
 from asker.engines.cpu.reduced import ReducedMatrix
 from asker.engines.cpu.structure import EliminatedSlot, FactorLayout, Structure
 from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
@@ -236,19 +243,28 @@ def _sums(f: FactorLayout) -> list[np.ndarray]:
     return [np.empty((n_tasks, *shape)) for shape in shapes]
 
 
+# Measured by benchmarks/growth.py.
+ONE_LONG_VECTOR = 12  # unknowns from which plain matrix products beat printed blocks
+SMALL = 1500  # unknowns up to which the dense matrix costs next to nothing
+LARGEST_DENSE = 20_000  # unknowns: 3 GB
+LARGEST_SPARSE = 2e9  # filled places, before the fill-in of the factorisation
+
+
 def choose_solver(structure: Structure) -> LinearSolver:
     """Dense where the reduced matrix is small or nearly full, else sparse, else conjugate gradients."""
     n = structure.n_kept
-    if len(structure.problem.variables) == len(structure.kept) == 1 == len(structure.kept[0]) and n > 12:
-        return "reference"  # one long vector: plain matrix products
-    if n <= 1500:
+    kept = structure.kept
+    if len(structure.problem.variables) == len(kept) == 1 == len(kept[0]) and n > ONE_LONG_VECTOR:
+        return "reference"
+    if n <= SMALL:
         return "dense-cholesky"
     ptr, columns = structure.pattern(after_elimination=True)
     _, dims = structure.kept_variables
-    filled = 2 * float(np.sum(np.repeat(dims, np.diff(ptr)) * dims[columns])) / n**2
-    if n <= 20_000 and filled > 0.15:
+    filled = 2 * float(np.sum(np.repeat(dims, np.diff(ptr)) * dims[columns]))
+    nearly_full = 0.5 if has_cholmod() else 0.2  # SuperLU is slower than CHOLMOD
+    if n <= LARGEST_DENSE and filled > nearly_full * n**2:
         return "dense-cholesky"
-    return "cg" if filled * n**2 > 2e9 else "sparse-cholesky"
+    return "cg" if filled > LARGEST_SPARSE else "sparse-cholesky"
 
 
 def _unit(diagonal: np.ndarray, relative: bool) -> np.ndarray:
