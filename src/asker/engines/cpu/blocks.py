@@ -191,9 +191,10 @@ class RowsSpec:
 def rows(spec: RowsSpec):
     """The rows of one kept slot: S += J_AᵀMJ_B − Y_A Y_Bᵀ, g += cJ_Aᵀr − Y_A z, diagonal += diag J_AᵀMJ_A.
 
-    An item is one variable, or a part of its observations.  Its rows are summed in a private strip and then added to
-    the matrix; only columns at or below the diagonal count.  Dense: S is the matrix.  Sparse: S holds the values of
-    the blocks that `pattern` lists, row after row.  U and G are the own blocks and gradients that `coupling` made.
+    An item is one variable, or a part of its observations; only columns at or below the diagonal count.
+    Dense: S is the matrix with its columns in lanes.  Sparse: the rows are summed in a private strip and then added to
+    S, which holds the values of the blocks that `pattern` lists, row after row.  U and G are the own blocks and
+    gradients that `coupling` made.
     """
     dim = spec.dim
     body: list[str] = []
@@ -224,9 +225,9 @@ def rows(spec: RowsSpec):
         "rows",
         f"start, stop, items, first_lane, rows, J, r, a, b, c, {', '.join(parameters)}, "
         "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S, n_lanes",
-        f"strip = np.zeros(({dim}, n_lanes))",
-        [f"s{q} = strip[{q}]" for q in range(dim)],
+        [] if spec.dense else [f"strip = np.zeros(({dim}, n_lanes))", *[f"s{q} = strip[{q}]" for q in range(dim)]],
         "for item in range(start, stop):",
+        _indented(1, [f"s{q} = S[items[item, 3] + {q}]" for q in range(dim)] if spec.dense else []),
         f"    own = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
         _indented(1, [f"g{q}, h{q} = 0.0, 0.0" for q in range(dim)]),
         "    for entry in range(np.uint64(items[item, 1]), np.uint64(items[item, 2])):",
@@ -236,7 +237,7 @@ def rows(spec: RowsSpec):
         _indented(1, own_blocks),
         _indented(1, [f"g[target + {q}] += g{q}" for q in range(dim)]),
         _indented(1, [f"diagonal[target + {q}] += h{q}" for q in range(dim)]),
-        _indented(1, _flush(dim, spec.dense)),
+        _indented(1, [] if spec.dense else _flush(dim)),
     )
 
 
@@ -272,21 +273,36 @@ def _schur_body(spec: RowsSpec) -> list[str]:
     return body
 
 
-def _flush(dim: int, dense: bool) -> list[str]:
-    """Add the strip to the matrix, block by block, and clear it."""
-    if dense:
-        head = ["for block in range(len(starts)):", "    if lane_of[block] > own:", "        break"]
-        head += ["    column = starts[block]"]
-        to = "S[target + {q}, column + t]"
-    else:
-        head = ["variable = items[item, 4]", "value = pattern_ptr[variable, 2]", "width = pattern_ptr[variable, 3]"]
-        head += ["for m in range(pattern_ptr[variable, 0], pattern_ptr[variable, 1]):", "    block = pattern[m]"]
-        to = "S[value + {q} * width + t]"
-    lines = [*head, "    lane = lane_of[block]", "    for t in range(dims[block]):"]
-    lines += [f"        {to.format(q=q)} += s{q}[lane + t]" for q in range(dim)]
-    lines += ["    for t in range(lane_of[block + 1] - lane):"]
-    lines += [f"        s{q}[lane + t] = 0.0" for q in range(dim)]
-    return lines if dense else [*lines, "    value += dims[block]"]
+def _flush(dim: int) -> list[str]:
+    """Add the strip to the values of a sparse row, block by block, and clear it."""
+    return [
+        "variable = items[item, 4]",
+        "value = pattern_ptr[variable, 2]",
+        "width = pattern_ptr[variable, 3]",
+        "for m in range(pattern_ptr[variable, 0], pattern_ptr[variable, 1]):",
+        "    block = pattern[m]",
+        "    lane = lane_of[block]",
+        "    for t in range(dims[block]):",
+        *[f"        S[value + {q} * width + t] += s{q}[lane + t]" for q in range(dim)],
+        "    for t in range(lane_of[block + 1] - lane):",
+        *[f"        s{q}[lane + t] = 0.0" for q in range(dim)],
+        "    value += dims[block]",
+    ]
+
+
+@cache
+def scaled_lower():
+    """The lower triangle of a dense matrix whose columns are in lanes, out of them, rows and columns scaled."""
+    return _source(
+        "scaled_lower",
+        "start, stop, starts, dims, lane_of, S, scale, out",
+        "for v in range(start, stop):",
+        "    for row in range(starts[v], starts[v] + dims[v]):",
+        "        for block in range(v + np.uint64(1)):",
+        "            lane = lane_of[block] - starts[block]",
+        "            for column in range(starts[block], starts[block] + dims[block]):",
+        "                out[row, column] = S[row, lane + column] * scale[row] * scale[column]",
+    )
 
 
 @cache

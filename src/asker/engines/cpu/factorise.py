@@ -35,26 +35,28 @@ class DenseCholesky:
     """Tiled Cholesky of the lower triangle of a row-major matrix; LAPACK's indefinite solver where that fails."""
 
     def __init__(self) -> None:
-        self.scaled: np.ndarray | None = None
+        self.scaled = np.empty((0, 0))
 
-    def __call__(self, S: np.ndarray, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
+    def __call__(self, reduced: Any, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
+        """`reduced` is an assembled, dense `ReducedMatrix`."""
         from scipy.linalg import lapack
 
         n = len(g)
-        if not n:
-            return np.zeros(0)
-        S.reshape(-1)[:: n + 1][:n] += damping
-        d = _unit_scale(np.diagonal(S))
-        if self.scaled is None:
-            self.scaled = np.empty_like(S)
-        np.multiply(S, d, out=self.scaled)
-        self.scaled *= d[:, None]
+        if self.scaled.shape != (n, n):
+            self.scaled = np.zeros((n, n))
+        diagonal = reduced.diagonal_of_S() + damping
+        d = _unit_scale(diagonal)
+
+        def refill() -> None:
+            reduced.copy_scaled(d, self.scaled)
+            np.fill_diagonal(self.scaled, diagonal * d * d)
+
+        refill()
         rhs = -d * g
         with _blas().limit(limits=1):
             if cholesky.factorise_in_place(self.scaled):
                 return _if_finite(d * cholesky.solve(self.scaled, rhs))
-            np.multiply(S, d, out=self.scaled)
-            self.scaled *= d[:, None]
+            refill()
             *_, x, failed = lapack.dsysv(self.scaled.T, rhs[:, None], lower=0, overwrite_a=1)
         return None if failed else _if_finite(d * x[:, 0])
 
@@ -110,8 +112,8 @@ class SparseCholesky:
             self._solve = self._superlu
             self._analyse_superlu()
 
-    def __call__(self, values: np.ndarray, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
-        v = values[self.pick]
+    def __call__(self, reduced: Any, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
+        v = reduced.values[self.pick]
         v[self.diagonal] += damping
         d = _unit_scale(v[self.diagonal])
         x = self._solve(v * d[self.rows] * d[self.columns], -d * g)

@@ -63,14 +63,17 @@ class Rows:
 
 
 class ReducedMatrix:
-    """Storage, symbolic work and assembly.  `dense`: (N + spare rows, N).  Sparse: values over a fixed pattern."""
+    """Storage, symbolic work and assembly.
+
+    Dense: rows of whole vectors (`blocks.lanes`), and spare rows.  Sparse: values over a fixed pattern.
+    """
 
     def __init__(self, structure: Structure, dense: bool, eliminate: bool = True):
         """`eliminate=False` assembles H_KK alone."""
         self.structure, self.dense, self.eliminate = structure, dense, eliminate
         self.starts, self.dims = structure.kept_variables
         self.lane_of = np.concatenate([[0], np.cumsum([blocks.lanes(d) for d in self.dims.tolist()])]).astype(np.int64)
-        n = spare = structure.n_kept
+        spare = structure.n_kept
         self.rows: dict[tuple[int, int], Rows] = {}
         for f, layout in enumerate(structure.layouts):
             for m, slot in enumerate(layout.kept):
@@ -82,17 +85,19 @@ class ReducedMatrix:
         self.lanes = {key: self._lanes_of(structure.layouts[key[0]].kept[key[1]]) for key in self.rows}
         self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
         if dense:
-            self.values = np.zeros((spare, n))
+            self.values = np.zeros((spare, int(self.lane_of[-1]) + blocks.SLACK))
             self.pattern_ptr, self.pattern = np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
         else:
             self._make_pattern()
 
     def _n_passes(self, layout: FactorLayout, slot: KeptSlot, work: np.ndarray) -> int:
-        """Enough that a pass stays in the cache, if adding the strips once a pass costs little beside the blocks."""
+        """Enough that a pass stays in the cache; sparse: if adding the strips once a pass costs little."""
         if layout.eliminated is None:
             return 1
         bytes_of_Y = 8 * layout.kept_width * layout.eliminated.dim
         wanted = -(-layout.n * bytes_of_Y // PASS_BYTES)
+        if self.dense:
+            return wanted
         strips = 16 * slot.n_variables * slot.dim * int(self.lane_of[-1])
         return wanted if 4 * wanted * strips <= bytes_of_Y * work.sum() else 1
 
@@ -165,10 +170,23 @@ class ReducedMatrix:
         """diag H_KK, before the elimination."""
         return self.diagonals[: self.structure.n_kept]
 
+    def diagonal_of_S(self) -> np.ndarray:
+        """Of the dense matrix, after the elimination."""
+        lane = np.repeat(self.lane_of[:-1] - self.starts, self.dims) + np.arange(self.structure.n_kept)
+        return self.values[np.arange(self.structure.n_kept), lane]
+
+    def copy_scaled(self, scale: np.ndarray, out: np.ndarray) -> None:
+        """The lower triangle of the dense matrix, rows and columns scaled."""
+        bounds = balanced_bounds(np.arange(1.0, len(self.starts) + 1))
+        run_loop(blocks.scaled_lower(), bounds, self.starts, self.dims, self.lane_of, self.values, scale, out)
+
     @property
     def matrix(self) -> np.ndarray:
-        """The dense lower triangle, without spare rows."""
-        return self.values[: self.structure.n_kept]
+        """The dense lower triangle."""
+        n = self.structure.n_kept
+        out = np.zeros((n, n))
+        self.copy_scaled(np.ones(n), out)
+        return out
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column of every sparse value (whole diagonal blocks are among them)."""

@@ -101,10 +101,7 @@ class System:
         added = damping * _unit(reduced.diagonal, self.relative)
         assembled = time.perf_counter()
         self.seconds["assemble"] += assembled - begin
-        if self.solver == "cg":
-            x = self._iterate(added)
-        else:
-            x = self.factorise(reduced.matrix if reduced.dense else reduced.values, reduced.gradient, added)
+        x = self._iterate(added) if self.solver == "cg" else self.factorise(reduced, reduced.gradient, added)
         self.seconds["factorise"] += time.perf_counter() - assembled
         return None if x is None else self._substitute(x)
 
