@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import asker
+from asker.engines.cpu import cholesky
 from asker.engines.cpu.engine import CpuEngine
 from asker.io.bal import read_bal
 from asker.problems.bundle import bundle_problem
@@ -166,3 +167,19 @@ def test_final_costs_of_the_authors_program(solved, data_file, instance, method,
     rows = list(csv.DictReader(reference(data_file, "authors-code-summary.csv").open()))
     (said,) = [float(r["final_cost"]) for r in rows if r["instance"] == instance and r["method"] == theirs]
     assert solved(instance, method).cost == pytest.approx(said, rel=within)
+
+
+@pytest.mark.parametrize("instance", FILES)
+def test_no_factorisation_fails_at_the_smallest_damping_of_the_published_preset(problem, instance, monkeypatch):
+    """λ goes down to 1e-5 there, where the reduced matrix is near rounding level."""
+    outcomes = []
+
+    def counted(A):
+        outcomes.append(factorise_in_place(A))
+        return outcomes[-1]
+
+    factorise_in_place = cholesky.factorise_in_place
+    monkeypatch.setattr(cholesky, "factorise_in_place", counted)
+    result = asker.solve(problem(instance), asker.ASKER.published(), max_iterations=40, tol=0)
+    assert min(h.damping for h in result.history) == pytest.approx(1e-5)
+    assert outcomes == [True] * 40

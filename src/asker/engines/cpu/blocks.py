@@ -111,8 +111,10 @@ def factor_blocks(d: int, relative: bool):
             lines.append(f"l{q}_{s} = (V[j, {packed(q, s)}]{terms}) / l{s}_{s}")
         terms = "".join(f" - l{q}_{m} * l{q}_{m}" for m in range(q))
         unit = f"max(V[j, {packed(q, q)}], {SMALLEST_DIAGONAL!r})" if relative else "1.0"
-        lines += [f"pivot = V[j, {packed(q, q)}] + damping * {unit}{terms}", "bad |= not pivot > 0.0"]
-        lines.append(f"l{q}_{q} = math.sqrt(pivot) if pivot > 0.0 else 1.0")
+        lines.append(f"added = damping * {unit}")
+        lines.append(f"pivot = V[j, {packed(q, q)}] + added{terms}")
+        lines.append("pivot = added if pivot < added else pivot")  # never below, but for rounding
+        lines += ["bad |= not pivot > 0.0", f"l{q}_{q} = math.sqrt(pivot) if pivot > 0.0 else 1.0"]
     for q in range(d):
         terms = "".join(f" - l{q}_{s} * z{s}" for s in range(q))
         lines.append(f"z{q} = (g[j, {q}]{terms}) / l{q}_{q}")
