@@ -30,11 +30,11 @@ def main() -> dict[str, float]:
     found = {name: float(mean(values, -8.0, asker.METHODS[name]()).x) for name in ("irls", "asker")}
     grid = np.linspace(-11, 6, 800)
     squares = (grid[:, None] - values) ** 2
-    for kernel, label in ((KERNEL, "target kernel"), (asker.Scaled(KERNEL, 12), "12 times as wide")):
+    for kernel, label in ((KERNEL, "target kernel"), (asker.Scaled(KERNEL, 25), "25 times as wide")):
         cost = kernel.psi(squares).sum(axis=1)
         plt.plot(grid, cost / cost.max(), label=label)
-    for name, x in found.items():
-        plt.axvline(x, linestyle=":", label=f"{name} from −8: {x:.2f}")
+    for (name, x), style in zip(found.items(), (":", "--"), strict=True):
+        plt.axvline(x, linestyle=style, color="black", label=f"{name} from −8: {x:.2f}")
         print(f"{name:>6}: {x:.3f}")
     plt.xlabel("mean")
     plt.ylabel("cost / largest")
