@@ -85,84 +85,39 @@ class Symmetric:
         return self.matrix
 
 
-def has_cholmod() -> bool:
-    """Whether the optional package `cvxopt`, which brings CHOLMOD, is installed."""
-    try:
-        import cvxopt.cholmod  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 class SparseCholesky:
-    """CHOLMOD where `cvxopt` is installed, else SuperLU in symmetric mode; the ordering is found once."""
+    """By fronts (multifrontal.py); SuperLU, which can pivot, where that fails."""
 
-    def __init__(self, n: int, rows: np.ndarray, columns: np.ndarray):
-        """`rows`, `columns`: where the values stand; values above the diagonal are passed over."""
-        self.n = n
-        lower = rows >= columns
-        self.pick = np.flatnonzero(lower)
-        self.rows, self.columns = rows[self.pick], columns[self.pick]
-        self.diagonal = np.flatnonzero(self.rows == self.columns)
-        self._solve: Callable[[np.ndarray, np.ndarray], np.ndarray | None]
-        if has_cholmod():
-            self._solve = self._cholmod
-            self._analyse_cholmod()
-        else:
-            self._solve = self._superlu
-            self._analyse_superlu()
+    def __init__(self, reduced: Any):
+        """`reduced` is a sparse `ReducedMatrix`; its pattern is analysed here, once."""
+        from asker.engines.cpu.multifrontal import Multifrontal
+
+        rows, columns = self.at = reduced.coordinates()
+        self.diagonal = np.flatnonzero(rows == columns)
+        self.fronts = Multifrontal(*reduced.meeting(), reduced.dims, self.at)
 
     def __call__(self, reduced: Any, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
-        v = reduced.values[self.pick]
+        v = reduced.values.copy()
         v[self.diagonal] += damping
+        x = self.fronts.solve(v, -g)
+        return _if_finite(x) if x is not None else self._pivoted(v, -g)
+
+    def _pivoted(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+        from scipy.sparse.linalg import splu
+
         d = _unit_scale(v[self.diagonal])
-        x = self._solve(v * d[self.rows] * d[self.columns], -d * g)
-        return None if x is None else _if_finite(d * x)
-
-    def _analyse_cholmod(self) -> None:
-        from scipy import sparse
-
-        numbers = sparse.csc_array((np.arange(len(self.rows)) + 1.0, (self.rows, self.columns)), (self.n, self.n))
-        numbers.sort_indices()
-        self.order = numbers.data.astype(np.int64) - 1
-        self.symbolic = None
-
-    def _cholmod(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-        import cvxopt
-        from cvxopt import cholmod
-
-        if self.symbolic is None:
-            rows, columns = self.rows[self.order], self.columns[self.order]
-            self.A = cvxopt.spmatrix(v[self.order], rows.tolist(), columns.tolist(), (self.n, self.n))
-            self.symbolic = cholmod.symbolic(self.A)
-        self.A.V = cvxopt.matrix(v[self.order])
-        x = cvxopt.matrix(b)
+        order = self.fronts.order
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        rows, columns = self.at
+        permuted = Symmetric(len(order), rows, columns, rank)(v * d[rows] * d[columns])
+        if not np.isfinite(permuted.data).all():
+            return None
         try:
-            cholmod.numeric(self.A, self.symbolic)
-        except ArithmeticError:
-            self._analyse_superlu()
-            return self._superlu(v, b)
-        cholmod.solve(self.symbolic, x)
-        return np.array(x).ravel()
-
-    def _analyse_superlu(self) -> None:
-        from scipy.sparse.linalg import splu
-
-        like = np.where(self.rows == self.columns, 1.0, -1e-9)  # any values that can be factorised
-        pattern = Symmetric(self.n, self.rows, self.columns)(like)
-        self.rank = splu(pattern, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC_MODE).perm_c
-        self.permuted = Symmetric(self.n, self.rows, self.columns, self.rank)
-
-    def _superlu(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-        from scipy.sparse.linalg import splu
-
-        try:
-            lu = splu(self.permuted(v), permc_spec="NATURAL", **SYMMETRIC_MODE)
+            lu = splu(permuted, permc_spec="NATURAL", **SYMMETRIC_MODE)
         except RuntimeError:  # exactly singular
             return None
-        permuted = np.empty_like(b)
-        permuted[self.rank] = b
-        return lu.solve(permuted)[self.rank]
+        return _if_finite(d * lu.solve((d * b)[order])[rank])
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,10 @@ class ReducedMatrix:
         self.copy_scaled(np.ones(n), out)
         return out
 
+    def meeting(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which variables meet in the sparse matrix: pointers and columns of a lower triangle."""
+        return np.append(self.pattern_ptr[:, 0], len(self.pattern)), self.pattern
+
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column of every sparse value (whole diagonal blocks are among them)."""
         widths = self.pattern_ptr[:, 3]

@@ -18,7 +18,6 @@ from asker.engines.cpu.factorise import (
     SparseCholesky,
     Symmetric,
     conjugate_gradients,
-    has_cholmod,
 )
 from asker.engines.cpu.reduced import ReducedMatrix
 from asker.engines.cpu.structure import EliminatedSlot, FactorLayout, Structure
@@ -82,7 +81,7 @@ class System:
         if self.solver in ("dense-cholesky", "sparse-cholesky"):
             dense = self.solver == "dense-cholesky"
             self.reduced = ReducedMatrix(structure, dense)
-            self.factorise = DenseCholesky() if dense else SparseCholesky(structure.n_kept, *self.reduced.coordinates())
+            self.factorise = DenseCholesky() if dense else SparseCholesky(self.reduced)
         elif self.solver == "cg":
             self.reduced = ReducedMatrix(structure, dense=False, eliminate=False)
             self.symmetric = Symmetric(structure.n_kept, *self.reduced.coordinates())
@@ -244,6 +243,7 @@ def _sums(f: FactorLayout) -> list[np.ndarray]:
 ONE_LONG_VECTOR = 12  # unknowns from which plain matrix products beat printed blocks
 SMALL = 1500  # unknowns up to which the dense matrix costs next to nothing
 LARGEST_DENSE = 20_000  # unknowns: 3 GB
+NEARLY_FULL = 0.5  # share of the matrix from which the dense one is faster
 LARGEST_SPARSE = 2e9  # filled places, before the fill-in of the factorisation
 
 
@@ -258,8 +258,7 @@ def choose_solver(structure: Structure) -> LinearSolver:
     ptr, columns = structure.pattern(after_elimination=True)
     _, dims = structure.kept_variables
     filled = 2 * float(np.sum(np.repeat(dims, np.diff(ptr)) * dims[columns]))
-    nearly_full = 0.5 if has_cholmod() else 0.2  # SuperLU is slower than CHOLMOD
-    if n <= LARGEST_DENSE and filled > nearly_full * n**2:
+    if n <= LARGEST_DENSE and filled > NEARLY_FULL * n**2:
         return "dense-cholesky"
     return "cg" if filled > LARGEST_SPARSE else "sparse-cholesky"
 

@@ -1,0 +1,147 @@
+"""The sparse Cholesky factorisation, on graphs of many shapes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from asker.engines.cpu import multifrontal
+from asker.engines.cpu.dissection import dissect
+from asker.engines.cpu.multifrontal import Multifrontal, _graph
+
+
+def lower_triangle(n, a, b):
+    """Which vertices meet, from the edges (a, b): CSR pointers and columns with the diagonal."""
+    i, j = np.concatenate([np.maximum(a, b), np.arange(n)]), np.concatenate([np.minimum(a, b), np.arange(n)])
+    m = sparse.csr_array((np.ones(len(i)), (i, j)), (n, n))
+    m.sort_indices()
+    return m.indptr.astype(np.int64), m.indices.astype(np.int64)
+
+
+def grid(height, width):
+    number = np.arange(height * width).reshape(height, width)
+    return (
+        height * width,
+        np.concatenate([number[:, :-1].ravel(), number[:-1].ravel()]),
+        np.concatenate([number[:, 1:].ravel(), number[1:].ravel()]),
+    )
+
+
+def chain(n):
+    return n, np.arange(n - 1), np.arange(1, n)
+
+
+def star(n):
+    return n, np.zeros(n - 1, int), np.arange(1, n)
+
+
+def complete(n):
+    a, b = np.triu_indices(n, 1)
+    return n, a, b
+
+
+def isolated(n):
+    return n, np.zeros(0, int), np.zeros(0, int)
+
+
+def scattered(n, seed=0):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, n, (2, n))
+    return n, a[a != b], b[a != b]
+
+
+GRAPHS = [
+    grid(1, 1), grid(40, 53), grid(3, 400), chain(500), star(200), complete(120), isolated(300), scattered(900)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_cut_comes_after_its_parts_which_do_not_touch(graph):
+    n, a, b = graph
+    tree = dissect(*_graph(*lower_triangle(n, a, b)), np.ones(n, dtype=np.int64))
+    assert sorted(tree.order) == list(range(n))
+    front = np.empty(n, dtype=int)
+    for k in range(len(tree.parent)):
+        front[tree.order[tree.first[k] : tree.first[k + 1]]] = k
+    above = [set() for _ in tree.parent]
+    for k in range(len(tree.parent) - 1, -1, -1):
+        p = tree.parent[k]
+        if p >= 0:
+            assert p > k
+            above[k] = above[p] | {p}
+    for i, j in zip(front[a], front[b], strict=True):
+        assert i == j or max(i, j) in above[min(i, j)]
+
+
+def matrix(graph, dims, seed=0):
+    """A random positive definite matrix on a graph of variables, and its lower values with their places."""
+    n, a, b = graph
+    rng = np.random.default_rng(seed)
+    ptr, columns = lower_triangle(n, a, b)
+    starts = np.concatenate([[0], np.cumsum(dims)])
+    i, j = [], []
+    for v in range(n):
+        for w in columns[ptr[v] : ptr[v + 1]]:
+            block = np.meshgrid(np.arange(starts[v], starts[v + 1]), np.arange(starts[w], starts[w + 1]), indexing="ij")
+            i.append(block[0].ravel())
+            j.append(block[1].ravel())
+    i, j = np.concatenate(i), np.concatenate(j)
+    values = rng.normal(size=len(i))
+    A = sparse.coo_array((np.where(i > j, values, 0.0), (i, j)), (starts[-1], starts[-1])).tocsc()
+    A = A + A.T
+    heavy = np.abs(A).sum(axis=1) + rng.uniform(0.1, 1, starts[-1])
+    values[i == j] = heavy[i[i == j]]
+    return Multifrontal(ptr, columns, dims, (i, j)), values, sparse.csc_array(A + sparse.diags_array(heavy))
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize("shared", [0, multifrontal.SHARED])
+def test_solves_what_a_general_solver_solves(graph, dim, shared, monkeypatch):
+    monkeypatch.setattr(multifrontal, "SHARED", shared)
+    fronts, values, A = matrix(graph, np.full(graph[0], dim))
+    b = np.random.default_rng(1).normal(size=A.shape[0])
+    x = fronts.solve(values, b)
+    assert np.linalg.norm(A @ x - b) <= 1e-12 * np.linalg.norm(b)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 60), st.integers(0, 2**32 - 1))
+def test_any_graph_with_variables_of_any_size(n, seed):
+    rng = np.random.default_rng(seed)
+    m = rng.integers(0, 3 * n)
+    a, b = rng.integers(0, n, (2, m))
+    fronts, values, A = matrix((n, a[a != b], b[a != b]), rng.integers(1, 8, n), seed)
+    b = rng.normal(size=A.shape[0])
+    assert np.linalg.norm(A @ fronts.solve(values, b) - b) <= 1e-12 * np.linalg.norm(b)
+
+
+def test_an_indefinite_matrix_is_refused():
+    fronts, values, A = matrix(grid(20, 20), np.ones(400, dtype=int))
+    b = np.ones(400)
+    assert fronts.solve(values, b) is not None
+    values[np.flatnonzero(values == A.diagonal()[200])] = -1.0
+    assert fronts.solve(values, b) is None
+    values[0] = np.nan
+    assert fronts.solve(values, b) is None
+
+
+def test_work_grows_like_that_of_nested_dissection():
+    """n^1.5 multiply-adds and n log n numbers, on a square grid."""
+    works, numbers = [], []
+    for side in (32, 64, 128, 256):
+        n, a, b = grid(side, side)
+        ptr, columns = lower_triangle(n, a, b)
+        fronts = Multifrontal(ptr, columns, np.ones(n, dtype=int), (np.repeat(np.arange(n), np.diff(ptr)), columns))
+        works.append(fronts.work.sum() / n**1.5)
+        numbers.append(len(fronts.panels) / (n * np.log2(n)))
+    assert works[-1] <= works[-2] < 25
+    assert numbers[-1] <= numbers[-2] < 4
+
+
+def test_many_parts_that_do_not_touch_cost_no_more_than_their_number():
+    n, a, b = isolated(200_000)
+    ptr, columns = lower_triangle(n, a, b)
+    tree = dissect(*_graph(ptr, columns), np.ones(n, dtype=np.int64))  # minutes, if one were split off at a time
+    assert len(tree.parent) < n / 10
