@@ -92,7 +92,7 @@ def matrix(graph, dims, seed=0):
     A = A + A.T
     heavy = np.abs(A).sum(axis=1) + rng.uniform(0.1, 1, starts[-1])
     values[i == j] = heavy[i[i == j]]
-    return Multifrontal(ptr, columns, dims, (i, j)), values, sparse.csc_array(A + sparse.diags_array(heavy))
+    return Multifrontal((ptr, columns), dims, (i, j)), values, sparse.csc_array(A + sparse.diags_array(heavy))
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -133,7 +133,8 @@ def test_work_grows_like_that_of_nested_dissection():
     for side in (32, 64, 128, 256):
         n, a, b = grid(side, side)
         ptr, columns = lower_triangle(n, a, b)
-        fronts = Multifrontal(ptr, columns, np.ones(n, dtype=int), (np.repeat(np.arange(n), np.diff(ptr)), columns))
+        at = np.repeat(np.arange(n), np.diff(ptr)), columns
+        fronts = Multifrontal((ptr, columns), np.ones(n, dtype=int), at)
         works.append(fronts.work.sum() / n**1.5)
         numbers.append(len(fronts.panels) / (n * np.log2(n)))
     assert works[-1] <= works[-2] < 25

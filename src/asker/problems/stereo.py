@@ -212,7 +212,9 @@ def _checked(left: np.ndarray, right: np.ndarray, matching: Matching) -> tuple[n
     if left.shape != right.shape:
         raise ProblemError(f"the images differ in size: left {_size(left)}, right {_size(right)}")
     if matching.max_disparity >= left.shape[1]:
-        raise ProblemError(f"max_disparity {matching.max_disparity} is not below the width of the images, {_size(left)}")
+        raise ProblemError(
+            f"max_disparity {matching.max_disparity} is not below the width of the images, {_size(left)}"
+        )
     return left, right
 
 

@@ -133,7 +133,9 @@ def _dissect(ptr, neighbours, weight, leaf, side, worth):
         if total > leaf:
             reached = _far_search(order[lo], part, label, ptr, neighbours, level, queue)
             if reached < hi - lo:
-                _queue_components(order, lo, hi, reached, weight, leaf, above, part, label, ptr, neighbours, level, queue, todo)
+                _queue_components(
+                    order, lo, hi, reached, weight, leaf, above, part, label, ptr, neighbours, level, queue, todo
+                )
                 continue
             cut = _choose_level(queue, reached, level, weight, total, side)
             if cut >= 0:

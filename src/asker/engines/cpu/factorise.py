@@ -94,7 +94,7 @@ class SparseCholesky:
 
         rows, columns = self.at = reduced.coordinates()
         self.diagonal = np.flatnonzero(rows == columns)
-        self.fronts = Multifrontal(*reduced.meeting(), reduced.dims, self.at)
+        self.fronts = Multifrontal(reduced.meeting(), reduced.dims, self.at)
 
     def __call__(self, reduced: Any, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
         v = reduced.values.copy()

@@ -51,11 +51,11 @@ class Fronts(NamedTuple):
 class Multifrontal:
     """Analysed once for a pattern; then `solve` for any values and right-hand side."""
 
-    def __init__(self, ptr: np.ndarray, columns: np.ndarray, dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]):
-        """`ptr`, `columns`: which variables meet, a lower triangle; `dims`: the unknowns of each; `at`: row and
-        column of every value that will come.  Those above the diagonal are passed over."""
+    def __init__(self, meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]):
+        """`meeting`: which variables meet, pointers and columns of a lower triangle; `dims`: the unknowns of each;
+        `at`: row and column of every value that will come.  Those above the diagonal are passed over."""
         starts = np.concatenate([[0], np.cumsum(dims)])
-        tree = dissect(*_graph(ptr, columns), dims.astype(np.int64))
+        tree = dissect(*_graph(*meeting), dims.astype(np.int64))
         sizes = dims[tree.order]
         self.order = np.repeat(starts[tree.order] - np.cumsum(sizes) + sizes, sizes) + np.arange(starts[-1])
         rank = np.empty(starts[-1], dtype=np.int64)
