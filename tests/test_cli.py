@@ -14,7 +14,10 @@ import pytest
 
 import asker
 from asker import cli, datasets, demo, terminal
+from asker.commands import bundle as commands
+from asker.commands import support
 from asker.io.bal import read_bal, write_bal
+from asker.io.files import FileError
 from asker.io.ply import VERTEX
 from asker.problems.bundle import bundle_problem, camera_centres, reprojection_norms
 from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
@@ -113,23 +116,23 @@ def test_what_is_not_finite_becomes_null():
         "c": np.array([1.5, np.nan]),
         "d": True,
     }
-    assert cli.plain(value) == {"a": None, "b": [None, 3], "c": [1.5, None], "d": True}
-    json.dumps(cli.plain(value), allow_nan=False)
+    assert support.plain(value) == {"a": None, "b": [None, 3], "c": [1.5, None], "d": True}
+    json.dumps(support.plain(value), allow_nan=False)
 
 
-@pytest.mark.parametrize("kernel", cli.KERNELS)
+@pytest.mark.parametrize("kernel", commands.KERNELS)
 def test_every_kernel_can_be_named(asks, tmp_path, scene_file, kernel):
     told = tmp_path / "run.json"
     assert asks("solve", scene_file, "--kernel", kernel, "--tau", 3, "--iterations", 0, "--json", told)[0] == 0
     norms, _ = reprojection_norms(read_bal(scene_file), "pixel")
-    assert read_strict(told)["cost"] == pytest.approx(cli.KERNELS[kernel](tau=3.0).psi(norms**2).sum())
+    assert read_strict(told)["cost"] == pytest.approx(commands.KERNELS[kernel](tau=3.0).psi(norms**2).sum())
 
 
 def test_every_kernel_of_the_library_is_offered():
-    assert set(cli.KERNELS.values()) == set(asker.Kernel.__subclasses__())
+    assert set(commands.KERNELS.values()) == set(asker.Kernel.__subclasses__())
 
 
-@pytest.mark.parametrize("solver", cli.LINEAR_SOLVERS)
+@pytest.mark.parametrize("solver", commands.LINEAR_SOLVERS)
 def test_every_linear_solver_can_be_named(asks, tmp_path, scene_file, solver):
     told = tmp_path / "run.json"
     assert asks("solve", scene_file, "--linear-solver", solver, "--iterations", 3, "--json", told)[0] == 0
@@ -144,7 +147,7 @@ def test_the_cloud_holds_points_and_cameras(asks, tmp_path, scene_file):
     np.testing.assert_allclose(vertices["xyz"], np.concatenate([refined.points, camera_centres(refined)]))
     inliers = reprojection_norms(refined, "pixel")[0] <= 1 / np.sqrt(3)
     support = np.bincount(refined.point_index[inliers], minlength=refined.n_points)
-    grey = (vertices["rgb"][: refined.n_points] == cli.GREY).all(axis=1)
+    grey = (vertices["rgb"][: refined.n_points] == commands.GREY).all(axis=1)
     np.testing.assert_array_equal(grey, support >= 2)
 
 
@@ -153,7 +156,7 @@ def test_ctrl_c_keeps_the_best_so_far(asks, tmp_path, scene_file, monkeypatch):
         if line.iteration == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.Progress, "iteration", iteration)
+    monkeypatch.setattr(commands.Progress, "iteration", iteration)
     told, out = tmp_path / "run.json", tmp_path / "refined.txt"
     code, text, err = asks("solve", scene_file, "--json", told, "--output", out)
     assert (code, err) == (0, "")
@@ -165,7 +168,7 @@ def test_ctrl_c_keeps_the_best_so_far(asks, tmp_path, scene_file, monkeypatch):
 
 
 def test_ctrl_c_before_there_is_a_result(asks, scene_file, monkeypatch):
-    monkeypatch.setattr(cli, "read_bal", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(commands, "read_bal", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
     assert asks("solve", scene_file) == (130, "", "asker: interrupted before there was a result\n")
 
 
@@ -205,7 +208,7 @@ def test_progress_is_for_terminals_and_not_for_quiet_ones(asks, scene_file, monk
 
 
 def test_compilation_is_told_and_counted(monkeypatch):
-    with cli.Progress(quiet=True) as progress:
+    with commands.Progress(quiet=True) as progress:
         for listener in terminal.on_compile:
             listener("squared")
     assert progress.compiled == 1
@@ -251,7 +254,7 @@ def test_a_start_without_finite_residuals_is_refused(asks, tmp_path, scene):
     ("arguments", "said"),
     [
         (["--method", "irsl"], ["--method", *asker.METHODS, "did you mean irls?"]),
-        (["--kernel", "hubber"], ["--kernel", *cli.KERNELS, "did you mean huber?"]),
+        (["--kernel", "hubber"], ["--kernel", *commands.KERNELS, "did you mean huber?"]),
         (["--camera", "fisheye"], ["--camera", "pixel, bal"]),
         (["--dof", "8"], ["--dof", "6, 7, 9"]),
         (["--linear-solver", "dense"], ["--linear-solver", "did you mean dense-cholesky?"]),
@@ -297,7 +300,7 @@ def test_outputs_are_checked_before_the_work(asks, tmp_path, scene_file, monkeyp
 
 def test_a_check_leaves_an_existing_file_as_it_is(tmp_path):
     (tmp_path / "out").write_text("old")
-    cli.check_outputs(None, tmp_path / "out")
+    commands.check_outputs(None, tmp_path / "out")
     assert (tmp_path / "out").read_text() == "old"
     assert os.listdir(tmp_path) == ["out"]
 
@@ -320,9 +323,9 @@ def test_a_full_disk_leaves_nothing_half_written(asks, tmp_path, scene_file, mon
 
 def test_one_bad_output_does_not_cost_the_others(asks, tmp_path, scene_file, monkeypatch):
     def vanished(path, record):
-        raise cli.FileError(path, "cannot be written: the folder is gone")
+        raise FileError(path, "cannot be written: the folder is gone")
 
-    monkeypatch.setattr(cli, "write_json", vanished)
+    monkeypatch.setattr(commands, "write_json", vanished)
     out = tmp_path / "refined.txt"
     code, _, err = asks("solve", scene_file, "--iterations", 1, "--json", tmp_path / "a.json", "--output", out)
     assert (code, err) == (2, f"asker: {tmp_path / 'a.json'}: cannot be written: the folder is gone\n")
@@ -378,9 +381,9 @@ def test_info_tells_counts_and_the_start(asks, scene_file):
         n = np.bincount(index)
         numbers = [f"{n.min()}", f"{np.median(n):g}", f"{n.mean():.1f}", f"{n.max()}"]
         assert re.search(rf"observations per {what} +" + " +".join(map(re.escape, numbers)), text)
-    costs = [f"{evaluated(bundle, kernel=asker.SmoothTruncated(2.0), camera=c):.7g}" for c in cli.CAMERAS]
+    costs = [f"{evaluated(bundle, kernel=asker.SmoothTruncated(2.0), camera=c):.7g}" for c in commands.CAMERAS]
     assert costs[0] != costs[1]
-    for camera, cost in zip(cli.CAMERAS, costs, strict=True):
+    for camera, cost in zip(commands.CAMERAS, costs, strict=True):
         assert re.search(rf"{camera} camera +{re.escape(cost)} ", text)
     assert "behind their camera at the start: 0 observations of 0 points" in text
 
@@ -397,7 +400,7 @@ def test_info_counts_what_is_behind_its_camera(asks, tmp_path, scene):
     assert 1 <= n <= np.count_nonzero(scene.start.point_index == k)
 
 
-@pytest.mark.parametrize("camera", cli.CAMERAS)
+@pytest.mark.parametrize("camera", commands.CAMERAS)
 def test_the_projection_is_the_one_that_is_solved(scene_file, camera):
     bundle = read_bal(scene_file)
     result = asker.solve(bundle_problem(bundle, camera=camera).problem, max_iterations=0)

@@ -20,7 +20,7 @@ from asker.problem import Factors, Problem, ProblemError, Variables
 Cost = Literal["zncc", "census", "absolute"]
 Start = Literal["constant", "wta", "random"]
 ROWS_AT_A_TIME = 1 << 22  # numbers of a cost volume that are held at a time when only its minima are wanted
-FLAT = 1e-6  # a window whose standard deviation is below this has no texture to correlate
+FLAT = 1e-6  # a window whose standard deviation is a smaller part of its mean has no texture to correlate
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Matching:
 
     max_disparity: int
     cost: Cost = "zncc"
-    """1 − zero-mean normalised cross-correlation; census: the part of the window's pixels that are on another side of
-    the centre; absolute: the mean absolute difference."""
+    """1 − zero-mean normalised cross-correlation; census: the part of a window's pixels that are on another side of
+    its centre, averaged over the window; absolute: the mean absolute difference."""
     window: int = 7
     """Side of the square window, odd."""
     n_minima: int = 2
@@ -51,11 +51,13 @@ def cost_volume(left: np.ndarray, right: np.ndarray, matching: Matching) -> np.n
     """(D + 1, H, W): the cost of matching pixel (y, x) on the left with (y, x − d); infinite outside the image."""
     left, right = _checked(left, right, matching)
     prepare, compare = COSTS[matching.cost]
-    a, b = prepare(left, matching.window), prepare(right, matching.window)
+    half = matching.window // 2
+    a, b = (prepare(np.pad(image, ((0, 0), (half, half)), mode="reflect"), matching.window) for image in (left, right))
     volume = np.full((matching.max_disparity + 1, *left.shape), np.inf, dtype=np.float32)
-    width = left.shape[1]
+    width = a[0].shape[-1]
     for d in range(len(volume)):
-        volume[d, :, d:] = compare([x[..., d:] for x in a], [x[..., : width - d] for x in b], matching.window)
+        cost = compare([x[..., d:] for x in a], [x[..., : width - d] for x in b], matching.window)
+        volume[d, :, d:] = cost[:, half : width - d - half]  # whole windows only
     return volume
 
 
@@ -96,12 +98,12 @@ def match(left: np.ndarray, right: np.ndarray, matching: Matching) -> Minima:
     """The minima of the cost volume, which is made a band of rows at a time."""
     left, right = _checked(left, right, matching)
     height, width = left.shape
-    half = matching.window // 2
+    reach = matching.window - 1  # of a pixel's cost; census looks through a window at windows
     band = max(matching.window, ROWS_AT_A_TIME // ((matching.max_disparity + 1) * width))
     found = []
     for first in range(0, height, band):
         last = min(first + band, height)
-        top, bottom = max(0, first - half), min(height, last + half)
+        top, bottom = max(0, first - reach), min(height, last + reach)
         volume = cost_volume(left[top:bottom], right[top:bottom], matching)
         found.append(local_minima(volume[:, first - top : last - top], matching.n_minima))
     return Minima(np.concatenate([m.disparity for m in found]), np.concatenate([m.winner for m in found]))
@@ -211,6 +213,8 @@ def _checked(left: np.ndarray, right: np.ndarray, matching: Matching) -> tuple[n
             raise ProblemError(f"the {name} image has values that are not finite")
     if left.shape != right.shape:
         raise ProblemError(f"the images differ in size: left {_size(left)}, right {_size(right)}")
+    if min(left.shape) < matching.window:
+        raise ProblemError(f"the images, {_size(left)}, are smaller than the window, {matching.window}")
     if matching.max_disparity >= left.shape[1]:
         raise ProblemError(
             f"max_disparity {matching.max_disparity} is not below the width of the images, {_size(left)}"
@@ -232,7 +236,7 @@ def _mean(image: np.ndarray, window: int) -> np.ndarray:
 def _prepare_zncc(image: np.ndarray, window: int) -> list[np.ndarray]:
     mean = _mean(image, window)
     deviation = np.sqrt(np.maximum(_mean(image**2, window) - mean**2, 0.0))
-    return [image, mean, np.where(deviation > FLAT * max(1.0, np.ptp(image)), deviation, np.inf)]
+    return [image, mean, np.where(deviation > FLAT * np.abs(mean), deviation, np.inf)]
 
 
 def _zncc(a: list[np.ndarray], b: list[np.ndarray], window: int) -> np.ndarray:
@@ -250,7 +254,7 @@ def _prepare_census(image: np.ndarray, window: int) -> list[np.ndarray]:
 
 
 def _census(a: list[np.ndarray], b: list[np.ndarray], window: int) -> np.ndarray:
-    return np.bitwise_count(a[0] ^ b[0]).sum(axis=0) / max(window**2 - 1, 1)
+    return _mean(np.bitwise_count(a[0] ^ b[0]).sum(axis=0) / max(window**2 - 1, 1), window)
 
 
 def _absolute(a: list[np.ndarray], b: list[np.ndarray], window: int) -> np.ndarray:

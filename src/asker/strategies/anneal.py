@@ -17,7 +17,6 @@ which needs no new residuals.
 In the last phase s = 0 (so h = 0 and f = Ψ), and Ψ itself is minimised from the best point seen.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -32,8 +31,8 @@ class Rates(NamedTuple):
 
 
 class Anneal(Protocol):
-    def rates(self, gain: Callable[[], float], damping: float, scale_damping: float) -> Rates:
-        """λ and λ_h after a step that the filter accepts; `gain()` is ρ."""
+    def rates(self, gain: float, damping: float, scale_damping: float) -> Rates:
+        """λ and λ_h after a step that the filter accepts; `gain` is ρ."""
 
     def is_over(self, state: Any) -> bool:
         """Whether the last phase is to begin."""
@@ -69,14 +68,13 @@ class Feedback:
     """The last phase gets at least this share of the iterations."""
 
     def rates(self, gain, damping, scale_damping):
-        rho = gain()
-        if rho < 0 or rho > self.far:
+        if gain < 0 or gain > self.far:
             scale_damping = min(self.slower * scale_damping, self.largest)
-        elif rho < self.near:
+        elif gain < self.near:
             scale_damping *= self.faster
-        if not rho >= -self.refuse:  # a NaN is refused too
+        if not gain >= -self.refuse:  # a NaN is refused too
             return Rates(10 * damping, scale_damping, refused=True)
-        if rho < 0:
+        if gain < 0:
             return Rates(max(damping, min(self.stiffer * damping, 1.0)), scale_damping)
         return Rates(damping / 10, scale_damping)
 

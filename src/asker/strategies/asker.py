@@ -59,6 +59,11 @@ def objectives(kernel, u, s):
     return scaled_cost(kernel, u, s), s**2, kernel.psi(u)
 
 
+def trial_objectives(kernel, u, s, s_before):
+    """f, h and Ψ, and f with the scales as they were before the step."""
+    return *objectives(kernel, u, s), scaled_cost(kernel, u, s_before)
+
+
 def scaled_cost(kernel, u, s):
     return kernel.psi(u / (1 + s**2) ** 2)
 
@@ -186,13 +191,10 @@ class ASKER:
             return replace(state, damping=10 * state.damping, accepted=False)
         s = engine.each(cooperative_update, state.point, state.s, engine.radial(step), **numbers)
         trial = engine.move(step)
-        f, h, target = engine.total(objectives, trial, s)
+        f, h, target, f_before = engine.total(trial_objectives, trial, s, state.s)
         if not filter_.accepts(f, h):
             return self._restore(engine, state, filter_, {"f_refused": f, "h_refused": h})
-
-        def gain() -> float:
-            return (state.f - engine.total(scaled_cost, trial, state.s)) / max(state.f, 1e-300)
-
+        gain = (state.f - f_before) / max(state.f, 1e-300)
         rates = self.anneal.rates(gain, state.damping, state.scale_damping)  # (3)
         best = min(state.best, (target, trial), key=lambda b: b[0])
         if rates.refused:

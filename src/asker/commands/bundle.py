@@ -1,0 +1,241 @@
+"""Commands for bundle adjustment: solve, generate, info, demo."""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import asker
+from asker.commands.support import (
+    KERNELS,
+    LINEAR_SOLVERS,
+    Json,
+    LinearSolver,
+    Quiet,
+    Seed,
+    Threads,
+    TimeLimit,
+    Tol,
+    check_outputs,
+    complain,
+    failed,
+    number,
+    one_of,
+    solve_record,
+    write_json,
+    write_outputs,
+)
+from asker.io.bal import Bundle, read_bal, write_bal
+from asker.terminal import Progress, counts, percent, print_run, print_table
+
+CAMERAS = ("pixel", "bal")
+DOFS = (6, 7, 9)
+
+INLIER = 1 / math.sqrt(3)
+"""Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
+GREY, ORANGE = (160, 160, 160), (255, 140, 0)
+
+BalFile = Annotated[Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2.")]
+NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
+Tau = Annotated[float, typer.Option(help="Scale of the kernel in pixels; inliers count up to tau/sqrt(3).")]
+Outliers = Annotated[float, typer.Option(help="Part of the observations that are gross errors.")]
+StartError = Annotated[float, typer.Option(help="Median residual of the inliers at the start, in pixels.")]
+
+
+def solve(
+    file: BalFile,
+    method: Annotated[
+        str | None,
+        typer.Option(help=f"One of: {', '.join(asker.METHODS)}.", show_default="asker; irls for a convex kernel"),
+    ] = None,
+    tau: Tau = 1.0,
+    camera: Annotated[str, typer.Option(help="How k1, k2 act: pixel, or bal (the BAL page).")] = "pixel",
+    dof: Annotated[int, typer.Option(help="6: poses, 7: and focal lengths, 9: and distortions.")] = 6,
+    kernel: Annotated[str, typer.Option(help=f"One of: {', '.join(KERNELS)}.")] = "smooth-truncated",
+    iterations: Annotated[int, typer.Option(min=0, help="At most so many linear solves.")] = 100,
+    tol: Tol = 1e-9,
+    time_limit: TimeLimit = None,
+    linear_solver: LinearSolver = "auto",
+    threads: Threads = None,
+    json_file: Json = None,
+    output: Annotated[Path | None, typer.Option(help="Write the refined BAL file.")] = None,
+    ply: Annotated[Path | None, typer.Option(help="Write points and cameras for a viewer.")] = None,
+    quiet: Quiet = False,
+) -> int:
+    """Refine the cameras and points of a BAL file.  Ctrl-C stops and keeps the best so far."""
+    one_of("--linear-solver", linear_solver, LINEAR_SOLVERS)
+    psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=number("--tau", tau, positive=True))
+    method = method or ("irls" if psi.convex else "asker")
+    strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
+    settings: dict[str, Any] = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}
+    one_of("--camera", camera, CAMERAS)
+    one_of("--dof", dof, DOFS)
+    number("--tol", tol)
+    number("--time-limit", time_limit or 0.0)
+    check_outputs(file, json_file, output, ply)
+
+    from asker.problems.bundle import bundle_problem, reprojection_norms
+
+    def inlier_mask(of: Bundle) -> np.ndarray:
+        return reprojection_norms(of, camera)[0] <= INLIER * tau  # type: ignore[arg-type]
+
+    with Progress(quiet) as progress:
+        progress.say(f"reading {file}")
+        bundle = read_bal(file)
+        progress.say(f"preparing {counts(bundle)}")
+        before = inlier_mask(bundle)
+        made = bundle_problem(bundle, psi, camera, dof)  # type: ignore[arg-type]
+        result = asker.solve(
+            made.problem,
+            strategy,
+            max_iterations=iterations,
+            tol=tol,
+            time_limit=time_limit,
+            on_iteration=progress.iteration,
+            linear_solver=linear_solver,
+            threads=threads,
+        )
+    refined = made.refined(result.values)
+    inliers = inlier_mask(refined)
+    settings |= {"initial_inlier_ratio": before.mean(), "inlier_ratio": inliers.mean()}
+    record = run_record(file, bundle, settings | {"compiled": progress.compiled}, result)
+    print_run(record)
+    write_outputs(
+        (json_file, partial(write_json, record=record)),
+        (output, partial(write_bal, bundle=refined)),
+        (ply, partial(write_cloud, bundle=refined, inliers=inliers)),
+    )
+    if iterations and failed(result):
+        return complain(f"{file}: the cost did not fall: {result.status.value}", 1)
+    return 0
+
+
+def generate(
+    file: NewFile,
+    cameras: Annotated[int, typer.Option(help="How many cameras.")] = 30,
+    observations: Annotated[
+        int | None, typer.Option(help="How many observations.", show_default="600 per camera")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="ring: around one object; path: along a closed curve.")] = "ring",
+    noise: Annotated[float, typer.Option(help="Standard deviation of a pixel coordinate.")] = 0.4,
+    outliers: Outliers = 0.2,
+    outlier_size: Annotated[float, typer.Option(help="The largest gross error, in pixels.")] = 150.0,
+    start_error: StartError = 5.0,
+    seed: Seed = 0,
+    truth: Annotated[Path | None, typer.Option(help="Write the true cameras and points here.")] = None,
+) -> int:
+    """Make a scene whose truth is known, and write a disturbed start as a BAL file."""
+    one_of("--kind", kind, ("ring", "path"))
+    check_outputs(None, file, truth)
+
+    from asker.datasets import make_scene
+
+    scene = make_scene(
+        cameras,
+        observations,
+        kind=kind,
+        noise=noise,
+        outlier_ratio=outliers,
+        outlier_size=outlier_size,
+        start_error=start_error,
+        seed=seed,
+    )
+    start = scene.start
+    print(f"{counts(start)}, {np.count_nonzero(scene.outliers)} of them outliers")
+    write_outputs((file, partial(write_bal, bundle=start)), (truth, partial(write_bal, bundle=scene.truth)))
+    return 0
+
+
+def info(file: BalFile, tau: Tau = 1.0) -> int:
+    """Describe a BAL file: its size, its tracks, and how good its start is."""
+    from asker.problems.bundle import reprojection_norms
+
+    psi = asker.SmoothTruncated(number("--tau", tau, positive=True)).psi
+    bundle = read_bal(file)
+    print(f"{file}: {counts(bundle)}")
+    rows = []
+    for what, index, n in (
+        ("camera", bundle.camera_index, bundle.n_cameras),
+        ("point", bundle.point_index, bundle.n_points),
+    ):
+        n_seen = np.bincount(index, minlength=n)
+        middle = f"{np.median(n_seen):g}", f"{n_seen.mean():.1f}"
+        rows.append([f"observations per {what}", f"{n_seen.min()}", *middle, f"{n_seen.max()}"])
+    print_table(["", "fewest", "median", "mean", "most"], *rows)
+
+    rows, bad = [], 0
+    for camera in CAMERAS:
+        r, depth = reprojection_norms(bundle, camera)  # type: ignore[arg-type]
+        bad = max(bad, int(np.isinf(r).sum()))
+        inliers = percent(np.mean(r <= INLIER * tau))
+        cost = psi(np.minimum(r, 1e150) ** 2).sum()
+        rows.append([f"{camera} camera", f"{cost:.7g}", inliers, f"{np.median(r):.3g} px"])
+    titles = (f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median residual")
+    print_table(titles, *rows)
+
+    behind = depth <= 0
+    n_points = len(np.unique(bundle.point_index[behind]))
+    print(f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points")
+    if bad:
+        print(f"not finite at the start: {bad} observations; `asker solve` refuses such a file")
+    return 0
+
+
+def demo(
+    outliers: Outliers = 0.3,
+    start_error: StartError = 30.0,
+    seed: Seed = 0,
+    figure: Annotated[Path, typer.Option(help="Where to draw the costs over the iterations.")] = Path("asker-demo.png"),
+    quiet: Quiet = False,
+) -> int:
+    """Run several methods on a made scene and compare them with the truth."""
+    from asker.datasets import make_scene
+    from asker.demo import DEMO_METHODS, draw_costs, run
+
+    check_outputs(None, figure)
+    rows, histories = [], {}
+    with Progress(quiet) as progress:
+        progress.say("making a scene")
+        scene = make_scene(outlier_ratio=outliers, start_error=start_error, seed=seed)
+        starts = [(method, method, scene.start) for method in DEMO_METHODS]
+        for name, method, start in [*starts, ("from the truth", "irls", scene.truth)]:
+            progress.begin(name)
+            result, error = run(method, start, scene.truth, progress.iteration)
+            costs = f"{result.initial_cost:.1f}", f"{result.cost:.1f}"
+            errors = percent(error.cameras), percent(error.points)
+            histories[name] = result.history
+            rows.append([name, *costs, percent(result.inlier_ratio), *errors, f"{result.seconds['total']:.2f}"])
+    print(f"{counts(scene.start)}, {outliers:.0%} of them outliers.")
+    print(f"At the start the inliers have a median residual of {start_error:g} px; the kernel has tau 1 px.")
+    titles = ("method", "cost\nbefore", "cost\nafter", "inliers", "camera\nerror", "point\nerror", "seconds")
+    print_table(titles, *rows)
+    print("Errors are medians after alignment with the truth, in percent of the ring's radius.")
+    print("The last row is irls started at the truth: about what the observations allow.")
+    write_outputs((figure, partial(draw_costs, histories=histories)))
+    return 0
+
+
+def run_record(file: Path, bundle: Bundle, settings: dict[str, Any], result: asker.Result) -> dict[str, Any]:
+    """What `--json` writes."""
+    return {
+        "file": str(file),
+        "n_cameras": bundle.n_cameras,
+        "n_points": bundle.n_points,
+        "n_observations": bundle.n_observations,
+        **settings,
+        "inlier_radius": INLIER * settings["tau"],
+        **solve_record(result),
+    }
+
+
+def write_cloud(path: Path, bundle: Bundle, inliers: np.ndarray) -> None:
+    """Cameras in red, points in grey, and in orange where fewer than two inliers see them."""
+    from asker.io.ply import write_ply
+    from asker.problems.bundle import camera_centres
+
+    support = np.bincount(bundle.point_index[inliers], minlength=bundle.n_points)
+    colors = np.where(support[:, None] >= 2, GREY, ORANGE).astype(np.uint8)
+    write_ply(path, bundle.points, colors, camera_centres(bundle))

@@ -1,0 +1,137 @@
+"""What all commands share: checking arguments, writing results."""
+
+import difflib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import asker
+from asker.io.files import FileError, write_whole
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "smooth-truncated": asker.SmoothTruncated,
+    "quadratic": asker.Quadratic,
+    "huber": asker.Huber,
+    "pseudo-huber": asker.PseudoHuber,
+    "cauchy": asker.Cauchy,
+    "geman-mcclure": asker.GemanMcClure,
+    "welsch": asker.Welsch,
+    "tukey": asker.Tukey,
+    "truncated-quadratic": asker.TruncatedQuadratic,
+    "barron": asker.Barron,
+}
+LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
+
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same data.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress line.")]
+Method = Annotated[str, typer.Option(help=f"One of: {', '.join(asker.METHODS)}.")]
+LinearSolver = Annotated[str, typer.Option(help=f"One of: {', '.join(LINEAR_SOLVERS)}.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="All cores when not given.")]
+TimeLimit = Annotated[float | None, typer.Option(help="Stop after so many seconds.")]
+Tol = Annotated[float, typer.Option(help="Stop when a step lowers the cost by a smaller part.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the run as JSON.")]
+
+
+def complain(text: str, code: int) -> int:
+    """The one line of an error."""
+    print("asker:", " ".join(text.splitlines()), file=sys.stderr)
+    return code
+
+
+def one_of(option: str, given: Any, known: Collection[Any]) -> Any:
+    """`given`, if it is among the `known`."""
+    if given in known:
+        return given
+    names = [str(name) for name in known]
+    near = difflib.get_close_matches(str(given).lower(), names, n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise ValueError(f"{option} is {given!r}, which is not one of {', '.join(names)}{hint}")
+
+
+def number(option: str, given: float, positive: bool = False) -> float:
+    """`given`, if it is finite and not negative."""
+    if (given > 0 or (given == 0 and not positive)) and given < math.inf:
+        return given
+    raise ValueError(f"{option} must be {'positive' if positive else '0 or more'} and finite, got {given}")
+
+
+class _Untouched(Exception):
+    """Leaves `write_whole` before the target is replaced."""
+
+
+def check_outputs(source: Path | None, *targets: Path | None) -> None:
+    """Refuse now what could not be written after the work."""
+    taken = set() if source is None else {os.path.realpath(source)}
+    for path in filter(None, targets):
+        if os.path.realpath(path) in taken:
+            raise FileError(path, "this file is named twice on the command line")
+        taken.add(os.path.realpath(path))
+        if not os.path.isdir(path.parent):
+            raise FileError(path, f"there is no folder {str(path.parent)!r} to write into")
+        with suppress(_Untouched), write_whole(path):
+            raise _Untouched
+
+
+def failed(result: asker.Result) -> bool:
+    """Nothing was gained, and not because there was nothing to gain."""
+    fine = (asker.Status.CONVERGED, asker.Status.INTERRUPTED)
+    return not (result.cost < result.initial_cost or result.cost == 0 or result.status in fine)
+
+
+def solve_record(result: asker.Result) -> dict[str, Any]:
+    """What `--json` says of every solve."""
+    return {
+        "engine": result.engine,
+        "linear_solver": result.linear_solver,
+        "relative_damping": result.relative_damping,
+        "initial_cost": result.initial_cost,
+        "cost": result.cost,
+        "iterations": result.iterations,
+        "seconds": result.seconds["total"],
+        "status": result.status.name.lower(),
+        "message": result.status.value,
+        "version": asker.__version__,
+        "history": [line.as_dict() for line in result.history],
+    }
+
+
+def write_outputs(*writers: tuple[Path | None, Callable[[Path], None]]) -> None:
+    """Write what was asked for; a file that cannot be written does not cost the others."""
+    problems = []
+    for path, write in writers:
+        if path is None:
+            continue
+        try:
+            write(path)
+            print(f"wrote {path}")
+        except FileError as e:
+            problems.append(str(e))
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    text = json.dumps(plain(record), indent=1, allow_nan=False)
+    with write_whole(path) as file:
+        file.write(text.encode() + b"\n")
+
+
+def plain(value: Any) -> Any:
+    """The same for strict JSON: NumPy numbers become Python's, what is not finite becomes null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | None) else str(value)

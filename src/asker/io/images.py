@@ -1,0 +1,110 @@
+"""Images and disparity maps: grey images in, disparities in and out, coloured pictures out."""
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
+
+LUMINANCE = np.array([0.299, 0.587, 0.114])
+PNG_UNIT = 256.0  # a disparity is written to a PNG as this times its value, as KITTI does; 0 stands for unknown
+
+
+def read_grey(path: FilePath) -> np.ndarray:
+    """An image as grey values (H, W), whatever its depth and number of channels."""
+    pixels = _pixels(path)
+    return pixels if pixels.ndim == 2 else pixels[:, :, :3] @ LUMINANCE
+
+
+def read_disparity(path: FilePath, scale: float = PNG_UNIT) -> np.ndarray:
+    """A disparity map (H, W), NaN where it is unknown.
+
+    A PFM file holds the disparities themselves, infinite where unknown; of an image, the values are divided by
+    `scale` and 0 stands for unknown.
+    """
+    if Path(path).suffix.lower() == ".pfm":
+        values = _read_pfm(path)
+        return np.where(np.isfinite(values), values, np.nan)
+    pixels = _pixels(path)
+    if pixels.ndim == 3:
+        if (pixels[:, :, :3].max(axis=2) != pixels[:, :, :3].min(axis=2)).any():
+            raise FileError(path, "this is a coloured image, not a disparity map")
+        pixels = pixels[:, :, 0]
+    return np.where(pixels > 0, pixels / scale, np.nan)
+
+
+def write_disparity(path: FilePath, disparity: np.ndarray) -> None:
+    """As PFM, or as a 16-bit PNG with 256 times the disparity; what is not finite is unknown."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".pfm":
+        height, width = disparity.shape
+        values = np.where(np.isfinite(disparity), disparity, np.inf).astype("<f4")
+        data = f"Pf\n{width} {height}\n-1.0\n".encode() + values[::-1].tobytes()
+    elif suffix == ".png":
+        scaled = np.where(np.isfinite(disparity), np.rint(PNG_UNIT * disparity), 0)
+        data = _encoded(np.clip(scaled, 0, 2**16 - 1).astype(np.uint16))
+    else:
+        raise FileError(path, "a disparity map is written as .png or .pfm")
+    with write_whole(path) as file:
+        file.write(data)
+
+
+def write_picture(path: FilePath, disparity: np.ndarray, largest: float) -> None:
+    """In colours from 0 (far) to `largest` (near); black where unknown."""
+    with write_whole(path) as file:
+        file.write(_encoded(coloured(disparity, largest)))
+
+
+def coloured(disparity: np.ndarray, largest: float) -> np.ndarray:
+    """(H, W, 3) of uint8."""
+    from matplotlib import colormaps
+
+    known = np.isfinite(disparity)
+    rgb = colormaps["viridis"](np.where(known, disparity / largest, 0.0), bytes=True)[:, :, :3]
+    return np.where(known[:, :, None], rgb, 0).astype(np.uint8)
+
+
+def _encoded(pixels: np.ndarray) -> bytes:
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, format="png")
+    return out.getvalue()
+
+
+def _pixels(path: FilePath) -> np.ndarray:
+    """(H, W) or (H, W, channels)."""
+    from PIL import Image
+
+    content = read_text_bytes(path)
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            plain: Any = (
+                image.convert("RGBA" if "transparency" in image.info else "RGB") if image.mode == "P" else image
+            )
+            pixels = np.asarray(plain, dtype=float)
+    except Image.DecompressionBombError as e:
+        raise FileError(path, f"the image is too large: {e}") from e
+    except (OSError, SyntaxError, ValueError, TypeError) as e:  # all that Pillow raises for a broken file
+        raise FileError(path, "this is not an image that can be read, or it is cut short") from e
+    if pixels.ndim == 3 and pixels.shape[2] == 2:  # grey with transparency
+        pixels = pixels[:, :, 0]
+    if pixels.ndim not in (2, 3) or not pixels.size:
+        raise FileError(path, f"this image has an unexpected shape, {pixels.shape}")
+    return pixels
+
+
+def _read_pfm(path: FilePath) -> np.ndarray:
+    content = read_text_bytes(path)
+    head = re.match(rb"Pf\s+(\d{1,9})\s+(\d{1,9})\s+(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s", content)
+    if not head:
+        raise FileError(path, "this is not a grey PFM file")
+    width, height = int(head[1]), int(head[2])
+    data = content[head.end() :]
+    if not width or not height or len(data) != 4 * width * height:
+        raise FileError(path, f"{len(data)} bytes of data, expected {4 * width * height} for {width}×{height}")
+    order = "<" if float(head[3]) < 0 else ">"
+    return np.frombuffer(data, dtype=f"{order}f4").reshape(height, width)[::-1].astype(float)
