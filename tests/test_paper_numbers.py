@@ -91,8 +91,8 @@ def test_best_costs(solved, method, instance):
 
 
 @pytest.mark.parametrize(("instance", "most"), [("trafalgar-21", 3427), ("ladybug-49", 2042), ("dubrovnik-16", 9395)])
-def test_our_mode_is_there_after_sixty_iterations(solved, instance, most):
-    assert solved(instance, "asker").history[60].best_cost <= most
+def test_our_mode_is_there_after_sixty_iterations(problem, instance, most):
+    assert asker.solve(problem(instance), asker.ASKER(), max_iterations=60, tol=0).cost <= most
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def test_a_step_that_hurts_the_relaxed_problem_is_refused(monkeypatch):
     """Ψ cannot run away: a trial that raises f(θ, s) by more than a tenth is not taken, whatever the filter says."""
     problem = curve_problem(7, kernel=asker.SmoothTruncated(2.0))
     far = (problem.variables[0].rows + 50.0,)
-    for anneal, taken in ((asker.Feedback(), False), (asker.FixedRate(), True)):
+    for anneal, taken in ((asker.Paced(), False), (asker.FixedRate(), True)):
         engine = CpuEngine(problem)
         strategy = asker.ASKER(anneal=anneal, reach=0.0, s0=0.5)
         before = strategy.init(engine, engine.start(), 100)

@@ -20,7 +20,7 @@ from asker.problems.dense import least_squares
 from asker.result import Iteration, Result, Status
 from asker.solve import set_threads, solve
 from asker.strategies import METHODS
-from asker.strategies.anneal import Feedback, FixedRate
+from asker.strategies.anneal import FixedRate, Paced
 from asker.strategies.asker import ASKER
 from asker.strategies.gnc import GNC
 from asker.strategies.gnc_yang import SurrogateGNC
@@ -46,13 +46,13 @@ __all__ = [
     "Cauchy",
     "Euclidean",
     "Factors",
-    "Feedback",
     "FixedRate",
     "GemanMcClure",
     "Huber",
     "Iteration",
     "Kernel",
     "Pose",
+    "Paced",
     "Problem",
     "ProblemError",
     "Product",

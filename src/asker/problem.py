@@ -17,6 +17,7 @@ import numpy as np
 
 from asker.arrays import float64
 from asker.kernels import Kernel, Scaled, SmoothTruncated
+from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
 
 
@@ -173,18 +174,35 @@ class Factors:
             raise ProblemError(f"{self.name}: the residual of one observation has shape {shape}, expected () or (p,)")
         return shape[0] if shape else 1
 
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether the residual is seen to be affine in all that can move."""
+        import jax
+
+        free = [slot.variables.is_free for slot in self.slots]
+        adds = [isinstance(slot.variables.manifold, Euclidean) for slot in self.slots]
+        if self.jacobian is not None or any(f and not a for f, a in zip(free, adds, strict=True)):
+            return False
+        rows, data = self._example()
+        with float64():
+            traced = jax.make_jaxpr(self._of_rows)(rows, data)
+        return is_affine(traced, [*map(int, free), *[0] * len(data)])
+
+    def _of_rows(self, rows, data):
+        views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]
+        return self.residual(*views, *data)
+
+    def _example(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Arrays shaped as the rows and the data of one observation."""
+        rows = [np.zeros(slot.variables.manifold.ambient) for slot in self.slots]
+        return rows, [np.zeros(d.shape[1:], d.dtype) for d in self.data]
+
     def _traced_shape(self) -> tuple[int, ...]:
         import jax
 
-        def of_rows(rows, data):
-            views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]
-            return self.residual(*views, *data)
-
-        rows = [np.zeros(slot.variables.manifold.ambient) for slot in self.slots]
-        data = [np.zeros(d.shape[1:], d.dtype) for d in self.data]
         try:
             with float64():
-                out = jax.eval_shape(of_rows, rows, data)
+                out = jax.eval_shape(self._of_rows, *self._example())
         except Exception as e:
             raise self._failed("residual", e) from e
         if not hasattr(out, "shape"):
@@ -263,6 +281,11 @@ class Problem:
 
     def __repr__(self) -> str:
         return "Problem(" + ", ".join(map(repr, self.factors)) + ")"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether every residual is seen to be affine in the variables."""
+        return all(f.is_linear for f in self.factors)
 
     @property
     def n_residuals(self) -> int:

@@ -29,7 +29,7 @@ import numpy as np
 
 from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point
-from asker.strategies.anneal import Anneal, Feedback, FixedRate
+from asker.strategies.anneal import Anneal, FixedRate, Paced
 from asker.strategies.filter import Filter
 from asker.strategies.strategy import Engine, State
 from asker.strategies.triggs import Triggs
@@ -84,11 +84,15 @@ def scale_gradients(kernel, u, s):
     return f_s**2, f_s * s, s**2
 
 
-def start_scales(kernel, u, s0, reach):
-    """s with σ = max(1 + s₀², reach·‖r‖/τ)."""
+def start_scales(kernel, u, lowest, reach):
+    """s with σ = max(lowest, reach·‖r‖/τ)."""
     xp = namespace(u)
-    sigma = xp.maximum(1 + s0**2, reach * xp.sqrt(u) / kernel.tau)
+    sigma = xp.maximum(lowest, reach * xp.sqrt(u) / kernel.tau)
     return xp.sqrt(sigma - 1)
+
+
+def relative_square(kernel, u):
+    return u / kernel.tau**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +108,16 @@ class AskerState(State):
     """Iterations in all."""
     left: int = 0
     """Iterations left."""
+    n: int = 1
+    """Number of residuals."""
     last_phase: bool = False
     restoration: dict[str, float] | None = None
     """Of the last step, where it was refused: γ, and the pair (f, h) that was not acceptable."""
+
+    @property
+    def mean_scale(self) -> float:
+        """The root mean square of s."""
+        return sqrt(self.h / self.n)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -126,8 +137,10 @@ class ASKER:
 
     s0: float = 2.0
     """The scales start at s₀ (σ = 1 + s₀²), or higher where `reach` says so."""
-    reach: float = 2.0
-    """Every residual starts with σ ≥ reach·‖r‖/τ, so that none starts without a pull; 0 for s₀ alone."""
+    reach: float = 4.0
+    """Every residual starts with σ ≥ reach·‖r‖/τ, so that none starts without a pull."""
+    spread: float = 8.0
+    """Where all residuals are linear in θ, all start instead with one σ ≥ spread·(root mean square of ‖r‖/τ)."""
     mu_f: float = 0.7
     mu_h: float = 0.3
     alpha: float = 1e-4
@@ -137,7 +150,7 @@ class ASKER:
     smallest_damping: float = 1e-5
     scale_damping: float = 2.0
     """λ_h at the start and after a refusal."""
-    anneal: Anneal = Feedback()
+    anneal: Anneal = Paced()
     """How λ and λ_h change after a step that the filter accepts, and when the last phase begins."""
     last: Triggs = Triggs(damping=1e-2, epsilon=0.6)
     """How Ψ itself is minimised in the last phase."""
@@ -149,7 +162,7 @@ class ASKER:
     @classmethod
     def published(cls, **settings: Any) -> "ASKER":
         """The values of the authors' program, which made the published numbers."""
-        values: dict[str, Any] = {"s0": 5.0, "reach": 0.0, "anneal": FixedRate()}
+        values: dict[str, Any] = {"s0": 5.0, "reach": 0.0, "spread": 0.0, "anneal": FixedRate()}
         return cls(**(values | settings))
 
     @classmethod
@@ -158,12 +171,23 @@ class ASKER:
         return cls.published(**({"damping": 0.5, "as_printed": True} | settings))
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> AskerState:
-        s = engine.each(start_scales, start, s0=self.s0, reach=self.reach)
+        s = self._start_scales(engine, start)
         f, h, target = engine.total(objectives, start, s)
         return AskerState(
             start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping,
-            best=(target, start), budget=max_iterations, left=max_iterations,
+            best=(target, start), budget=max_iterations, left=max_iterations, n=engine.problem.n_residuals,
         )  # fmt: skip
+
+    def _start_scales(self, engine: Engine, start: Point) -> PerFactor:
+        """With linear residuals and one large σ the relaxed problem is convex: the start no longer matters.
+
+        A σ of its own for each residual would trust the start, for what is far from it has less weight.
+        """
+        lowest, reach = 1 + self.s0**2, self.reach
+        if self.spread and engine.problem.is_linear:
+            size = sqrt(engine.total(relative_square, start) / engine.problem.n_residuals)
+            lowest, reach = max(lowest, self.spread * size), 0.0
+        return engine.each(start_scales, start, lowest=lowest, reach=reach)
 
     def step(self, engine: Engine, state: AskerState) -> AskerState:
         if not state.last_phase and self.anneal.is_over(state):
@@ -184,6 +208,7 @@ class ASKER:
 
     def _cooperate(self, engine: Engine, state: AskerState) -> AskerState:
         filter_ = state.filter.with_corner(state.f - self.alpha * state.h, (1 - self.alpha) * state.h)  # (1)
+        state = replace(state, scale_damping=self.anneal.scale_damping(state, self.mu_h))
         numbers = self._constants(state.scale_damping) | {"lam": state.damping}
         model = Model(*engine.each(cooperative_weights, state.point, state.s, **numbers))  # (2)
         step = engine.solve(state.point, model, state.damping)
@@ -195,7 +220,7 @@ class ASKER:
         if not filter_.accepts(f, h):
             return self._restore(engine, state, filter_, {"f_refused": f, "h_refused": h})
         gain = (state.f - f_before) / max(state.f, 1e-300)
-        rates = self.anneal.rates(gain, state.damping, state.scale_damping)  # (3)
+        rates = self.anneal.rates(gain, state)  # (3)
         best = min(state.best, (target, trial), key=lambda b: b[0])
         if rates.refused:
             return replace(state, best=best, damping=rates.damping, scale_damping=rates.scale_damping, accepted=False)
