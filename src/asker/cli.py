@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import asker
-from asker.commands import bundle, stereo
+from asker.commands import bundle, fetch, stereo
 from asker.commands.support import complain
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
@@ -20,6 +20,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 for command in (bundle.solve, bundle.generate, bundle.info, bundle.demo, stereo.stereo, stereo.stereo_compare):
     app.command()(command)
+app.command()(fetch.fetch)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -28,6 +28,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "truncated-quadratic": asker.TruncatedQuadratic,
     "barron": asker.Barron,
 }
+MANY = 30  # more names than this are not listed in an error
 LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same data.")]
@@ -53,7 +54,8 @@ def one_of(option: str, given: Any, known: Collection[Any]) -> Any:
     names = [str(name) for name in known]
     near = difflib.get_close_matches(str(given).lower(), names, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    raise ValueError(f"{option} is {given!r}, which is not one of {', '.join(names)}{hint}")
+    listed = ", ".join(names) if len(names) <= MANY else f"the {len(names)} names that are known"
+    raise ValueError(f"{option} is {given!r}, which is not one of {listed}{hint}")
 
 
 def number(option: str, given: float, positive: bool = False) -> float:

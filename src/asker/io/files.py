@@ -12,6 +12,9 @@ from typing import IO, Any
 
 FilePath = str | os.PathLike[str]
 
+PART = ".part"
+"""The end of the name of a file that is not yet complete."""
+
 
 class FileError(ValueError):
     """Bad input from a file, or a file that cannot be written.
@@ -31,9 +34,9 @@ class FileError(ValueError):
 
 
 def read_text_bytes(path: FilePath) -> bytes:
-    """All bytes of a file.  A `.bz2` or `.gz` file is decompressed."""
+    """All bytes of a file.  A `.bz2` or `.gz` file is decompressed, also with `.part` after its name."""
     readers: dict[str, Callable[..., IO[Any]]] = {".bz2": bz2.open, ".gz": gzip.open}
-    reader = readers.get(Path(path).suffix.lower(), open)
+    reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
     try:
         with reader(path, "rb") as file:
             return file.read()

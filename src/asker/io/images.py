@@ -19,6 +19,18 @@ def read_grey(path: FilePath) -> np.ndarray:
     return pixels if pixels.ndim == 2 else pixels[:, :, :3] @ LUMINANCE
 
 
+def check_image(path: FilePath) -> None:
+    """Refuse an image that cannot be read, or whose checksums are wrong: reading a PNG leaves those aside."""
+    from PIL import Image
+
+    read_grey(path)
+    try:
+        with Image.open(path) as image:
+            image.verify()
+    except (OSError, SyntaxError) as e:
+        raise FileError(path, "the data of this image is broken") from e
+
+
 def read_disparity(path: FilePath, scale: float = PNG_UNIT) -> np.ndarray:
     """A disparity map (H, W), NaN where it is unknown.
 

@@ -1,0 +1,130 @@
+"""Download a file over HTTP so that it appears whole or not at all.
+
+The bytes go to `<name>.part`.  After a break this file stays, and the next try goes on from its end, in this run or in
+a later one.  The final name appears only when the length is right and the content could be read.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from asker.io.files import PART, FileError
+
+Check = Callable[[Path], object]
+"""Reads a file; a `FileError` says what is wrong in it."""
+Say = Callable[[str], None]
+"""Told what is being done."""
+
+CHUNK_BYTES = 1 << 16
+PAUSE = 1.0  # seconds before a broken download goes on
+TIMEOUT = (10.0, 30.0)  # seconds to connect, and to wait for more bytes
+
+
+class Unreachable(FileError):
+    """There is no connection to the server."""
+
+
+def download(url: str, path: Path, check: Check, say: Say) -> None:
+    """Bring `url` to `path`, unless that file is there already."""
+    import pooch
+
+    def bring(url: str, temporary: Any, _: object) -> None:
+        part = path.with_name(path.name + PART)
+        _complete(url, part, path, say)
+        say(f"{path.name}, checking")
+        _check(url, part, path, check)
+        os.replace(part, temporary)
+
+    pooch.get_logger().setLevel("WARNING")  # it would print the hash of every file
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pooch.retrieve(url, known_hash=None, fname=path.name, path=path.parent, downloader=bring)
+    except OSError as e:
+        raise FileError(path, f"cannot be written: {e.strerror or e}") from e
+
+
+def _complete(url: str, part: Path, path: Path, say: Say) -> None:
+    """Fill `part`.  After a break go on, as long as every try brings more."""
+    before = _size(part)
+    while not _go_on(url, part, path, say):
+        have = _size(part)
+        if have <= before:
+            raise FileError(path, f"the download of {url} broke off after {have} bytes; run it again to go on")
+        before = have
+        time.sleep(PAUSE)
+
+
+def _go_on(url: str, part: Path, path: Path, say: Say) -> bool:
+    """Ask for what is missing in `part` and append it; whether the file is complete now."""
+    have = _size(part)
+    with _get(url, path, have) as response:
+        start, total = _span(response)
+        if response.status_code == 416 and 0 < have == total:  # nothing is missing
+            return True
+        if have and response.status_code in (206, 416) and start != have:  # this does not continue what we have
+            part.unlink()
+            return _go_on(url, part, path, say)
+        if response.status_code not in (200, 206) or start not in (0, have):
+            raise FileError(path, f"cannot be downloaded: {url} answers {response.status_code} {response.reason}")
+        return _append(response, part, start, total, say)
+
+
+def _get(url: str, path: Path, have: int) -> Any:
+    """The server's answer, without the bytes that we have."""
+    import requests
+
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    try:
+        return requests.get(url, headers=headers, stream=True, timeout=TIMEOUT)
+    except requests.RequestException as e:
+        kind = "safe connection" if isinstance(e, requests.exceptions.SSLError) else "connection"
+        raise Unreachable(path, f"there is no {kind} to {urlsplit(url).netloc or url}") from e
+
+
+def _span(response: Any) -> tuple[int, int | None]:
+    """Where the bytes of an answer begin in the file, and the length of the file if that is told."""
+    if response.status_code in (206, 416):
+        told = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if not told:
+            return -1, None
+        return int(told[1] or -1), None if told[2] == "*" else int(told[2])
+    length = response.headers.get("Content-Length", "")
+    plain = "Content-Encoding" not in response.headers  # else the length is that of the encoded bytes
+    return 0, int(length) if plain and length.isdecimal() else None
+
+
+def _append(response: Any, part: Path, start: int, total: int | None, say: Say) -> bool:
+    """Write the bytes as they come; whether none are missing at the end."""
+    import requests
+
+    have = start
+    with open(part, "ab" if start else "wb") as file:
+        try:
+            for chunk in response.iter_content(CHUNK_BYTES):
+                file.write(chunk)
+                have += len(chunk)
+                of = f" of {total / 1e6:.1f}" if total else ""
+                say(f"{part.name.removesuffix(PART)}, {have / 1e6:.1f}{of} MB")
+        except requests.RequestException:
+            return False
+        finally:
+            file.flush()
+        os.fsync(file.fileno())
+    return total is None or have == total
+
+
+def _check(url: str, part: Path, path: Path, check: Check) -> None:
+    """Refuse a file that cannot be read, and forget it, so that the next try begins anew."""
+    try:
+        check(part)
+    except FileError as e:
+        part.unlink(missing_ok=True)
+        raise FileError(path, f"what came from {url} cannot be used: {e.what}") from e
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
