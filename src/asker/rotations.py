@@ -1,7 +1,7 @@
-"""Rotations as angle-axis vectors and as matrices, and the way between them.
+"""Rotations as angle-axis vectors, as quaternions and as matrices, and the way between them.
 
-An angle-axis vector v turns by the angle ‖v‖ about the axis v/‖v‖.
-Both maps are exact to rounding at every angle, 0 and π included.
+An angle-axis vector v turns by the angle ‖v‖ about the axis v/‖v‖.  A quaternion is w x y z.
+All maps are exact to rounding at every angle, 0 and π included.
 """
 
 from __future__ import annotations
@@ -24,12 +24,23 @@ def matrix_from_angle_axis(v: ArrayLike) -> Array:
     return np.eye(3) + a * K + b * (K @ K)
 
 
-def angle_axis_from_matrix(R: ArrayLike) -> Array:
-    """The vector with ‖v‖ ≤ π that turns as R does.  (n, 3, 3) -> (n, 3)
+def matrix_from_quaternion(q: ArrayLike) -> Array:
+    """The rotation of a quaternion of any length but 0.  (n, 4) -> (n, 3, 3)"""
+    q = _checked(q, (4,), "q")
+    q = q / np.abs(q).max(axis=1, keepdims=True)  # so that no square over- or underflows
+    w, x, y, z = (q / np.linalg.norm(q, axis=1, keepdims=True)).T
+    rows = (
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    )
+    return np.moveaxis(np.array(rows), -1, 0)
 
-    By the unit quaternion q of R.  4qqᵀ is linear in R; its row with the largest
-    diagonal entry gives q without cancellation (Shepperd 1978).
-    At the angle π both v and −v are right; one of them is returned.
+
+def quaternion_from_matrix(R: ArrayLike) -> Array:
+    """The unit quaternion with w ≥ 0 that turns as R does.  (n, 3, 3) -> (n, 4)
+
+    4qqᵀ is linear in R; its row with the largest diagonal entry gives q without cancellation (Shepperd 1978).
     """
     R = _checked(R, (3, 3), "R")
     (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(R, 0, -1)
@@ -45,7 +56,15 @@ def angle_axis_from_matrix(R: ArrayLike) -> Array:
     best = np.argmax(np.diagonal(qqt, axis1=1, axis2=2), axis=1)
     q = qqt[np.arange(len(R)), best]
     q /= np.linalg.norm(q, axis=1, keepdims=True)
-    q = np.where(q[:, :1] < 0, -q, q)  # the half turn with cos(θ/2) ≥ 0
+    return np.where(q[:, :1] < 0, -q, q)
+
+
+def angle_axis_from_matrix(R: ArrayLike) -> Array:
+    """The vector with ‖v‖ ≤ π that turns as R does.  (n, 3, 3) -> (n, 3)
+
+    At the angle π both v and −v are right; one of them is returned.
+    """
+    q = quaternion_from_matrix(R)
     w, xyz = q[:, 0], q[:, 1:]
     s = np.linalg.norm(xyz, axis=1)  # sin(θ/2)
     tiny = s < 1e-100

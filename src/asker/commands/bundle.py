@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 import asker
+from asker.commands import colmap
 from asker.commands.support import (
     KERNELS,
     LINEAR_SOLVERS,
@@ -38,6 +39,9 @@ INLIER = 1 / math.sqrt(3)
 """Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
 GREY, ORANGE = (160, 160, 160), (255, 140, 0)
 
+Reconstruction = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2; or the folder of a COLMAP model.")
+]
 BalFile = Annotated[Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2.")]
 NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
 Tau = Annotated[float, typer.Option(help="Scale of the kernel in pixels; inliers count up to tau/sqrt(3).")]
@@ -46,7 +50,7 @@ StartError = Annotated[float, typer.Option(help="Median residual of the inliers 
 
 
 def solve(
-    file: BalFile,
+    file: Reconstruction,
     method: Annotated[
         str | None,
         typer.Option(help=f"One of: {', '.join(asker.METHODS)}.", show_default="asker; irls for a convex kernel"),
@@ -54,6 +58,9 @@ def solve(
     tau: Tau = 1.0,
     camera: Annotated[str, typer.Option(help="How k1, k2 act: pixel, or bal (the BAL page).")] = "pixel",
     dof: Annotated[int, typer.Option(help="6: poses, 7: and focal lengths, 9: and distortions.")] = 6,
+    refine: Annotated[
+        str | None, typer.Option(help="For a COLMAP model: poses, focal, or all.", show_default="poses")
+    ] = None,
     kernel: Annotated[str, typer.Option(help=f"One of: {', '.join(KERNELS)}.")] = "smooth-truncated",
     iterations: Annotated[int, typer.Option(min=0, help="At most so many linear solves.")] = 100,
     tol: Tol = 1e-9,
@@ -61,11 +68,15 @@ def solve(
     linear_solver: LinearSolver = "auto",
     threads: Threads = None,
     json_file: Json = None,
-    output: Annotated[Path | None, typer.Option(help="Write the refined BAL file.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the refined BAL file, or model folder.")] = None,
+    drop_outliers: Annotated[
+        bool, typer.Option("--drop-outliers", help="Leave outliers out of the written COLMAP model.")
+    ] = False,
+    report: Annotated[Path | None, typer.Option(help="Write inliers per image and point of a COLMAP model.")] = None,
     ply: Annotated[Path | None, typer.Option(help="Write points and cameras for a viewer.")] = None,
     quiet: Quiet = False,
 ) -> int:
-    """Refine the cameras and points of a BAL file.  Ctrl-C stops and keeps the best so far."""
+    """Refine the cameras and points of a BAL file or a COLMAP model.  Ctrl-C stops and keeps the best so far."""
     one_of("--linear-solver", linear_solver, LINEAR_SOLVERS)
     psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=number("--tau", tau, positive=True))
     method = method or ("irls" if psi.convex else "asker")
@@ -75,6 +86,18 @@ def solve(
     one_of("--dof", dof, DOFS)
     number("--tol", tol)
     number("--time-limit", time_limit or 0.0)
+    loop: dict[str, Any] = {
+        "max_iterations": iterations,
+        "tol": tol,
+        "time_limit": time_limit,
+        "linear_solver": linear_solver,
+        "threads": threads,
+    }
+    outputs = colmap.Outputs(json_file, output, ply, report, drop_outliers)
+    if file.is_dir():
+        colmap.refuse_bal_options(camera, dof)
+        return colmap.solve_model(file, psi, strategy, refine or "poses", INLIER * tau, settings, loop, outputs, quiet)
+    colmap.refuse_model_options(refine, drop_outliers, report)
     check_outputs(file, json_file, output, ply)
 
     from asker.problems.bundle import bundle_problem, reprojection_norms
@@ -88,16 +111,7 @@ def solve(
         progress.say(f"preparing {counts(bundle)}")
         before = inlier_mask(bundle)
         made = bundle_problem(bundle, psi, camera, dof)  # type: ignore[arg-type]
-        result = asker.solve(
-            made.problem,
-            strategy,
-            max_iterations=iterations,
-            tol=tol,
-            time_limit=time_limit,
-            on_iteration=progress.iteration,
-            linear_solver=linear_solver,
-            threads=threads,
-        )
+        result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **loop)
     refined = made.refined(result.values)
     inliers = inlier_mask(refined)
     settings |= {"initial_inlier_ratio": before.mean(), "inlier_ratio": inliers.mean()}
