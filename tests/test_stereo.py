@@ -117,11 +117,11 @@ def test_starts(pair, start):
         assert (again.disparity.rows.ravel() != values.ravel()).any()
 
 
-def test_every_method_improves_on_the_winner(pair):
+def test_the_energy_improves_on_the_winner(pair):
     minima = match(pair.left, pair.right, Matching(12))
     seen = visible(pair.left_truth, pair.right_truth)
     winner = disparity_errors(minima.winner, pair.left_truth, seen).bad_1
-    for method in ("gnc", "moo", "asker"):
+    for method in ("gnc", "asker"):
         made = energy(minima, 12)
         result = asker.solve(made.problem, asker.METHODS[method](), max_iterations=60)
         found = disparity_errors(made.image(result.values), pair.left_truth, seen).bad_1
