@@ -14,7 +14,7 @@ install: .venv/installed
 	@touch $@
 
 demo: install
-	$(BIN)/asker demo
+	$(BIN)/asker reproduce --plan quick --output runs/demo
 
 test: install
 	$(BIN)/python -m pytest

@@ -1,7 +1,7 @@
 """Dense stereo: which settings give the best maps, which method the lowest energy, and how the time grows.
 
     python benchmarks/stereo.py sensitivity   window, K and τ: bad pixels of the default method
-    python benchmarks/stereo.py methods       energy, mean energy, bad pixels and time of every method, from three starts
+    python benchmarks/stereo.py methods       energy, mean energy, bad pixels and time of every method, three starts
     python benchmarks/stereo.py growth        time per iteration at 1, 2 and 4 times the resolution, and memory
     python benchmarks/stereo.py solvers       the linear solvers on the grid of Teddy
 

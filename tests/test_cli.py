@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker import cli, datasets, demo, terminal
+from asker import alignment, cli, datasets, terminal
 from asker.commands import bundle as commands
 from asker.commands import support
 from asker.io.bal import read_bal, write_bal
@@ -277,7 +277,7 @@ def test_a_bad_argument_is_refused_in_one_line(asks, scene_file, arguments, said
 
 
 @pytest.mark.parametrize(
-    "arguments", [["solve"], ["solv"], ["--fast"], ["info"], ["generate"], ["demo", "now"]], ids=" ".join
+    "arguments", [["solve"], ["solv"], ["--fast"], ["info"], ["generate"], ["report"]], ids=" ".join
 )
 def test_a_bad_command_line_is_refused_in_one_line(asks, arguments):
     assert_refused(asks(*arguments))
@@ -332,7 +332,7 @@ def test_one_bad_output_does_not_cost_the_others(asks, tmp_path, scene_file, mon
     assert read_bal(out).n_observations == 400
 
 
-# ---- generate, info, demo
+# ---- generate, info
 
 
 def test_generate_writes_the_scene(asks, tmp_path):
@@ -408,21 +408,6 @@ def test_the_projection_is_the_one_that_is_solved(scene_file, camera):
     np.testing.assert_allclose(norms, np.linalg.norm(result.residuals[0], axis=1), rtol=1e-9)
 
 
-def test_demo_compares_methods_with_the_truth(asks, monkeypatch):
-    monkeypatch.setattr(datasets, "make_scene", small_scene)
-    monkeypatch.setattr(demo, "DEMO_METHODS", ("irls", "irls"))
-    code, text, err = asks("demo", "--start-error", 3, "--outliers", "0.1")
-    assert (code, err) == (0, "")
-    assert len(re.findall(r"^ *irls +\d", text, re.MULTILINE)) == 2
-    assert re.search(r"from the truth +\d", text)
-    assert "8 cameras" in text
-    assert "10% of them outliers" in text
-
-
-def test_every_demo_method_exists():
-    assert set(demo.DEMO_METHODS) <= set(asker.METHODS)
-
-
 def moved(bundle, s, R, t):
     """The same reconstruction in another frame: X' = s R X + t."""
     Rs = matrix_from_angle_axis(bundle.cameras[:, :3]) @ R.T
@@ -435,16 +420,16 @@ def moved(bundle, s, R, t):
 def test_errors_do_not_depend_on_the_frame(scene):
     R = matrix_from_angle_axis(np.array([[0.4, -2.0, 1.1]]))[0]
     frame = (3.7, R, np.array([10.0, -4.0, 2.0]))
-    assert demo.errors(moved(scene.truth, *frame), scene.truth) == pytest.approx((0, 0), abs=1e-9)
-    there = demo.errors(scene.start, scene.truth)
-    assert demo.errors(moved(scene.start, *frame), scene.truth) == pytest.approx(there)
+    assert alignment.errors(moved(scene.truth, *frame), scene.truth) == pytest.approx((0, 0), abs=1e-9)
+    there = alignment.errors(scene.start, scene.truth)
+    assert alignment.errors(moved(scene.start, *frame), scene.truth) == pytest.approx(there)
     assert min(there) > 1e-4
 
 
 def test_lost_cameras_do_not_bend_the_errors(scene):
     cameras = scene.truth.cameras.copy()
     cameras[:3, 3:6] += 100.0
-    assert demo.errors(replace(scene.truth, cameras=cameras), scene.truth) == pytest.approx((0, 0), abs=1e-9)
+    assert alignment.errors(replace(scene.truth, cameras=cameras), scene.truth) == pytest.approx((0, 0), abs=1e-9)
 
 
 # ---- the whole program
@@ -455,8 +440,8 @@ def test_version_and_help(asks):
     for arguments in ([], ["--help"]):
         code, text, err = asks(*arguments)
         assert (code, err) == (0, "")
-        assert all(command in text for command in ("solve", "generate", "info", "demo"))
-    for command in ("solve", "generate", "info", "demo"):
+        assert all(command in text for command in ("solve", "generate", "info", "compare", "reproduce"))
+    for command in (command.__name__.replace("_", "-") for command in cli.COMMANDS):
         assert asks(command, "--help")[0] == 0
 
 

@@ -480,7 +480,7 @@ def test_a_trial_that_is_not_finite_is_refused(solver):
 SOURCE = Path(asker.__file__).parent
 LAYERS = ["arrays rotations kernels manifolds linearity", "problem", "result", "engines", "strategies", "solve"]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
-BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, io, datasets, demo, …; then the command line
+BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, io, datasets, study, …; then the command line
 
 
 def rank_of(name):

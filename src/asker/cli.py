@@ -12,15 +12,18 @@ from typing import Annotated
 import typer
 
 import asker
-from asker.commands import bundle, fetch, stereo
+from asker.commands import bundle, fetch, stereo, study
 from asker.commands.support import complain
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (bundle.solve, bundle.generate, bundle.info, bundle.demo, stereo.stereo, stereo.stereo_compare):
+COMMANDS = (
+    bundle.solve, bundle.generate, bundle.info, study.compare, stereo.stereo, stereo.stereo_compare,
+    fetch.fetch, study.reproduce, study.report,
+)  # fmt: skip
+for command in COMMANDS:
     app.command()(command)
-app.command()(fetch.fetch)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -30,11 +30,8 @@ def _walk(jaxpr: Any, degrees: list[int]) -> list[int]:
 
     for eqn in jaxpr.eqns:
         inputs = [of(v) for v in eqn.invars]
-        name = eqn.primitive.name
-        if name in CALLS:
-            outs = _walk(eqn.params["jaxpr"].jaxpr, inputs)
-        else:
-            outs = [_degree(name, inputs)] * len(eqn.outvars)
+        inner = eqn.params["jaxpr"].jaxpr if eqn.primitive.name in CALLS else None
+        outs = _walk(inner, inputs) if inner else [_degree(eqn.primitive.name, inputs)] * len(eqn.outvars)
         degree.update(zip(eqn.outvars, outs, strict=True))
     return [of(v) for v in jaxpr.outvars]
 

@@ -52,6 +52,39 @@ class Progress:
         self.say(f"iteration {line.iteration}  {costs}  damping {line.damping:.0e}")
 
 
+class PlanProgress:
+    """A bar for the whole plan and one for each run under way, on stderr, where that is a terminal."""
+
+    def __init__(self, quiet: bool):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        self.bars = None if quiet or not console.is_terminal else Progress(*columns, console=console, transient=True)
+        self.tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> "PlanProgress":
+        if self.bars:
+            self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bars:
+            self.bars.stop()
+
+    def tell(self, standing: Any) -> None:
+        if not self.bars:
+            return
+        wanted = {"all runs": (standing.done, standing.total)} | standing.active
+        for name in [n for n in self.tasks if n not in wanted]:
+            self.bars.remove_task(self.tasks.pop(name))
+        for name, (done, total) in wanted.items():
+            if name not in self.tasks:
+                self.tasks[name] = self.bars.add_task(name, total=total)
+            self.bars.update(self.tasks[name], completed=done)
+
+
 def counts(bundle: Bundle) -> str:
     return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
 

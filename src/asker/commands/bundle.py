@@ -1,4 +1,4 @@
-"""Commands for bundle adjustment: solve, generate, info, demo."""
+"""Commands for bundle adjustment: solve, generate, info."""
 
 import math
 from functools import partial
@@ -195,40 +195,6 @@ def info(file: BalFile, tau: Tau = 1.0) -> int:
     print(f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points")
     if bad:
         print(f"not finite at the start: {bad} observations; `asker solve` refuses such a file")
-    return 0
-
-
-def demo(
-    outliers: Outliers = 0.3,
-    start_error: StartError = 30.0,
-    seed: Seed = 0,
-    figure: Annotated[Path, typer.Option(help="Where to draw the costs over the iterations.")] = Path("asker-demo.png"),
-    quiet: Quiet = False,
-) -> int:
-    """Run several methods on a made scene and compare them with the truth."""
-    from asker.datasets import make_scene
-    from asker.demo import DEMO_METHODS, draw_costs, run
-
-    check_outputs(None, figure)
-    rows, histories = [], {}
-    with Progress(quiet) as progress:
-        progress.say("making a scene")
-        scene = make_scene(outlier_ratio=outliers, start_error=start_error, seed=seed)
-        starts = [(method, method, scene.start) for method in DEMO_METHODS]
-        for name, method, start in [*starts, ("from the truth", "irls", scene.truth)]:
-            progress.begin(name)
-            result, error = run(method, start, scene.truth, progress.iteration)
-            costs = f"{result.initial_cost:.1f}", f"{result.cost:.1f}"
-            errors = percent(error.cameras), percent(error.points)
-            histories[name] = result.history
-            rows.append([name, *costs, percent(result.inlier_ratio), *errors, f"{result.seconds['total']:.2f}"])
-    print(f"{counts(scene.start)}, {outliers:.0%} of them outliers.")
-    print(f"At the start the inliers have a median residual of {start_error:g} px; the kernel has tau 1 px.")
-    titles = ("method", "cost\nbefore", "cost\nafter", "inliers", "camera\nerror", "point\nerror", "seconds")
-    print_table(titles, *rows)
-    print("Errors are medians after alignment with the truth, in percent of the ring's radius.")
-    print("The last row is irls started at the truth: about what the observations allow.")
-    write_outputs((figure, partial(draw_costs, histories=histories)))
     return 0
 
 

@@ -67,7 +67,12 @@ def write_disparity(path: FilePath, disparity: np.ndarray) -> None:
 def write_picture(path: FilePath, disparity: np.ndarray, largest: float) -> None:
     """In colours from 0 (far) to `largest` (near); black where unknown."""
     with write_whole(path) as file:
-        file.write(_encoded(coloured(disparity, largest)))
+        file.write(picture_bytes(disparity, largest))
+
+
+def picture_bytes(disparity: np.ndarray, largest: float) -> bytes:
+    """The same as the bytes of a PNG."""
+    return _encoded(coloured(disparity, largest))
 
 
 def coloured(disparity: np.ndarray, largest: float) -> np.ndarray:

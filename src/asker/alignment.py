@@ -1,19 +1,12 @@
-"""Several methods on one made scene, and how near to the truth each of them comes."""
+"""How near a reconstruction comes to the truth."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from asker.io.bal import Bundle
-from asker.io.files import write_whole
-from asker.problems.bundle import bundle_problem, camera_centres
-from asker.result import Iteration, Result
-from asker.solve import solve
-from asker.strategies import METHODS
+from asker.problems.bundle import camera_centres
 
-DEMO_METHODS = ("irls", "gnc", "moo", "asker")
 N_TRIPLES = 200
 
 Fit = tuple[float, np.ndarray, np.ndarray]
@@ -25,33 +18,6 @@ class Errors(NamedTuple):
 
     cameras: float
     points: float
-
-
-def run(
-    method: str, start: Bundle, truth: Bundle, on_iteration: Callable[[Iteration], None] | None = None
-) -> tuple[Result, Errors]:
-    """One method from one start.  Code is compiled before the clock runs."""
-    made = bundle_problem(start)
-    solve(made.problem, METHODS[method](), max_iterations=2)
-    result = solve(made.problem, METHODS[method](), on_iteration=on_iteration)
-    return result, errors(made.refined(result.values), truth)
-
-
-def draw_costs(path: Path, histories: dict[str, list[Iteration]]) -> None:
-    """Best cost over the iterations, a curve a method."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    styles = ("-", "--", "-.", ":", (0, (1, 4)))  # legible in grey
-    for (name, history), style in zip(histories.items(), styles, strict=False):
-        axes.plot([h.iteration for h in history], [h.best_cost for h in history], linestyle=style, label=name)
-    axes.set_xlabel("iteration")
-    axes.set_ylabel("lowest cost so far")
-    axes.set_title("Robust bundle adjustment of a made scene")
-    axes.legend()
-    with write_whole(path) as file:
-        figure.savefig(file, dpi=130, format=path.suffix.lstrip(".") or "png")
 
 
 def errors(found: Bundle, truth: Bundle) -> Errors:

@@ -1,0 +1,1 @@
+"""Experiments as data: plans, recorded runs, and what is drawn from them."""

@@ -1,0 +1,248 @@
+"""A plan names what is run: instances, methods with settings, iterations, repeats.
+
+A plan is a TOML file:
+
+    title = "Two methods on my file"
+
+    [instances.mine]                 what a group names; BAL and Middlebury names need no entry
+    kind = "bal"                     bal, scene, stereo or mean: see `KINDS` for the keys of each
+    file = "problem.txt.bz2"
+
+    [[groups]]
+    title = "Methods"
+    instances = ["mine", "trafalgar-21"]
+    methods = ["irls", { name = "asker", s0 = 3.0, label = "asker, s0 = 3" }]
+    iterations = 100
+
+A plan is checked as a whole before anything runs; an error names the line and the nearest name that would do.
+"""
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from asker.fetch import BAL, STEREO, locate
+from asker.io.files import FileError, FilePath, read_text_bytes
+from asker.strategies import METHODS
+
+KINDS: dict[str, dict[str, Any]] = {
+    "bal": {"file": None, "tau": 1.0, "camera": "pixel", "dof": 6},
+    "scene": {"shape": "ring", "cameras": 30, "observations": 18_000, "outliers": 0.3, "start_error": 30.0, "seed": 0},
+    "stereo": {
+        "folder": None, "max_disparity": 59, "scale": 4.0, "window": 7, "n_minima": 2, "tau": 1.0, "eta": 4.0,
+        "start": "constant", "seed": 0,
+    },
+    "mean": {"start": -8.0, "seed": 0},
+}  # fmt: skip
+"""The keys of each kind of instance, with their defaults."""
+GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats"}
+SHIPPED = ("quick", "paper")
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that determines the numbers of one run."""
+
+    instance: str
+    kind: str
+    options: dict[str, Any]
+    method: str
+    settings: dict[str, Any]
+    iterations: int
+    repeat: int = 0
+
+    @property
+    def folder(self) -> str:
+        """A name of its own; equal runs of two plans have the same."""
+        told = json.dumps(asdict(self) | {"instance": ""}, sort_keys=True)
+        digest = hashlib.sha256(told.encode()).hexdigest()[:10]
+        return f"{re.sub(r'[^A-Za-z0-9.-]+', '_', self.instance)}-{self.method}-{digest}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """One comparison: every method on every instance."""
+
+    title: str
+    kind: str
+    """comparison: who wins; study: what a setting does."""
+    instances: tuple[str, ...]
+    labels: tuple[str, ...]
+    runs: dict[tuple[str, str], tuple[Run, ...]]
+    """Of each instance and label: one run for each repeat."""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    title: str
+    groups: tuple[Group, ...]
+    missing: tuple[str, ...] = ()
+    """Data sets that are not at hand, and are left out."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """The kind of each instance."""
+
+    def runs(self) -> list[Run]:
+        """Each once."""
+        every = [run for g in self.groups for runs in g.runs.values() for run in runs]
+        return list({run.folder: run for run in every}.values())
+
+
+def read_plan(name: FilePath, data: Path | None = None) -> Plan:
+    """A shipped plan by its name, or the user's own file.  A shipped one leaves out data that is not at hand."""
+    if str(name) in SHIPPED:
+        text = resources.files("asker.study").joinpath(f"plans/{name}.toml").read_text(encoding="utf-8")
+        return _Reader(f"{name}.toml", text, Path(), data, may_lack=True).plan()
+    if not Path(name).exists() and Path(name).suffix != ".toml":
+        raise FileError(name, f"there is no such plan; shipped ones are {', '.join(SHIPPED)}")
+    content = read_text_bytes(name)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise FileError(name, "this is not a text file") from e
+    return _Reader(str(name), text, Path(name).parent, data, may_lack=False).plan()
+
+
+def plan_of_files(files: list[Path], methods: list[str], iterations: int, options: dict[str, Any]) -> Plan:
+    """A comparison of methods on BAL files."""
+    names = [f.name.split(".")[0] for f in files]
+    names = [n if names.count(n) == 1 else str(f) for n, f in zip(names, files, strict=True)]
+    runs: dict[tuple[str, str], tuple[Run, ...]] = {
+        (name, m): (Run(name, "bal", KINDS["bal"] | options | {"file": str(file)}, m, {}, iterations),)
+        for name, file in zip(names, files, strict=True)
+        for m in methods
+    }
+    group = Group("Robust bundle adjustment", "comparison", tuple(names), tuple(methods), runs)
+    return Plan("Comparison", (group,), kinds=dict.fromkeys(names, "bal"))
+
+
+class _Reader:
+    def __init__(self, path: str, text: str, base: Path, data: Path | None, may_lack: bool):
+        self.path, self.text, self.base, self.data, self.may_lack = path, text, base, data, may_lack
+        self.missing: list[str] = []
+
+    def plan(self) -> Plan:
+        try:
+            whole = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as e:
+            line = re.search(r"line (\d+)", str(e))
+            raise FileError(self.path, str(e), int(line[1]) if line else None) from e
+        self._known("key", whole, {"title", "instances", "groups"})
+        self.instances = {n: self._instance(n, given) for n, given in self._table(whole, "instances").items()}
+        groups = whole.get("groups", [])
+        if not isinstance(groups, list) or not groups:
+            raise FileError(self.path, "a plan needs at least one [[groups]]")
+        made = tuple(g for given in groups if (g := self._group(given)) is not None)
+        if not made:
+            raise FileError(self.path, f"no data for this plan is at hand; missing: {', '.join(self.missing)}")
+        kinds = {run.instance: run.kind for g in made for runs in g.runs.values() for run in runs}
+        return Plan(str(whole.get("title", "Comparison")), made, tuple(dict.fromkeys(self.missing)), kinds)
+
+    def _table(self, where: dict[str, Any], key: str) -> dict[str, Any]:
+        given = where.get(key, {})
+        if not isinstance(given, dict):
+            self._refuse(f"{key} must be a table", key)
+        return given
+
+    def _instance(self, name: str, given: Any) -> tuple[str, dict[str, Any]]:
+        if not isinstance(given, dict):
+            self._refuse(f"instances.{name} must be a table", name)
+        kind = self._one_of("kind", given.get("kind", "bal"), KINDS)
+        self._known("key", given, {"kind", *KINDS[kind]})
+        options = KINDS[kind] | {k: v for k, v in given.items() if k != "kind"}
+        for key, value in options.items():
+            default = KINDS[kind][key]
+            if (
+                default is not None
+                and not isinstance(value, type(default))
+                and not (isinstance(default, float) and isinstance(value, int))
+            ):
+                self._refuse(f"{key} is {value!r}, expected {type(default).__name__}", key)
+        place = "file" if kind == "bal" else "folder" if kind == "stereo" else None
+        if place:
+            if not isinstance(options[place], str):
+                self._refuse(f'instances.{name} needs {place} = "..."', name)
+            path = self.base / options[place]
+            if not path.exists():
+                self._refuse(f"there is no {place} {options[place]!r}", options[place])
+            options[place] = str(path)
+        return kind, options
+
+    def _named(self, name: Any) -> tuple[str, dict[str, Any]] | None:
+        """An instance by name; None where its data is not at hand and may be left out."""
+        self._one_of("instance", name, [*self.instances, *BAL, *STEREO])
+        if name in self.instances:
+            return self.instances[name]
+        path = locate(name, self.data)
+        if path is None:
+            self.missing.append(name)
+            if self.may_lack:
+                return None
+            self._refuse(f"{name} is not at hand; `asker fetch {name}` gets it", name)
+        kind = "bal" if name in BAL else "stereo"
+        return kind, KINDS[kind] | {"file" if kind == "bal" else "folder": str(path)}
+
+    def _group(self, given: Any) -> Group | None:
+        if not isinstance(given, dict):
+            self._refuse("groups must be written as [[groups]]", "groups")
+        self._known("key", given, GROUP)
+        for key in ("instances", "methods"):
+            if not isinstance(given.get(key), list) or not given[key]:
+                self._refuse(f"a group needs {key} = [...]", given.get("title", "groups"))
+        numbers = {}
+        for key, default in (("iterations", 100), ("repeats", 1)):
+            numbers[key] = given.get(key, default)
+            if not isinstance(numbers[key], int) or numbers[key] < 1:
+                self._refuse(f"{key} is {numbers[key]!r}, expected a whole number of at least 1", key)
+        kind = self._one_of("kind", given.get("kind", "comparison"), ("comparison", "study"))
+        methods = dict(self._method(m) for m in given["methods"])
+        found = {n: made for n in given["instances"] if (made := self._named(n)) is not None}
+        if not found:
+            return None
+        runs = {
+            (n, label): tuple(
+                Run(n, k, options, m, settings, numbers["iterations"], r) for r in range(numbers["repeats"])
+            )
+            for n, (k, options) in found.items()
+            for label, (m, settings) in methods.items()
+        }
+        title = str(given.get("title", "Comparison"))
+        return Group(title, kind, tuple(found), tuple(methods), runs, str(given.get("text", "")))
+
+    def _method(self, given: Any) -> tuple[str, tuple[str, dict[str, Any]]]:
+        """Its label, its name and its settings."""
+        given = {"name": given} if isinstance(given, str) else dict(given)
+        name = self._one_of("method", given.pop("name", None), METHODS)
+        label = str(given.pop("label", name))
+        known = {f.name for f in fields(METHODS[name]()) if isinstance(getattr(METHODS[name](), f.name), int | float)}
+        self._known("setting", given, known)
+        return label, (name, given)
+
+    def _known(self, what: str, given: dict[str, Any], known: Collection[str]) -> None:
+        for key in given:
+            self._one_of(what, key, known)
+
+    def _one_of(self, what: str, given: Any, known: Collection[str]) -> str:
+        if isinstance(given, str) and given in known:
+            return given
+        near = difflib.get_close_matches(str(given).lower(), list(known), n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        self._refuse(f"unknown {what} {given!r}{hint}", given)
+        raise AssertionError
+
+    def _refuse(self, what: str, token: Any) -> None:
+        raise FileError(self.path, what, next(self._lines_with(token), None))
+
+    def _lines_with(self, token: Any) -> Iterator[int]:
+        """Lines in which a key or a string stands as a whole."""
+        word = re.compile(rf"(?<![\w.-]){re.escape(str(token))}(?![\w-])")
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if word.search(line.split(" #")[0]):
+                yield number

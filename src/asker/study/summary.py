@@ -1,0 +1,187 @@
+"""What recorded runs say: tables, ranks and performance profiles."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from asker.io.files import FileError, write_whole
+from asker.study.paper import reference_cost, reference_inliers
+from asker.study.plan import Plan
+from asker.study.runs import Record, read_record
+
+TIE = 1e-3  # two costs this near, relatively, are the same
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The recorded runs of one group."""
+
+    title: str
+    kind: str
+    text: str
+    instances: tuple[str, ...]
+    labels: tuple[str, ...]
+    records: dict[tuple[str, str], Record]
+    """Of each instance and label; of several repeats the one with the median time."""
+
+    def of(self, instance: str) -> dict[str, Record]:
+        return {label: self.records[instance, label] for label in self.labels if (instance, label) in self.records}
+
+    def complete(self) -> list[str]:
+        """Instances on which every method has run."""
+        return [i for i in self.instances if len(self.of(i)) == len(self.labels)]
+
+
+@dataclass(frozen=True, eq=False)
+class Book:
+    """Everything that a folder of runs holds."""
+
+    title: str
+    missing: list[str]
+    groups: list[Results]
+    root: Path
+
+
+def write_index(plan: Plan, root: Path) -> None:
+    """Which runs belong to which group: all that a report needs beside the runs."""
+    index = {
+        "title": plan.title,
+        "missing": list(plan.missing),
+        "groups": [
+            {
+                "title": g.title, "kind": g.kind, "text": g.text, "instances": g.instances, "labels": g.labels,
+                "runs": [[i, label, [run.folder for run in runs]] for (i, label), runs in g.runs.items()],
+            }
+            for g in plan.groups
+        ],
+    }  # fmt: skip
+    with write_whole(root / "plan.json") as file:
+        file.write(json.dumps(index, indent=1).encode() + b"\n")
+
+
+def read_book(root: Path) -> Book:
+    """What has been run so far; unfinished runs are left out."""
+    try:
+        index = json.loads((root / "plan.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise FileError(
+            root, "there is no plan.json here: not a folder that `asker reproduce` or `compare` made"
+        ) from e
+    groups = []
+    for g in index["groups"]:
+        records = {}
+        for instance, label, folders in g["runs"]:
+            found = [
+                read_record(p) for f in folders if (p := root / "runs" / f / "result.json").exists() and (p := p.parent)
+            ]
+            if found:
+                found.sort(key=lambda r: r.result["seconds"])
+                records[instance, label] = found[len(found) // 2]
+        if records:
+            names = g["title"], g["kind"], g["text"], tuple(g["instances"]), tuple(g["labels"])
+            groups.append(Results(*names, records))
+    if not groups:
+        raise FileError(root, "no run here is finished yet")
+    return Book(index["title"], index["missing"], groups, root)
+
+
+def excess(results: Results, what: str = "cost") -> dict[str, list[float]]:
+    """Of each label, over the complete instances: how far above the lowest, relatively."""
+    table: dict[str, list[float]] = {label: [] for label in results.labels}
+    for instance in results.complete():
+        runs = results.of(instance)
+        lowest = min(r.result[what] for r in runs.values())
+        for label, r in runs.items():
+            table[label].append(r.result[what] / lowest - 1 if lowest > 0 else float(r.result[what] > 0))
+    return table
+
+
+def ranking(results: Results) -> list[dict[str, Any]]:
+    """The best method first."""
+    table = excess(results)
+    rows = [
+        {
+            "method": label,
+            "wins": sum(e <= TIE for e in values),
+            "median": 100 * median(values),
+            "worst": 100 * max(values),
+            "seconds": sum(results.records[i, label].result["seconds"] for i in results.complete()),
+        }
+        for label, values in table.items()
+        if values
+    ]
+    return sorted(rows, key=lambda row: (row["median"], row["worst"]))
+
+
+def sentence(results: Results) -> str:
+    """Who wins, and by how much."""
+    rows, n = ranking(results), len(results.complete())
+    if len(rows) < 2:
+        return "Nothing to compare yet."
+    first, second = rows[0], rows[1]
+    names = [r["method"] for r in rows if r["wins"] == first["wins"] and r["median"] <= 100 * TIE]
+    who = " and ".join(names) if names else first["method"]
+    verb = "have" if len(names) > 1 else "has"
+    on = "the instance" if n == 1 else f"{first['wins']} of {n} instances"
+    others = [r for r in rows if r["method"] not in names] or [second]
+    return (
+        f"{who} {verb} the lowest cost on {on}. Next comes {others[0]['method']}, "
+        f"{others[0]['median']:.2g} % higher in the median; the last is {rows[-1]['method']}, {rows[-1]['median']:.3g} % higher."
+    )
+
+
+def profile(results: Results, what: str) -> dict[str, tuple[list[float], list[float]]]:
+    """Dolan & Moré: the share of instances on which a method is within a factor of the best."""
+    curves = {}
+    table = excess(results, what)
+    widest = max((max(v) for v in table.values() if v), default=0.0)
+    for label, values in table.items():
+        if not values:
+            continue
+        steps = np.sort(values)
+        x = [1.0, *(1 + np.repeat(steps, 2)).tolist(), 1 + 1.05 * widest + 1e-6]
+        shares = np.arange(len(steps) + 1) / len(steps)
+        curves[label] = (x, [0.0, *np.repeat(shares, 2)[1:-1].tolist(), 1.0])
+    return curves
+
+
+def cost_rows(results: Results) -> list[dict[str, Any]]:
+    """One row for each run, with the paper's number beside it where there is one."""
+    rows = []
+    for (instance, label), r in results.records.items():
+        method = "gnc" if r.run.method == "gnc" and not r.run.settings else r.run.method
+        known = reference_cost(instance, method) if r.run.kind == "bal" and not r.run.settings else None
+        row = {"instance": instance, "method": label, "start": r.result["initial_cost"], "cost": r.cost}
+        row |= {"mean cost": r.result["mean_cost"], "seconds": r.result["seconds"]}
+        row |= {"reference": known[0] if known else None, "from": known[1] if known else ""}
+        row["difference %"] = 100 * (r.cost / known[0] - 1) if known else None
+        for key, name in (
+            ("camera_error", "camera error %"),
+            ("bad_1", "bad 1 px %"),
+            ("bad_1_visible", "visible bad %"),
+        ):
+            if key in r.result:
+                row[name] = 100 * r.result[key]
+        if "mean" in r.result:
+            row["mean"] = r.result["mean"]
+        rows.append(row | {"files": f"runs/{r.folder.name}/"})
+    return rows
+
+
+def inlier_rows(results: Results) -> list[dict[str, Any]]:
+    """Inliers in percent; a row for each instance, with the paper's numbers in brackets."""
+    rows = []
+    for instance in results.instances:
+        runs = {k: r for k, r in results.of(instance).items() if "inlier_ratio" in r.result}
+        if not runs:
+            continue
+        row: dict[str, Any] = {"instance": instance}
+        for label, r in runs.items():
+            known = reference_inliers(instance, r.run.method) if not r.run.settings else None
+            row[label] = f"{100 * r.result['inlier_ratio']:.1f}" + (f" ({known:.1f})" if known else "")
+        rows.append(row)
+    return rows
