@@ -18,6 +18,7 @@ Output = Annotated[Path, typer.Option(help="The folder for runs, tables, figures
 Processes = Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each core")]
 Memory = Annotated[float | None, typer.Option(help="Budget in GB.", show_default="70 % of what is free")]
 Figures = Annotated[bool, typer.Option("--figures", help="Also write PNG and PDF figures.")]
+Folder = Annotated[Path, typer.Argument(help="What reproduce or compare made.")]
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="BAL files.")]
 
 
@@ -123,7 +124,7 @@ def _print_group(group: Results) -> None:
     print(f"\n{group.title}")
     if group.kind == "comparison" and group.complete():
         rows = [
-            [r["method"], str(r["wins"]), f"{r['median']:.2f}", f"{r['worst']:.2f}", f"{r['seconds']:.1f}"]
+            [r["method"], str(r["wins"]), *(f"{r[key]:.2f}" for key in ("median", "worst", "seconds"))]
             for r in ranking(group)
         ]
         print_table(["method", "lowest on", "median\nexcess %", "worst\nexcess %", "seconds"], *rows)

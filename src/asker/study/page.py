@@ -119,7 +119,7 @@ def objectives_data(r: Record) -> dict[str, Any]:
 
 
 def filter_data(r: Record) -> dict[str, Any]:
-    """At the iteration with the most corners: the corners, the border of what they forbid, the steps so far."""
+    """At the iteration with the most corners: the corners, the outline of what they forbid, the steps so far."""
     at = max(range(len(r.history)), key=lambda k: len(r.history[k].get("corners") or []))
     corners = sorted(r.history[at].get("corners") or [], key=lambda c: c[1])
     steps = [[h["f"], h["h"]] for h in r.history[: at + 1]]
@@ -131,7 +131,7 @@ def filter_data(r: Record) -> dict[str, Any]:
         if f < level:
             edge += [[level, h], [f, h]]
             level = f
-    return {"at": at, "corners": corners, "steps": steps, "edge": [*edge, [level, right]] if edge else []}
+    return {"at": at, "corners": corners, "steps": steps, "edge": [*edge, [level, right], [top, right]] if edge else []}
 
 
 def cloud_data(g: Results) -> Iterator[dict[str, Any]]:
@@ -163,7 +163,8 @@ def _cloud(instance: str, label: str, points: np.ndarray, centres: np.ndarray, g
     spread = np.ptp(centres, axis=0) if len(centres) > 1 else np.ones(3)
     return {
         "instance": instance, "label": label,
-        "points": points[inside_box].tolist(), "good": good[inside_box].astype(int).tolist(), "centres": centres.tolist(),
+        "points": points[inside_box].tolist(), "good": good[inside_box].astype(int).tolist(),
+        "centres": centres.tolist(),
         "range": [[float(m - half), float(m + half)] for m in middle],
         "up": int(np.argmin(spread[1:])) + 1,
     }  # fmt: skip

@@ -13,6 +13,7 @@ from asker.study.paper import reference_cost, reference_inliers
 from asker.study.plan import Plan
 from asker.study.runs import Record, read_record
 
+PERCENTAGES = {"camera_error": "camera error %", "bad_1": "bad 1 px %", "bad_1_visible": "visible bad %"}
 TIE = 1e-3  # two costs this near, relatively, are the same
 
 
@@ -128,10 +129,12 @@ def sentence(results: Results) -> str:
     verb = "have" if len(names) > 1 else "has"
     on = "the instance" if n == 1 else f"{first['wins']} of {n} instances"
     others = [r for r in rows if r["method"] not in names] or [second]
-    return (
-        f"{who} {verb} the lowest cost on {on}. Next comes {others[0]['method']}, "
-        f"{others[0]['median']:.2g} % higher in the median; the last is {rows[-1]['method']}, {rows[-1]['median']:.3g} % higher."
-    )
+    told = f"{who} {verb} the lowest cost on {on}. Next comes {others[0]['method']}, {_higher(others[0])} in the median"
+    return told + (f"; the last is {rows[-1]['method']}, {_higher(rows[-1])}." if len(rows) > 2 else ".")
+
+
+def _higher(row: dict[str, Any]) -> str:
+    return f"{row['median']:.3g} % higher"
 
 
 def profile(results: Results, what: str) -> dict[str, tuple[list[float], list[float]]]:
