@@ -16,7 +16,7 @@ which needs no new residuals.
     ρ < 0          the step was too long: λ rises
     ρ < −refuse    it was worse than that: the step is refused, whatever the filter says, so that Ψ cannot run away
 
-In the last phase s = 0 (so h = 0 and f = Ψ), and Ψ itself is minimised from the best point seen.
+In the last phase s = 0 (so h = 0 and f = Ψ), and Ψ itself is minimised.
 """
 
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ Deviations  The authors' program, which made the published numbers, has λ₀ = 
             The default adds what the paper asks for and does not do (h → 0 and a stationary Ψ): see `anneal.py`.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -102,8 +102,6 @@ class AskerState(State):
     h: float = 0.0
     scale_damping: float = 2.0
     filter: Filter = Filter()
-    best: tuple[float, Point] = field(default=(float("inf"), None))  # type: ignore[assignment]
-    """The lowest Ψ so far, and where."""
     budget: int = 0
     """Iterations in all."""
     left: int = 0
@@ -175,7 +173,7 @@ class ASKER:
         f, h, target = engine.total(objectives, start, s)
         return AskerState(
             start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping,
-            best=(target, start), budget=max_iterations, left=max_iterations, n=engine.problem.n_residuals,
+            budget=max_iterations, left=max_iterations, n=engine.problem.n_residuals,
         )  # fmt: skip
 
     def _start_scales(self, engine: Engine, start: Point) -> PerFactor:
@@ -198,13 +196,18 @@ class ASKER:
         return self._cooperate(engine, replace(state, left=state.left - 1, restoration=None))
 
     def _begin_last_phase(self, engine: Engine, state: AskerState) -> AskerState:
-        """s = 0 and the best point seen; from here on Ψ itself is minimised."""
-        lowest, point = state.best
-        s = engine.each(shrunk, point, state.s, gamma=1.0)
+        """s = 0; from here on Ψ itself is minimised."""
+        s = engine.each(shrunk, state.point, state.s, gamma=1.0)
         return replace(
-            state, point=point, cost=lowest, s=s, f=lowest, h=0.0, damping=self.last.damping, last_phase=True,
-            on_target=True, restoration=None,
-        )  # fmt: skip
+            state,
+            s=s,
+            f=state.cost,
+            h=0.0,
+            damping=self.last.damping,
+            last_phase=True,
+            on_target=True,
+            restoration=None,
+        )
 
     def _cooperate(self, engine: Engine, state: AskerState) -> AskerState:
         filter_ = state.filter.with_corner(state.f - self.alpha * state.h, (1 - self.alpha) * state.h)  # (1)
@@ -221,11 +224,10 @@ class ASKER:
             return self._restore(engine, state, filter_, {"f_refused": f, "h_refused": h})
         gain = (state.f - f_before) / max(state.f, 1e-300)
         rates = self.anneal.rates(gain, state)  # (3)
-        best = min(state.best, (target, trial), key=lambda b: b[0])
         if rates.refused:
-            return replace(state, best=best, damping=rates.damping, scale_damping=rates.scale_damping, accepted=False)
+            return replace(state, damping=rates.damping, scale_damping=rates.scale_damping, accepted=False)
         return replace(
-            state, point=trial, cost=target, s=s, f=f, h=h, best=best, accepted=True,
+            state, point=trial, cost=target, s=s, f=f, h=h, accepted=True,
             filter=state.filter if f < state.f else filter_,  # (5)
             damping=max(rates.damping, self.smallest_damping), scale_damping=rates.scale_damping,
         )  # fmt: skip

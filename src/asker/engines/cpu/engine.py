@@ -39,6 +39,7 @@ class CpuEngine:
         self.pool = Pool()
         self.factors = [FactorCode(layout, self.pool) for layout in self.structure.layouts]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
+        self._formula_loops: dict[tuple, list[Loop]] = {}
         self._linear: list[Linearization] = []
         self._linear_at: Point | None = None
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
@@ -141,6 +142,12 @@ class CpuEngine:
         return [self.factors[f].tau, point.u[f], *[a[f] for a in arrays], *numbers.values()]
 
     def _loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[Loop]:
+        key = (formula, n_arrays, names, summed)
+        if key not in self._formula_loops:
+            self._formula_loops[key] = self._make_loops(*key)
+        return self._formula_loops[key]
+
+    def _make_loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[Loop]:
         def loop(code: FactorCode) -> Loop:
             unit = replace(code.layout.factors.kernel, tau=1.0)  # τ is an argument of the loop
             tau = Argument("each" if np.ndim(code.tau) else "scalar")

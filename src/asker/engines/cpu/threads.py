@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from itertools import count
 
 import numpy as np
@@ -65,10 +66,13 @@ def run_tasks(task: Callable[[int], None], n_tasks: int) -> None:
             helper.result()
 
 
+@lru_cache(maxsize=256)
 def even_bounds(n: int, smallest: int = 4096, most: int = 64) -> np.ndarray:
     """Cut 0…n into tasks of equal length."""
     n_tasks = max(1, min(most, -(-n // smallest)))
-    return np.linspace(0, n, n_tasks + 1).astype(np.uint64)
+    bounds = np.linspace(0, n, n_tasks + 1).astype(np.uint64)
+    bounds.setflags(write=False)  # it is given out again
+    return bounds
 
 
 def balanced_bounds(work: np.ndarray, most: int = 64) -> np.ndarray:
