@@ -1,7 +1,7 @@
-"""Rotations as angle-axis vectors and as matrices, and the way between them.
+"""Rotations as angle-axis vectors, as unit quaternions and as matrices, and the ways between them.
 
-An angle-axis vector v turns by the angle ‖v‖ about the axis v/‖v‖.
-Both maps are exact to rounding at every angle, 0 and π included.
+An angle-axis vector v turns by the angle ‖v‖ about the axis v/‖v‖.  Quaternions are x y z w here.
+All maps are exact to rounding at every angle, 0 and π included.
 """
 
 from __future__ import annotations
@@ -27,9 +27,20 @@ def matrix_from_angle_axis(v: ArrayLike) -> Array:
 def angle_axis_from_matrix(R: ArrayLike) -> Array:
     """The vector with ‖v‖ ≤ π that turns as R does.  (n, 3, 3) -> (n, 3)
 
-    By the unit quaternion q of R.  4qqᵀ is linear in R; its row with the largest
-    diagonal entry gives q without cancellation (Shepperd 1978).
     At the angle π both v and −v are right; one of them is returned.
+    """
+    q = quaternion_from_matrix(R)
+    xyz, w = q[:, :3], q[:, 3]
+    s = np.linalg.norm(xyz, axis=1)  # sin(θ/2)
+    tiny = s < 1e-100
+    factor = np.where(tiny, 2.0, 2 * np.arctan2(s, w) / np.where(tiny, 1.0, s))
+    return factor[:, None] * xyz
+
+
+def quaternion_from_matrix(R: ArrayLike) -> Array:
+    """The unit quaternion x y z w, w ≥ 0, that turns as R does.  (n, 3, 3) -> (n, 4)
+
+    4qqᵀ is linear in R; its row with the largest diagonal entry gives q without cancellation (Shepperd 1978).
     """
     R = _checked(R, (3, 3), "R")
     (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(R, 0, -1)
@@ -46,11 +57,19 @@ def angle_axis_from_matrix(R: ArrayLike) -> Array:
     q = qqt[np.arange(len(R)), best]
     q /= np.linalg.norm(q, axis=1, keepdims=True)
     q = np.where(q[:, :1] < 0, -q, q)  # the half turn with cos(θ/2) ≥ 0
-    w, xyz = q[:, 0], q[:, 1:]
-    s = np.linalg.norm(xyz, axis=1)  # sin(θ/2)
-    tiny = s < 1e-100
-    factor = np.where(tiny, 2.0, 2 * np.arctan2(s, w) / np.where(tiny, 1.0, s))
-    return factor[:, None] * xyz
+    return np.roll(q, -1, axis=1)
+
+
+def matrix_from_quaternion(q: ArrayLike) -> Array:
+    """R of the quaternion x y z w, whatever its length.  (n, 4) -> (n, 3, 3)"""
+    q = _checked(q, (4,), "q")
+    x, y, z, w = q.T / np.linalg.norm(q, axis=1)
+    rows = [
+        1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w),
+        2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w),
+        2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y),
+    ]  # fmt: skip
+    return np.stack(rows, axis=1).reshape(-1, 3, 3)
 
 
 def _checked(x: ArrayLike, tail: tuple[int, ...], name: str) -> Array:

@@ -85,8 +85,10 @@ def scale_gradients(kernel, u, s):
 
 
 def start_scales(kernel, u, s0, reach):
-    """s with σ = max(1 + s₀², reach·‖r‖/τ)."""
+    """s with σ = max(1 + s₀², reach·‖r‖/τ); 0, for good, under a convex kernel, which has no poor minima to leave."""
     xp = namespace(u)
+    if kernel.convex:
+        return xp.zeros_like(u)
     sigma = xp.maximum(1 + s0**2, reach * xp.sqrt(u) / kernel.tau)
     return xp.sqrt(sigma - 1)
 
