@@ -12,13 +12,21 @@ from typing import Annotated
 import typer
 
 import asker
-from asker.commands import bundle, stereo
+from asker.commands import bundle, pose_graph, stereo
 from asker.commands.support import complain
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (bundle.solve, bundle.generate, bundle.info, bundle.demo, stereo.stereo, stereo.stereo_compare):
+for command in (
+    bundle.solve,
+    bundle.generate,
+    bundle.info,
+    bundle.demo,
+    pose_graph.corrupt,
+    stereo.stereo,
+    stereo.stereo_compare,
+):
     app.command()(command)
 
 
