@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 from asker.io.spanning import filled_poses
@@ -330,6 +328,9 @@ def _fixed(path: FilePath, fixes: _Lines, ids: NDArray[np.int64]) -> NDArray[np.
 def _check_connected(
     path: FilePath, graph: PoseGraph, vertex_lines: list[int], edge_lines: list[int], trajectory: bool
 ) -> None:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
     n, n_given = graph.n_poses, len(vertex_lines)
     link = csr_array((np.ones(graph.n_edges), (graph.i, graph.j)), shape=(n, n))
     n_parts, part = connected_components(link, directed=False)
@@ -367,5 +368,11 @@ def _check(graph: PoseGraph) -> None:
             raise ValueError(f"{name} must hold integers from 0 to {n - 1}")
     if len(np.unique(graph.ids)) < n or (n and graph.ids.min() < 0):
         raise ValueError("ids must be different integers, 0 or more")
+    if np.any(graph.i == graph.j):
+        raise ValueError("an edge leads from a pose to itself")
     if not np.array_equal(graph.information, np.swapaxes(graph.information, 1, 2)):
         raise ValueError("information must be symmetric")
+    try:
+        _semidefinite("", np.array(graph.information), list(range(m)))
+    except FileError:
+        raise ValueError("information must be positive semidefinite") from None

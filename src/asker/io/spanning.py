@@ -4,12 +4,11 @@ They are put along a minimum spanning tree in which a given pose costs 1, odomet
 followed as far as it reaches, and loops only where it does not.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from asker import poses
 
@@ -20,8 +19,8 @@ GIVEN, ODOMETRY, LOOP = 1.0, 2.0, 3.0
 
 
 def filled_poses(graph: "PoseGraph") -> NDArray[np.float64]:
-    """The poses of a connected graph, where `graph.poses` holds the first few only (or none: then the first id with
-    a pose to come stands at the origin)."""
+    """The poses of a connected graph of which `graph.poses` holds the first few; without any, the first id's pose is
+    the origin."""
     n, n_given = graph.n_poses, len(graph.poses)
     if n == n_given:
         return graph.poses
@@ -38,6 +37,9 @@ def filled_poses(graph: "PoseGraph") -> NDArray[np.float64]:
 
 def _tree(graph: "PoseGraph", n_known: int) -> tuple[list[int], list[int], list[int]]:
     """The poses from `n_known` on in an order in which each comes after its parent; their parents; the edges."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+
     n = graph.n_poses
     price = np.where(graph.is_odometry, ODOMETRY, LOOP)
     pair, edge = np.unique(_pairs(graph.i, graph.j, n), return_index=True)  # one edge for each pair
@@ -55,3 +57,12 @@ def _tree(graph: "PoseGraph", n_known: int) -> tuple[list[int], list[int], list[
 def _pairs(a: NDArray[Any], b: NDArray[Any], n: int) -> NDArray[np.int64]:
     """One number for each unordered pair."""
     return np.minimum(a, b).astype(np.int64) * n + np.maximum(a, b)
+
+
+def odometry_poses(graph: "PoseGraph") -> NDArray[np.float64]:
+    """Where a connected graph's edges alone put its poses, the one with the smallest id at its place."""
+    order = np.argsort(graph.ids)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order))
+    first = graph.poses[order[:1]]
+    return filled_poses(replace(graph, ids=graph.ids[order], poses=first, i=rank[graph.i], j=rank[graph.j]))[rank]

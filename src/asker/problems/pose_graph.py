@@ -17,7 +17,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from asker import poses
 from asker.io.g2o import PoseGraph
@@ -33,6 +32,8 @@ INLIERS = 0.99
 
 def inlier_radius(kind: Kind) -> float:
     """‖r‖ that a right measurement stays below with probability `INLIERS`."""
+    from scipy.stats import chi2
+
     return float(np.sqrt(chi2.ppf(INLIERS, N_DOF[kind])))
 
 
