@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from asker.arrays import float64
-from asker.manifolds import SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3
+from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3, log_se2, log_se3, log_so3
 from asker.problem import ProblemError, Variables
 
 N = 6
@@ -54,6 +54,7 @@ MANIFOLDS = [
     (Euclidean((2, 3)), normal(2, 3), anything),
     (SO3, rotations, is_rotation),
     (SE3, poses, lambda T: is_rotation(T[:, :, :3])),
+    (SE2, normal(3), anything),
     (Sphere(3), unit_vectors(3), is_unit),
     (Sphere(5), unit_vectors(5), is_unit),
     (
@@ -182,6 +183,62 @@ def test_poses_add_the_shift_and_turn_from_the_left(length):
     np.testing.assert_allclose(after[:, :, :3], turn @ T[:, :, :3], atol=5e-15 * max(1.0, length))
 
 
+@EVERY_LENGTH
+def test_poses_in_the_plane_move_in_their_own_frame(length):
+    rng = np.random.default_rng(11)
+    x, delta = rng.normal(size=(N, 3)), steps(SE2, length, rng)
+    after = moved(SE2, x, delta)
+    turn = Rotation.from_euler("z", x[:, 2:]).as_matrix()[:, :2, :2]
+    shift = np.einsum("nij,nj->ni", turn, delta[:, :2])
+    np.testing.assert_allclose(after[:, :2], x[:, :2] + shift, atol=1e-14 * max(1.0, length))
+    np.testing.assert_array_equal(after[:, 2], x[:, 2] + delta[:, 2])
+
+
+ANGLES = [0.0, 1e-300, 1e-12, 0.99e-5, 2.01e-5, 0.0099, 0.0101, 0.3, 2.0, 3.1, np.pi - 1e-7, np.pi]
+
+
+@pytest.mark.parametrize("angle", ANGLES)
+def test_the_logarithm_undoes_the_exponential(angle):
+    omega = steps(SO3, angle, np.random.default_rng(12))
+    omega[:3] = angle * np.eye(3)  # each row of the quaternion's square
+    for w in omega:
+        back = log_so3(exp_so3(w))
+        np.testing.assert_allclose(min(back, -back, key=lambda v: v @ -w) if angle == np.pi else back, w, atol=2e-14)
+
+
+@pytest.mark.parametrize("angle", ANGLES[:-1])
+def test_the_logarithm_of_a_pose_undoes_the_exponential_of_its_twist(angle):
+    from scipy.linalg import expm
+
+    rng = np.random.default_rng(13)
+    for w in steps(SO3, angle, rng):
+        rho, twist = rng.normal(size=3), np.zeros((4, 4))
+        twist[:3, :3], twist[:3, 3] = np.cross(w, np.eye(3)).T, rho
+        T = expm(twist)
+        np.testing.assert_allclose(log_se3(T[:3, :3], T[:3, 3]), [*rho, *w], atol=1e-13)
+        flat = np.array([[0, -angle, rho[0]], [angle, 0, rho[1]], [0, 0, 0]])
+        np.testing.assert_allclose(log_se2(expm(flat)[:2, 2], np.float64(angle)), [*rho[:2], angle], atol=1e-13)
+
+
+@pytest.mark.parametrize("angle", ANGLES[:-2])
+def test_the_logarithm_has_the_slope_that_small_steps_show(angle):
+    import jax
+
+    rng, h = np.random.default_rng(14), 1e-6
+    T = SE3.pack(poses(rng))
+    T[:, :9] = np.array([exp_so3(w).ravel() for w in steps(SO3, angle, rng)])
+
+    def moved_log(x, delta):
+        R, t = SE3.view(SE3.retract(x, delta))
+        return log_se3(R, t)
+
+    with float64():
+        J = np.asarray(jax.jit(jax.vmap(jax.jacfwd(moved_log, argnums=1)))(T, np.zeros((N, 6))))
+    for k, step in enumerate(h * np.eye(6)):
+        slope = [(moved_log(x, step) - moved_log(x, -step)) / (2 * h) for x in T]
+        np.testing.assert_allclose(J[:, :, k], slope, atol=2e-8)
+
+
 @pytest.mark.parametrize("dim", [2, 3, 5])
 @pytest.mark.parametrize("length", [1e-12, 0.99e-4, 1.01e-4, 0.3, 3.0, np.pi])
 def test_unit_vectors_follow_great_circles(dim, length):
@@ -223,6 +280,7 @@ BAD = [
     (SE3, poses(rng)[:, :, :3], r"expected \(n, 3, 4\)"),
     (SE3, broken(poses(rng), 5), "rotation at index 5"),
     (SE3, NOT_A_NUMBER, "index 2"),
+    (SE2, np.zeros((5, 2)), r"shape \(5, 2\), expected \(n, 3\)"),
     (Sphere(3), broken(unit_vectors(3)(rng), 4), "unit vector at index 4"),
     (Sphere(3), unit_vectors(4)(rng), r"expected \(n, 3\)"),
     (Product(SE3, Euclidean(3)), (poses(rng),), "1 parts, expected 2"),

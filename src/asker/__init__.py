@@ -14,7 +14,7 @@ from asker.kernels import (
     Tukey,
     Welsch,
 )
-from asker.manifolds import SE3, SO3, Euclidean, Pose, Product, Sphere
+from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere
 from asker.problem import Factors, Problem, ProblemError, Variables
 from asker.problems.dense import least_squares
 from asker.result import Iteration, Result, Status
@@ -40,6 +40,7 @@ __all__ = [
     "LMMOO",
     "METHODS",
     "MHQ",
+    "SE2",
     "SE3",
     "SO3",
     "Barron",

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import asker
-from asker.commands import bundle, fetch, stereo, study
+from asker.commands import bundle, fetch, pose_graph, stereo, study
 from asker.commands.support import complain
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
@@ -20,7 +20,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 COMMANDS = (
     bundle.solve, bundle.generate, bundle.info, study.compare, stereo.stereo, stereo.stereo_compare,
-    fetch.fetch, study.reproduce, study.report,
+    pose_graph.corrupt, fetch.fetch, study.reproduce, study.report,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

@@ -1,4 +1,4 @@
-"""Figures that can be read in grey: costs over iterations and time, bars, disparity maps."""
+"""Figures that can be read in grey: costs over iterations and time, bars, disparity maps, trajectories."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from asker import poses
 from asker.io.files import write_whole
+from asker.io.g2o import PoseGraph
 from asker.result import Iteration
 
 STYLES = (("-", "#1b1b1b"), ("--", "#0072b2"), ("-.", "#d55e00"), (":", "#009e73"), ((0, (5, 1)), "#cc79a7"))
@@ -73,3 +75,28 @@ def draw_maps(path: Path, maps: dict[str, dict[str, np.ndarray]]) -> None:
                 image = ax.imshow(disparity, cmap="viridis", vmin=0, vmax=largest)
                 ax.set_title(f"{pair}: {name}", fontsize=9)
             drawn.colorbar(image, ax=list(axes), label="disparity (px)", shrink=0.8)
+
+
+def draw_trajectories(path: Path, graphs: dict[str, PoseGraph], refused: np.ndarray) -> None:
+    """The same graph side by side: the way in order of ids, loops that are kept in grey, refused ones in colour.
+
+    A graph in space is seen along the axis in which its last state is flattest.
+    """
+    from matplotlib.collections import LineCollection
+
+    last = list(graphs.values())[-1]
+    extent = np.ptp(poses.positions(last.kind, last.poses), axis=0)
+    axes = np.sort(np.argsort(-extent, kind="stable")[:2])
+    with figure(path, 5 * len(graphs), 4.8) as drawn:
+        for ax, (name, graph) in zip(drawn.subplots(1, len(graphs), squeeze=False)[0], graphs.items(), strict=True):
+            xy = poses.positions(graph.kind, graph.poses)[:, axes]
+            ends = np.stack([xy[graph.i], xy[graph.j]], axis=1)
+            kept = ~refused & ~graph.is_odometry
+            for label, which, color in (("loops kept", kept, "#b0b0b0"), ("loops refused", refused, "#d55e00")):
+                ax.add_collection(LineCollection(list(ends[which]), colors=color, linewidths=0.5, label=label))
+            ax.plot(*xy[np.argsort(graph.ids)].T, color="#0072b2", linewidth=1.0, label="way")
+            ax.set_aspect("equal", adjustable="datalim")
+            ax.set_xlabel("xyz"[axes[0]])
+            ax.set_ylabel("xyz"[axes[1]])
+            ax.set_title(name)
+        ax.legend(loc="upper right", fontsize=8)

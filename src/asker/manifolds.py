@@ -94,6 +94,60 @@ def exp_so3(omega: Array) -> Array:
     return xp.eye(3) + a * W + b * (W @ W)
 
 
+def log_so3(R: Array) -> Array:
+    """ω with exp([ω]×) = R and ‖ω‖ ≤ π, smooth everywhere but at the angle π.
+
+    By the quaternion q of R: 4qqᵀ is linear in R, and its row with the largest diagonal entry gives q without
+    cancellation.
+    """
+    xp = namespace(R)
+    (a, b, c), (d, e, f), (g, h, i) = R
+    rows = [  # of 4qqᵀ, order w x y z
+        [1 + a + e + i, h - f, c - g, d - b],
+        [h - f, 1 + a - e - i, b + d, c + g],
+        [c - g, b + d, 1 - a + e - i, f + h],
+        [d - b, c + g, f + h, 1 - a - e + i],
+    ]
+    q, largest = rows[0], rows[0][0]
+    for k in (1, 2, 3):
+        q = [xp.where(rows[k][k] > largest, new, old) for new, old in zip(rows[k], q, strict=True)]
+        largest = xp.maximum(largest, rows[k][k])
+    w, x, y, z = q
+    sign = xp.where(w < 0, -1.0, 1.0)
+    t = x * x + y * y + z * z
+    small = t < 1e-10 * w * w
+    s = xp.sqrt(xp.where(small, 1.0, t))
+    far = 2 * xp.arctan2(s, sign * w) / s
+    near = 2 / xp.where(small, sign * w, 1.0) * (1 - t / (3 * xp.where(small, w * w, 1.0)))
+    return sign * xp.where(small, near, far) * xp.stack([x, y, z])
+
+
+def log_se3(R: Array, t: Array) -> Array:
+    """(ρ, ω), translation first, with exp of the twist = (R, t): ρ = t − ω×t/2 + c ω×(ω×t)."""
+    xp = namespace(t)
+    omega = log_so3(R)
+    u = omega @ omega  # θ²
+    small = u < 1e-4
+    half = xp.sqrt(xp.where(small, 1.0, u)) / 2
+    c = xp.where(small, (1 + u / 60) / 12, (1 - half * xp.cos(half) / xp.sin(half)) / (4 * half * half))
+    turned = _cross(xp, omega, t)
+    return xp.concatenate([t - turned / 2 + c * _cross(xp, omega, turned), omega])
+
+
+def log_se2(p: Array, theta: Array) -> Array:
+    """(ρ, θ) with exp of the twist = (R(θ), p), for |θ| ≤ π: ρ = k p − θ/2 (−p_y, p_x), k = θ/2 · cot(θ/2)."""
+    xp = namespace(p)
+    half = theta / 2
+    small = half * half < 1e-4
+    safe = xp.where(small, 1.0, half)
+    k = xp.where(small, 1 - half * half / 3 - half**4 / 45, safe * xp.cos(safe) / xp.sin(safe))
+    return xp.stack([k * p[0] + half * p[1], k * p[1] - half * p[0], theta])
+
+
+def _cross(xp: Any, a: Array, b: Array) -> Array:
+    return xp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+
+
 def _check_rotations(R: np.ndarray) -> None:
     error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max(axis=(1, 2))
     bad = np.flatnonzero(~((error < 1e-6) & (np.linalg.det(R) > 0)))
@@ -146,8 +200,35 @@ class _SE3:
         return namespace(x).concatenate([R.reshape(9), x[9:] + delta[:3]])
 
 
+@dataclass(frozen=True)
+class _SE2:
+    """Poses in the plane as rows (x, y, θ): (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ).
+
+    The step is in the pose's own frame, x ahead.  θ may be any number; it is not wrapped.
+    """
+
+    ambient = 3
+    tangent = 3
+
+    def pack(self, values):
+        return Euclidean(3).pack(values)
+
+    def unpack(self, rows):
+        return rows
+
+    def view(self, x):
+        return x
+
+    def retract(self, x, delta):
+        xp = namespace(x)
+        c, s = xp.cos(x[2]), xp.sin(x[2])
+        ahead, left = delta[0], delta[1]
+        return x + xp.stack([c * ahead - s * left, s * ahead + c * left, delta[2]])
+
+
 SO3 = _SO3()
 SE3 = _SE3()
+SE2 = _SE2()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Commands for bundle adjustment: solve, generate, info."""
+"""Commands for bundle adjustment: solve (COLMAP models and pose graphs too), generate, info."""
 
 import math
 from functools import partial
@@ -10,6 +10,7 @@ import typer
 
 import asker
 from asker.commands import colmap
+from asker.commands.pose_graph import MATCHES, GraphOptions, is_graph, solve_graph
 from asker.commands.support import (
     KERNELS,
     LINEAR_SOLVERS,
@@ -40,7 +41,11 @@ INLIER = 1 / math.sqrt(3)
 GREY, ORANGE = (160, 160, 160), (255, 140, 0)
 
 Reconstruction = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2; or the folder of a COLMAP model.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A BAL file (.txt), a pose graph (.g2o), either with .gz or .bz2, or a COLMAP model's folder.",
+    ),
 ]
 BalFile = Annotated[Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2.")]
 NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
@@ -55,7 +60,13 @@ def solve(
         str | None,
         typer.Option(help=f"One of: {', '.join(asker.METHODS)}.", show_default="asker; irls for a convex kernel"),
     ] = None,
-    tau: Tau = 1.0,
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            help="Scale of the kernel, in pixels or standard deviations; inliers count up to tau/sqrt(3).",
+            show_default="1; for graphs 5.83 (SE2), 7.1 (SE3)",
+        ),
+    ] = None,
     camera: Annotated[str, typer.Option(help="How k1, k2 act: pixel, or bal (the BAL page).")] = "pixel",
     dof: Annotated[int, typer.Option(help="6: poses, 7: and focal lengths, 9: and distortions.")] = 6,
     refine: Annotated[
@@ -74,29 +85,38 @@ def solve(
     ] = False,
     report: Annotated[Path | None, typer.Option(help="Write inliers per image and point of a COLMAP model.")] = None,
     ply: Annotated[Path | None, typer.Option(help="Write points and cameras for a viewer.")] = None,
+    truth: Annotated[Path | None, typer.Option(help="Graphs: the true poses, for the trajectory error.")] = None,
+    truth_by: Annotated[str, typer.Option(help=f"Graphs: poses and truth match by {' or '.join(MATCHES)}.")] = "id",
+    robust: Annotated[str, typer.Option(help="Graphs: the kernel acts on loops, all or none.")] = "loops",
+    figure: Annotated[Path | None, typer.Option(help="Graphs: draw the trajectory before and after.")] = None,
+    false_loops: Annotated[Path | None, typer.Option(help="Graphs: what `asker corrupt --json` wrote.")] = None,
     quiet: Quiet = False,
 ) -> int:
-    """Refine the cameras and points of a BAL file or a COLMAP model.  Ctrl-C stops and keeps the best so far."""
+    """Refine a BAL file, a COLMAP model or a pose graph.  Ctrl-C stops and keeps the best so far."""
     one_of("--linear-solver", linear_solver, LINEAR_SOLVERS)
+    number("--tol", tol)
+    number("--time-limit", time_limit or 0.0)
+    options = GraphOptions(truth, truth_by, robust, figure, false_loops)
+    limits: dict[str, Any] = {"max_iterations": iterations, "tol": tol, "time_limit": time_limit}
+    limits |= {"linear_solver": linear_solver, "threads": threads}
+    if is_graph(file):
+        if ply or (camera, dof) != ("pixel", 6):
+            raise ValueError("--ply, --camera and --dof are for BAL files")
+        return solve_graph(file, kernel, tau, method, options, json_file, output, quiet, **limits)
+    options.refuse()
+    tau = 1.0 if tau is None else tau
     psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=number("--tau", tau, positive=True))
     method = method or ("irls" if psi.convex else "asker")
     strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
     settings: dict[str, Any] = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}
     one_of("--camera", camera, CAMERAS)
     one_of("--dof", dof, DOFS)
-    number("--tol", tol)
-    number("--time-limit", time_limit or 0.0)
-    loop: dict[str, Any] = {
-        "max_iterations": iterations,
-        "tol": tol,
-        "time_limit": time_limit,
-        "linear_solver": linear_solver,
-        "threads": threads,
-    }
     outputs = colmap.Outputs(json_file, output, ply, report, drop_outliers)
     if file.is_dir():
         colmap.refuse_bal_options(camera, dof)
-        return colmap.solve_model(file, psi, strategy, refine or "poses", INLIER * tau, settings, loop, outputs, quiet)
+        return colmap.solve_model(
+            file, psi, strategy, refine or "poses", INLIER * tau, settings, limits, outputs, quiet
+        )
     colmap.refuse_model_options(refine, drop_outliers, report)
     check_outputs(file, json_file, output, ply)
 
@@ -111,7 +131,7 @@ def solve(
         progress.say(f"preparing {counts(bundle)}")
         before = inlier_mask(bundle)
         made = bundle_problem(bundle, psi, camera, dof)  # type: ignore[arg-type]
-        result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **loop)
+        result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **limits)
     refined = made.refined(result.values)
     inliers = inlier_mask(refined)
     settings |= {"initial_inlier_ratio": before.mean(), "inlier_ratio": inliers.mean()}

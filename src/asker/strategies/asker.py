@@ -34,6 +34,8 @@ from asker.strategies.filter import Filter
 from asker.strategies.strategy import Engine, State
 from asker.strategies.triggs import Triggs
 
+AT_REST = 1e-4  # a step of the last phase that gains less, relatively
+
 
 def scale_terms(kernel, u, s, mu_f, g_h, H_h, lam):
     """ω̂, σ, q, g_s and D of (2); `g_h` and `H_h` are the gradient factor and the curvature of μ_h h, λ_h included."""
@@ -85,8 +87,10 @@ def scale_gradients(kernel, u, s):
 
 
 def start_scales(kernel, u, lowest, reach):
-    """s with σ = max(lowest, reach·‖r‖/τ)."""
+    """s with σ = max(lowest, reach·‖r‖/τ); 0, for good, under a convex kernel, which has no poor minima to leave."""
     xp = namespace(u)
+    if kernel.convex:
+        return xp.zeros_like(u)
     sigma = xp.maximum(lowest, reach * xp.sqrt(u) / kernel.tau)
     return xp.sqrt(sigma - 1)
 
@@ -109,6 +113,8 @@ class AskerState(State):
     n: int = 1
     """Number of residuals."""
     last_phase: bool = False
+    best: tuple[float, Point] | None = None
+    """The lowest Ψ before the last phase, and where."""
     restoration: dict[str, float] | None = None
     """Of the last step, where it was refused: γ, and the pair (f, h) that was not acceptable."""
 
@@ -173,7 +179,7 @@ class ASKER:
         f, h, target = engine.total(objectives, start, s)
         return AskerState(
             start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping,
-            budget=max_iterations, left=max_iterations, n=engine.problem.n_residuals,
+            best=(target, start), budget=max_iterations, left=max_iterations, n=engine.problem.n_residuals,
         )  # fmt: skip
 
     def _start_scales(self, engine: Engine, start: Point) -> PerFactor:
@@ -192,7 +198,7 @@ class ASKER:
             state = self._begin_last_phase(engine, state)
         if state.last_phase:
             after = self.last.step(engine, state)
-            return replace(after, f=after.cost)
+            return self._no_worse_than_before(state, replace(after, f=after.cost))
         return self._cooperate(engine, replace(state, left=state.left - 1, restoration=None))
 
     def _begin_last_phase(self, engine: Engine, state: AskerState) -> AskerState:
@@ -208,6 +214,14 @@ class ASKER:
             on_target=True,
             restoration=None,
         )
+
+    def _no_worse_than_before(self, before: AskerState, after: AskerState) -> AskerState:
+        """Where the last phase comes to rest above a point that was seen before, it goes on from that point."""
+        at_rest = after.accepted and before.cost - after.cost < AT_REST * before.cost
+        if after.best is None or not at_rest or after.cost <= after.best[0]:
+            return after
+        cost, point = after.best
+        return replace(after, point=point, cost=cost, f=cost, damping=self.last.damping, best=None)
 
     def _cooperate(self, engine: Engine, state: AskerState) -> AskerState:
         filter_ = state.filter.with_corner(state.f - self.alpha * state.h, (1 - self.alpha) * state.h)  # (1)
@@ -226,8 +240,9 @@ class ASKER:
         rates = self.anneal.rates(gain, state)  # (3)
         if rates.refused:
             return replace(state, damping=rates.damping, scale_damping=rates.scale_damping, accepted=False)
+        best = min(state.best or (target, trial), (target, trial), key=lambda seen: seen[0])
         return replace(
-            state, point=trial, cost=target, s=s, f=f, h=h, accepted=True,
+            state, point=trial, cost=target, s=s, f=f, h=h, accepted=True, best=best,
             filter=state.filter if f < state.f else filter_,  # (5)
             damping=max(rates.damping, self.smallest_damping), scale_damping=rates.scale_damping,
         )  # fmt: skip

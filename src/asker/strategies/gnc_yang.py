@@ -13,7 +13,8 @@ Algorithm   (1) μ₀ = 2u_max/c² (GM), μ₀ = 1/(2u_max/c² − 1) (TLS), u_m
             (4) GM: μ ← μ/1.4 while μ ≥ 1;  TLS: μ ← 1.4μ, superlinear: μ ← 1.4√μ while μ < 1, then 1.4μ
             (5) after the schedule: IRLS on Ψ of the problem's own kernel
 Deviations  (3) is one step per μ where the paper solves each to the end with a global solver; (5) is added, since the
-            methods are compared by Ψ.
+            methods are compared by Ψ.  A residual under a convex kernel is no candidate for an outlier: it keeps its
+            own weight ω throughout and does not count in (1).
 """
 
 from dataclasses import dataclass, replace
@@ -26,15 +27,19 @@ from asker.strategies.strategy import Engine, State, attempt, cost, relaxed
 
 
 def relative_square(kernel, u):
-    return u / kernel.tau**2
+    return namespace(u).zeros_like(u) if kernel.convex else u / kernel.tau**2
 
 
 def gm_weights(kernel, u, mu):
+    if kernel.convex:
+        return kernel.omega(u)
     c2 = mu * kernel.tau**2
     return (c2 / (u + c2)) ** 2  # (2)
 
 
 def tls_weights(kernel, u, mu):
+    if kernel.convex:
+        return kernel.omega(u)
     xp = namespace(u)
     v = u / kernel.tau**2
     between = xp.sqrt(mu * (mu + 1) / xp.maximum(v, 1e-100)) - mu

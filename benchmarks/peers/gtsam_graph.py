@@ -1,0 +1,85 @@
+"""GTSAM on one pose graph: `GncLMOptimizer` (truncated least squares) with odometry as known inliers, or plain
+Levenberg-Marquardt, timed by the iteration.
+
+Prints one line of JSON; `--out` gets the ids and the positions that were found.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import gtsam
+import numpy as np
+
+INLIERS = 0.99
+"""The share of the right measurements that count as inliers, as asker has it."""
+
+
+def read(path: Path) -> tuple[gtsam.NonlinearFactorGraph, gtsam.Values, list[int]]:
+    """The factors and one that holds the first pose, the start, and which factors are trusted."""
+    in_space = any(line.startswith("EDGE_SE3") for line in path.read_text().splitlines())
+    graph, start = gtsam.readG2o(str(path), in_space)
+    ends = [graph.at(k).keys() for k in range(graph.size())]
+    trusted = [k for k, (i, j) in enumerate(ends) if abs(i - j) == 1]
+    first = min(start.keys())
+    if in_space:
+        hold = gtsam.PriorFactorPose3(first, start.atPose3(first), gtsam.noiseModel.Isotropic.Sigma(6, 1e-6))
+    else:
+        hold = gtsam.PriorFactorPose2(first, start.atPose2(first), gtsam.noiseModel.Isotropic.Sigma(3, 1e-6))
+    graph.add(hold)
+    return graph, start, [*trusted, graph.size() - 1]
+
+
+def positions(values: gtsam.Values) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.array(sorted(values.keys()))
+    try:
+        return ids, np.array([values.atPose2(k).translation() for k in ids.tolist()])
+    except (RuntimeError, ValueError):
+        return ids, np.array([values.atPose3(k).translation() for k in ids.tolist()])
+
+
+def graduated(graph: Any, start: Any, trusted: list[int]) -> tuple[Any, dict[str, Any]]:
+    settings = gtsam.GncLMParams()
+    settings.setLossType(gtsam.GncLossType.TLS)
+    settings.setKnownInliers(trusted)
+    begin = time.perf_counter()
+    optimizer = gtsam.GncLMOptimizer(graph, start, settings)
+    optimizer.setInlierCostThresholdsAtProbability(INLIERS)
+    values = optimizer.optimize()
+    kept = np.flatnonzero(np.asarray(optimizer.getWeights()) > 0.5)
+    return values, {"seconds": time.perf_counter() - begin, "kept": kept[kept < graph.size() - 1].tolist()}
+
+
+def timed(graph: Any, start: Any, iterations: int) -> tuple[Any, dict[str, Any]]:
+    optimizer = gtsam.LevenbergMarquardtOptimizer(graph, start)
+    times = []
+    for _ in range(iterations):
+        begin = time.perf_counter()
+        optimizer.iterate()
+        times.append(time.perf_counter() - begin)
+    return optimizer.values(), {"seconds_per_iteration": statistics.median(times[1:]), "cost": optimizer.error()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, help="plain g2o, not compressed")
+    parser.add_argument("--time-iterations", type=int, default=0, help="so many of plain least squares, at least 2")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    graph, start, trusted = read(args.file)
+    if args.time_iterations:
+        values, line = timed(graph, start, args.time_iterations)
+    else:
+        values, line = graduated(graph, start, trusted)
+    if args.out:
+        ids, where = positions(values)
+        np.savez(args.out, ids=ids, positions=where)
+    print(json.dumps({"name": "gtsam", "version": version("gtsam"), **line}))
+
+
+if __name__ == "__main__":
+    main()

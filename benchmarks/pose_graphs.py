@@ -1,0 +1,208 @@
+"""False loop closures: the trajectory error of every method and of GTSAM's GNC, and the time per iteration.
+
+    python benchmarks/pose_graphs.py [--graphs intel,M3500] [--shares 0.1,0.3,0.5] [--kind random] [--start odometry]
+    python benchmarks/pose_graphs.py --quick     intel alone, few methods
+
+False loops are added to the public graphs (see `asker.problems.false_loops`).  The error is the root mean square of the
+distances, after a rigid alignment, from the least squares optimum without false loops; for Bicocca 25b, whose wrong
+loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry, or what the
+file gives.  `kept` counts false loops among the inliers, `lost` right ones outside.
+
+Time per iteration is that of least squares on the graph as it is: asker's `irls` and GTSAM's Levenberg-Marquardt.
+GTSAM runs in the environment that benchmarks/bundle.py makes; `ASKER_PEERS_PYTHON` names another.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+import asker
+from asker import poses
+from asker.io.g2o import PoseGraph, read_g2o, write_g2o
+from asker.io.spanning import odometry_poses
+from asker.problems.false_loops import FalseLoops, add_false_loops
+from asker.problems.pose_graph import pose_graph_problem
+from asker.problems.trajectory import trajectory_error, true_positions
+from bundle import HERE, PEERS, names, peers_python
+
+GRAPHS = ("intel", "M3500", "parking-garage", "sphere2500")
+BICOCCA = "bicocca25b"
+METHODS = ("irls", "gnc", "gnc-gm", "gnc-tls", "moo", "asker", "asker-published")
+TO_TIME = 10  # iterations
+
+
+@dataclass(frozen=True)
+class Task:
+    """One graph to solve, and what its result is measured with."""
+
+    name: str
+    graph: PoseGraph
+    is_false: np.ndarray | None
+    error: Callable[[np.ndarray], float]
+    """Of positions, in the order of the graph's poses."""
+
+
+def tasks(name: str, args: argparse.Namespace) -> list[Task]:
+    """A task for each share of false loops."""
+    graph = read_g2o(args.data / "g2o" / f"{name}.g2o.bz2")
+    made = pose_graph_problem(graph, robust="none")
+    best = made.refined(asker.solve(made.problem, tol=1e-12, threads=args.threads).values)
+    truth = poses.positions(graph.kind, best.poses)
+    if args.start == "odometry":
+        graph = replace(graph, poses=odometry_poses(graph))
+    found = []
+    for share in args.shares:
+        bad, is_false = add_false_loops(graph, share, args.kind, args.seed)
+        found.append(Task(f"{name} {share:.0%}", bad, is_false, lambda x: trajectory_error(x, truth)))
+    return found
+
+
+def bicocca(args: argparse.Namespace) -> list[Task]:
+    graph, truth = (
+        read_g2o(args.data / "g2o" / f"{BICOCCA}-{part}.g2o.bz2", trajectory=True) for part in ("all-loops", "truth")
+    )
+    index, where = true_positions(graph, truth, "length")
+    return [Task(BICOCCA, graph, None, lambda x: trajectory_error(x[index], where))]
+
+
+def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
+    made = pose_graph_problem(task.graph)
+    begin = time.perf_counter()
+    result = asker.solve(
+        made.problem,
+        asker.METHODS[method](),
+        max_iterations=args.iterations,
+        time_limit=args.time_limit,
+        threads=args.threads,
+    )
+    seconds = time.perf_counter() - begin
+    found = made.refined(result.values)
+    line = {
+        "error": task.error(poses.positions(found.kind, found.poses)),
+        "seconds": seconds,
+        "cost": result.cost,
+        "iterations": result.iterations,
+        "status": result.status.name.lower(),
+    }
+    return line | judged(task, made.per_edge(result.inliers))
+
+
+def judged(task: Task, kept: np.ndarray) -> dict[str, int]:
+    loops = ~task.graph.is_odometry
+    if task.is_false is None:
+        return {"loops_kept": int(np.count_nonzero(kept & loops))}
+    kept_false, lost = kept & task.is_false, ~kept & loops & ~task.is_false
+    return {"kept": int(np.count_nonzero(kept_false)), "lost": int(np.count_nonzero(lost))}
+
+
+def gtsam(task: Task, python: str, args: argparse.Namespace, *more: str) -> dict[str, Any]:
+    """What `peers/gtsam_graph.py` says of the graph, or what went wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = Path(folder) / "graph.g2o", Path(folder) / "out.npz"
+        write_g2o(file, task.graph)
+        command = [python, str(PEERS / "gtsam_graph.py"), str(file), "--out", str(out), *more]
+        limits = {name: str(args.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TBB_NUM_THREADS")}
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=os.environ | limits, timeout=args.time_limit, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return {"failed": f"more than {args.time_limit:g} s"}
+        if done.returncode:
+            return {"failed": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]}
+        line = json.loads(done.stdout.splitlines()[-1])
+        with np.load(out) as file_of:
+            where = file_of["positions"][np.searchsorted(file_of["ids"], task.graph.ids)]
+    kept = np.zeros(task.graph.n_edges, bool)
+    kept[line.pop("kept", [])] = True
+    return line | {"error": task.error(where)} | judged(task, kept)
+
+
+def time_per_iteration(task: Task, python: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of least squares on a graph: asker, GTSAM."""
+    problem = pose_graph_problem(task.graph, robust="none").problem
+    settings: dict[str, Any] = {"tol": 0, "threads": args.threads}
+    asker.solve(problem, asker.IRLS(), max_iterations=2, **settings)  # compiles
+    history = asker.solve(problem, asker.IRLS(), max_iterations=TO_TIME, **settings).history
+    own = statistics.median(np.diff([h.seconds for h in history[1:]]))
+    peer = gtsam(task, python, args, "--time-iterations", str(TO_TIME))
+    return {"asker": 1e3 * own, "gtsam": 1e3 * peer.get("seconds_per_iteration", float("nan"))}
+
+
+def table(results: dict[str, dict[str, dict[str, Any]]], what: str) -> str:
+    """A row for each method, a column for each task."""
+    methods = list(dict.fromkeys(m for lines in results.values() for m in lines))
+    rows = [[what, *results], ["---"] * (1 + len(results))]
+    for method in methods:
+        rows.append([method, *(cell(lines.get(method, {}), what) for lines in results.values())])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def cell(line: dict[str, Any], what: str) -> str:
+    if "failed" in line:
+        return str(line["failed"])[:40]
+    if what == "seconds":
+        return f"{line['seconds']:.1f}" if "seconds" in line else ""
+    words = {"kept": "kept", "lost": "lost", "loops_kept": "loops"}
+    marks = [f"{line[k]} {word}" for k, word in words.items() if k in line]
+    return f"{line['error']:.3g}" + (f" ({', '.join(marks)})" if marks else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = HERE.parents[1] / "shared" / "data"
+    known = (*GRAPHS, "torus3D", BICOCCA)
+    parser.add_argument("--graphs", type=names(known), default=[*GRAPHS, BICOCCA])
+    parser.add_argument("--shares", type=lambda text: [float(x) for x in text.split(",")], default=[0.1, 0.3, 0.5])
+    parser.add_argument("--kind", choices=get_args(FalseLoops), default="random")
+    parser.add_argument("--start", choices=("odometry", "file"), default="odometry")
+    parser.add_argument("--methods", type=names(tuple(asker.METHODS)), default=list(METHODS))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
+    parser.add_argument("--iterations", type=int, default=100)
+    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds for one method on one graph")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="where to write everything")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    if args.quick:
+        args.graphs, args.shares, args.methods = ["intel"], [0.3], ["irls", "asker"]
+    python = peers_python()
+    results: dict[str, dict[str, dict[str, Any]]] = {}
+    times = {}
+    for name in args.graphs:
+        of_graph = bicocca(args) if name == BICOCCA else tasks(name, args)
+        clean = of_graph[0]
+        if clean.is_false is not None:
+            right = {k: getattr(clean.graph, k)[~clean.is_false] for k in ("i", "j", "measurements", "information")}
+            clean = replace(clean, graph=replace(clean.graph, **right), is_false=None)
+        times[name] = time_per_iteration(clean, python, args)
+        for task in of_graph:
+            start = task.error(poses.positions(task.graph.kind, task.graph.poses))
+            lines = results[task.name] = {"at the start": {"error": start}}
+            for method in args.methods:
+                lines[method] = solved(task, method, args)
+            lines["gtsam gnc"] = gtsam(task, python, args)
+            told = ", ".join(f"{m} {cell(line, 'trajectory error')}" for m, line in lines.items())
+            print(f"{task.name}: {told}", flush=True)
+    print(f"\n{table(results, 'trajectory error')}\n\n{table(results, 'seconds')}\n")
+    print("| ms per iteration | asker irls | gtsam |\n| --- | --- | --- |")
+    for name, line in times.items():
+        print(f"| {name} | {line['asker']:.2f} | {line['gtsam']:.2f} |")
+    if args.json:
+        record = {"settings": {k: str(v) for k, v in vars(args).items()}, "results": results, "times": times}
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

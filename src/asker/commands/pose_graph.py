@@ -1,0 +1,227 @@
+"""Commands for pose graphs: what `asker solve` does with a g2o file, and `asker corrupt`."""
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import numpy as np
+import typer
+
+import asker
+from asker import poses
+from asker.commands.support import (
+    KERNELS,
+    Json,
+    Seed,
+    check_outputs,
+    complain,
+    failed,
+    number,
+    one_of,
+    solve_record,
+    write_json,
+    write_outputs,
+)
+from asker.io.files import FileError, read_text_bytes
+from asker.io.g2o import PoseGraph, read_g2o, write_g2o
+from asker.problems.false_loops import FalseLoops, add_false_loops
+from asker.problems.pose_graph import PoseGraphProblem, Robust, default_tau, pose_graph_problem
+from asker.problems.trajectory import By, trajectory_error, true_positions
+from asker.terminal import Progress, print_table
+
+ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
+MATCHES = get_args(By)
+
+GraphFile = Annotated[Path, typer.Argument(metavar="FILE", help="A pose graph: .g2o, .g2o.gz or .g2o.bz2.")]
+NewGraph = Annotated[Path, typer.Argument(metavar="OUT", help="The g2o file to write; .gz, .bz2 compress.")]
+
+
+def is_graph(file: Path) -> bool:
+    return file.name.lower().endswith(ENDINGS)
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """What `asker solve` is asked about a pose graph alone."""
+
+    truth: Path | None = None
+    truth_by: str = "id"
+    robust: str = "loops"
+    figure: Path | None = None
+    false_loops: Path | None = None
+
+    def refuse(self) -> None:
+        """For a file that is no pose graph."""
+        if self != GraphOptions():
+            raise ValueError("--truth, --truth-by, --robust, --figure and --false-loops are for pose graphs (.g2o)")
+
+
+def solve_graph(
+    file: Path,
+    kernel: str,
+    tau: float | None,
+    method: str | None,
+    options: GraphOptions,
+    json_file: Path | None,
+    output: Path | None,
+    quiet: bool,
+    **settings: Any,
+) -> int:
+    """Refine the poses of a g2o file; `settings` go to `asker.solve`."""
+    one_of("--robust", options.robust, get_args(Robust))
+    one_of("--truth-by", options.truth_by, MATCHES)
+    if output and not is_graph(output):
+        raise FileError(output, f"the name must end with {' or '.join(ENDINGS)}")
+    check_outputs(file, json_file, output, options.figure)
+    with Progress(quiet) as progress:
+        progress.say(f"reading {file}")
+        graph = read_g2o(file)
+        tau = default_tau(graph.kind) if tau is None else number("--tau", tau, positive=True)
+        psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=tau)
+        method = method or ("irls" if psi.convex or options.robust == "none" else "asker")
+        strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
+        checks = Checks(graph, options)
+        made = pose_graph_problem(graph, psi, options.robust)  # type: ignore[arg-type]
+        result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **settings)
+    refined = made.refined(result.values)
+    record = {
+        "file": str(file),
+        "kind": graph.kind,
+        "n_poses": graph.n_poses,
+        "n_edges": graph.n_edges,
+        "n_loops": graph.n_loops,
+        "method": method,
+        "kernel": kernel,
+        "tau": tau,
+        "robust": options.robust,
+        "compiled": progress.compiled,
+        **solve_record(result),
+        **checks.record(made, refined, result),
+    }
+    _print_run(record)
+    write_outputs(
+        (json_file, partial(write_json, record=record)),
+        (output, partial(write_g2o, graph=refined)),
+        (options.figure, partial(_draw, before=graph, after=refined, refused=_refused(made, result))),
+    )
+    if settings.get("max_iterations") and failed(result):
+        return complain(f"{file}: the cost did not fall: {result.status.value}", 1)
+    return 0
+
+
+def corrupt(
+    file: GraphFile,
+    out: NewGraph,
+    outliers: Annotated[float, typer.Option(help="False loops, as a part of the loops that are there.")] = 0.5,
+    kind: Annotated[str, typer.Option(help=f"One of: {', '.join(get_args(FalseLoops))}.")] = "random",
+    seed: Seed = 1,
+    json_file: Json = None,
+) -> int:
+    """Add false loop closures to a pose graph.  --json says which; `asker solve --false-loops` reads that file."""
+    one_of("--kind", kind, get_args(FalseLoops))
+    if not is_graph(out):
+        raise FileError(out, f"the name must end with {' or '.join(ENDINGS)}")
+    check_outputs(file, out, json_file)
+    graph, is_false = add_false_loops(read_g2o(file), number("--outliers", outliers), kind, seed)  # type: ignore[arg-type]
+    record = {
+        "file": str(file),
+        "kind": kind,
+        "outliers": outliers,
+        "seed": seed,
+        "n_edges": graph.n_edges,
+        "n_loops": graph.n_loops,
+        "false_edges": np.flatnonzero(is_false),
+        "false_loops": _named(graph, is_false),
+    }
+    print(f"{file}: {graph.n_loops - is_false.sum()} loops, and {is_false.sum()} false ones added")
+    write_outputs((out, partial(write_g2o, graph=graph)), (json_file, partial(write_json, record=record)))
+    return 0
+
+
+class Checks:
+    """The truth and the list of false loops, where they are given, and what the result is worth beside them."""
+
+    def __init__(self, graph: PoseGraph, options: GraphOptions):
+        self.graph, self.truth, self.is_false = graph, None, None
+        if options.truth:
+            truth = read_g2o(options.truth, trajectory=True)
+            try:
+                self.truth = true_positions(graph, truth, options.truth_by)  # type: ignore[arg-type]
+            except ValueError as e:
+                raise FileError(options.truth, str(e)) from None
+            if options.truth_by == "id" and len(self.truth[0]) < graph.n_poses:
+                found = f"has {len(self.truth[0])} of the graph's {graph.n_poses} ids"
+                raise FileError(options.truth, f"{found}; was it recorded at other times? --truth-by length")
+        if options.false_loops:
+            self.is_false = _read_false(options.false_loops, graph)
+
+    def error(self, graph: PoseGraph) -> float | None:
+        """Absolute trajectory error."""
+        if self.truth is None:
+            return None
+        index, where = self.truth
+        return trajectory_error(poses.positions(graph.kind, graph.poses)[index], where)
+
+    def record(self, made: PoseGraphProblem, refined: PoseGraph, result: asker.Result) -> dict[str, Any]:
+        refused = _refused(made, result)
+        told: dict[str, Any] = {"n_refused_loops": refused.sum(), "refused_loops": _named(self.graph, refused)}
+        if self.truth is not None:
+            told |= {"initial_trajectory_error": self.error(self.graph), "trajectory_error": self.error(refined)}
+        if self.is_false is not None:
+            told["n_false_loops"] = self.is_false.sum()
+            told["false_loops_kept"] = _named(self.graph, self.is_false & ~refused)
+            told["true_loops_refused"] = _named(self.graph, refused & ~self.is_false)
+        return told
+
+
+def _refused(made: PoseGraphProblem, result: asker.Result) -> np.ndarray:
+    """(n_edges,): the loops that are no inliers."""
+    return ~made.per_edge(result.inliers) & ~made.graph.is_odometry
+
+
+def _named(graph: PoseGraph, mask: np.ndarray) -> np.ndarray:
+    """The ids of the ends of some edges, (n, 2)."""
+    return np.stack([graph.ids[graph.i[mask]], graph.ids[graph.j[mask]]], axis=1)
+
+
+def _read_false(path: Path, graph: PoseGraph) -> np.ndarray:
+    """The mask of the edges that `asker corrupt --json` has recorded."""
+    try:
+        record = json.loads(read_text_bytes(path))
+        index = np.array(record["false_edges"], int)
+        pairs = np.array(record["false_loops"], int).reshape(-1, 2)
+    except (ValueError, KeyError, TypeError, OverflowError) as e:
+        if isinstance(e, FileError):
+            raise
+        raise FileError(path, "this is not what `asker corrupt --json` writes") from None
+    mask = np.zeros(graph.n_edges, bool)
+    fits = index.ndim == 1 and np.all((index >= 0) & (index < graph.n_edges))
+    if fits:
+        mask[index] = True
+    if not fits or not np.array_equal(_named(graph, mask), pairs):
+        raise FileError(path, "these false loops are not in this graph")
+    return mask
+
+
+def _draw(path: Path, before: PoseGraph, after: PoseGraph, refused: np.ndarray) -> None:
+    from asker.figures import draw_trajectories
+
+    draw_trajectories(path, {"before": before, "after": after}, refused)
+
+
+def _print_run(r: dict[str, Any]) -> None:
+    print(f"{r['file']}: {r['kind']}, {r['n_poses']} poses, {r['n_edges']} edges, {r['n_loops']} of them loops")
+    print(f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}")
+    rows = [["cost", f"{r['initial_cost']:.7g}", f"{r['cost']:.7g}"]]
+    if "trajectory_error" in r:
+        rows.append(["trajectory error", f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
+    print_table(["", "before", "after"], *rows)
+    print(f"{r['n_refused_loops']} of {r['n_loops']} loops refused")
+    if "n_false_loops" in r:
+        kept, lost = len(r["false_loops_kept"]), len(r["true_loops_refused"])
+        print(f"{r['n_false_loops']} loops are false: {kept} of them kept; {lost} others refused")
+    print(f"{r['iterations']} iteration{'' if r['iterations'] == 1 else 's'} in {r['seconds']:.3g} s: {r['message']}")
+    if r["compiled"]:
+        print("The time includes compiling, which is done once on this machine.")
