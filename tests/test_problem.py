@@ -478,7 +478,7 @@ def test_a_trial_that_is_not_finite_is_refused(solver):
 # ------------------------------------------------------------------ who imports whom
 
 SOURCE = Path(asker.__file__).parent
-LAYERS = ["arrays rotations kernels manifolds linearity", "problem", "result", "engines", "strategies", "solve"]
+LAYERS = ["arrays rotations poses kernels manifolds linearity", "problem", "result", "engines", "strategies", "solve"]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, io, datasets, study, …; then the command line
 
@@ -517,7 +517,7 @@ def test_imports_point_downwards(path):
             beside = level == rank_of(part) in (0, BESIDE) or (part, target[0]) == ("cli", "commands")
             assert level < rank_of(part) or beside, f"{part} imports {target[0]}"
         if part == "io":
-            assert target[0] == "io"
+            assert target[0] == "io" or rank_of(target[0]) == 0
         if part == "strategies" and target[0] == "engines":
             assert target[1] == "point"  # a strategy knows an engine by its verbs only
 

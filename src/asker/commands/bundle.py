@@ -44,7 +44,7 @@ Reconstruction = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="A BAL file (.txt), a pose graph (.g2o), either with .gz or .bz2, or a COLMAP model's folder.",
+        help="A BAL file (.txt) or a pose graph (.g2o), also as .gz or .bz2; or a COLMAP model's folder.",
     ),
 ]
 BalFile = Annotated[Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2.")]

@@ -34,7 +34,7 @@ from asker.strategies.filter import Filter
 from asker.strategies.strategy import Engine, State
 from asker.strategies.triggs import Triggs
 
-AT_REST = 1e-4  # a step of the last phase that gains less, relatively
+AT_REST = 1e-6  # a step of the last phase that gains less, relatively
 
 
 def scale_terms(kernel, u, s, mu_f, g_h, H_h, lam):
