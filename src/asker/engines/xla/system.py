@@ -100,6 +100,10 @@ class System:
                     z = e.z[o.index[slot_at(f, f.eliminated.offset)]]
                     sums = _summed_products(Y, jnp.concatenate([Y, z[:, :, None]], axis=2), chunks, len(v))
                     YY[v], g[v] = YY[v] + sums[:, :, :-1], g[v] - sums[:, :, -1]
+        for f, o, lin, N in zip(self.structure.layouts, observations, linear, MJ, strict=True):
+            for edge in _edges(f, o, lin, N):
+                v, at = edge.ends[0]
+                H[v] = H[v] if edge.own is None else H[v].at[at].add(edge.own)
         M = self._off_diagonal(observations, pairs, linear, MJ, e) if self.dense and kept else None
         parts = [tuple(x[v] for v in kept) for x in (H, YY, g)]
         H_all, YY_all, g_all, M, ok_all = lax.psum((*parts, M, jnp.where(ok, 0, 1)), AXIS)
@@ -141,9 +145,9 @@ class System:
             B = _rows_of(e.Yt[which.g], layouts[which.g].kept[which.t])
             M = _add_blocks(M, p.row, p.column, -_summed_products(A, B, p.chunks, len(p.row)))
         for f, o, lin, N in zip(layouts, observations, linear, MJ, strict=True):
-            for (A, at), (B, bt) in _edges(f, o):
-                edge = jnp.einsum("npi,npj->nij", _columns(lin.J, A), _columns(N, B))
-                M = _add_blocks(M, A.first + at * A.dim, B.first + bt * B.dim, edge)
+            for edge in _edges(f, o, lin, N):
+                row, column = (self.structure.first[v] + i * v.manifold.tangent for v, i in edge.ends)
+                M = _add_blocks(M, row, column, edge.apart)
         return M
 
     # ------------------------------------------------------------ solving
@@ -273,16 +277,13 @@ class System:
         """A function that adds to `own` what factors with several kept slots have off the diagonal blocks."""
         edges = []
         for f, o, lin, w in zip(self.structure.layouts, observations, linear, model, strict=True):
-            if len(f.kept) > 1:
-                N = _weighted(lin, w)
-                for (A, at), (B, bt) in _edges(f, o):
-                    E = jnp.einsum("npi,npj->nij", _columns(lin.J, A), _columns(N, B))
-                    edges.append((_variables(f, A), at, _variables(f, B), bt, E))
+            edges += _edges(f, o, lin, _weighted(lin, w))
 
         def add(parts: dict[Variables, Array], own: dict[Variables, Array]) -> None:
-            for v, at, w, bt, E in edges:
-                own[v] = own[v].at[at].add(jnp.einsum("nij,nj->ni", E, parts[w][bt]))
-                own[w] = own[w].at[bt].add(jnp.einsum("nij,ni->nj", E, parts[v][at]))
+            for edge in edges:
+                (v, at), (w, bt) = edge.ends
+                own[v] = own[v].at[at].add(jnp.einsum("nij,nj->ni", edge.apart, parts[w][bt]))
+                own[w] = own[w].at[bt].add(jnp.einsum("nij,ni->nj", edge.apart, parts[v][at]))
 
         return add
 
@@ -355,10 +356,30 @@ def _rows_of(Yt: Array, slot: KeptSlot) -> Array:
     return Yt[:, :, slot.offset_in_Y : slot.offset_in_Y + slot.dim]
 
 
-def _edges(f: FactorLayout, o: Observations):
-    """Every two kept slots of a factor group, with the variables that its observations touch there."""
-    slots = [(slot, o.index[slot_at(f, slot.offset)]) for slot in f.kept]
-    return [(A, B) for k, A in enumerate(slots) for B in slots[k + 1 :]]
+class Edges(NamedTuple):
+    """What two kept slots A, B of a factor group add to H_KK beside their diagonal blocks."""
+
+    ends: tuple[tuple[Variables, Array], ...]
+    """Of A and of B: the group, and the variable of each observation."""
+    apart: Array
+    """J_AᵀMJ_B of each observation that touches two variables there, else 0,"""
+    own: Array | None
+    """and J_AᵀMJ_B + J_BᵀMJ_A of those that touch one variable twice."""
+
+
+def _edges(f: FactorLayout, o: Observations, lin: Linearization, MJ: Array) -> list[Edges]:
+    edges = []
+    for k, A in enumerate(f.kept):
+        for B in f.kept[k + 1 :]:
+            E = jnp.einsum("npi,npj->nij", _columns(lin.J, A), _columns(MJ, B))
+            ends = tuple((_variables(f, slot), o.index[slot_at(f, slot.offset)]) for slot in (A, B))
+            (v, at), (w, bt) = ends
+            if v is not w:
+                edges.append(Edges(ends, E, None))
+                continue
+            twice = (at == bt)[:, None, None]
+            edges.append(Edges(ends, jnp.where(twice, 0.0, E), jnp.where(twice, E + jnp.swapaxes(E, 1, 2), 0.0)))
+    return edges
 
 
 def _weighted(lin: Linearization, w: Weights) -> Array:
