@@ -51,12 +51,16 @@ class XlaEngine:
                 raise ProblemError(f"{f.name}: a residual with `jacobian=` is a NumPy function, which only engine='cpu' runs")
         self.problem = problem
         self.relative_damping = relative_damping
-        self.mesh = Mesh(np.array(devices.available(n_devices)), (AXIS,))
+        found = devices.available(n_devices)
+        self.mesh = Mesh(np.array(found), (AXIS,))
         self.structure = Structure(problem, eliminate)
         self.layout = Layout(self.structure, self.mesh.size)
         cg, self.linear_solver = self._choose(linear_solver)
-        devices.check_memory(devices.estimate(self.layout, self.linear_solver), self.mesh.devices.ravel().tolist())
-        devices.check_same(problem)
+        self.plan = devices.plan(self.layout, self.linear_solver, found)
+        """Devices, solver and memory, for a person."""
+        devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
+        if jax.process_count() > 1:
+            devices.check_same(devices.fingerprint(problem), "were given different data")
         pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
         kinds = tuple(which for which, _ in pairs)
         self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
