@@ -14,8 +14,8 @@ from asker.engines.cpu import cholesky, dissection, multifrontal, reduced, threa
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.factorise import CG
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.system import SOLVERS
 from asker.engines.point import Model
+from asker.engines.solvers import SOLVERS
 from asker.problem import Factors, Problem, Variables
 
 SMALLEST_DIAGONAL = 1e-6  # of H, where the damping is relative to it

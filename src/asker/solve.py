@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from asker.result import Iteration, Result, Status
 from asker.strategies.asker import ASKER
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, omega
+
+ENGINES = ("auto", "cpu", "xla")
+WORTH_A_GPU = 200_000  # residuals
 
 
 def set_threads(n: int) -> None:
@@ -29,6 +32,7 @@ def solve(
     tol: float = 1e-9,
     time_limit: float | None = None,
     on_iteration: Callable[[Iteration], bool | None] | None = None,
+    engine: Literal["auto", "cpu", "xla"] = "auto",
     linear_solver: Any = "auto",
     eliminate: Variables | bool = True,
     relative_damping: bool | None = None,
@@ -42,7 +46,10 @@ def solve(
     tol             stop when an accepted step lowers the objective by less than this part of it; 0 to go on
     time_limit      seconds
     on_iteration    called with each `Iteration`; return True to stop
-    linear_solver   auto, dense-cholesky, sparse-cholesky, cg, reference, or `asker.engines.cpu.factorise.CG(...)`
+    engine          cpu; xla: through JAX on an accelerator, or several; auto: xla where there is a GPU and the problem
+                    is large enough to gain
+    linear_solver   auto, dense-cholesky, sparse-cholesky, cg, reference, or `asker.engines.solvers.CG(...)`;
+                    on xla: auto, dense-cholesky, cg, or `CG(...)`
     eliminate       the variables to eliminate first; True to choose, False for none
     relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
                     when not given: if a variable is a `Product`
@@ -50,8 +57,6 @@ def solve(
 
     Ctrl-C ends the loop and returns the best point so far.
     """
-    from asker.engines.cpu.engine import CpuEngine
-
     begin = time.perf_counter()
     if max_iterations < 0:
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
@@ -61,12 +66,34 @@ def solve(
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     if relative_damping is None:
         relative_damping = any(v.is_free and isinstance(v.manifold, Product) for v in problem.variables)
-    engine = CpuEngine(problem, linear_solver, eliminate, relative_damping)
-    start = engine.start()
-    _check_start(engine, start)
+    machine = _engine(engine, problem)(problem, linear_solver, eliminate, relative_damping)
+    start = machine.start()
+    _check_start(machine, start)
     run = Run(begin, on_iteration)
-    status = run.loop(engine, strategy, start, max_iterations, tol, time_limit)
-    return _result(engine, strategy, run, status)
+    status = run.loop(machine, strategy, start, max_iterations, tol, time_limit)
+    return _result(machine, strategy, run, status)
+
+
+def _engine(name: str, problem: Problem) -> Any:
+    """The class of the engine; `auto` takes xla where there is a GPU and enough for it to do."""
+    if name not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")
+    if name == "auto":
+        large = problem.n_residuals >= WORTH_A_GPU and all(f.jacobian is None for f in problem.factors)
+        name = "xla" if large and _has_gpu() else "cpu"
+    if name == "xla":
+        from asker.engines.xla.engine import XlaEngine
+
+        return XlaEngine
+    from asker.engines.cpu.engine import CpuEngine
+
+    return CpuEngine
+
+
+def _has_gpu() -> bool:
+    import jax
+
+    return jax.default_backend() in ("gpu", "cuda", "rocm")
 
 
 class Run:
@@ -136,10 +163,10 @@ def _result(engine: Any, strategy: Strategy, run: Run, status: Status) -> Result
     for factors, r in zip(problem.factors, residuals, strict=True):
         radius = factors.kernel.inlier_radius / factors.kernel.tau * factors.tau
         inliers.append(np.linalg.norm(r, axis=1) <= radius)
-    theta = zip(problem.variables, point.theta, strict=True)
+    theta = zip(problem.variables, engine.rows(point.theta), strict=True)
     return Result(
         problem=problem,
-        values={v: v.manifold.unpack(rows.copy()) for v, rows in theta},
+        values={v: v.manifold.unpack(rows) for v, rows in theta},
         cost=run.best.cost,
         initial_cost=run.history[0].cost,
         status=status,
@@ -150,6 +177,6 @@ def _result(engine: Any, strategy: Strategy, run: Run, status: Status) -> Result
         seconds=engine.seconds | {"total": run.seconds},
         strategy=strategy,
         engine=engine.name,
-        linear_solver=engine.system.solver,
-        relative_damping=engine.system.relative,
+        linear_solver=engine.linear_solver,
+        relative_damping=engine.relative_damping,
     )

@@ -23,8 +23,8 @@ class Point:
     """The rows of each variable group."""
     u: PerFactor
     """‖r‖² of every residual."""
-    finite: bool
-    """Whether every residual is a number."""
+    finite: Any
+    """Whether every residual is a number; a device may still be working it out."""
 
 
 class Model(NamedTuple):
@@ -57,6 +57,9 @@ class Engine(Protocol):
 
     def total(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
         """The same, summed over all residuals; NaN where a residual of the point is not finite."""
+
+    def largest(self, formula: Formula, point: Point) -> float:
+        """The largest value of a formula that is never negative."""
 
     def solve(self, point: Point, model: Model, damping: float) -> Step | None:
         """The step of the one linear system; None when it has none."""

@@ -104,8 +104,7 @@ class SurrogateGNC:
     """λ at the start."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> SurrogateState:
-        largest = max(float(v.max()) for v in engine.each(relative_square, start) if len(v))
-        mu = self.schedule.start(largest)
+        mu = self.schedule.start(engine.largest(relative_square, start))
         return SurrogateState(start, cost(engine, start), self.damping, on_target=self.schedule.is_over(mu), mu=mu)
 
     def step(self, engine: Engine, state: SurrogateState) -> SurrogateState:

@@ -19,6 +19,7 @@ from functools import cache
 import numpy as np
 
 from asker.engines.cpu.compile import compile_source
+from asker.engines.solvers import SMALLEST_DIAGONAL
 
 INDENT = "    "
 SLACK = 16
@@ -96,9 +97,6 @@ def eliminated_blocks(p: int, D: int, offset: int, d: int, radial: bool):
         _indented(1, [f"V[j, {packed(q, s)}] = v{q}_{s}" for q, s in lower]),
         _indented(1, [f"g[j, {q}] = g{q}" for q in range(d)]),
     )
-
-
-SMALLEST_DIAGONAL = 1e-6  # of H where the damping is relative to it, as in Ceres
 
 
 @cache

@@ -16,10 +16,11 @@ import numpy as np
 from asker.engines.cpu import blocks
 from asker.engines.cpu.loops import Argument, Loop
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.structure import FactorLayout, Structure
-from asker.engines.cpu.system import CG, Linearization, LinearSolver, System, Weights
+from asker.engines.cpu.system import Linearization, System, Weights
 from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
+from asker.engines.solvers import CG, LinearSolver
+from asker.engines.structure import FactorLayout, Structure
 from asker.problem import Problem, Variables
 
 
@@ -43,6 +44,23 @@ class CpuEngine:
         self._linear: list[Linearization] = []
         self._linear_at: Point | None = None
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
+
+    @property
+    def linear_solver(self) -> str:
+        return self.system.solver
+
+    @property
+    def relative_damping(self) -> bool:
+        return self.system.relative
+
+    @property
+    def last_gradient(self) -> float:
+        """‖g‖ of the last system that conjugate gradients solved."""
+        return self.system.last_gradient
+
+    @last_gradient.setter
+    def last_gradient(self, size: float) -> None:
+        self.system.last_gradient = size
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -82,6 +100,9 @@ class CpuEngine:
             parts = [loop(len(point.u[f]), self._inputs(f, point, arrays, numbers)) for f, loop in enumerate(loops)]
             sums = np.sum(parts, axis=0) if point.finite else np.full(loops[0].n_sums, np.nan)
         return float(sums[0]) if len(sums) == 1 else tuple(map(float, sums))
+
+    def largest(self, formula: Formula, point: Point) -> float:
+        return max((float(v.max()) for v in self.each(formula, point) if len(v)), default=0.0)
 
     def solve(self, point: Point, model: Model, damping: float) -> Step | None:
         linear = self._linearised(point)
@@ -128,6 +149,14 @@ class CpuEngine:
 
     def in_user_order(self, arrays: PerFactor) -> PerFactor:
         return tuple(f.unsorted(x) for f, x in zip(self.structure.layouts, arrays, strict=True))
+
+    def in_own_order(self, arrays: PerFactor) -> PerFactor:
+        sorted_ = [f.sorted(x) for f, x in zip(self.structure.layouts, arrays, strict=True)]
+        return tuple(np.ascontiguousarray(x) for x in sorted_)
+
+    def rows(self, theta: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """A copy of the rows of all variables."""
+        return tuple(x.copy() for x in theta)
 
     def _linearised(self, point: Point) -> list[Linearization]:
         """Derivatives at the point; they are kept until another point asks."""

@@ -5,13 +5,15 @@ pivoted) factorisation of the same matrix is tried; when that fails too, the ans
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from asker.engines.cpu import cholesky
+from asker.engines.solvers import CG
+
+__all__ = ["CG", "DenseCholesky", "SparseCholesky", "Symmetric", "conjugate_gradients"]
 
 SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
 
@@ -118,26 +120,6 @@ class SparseCholesky:
         except RuntimeError:  # exactly singular
             return None
         return _if_finite(d * lu.solve((d * b)[order])[rank])
-
-
-@dataclass(frozen=True)
-class CG:
-    """Conjugate gradients on the reduced system, which is never formed.
-
-    A step far from the end need not be exact: a solve stops at the residual that the last fall of the gradient
-    suggests (Eisenstat, Walker 1996), between `tightest` and `loosest`.
-    """
-
-    loosest: float = 1e-1
-    tightest: float = 1e-3
-    max_iterations: int = 200
-    order: int = 0
-    """0: preconditioned by the diagonal blocks of S.  m > 0: by m terms of the power series of S⁻¹ around the diagonal
-    blocks of H_KK (Weber, Demmel, Chan, Cremers: Power Bundle Adjustment, CVPR 2023)."""
-
-    def forcing(self, fall: float) -> float:
-        """The relative residual to stop at, from the ratio of this gradient to the last."""
-        return float(np.clip(0.9 * fall**2, self.tightest, self.loosest))
 
 
 def conjugate_gradients(

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from asker.engines.cpu import blocks
-from asker.engines.cpu.structure import SPLIT, FactorLayout, KeptSlot, Structure
 from asker.engines.cpu.threads import balanced_bounds, run_loop
+from asker.engines.structure import SPLIT, FactorLayout, KeptSlot, Structure
 
 WORK_OF_A_TASK = 10_000  # blocks; a task that is much smaller costs more to hand out than to do
 PASS_BYTES = 1 << 23  # of Y in a pass over the rows: what stays in the cache while all rows use it

@@ -7,25 +7,18 @@ solved by eliminating one group of variables (see structure.py) and factorising,
 """
 
 import time
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from asker.engines.cpu import blocks
-from asker.engines.cpu.factorise import (
-    CG,
-    DenseCholesky,
-    SparseCholesky,
-    Symmetric,
-    conjugate_gradients,
-)
+from asker.engines.cpu.factorise import DenseCholesky, SparseCholesky, Symmetric, conjugate_gradients
 from asker.engines.cpu.reduced import ReducedMatrix
-from asker.engines.cpu.structure import EliminatedSlot, FactorLayout, Structure
 from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
+from asker.engines.solvers import CG, SMALLEST_DIAGONAL, SOLVERS, LinearSolver
+from asker.engines.structure import EliminatedSlot, FactorLayout, Structure
 from asker.problem import Variables
 
-LinearSolver = Literal["auto", "dense-cholesky", "sparse-cholesky", "cg", "reference"]
-SOLVERS = get_args(LinearSolver)
 Delta = dict[Variables, np.ndarray]
 LARGEST_SUMS = 1 << 26  # bytes
 
@@ -63,7 +56,7 @@ class System:
         self.structure = structure
         self.solver = choose_solver(structure) if solver == "auto" else solver
         self.relative = relative_damping
-        self._last_gradient = np.inf
+        self.last_gradient = np.inf
         self.seconds = {"assemble": 0.0, "factorise": 0.0}
         e = structure.eliminated
         self.d = 0 if e is None else e.manifold.tangent
@@ -200,8 +193,8 @@ class System:
             return z
 
         size = float(np.linalg.norm(g))
-        tol = self.cg.forcing(size / self._last_gradient)
-        self._last_gradient = size
+        tol = self.cg.forcing(size / self.last_gradient)
+        self.last_gradient = size
         return conjugate_gradients(product, precondition, -g, tol, self.cg.max_iterations)
 
     def _inverse_diagonal_blocks(self, H: Any, slots: list) -> Delta:
@@ -265,7 +258,7 @@ def choose_solver(structure: Structure) -> LinearSolver:
 
 def _unit(diagonal: np.ndarray, relative: bool) -> np.ndarray:
     """What λ is multiplied with."""
-    return np.maximum(diagonal, blocks.SMALLEST_DIAGONAL) if relative else np.ones_like(diagonal)
+    return np.maximum(diagonal, SMALLEST_DIAGONAL) if relative else np.ones_like(diagonal)
 
 
 def reference(

@@ -1,0 +1,198 @@
+"""The devices: which there are, how much they hold, and how several hosts come together."""
+
+import hashlib
+import inspect
+import os
+import socket
+import time
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from asker.engines.xla.layout import SLAB, Layout
+from asker.problem import Problem, ProblemError
+
+Array = Any
+PATIENCE = 45  # seconds until a host that does not answer is given up
+GPUS = ("gpu", "cuda", "rocm")
+
+
+class DeviceError(ValueError):
+    """The devices or hosts that were asked for cannot be used."""
+
+
+def available(n: int | None = None) -> list[Any]:
+    """JAX's devices, over all hosts."""
+    try:
+        found = jax.devices()
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        advice = "is jax installed with its CUDA build (pip install 'jax[cuda12]'), and is there a GPU?"
+        raise DeviceError(f"JAX finds no device to run on: {said}; {advice}") from None
+    if found[0].platform not in GPUS and "JAX_PLATFORMS" not in os.environ:
+        reason = "JAX has no build for it (pip install 'jax[cuda12]')" if os.path.exists("/dev/nvidia0") else "none found"
+        warnings.warn(f"engine xla without a GPU ({reason}): it runs on the CPU, where cpu is faster", stacklevel=3)
+    if n is not None and not 1 <= n <= len(found):
+        raise DeviceError(f"{n} devices were asked for, and JAX finds {len(found)}")
+    return found[:n]
+
+
+def shard_map(function, mesh, in_specs, out_specs):
+    """JAX's, under the name that it has in this version; what is replicated is known here, not proved."""
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    from jax.experimental.shard_map import shard_map as older
+
+    return older(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
+
+
+def fetch(x: Array) -> np.ndarray:
+    """The whole array on this host; where there are several, all of them must ask."""
+    if getattr(x, "is_fully_addressable", True) or x.is_fully_replicated:
+        return np.asarray(x)
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(x, tiled=True)
+
+
+# ------------------------------------------------------------------ several hosts
+
+
+def join(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Come together with the other processes of a run, before JAX is used for anything.
+
+    With nothing given, a Slurm or Kubernetes job says who takes part; outside of one this does nothing.
+    """
+    given = (coordinator, num_processes, process_id)
+    if all(x is None for x in given):
+        if not _in_a_job():
+            return
+    elif coordinator is None or num_processes is None or process_id is None:
+        raise DeviceError("--coordinator, --num-processes and --process-id belong together")
+    elif not 0 <= process_id < num_processes:
+        raise DeviceError(f"--process-id must be 0 to {num_processes - 1}, got {process_id}")
+    elif process_id > 0:
+        _reach(coordinator)
+    options = {"initialization_timeout": PATIENCE, "heartbeat_timeout_seconds": PATIENCE, "shutdown_timeout_seconds": 60}
+    known = inspect.signature(jax.distributed.initialize).parameters
+    options = {name: value for name, value in options.items() if name in known}
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id, **options)  # type: ignore[arg-type]
+    except (RuntimeError, ValueError, ImportError) as error:
+        said = str(error).splitlines()[0]
+        raise DeviceError(f"the processes did not come together within {PATIENCE} s: {said}") from None
+
+
+def _in_a_job() -> bool:
+    slurm = "SLURM_JOB_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1
+    kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
+    return slurm or kubernetes
+
+
+def _reach(coordinator: str) -> None:
+    """Wait for the coordinator to listen; JAX itself would end the process when it never does."""
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise DeviceError(f"--coordinator must be HOST:PORT, got {coordinator!r}")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with socket.create_connection((host, int(port)), timeout=5):
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise DeviceError(f"the coordinator {coordinator} cannot be reached: {error}") from None
+            time.sleep(0.2)
+
+
+def is_first_process() -> bool:
+    return jax.process_index() == 0
+
+
+def fingerprint(problem: Problem) -> bytes:
+    """The same for the same numbers."""
+    digest = hashlib.sha256()
+
+    def add(*things: Any) -> None:
+        for x in things:
+            digest.update(np.ascontiguousarray(x).tobytes() if isinstance(x, np.ndarray) else repr(x).encode())
+
+    for v in problem.variables:
+        add(v.name, v.rows.shape, repr(v.manifold), v.rows, v.fixed)
+    for f in problem.factors:
+        add(f.name, f.n, f.residual_size, f.kernel, f.weight, f.tau, *[s.index for s in f.slots], *f.data)
+    return digest.digest()
+
+
+def check_same(what: bytes, complaint: str) -> None:
+    """All hosts must hold the same."""
+    if jax.process_count() == 1:
+        return
+    from jax.experimental import multihost_utils
+
+    own = np.frombuffer(what, dtype=np.uint8)
+    everyone = multihost_utils.process_allgather(own)
+    different = np.flatnonzero((everyone != everyone[0]).any(axis=1))
+    if different.size:
+        raise ProblemError(f"process {different[0]} and process 0 {complaint}")
+
+
+# ------------------------------------------------------------------ memory
+
+
+def estimate(layout: Layout, solver: str) -> int:
+    """Bytes that one device will need, at the fullest moment of an iteration; generous."""
+    structure, k = layout.structure, layout.n_devices
+    e = structure.eliminated
+    d = 0 if e is None else e.manifold.tangent
+    n, total = structure.n_kept, 0.0
+    for f, source in zip(structure.layouts, layout.sources, strict=True):
+        m, p, D, K = len(source) // k, f.p, f.width, f.kept_width
+        data = sum(x[:1].nbytes for x in f.factors.data) + 4 * (len(f.factors.slots) + 2 * len(f.kept)) + 24
+        numbers = 12 + 3 * p * (D + 1) + 2 * p * (K + 1) + (4 if solver == "cg" else 2) * d * K
+        total += m * (data + 8 * numbers)
+    if e is not None:
+        total += layout.n_local * 8 * (4 * e.manifold.ambient + 3 * d + d * (d + 1))
+    total += sum(8 * len(v) * (4 * v.manifold.ambient + 6 * v.manifold.tangent**2) for v in structure.kept)
+    if solver == "dense-cholesky":
+        pairs = layout.n_pairs() / k
+        total += 4 * 8 * n**2 + 10 * pairs + 32 * d * d * min(pairs, SLAB)
+    return int(total)
+
+
+def memory_of(device: Any) -> int | None:
+    """Bytes that a device has for arrays; of a CPU, its share of what is free.  None when nobody says."""
+    stats = device.memory_stats() if hasattr(device, "memory_stats") else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    if device.platform == "cpu" and os.path.exists("/proc/meminfo"):
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024 // jax.local_device_count()
+    return None
+
+
+def check_memory(need: int, devices: list[Any]) -> None:
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    there = memory_of(own[0]) if own else None
+    if there is not None and need > there:
+        raise MemoryError(
+            f"about {gigabytes(need)} are needed on each of {len(devices)} {devices[0].platform} devices, and one has "
+            f"{gigabytes(there)}; use more devices, linear_solver='cg', or a part of the observations"
+        )
+
+
+def gigabytes(n: float) -> str:
+    return f"{n / 1e9:.3g} GB"
+
+
+def plan(layout: Layout, solver: str, devices: list[Any]) -> str:
+    """One line for a person, before the run."""
+    there = memory_of(devices[0]) if devices[0].process_index == jax.process_index() else None
+    of = "" if there is None else f" of {gigabytes(there)}"
+    kind = devices[0].device_kind
+    hosts = f" on {jax.process_count()} hosts" if jax.process_count() > 1 else ""
+    need = gigabytes(estimate(layout, solver))
+    return f"xla: {len(devices)} x {kind}{hosts}, {solver}, about {need}{of} on each"

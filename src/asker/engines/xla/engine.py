@@ -1,0 +1,323 @@
+"""The XLA engine: the verbs of `asker.engines.point.Engine` on one device, several, or several hosts.
+
+Each verb is compiled once for a problem; λ, levels and whatever else changes between iterations are arguments.  Nothing
+but scalars comes back to the host until the end.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from asker.arrays import float64
+from asker.engines.point import Formula, Model, PerFactor, Point, Step
+from asker.engines.solvers import CG, LinearSolver
+from asker.engines.structure import Structure
+from asker.engines.xla import devices
+from asker.engines.xla.layout import Layout
+from asker.engines.xla.residuals import FactorFunctions, used
+from asker.engines.xla.system import AXIS, Linearization, System, Weights, gradients
+from asker.problem import Problem, ProblemError, Variables
+
+Array = Any
+SOLVERS = ("auto", "dense-cholesky", "cg")
+LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
+MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
+EACH, WHOLE = P(AXIS), P()
+
+
+class XlaEngine:
+    name = "xla"
+
+    def __init__(
+        self,
+        problem: Problem,
+        linear_solver: LinearSolver | CG = "auto",
+        eliminate: Variables | bool = True,
+        relative_damping: bool = False,
+        n_devices: int | None = None,
+    ):
+        """`n_devices`: how many of JAX's devices to use; all when not given."""
+        for f in problem.factors:
+            if f.jacobian is not None:
+                raise ProblemError(f"{f.name}: a residual with `jacobian=` is a NumPy function, which only engine='cpu' runs")
+        self.problem = problem
+        self.relative_damping = relative_damping
+        found = devices.available(n_devices)
+        self.mesh = Mesh(np.array(found), (AXIS,))
+        self.structure = Structure(problem, eliminate)
+        self.layout = Layout(self.structure, self.mesh.size)
+        cg, self.linear_solver = self._choose(linear_solver)
+        self.plan = devices.plan(self.layout, self.linear_solver, found)
+        """Devices, solver and memory, for a person."""
+        devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
+        if jax.process_count() > 1:
+            devices.check_same(devices.fingerprint(problem), "were given different data")
+        pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
+        kinds = tuple(which for which, _ in pairs)
+        self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
+        self.factors = [FactorFunctions(f) for f in self.structure.layouts]
+        self.free = tuple(v for v in problem.variables if v.is_free)
+        self.last_gradient: Any = np.inf
+        """‖g‖ of the last system that conjugate gradients solved."""
+        self.cg_steps = 0
+        self._specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in problem.variables)
+        self._delta_specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in self.free)
+        with float64():
+            k = self.mesh.size
+            n_used = np.bincount(self.layout.device, minlength=k).astype(np.int32)
+            arrays = (self.layout.observations, tuple(p for _, p in pairs), n_used)
+            self._arrays = jax.tree.map(self._put, arrays)
+            self._fixed = self._put_rows([v.fixed for v in problem.variables])
+        self.layout.release()
+        self._functions: dict[Any, Callable] = {}
+        self._linear: tuple[Linearization, ...] = ()
+        self._linear_at: Point | None = None
+        self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0, "assemble": 0.0, "factorise": 0.0}
+
+    def _choose(self, solver: LinearSolver | CG) -> tuple[CG, str]:
+        if isinstance(solver, CG):
+            return solver, "cg"
+        if solver not in SOLVERS:
+            raise ValueError(f"linear_solver must be one of {', '.join(SOLVERS)}, or CG(...), on xla, not {solver!r}")
+        if solver == "auto":
+            fits = self.structure.n_kept <= LARGEST_DENSE and self.layout.n_pairs() <= MOST_PAIRS
+            solver = "dense-cholesky" if fits else "cg"
+        return CG(), solver
+
+    # ------------------------------------------------------------ verbs
+
+    def start(self) -> Point:
+        """The point where the problem starts."""
+        return self.evaluate(tuple(v.rows for v in self.problem.variables))
+
+    def evaluate(self, theta: tuple[np.ndarray, ...]) -> Point:
+        """`theta` in the user's order."""
+        with self._clock("evaluate"):
+            rows = self._put_rows(theta)
+            u, finite = self._function("evaluate", self._evaluate, (self._specs,), (EACH, WHOLE))(self._arrays, rows)
+        return Point(rows, u, finite)
+
+    def each(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
+        with self._clock("evaluate"):
+            outs = self._formula(formula, False, arrays, numbers)(self._arrays, point.u, arrays, _floats(numbers))
+        columns = tuple(zip(*outs, strict=True))
+        return columns if len(columns) > 1 else columns[0]
+
+    def total(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
+        with self._clock("evaluate"):
+            sums = self._formula(formula, True, arrays, numbers)(self._arrays, point.u, arrays, _floats(numbers))
+            values = [float(x) for x in jax.device_get(sums)] if point.finite else [float("nan")] * len(sums)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def largest(self, formula: Formula, point: Point) -> float:
+        with self._clock("evaluate"):
+            function = self._function(("largest", formula), self._largest(formula), (EACH,), WHOLE)
+            return float(function(self._arrays, point.u))
+
+    def solve(self, point: Point, model: Model, damping: float) -> Step | None:
+        linear = self._linearised(point)
+        b = (None,) * len(model.a) if model.b is None else model.b
+        weights = tuple(Weights(*abc) for abc in zip(model.a, b, model.c, strict=True))
+        damping = float(damping)
+        with self._clock("solve"):
+            with self._clock("assemble"):
+                specs = (EACH, EACH, WHOLE)
+                assemble = self._function("assemble", self._assemble, specs, (EACH, WHOLE))
+                e, reduced = jax.block_until_ready(assemble(self._arrays, linear, weights, damping))
+            with self._clock("factorise"):
+                specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE)
+                finish = self._function("finish", self._finish, specs, (self._delta_specs, WHOLE, WHOLE, WHOLE))
+                last = jnp.asarray(self.last_gradient, dtype=float)
+                delta, ok, size, steps = finish(self._arrays, linear, weights, e, reduced, damping, last)
+                ok = bool(ok)
+        if self.linear_solver == "cg":
+            self.last_gradient, self.cg_steps = float(size), self.cg_steps + int(steps)
+        return Step(point, dict(zip(self.free, delta, strict=True))) if ok else None
+
+    def radial(self, step: Step) -> PerFactor:
+        linear = self._linearised(step.start)
+        with self._clock("solve"):
+            function = self._function("radial", self._radial, (EACH, self._delta_specs), EACH)
+            return function(self._arrays, linear, tuple(step.delta[v] for v in self.free))
+
+    def gradient_products(self, point: Point, c: PerFactor, d: PerFactor) -> tuple[float, float, float]:
+        linear = self._linearised(point)
+        with self._clock("solve"):
+            function = self._function("gradients", self._gradients, (EACH, EACH, EACH), WHOLE)
+            gg, gh, hh = jax.device_get(function(self._arrays, linear, c, d)).tolist()
+        return gg, gh, hh
+
+    def move(self, step: Step) -> Point:
+        with self._clock("evaluate"):
+            specs = (self._specs, self._specs, self._delta_specs)
+            function = self._function("move", self._move, specs, (self._specs, EACH, WHOLE))
+            delta = tuple(step.delta[v] for v in self.free)
+            return Point(*function(self._arrays, self._fixed, step.start.theta, delta))
+
+    # ------------------------------------------------------------ back to the user
+
+    def residuals(self, point: Point) -> PerFactor:
+        """The residuals (n, p) of each factor group, in the user's order, without weights."""
+        with float64():
+            return self.in_user_order(
+                self._function("residuals", self._residuals, (self._specs,), EACH)(self._arrays, point.theta)
+            )
+
+    def in_user_order(self, arrays: PerFactor) -> PerFactor:
+        return tuple(self.layout.unsorted(f, devices.fetch(x)) for f, x in enumerate(arrays))
+
+    def in_own_order(self, arrays: PerFactor) -> PerFactor:
+        with float64():
+            return tuple(self._put(self.layout.sorted(f, x)) for f, x in enumerate(arrays))
+
+    def rows(self, theta: tuple[Array, ...]) -> tuple[np.ndarray, ...]:
+        """Rows (or steps) of all variables, in the user's order."""
+        return tuple(self._unspread(v, x) for v, x in zip(self.problem.variables, theta, strict=True))
+
+    def step_of(self, step: Step, v: Variables) -> np.ndarray:
+        return self._unspread(v, step.delta[v])
+
+    def _unspread(self, v: Variables, x: Array) -> np.ndarray:
+        x = devices.fetch(x)
+        return x[self.layout.at] if v is self.structure.eliminated else np.array(x)
+
+    # ------------------------------------------------------------ on one device
+
+    def _evaluate(self, arrays, theta):
+        rows = self._by_variable(theta)
+        squares = []
+        for function, o in zip(self.factors, arrays[0], strict=True):
+            r = function.residuals(o, rows)
+            squares.append(jnp.sum(r * r, axis=1))
+        bad = lax.psum(sum(jnp.sum(~jnp.isfinite(u)) for u in squares), AXIS)
+        return tuple(squares), bad == 0
+
+    def _move(self, arrays, fixed, theta, delta):
+        steps = dict(zip(self.free, delta, strict=True))
+        moved = []
+        for v, rows, held in zip(self.problem.variables, theta, fixed, strict=True):
+            if v.is_free:
+                to = jax.vmap(v.manifold.retract)(rows, steps[v])
+                rows = jnp.where(held[:, None], rows, to) if v.fixed.any() else to
+            moved.append(rows)
+        return (tuple(moved), *self._evaluate(arrays, tuple(moved)))
+
+    def _residuals(self, arrays, theta):
+        rows = self._by_variable(theta)
+        return tuple(f.residuals(o, rows, weighted=False) for f, o in zip(self.factors, arrays[0], strict=True))
+
+    def _linearise(self, arrays, fixed, theta):
+        rows, held = self._by_variable(theta), self._by_variable(fixed)
+        return tuple(f.linearise(o, rows, held) for f, o in zip(self.factors, arrays[0], strict=True))
+
+    def _assemble(self, arrays, linear, weights, damping):
+        observations, pairs, n_used = arrays
+        return self.system.assemble(observations, pairs, n_used, self.layout.n_local, linear, weights, damping)
+
+    def _finish(self, arrays, linear, weights, e, reduced, damping, last):
+        kept, own, ok, size, steps = self.system.solve(arrays[0], linear, weights, e, reduced, damping, last)
+        delta = dict(zip(self.structure.kept, kept, strict=True))
+        return tuple(own if v is self.structure.eliminated else delta[v] for v in self.free), ok, size, steps
+
+    def _radial(self, arrays, linear, delta):
+        steps = dict(zip(self.free, delta, strict=True))
+        outs = []
+        for f, o, lin in zip(self.structure.layouts, arrays[0], linear, strict=True):
+            rJ = jnp.sum(lin.r[:, :, None] * lin.J, axis=1)
+            gathered = [steps[f.factors.slots[k].variables][o.index[k]] for k in f.free]
+            outs.append(jnp.sum(rJ * jnp.concatenate(gathered, axis=1), axis=1) if gathered else jnp.zeros(len(rJ)))
+        return tuple(outs)
+
+    def _gradients(self, arrays, linear, c, d):
+        return gradients(self.structure, arrays[0], self.layout.n_local, linear, c, d)
+
+    def _formula(self, formula: Formula, summed: bool, arrays: tuple[PerFactor, ...], numbers: dict[str, float]):
+        """The formula of every residual of a device, or the sums of it over all of them."""
+
+        def run(observations, u, arrays, numbers):
+            outs = []
+            for f, o in enumerate(observations[0]):
+                values = self._of_each(formula, f, o, u[f], [a[f] for a in arrays], numbers)
+                outs.append([used(o, v) for v in values])
+            if not summed:
+                return tuple(map(tuple, outs))
+            sums = [sum(jnp.sum(out[k]) for out in outs) for k in range(len(outs[0]))]
+            return lax.psum(tuple(sums), AXIS)
+
+        key = (formula, summed, len(arrays), tuple(numbers))
+        return self._function(key, run, (EACH, EACH, WHOLE), WHOLE if summed else EACH)
+
+    def _largest(self, formula: Formula):
+        def run(observations, u):
+            parts = [
+                jnp.max(used(o, self._of_each(formula, f, o, u[f], [], {})[0])) for f, o in enumerate(observations[0])
+            ]
+            return lax.pmax(jnp.max(jnp.stack(parts)), AXIS)
+
+        return run
+
+    def _of_each(self, formula: Formula, f: int, o, u, arrays, numbers) -> tuple[Array, ...]:
+        factors = self.problem.factors[f]
+
+        def one(tau, u, *arrays):
+            values = formula(replace(factors.kernel, tau=tau), u, *arrays, **numbers)
+            values = values if isinstance(values, tuple) else (values,)
+            return tuple(jnp.asarray(v, dtype=float) for v in values)
+
+        if o.tau is None:
+            return jax.vmap(lambda u, *arrays: one(factors.tau, u, *arrays))(u, *arrays)
+        return jax.vmap(one)(o.tau, u, *arrays)
+
+    # ------------------------------------------------------------ support
+
+    def _linearised(self, point: Point) -> tuple[Linearization, ...]:
+        """Derivatives at the point; they are kept until another point asks."""
+        if self._linear_at is not point:
+            with self._clock("linearise"):
+                self._linear = ()
+                function = self._function("linearise", self._linearise, (self._specs, self._specs), EACH)
+                self._linear = jax.block_until_ready(function(self._arrays, self._fixed, point.theta))
+                self._linear_at = point
+        return self._linear
+
+    def _function(self, key: Any, function: Callable, in_specs: tuple, out_specs: Any) -> Callable:
+        """Compiled once; the first argument is always the arrays of the layout."""
+        if key not in self._functions:
+            self._functions[key] = jax.jit(devices.shard_map(function, self.mesh, (EACH, *in_specs), out_specs))
+        return self._functions[key]
+
+    def _by_variable(self, arrays: tuple[Array, ...]) -> dict[Variables, Array]:
+        return dict(zip(self.problem.variables, arrays, strict=True))
+
+    def _put_rows(self, theta: Any) -> tuple[Array, ...]:
+        rows = []
+        for v, x in zip(self.problem.variables, theta, strict=True):
+            if v is self.structure.eliminated:
+                rows.append(self._put(self.layout.spread(x)))
+            else:
+                rows.append(self._put(x, WHOLE))
+        return tuple(rows)
+
+    def _put(self, x: np.ndarray, spec: P = EACH) -> Array:
+        """On the devices; each host gives its own part."""
+        return jax.make_array_from_callback(x.shape, NamedSharding(self.mesh, spec), lambda index: x[index])
+
+    @contextmanager
+    def _clock(self, what: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        with float64():
+            yield
+        self.seconds[what] += time.perf_counter() - begin
+
+
+def _floats(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: float(x) for name, x in numbers.items()}

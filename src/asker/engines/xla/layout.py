@@ -1,0 +1,287 @@
+"""Where everything lies on the devices, worked out once per problem.
+
+Eliminated variables are dealt to the devices by the length of their tracks, so that all devices get the same work; their
+observations go with them.  All other variables are on every device.  On a device the observations of a factor group are
+sorted by eliminated variable and end in at least one dummy: no weight, no residual, no derivative.  Every device has
+arrays of the same size; one array over all devices is the concatenation.
+
+A sum over the observations of a camera, or over the pairs of observations that meet in one block of the reduced matrix,
+is done in two steps.  `Chunks` lists the members of each segment, some at a time; a chunk becomes one small matrix
+product, and few additions remain.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asker.engines.structure import FactorLayout, Structure
+
+Array = Any
+WIDTHS = (4, 8, 16, 32, 64)
+SLAB = 1 << 22  # members gathered at a time: bounds the memory
+UNUSED = -1
+
+
+class Chunks(NamedTuple):
+    """Members of segments, the same number in every chunk; the dummy fills up."""
+
+    members: tuple[Array, ...]
+    """(slabs, chunks, width) each, on every device: positions of observations."""
+    segment: Array
+    """(slabs, chunks), ascending."""
+
+
+class Pairs(NamedTuple):
+    """The pairs of observations of one eliminated variable, by the block of the reduced matrix that they meet in."""
+
+    chunks: Chunks
+    """Two members: a row of the block, a column of it.  The segments are the blocks."""
+    row: Array
+    """First row of each block,"""
+    column: Array
+    """and its first column."""
+
+
+class Observations(NamedTuple):
+    """The arrays of one factor group; the first axis is shared by the devices."""
+
+    count: Array
+    """One number per device: how many observations are no dummies."""
+    index: tuple[Array, ...]
+    """Which variable, for each slot; of the device's own ones, for the eliminated slot."""
+    data: tuple[Array, ...]
+    tau: Array | None
+    """√w·τ, where it is not the same for all."""
+    root_weight: Array | None
+    by_kept: tuple[Chunks, ...]
+    """For each kept slot, the observations of each variable."""
+
+
+@dataclass(frozen=True)
+class SlotPair:
+    """Two kept slots, of factor groups that share eliminated variables."""
+
+    f: int
+    s: int
+    g: int
+    t: int
+
+
+class Layout:
+    """The arrays of a problem on `n_devices` devices, as NumPy arrays over all of them."""
+
+    def __init__(self, structure: Structure, n_devices: int):
+        self.structure, self.n_devices = structure, n_devices
+        self._deal()
+        self.sources = [self._source(f) for f in structure.layouts]
+        """For each factor group: the user's number of each observation, `UNUSED` for a dummy."""
+        self.observations: tuple[Observations, ...] = tuple(map(self._observations, structure.layouts, self.sources))
+
+    def release(self) -> None:
+        """Once the devices have the arrays."""
+        self.observations = ()
+
+    # ------------------------------------------------------------ variables
+
+    def _deal(self) -> None:
+        """The longest tracks first, to and fro over the devices."""
+        n, k = self.structure.n_eliminated, self.n_devices
+        length = np.zeros(n, dtype=np.int64)
+        for f in self.structure.layouts:
+            if f.eliminated is not None:
+                length += np.diff(f.eliminated.ptr)
+        if k == 1:
+            self.device = np.zeros(n, dtype=np.int64)
+        else:
+            turn = np.arange(n) % (2 * k)
+            self.device = np.empty(n, dtype=np.int64)
+            self.device[np.argsort(-length, kind="stable")] = np.minimum(turn, 2 * k - 1 - turn)
+        counts = np.bincount(self.device, minlength=k)
+        self.n_local = int(counts.max(initial=0)) + 1
+        """Eliminated variables per device, one unused one at least."""
+        order = np.argsort(self.device, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        self.place = np.empty(n, dtype=np.int64)
+        """Of each eliminated variable on its device."""
+        self.place[order] = np.arange(n) - np.repeat(starts, counts)
+        self.at = self.device * self.n_local + self.place
+        """Of each eliminated variable in the array over all devices."""
+
+    def spread(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the eliminated variables, over all devices; a copy of some row where nothing is used."""
+        out = np.empty((self.n_devices * self.n_local, *rows.shape[1:]), dtype=rows.dtype)
+        out[...] = rows[:1] if len(rows) else 0
+        out[self.at] = rows
+        return out
+
+    # ------------------------------------------------------------ observations
+
+    def _source(self, f: FactorLayout) -> np.ndarray:
+        """Observations by device, then as in the structure; at least one dummy at the end of each."""
+        k = self.n_devices
+        if f.eliminated is not None:
+            device = self.device[f.eliminated.index]
+        else:
+            device = np.arange(f.n) * k // max(f.n, 1)
+        counts = np.bincount(device, minlength=k)
+        m = int(counts.max(initial=0)) + 1
+        order = np.argsort(device, kind="stable") if k > 1 else np.arange(f.n)
+        source = np.full((k, m), UNUSED, dtype=np.int64)
+        source[np.arange(m) < counts[:, None]] = order
+        users = np.arange(f.n) if f.order is None else f.order
+        return np.where(source == UNUSED, UNUSED, users[source] if f.n else UNUSED).ravel()
+
+    def sorted(self, f: int, per_observation: np.ndarray, fill: Any = 0) -> np.ndarray:
+        """From the user's order to the engine's; dummies get `fill`."""
+        source = self.sources[f]
+        out = np.full((len(source), *per_observation.shape[1:]), fill, dtype=per_observation.dtype)
+        used = source != UNUSED
+        out[used] = per_observation[source[used]]
+        return out
+
+    def unsorted(self, f: int, per_observation: np.ndarray) -> np.ndarray:
+        """From the engine's order to the user's."""
+        source = self.sources[f]
+        out = np.empty((self.structure.layouts[f].n, *per_observation.shape[1:]), dtype=per_observation.dtype)
+        used = source != UNUSED
+        out[source[used]] = per_observation[used]
+        return out
+
+    def _observations(self, f: FactorLayout, source: np.ndarray) -> Observations:
+        k = self.n_devices
+        used = source != UNUSED
+        at = np.where(used, source, 0)
+
+        def pick(array: np.ndarray, fill: Any) -> np.ndarray:
+            """A dummy has the data of some observation, so that its residual is a number."""
+            return array[at] if f.n else np.full((len(source), *array.shape[1:]), fill, dtype=array.dtype)
+
+        index = []
+        for slot in f.factors.slots:
+            if slot.variables is self.structure.eliminated:
+                local = self.place[pick(slot.index, 0)] if len(self.place) else at
+                index.append(np.where(used, local, self.n_local - 1).astype(np.int32))
+            else:
+                index.append(pick(slot.index, 0))
+        weight, tau = f.factors.weight, f.factors.tau
+        root = None if weight is None else np.sqrt(pick(weight, 1.0))
+        if root is not None:
+            tau = (pick(tau, 1.0) if isinstance(tau, np.ndarray) else tau) * np.where(root > 0, root, 1.0)
+        elif isinstance(tau, np.ndarray):
+            tau = pick(tau, 1.0)
+        chunks = [self._by_variable(used, index[slot_at(f, s.offset)], s.n_variables) for s in f.kept]
+        return Observations(
+            count=used.reshape(k, -1).sum(axis=1).astype(np.int32),
+            index=tuple(index),
+            data=tuple(pick(_as_argument(d), 0) for d in f.factors.data),
+            tau=tau if isinstance(tau, np.ndarray) else None,
+            root_weight=root,
+            by_kept=tuple(chunks),
+        )
+
+    def _by_variable(self, used: np.ndarray, index: np.ndarray, n: int) -> Chunks:
+        """The observations of each of `n` variables, dummies left out."""
+        dummy = len(used) // self.n_devices - 1
+        own = [x.reshape(self.n_devices, -1) for x in (index, used)]
+        keys = [i[u] for i, u in zip(*own, strict=True)]
+        return collect(keys, [(np.arange(len(key)),) for key in keys], (dummy,), n)
+
+    # ------------------------------------------------------------ pairs
+
+    def n_pairs(self) -> float:
+        """How many pairs of observations the reduced matrix is a sum over."""
+        total = 0.0
+        counts = [np.diff(f.eliminated.ptr) * len(f.kept) for f in self.structure.layouts if f.eliminated is not None]
+        if counts:
+            length = np.sum(counts, axis=0).astype(float)
+            total = float((length * (length - 1) / 2).sum())
+        return total
+
+    def pairs(self) -> tuple[tuple[SlotPair, Pairs], ...]:
+        """Every two kept slots that meet in an eliminated variable, and their pairs of observations."""
+        slots = [
+            (f, s)
+            for f, layout in enumerate(self.structure.layouts)
+            if layout.eliminated is not None and layout.n
+            for s in range(len(layout.kept))
+        ]
+        out = []
+        for a, (f, s) in enumerate(slots):
+            for g, t in slots[a:]:
+                out.append((SlotPair(f, s, g, t), self._pairs_of(SlotPair(f, s, g, t))))
+        return tuple(out)
+
+    def _pairs_of(self, which: SlotPair) -> Pairs:
+        layouts = self.structure.layouts
+        A, B = layouts[which.f].kept[which.s], layouts[which.g].kept[which.t]
+        same = (which.f, which.s) == (which.g, which.t)
+        keys, items = [], []
+        for device in range(self.n_devices):
+            point_a, kept_a = self._on_device(which.f, which.s, device)
+            point_b, kept_b = self._on_device(which.g, which.t, device)
+            ptr = np.searchsorted(point_b, np.arange(self.n_local + 1))
+            first = np.arange(len(point_a)) + 1 if same else ptr[point_a]
+            count = ptr[point_a + 1] - first
+            left = np.repeat(np.arange(len(point_a)), count)
+            right = np.arange(len(left)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+            if same:  # the larger variable first, so that both triangles fall together
+                swap = kept_a[left] < kept_a[right]
+                left, right = np.where(swap, right, left), np.where(swap, left, right)
+            keys.append(kept_a[left].astype(np.int64) * B.n_variables + kept_b[right])
+            items.append((left.astype(np.int32), right.astype(np.int32)))
+        blocks = [np.unique(key) for key in keys]
+        n_blocks = max(1, *map(len, blocks))
+        segments = [np.searchsorted(block, key) for block, key in zip(blocks, keys, strict=True)]
+        dummies = tuple(len(self.sources[f]) // self.n_devices - 1 for f in (which.f, which.g))
+        at = np.zeros((self.n_devices, n_blocks), dtype=np.int64)
+        for own, block in zip(at, blocks, strict=True):
+            own[: len(block)] = block
+        row, column = np.divmod(at.ravel(), B.n_variables)
+        return Pairs(
+            collect(segments, items, dummies, n_blocks),
+            (A.first + row * A.dim).astype(np.int32),
+            (B.first + column * B.dim).astype(np.int32),
+        )
+
+    def _on_device(self, f: int, s: int, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """Eliminated and kept variable of each observation that is no dummy."""
+        layout, o = self.structure.layouts[f], self.observations[f]
+        assert layout.eliminated is not None
+        m = len(self.sources[f]) // self.n_devices
+        part = slice(device * m, device * m + int(o.count[device]))
+        return (
+            o.index[slot_at(layout, layout.eliminated.offset)][part],
+            o.index[slot_at(layout, layout.kept[s].offset)][part],
+        )
+
+
+def slot_at(f: FactorLayout, offset: int) -> int:
+    """Which slot has its Jacobian columns at `offset`."""
+    return next(k for k, o in zip(f.free, f.offsets, strict=True) if o == offset)
+
+
+def collect(keys: list[np.ndarray], items: list[tuple[np.ndarray, ...]], dummies: tuple[int, ...], n: int) -> Chunks:
+    """Chunks of the items with equal keys, for each device; `keys` are segments below `n`."""
+    counts = [np.bincount(key, minlength=n) for key in keys]
+    width = min(WIDTHS, key=lambda w: sum(int((-(-c // w)).sum()) for c in counts) * (w + 4))
+    n_chunks = max(1, *(int((-(-c // width)).sum()) for c in counts))
+    slabs = -(-n_chunks * width // SLAB)
+    per_slab = -(-n_chunks // slabs)
+    members = [np.full((len(keys), slabs * per_slab, width), dummy, dtype=np.int32) for dummy in dummies]
+    segment = np.full((len(keys), slabs * per_slab), n - 1, dtype=np.int32)
+    for d, (key, item, count) in enumerate(zip(keys, items, counts, strict=True)):
+        order = np.argsort(key, kind="stable")
+        chunks = -(-count // width)
+        rank = np.arange(len(key)) - np.repeat(np.cumsum(count) - count, count)
+        chunk = np.repeat(np.cumsum(chunks) - chunks, count) + rank // width
+        for whole, one in zip(members, item, strict=True):
+            whole[d, chunk, rank % width] = one[order]
+        segment[d, : chunks.sum()] = np.repeat(np.arange(n), chunks)
+    shape = (len(keys) * slabs, per_slab)
+    return Chunks(tuple(m.reshape(*shape, width) for m in members), segment.reshape(shape))
+
+
+def _as_argument(data: np.ndarray) -> np.ndarray:
+    dtype = {"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}[data.dtype.kind]
+    return np.ascontiguousarray(data, dtype=dtype)

@@ -1,0 +1,471 @@
+"""The one linear system on the devices,
+
+    (Σ Jᵢᵀ (aᵢ I + bᵢ rᵢ rᵢᵀ) Jᵢ + λI) δ = −Σ cᵢ Jᵢᵀ rᵢ,
+
+written for one device of several: it eliminates its own variables, V = LLᵀ and Yᵀ = L⁻¹Wᵀ, and sums its part of
+
+    S = H_KK − Σ YYᵀ,    g = g_K − Σ Yz,    z = L⁻¹g_E.
+
+Sums over devices are `psum`; after them every device holds the same numbers and solves the same reduced system.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from asker.engines.solvers import CG, SMALLEST_DIAGONAL
+from asker.engines.structure import FactorLayout, KeptSlot, Structure
+from asker.engines.xla.layout import Chunks, Observations, Pairs, SlotPair, slot_at
+from asker.problem import Variables
+
+Array = Any
+AXIS = "points"
+"""The mesh axis over which eliminated variables and observations are spread."""
+
+
+class Linearization(NamedTuple):
+    """One factor group at a point."""
+
+    r: Array  # (n, p)
+    J: Array  # (n, p, D)
+
+
+class Weights(NamedTuple):
+    """One factor group's part of a model; `b` is None for 0."""
+
+    a: Array
+    b: Array | None
+    c: Array
+
+
+class Elimination(NamedTuple):
+    """What is left of the eliminated variables of a device."""
+
+    L: Array  # (n, d(d+1)/2), row by row
+    z: Array  # (n, d)
+    Yt: tuple[Array, ...]
+    """(observations, d, K) for each factor group with both kinds of slots, else nothing."""
+
+
+class Reduced(NamedTuple):
+    """The reduced system, the same on every device; all but `M` by kept group."""
+
+    H: tuple[Array, ...]
+    """(n, d, d): the diagonal blocks of H_KK."""
+    YY: tuple[Array, ...]
+    """(n, d, d): those of Σ YYᵀ."""
+    g: tuple[Array, ...]
+    """(n, d): the reduced gradient."""
+    M: Array | None
+    """Half of what lies off the diagonal blocks: S = blocks + M + Mᵀ.  None when it is not formed."""
+    ok: Array
+    """Whether every V is positive definite."""
+
+
+class System:
+    def __init__(self, structure: Structure, dense: bool, pairs: tuple[SlotPair, ...], cg: CG, relative: bool):
+        self.structure, self.dense, self.pairs, self.cg, self.relative = structure, dense, pairs, cg, relative
+        e = structure.eliminated
+        self.d = 0 if e is None else e.manifold.tangent
+
+    # ------------------------------------------------------------ assembling
+
+    def assemble(
+        self,
+        observations: tuple[Observations, ...],
+        pairs: tuple[Pairs, ...],
+        n_used: Array,
+        n_local: int,
+        linear: list[Linearization],
+        model: list[Weights],
+        damping: Array,
+    ) -> tuple[Elimination, Reduced]:
+        MJ = [_weighted(lin, w) for lin, w in zip(linear, model, strict=True)]
+        e, ok = self._eliminate(observations, n_used, n_local, linear, model, MJ, damping)
+        kept = self.structure.kept
+        H = {v: jnp.zeros((len(v), v.manifold.tangent, v.manifold.tangent)) for v in kept}
+        YY = dict(H)
+        g = {v: jnp.zeros((len(v), v.manifold.tangent)) for v in kept}
+        for k, (f, o, lin, w) in enumerate(zip(self.structure.layouts, observations, linear, model, strict=True)):
+            for slot, chunks in zip(f.kept, o.by_kept, strict=True):
+                v = _variables(f, slot)
+                J = _columns(lin.J, slot)
+                right = jnp.concatenate([_columns(MJ[k], slot), (w.c[:, None] * lin.r)[:, :, None]], axis=2)
+                sums = _summed_products(J, right, chunks, len(v))
+                H[v], g[v] = H[v] + sums[:, :, :-1], g[v] + sums[:, :, -1]
+                if f.eliminated is not None:
+                    Y = _rows_of(e.Yt[k], slot)
+                    z = e.z[o.index[slot_at(f, f.eliminated.offset)]]
+                    sums = _summed_products(Y, jnp.concatenate([Y, z[:, :, None]], axis=2), chunks, len(v))
+                    YY[v], g[v] = YY[v] + sums[:, :, :-1], g[v] - sums[:, :, -1]
+        for f, o, lin, N in zip(self.structure.layouts, observations, linear, MJ, strict=True):
+            for edge in _edges(f, o, lin, N):
+                v, at = edge.ends[0]
+                H[v] = H[v] if edge.own is None else H[v].at[at].add(edge.own)
+        M = self._off_diagonal(observations, pairs, linear, MJ, e) if self.dense and kept else None
+        parts = [tuple(x[v] for v in kept) for x in (H, YY, g)]
+        H_all, YY_all, g_all, M, ok_all = lax.psum((*parts, M, jnp.where(ok, 0, 1)), AXIS)
+        return e, Reduced(H_all, YY_all, g_all, M, ok_all == 0)
+
+    def _eliminate(self, observations, n_used, n_local, linear, model, MJ, damping) -> tuple[Elimination, Array]:
+        d, layouts = self.d, self.structure.layouts
+        nothing = jnp.zeros(1)
+        if not d:
+            return Elimination(nothing, nothing, (nothing,) * len(layouts)), jnp.array(True)
+        lower = [(q, s) for q in range(d) for s in range(q + 1)]
+        sums = jnp.zeros((n_local, len(lower) + d))
+        for k, f in enumerate(layouts):
+            if f.eliminated is None:
+                continue
+            J, N = _columns(linear[k].J, f.eliminated), _columns(MJ[k], f.eliminated)
+            rows = [jnp.sum(J[:, :, q] * N[:, :, s], axis=1) for q, s in lower]
+            rows += [model[k].c * jnp.sum(J[:, :, q] * linear[k].r, axis=1) for q in range(d)]
+            index = observations[k].index[slot_at(f, f.eliminated.offset)]
+            sums = sums.at[index].add(jnp.stack(rows, axis=1), indices_are_sorted=True)
+        used = jnp.arange(n_local) < n_used[0]
+        L, z, bad = _cholesky(sums[:, : len(lower)], sums[:, len(lower) :], damping, self.relative)
+        Yt = []
+        for k, f in enumerate(layouts):
+            if f.eliminated is None or not f.kept:
+                Yt.append(nothing)
+                continue
+            J = jnp.concatenate([_columns(linear[k].J, slot) for slot in f.kept], axis=2)
+            index = observations[k].index[slot_at(f, f.eliminated.offset)]
+            Yt.append(_coupling(J, _columns(MJ[k], f.eliminated), L[index]))
+        return Elimination(L, z, tuple(Yt)), ~jnp.any(bad & used)
+
+    def _off_diagonal(self, observations, pairs, linear, MJ, e: Elimination) -> Array:
+        """M: each pair of variables once; M + Mᵀ has them in both triangles."""
+        n, layouts = self.structure.n_kept, self.structure.layouts
+        M = jnp.zeros((n, n))
+        for which, p in zip(self.pairs, pairs, strict=True):
+            A = _rows_of(e.Yt[which.f], layouts[which.f].kept[which.s])
+            B = _rows_of(e.Yt[which.g], layouts[which.g].kept[which.t])
+            M = _add_blocks(M, p.row, p.column, -_summed_products(A, B, p.chunks, len(p.row)))
+        for f, o, lin, N in zip(layouts, observations, linear, MJ, strict=True):
+            for edge in _edges(f, o, lin, N):
+                row, column = (self.structure.first[v] + i * v.manifold.tangent for v, i in edge.ends)
+                M = _add_blocks(M, row, column, edge.apart)
+        return M
+
+    # ------------------------------------------------------------ solving
+
+    def solve(
+        self,
+        observations: tuple[Observations, ...],
+        linear: list[Linearization],
+        model: list[Weights],
+        e: Elimination,
+        reduced: Reduced,
+        damping: Array,
+        last_gradient: Array,
+    ) -> tuple[tuple[Array, ...], Array | None, Array, Array, Array]:
+        """δ by kept group and of the eliminated variables, whether it is one, ‖g‖, and how many CG steps it took."""
+        kept = self.structure.kept
+        size, steps = last_gradient, jnp.array(0)
+        x = jnp.zeros(0)
+        if kept:
+            g = jnp.concatenate([x.ravel() for x in reduced.g])
+            if self.dense:
+                x = self._factorise(reduced, g, damping)
+            else:
+                size = jnp.linalg.norm(g)
+                x, steps = self._iterate(observations, linear, model, e, reduced, g, damping, size / last_gradient)
+        parts = self.structure.parts(x)
+        ok = reduced.ok & jnp.all(jnp.isfinite(x))
+        if not self.d:
+            return tuple(parts[v] for v in kept), None, ok, size, steps
+        t = e.z + self._couple_back(observations, e, parts)
+        own = _solve_transposed(e.L, -t)
+        bad = lax.psum(jnp.sum(~jnp.isfinite(own)), AXIS)
+        return tuple(parts[v] for v in kept), own, ok & (bad == 0), size, steps
+
+    def _damped(self, reduced: Reduced, damping: Array) -> list[Array]:
+        """The diagonal blocks of H_KK with λ added."""
+
+        def add(H: Array) -> Array:
+            diagonal = jnp.diagonal(H, axis1=1, axis2=2)
+            unit = jnp.maximum(diagonal, SMALLEST_DIAGONAL) if self.relative else jnp.ones_like(diagonal)
+            return H + damping * unit[:, :, None] * jnp.eye(H.shape[-1])
+
+        return [add(H) for H in reduced.H]
+
+    def _factorise(self, reduced: Reduced, g: Array, damping: Array) -> Array:
+        """By Cholesky of S scaled to a unit diagonal; where that fails, by a pivoted LU of the same."""
+        assert reduced.M is not None
+        S = reduced.M + reduced.M.T
+        for v, H, YY in zip(self.structure.kept, self._damped(reduced, damping), reduced.YY, strict=True):
+            at = self.structure.first[v] + jnp.arange(len(v), dtype=jnp.int32) * H.shape[-1]
+            S = _add_blocks(S, at, at, H - YY)
+        diagonal = jnp.diagonal(S)
+        scale = 1.0 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0))
+        S = S * scale[:, None] * scale
+        b = -scale * g
+        C = lax.linalg.cholesky(S, symmetrize_input=False)
+        x = jax.scipy.linalg.cho_solve((C, True), b)
+        return scale * lax.cond(jnp.all(jnp.isfinite(x)), lambda: x, lambda: jnp.linalg.solve(S, b))
+
+    def _iterate(self, observations, linear, model, e, reduced, g, damping, fall) -> tuple[Array, Array]:
+        """Conjugate gradients on S, which is never formed."""
+        blocks = self._damped(reduced, damping)
+        couple = self._coupled(observations, e)
+        edges = self._edge_products(observations, linear, model)
+
+        def product(x: Array) -> Array:
+            parts = self.structure.parts(x)
+            own = {v: jnp.zeros_like(part) for v, part in parts.items()}
+            edges(parts, own)
+            couple(parts, own)
+            summed = lax.psum(tuple(own.values()), AXIS)
+            diagonal = [jnp.einsum("nij,nj->ni", B, p) for B, p in zip(blocks, parts.values(), strict=True)]
+            return jnp.concatenate([(a + b).ravel() for a, b in zip(diagonal, summed, strict=True)])
+
+        YY = reduced.YY if self.cg.order == 0 else [jnp.zeros_like(B) for B in blocks]  # a power series needs H_KK's
+        inverse = [_inverse(B, y) for B, y in zip(blocks, YY, strict=True)]
+
+        def divide(r: Array) -> Array:
+            parts = self.structure.parts(r).values()
+            return jnp.concatenate([jnp.einsum("nij,nj->ni", B, p).ravel() for B, p in zip(inverse, parts, strict=True)])
+
+        def precondition(r: Array) -> Array:
+            z = divide(r)
+            for _ in range(self.cg.order):  # Σ (B⁻¹(B − S))ⁱ B⁻¹ r
+                z = z + divide(r - product(z))
+            return z
+
+        tol = jnp.clip(0.9 * fall**2, self.cg.tightest, self.cg.loosest)
+        return conjugate_gradients(product, precondition, -g, tol, self.cg.max_iterations)
+
+    def _couple_back(self, observations, e: Elimination, parts: dict[Variables, Array]) -> Array:
+        """Yᵀx of the eliminated variables."""
+        t = jnp.zeros_like(e.z)
+        for k, f in enumerate(self.structure.layouts):
+            if f.eliminated is None:
+                continue
+            index = observations[k].index
+            for slot in f.kept:
+                x = parts[_variables(f, slot)][index[slot_at(f, slot.offset)]]
+                Yx = jnp.sum(_rows_of(e.Yt[k], slot) * x[:, None, :], axis=2)
+                t = t.at[index[slot_at(f, f.eliminated.offset)]].add(Yx, indices_are_sorted=True)
+        return t
+
+    def _coupled(self, observations, e: Elimination):
+        """A function that takes YYᵀx from `own`; Y is laid out by kept variable once, for many products."""
+        by_variable = []
+        for k, f in enumerate(self.structure.layouts):
+            for slot, chunks in zip(f.kept, observations[k].by_kept, strict=True):
+                if f.eliminated is not None:
+                    (members,) = chunks.members
+                    Y = _rows_of(e.Yt[k], slot)[members]  # (slabs, chunks, width, d, dim)
+                    at = observations[k].index[slot_at(f, f.eliminated.offset)][members]
+                    by_variable.append((_variables(f, slot), Y, at, chunks.segment))
+
+        def subtract(parts: dict[Variables, Array], own: dict[Variables, Array]) -> None:
+            if not by_variable:
+                return
+            t = self._couple_back(observations, e, parts)
+            for v, Y, at, segment in by_variable:
+                Yt = jnp.sum(Y * t[at][..., None], axis=(2, 3))
+                dim = Yt.shape[-1]
+                own[v] = own[v].at[segment.ravel()].add(-Yt.reshape(-1, dim))
+
+        return subtract
+
+    def _edge_products(self, observations, linear, model):
+        """A function that adds to `own` what factors with several kept slots have off the diagonal blocks."""
+        edges = []
+        for f, o, lin, w in zip(self.structure.layouts, observations, linear, model, strict=True):
+            edges += _edges(f, o, lin, _weighted(lin, w))
+
+        def add(parts: dict[Variables, Array], own: dict[Variables, Array]) -> None:
+            for edge in edges:
+                (v, at), (w, bt) = edge.ends
+                own[v] = own[v].at[at].add(jnp.einsum("nij,nj->ni", edge.apart, parts[w][bt]))
+                own[w] = own[w].at[bt].add(jnp.einsum("nij,ni->nj", edge.apart, parts[v][at]))
+
+        return add
+
+
+# ------------------------------------------------------------------ pieces
+
+
+def conjugate_gradients(product, precondition, b: Array, tol: Array, max_iterations: int) -> tuple[Array, Array]:
+    """Preconditioned; stops at ‖b − Ax‖ ≤ tol ‖b‖, and where the matrix shows not to be positive definite.
+
+    What the loop asks is averaged over the devices, so that all of them leave it together.
+    """
+    target = tol * jnp.linalg.norm(b)
+    r = b
+    z = precondition(r)
+
+    def goes_on(state):
+        _, r, _, _, k, stopped = state
+        return lax.pmean(jnp.linalg.norm(r) - target, AXIS) > 0
+
+    def keep(state):
+        return (state[4] < max_iterations) & ~state[5] & goes_on(state)
+
+    def step(state):
+        x, r, p, rz, k, _ = state
+        Ap = product(p)
+        curvature = lax.pmean(p @ Ap, AXIS)
+        stopped = ~(curvature > 0)
+        alpha = jnp.where(stopped, 0.0, rz / curvature)
+        x, r = x + alpha * p, r - alpha * Ap
+        z = precondition(r)
+        rz, before = lax.pmean(r @ z, AXIS), rz
+        return x, r, z + (rz / before) * p, rz, k + 1, stopped
+
+    state = (jnp.zeros_like(b), r, z, lax.pmean(r @ z, AXIS), jnp.array(0), jnp.array(False))
+    x, _, _, _, k, _ = lax.while_loop(keep, step, state)
+    return x, k
+
+
+def gradients(structure: Structure, observations, n_local: int, linear, c, d) -> Array:
+    """g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr."""
+    kept = {v: jnp.zeros((len(v), v.manifold.tangent, 2)) for v in structure.kept}
+    e = structure.eliminated
+    own = jnp.zeros((n_local, e.manifold.tangent, 2)) if e is not None else jnp.zeros((0, 0, 2))
+    for f, o, lin, weights in zip(structure.layouts, observations, linear, zip(c, d, strict=True), strict=True):
+        right = jnp.stack([w[:, None] * lin.r for w in weights], axis=2)
+        for slot, chunks in zip(f.kept, o.by_kept, strict=True):
+            v = _variables(f, slot)
+            kept[v] = kept[v] + _summed_products(_columns(lin.J, slot), right, chunks, len(v))
+        if f.eliminated is not None:
+            terms = jnp.einsum("npd,npk->ndk", _columns(lin.J, f.eliminated), right)
+            own = own.at[o.index[slot_at(f, f.eliminated.offset)]].add(terms, indices_are_sorted=True)
+    total, kept_all = lax.psum((_products(own), tuple(kept.values())), AXIS)
+    return total + sum(_products(G) for G in kept_all)
+
+
+def _products(G: Array) -> Array:
+    return jnp.stack([jnp.sum(G[..., i] * G[..., j]) for i, j in ((0, 0), (0, 1), (1, 1))])
+
+
+def _variables(f: FactorLayout, slot: KeptSlot) -> Variables:
+    return f.factors.slots[slot_at(f, slot.offset)].variables
+
+
+def _columns(J: Array, slot: Any) -> Array:
+    return J[:, :, slot.offset : slot.offset + slot.dim]
+
+
+def _rows_of(Yt: Array, slot: KeptSlot) -> Array:
+    return Yt[:, :, slot.offset_in_Y : slot.offset_in_Y + slot.dim]
+
+
+class Edges(NamedTuple):
+    """What two kept slots A, B of a factor group add to H_KK beside their diagonal blocks."""
+
+    ends: tuple[tuple[Variables, Array], ...]
+    """Of A and of B: the group, and the variable of each observation."""
+    apart: Array
+    """J_AᵀMJ_B of each observation that touches two variables there, else 0,"""
+    own: Array | None
+    """and J_AᵀMJ_B + J_BᵀMJ_A of those that touch one variable twice."""
+
+
+def _edges(f: FactorLayout, o: Observations, lin: Linearization, MJ: Array) -> list[Edges]:
+    edges = []
+    for k, A in enumerate(f.kept):
+        for B in f.kept[k + 1 :]:
+            E = jnp.einsum("npi,npj->nij", _columns(lin.J, A), _columns(MJ, B))
+            ends = tuple((_variables(f, slot), o.index[slot_at(f, slot.offset)]) for slot in (A, B))
+            (v, at), (w, bt) = ends
+            if v is not w:
+                edges.append(Edges(ends, E, None))
+                continue
+            twice = (at == bt)[:, None, None]
+            edges.append(Edges(ends, jnp.where(twice, 0.0, E), jnp.where(twice, E + jnp.swapaxes(E, 1, 2), 0.0)))
+    return edges
+
+
+def _weighted(lin: Linearization, w: Weights) -> Array:
+    """(aI + b rrᵀ) J"""
+    MJ = w.a[:, None, None] * lin.J
+    if w.b is None:
+        return MJ
+    rJ = jnp.sum(lin.r[:, :, None] * lin.J, axis=1)
+    return MJ + (w.b[:, None] * lin.r)[:, :, None] * rJ[:, None, :]
+
+
+def _summed_products(A: Array, B: Array, chunks: Chunks, n_segments: int) -> Array:
+    """Σ AᵀB over the members of each segment: (n_segments, i, j) from (n, k, i) and (n, k, j)."""
+
+    def add(total, slab):
+        members, segment = slab
+        left, right = members[0], members[-1]
+        terms = jnp.einsum("kwpi,kwpj->kij", A[left], B[right])
+        return total.at[segment].add(terms, indices_are_sorted=True), None
+
+    total = jnp.zeros((n_segments, A.shape[2], B.shape[2]))
+    if len(chunks.segment) == 1:
+        return add(total, jax.tree.map(lambda x: x[0], tuple(chunks)))[0]
+    return lax.scan(add, total, tuple(chunks))[0]
+
+
+def _add_blocks(M: Array, row: Array, column: Array, blocks: Array) -> Array:
+    """Blocks (n, i, j) at their first row and column."""
+    i, j = (jnp.arange(size, dtype=jnp.int32) for size in blocks.shape[1:])
+    return M.at[row[:, None, None] + i[:, None], column[:, None, None] + j].add(blocks)
+
+
+def _cholesky(V: Array, g: Array, damping: Array, relative: bool) -> tuple[Array, Array, Array]:
+    """V + λI (relative: V + λ diag V) = L Lᵀ, z = L⁻¹g, and where V is not positive; V and L packed row by row."""
+    d = g.shape[1]
+    L: list[list[Array]] = []
+    z: list[Array] = []
+    bad = jnp.zeros(len(V), dtype=bool)
+    for q in range(d):
+        first = q * (q + 1) // 2
+        row: list[Array] = []
+        for s in range(q):
+            terms = sum((row[m] * L[s][m] for m in range(s)), jnp.zeros(()))
+            row.append((V[:, first + s] - terms) / L[s][s])
+        diagonal = V[:, first + q]
+        added = damping * (jnp.maximum(diagonal, SMALLEST_DIAGONAL) if relative else jnp.ones_like(diagonal))
+        pivot = diagonal + added - sum((x * x for x in row), jnp.zeros(()))
+        pivot = jnp.where(pivot < added, added, pivot)  # never below, but for rounding
+        bad = bad | ~(pivot > 0)
+        L.append([*row, jnp.sqrt(jnp.where(pivot > 0, pivot, 1.0))])
+        z.append((g[:, q] - sum((row[m] * z[m] for m in range(q)), jnp.zeros(()))) / L[q][q])
+    return jnp.stack([x for row in L for x in row], axis=1), jnp.stack(z, axis=1), bad
+
+
+def _coupling(J: Array, N: Array, L: Array) -> Array:
+    """Yᵀ = L⁻¹ (JᵀN)ᵀ, (n, d, K), from J (n, p, K), N (n, p, d) and the packed L of each observation."""
+    rows: list[Array] = []
+    for s in range(N.shape[2]):
+        first = s * (s + 1) // 2
+        y = jnp.sum(J * N[:, :, s, None], axis=1)
+        for m in range(s):
+            y = y - rows[m] * L[:, first + m, None]
+        rows.append(y / L[:, first + s, None])
+    return jnp.stack(rows, axis=1)
+
+
+def _solve_transposed(L: Array, b: Array) -> Array:
+    """L⁻ᵀb"""
+    d = b.shape[1]
+    x: dict[int, Array] = {}
+    for q in reversed(range(d)):
+        y = b[:, q] - sum((L[:, m * (m + 1) // 2 + q] * x[m] for m in range(q + 1, d)), jnp.zeros(()))
+        x[q] = y / L[:, q * (q + 1) // 2 + q]
+    return jnp.stack([x[q] for q in range(d)], axis=1)
+
+
+def _inverse(whole: Array, YY: Array) -> Array:
+    """Of whole − YY; of `whole` where that is not safely positive definite; the identity where neither is."""
+    eye = jnp.broadcast_to(jnp.eye(whole.shape[-1]), whole.shape)
+
+    def invert(B: Array) -> tuple[Array, Array]:
+        C = lax.linalg.cholesky(B, symmetrize_input=False)
+        diagonal = jnp.diagonal(C, axis1=1, axis2=2)
+        good = jnp.min(diagonal, axis=1) ** 2 > 1e-12 * jnp.max(jnp.abs(B), axis=(1, 2))
+        C = jnp.where(good[:, None, None], C, eye)
+        return jax.scipy.linalg.cho_solve((C, True), eye), good[:, None, None]
+
+    (reduced, good), (full, fair) = invert(whole - YY), invert(whole)
+    return jnp.where(good, reduced, jnp.where(fair, full, eye))
