@@ -32,7 +32,9 @@ def available(n: int | None = None) -> list[Any]:
         advice = "is jax installed with its CUDA build (pip install 'jax[cuda12]'), and is there a GPU?"
         raise DeviceError(f"JAX finds no device to run on: {said}; {advice}") from None
     if found[0].platform not in GPUS and "JAX_PLATFORMS" not in os.environ:
-        reason = "JAX has no build for it (pip install 'jax[cuda12]')" if os.path.exists("/dev/nvidia0") else "none found"
+        reason = (
+            "JAX has no build for it (pip install 'jax[cuda12]')" if os.path.exists("/dev/nvidia0") else "none found"
+        )
         warnings.warn(f"engine xla without a GPU ({reason}): it runs on the CPU, where cpu is faster", stacklevel=3)
     if n is not None and not 1 <= n <= len(found):
         raise DeviceError(f"{n} devices were asked for, and JAX finds {len(found)}")
@@ -75,7 +77,11 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
         raise DeviceError(f"--process-id must be 0 to {num_processes - 1}, got {process_id}")
     elif process_id > 0:
         _reach(coordinator)
-    options = {"initialization_timeout": PATIENCE, "heartbeat_timeout_seconds": PATIENCE, "shutdown_timeout_seconds": 60}
+    options = {
+        "initialization_timeout": PATIENCE,
+        "heartbeat_timeout_seconds": PATIENCE,
+        "shutdown_timeout_seconds": 60,
+    }
     known = inspect.signature(jax.distributed.initialize).parameters
     options = {name: value for name, value in options.items() if name in known}
     try:

@@ -48,7 +48,9 @@ class XlaEngine:
         """`n_devices`: how many of JAX's devices to use; all when not given."""
         for f in problem.factors:
             if f.jacobian is not None:
-                raise ProblemError(f"{f.name}: a residual with `jacobian=` is a NumPy function, which only engine='cpu' runs")
+                raise ProblemError(
+                    f"{f.name}: a residual with `jacobian=` is a NumPy function, which only engine='cpu' runs"
+                )
         self.problem = problem
         self.relative_damping = relative_damping
         found = devices.available(n_devices)
@@ -132,7 +134,7 @@ class XlaEngine:
             with self._clock("assemble"):
                 specs = (EACH, EACH, WHOLE)
                 assemble = self._function("assemble", self._assemble, specs, (EACH, WHOLE))
-                e, reduced = jax.block_until_ready(assemble(self._arrays, linear, weights, damping))
+                e, reduced = assemble(self._arrays, linear, weights, damping)
             with self._clock("factorise"):
                 specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE)
                 finish = self._function("finish", self._finish, specs, (self._delta_specs, WHOLE, WHOLE, WHOLE))
@@ -285,7 +287,7 @@ class XlaEngine:
             with self._clock("linearise"):
                 self._linear = ()
                 function = self._function("linearise", self._linearise, (self._specs, self._specs), EACH)
-                self._linear = jax.block_until_ready(function(self._arrays, self._fixed, point.theta))
+                self._linear = function(self._arrays, self._fixed, point.theta)
                 self._linear_at = point
         return self._linear
 

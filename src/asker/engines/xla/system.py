@@ -227,7 +227,9 @@ class System:
 
         def divide(r: Array) -> Array:
             parts = self.structure.parts(r).values()
-            return jnp.concatenate([jnp.einsum("nij,nj->ni", B, p).ravel() for B, p in zip(inverse, parts, strict=True)])
+            return jnp.concatenate(
+                [jnp.einsum("nij,nj->ni", B, p).ravel() for B, p in zip(inverse, parts, strict=True)]
+            )
 
         def precondition(r: Array) -> Array:
             z = divide(r)
@@ -396,9 +398,15 @@ def _summed_products(A: Array, B: Array, chunks: Chunks, n_segments: int) -> Arr
 
     def add(total, slab):
         members, segment = slab
-        left, right = members[0], members[-1]
-        terms = jnp.einsum("kwpi,kwpj->kij", A[left], B[right])
+        if len(members) == 1:
+            terms = jnp.einsum("kwpi,kwpj->kij", A[members[0]], B[members[0]])
+        else:  # two gathers: fused with the products, they need not be written
+            terms = jnp.sum(gathered(A, members[0])[..., :, None] * gathered(B, members[1])[..., None, :], axis=(1, 2))
         return total.at[segment].add(terms, indices_are_sorted=True), None
+
+    def gathered(X, at):
+        """Rows of one memory line each."""
+        return X.reshape(len(X), -1)[at].reshape(*at.shape, *X.shape[1:])
 
     total = jnp.zeros((n_segments, A.shape[2], B.shape[2]))
     if len(chunks.segment) == 1:
