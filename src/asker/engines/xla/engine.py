@@ -21,10 +21,11 @@ from asker.arrays import float64
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import CG, LinearSolver
 from asker.engines.structure import Structure
-from asker.engines.xla import devices
+from asker.engines.xla import devices, hosts
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions, used
 from asker.engines.xla.system import AXIS, Linearization, System, Weights, gradients
+from asker.fingerprint import fingerprint
 from asker.problem import Problem, ProblemError, Variables
 
 Array = Any
@@ -60,7 +61,7 @@ class XlaEngine:
         """Devices, solver and memory, for a person."""
         devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
         if jax.process_count() > 1:
-            devices.check_same(devices.fingerprint(problem), "were given different data")
+            hosts.check_same(fingerprint(problem), "were given different data")
         pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
         kinds = tuple(which for which, _ in pairs)
         self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
@@ -190,6 +191,14 @@ class XlaEngine:
         x = devices.fetch(x)
         return x[self.layout.at] if v is self.structure.eliminated else np.array(x)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this process speaks for the run."""
+        return hosts.is_first()
+
+    def check_same(self, what: bytes, complaint: str) -> None:
+        hosts.check_same(what, complaint)
+
     # ------------------------------------------------------------ on one device
 
     def _evaluate(self, arrays, theta):
@@ -314,7 +323,7 @@ class XlaEngine:
     @contextmanager
     def _clock(self, what: str) -> Iterator[None]:
         begin = time.perf_counter()
-        with float64():
+        with float64(), devices.errors_explained():
             yield
         self.seconds[what] += time.perf_counter() - begin
 
