@@ -1,7 +1,7 @@
 """A run on disk, written now and then, from which it continues after it was killed.
 
-The file is an .npz: the arrays of the strategy's state in the user's order, and beside them one JSON text that says where
-they belong.  Nothing in it depends on the engine, so that a run may continue on another engine or number of devices.
+The file is an .npz: the arrays of the strategy's state in the user's order, and beside them one JSON text that says
+where they belong.  Nothing in it depends on the engine: a run may continue on another one, or on more devices.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ class Checkpoint:
         if self.engine.is_first:
             text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
             with write_whole(self.path) as file:
-                np.savez(file, tree=text, **writer.arrays)
+                np.savez(file, **{"tree": text, **writer.arrays})  # type: ignore[arg-type]
 
     def read(self, template: State) -> Progress | None:
         """None when there is no file yet; `template` is a state of the same strategy."""
@@ -67,6 +67,7 @@ class Checkpoint:
         self.engine.check_same(hashlib.sha256(content).digest(), f"hold different checkpoints {self.path}")
         if not content:
             return None
+        broken = (zipfile.BadZipFile, KeyError, IndexError, TypeError, EOFError, ValueError)
         try:
             arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
             tree = json.loads(arrays.pop("tree").tobytes())
@@ -77,11 +78,9 @@ class Checkpoint:
             history = [Iteration(**reader.decode(line)) for line in tree["history"]]
             self.engine.last_gradient = tree["last_gradient"]
             return Progress(state, best, history, tree["seconds"])
-        except (zipfile.BadZipFile, KeyError, IndexError, TypeError, EOFError, json.JSONDecodeError) as error:
-            raise FileError(self.path, f"this is no checkpoint of asker, or a broken one ({error})") from error
-        except FileError:
-            raise
-        except ValueError as error:
+        except broken as error:
+            if isinstance(error, FileError):
+                raise
             raise FileError(self.path, f"this is no checkpoint of asker, or a broken one ({error})") from error
 
     def _check(self, tree: dict[str, Any]) -> None:
@@ -94,7 +93,9 @@ class Checkpoint:
         ):
             if tree[what] != self.of[what]:
                 told = "" if what == "problem" else f": {tree[what]}, not {self.of[what]}"
-                raise FileError(self.path, f"this checkpoint is of another {name}{told}; name another file to start anew")
+                raise FileError(
+                    self.path, f"this checkpoint is of another {name}{told}; name another file to start anew"
+                )
 
 
 class _Writer:

@@ -42,7 +42,9 @@ def available(n: int | None = None) -> list[Any]:
         advice = "is jax installed with its CUDA build (pip install 'jax[cuda12]'), and is there a GPU?"
         raise DeviceError(f"JAX finds no device to run on: {said}; {advice}") from None
     if found[0].platform not in GPUS and "JAX_PLATFORMS" not in os.environ:
-        reason = "JAX has no build for it (pip install 'jax[cuda12]')" if os.path.exists("/dev/nvidia0") else "none found"
+        reason = (
+            "JAX has no build for it (pip install 'jax[cuda12]')" if os.path.exists("/dev/nvidia0") else "none found"
+        )
         warnings.warn(f"engine xla without a GPU ({reason}): it runs on the CPU, where cpu is faster", stacklevel=3)
     if n is not None and not 1 <= n <= len(found):
         raise DeviceError(f"{n} devices were asked for, and JAX finds {len(found)}")

@@ -4,6 +4,7 @@ Each verb is compiled once for a problem; λ, levels and whatever else changes b
 but scalars comes back to the host until the end.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from asker.fingerprint import fingerprint
 from asker.problem import Problem, ProblemError, Variables
 
 Array = Any
+log = logging.getLogger("asker")
 SOLVERS = ("auto", "dense-cholesky", "cg")
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
 MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
@@ -49,7 +51,9 @@ class XlaEngine:
         """`n_devices`: how many of JAX's devices to use; all when not given."""
         for f in problem.factors:
             if f.jacobian is not None:
-                raise ProblemError(f"{f.name}: a residual with `jacobian=` is a NumPy function, which only engine='cpu' runs")
+                raise ProblemError(
+                    f"{f.name}: a residual with `jacobian=` is a NumPy function, which only engine='cpu' runs"
+                )
         self.problem = problem
         self.relative_damping = relative_damping
         found = devices.available(n_devices)
@@ -59,6 +63,7 @@ class XlaEngine:
         cg, self.linear_solver = self._choose(linear_solver)
         self.plan = devices.plan(self.layout, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
+        log.info(self.plan)
         devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
         if jax.process_count() > 1:
             hosts.check_same(fingerprint(problem), "were given different data")
@@ -131,8 +136,7 @@ class XlaEngine:
         damping = float(damping)
         with self._clock("solve"):
             with self._clock("assemble"):
-                specs = (EACH, EACH, WHOLE)
-                assemble = self._function("assemble", self._assemble, specs, (EACH, WHOLE))
+                assemble = self._function("assemble", self._assemble, (EACH, EACH, WHOLE), (EACH, WHOLE))
                 e, reduced = jax.block_until_ready(assemble(self._arrays, linear, weights, damping))
             with self._clock("factorise"):
                 specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE)
@@ -242,7 +246,7 @@ class XlaEngine:
         outs = []
         for f, o, lin in zip(self.structure.layouts, arrays[0], linear, strict=True):
             rJ = jnp.sum(lin.r[:, :, None] * lin.J, axis=1)
-            gathered = [steps[f.factors.slots[k].variables][o.index[k]] for k in f.free]
+            gathered = [steps[f.factors.slots[k].variables][o.indices[k]] for k in f.free]
             outs.append(jnp.sum(rJ * jnp.concatenate(gathered, axis=1), axis=1) if gathered else jnp.zeros(len(rJ)))
         return tuple(outs)
 

@@ -80,12 +80,16 @@ def _wait_for_all(port: int, num_processes: int, deadline: float) -> None:
                     said = connection.recv(64).decode(errors="replace").split()
                 except TimeoutError:
                     names = ", ".join(map(str, sorted(missing)))
-                    raise DeviceError(f"process {names} of {num_processes} did not come within {PATIENCE:.0f} s") from None
+                    raise DeviceError(
+                        f"process {names} of {num_processes} did not come within {PATIENCE:.0f} s"
+                    ) from None
                 present.append(connection)
                 if said[:1] != ["asker"] or len(said) != 3:
                     continue  # somebody else
                 if said[2] != str(num_processes):
-                    raise DeviceError(f"process {said[1]} was told of {said[2]} processes, process 0 of {num_processes}")
+                    raise DeviceError(
+                        f"process {said[1]} was told of {said[2]} processes, process 0 of {num_processes}"
+                    )
                 missing.discard(int(said[1]))
             for connection in present:
                 with suppress(OSError):
@@ -131,9 +135,12 @@ def check_same(what: bytes, complaint: str) -> None:
         raise ProblemError(f"process {different[0]} and process 0 {complaint}")
 
 
+def are_several() -> bool:
+    return jax.process_count() > 1
+
+
 def leave(code: int) -> None:
-    """End this process at once: after an error nobody else is there to say good-bye to."""
-    if jax.process_count() > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    """End this process at once, without the good-byes that JAX waits for: after an error nobody answers them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
