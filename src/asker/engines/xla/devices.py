@@ -66,7 +66,8 @@ def fetch(x: Array) -> np.ndarray:
         return np.asarray(x)
     from jax.experimental import multihost_utils
 
-    return multihost_utils.process_allgather(x, tiled=True)
+    with errors_explained():
+        return multihost_utils.process_allgather(x, tiled=True)
 
 
 # ------------------------------------------------------------------ memory

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from asker.engines.xla.devices import DeviceError
+from asker.engines.xla.devices import DeviceError, errors_explained
 from asker.problem import ProblemError
 
 PATIENCE = 45.0  # seconds until a host that does not answer is given up
@@ -129,7 +129,8 @@ def check_same(what: bytes, complaint: str) -> None:
         return
     from jax.experimental import multihost_utils
 
-    everyone = multihost_utils.process_allgather(np.frombuffer(what, dtype=np.uint8))
+    with errors_explained():
+        everyone = multihost_utils.process_allgather(np.frombuffer(what, dtype=np.uint8))
     different = np.flatnonzero((everyone != everyone[0]).any(axis=1))
     if different.size:
         raise ProblemError(f"process {different[0]} and process 0 {complaint}")
