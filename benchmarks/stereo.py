@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="one thread each")
     parser.add_argument("--window", type=int, default=7)
     parser.add_argument("--k", type=int, default=2)
-    parser.add_argument("--tau", type=float, default=1.0)
+    parser.add_argument("--tau", type=float, default=2.0)
     args = parser.parse_args()
     studies[args.study](args)
 

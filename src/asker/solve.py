@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from asker.checkpoint import Checkpoint, Progress
+from asker.io.files import FilePath
 from asker.manifolds import Product
 from asker.problem import Problem, ProblemError, Variables
 from asker.result import Iteration, Result, Status
@@ -36,6 +38,8 @@ def solve(
     linear_solver: Any = "auto",
     eliminate: Variables | bool = True,
     relative_damping: bool | None = None,
+    checkpoint: FilePath | None = None,
+    every: int = 10,
     threads: int | None = None,
 ) -> Result:
     """Minimise Ψ and return the best point seen.
@@ -53,6 +57,8 @@ def solve(
     eliminate       the variables to eliminate first; True to choose, False for none
     relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
                     when not given: if a variable is a `Product`
+    checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
+                    continues from it, on whatever engine and number of devices
     threads         how many to use from now on (see `set_threads`)
 
     Ctrl-C ends the loop and returns the best point so far.
@@ -69,7 +75,8 @@ def solve(
     machine = _engine(engine, problem)(problem, linear_solver, eliminate, relative_damping)
     start = machine.start()
     _check_start(machine, start)
-    run = Run(begin, on_iteration)
+    file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
+    run = Run(begin, on_iteration, file)
     status = run.loop(machine, strategy, start, max_iterations, tol, time_limit)
     return _result(machine, strategy, run, status)
 
@@ -99,8 +106,12 @@ def _has_gpu() -> bool:
 class Run:
     """The loop, and what it remembers: the history and the best state."""
 
-    def __init__(self, begin: float, on_iteration: Callable[[Iteration], bool | None] | None):
-        self.begin, self.on_iteration = begin, on_iteration
+    def __init__(
+        self, begin: float, on_iteration: Callable[[Iteration], bool | None] | None, file: Checkpoint | None = None
+    ):
+        self.begin, self.on_iteration, self.file = begin, on_iteration, file
+        self.earlier = 0.0
+        """Seconds of the run that this one continues."""
         self.history: list[Iteration] = []
         self.best: State
 
@@ -111,15 +122,21 @@ class Run:
     def loop(self, engine, strategy, start, max_iterations: int, tol: float, time_limit: float | None) -> Status:
         state = self.best = strategy.init(engine, start, max_iterations)
         try:
-            if self._record(state):
+            earlier = self.file.read(state) if self.file else None
+            if earlier:
+                state, self.best, self.history = earlier.state, earlier.best, earlier.history
+                self.earlier = earlier.seconds
+            elif self._record(state):
                 return Status.STOPPED
             if state.cost == 0:
                 return Status.CONVERGED
-            for _ in range(max_iterations):
+            while len(self.history) <= max_iterations:
                 before, state = state, strategy.step(engine, state)
                 if state.cost < self.best.cost:
                     self.best = state
-                if self._record(state):
+                stop = self._record(state)
+                self._save(state, len(self.history) > max_iterations)
+                if stop:
                     return Status.STOPPED
                 if _converged(before, state, tol):
                     return Status.CONVERGED
@@ -134,9 +151,15 @@ class Run:
     def _record(self, state: State) -> bool:
         """Whether the user asks to stop."""
         number, best = len(self.history), self.best.cost
-        line = Iteration(number, state.cost, best, self.seconds, state.damping, state.accepted, state.details)
+        seconds = self.earlier + self.seconds
+        line = Iteration(number, state.cost, best, seconds, state.damping, state.accepted, state.details)
         self.history.append(line)
         return bool(self.on_iteration and self.on_iteration(line))
+
+    def _save(self, state: State, last: bool) -> None:
+        done = len(self.history) - 1
+        if self.file and (last or done % self.file.every == 0):
+            self.file.write(Progress(state, self.best, self.history, self.earlier + self.seconds))
 
 
 def _converged(before: State, after: State, tol: float) -> bool:

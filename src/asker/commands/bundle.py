@@ -10,6 +10,7 @@ import typer
 
 import asker
 from asker.commands import colmap
+from asker.commands.hosts import Coordinator, Engine, Hosts, NumProcesses, ProcessId
 from asker.commands.pose_graph import MATCHES, GraphOptions, is_graph, solve_graph
 from asker.commands.support import (
     KERNELS,
@@ -31,6 +32,7 @@ from asker.commands.support import (
     write_outputs,
 )
 from asker.io.bal import Bundle, read_bal, write_bal
+from asker.solve import ENGINES
 from asker.terminal import Progress, counts, percent, print_run, print_table
 
 CAMERAS = ("pixel", "bal")
@@ -77,6 +79,14 @@ def solve(
     tol: Tol = 1e-9,
     time_limit: TimeLimit = None,
     linear_solver: LinearSolver = "auto",
+    engine: Engine = "auto",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Write the run here now and then; continue from it if it is there.")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Iterations from one checkpoint to the next.")] = 10,
+    coordinator: Coordinator = None,
+    num_processes: NumProcesses = None,
+    process_id: ProcessId = None,
     threads: Threads = None,
     json_file: Json = None,
     output: Annotated[Path | None, typer.Option(help="Write the refined BAL file, or model folder.")] = None,
@@ -94,12 +104,16 @@ def solve(
 ) -> int:
     """Refine a BAL file, a COLMAP model or a pose graph.  Ctrl-C stops and keeps the best so far."""
     one_of("--linear-solver", linear_solver, LINEAR_SOLVERS)
+    hosts = Hosts(coordinator, num_processes, process_id)
+    engine = hosts.engine(one_of("--engine", engine, ENGINES))
     number("--tol", tol)
     number("--time-limit", time_limit or 0.0)
     options = GraphOptions(truth, truth_by, robust, figure, false_loops)
     limits: dict[str, Any] = {"max_iterations": iterations, "tol": tol, "time_limit": time_limit}
     limits |= {"linear_solver": linear_solver, "threads": threads}
+    limits |= {"engine": engine, "checkpoint": checkpoint, "every": every}
     if is_graph(file):
+        hosts.refuse()
         if ply or (camera, dof) != ("pixel", 6):
             raise ValueError("--ply, --camera and --dof are for BAL files")
         return solve_graph(file, kernel, tau, method, options, json_file, output, quiet, **limits)
@@ -114,35 +128,55 @@ def solve(
     outputs = colmap.Outputs(json_file, output, ply, report, drop_outliers)
     if file.is_dir():
         colmap.refuse_bal_options(camera, dof)
+        hosts.refuse()
         return colmap.solve_model(
             file, psi, strategy, refine or "poses", INLIER * tau, settings, limits, outputs, quiet
         )
     colmap.refuse_model_options(refine, drop_outliers, report)
-    check_outputs(file, json_file, output, ply)
+    if not process_id:
+        check_outputs(file, json_file, output, ply, checkpoint)
+    with hosts.together(quiet, engine) as speaks:
+        return solve_bal(file, psi, strategy, settings, limits, outputs, quiet, speaks)
 
+
+def solve_bal(
+    file: Path,
+    kernel: Any,
+    strategy: Any,
+    settings: dict[str, Any],
+    loop: dict[str, Any],
+    outputs: colmap.Outputs,
+    quiet: bool,
+    speaks: bool,
+) -> int:
+    """Refine a BAL file; `speaks`: whether this process prints and writes."""
     from asker.problems.bundle import bundle_problem, reprojection_norms
 
-    def inlier_mask(of: Bundle) -> np.ndarray:
-        return reprojection_norms(of, camera)[0] <= INLIER * tau  # type: ignore[arg-type]
+    camera, dof, tau = settings["camera"], settings["dof"], settings["tau"]
 
-    with Progress(quiet) as progress:
+    def inlier_mask(of: Bundle) -> np.ndarray:
+        return reprojection_norms(of, camera)[0] <= INLIER * tau
+
+    with Progress(quiet or not speaks) as progress:
         progress.say(f"reading {file}")
         bundle = read_bal(file)
         progress.say(f"preparing {counts(bundle)}")
         before = inlier_mask(bundle)
-        made = bundle_problem(bundle, psi, camera, dof)  # type: ignore[arg-type]
-        result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **limits)
+        made = bundle_problem(bundle, kernel, camera, dof)
+        result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **loop)
+    if not speaks:
+        return 0
     refined = made.refined(result.values)
     inliers = inlier_mask(refined)
     settings |= {"initial_inlier_ratio": before.mean(), "inlier_ratio": inliers.mean()}
     record = run_record(file, bundle, settings | {"compiled": progress.compiled}, result)
     print_run(record)
     write_outputs(
-        (json_file, partial(write_json, record=record)),
-        (output, partial(write_bal, bundle=refined)),
-        (ply, partial(write_cloud, bundle=refined, inliers=inliers)),
+        (outputs.json_file, partial(write_json, record=record)),
+        (outputs.model, partial(write_bal, bundle=refined)),
+        (outputs.ply, partial(write_cloud, bundle=refined, inliers=inliers)),
     )
-    if iterations and failed(result):
+    if loop["max_iterations"] and failed(result):
         return complain(f"{file}: the cost did not fall: {result.status.value}", 1)
     return 0
 

@@ -71,7 +71,7 @@ def solve_model(
         progress.say(f"preparing {counts(model)}")
         made = colmap_problem(model, kernel, refine)  # type: ignore[arg-type]
         before = reprojection_norms(model) <= radius
-        damping = {"relative_damping": made.relative_damping}
+        damping: dict[str, Any] = {"relative_damping": made.relative_damping}
         result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **loop, **damping)
     refined = made.refined(result.values)
     after = reprojection_norms(refined) <= radius

@@ -26,6 +26,8 @@ from asker.problem import Problem, Variables
 
 class CpuEngine:
     name = "cpu"
+    is_first = True
+    """Whether this process speaks for the run."""
 
     def __init__(
         self,
@@ -157,6 +159,9 @@ class CpuEngine:
     def rows(self, theta: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """A copy of the rows of all variables."""
         return tuple(x.copy() for x in theta)
+
+    def check_same(self, what: bytes, complaint: str) -> None:
+        """There is one process only."""
 
     def _linearised(self, point: Point) -> list[Linearization]:
         """Derivatives at the point; they are kept until another point asks."""

@@ -1,26 +1,36 @@
-"""The devices: which there are, how much they hold, and how several hosts come together."""
+"""The devices: which there are, and how much they hold."""
 
-import hashlib
-import inspect
 import os
-import socket
-import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import numpy as np
 
 from asker.engines.xla.layout import SLAB, Layout
-from asker.problem import Problem, ProblemError
 
 Array = Any
-PATIENCE = 45  # seconds until a host that does not answer is given up
 GPUS = ("gpu", "cuda", "rocm")
 
 
 class DeviceError(ValueError):
     """The devices or hosts that were asked for cannot be used."""
+
+
+@contextmanager
+def errors_explained() -> Iterator[None]:
+    """What JAX says while it runs, in words that help."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        said = str(error).splitlines()[0]
+        if "RESOURCE_EXHAUSTED" in said:
+            raise MemoryError(f"a device is full: {said}; use more devices, or linear_solver='cg'") from None
+        if jax.process_count() > 1:
+            raise DeviceError(f"another process of this run has died or cannot be reached any more: {said}") from None
+        raise
 
 
 def available(n: int | None = None) -> list[Any]:
@@ -56,93 +66,8 @@ def fetch(x: Array) -> np.ndarray:
         return np.asarray(x)
     from jax.experimental import multihost_utils
 
-    return multihost_utils.process_allgather(x, tiled=True)
-
-
-# ------------------------------------------------------------------ several hosts
-
-
-def join(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Come together with the other processes of a run, before JAX is used for anything.
-
-    With nothing given, a Slurm or Kubernetes job says who takes part; outside of one this does nothing.
-    """
-    given = (coordinator, num_processes, process_id)
-    if all(x is None for x in given):
-        if not _in_a_job():
-            return
-    elif coordinator is None or num_processes is None or process_id is None:
-        raise DeviceError("--coordinator, --num-processes and --process-id belong together")
-    elif not 0 <= process_id < num_processes:
-        raise DeviceError(f"--process-id must be 0 to {num_processes - 1}, got {process_id}")
-    elif process_id > 0:
-        _reach(coordinator)
-    options = {
-        "initialization_timeout": PATIENCE,
-        "heartbeat_timeout_seconds": PATIENCE,
-        "shutdown_timeout_seconds": 60,
-    }
-    known = inspect.signature(jax.distributed.initialize).parameters
-    options = {name: value for name, value in options.items() if name in known}
-    try:
-        jax.distributed.initialize(coordinator, num_processes, process_id, **options)  # type: ignore[arg-type]
-    except (RuntimeError, ValueError, ImportError) as error:
-        said = str(error).splitlines()[0]
-        raise DeviceError(f"the processes did not come together within {PATIENCE} s: {said}") from None
-
-
-def _in_a_job() -> bool:
-    slurm = "SLURM_JOB_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1
-    kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
-    return slurm or kubernetes
-
-
-def _reach(coordinator: str) -> None:
-    """Wait for the coordinator to listen; JAX itself would end the process when it never does."""
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit():
-        raise DeviceError(f"--coordinator must be HOST:PORT, got {coordinator!r}")
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with socket.create_connection((host, int(port)), timeout=5):
-                return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise DeviceError(f"the coordinator {coordinator} cannot be reached: {error}") from None
-            time.sleep(0.2)
-
-
-def is_first_process() -> bool:
-    return jax.process_index() == 0
-
-
-def fingerprint(problem: Problem) -> bytes:
-    """The same for the same numbers."""
-    digest = hashlib.sha256()
-
-    def add(*things: Any) -> None:
-        for x in things:
-            digest.update(np.ascontiguousarray(x).tobytes() if isinstance(x, np.ndarray) else repr(x).encode())
-
-    for v in problem.variables:
-        add(v.name, v.rows.shape, repr(v.manifold), v.rows, v.fixed)
-    for f in problem.factors:
-        add(f.name, f.n, f.residual_size, f.kernel, f.weight, f.tau, *[s.index for s in f.slots], *f.data)
-    return digest.digest()
-
-
-def check_same(what: bytes, complaint: str) -> None:
-    """All hosts must hold the same."""
-    if jax.process_count() == 1:
-        return
-    from jax.experimental import multihost_utils
-
-    own = np.frombuffer(what, dtype=np.uint8)
-    everyone = multihost_utils.process_allgather(own)
-    different = np.flatnonzero((everyone != everyone[0]).any(axis=1))
-    if different.size:
-        raise ProblemError(f"process {different[0]} and process 0 {complaint}")
+    with errors_explained():
+        return multihost_utils.process_allgather(x, tiled=True)
 
 
 # ------------------------------------------------------------------ memory

@@ -4,6 +4,7 @@ Each verb is compiled once for a problem; λ, levels and whatever else changes b
 but scalars comes back to the host until the end.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,13 +22,15 @@ from asker.arrays import float64
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import CG, LinearSolver
 from asker.engines.structure import Structure
-from asker.engines.xla import devices
+from asker.engines.xla import devices, hosts
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions, used
 from asker.engines.xla.system import AXIS, Linearization, System, Weights, gradients
+from asker.fingerprint import fingerprint
 from asker.problem import Problem, ProblemError, Variables
 
 Array = Any
+log = logging.getLogger("asker")
 SOLVERS = ("auto", "dense-cholesky", "cg")
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
 MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
@@ -60,9 +63,10 @@ class XlaEngine:
         cg, self.linear_solver = self._choose(linear_solver)
         self.plan = devices.plan(self.layout, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
+        log.info(self.plan)
         devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
         if jax.process_count() > 1:
-            devices.check_same(devices.fingerprint(problem), "were given different data")
+            hosts.check_same(fingerprint(problem), "were given different data")
         pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
         kinds = tuple(which for which, _ in pairs)
         self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
@@ -132,8 +136,7 @@ class XlaEngine:
         damping = float(damping)
         with self._clock("solve"):
             with self._clock("assemble"):
-                specs = (EACH, EACH, WHOLE)
-                assemble = self._function("assemble", self._assemble, specs, (EACH, WHOLE))
+                assemble = self._function("assemble", self._assemble, (EACH, EACH, WHOLE), (EACH, WHOLE))
                 e, reduced = assemble(self._arrays, linear, weights, damping)
             with self._clock("factorise"):
                 specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE)
@@ -192,6 +195,14 @@ class XlaEngine:
         x = devices.fetch(x)
         return x[self.layout.at] if v is self.structure.eliminated else np.array(x)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this process speaks for the run."""
+        return hosts.is_first()
+
+    def check_same(self, what: bytes, complaint: str) -> None:
+        hosts.check_same(what, complaint)
+
     # ------------------------------------------------------------ on one device
 
     def _evaluate(self, arrays, theta):
@@ -235,7 +246,7 @@ class XlaEngine:
         outs = []
         for f, o, lin in zip(self.structure.layouts, arrays[0], linear, strict=True):
             rJ = jnp.sum(lin.r[:, :, None] * lin.J, axis=1)
-            gathered = [steps[f.factors.slots[k].variables][o.index[k]] for k in f.free]
+            gathered = [steps[f.factors.slots[k].variables][o.indices[k]] for k in f.free]
             outs.append(jnp.sum(rJ * jnp.concatenate(gathered, axis=1), axis=1) if gathered else jnp.zeros(len(rJ)))
         return tuple(outs)
 
@@ -316,7 +327,7 @@ class XlaEngine:
     @contextmanager
     def _clock(self, what: str) -> Iterator[None]:
         begin = time.perf_counter()
-        with float64():
+        with float64(), devices.errors_explained():
             yield
         self.seconds[what] += time.perf_counter() - begin
 

@@ -1,15 +1,16 @@
 """Where everything lies on the devices, worked out once per problem.
 
-Eliminated variables are dealt to the devices by the length of their tracks, so that all devices get the same work; their
-observations go with them.  All other variables are on every device.  On a device the observations of a factor group are
-sorted by eliminated variable and end in at least one dummy: no weight, no residual, no derivative.  Every device has
-arrays of the same size; one array over all devices is the concatenation.
+Eliminated variables are dealt to the devices by the length of their tracks, so that all devices get the same work;
+their observations go with them.  All other variables are on every device.  On a device the observations of a factor
+group are sorted by eliminated variable and end in at least one dummy: no weight, no residual, no derivative.  Every
+device has arrays of the same size; one array over all devices is the concatenation.
 
 A sum over the observations of a camera, or over the pairs of observations that meet in one block of the reduced matrix,
 is done in two steps.  `Chunks` lists the members of each segment, some at a time; a chunk becomes one small matrix
 product, and few additions remain.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ class Observations(NamedTuple):
 
     count: Array
     """One number per device: how many observations are no dummies."""
-    index: tuple[Array, ...]
+    indices: tuple[Array, ...]
     """Which variable, for each slot; of the device's own ones, for the eliminated slot."""
     data: tuple[Array, ...]
     tau: Array | None
@@ -120,10 +121,8 @@ class Layout:
     def _source(self, f: FactorLayout) -> np.ndarray:
         """Observations by device, then as in the structure; at least one dummy at the end of each."""
         k = self.n_devices
-        if f.eliminated is not None:
-            device = self.device[f.eliminated.index]
-        else:
-            device = np.arange(f.n) * k // max(f.n, 1)
+        e = f.eliminated
+        device = np.arange(f.n) * k // max(f.n, 1) if e is None else self.device[e.index]
         counts = np.bincount(device, minlength=k)
         m = int(counts.max(initial=0)) + 1
         order = np.argsort(device, kind="stable") if k > 1 else np.arange(f.n)
@@ -173,7 +172,7 @@ class Layout:
         chunks = [self._by_variable(used, index[slot_at(f, s.offset)], s.n_variables) for s in f.kept]
         return Observations(
             count=used.reshape(k, -1).sum(axis=1).astype(np.int32),
-            index=tuple(index),
+            indices=tuple(index),
             data=tuple(pick(_as_argument(d), 0) for d in f.factors.data),
             tau=tau if isinstance(tau, np.ndarray) else None,
             root_weight=root,
@@ -251,8 +250,8 @@ class Layout:
         m = len(self.sources[f]) // self.n_devices
         part = slice(device * m, device * m + int(o.count[device]))
         return (
-            o.index[slot_at(layout, layout.eliminated.offset)][part],
-            o.index[slot_at(layout, layout.kept[s].offset)][part],
+            o.indices[slot_at(layout, layout.eliminated.offset)][part],
+            o.indices[slot_at(layout, layout.kept[s].offset)][part],
         )
 
 
@@ -261,7 +260,9 @@ def slot_at(f: FactorLayout, offset: int) -> int:
     return next(k for k, o in zip(f.free, f.offsets, strict=True) if o == offset)
 
 
-def collect(keys: list[np.ndarray], items: list[tuple[np.ndarray, ...]], dummies: tuple[int, ...], n: int) -> Chunks:
+def collect(
+    keys: list[np.ndarray], items: Sequence[tuple[np.ndarray, ...]], dummies: tuple[int, ...], n: int
+) -> Chunks:
     """Chunks of the items with equal keys, for each device; `keys` are segments below `n`."""
     counts = [np.bincount(key, minlength=n) for key in keys]
     width = min(WIDTHS, key=lambda w: sum(int((-(-c // w)).sum()) for c in counts) * (w + 4))

@@ -48,12 +48,12 @@ class FactorFunctions:
             v = self.slots[k].variables
             block = J[:, :, start : start + v.manifold.tangent]
             if v.fixed.any():
-                block = jnp.where(fixed[v][o.index[k]][:, None, None], 0.0, block)
+                block = jnp.where(fixed[v][o.indices[k]][:, None, None], 0.0, block)
             columns.append(block)
         return Linearization(r, used(o, jnp.concatenate(columns, axis=2)))
 
     def _gathered(self, o: Observations, rows: Rows) -> list[Array]:
-        return [rows[slot.variables][index] for slot, index in zip(self.slots, o.index, strict=True)]
+        return [rows[slot.variables][index] for slot, index in zip(self.slots, o.indices, strict=True)]
 
     def _one(self, rows: list[Array], data: tuple[Array, ...]) -> Array:
         """The residual vector (p,) of one observation."""

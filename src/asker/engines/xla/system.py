@@ -97,7 +97,7 @@ class System:
                 H[v], g[v] = H[v] + sums[:, :, :-1], g[v] + sums[:, :, -1]
                 if f.eliminated is not None:
                     Y = _rows_of(e.Yt[k], slot)
-                    z = e.z[o.index[slot_at(f, f.eliminated.offset)]]
+                    z = e.z[o.indices[slot_at(f, f.eliminated.offset)]]
                     sums = _summed_products(Y, jnp.concatenate([Y, z[:, :, None]], axis=2), chunks, len(v))
                     YY[v], g[v] = YY[v] + sums[:, :, :-1], g[v] - sums[:, :, -1]
         for f, o, lin, N in zip(self.structure.layouts, observations, linear, MJ, strict=True):
@@ -122,7 +122,7 @@ class System:
             J, N = _columns(linear[k].J, f.eliminated), _columns(MJ[k], f.eliminated)
             rows = [jnp.sum(J[:, :, q] * N[:, :, s], axis=1) for q, s in lower]
             rows += [model[k].c * jnp.sum(J[:, :, q] * linear[k].r, axis=1) for q in range(d)]
-            index = observations[k].index[slot_at(f, f.eliminated.offset)]
+            index = observations[k].indices[slot_at(f, f.eliminated.offset)]
             sums = sums.at[index].add(jnp.stack(rows, axis=1), indices_are_sorted=True)
         used = jnp.arange(n_local) < n_used[0]
         L, z, bad = _cholesky(sums[:, : len(lower)], sums[:, len(lower) :], damping, self.relative)
@@ -132,7 +132,7 @@ class System:
                 Yt.append(nothing)
                 continue
             J = jnp.concatenate([_columns(linear[k].J, slot) for slot in f.kept], axis=2)
-            index = observations[k].index[slot_at(f, f.eliminated.offset)]
+            index = observations[k].indices[slot_at(f, f.eliminated.offset)]
             Yt.append(_coupling(J, _columns(MJ[k], f.eliminated), L[index]))
         return Elimination(L, z, tuple(Yt)), ~jnp.any(bad & used)
 
@@ -165,7 +165,7 @@ class System:
         """δ by kept group and of the eliminated variables, whether it is one, ‖g‖, and how many CG steps it took."""
         kept = self.structure.kept
         size, steps = last_gradient, jnp.array(0)
-        x = jnp.zeros(0)
+        x: Any = jnp.zeros(0)
         if kept:
             g = jnp.concatenate([x.ravel() for x in reduced.g])
             if self.dense:
@@ -246,7 +246,7 @@ class System:
         for k, f in enumerate(self.structure.layouts):
             if f.eliminated is None:
                 continue
-            index = observations[k].index
+            index = observations[k].indices
             for slot in f.kept:
                 x = parts[_variables(f, slot)][index[slot_at(f, slot.offset)]]
                 Yx = jnp.sum(_rows_of(e.Yt[k], slot) * x[:, None, :], axis=2)
@@ -261,7 +261,7 @@ class System:
                 if f.eliminated is not None:
                     (members,) = chunks.members
                     Y = _rows_of(e.Yt[k], slot)[members]  # (slabs, chunks, width, d, dim)
-                    at = observations[k].index[slot_at(f, f.eliminated.offset)][members]
+                    at = observations[k].indices[slot_at(f, f.eliminated.offset)][members]
                     by_variable.append((_variables(f, slot), Y, at, chunks.segment))
 
         def subtract(parts: dict[Variables, Array], own: dict[Variables, Array]) -> None:
@@ -304,10 +304,8 @@ def conjugate_gradients(product, precondition, b: Array, tol: Array, max_iterati
 
     def goes_on(state):
         _, r, _, _, k, stopped = state
-        return lax.pmean(jnp.linalg.norm(r) - target, AXIS) > 0
-
-    def keep(state):
-        return (state[4] < max_iterations) & ~state[5] & goes_on(state)
+        far = lax.pmean(jnp.linalg.norm(r) - target, AXIS) > 0
+        return (k < max_iterations) & ~stopped & far
 
     def step(state):
         x, r, p, rz, k, _ = state
@@ -321,7 +319,7 @@ def conjugate_gradients(product, precondition, b: Array, tol: Array, max_iterati
         return x, r, z + (rz / before) * p, rz, k + 1, stopped
 
     state = (jnp.zeros_like(b), r, z, lax.pmean(r @ z, AXIS), jnp.array(0), jnp.array(False))
-    x, _, _, _, k, _ = lax.while_loop(keep, step, state)
+    x, _, _, _, k, _ = lax.while_loop(goes_on, step, state)
     return x, k
 
 
@@ -337,7 +335,7 @@ def gradients(structure: Structure, observations, n_local: int, linear, c, d) ->
             kept[v] = kept[v] + _summed_products(_columns(lin.J, slot), right, chunks, len(v))
         if f.eliminated is not None:
             terms = jnp.einsum("npd,npk->ndk", _columns(lin.J, f.eliminated), right)
-            own = own.at[o.index[slot_at(f, f.eliminated.offset)]].add(terms, indices_are_sorted=True)
+            own = own.at[o.indices[slot_at(f, f.eliminated.offset)]].add(terms, indices_are_sorted=True)
     total, kept_all = lax.psum((_products(own), tuple(kept.values())), AXIS)
     return total + sum(_products(G) for G in kept_all)
 
@@ -374,7 +372,7 @@ def _edges(f: FactorLayout, o: Observations, lin: Linearization, MJ: Array) -> l
     for k, A in enumerate(f.kept):
         for B in f.kept[k + 1 :]:
             E = jnp.einsum("npi,npj->nij", _columns(lin.J, A), _columns(MJ, B))
-            ends = tuple((_variables(f, slot), o.index[slot_at(f, slot.offset)]) for slot in (A, B))
+            ends = tuple((_variables(f, slot), o.indices[slot_at(f, slot.offset)]) for slot in (A, B))
             (v, at), (w, bt) = ends
             if v is not w:
                 edges.append(Edges(ends, E, None))

@@ -1,0 +1,127 @@
+"""ASKER on an accelerator: time per iteration, where it goes, and the memory it takes.
+
+    python benchmarks/gpu.py [--scene 356|13682|small|all] [--iterations N] [--linear-solver S] [--json FILE]
+
+Needs jax, numpy and scipy only.  The floor is the time to move what an iteration must read and write at least once,
+at the bandwidth given; conjugate gradients add twice the coupling blocks per product.
+"""
+
+import argparse
+import json
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+import asker
+from asker.datasets import make_scene
+from asker.engines.solvers import CG
+from asker.engines.xla.engine import XlaEngine
+from asker.problems.bundle import bundle_problem
+
+SCENES: dict[str, dict[str, Any]] = {
+    "small": {"n_cameras": 30, "n_observations": 18_000, "kind": "ring"},
+    "356": {"n_cameras": 356, "n_observations": 1_100_000, "kind": "ring"},
+    "13682": {"n_cameras": 13_682, "n_observations": 26_000_000, "kind": "path"},
+}
+WARM_UP = 3  # iterations that compile and settle
+
+
+def floor_bytes(engine: XlaEngine, cg_steps: float) -> float:
+    """What one iteration moves at the least: J and r written and read, Y written and read, per-residual numbers."""
+    total = 0.0
+    d = engine.system.d
+    for f in engine.structure.layouts:
+        numbers = 2 * f.p * (f.width + 1) + 2 * d * f.kept_width + 20 + 2 * cg_steps * d * f.kept_width
+        total += f.n * (8 * numbers + 4 * len(f.factors.slots) * 4)
+    if engine.linear_solver == "dense-cholesky":
+        total += 8 * 3 * engine.structure.n_kept**2 + engine.layout.n_pairs() * (8 + 2 * 8 * d * 6 / 8)
+    return total / engine.mesh.size
+
+
+def memory() -> dict[str, float]:
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return {f"{name}_gb": stats[name] / 1e9 for name in ("peak_bytes_in_use", "bytes_in_use") if name in stats}
+
+
+def run(name: str, iterations: int, solver: Any, bandwidth: float) -> dict[str, Any]:
+    begin = time.perf_counter()
+    scene = make_scene(**SCENES[name])
+    made = bundle_problem(scene.start)
+    scene_seconds = time.perf_counter() - begin
+    counts = f"{len(made.cameras)} cameras, {len(made.points)} points, {made.problem.n_residuals} observations"
+    print(f"\n{name}: {counts} (made in {scene_seconds:.1f} s)", flush=True)
+    begin = time.perf_counter()
+    engine = XlaEngine(made.problem, solver)
+    prepare = time.perf_counter() - begin
+    print(engine.plan, f"(prepared in {prepare:.1f} s)", flush=True)
+    strategy = asker.ASKER()
+    begin = time.perf_counter()
+    state = strategy.init(engine, engine.start(), iterations + WARM_UP)
+    costs, marks, splits, steps = [state.cost], [], [], []
+    for _ in range(iterations + WARM_UP):
+        state = strategy.step(engine, state)
+        costs.append(state.cost)
+        marks.append(time.perf_counter() - begin)
+        splits.append(dict(engine.seconds))
+        steps.append(engine.cg_steps)
+    took = np.diff(marks)[WARM_UP - 1 :]
+    split = {what: (splits[-1][what] - splits[WARM_UP - 1][what]) / iterations * 1e3 for what in splits[-1]}
+    per_solve = (steps[-1] - steps[WARM_UP - 1]) / iterations
+    moved = floor_bytes(engine, per_solve)
+    record = {
+        "scene": name,
+        "device": jax.devices()[0].device_kind,
+        "n_devices": engine.mesh.size,
+        "n_cameras": len(made.cameras),
+        "n_points": len(made.points),
+        "n_observations": made.problem.n_residuals,
+        "linear_solver": engine.linear_solver,
+        "cg_steps_per_iteration": per_solve,
+        "ms_per_iteration": {"median": float(np.median(took) * 1e3), "max": float(took.max() * 1e3)},
+        "split_ms": split,
+        "first_iteration_s": marks[0],
+        "prepare_s": prepare,
+        "floor_ms": moved / bandwidth * 1e3,
+        "floor_gb": moved / 1e9,
+        "memory": memory(),
+        "plan": engine.plan,
+        "costs": costs,
+    }
+    show(record)
+    return record
+
+
+def show(r: dict[str, Any]) -> None:
+    times, split = r["ms_per_iteration"], r["split_ms"]
+    rows = [("ms per iteration, median", times["median"]), ("longest", times["max"])]
+    rows += [(f"  {what}", split[what]) for what in ("evaluate", "linearise", "solve", "assemble", "factorise")]
+    rows += [("floor, ms", r["floor_ms"]), ("moved at the least, GB", r["floor_gb"])]
+    rows += [("CG steps per iteration", r["cg_steps_per_iteration"]), ("first iteration, s", r["first_iteration_s"])]
+    rows += [(what.replace("_", " "), value) for what, value in r["memory"].items()]
+    for what, value in rows:
+        print(f"{what:<28}{value:12.3f}")
+    print("cost:", " ".join(f"{c:.6g}" for c in r["costs"]), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scene", default="356", choices=[*SCENES, "all"])
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--linear-solver", default="auto", help="auto, dense-cholesky, cg, or power: CG with a series")
+    parser.add_argument("--bandwidth", type=float, default=4.3e12, help="bytes per second")
+    parser.add_argument("--json", default=None)
+    given = parser.parse_args()
+    solver = CG(order=2) if given.linear_solver == "power" else given.linear_solver
+    names = ["356", "13682"] if given.scene == "all" else [given.scene]
+    records = []
+    for name in names:
+        records.append(run(name, given.iterations, solver, given.bandwidth))
+        if given.json:
+            with open(given.json, "w") as file:
+                json.dump(records, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Options of `asker solve` for accelerators and several hosts."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from asker.commands.support import complain
+from asker.solve import ENGINES
+
+Engine = Annotated[str, typer.Option(help=f"One of: {', '.join(ENGINES)}; xla is for GPUs and clusters.")]
+Coordinator = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Where process 0 listens; not needed in a Slurm job.")
+]
+NumProcesses = Annotated[int | None, typer.Option(min=1, help="How many processes take part.")]
+ProcessId = Annotated[int | None, typer.Option(min=0, help="Which of them this is, from 0.")]
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Who takes part in the run."""
+
+    coordinator: str | None
+    num_processes: int | None
+    process_id: int | None
+
+    @property
+    def given(self) -> bool:
+        return any(x is not None for x in (self.coordinator, self.num_processes, self.process_id))
+
+    def engine(self, name: str) -> str:
+        """Several processes are for xla only."""
+        if self.given and name == "cpu":
+            raise ValueError("--coordinator, --num-processes and --process-id are for --engine xla")
+        return "xla" if self.given else name
+
+    def refuse(self) -> None:
+        if self.given:
+            raise ValueError("several processes are for BAL files only")
+
+    @contextmanager
+    def together(self, quiet: bool, engine: str) -> Iterator[bool]:
+        """Whether this process prints and writes.  After an error of one process none waits for it."""
+        if engine != "xla":
+            yield True
+            return
+        from asker.engines.xla import hosts
+
+        hosts.join(self.coordinator, self.num_processes, self.process_id)
+        if not quiet and hosts.is_first():
+            show_log()
+        try:
+            yield hosts.is_first()
+        except (ValueError, MemoryError) as error:
+            if hosts.are_several():
+                prefix = "out of memory: " if isinstance(error, MemoryError) else ""
+                hosts.leave(complain(prefix + str(error), 1 if prefix else 2))
+            raise
+
+
+def show_log() -> None:
+    """What the engine says before it runs: devices, solver, memory."""
+    log = logging.getLogger("asker")
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("asker: %(message)s"))
+        log.addHandler(handler)
+    log.setLevel(logging.INFO)

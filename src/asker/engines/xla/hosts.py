@@ -1,0 +1,147 @@
+"""Several hosts: how their processes come together, and leave.
+
+JAX ends a process that waits for others in vain.  So they first meet here: everyone tells process 0 that it is there,
+and only when all are does JAX begin.
+"""
+
+import inspect
+import os
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import jax
+import numpy as np
+
+from asker.engines.xla.devices import DeviceError, errors_explained
+from asker.problem import ProblemError
+
+PATIENCE = 45.0  # seconds until a host that does not answer is given up
+
+
+def join(coordinator: str | None = None, num_processes: int | None = None, process_id: int | None = None) -> None:
+    """Come together with the other processes of a run, before JAX is used for anything.
+
+    With nothing given, a Slurm or Kubernetes job says who takes part; outside of one this does nothing.
+    """
+    if coordinator is None and num_processes is None and process_id is None:
+        if not _in_a_job():
+            return
+    elif coordinator is None or num_processes is None or process_id is None:
+        raise DeviceError("--coordinator, --num-processes and --process-id belong together")
+    else:
+        _check(coordinator, num_processes, process_id)
+        _meet(coordinator, num_processes, process_id)
+    wanted = {"initialization_timeout": 60, "heartbeat_timeout_seconds": int(PATIENCE), "shutdown_timeout_seconds": 60}
+    known = inspect.signature(jax.distributed.initialize).parameters
+    options: dict[str, Any] = {name: value for name, value in wanted.items() if name in known}
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id, **options)
+    except (RuntimeError, ValueError, ImportError) as error:
+        said = str(error).splitlines()[0]
+        raise DeviceError(f"the processes of this run did not come together: {said}") from None
+
+
+def _check(coordinator: str, num_processes: int, process_id: int) -> None:
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise DeviceError(f"--coordinator must be HOST:PORT, got {coordinator!r}")
+    if not 0 <= process_id < num_processes:
+        raise DeviceError(f"--process-id must be 0 to {num_processes - 1}, got {process_id}")
+
+
+def _in_a_job() -> bool:
+    slurm = "SLURM_JOB_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1
+    kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
+    return slurm or kubernetes
+
+
+def _meet(coordinator: str, num_processes: int, process_id: int) -> None:
+    host, _, port = coordinator.rpartition(":")
+    deadline = time.monotonic() + PATIENCE
+    if process_id == 0:
+        _wait_for_all(int(port), num_processes, deadline)
+    else:
+        _report(host, int(port), num_processes, process_id, deadline)
+
+
+def _wait_for_all(port: int, num_processes: int, deadline: float) -> None:
+    missing = set(range(1, num_processes))
+    present: list[socket.socket] = []
+    try:
+        with socket.create_server(("", port)) as server:
+            while missing:
+                server.settimeout(max(deadline - time.monotonic(), 0.01))
+                try:
+                    connection, _ = server.accept()
+                    connection.settimeout(5)
+                    said = connection.recv(64).decode(errors="replace").split()
+                except TimeoutError:
+                    names = ", ".join(map(str, sorted(missing)))
+                    raise DeviceError(
+                        f"process {names} of {num_processes} did not come within {PATIENCE:.0f} s"
+                    ) from None
+                present.append(connection)
+                if said[:1] != ["asker"] or len(said) != 3:
+                    continue  # somebody else
+                if said[2] != str(num_processes):
+                    raise DeviceError(
+                        f"process {said[1]} was told of {said[2]} processes, process 0 of {num_processes}"
+                    )
+                missing.discard(int(said[1]))
+            for connection in present:
+                with suppress(OSError):
+                    connection.sendall(b"go")
+            for connection in present:  # until they have closed, so that the port is free at once
+                with suppress(OSError):
+                    connection.recv(1)
+    except OSError as error:
+        raise DeviceError(f"cannot listen on port {port} of the coordinator: {error}") from None
+    finally:
+        for connection in present:
+            connection.close()
+
+
+def _report(host: str, port: int, num_processes: int, process_id: int, deadline: float) -> None:
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=5) as connection:
+                connection.sendall(f"asker {process_id} {num_processes}".encode())
+                connection.settimeout(max(deadline - time.monotonic(), 0.01))
+                if connection.recv(2) == b"go":
+                    return
+                raise DeviceError(f"process 0 at {host}:{port} gave up")
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise DeviceError(f"the coordinator {host}:{port} cannot be reached: {error}") from None
+            time.sleep(0.2)
+
+
+def is_first() -> bool:
+    return jax.process_index() == 0
+
+
+def check_same(what: bytes, complaint: str) -> None:
+    """All hosts must hold the same."""
+    if jax.process_count() == 1:
+        return
+    from jax.experimental import multihost_utils
+
+    with errors_explained():
+        everyone = multihost_utils.process_allgather(np.frombuffer(what, dtype=np.uint8))
+    different = np.flatnonzero((everyone != everyone[0]).any(axis=1))
+    if different.size:
+        raise ProblemError(f"process {different[0]} and process 0 {complaint}")
+
+
+def are_several() -> bool:
+    return jax.process_count() > 1
+
+
+def leave(code: int) -> None:
+    """End this process at once, without the good-byes that JAX waits for: after an error nobody answers them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
