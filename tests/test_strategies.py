@@ -213,7 +213,8 @@ def test_the_eliminated_step_of_asker_is_the_joint_step(p, settings_):
     h_gradient, h_curvature = (2 * s, 2 * (1 + lam_h)) if settings_.as_printed else (s, 1 + lam_h / mu_h)
     a = mu_f * w / sigma**2
     q = -mu_f * w * 2 * s / sigma**3
-    delta, ds = joint_step(A, r, a, q, H_ss + mu_h * h_curvature, a, g_s + mu_h * h_gradient, lam)
+    unit = 1.5**2  # h = Σ τ²s²
+    delta, ds = joint_step(A, r, a, q, H_ss + unit * mu_h * h_curvature, a, g_s + unit * mu_h * h_gradient, lam)
     np.testing.assert_allclose(step.delta[problem.variables[0]][0], delta, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(moved, ds, rtol=1e-10, atol=1e-10)
 
@@ -226,8 +227,20 @@ def test_the_objectives_of_asker():
     norm = np.linalg.norm(A @ problem.variables[0].rows[0] - b, axis=1)
     psi = problem.factors[0].kernel.psi
     assert f == pytest.approx(psi((norm / (1 + s**2)) ** 2).sum(), rel=1e-13)
-    assert h == pytest.approx((s**2).sum(), rel=1e-13)
+    assert h == pytest.approx(1.5**2 * (s**2).sum(), rel=1e-13)
     assert target == pytest.approx(psi(norm**2).sum(), rel=1e-13)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 7.0])
+def test_askers_scales_do_not_depend_on_the_unit_of_a_residual(unit):
+    """The same residuals counted in another unit: τ, u and λ change with it, the scales do not."""
+    rng = np.random.default_rng(3)
+    u, s, rJd = rng.uniform(0, 9, 50), rng.uniform(0.1, 3, 50), rng.normal(size=50)
+    constants = asker.ASKER()._constants(1.7)
+    ours = paper.cooperative_update(asker.SmoothTruncated(1.0), u, s, rJd, **constants, lam=0.3)
+    kernel = asker.SmoothTruncated(unit)
+    theirs = paper.cooperative_update(kernel, unit**2 * u, s, unit**2 * rJd, **constants, lam=unit**2 * 0.3)
+    np.testing.assert_allclose(theirs, ours, rtol=1e-10)
 
 
 def test_a_filter_accepts_what_beats_every_corner_in_f_or_h():

@@ -2,19 +2,21 @@
 
 Le, Zach: A Graduated Filter Method for Large Scale Robust Estimation, CVPR 2020.  Equation numbers are the paper's.
 
-Problem     min over θ, s of f = Σ ψ(‖rᵢ(θ)‖/σᵢ),  σᵢ = 1 + sᵢ²,  subject to h = Σ sᵢ² = 0            (eq. 8, 9)
+Problem     min over θ, s of f = Σ ψ(‖rᵢ(θ)‖/σᵢ),  σᵢ = 1 + sᵢ²,  subject to h = Σ τ²sᵢ² = 0          (eq. 8, 9)
 Symbols     μ_f, μ_h -> mu_f, mu_h    α -> alpha    λ -> state.damping    λ_h -> state.scale_damping
             ω̂ = ω(u/σ²)    q = ∂²(μ_f f)/∂s∂r without r    g_s, D: gradient and curvature in s
 Algorithm   (1) the corner (f − αh, (1 − α)h) enters the filter                                 (Alg. 1, lines 6-9)
             (2) cooperative step: Gauss-Newton on μ_f f + μ_h h in (θ, s), damped by λ                     (eq. 13)
-                g_s = −2μ_f ω̂ s u/σ³ + μ_h s,  D = 4μ_f ω̂ s² u/σ⁴ + μ_h + λ_h + λ,  q = −2μ_f ω̂ s/σ³
+                g_s = −2μ_f ω̂ s u/σ³ + μ_h τ²s,  D = 4μ_f ω̂ s² u/σ⁴ + (μ_h + λ_h)τ² + λ,  q = −2μ_f ω̂ s/σ³
                 s is eliminated per residual: a = μ_f ω̂/σ², b = −q²/D, c = a − q g_s/D
                 δs = −(g_s + q rᵀJδ)/D
             (3) accept if the filter accepts (f', h'); then λ and λ_h fall                                 (Alg. 2)
             (4) else restoration: s ← (1 − γ)s, γ in [−½, ½] with the smallest angle between
                 the gradients of f and h among the acceptable ones; λ and λ_h start anew             (eq. 14, 15)
             (5) where f fell, the corner of (1) leaves the filter again                        (Alg. 1, lines 11-12)
-Deviations  The authors' program, which made the published numbers, has λ₀ = 0.1, g_h = s and H_h = 1 + λ_h/μ_h; the
+Deviations  The paper has τ = 1 and h = Σ sᵢ².  With τ² in it, f and h have the same unit, and the scales do not depend on
+            whether residuals are counted in pixels or in millimetres.
+            The authors' program, which made the published numbers, has λ₀ = 0.1, g_h = s and H_h = 1 + λ_h/μ_h; the
             text prints λ₀ = 0.5, g_h = 2s and H_h = 2(1 + λ_h).  `ASKER.published()` and `ASKER.paper()` are these two.
             λ is not taken below 1e-5.  The program divides the inner product of the gradients by the sum of their
             norms; here it is the true angle.  When no γ is acceptable, γ = ½: h falls, which some later corner accepts.
@@ -39,10 +41,10 @@ AT_REST = 1e-6  # a step of the last phase that gains less, relatively
 
 def scale_terms(kernel, u, s, mu_f, g_h, H_h, lam):
     """ω̂, σ, q, g_s and D of (2); `g_h` and `H_h` are the gradient factor and the curvature of μ_h h, λ_h included."""
-    sigma = 1 + s**2
+    sigma, t = 1 + s**2, kernel.tau**2
     w = kernel.omega(u / sigma**2)
     q = -2 * mu_f * w * s / sigma**3
-    return w, sigma, q, q * u + g_h * s, 4 * mu_f * w * s**2 * u / sigma**4 + H_h + lam
+    return w, sigma, q, q * u + g_h * t * s, 4 * mu_f * w * s**2 * u / sigma**4 + H_h * t + lam
 
 
 def cooperative_weights(kernel, u, s, mu_f, g_h, H_h, lam):
@@ -58,7 +60,7 @@ def cooperative_update(kernel, u, s, rJd, mu_f, g_h, H_h, lam):
 
 def objectives(kernel, u, s):
     """f, h and Ψ."""
-    return scaled_cost(kernel, u, s), s**2, kernel.psi(u)
+    return scaled_cost(kernel, u, s), kernel.tau**2 * s**2, kernel.psi(u)
 
 
 def trial_objectives(kernel, u, s, s_before):
@@ -82,8 +84,8 @@ def theta_gradient(kernel, u, s):
 def scale_gradients(kernel, u, s):
     """Squares and product of ∂f/∂s and ∂h/∂s."""
     sigma = 1 + s**2
-    f_s = -2 * kernel.omega(u / sigma**2) * s * u / sigma**3
-    return f_s**2, f_s * s, s**2
+    f_s, h_s = -2 * kernel.omega(u / sigma**2) * s * u / sigma**3, kernel.tau**2 * s
+    return f_s**2, f_s * h_s, h_s**2
 
 
 def start_scales(kernel, u, lowest, reach):
@@ -99,6 +101,11 @@ def relative_square(kernel, u):
     return u / kernel.tau**2
 
 
+def unit(kernel, u):
+    """What ψ and h of a residual are measured in."""
+    return kernel.tau**2 + 0 * u
+
+
 @dataclass(frozen=True, eq=False)
 class AskerState(State):
     s: PerFactor = ()
@@ -110,8 +117,8 @@ class AskerState(State):
     """Iterations in all."""
     left: int = 0
     """Iterations left."""
-    n: int = 1
-    """Number of residuals."""
+    units: float = 1.0
+    """Σ τ²"""
     last_phase: bool = False
     best: tuple[float, Point] | None = None
     """The lowest Ψ before the last phase, and where."""
@@ -121,7 +128,7 @@ class AskerState(State):
     @property
     def mean_scale(self) -> float:
         """The root mean square of s."""
-        return sqrt(self.h / self.n)
+        return sqrt(self.h / self.units)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -179,7 +186,7 @@ class ASKER:
         f, h, target = engine.total(objectives, start, s)
         return AskerState(
             start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping,
-            best=(target, start), budget=max_iterations, left=max_iterations, n=engine.problem.n_residuals,
+            best=(target, start), budget=max_iterations, left=max_iterations, units=engine.total(unit, start),
         )  # fmt: skip
 
     def _start_scales(self, engine: Engine, start: Point) -> PerFactor:
