@@ -14,7 +14,7 @@ Algorithm   (1) the corner (f − αh, (1 − α)h) enters the filter           
             (4) else restoration: s ← (1 − γ)s, γ in [−½, ½] with the smallest angle between
                 the gradients of f and h among the acceptable ones; λ and λ_h start anew             (eq. 14, 15)
             (5) where f fell, the corner of (1) leaves the filter again                        (Alg. 1, lines 11-12)
-Deviations  The paper has τ = 1 and h = Σ sᵢ².  With τ² in it, f and h have the same unit, and the scales do not depend on
+Deviations  The paper has τ = 1 and h = Σ sᵢ².  With τ² in it, f and h have the same unit: the scales do not depend on
             whether residuals are counted in pixels or in millimetres.
             The authors' program, which made the published numbers, has λ₀ = 0.1, g_h = s and H_h = 1 + λ_h/μ_h; the
             text prints λ₀ = 0.5, g_h = 2s and H_h = 2(1 + λ_h).  `ASKER.published()` and `ASKER.paper()` are these two.
