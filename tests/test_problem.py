@@ -478,9 +478,10 @@ def test_a_trial_that_is_not_finite_is_refused(solver):
 # ------------------------------------------------------------------ who imports whom
 
 SOURCE = Path(asker.__file__).parent
-LAYERS = ["arrays rotations kernels manifolds linearity", "problem", "result", "engines", "strategies", "solve"]
+LAYERS = ["arrays rotations kernels manifolds linearity io", "problem", "result", "engines", "strategies"]
+LAYERS += ["checkpoint", "solve"]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
-BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, io, datasets, demo, …; then the command line
+BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, datasets, demo, …; then the command line
 
 
 def rank_of(name):

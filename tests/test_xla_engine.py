@@ -133,8 +133,8 @@ def test_tracks_are_dealt_evenly():
 
 
 def held_scene():
-    """Two cameras are held, so that nothing can slide away without a residual noticing."""
-    made = bundle_problem(make_scene(8, 600).start)
+    """Every direction is determined: rounding cannot grow.  (Elsewhere two solvers of the CPU differ by 1e-7, too.)"""
+    made = bundle_problem(make_scene(8, 600, start_error=0.7, outlier_ratio=0.05, mean_track=8.0).start)
     made.cameras.fixed[:2] = True
     return made.problem
 
