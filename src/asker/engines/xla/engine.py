@@ -120,7 +120,8 @@ class XlaEngine:
     def total(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
         with self._clock("evaluate"):
             sums = self._formula(formula, True, arrays, numbers)(self._arrays, point.u, arrays, _floats(numbers))
-            values = [float(x) for x in jax.device_get(sums)] if point.finite else [float("nan")] * len(sums)
+            sums, finite = jax.device_get((sums, point.finite))
+            values = [float(x) if finite else float("nan") for x in sums]
         return values[0] if len(values) == 1 else tuple(values)
 
     def largest(self, formula: Formula, point: Point) -> float:
