@@ -478,10 +478,8 @@ def test_a_trial_that_is_not_finite_is_refused(solver):
 # ------------------------------------------------------------------ who imports whom
 
 SOURCE = Path(asker.__file__).parent
-LAYERS = [
-    "arrays rotations poses kernels manifolds linearity", "io", "problem", "result fingerprint", "engines", "strategies",
-    "checkpoint", "solve",
-]  # fmt: skip
+LAYERS = ["arrays rotations poses kernels manifolds linearity", "io", "problem", "result", "engines", "strategies"]
+LAYERS += ["checkpoint", "solve"]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, datasets, study, …; then the command line
 

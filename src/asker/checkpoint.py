@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from asker.engines.point import Point
-from asker.fingerprint import fingerprint
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 from asker.result import Iteration
 from asker.strategies.strategy import State
@@ -40,7 +39,7 @@ class Checkpoint:
         self.path, self.every, self.engine = path, every, engine
         self.of = {
             "format": FORMAT,
-            "problem": fingerprint(engine.problem).hex(),
+            "problem": engine.problem.fingerprint().hex(),
             "strategy": repr(strategy) if is_dataclass(strategy) else type(strategy).__name__,
             "relative_damping": bool(engine.relative_damping),
         }

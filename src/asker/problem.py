@@ -8,6 +8,7 @@ minimises Ψ = Σ weightᵢ ψ(‖rᵢ‖) over all variables, where rᵢ = repr
 Everything is checked here, so that a solver never meets an array that does not fit.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -291,3 +292,17 @@ class Problem:
     def n_residuals(self) -> int:
         """How many residual vectors there are, over all groups."""
         return sum(f.n for f in self.factors)
+
+    def fingerprint(self) -> bytes:
+        """The same for problems with the same numbers, at the start."""
+        digest = hashlib.sha256()
+
+        def add(*things: Any) -> None:
+            for x in things:
+                digest.update(np.ascontiguousarray(x).tobytes() if isinstance(x, np.ndarray) else repr(x).encode())
+
+        for v in self.variables:
+            add(v.name, v.rows.shape, repr(v.manifold), v.rows, v.fixed)
+        for f in self.factors:
+            add(f.name, f.n, f.residual_size, f.kernel, f.weight, f.tau, *[s.index for s in f.slots], *f.data)
+        return digest.digest()

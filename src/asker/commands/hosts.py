@@ -45,6 +45,8 @@ class Hosts:
     @contextmanager
     def together(self, quiet: bool, engine: str) -> Iterator[bool]:
         """Whether this process prints and writes.  After an error of one process none waits for it."""
+        if engine == "auto" and not quiet:
+            show_log()
         if engine != "xla":
             yield True
             return
@@ -62,11 +64,14 @@ class Hosts:
             raise
 
 
+class OnStderr(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print("asker:", record.getMessage(), file=sys.stderr)
+
+
 def show_log() -> None:
     """What the engine says before it runs: devices, solver, memory."""
     log = logging.getLogger("asker")
     if not log.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("asker: %(message)s"))
-        log.addHandler(handler)
+        log.addHandler(OnStderr())
     log.setLevel(logging.INFO)

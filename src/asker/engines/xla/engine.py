@@ -26,7 +26,6 @@ from asker.engines.xla import devices, hosts
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions, used
 from asker.engines.xla.system import AXIS, Linearization, System, Weights, gradients
-from asker.fingerprint import fingerprint
 from asker.problem import Problem, ProblemError, Variables
 
 Array = Any
@@ -66,7 +65,7 @@ class XlaEngine:
         log.info(self.plan)
         devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
         if jax.process_count() > 1:
-            hosts.check_same(fingerprint(problem), "were given different data")
+            hosts.check_same(problem.fingerprint(), "were given different data")
         pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
         kinds = tuple(which for which, _ in pairs)
         self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
@@ -121,7 +120,8 @@ class XlaEngine:
     def total(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
         with self._clock("evaluate"):
             sums = self._formula(formula, True, arrays, numbers)(self._arrays, point.u, arrays, _floats(numbers))
-            values = [float(x) for x in jax.device_get(sums)] if point.finite else [float("nan")] * len(sums)
+            sums, finite = jax.device_get((sums, point.finite))
+            values = [float(x) if finite else float("nan") for x in sums]
         return values[0] if len(values) == 1 else tuple(values)
 
     def largest(self, formula: Formula, point: Point) -> float:
