@@ -3,7 +3,8 @@
     python benchmarks/gpu.py [--scene 356|13682|small|all] [--iterations N] [--linear-solver S] [--json FILE]
 
 Needs jax, numpy and scipy only.  The floor is the time to move what an iteration must read and write at least once,
-at the bandwidth given; conjugate gradients add twice the coupling blocks per product.
+at the bandwidth given; conjugate gradients add twice the coupling blocks per product.  The split is the host's view:
+work that is under way on the device counts where the host waits for it.
 """
 
 import argparse

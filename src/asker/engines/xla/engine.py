@@ -23,9 +23,10 @@ from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import CG, LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, hosts
+from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions, used
-from asker.engines.xla.system import AXIS, Linearization, System, Weights, gradients
+from asker.engines.xla.system import Linearization, System, Weights, gradients
 from asker.problem import Problem, ProblemError, Variables
 
 Array = Any

@@ -17,12 +17,20 @@ from jax import lax
 
 from asker.engines.solvers import CG, SMALLEST_DIAGONAL
 from asker.engines.structure import FactorLayout, KeptSlot, Structure
-from asker.engines.xla.layout import Chunks, Observations, Pairs, SlotPair, slot_at
+from asker.engines.xla.blocks import (
+    AXIS,
+    add_blocks,
+    cholesky,
+    conjugate_gradients,
+    coupling,
+    safe_inverse,
+    solve_transposed,
+    summed_products,
+)
+from asker.engines.xla.layout import Observations, Pairs, SlotPair, slot_at
 from asker.problem import Variables
 
 Array = Any
-AXIS = "points"
-"""The mesh axis over which eliminated variables and observations are spread."""
 
 
 class Linearization(NamedTuple):
@@ -93,12 +101,12 @@ class System:
                 v = _variables(f, slot)
                 J = _columns(lin.J, slot)
                 right = jnp.concatenate([_columns(MJ[k], slot), (w.c[:, None] * lin.r)[:, :, None]], axis=2)
-                sums = _summed_products(J, right, chunks, len(v))
+                sums = summed_products(J, right, chunks, len(v))
                 H[v], g[v] = H[v] + sums[:, :, :-1], g[v] + sums[:, :, -1]
                 if f.eliminated is not None:
                     Y = _rows_of(e.Yt[k], slot)
                     z = e.z[o.indices[slot_at(f, f.eliminated.offset)]]
-                    sums = _summed_products(Y, jnp.concatenate([Y, z[:, :, None]], axis=2), chunks, len(v))
+                    sums = summed_products(Y, jnp.concatenate([Y, z[:, :, None]], axis=2), chunks, len(v))
                     YY[v], g[v] = YY[v] + sums[:, :, :-1], g[v] - sums[:, :, -1]
         for f, o, lin, N in zip(self.structure.layouts, observations, linear, MJ, strict=True):
             for edge in _edges(f, o, lin, N):
@@ -125,7 +133,7 @@ class System:
             index = observations[k].indices[slot_at(f, f.eliminated.offset)]
             sums = sums.at[index].add(jnp.stack(rows, axis=1), indices_are_sorted=True)
         used = jnp.arange(n_local) < n_used[0]
-        L, z, bad = _cholesky(sums[:, : len(lower)], sums[:, len(lower) :], damping, self.relative)
+        L, z, bad = cholesky(sums[:, : len(lower)], sums[:, len(lower) :], damping, self.relative)
         Yt = []
         for k, f in enumerate(layouts):
             if f.eliminated is None or not f.kept:
@@ -133,7 +141,7 @@ class System:
                 continue
             J = jnp.concatenate([_columns(linear[k].J, slot) for slot in f.kept], axis=2)
             index = observations[k].indices[slot_at(f, f.eliminated.offset)]
-            Yt.append(_coupling(J, _columns(MJ[k], f.eliminated), L[index]))
+            Yt.append(coupling(J, _columns(MJ[k], f.eliminated), L[index]))
         return Elimination(L, z, tuple(Yt)), ~jnp.any(bad & used)
 
     def _off_diagonal(self, observations, pairs, linear, MJ, e: Elimination) -> Array:
@@ -143,11 +151,11 @@ class System:
         for which, p in zip(self.pairs, pairs, strict=True):
             A = _rows_of(e.Yt[which.f], layouts[which.f].kept[which.s])
             B = _rows_of(e.Yt[which.g], layouts[which.g].kept[which.t])
-            M = _add_blocks(M, p.row, p.column, -_summed_products(A, B, p.chunks, len(p.row)))
+            M = add_blocks(M, p.row, p.column, -summed_products(A, B, p.chunks, len(p.row)))
         for f, o, lin, N in zip(layouts, observations, linear, MJ, strict=True):
             for edge in _edges(f, o, lin, N):
                 row, column = (self.structure.first[v] + i * v.manifold.tangent for v, i in edge.ends)
-                M = _add_blocks(M, row, column, edge.apart)
+                M = add_blocks(M, row, column, edge.apart)
         return M
 
     # ------------------------------------------------------------ solving
@@ -178,7 +186,7 @@ class System:
         if not self.d:
             return tuple(parts[v] for v in kept), None, ok, size, steps
         t = e.z + self._couple_back(observations, e, parts)
-        own = _solve_transposed(e.L, -t)
+        own = solve_transposed(e.L, -t)
         bad = lax.psum(jnp.sum(~jnp.isfinite(own)), AXIS)
         return tuple(parts[v] for v in kept), own, ok & (bad == 0), size, steps
 
@@ -198,7 +206,7 @@ class System:
         S = reduced.M + reduced.M.T
         for v, H, YY in zip(self.structure.kept, self._damped(reduced, damping), reduced.YY, strict=True):
             at = self.structure.first[v] + jnp.arange(len(v), dtype=jnp.int32) * H.shape[-1]
-            S = _add_blocks(S, at, at, H - YY)
+            S = add_blocks(S, at, at, H - YY)
         diagonal = jnp.diagonal(S)
         scale = 1.0 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0))
         S = S * scale[:, None] * scale
@@ -223,7 +231,7 @@ class System:
             return jnp.concatenate([(a + b).ravel() for a, b in zip(diagonal, summed, strict=True)])
 
         YY = reduced.YY if self.cg.order == 0 else [jnp.zeros_like(B) for B in blocks]  # a power series needs H_KK's
-        inverse = [_inverse(B, y) for B, y in zip(blocks, YY, strict=True)]
+        inverse = [safe_inverse(B, y) for B, y in zip(blocks, YY, strict=True)]
 
         def divide(r: Array) -> Array:
             parts = self.structure.parts(r).values()
@@ -293,36 +301,6 @@ class System:
 # ------------------------------------------------------------------ pieces
 
 
-def conjugate_gradients(product, precondition, b: Array, tol: Array, max_iterations: int) -> tuple[Array, Array]:
-    """Preconditioned; stops at ‖b − Ax‖ ≤ tol ‖b‖, and where the matrix shows not to be positive definite.
-
-    What the loop asks is averaged over the devices, so that all of them leave it together.
-    """
-    target = tol * jnp.linalg.norm(b)
-    r = b
-    z = precondition(r)
-
-    def goes_on(state):
-        _, r, _, _, k, stopped = state
-        far = lax.pmean(jnp.linalg.norm(r) - target, AXIS) > 0
-        return (k < max_iterations) & ~stopped & far
-
-    def step(state):
-        x, r, p, rz, k, _ = state
-        Ap = product(p)
-        curvature = lax.pmean(p @ Ap, AXIS)
-        stopped = ~(curvature > 0)
-        alpha = jnp.where(stopped, 0.0, rz / curvature)
-        x, r = x + alpha * p, r - alpha * Ap
-        z = precondition(r)
-        rz, before = lax.pmean(r @ z, AXIS), rz
-        return x, r, z + (rz / before) * p, rz, k + 1, stopped
-
-    state = (jnp.zeros_like(b), r, z, lax.pmean(r @ z, AXIS), jnp.array(0), jnp.array(False))
-    x, _, _, _, k, _ = lax.while_loop(goes_on, step, state)
-    return x, k
-
-
 def gradients(structure: Structure, observations, n_local: int, linear, c, d) -> Array:
     """g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr."""
     kept = {v: jnp.zeros((len(v), v.manifold.tangent, 2)) for v in structure.kept}
@@ -332,7 +310,7 @@ def gradients(structure: Structure, observations, n_local: int, linear, c, d) ->
         right = jnp.stack([w[:, None] * lin.r for w in weights], axis=2)
         for slot, chunks in zip(f.kept, o.by_kept, strict=True):
             v = _variables(f, slot)
-            kept[v] = kept[v] + _summed_products(_columns(lin.J, slot), right, chunks, len(v))
+            kept[v] = kept[v] + summed_products(_columns(lin.J, slot), right, chunks, len(v))
         if f.eliminated is not None:
             terms = jnp.einsum("npd,npk->ndk", _columns(lin.J, f.eliminated), right)
             own = own.at[o.indices[slot_at(f, f.eliminated.offset)]].add(terms, indices_are_sorted=True)
@@ -389,89 +367,3 @@ def _weighted(lin: Linearization, w: Weights) -> Array:
         return MJ
     rJ = jnp.sum(lin.r[:, :, None] * lin.J, axis=1)
     return MJ + (w.b[:, None] * lin.r)[:, :, None] * rJ[:, None, :]
-
-
-def _summed_products(A: Array, B: Array, chunks: Chunks, n_segments: int) -> Array:
-    """Σ AᵀB over the members of each segment: (n_segments, i, j) from (n, k, i) and (n, k, j)."""
-
-    def add(total, slab):
-        members, segment = slab
-        if len(members) == 1:
-            terms = jnp.einsum("kwpi,kwpj->kij", A[members[0]], B[members[0]])
-        else:  # two gathers: fused with the products, they need not be written
-            terms = jnp.sum(gathered(A, members[0])[..., :, None] * gathered(B, members[1])[..., None, :], axis=(1, 2))
-        return total.at[segment].add(terms, indices_are_sorted=True), None
-
-    def gathered(X, at):
-        """Rows of one memory line each."""
-        return X.reshape(len(X), -1)[at].reshape(*at.shape, *X.shape[1:])
-
-    total = jnp.zeros((n_segments, A.shape[2], B.shape[2]))
-    if len(chunks.segment) == 1:
-        return add(total, jax.tree.map(lambda x: x[0], tuple(chunks)))[0]
-    return lax.scan(add, total, tuple(chunks))[0]
-
-
-def _add_blocks(M: Array, row: Array, column: Array, blocks: Array) -> Array:
-    """Blocks (n, i, j) at their first row and column."""
-    i, j = (jnp.arange(size, dtype=jnp.int32) for size in blocks.shape[1:])
-    return M.at[row[:, None, None] + i[:, None], column[:, None, None] + j].add(blocks)
-
-
-def _cholesky(V: Array, g: Array, damping: Array, relative: bool) -> tuple[Array, Array, Array]:
-    """V + λI (relative: V + λ diag V) = L Lᵀ, z = L⁻¹g, and where V is not positive; V and L packed row by row."""
-    d = g.shape[1]
-    L: list[list[Array]] = []
-    z: list[Array] = []
-    bad = jnp.zeros(len(V), dtype=bool)
-    for q in range(d):
-        first = q * (q + 1) // 2
-        row: list[Array] = []
-        for s in range(q):
-            terms = sum((row[m] * L[s][m] for m in range(s)), jnp.zeros(()))
-            row.append((V[:, first + s] - terms) / L[s][s])
-        diagonal = V[:, first + q]
-        added = damping * (jnp.maximum(diagonal, SMALLEST_DIAGONAL) if relative else jnp.ones_like(diagonal))
-        pivot = diagonal + added - sum((x * x for x in row), jnp.zeros(()))
-        pivot = jnp.where(pivot < added, added, pivot)  # never below, but for rounding
-        bad = bad | ~(pivot > 0)
-        L.append([*row, jnp.sqrt(jnp.where(pivot > 0, pivot, 1.0))])
-        z.append((g[:, q] - sum((row[m] * z[m] for m in range(q)), jnp.zeros(()))) / L[q][q])
-    return jnp.stack([x for row in L for x in row], axis=1), jnp.stack(z, axis=1), bad
-
-
-def _coupling(J: Array, N: Array, L: Array) -> Array:
-    """Yᵀ = L⁻¹ (JᵀN)ᵀ, (n, d, K), from J (n, p, K), N (n, p, d) and the packed L of each observation."""
-    rows: list[Array] = []
-    for s in range(N.shape[2]):
-        first = s * (s + 1) // 2
-        y = jnp.sum(J * N[:, :, s, None], axis=1)
-        for m in range(s):
-            y = y - rows[m] * L[:, first + m, None]
-        rows.append(y / L[:, first + s, None])
-    return jnp.stack(rows, axis=1)
-
-
-def _solve_transposed(L: Array, b: Array) -> Array:
-    """L⁻ᵀb"""
-    d = b.shape[1]
-    x: dict[int, Array] = {}
-    for q in reversed(range(d)):
-        y = b[:, q] - sum((L[:, m * (m + 1) // 2 + q] * x[m] for m in range(q + 1, d)), jnp.zeros(()))
-        x[q] = y / L[:, q * (q + 1) // 2 + q]
-    return jnp.stack([x[q] for q in range(d)], axis=1)
-
-
-def _inverse(whole: Array, YY: Array) -> Array:
-    """Of whole − YY; of `whole` where that is not safely positive definite; the identity where neither is."""
-    eye = jnp.broadcast_to(jnp.eye(whole.shape[-1]), whole.shape)
-
-    def invert(B: Array) -> tuple[Array, Array]:
-        C = lax.linalg.cholesky(B, symmetrize_input=False)
-        diagonal = jnp.diagonal(C, axis1=1, axis2=2)
-        good = jnp.min(diagonal, axis=1) ** 2 > 1e-12 * jnp.max(jnp.abs(B), axis=(1, 2))
-        C = jnp.where(good[:, None, None], C, eye)
-        return jax.scipy.linalg.cho_solve((C, True), eye), good[:, None, None]
-
-    (reduced, good), (full, fair) = invert(whole - YY), invert(whole)
-    return jnp.where(good, reduced, jnp.where(fair, full, eye))

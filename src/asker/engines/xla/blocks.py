@@ -1,0 +1,130 @@
+"""Small blocks by the million, and sums of them: what the linear system on a device is made of."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from asker.engines.solvers import SMALLEST_DIAGONAL
+from asker.engines.xla.layout import Chunks
+
+Array = Any
+AXIS = "points"
+"""The mesh axis over which eliminated variables and observations are spread."""
+
+
+def conjugate_gradients(product, precondition, b: Array, tol: Array, max_iterations: int) -> tuple[Array, Array]:
+    """Preconditioned; stops at ‖b − Ax‖ ≤ tol ‖b‖, and where the matrix shows not to be positive definite.
+
+    What the loop asks is averaged over the devices, so that all of them leave it together.
+    """
+    target = tol * jnp.linalg.norm(b)
+    r = b
+    z = precondition(r)
+
+    def goes_on(state):
+        _, r, _, _, k, stopped = state
+        far = lax.pmean(jnp.linalg.norm(r) - target, AXIS) > 0
+        return (k < max_iterations) & ~stopped & far
+
+    def step(state):
+        x, r, p, rz, k, _ = state
+        Ap = product(p)
+        curvature = lax.pmean(p @ Ap, AXIS)
+        stopped = ~(curvature > 0)
+        alpha = jnp.where(stopped, 0.0, rz / curvature)
+        x, r = x + alpha * p, r - alpha * Ap
+        z = precondition(r)
+        rz, before = lax.pmean(r @ z, AXIS), rz
+        return x, r, z + (rz / before) * p, rz, k + 1, stopped
+
+    state = (jnp.zeros_like(b), r, z, lax.pmean(r @ z, AXIS), jnp.array(0), jnp.array(False))
+    x, _, _, _, k, _ = lax.while_loop(goes_on, step, state)
+    return x, k
+
+
+def summed_products(A: Array, B: Array, chunks: Chunks, n_segments: int) -> Array:
+    """Σ AᵀB over the members of each segment: (n_segments, i, j) from (n, k, i) and (n, k, j)."""
+
+    def add(total, slab):
+        members, segment = slab
+        if len(members) == 1:
+            terms = jnp.einsum("kwpi,kwpj->kij", A[members[0]], B[members[0]])
+        else:  # two gathers: fused with the products, they need not be written
+            terms = jnp.sum(gathered(A, members[0])[..., :, None] * gathered(B, members[1])[..., None, :], axis=(1, 2))
+        return total.at[segment].add(terms, indices_are_sorted=True), None
+
+    def gathered(X, at):
+        """Rows of one memory line each."""
+        return X.reshape(len(X), -1)[at].reshape(*at.shape, *X.shape[1:])
+
+    total = jnp.zeros((n_segments, A.shape[2], B.shape[2]))
+    if len(chunks.segment) == 1:
+        return add(total, jax.tree.map(lambda x: x[0], tuple(chunks)))[0]
+    return lax.scan(add, total, tuple(chunks))[0]
+
+
+def add_blocks(M: Array, row: Array, column: Array, blocks: Array) -> Array:
+    """Blocks (n, i, j) at their first row and column."""
+    i, j = (jnp.arange(size, dtype=jnp.int32) for size in blocks.shape[1:])
+    return M.at[row[:, None, None] + i[:, None], column[:, None, None] + j].add(blocks)
+
+
+def cholesky(V: Array, g: Array, damping: Array, relative: bool) -> tuple[Array, Array, Array]:
+    """V + λI (relative: V + λ diag V) = L Lᵀ, z = L⁻¹g, and where V is not positive; V and L packed row by row."""
+    d = g.shape[1]
+    L: list[list[Array]] = []
+    z: list[Array] = []
+    bad = jnp.zeros(len(V), dtype=bool)
+    for q in range(d):
+        first = q * (q + 1) // 2
+        row: list[Array] = []
+        for s in range(q):
+            terms = sum((row[m] * L[s][m] for m in range(s)), jnp.zeros(()))
+            row.append((V[:, first + s] - terms) / L[s][s])
+        diagonal = V[:, first + q]
+        added = damping * (jnp.maximum(diagonal, SMALLEST_DIAGONAL) if relative else jnp.ones_like(diagonal))
+        pivot = diagonal + added - sum((x * x for x in row), jnp.zeros(()))
+        pivot = jnp.where(pivot < added, added, pivot)  # never below, but for rounding
+        bad = bad | ~(pivot > 0)
+        L.append([*row, jnp.sqrt(jnp.where(pivot > 0, pivot, 1.0))])
+        z.append((g[:, q] - sum((row[m] * z[m] for m in range(q)), jnp.zeros(()))) / L[q][q])
+    return jnp.stack([x for row in L for x in row], axis=1), jnp.stack(z, axis=1), bad
+
+
+def coupling(J: Array, N: Array, L: Array) -> Array:
+    """Yᵀ = L⁻¹ (JᵀN)ᵀ, (n, d, K), from J (n, p, K), N (n, p, d) and the packed L of each observation."""
+    rows: list[Array] = []
+    for s in range(N.shape[2]):
+        first = s * (s + 1) // 2
+        y = jnp.sum(J * N[:, :, s, None], axis=1)
+        for m in range(s):
+            y = y - rows[m] * L[:, first + m, None]
+        rows.append(y / L[:, first + s, None])
+    return jnp.stack(rows, axis=1)
+
+
+def solve_transposed(L: Array, b: Array) -> Array:
+    """L⁻ᵀb"""
+    d = b.shape[1]
+    x: dict[int, Array] = {}
+    for q in reversed(range(d)):
+        y = b[:, q] - sum((L[:, m * (m + 1) // 2 + q] * x[m] for m in range(q + 1, d)), jnp.zeros(()))
+        x[q] = y / L[:, q * (q + 1) // 2 + q]
+    return jnp.stack([x[q] for q in range(d)], axis=1)
+
+
+def safe_inverse(whole: Array, YY: Array) -> Array:
+    """Of whole − YY; of `whole` where that is not safely positive definite; the identity where neither is."""
+    eye = jnp.broadcast_to(jnp.eye(whole.shape[-1]), whole.shape)
+
+    def invert(B: Array) -> tuple[Array, Array]:
+        C = lax.linalg.cholesky(B, symmetrize_input=False)
+        diagonal = jnp.diagonal(C, axis1=1, axis2=2)
+        good = jnp.min(diagonal, axis=1) ** 2 > 1e-12 * jnp.max(jnp.abs(B), axis=(1, 2))
+        C = jnp.where(good[:, None, None], C, eye)
+        return jax.scipy.linalg.cho_solve((C, True), eye), good[:, None, None]
+
+    (reduced, good), (full, fair) = invert(whole - YY), invert(whole)
+    return jnp.where(good, reduced, jnp.where(fair, full, eye))
