@@ -43,6 +43,7 @@ def test_affine(residual):
         lambda x, a: jnp.maximum(x, a),
         lambda x, a: jnp.linalg.norm(x - a),
         lambda x, a: a[jnp.argmax(x)],
+        lambda x, a: x.astype(int).astype(float) - a,
     ],
 )
 def test_not_affine(residual):
@@ -56,6 +57,9 @@ def test_what_does_not_add_or_is_not_traced_is_not_linear():
     held = asker.Variables(np.tile(np.eye(3), (2, 1, 1)), asker.SO3, fixed=True)
     y = asker.Variables(np.zeros((2, 3)))
     assert asker.Factors(lambda R, y: R @ y, held[np.arange(2)], y[np.arange(2)]).is_linear
+    y = asker.Variables(np.zeros((2, 3)))
+    batched = asker.Factors(lambda y: y, y[np.arange(2)], jacobian=lambda y: np.tile(np.eye(3), (2, 1, 1)))
+    assert not batched.is_linear
     given = factors(lambda x, a: x - a, data=True)
     assert given.is_linear
     assert asker.Problem(given).is_linear

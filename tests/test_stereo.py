@@ -222,6 +222,18 @@ def test_disparities_are_read_back(tmp_path, name, tolerance):
     np.testing.assert_allclose(read_disparity(tmp_path / name), truth, atol=tolerance)
 
 
+def test_a_disparity_that_does_not_fit_is_refused_and_zero_is_known(tmp_path):
+    with pytest.raises(FileError, match="pfm"):
+        write_disparity(tmp_path / "x.png", np.array([[300.0]]))
+    write_disparity(tmp_path / "x.png", np.array([[0.0, np.nan]]))
+    assert np.isnan(read_disparity(tmp_path / "x.png")).tolist() == [[False, True]]
+
+
+def test_a_cmyk_image_is_converted(tmp_path):
+    Image.new("CMYK", (4, 3), (0, 0, 0, 0)).save(tmp_path / "white.jpg")
+    assert read_grey(tmp_path / "white.jpg").min() > 250
+
+
 @pytest.mark.parametrize(
     "content", [b"PF\n2 2\n-1\n" + b"\0" * 48, b"Pf\n2 2\n-1\n" + b"\0" * 15, b"Pf\n0 2\n-1\n", b"Pf"]
 )
@@ -332,6 +344,18 @@ def test_stereo_compare_draws_and_tells(asks, folder):
     assert "asker" in text
 
 
+def test_a_made_pair_is_solved_from_its_files(asks, tmp_path):
+    made = tmp_path / "pair"
+    assert asks("stereo-generate", made, "--width", 72, "--height", 48, "--max-disparity", 12)[0] == 0
+    told = tmp_path / "run.json"
+    truths = "--truth", made / "disp2.png", "--truth-right", made / "disp6.png"
+    settings = "--max-disparity", 12, "--iterations", 40, "--json", told
+    assert asks("stereo", made / "im2.png", made / "im6.png", *truths, *settings)[0] == 0
+    run = json.loads(told.read_text())
+    assert run["bad_1_visible"] < run["wta_bad_1_visible"]
+    assert asks("stereo-generate", made, "--width", 20)[0] == 2
+
+
 def test_refusals_are_one_line_with_exit_code_2(asks, folder):
     good = folder / "im2.png", folder / "im6.png"
     small = save(folder / "small.png", np.zeros((5, 6), np.uint8))
@@ -352,6 +376,7 @@ def test_refusals_are_one_line_with_exit_code_2(asks, folder):
         ((*good, "--window", 4), "window"),
         ((*good, "--output", folder / "x.jpg"), ".pfm"),
         ((*good, "--tau", 0), "--tau"),
+        ((*good, "--picture", good[1]), "named twice"),
     ):
         code, out, err = asks("stereo", *arguments)
         assert (code, out) == (2, ""), arguments

@@ -232,8 +232,8 @@ def test_the_objectives_of_asker():
 
 
 @pytest.mark.parametrize("unit", [1e-3, 7.0])
-def test_askers_scales_do_not_depend_on_the_unit_of_a_residual(unit):
-    """The same residuals counted in another unit: τ, u and λ change with it, the scales do not."""
+def test_tau_does_not_shift_the_balance_of_f_and_h(unit):
+    """With τ, residuals and λ in another unit, the scales move as before."""
     rng = np.random.default_rng(3)
     u, s, rJd = rng.uniform(0, 9, 50), rng.uniform(0.1, 3, 50), rng.normal(size=50)
     constants = asker.ASKER()._constants(1.7)

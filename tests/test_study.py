@@ -103,6 +103,10 @@ def test_equal_runs_of_two_plans_share_a_folder(plan_file, tmp_path):
         ('kind = "mean"', 'kind = "bal"\nfile = "none.txt"', 10, "there is no file 'none.txt'"),
         ('["tiny"]', '["venice-1778"]', 12, "asker fetch venice-1778"),
         ("[instances.tiny]", "[instances.tiny", 3, ""),
+        ('"irls", { name', '"irls", "irls", { name', 13, "two methods of a group"),
+        ('"irls", { name', "3, { name", 13, "expected a name or a table"),
+        ("s0 = 3.0", 's0 = "x"', 13, "expected a number"),
+        ("cameras = 6", 'shape = "rng"', 5, "did you mean 'ring'"),
     ],
 )
 def test_bad_plans_are_refused_with_the_line(plan_file, asks, monkeypatch, old, new, line, said):

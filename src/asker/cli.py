@@ -19,7 +19,8 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 COMMANDS = (
-    bundle.solve, bundle.generate, bundle.info, study.compare, stereo.stereo, stereo.stereo_compare,
+    bundle.solve, bundle.generate, bundle.info, study.compare,
+    stereo.stereo, stereo.stereo_compare, stereo.stereo_generate,
     pose_graph.corrupt, fetch.fetch, study.reproduce, study.report,
 )  # fmt: skip
 for command in COMMANDS:

@@ -8,12 +8,12 @@ wrong yes.
 from typing import Any
 
 AFFINE = {
-    "add", "sub", "neg", "reshape", "broadcast_in_dim", "convert_element_type", "slice", "concatenate", "transpose",
-    "reduce_sum", "squeeze", "stack", "expand_dims", "rev", "copy", "pad", "add_any", "cumsum", "stop_gradient",
+    "add", "sub", "neg", "reshape", "broadcast_in_dim", "slice", "concatenate", "transpose",
+    "reduce_sum", "squeeze", "stack", "expand_dims", "rev", "copy", "pad", "add_any", "cumsum",
 }  # fmt: skip
 PRODUCTS = {"mul", "dot_general"}
 BY_INDEX = {"gather", "dynamic_slice"}  # affine in the first operand, if the others are fixed
-CALLS = {"jit", "pjit", "closed_call", "core_call"}
+CALLS = {"jit", "pjit"}
 
 
 def is_affine(closed_jaxpr: Any, degrees: list[int]) -> bool:
@@ -31,13 +31,15 @@ def _walk(jaxpr: Any, degrees: list[int]) -> list[int]:
     for eqn in jaxpr.eqns:
         inputs = [of(v) for v in eqn.invars]
         inner = eqn.params["jaxpr"].jaxpr if eqn.primitive.name in CALLS else None
-        outs = _walk(inner, inputs) if inner else [_degree(eqn.primitive.name, inputs)] * len(eqn.outvars)
+        outs = _walk(inner, inputs) if inner else [_degree(eqn, inputs)] * len(eqn.outvars)
         degree.update(zip(eqn.outvars, outs, strict=True))
     return [of(v) for v in jaxpr.outvars]
 
 
-def _degree(name: str, inputs: list[int]) -> int:
-    highest = max(inputs, default=0)
+def _degree(eqn: Any, inputs: list[int]) -> int:
+    name, highest = eqn.primitive.name, max(inputs, default=0)
+    if name == "convert_element_type" and eqn.params["new_dtype"].kind == "f":
+        return highest
     if name in AFFINE or highest == 0:
         return highest
     if name in PRODUCTS:

@@ -72,7 +72,7 @@ def solve(
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     if relative_damping is None:
         relative_damping = any(v.is_free and isinstance(v.manifold, Product) for v in problem.variables)
-    machine = _engine(engine, problem)(problem, linear_solver, eliminate, relative_damping)
+    machine = _engine(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
     start = machine.start()
     _check_start(machine, start)
     file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
@@ -81,13 +81,14 @@ def solve(
     return _result(machine, strategy, run, status)
 
 
-def _engine(name: str, problem: Problem) -> Any:
-    """The class of the engine; `auto` takes xla where there is a GPU and enough for it to do."""
+def _engine(name: str, problem: Problem, linear_solver: Any) -> Any:
+    """The class of the engine; `auto` takes xla where there is a GPU, enough for it to do, and a solver it has."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")
     if name == "auto":
         large = problem.n_residuals >= WORTH_A_GPU and all(f.jacobian is None for f in problem.factors)
-        name = "xla" if large and _has_gpu() else "cpu"
+        has_solver = linear_solver not in ("sparse-cholesky", "reference")
+        name = "xla" if large and has_solver and _has_gpu() else "cpu"
     if name == "xla":
         from asker.engines.xla.engine import XlaEngine
 
@@ -121,10 +122,17 @@ class Run:
 
     def loop(self, engine, strategy, start, max_iterations: int, tol: float, time_limit: float | None) -> Status:
         state = self.best = strategy.init(engine, start, max_iterations)
+        status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
+        self._save(self.last, at_the_end=True)
+        return status
+
+    def _iterate(self, engine, strategy, state, max_iterations: int, tol: float, time_limit: float | None) -> Status:
+        self.last = state
         try:
             earlier = self.file.read(state) if self.file else None
             if earlier:
                 state, self.best, self.history = earlier.state, earlier.best, earlier.history
+                self.last = state
                 self.earlier = earlier.seconds
             elif self._record(state):
                 return Status.STOPPED
@@ -132,10 +140,11 @@ class Run:
                 return Status.CONVERGED
             while len(self.history) <= max_iterations:
                 before, state = state, strategy.step(engine, state)
+                self.last = state
                 if state.cost < self.best.cost:
                     self.best = state
                 stop = self._record(state)
-                self._save(state, len(self.history) > max_iterations)
+                self._save(state)
                 if stop:
                     return Status.STOPPED
                 if _converged(before, state, tol):
@@ -156,9 +165,9 @@ class Run:
         self.history.append(line)
         return bool(self.on_iteration and self.on_iteration(line))
 
-    def _save(self, state: State, last: bool) -> None:
+    def _save(self, state: State, at_the_end: bool = False) -> None:
         done = len(self.history) - 1
-        if self.file and (last or done % self.file.every == 0):
+        if self.file and (at_the_end or done % self.file.every == 0):
             self.file.write(Progress(state, self.best, self.history, self.earlier + self.seconds))
 
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SMOOTH = (
-    0.8  # pixels: the standard deviation of the blur that gives neighbouring pixels of the texture something in common
-)
+SMOOTH = 0.8  # pixels: blur of the texture, so that neighbouring pixels have something in common
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +27,7 @@ def make_pair(
     noise: float = 0.2,
     seed: int = 0,
 ) -> StereoPair:
-    """Rectangles on slanted planes before a slanted background, rendered from nearest to farthest.
+    """Rectangles on slanted planes before a slanted background, rendered from farthest to nearest.
 
     noise   standard deviation of a grey value; the texture lies between 0 and 1
     """
@@ -39,7 +37,7 @@ def make_pair(
     images, truths = np.zeros((2, height, width)), np.full((2, height, width), -np.inf)
     y, x = np.mgrid[:height, :width].astype(float)
     for k in range(n_planes + 1):
-        nearest = max_disparity * (0.15 + 0.75 * k / max(n_planes, 1))
+        middle = max_disparity * (0.15 + 0.75 * k / max(n_planes, 1))
         slant = rng.uniform(-0.08, 0.08, 2) * max_disparity / [height, width]
         texture = _texture(rng, height, width + 2 * max_disparity)
         if k == 0:
@@ -48,7 +46,7 @@ def make_pair(
             top, first = rng.uniform(0.05, 0.5) * height, rng.uniform(0.1, 0.6) * width
             bottom, last = top + rng.uniform(0.25, 0.45) * height, first + rng.uniform(0.2, 0.35) * width
         # a plane is d = a + b·y + c·X over its left pixels X; a right pixel x sees X with X − d(X) = x
-        a, (b, c) = nearest - slant[0] * height / 2 - slant[1] * width / 2, slant
+        a, (b, c) = middle - slant[0] * height / 2 - slant[1] * width / 2, slant
         for side in (0, 1):
             X = x if side == 0 else (x + a + b * y) / (1 - c)
             d = a + b * y + c * X

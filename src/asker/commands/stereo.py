@@ -31,7 +31,7 @@ from asker.commands.support import (
     write_outputs,
 )
 from asker.io.files import FileError
-from asker.io.images import read_disparity, read_grey, write_disparity, write_picture
+from asker.io.images import read_disparity, read_grey, write_disparity, write_grey, write_picture
 from asker.problems.disparity import DisparityErrors, disparity_errors, visible
 from asker.problems.stereo import Cost, Matching, Minima, Start, energy, match
 from asker.terminal import Progress, percent, print_table
@@ -101,7 +101,7 @@ def stereo(
     for path, endings in ((output, (".png", ".pfm")), (pfm, (".pfm",)), (picture, (".png",))):
         if path and path.suffix.lower() not in endings:
             raise FileError(path, f"the name must end with {' or '.join(endings)}")
-    check_outputs(left, json_file, output, pfm, picture)
+    check_outputs((left, right, truth, truth_right), json_file, output, pfm, picture)
     with Progress(quiet) as progress:
         progress.say(f"reading {left} and {right}")
         images = read_grey(left), read_grey(right)
@@ -152,6 +152,25 @@ def stereo(
     )
     if iterations and failed(result):
         return complain(f"{left}: the energy did not fall: {result.status.value}", 1)
+    return 0
+
+
+def stereo_generate(
+    folder: Annotated[Path, typer.Argument(help="The folder to write; it is made.")],
+    width: Annotated[int, typer.Option(help="Pixels.")] = 256,
+    height: Annotated[int, typer.Option(help="Pixels.")] = 192,
+    max_disparity: Annotated[int, typer.Option(min=4, max=63, help="Pixels.")] = 30,
+    noise: Annotated[float, typer.Option(help="Standard deviation of a grey value; the texture has 0.2.")] = 0.2,
+    seed: Seed = 0,
+) -> int:
+    """Make a stereo pair whose truth is known, in the Middlebury layout (truths times 4)."""
+    from asker.stereo_pairs import make_pair
+
+    pair = make_pair(height, width, max_disparity=max_disparity, noise=number("--noise", noise), seed=seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    images = {"left": 255 * pair.left, "right": 255 * pair.right}
+    images |= {"truth": 4 * pair.left_truth, "truth_right": 4 * pair.right_truth}
+    write_outputs(*[(folder / MIDDLEBURY[key], partial(write_grey, values=image)) for key, image in images.items()])
     return 0
 
 
@@ -207,6 +226,8 @@ def stereo_compare(
                 result = asker.solve(
                     made.problem, strategy, max_iterations=iterations, tol=0, on_iteration=progress.iteration
                 )
+                if result.status is asker.Status.INTERRUPTED:
+                    raise KeyboardInterrupt
                 disparity = made.image(result.values)
                 histories[name][method], maps[name][method] = result.history, disparity
                 mean = float(np.mean([h.best_cost for h in result.history]))
@@ -267,11 +288,15 @@ class Truths:
         return record
 
     def _errors(self, disparity: np.ndarray) -> Iterator[tuple[str, DisparityErrors]]:
-        if self.left is not None:
-            yield "", disparity_errors(disparity, self.left)
-            if self.visible is not None:
-                yield "_visible", disparity_errors(disparity, self.left, self.visible)
-                yield "_hidden", disparity_errors(disparity, self.left, ~self.visible)
+        if self.left is None:
+            return
+        known = np.isfinite(self.left)
+        masks = {"": known}
+        if self.visible is not None:
+            masks |= {"_visible": known & self.visible, "_hidden": known & ~self.visible}
+        for suffix, mask in masks.items():
+            if mask.any():
+                yield suffix, disparity_errors(disparity, self.left, mask)
 
     def print(self, found: dict[str, np.ndarray]) -> None:
         if self.left is None:

@@ -62,6 +62,8 @@ def compare(
         if len(files) > 1:
             raise ValueError("--best needs a single file")
         check_outputs(files[0], best)
+    if len(set(chosen)) < len(chosen):
+        raise ValueError("--methods names a method twice")
     plan = plan_of_files([f.resolve() for f in files], chosen, iterations, {"tau": float(tau), "camera": camera})
     code = _run(plan, output, processes, memory, figures, quiet)
     if best is not None and code == 0:
@@ -74,9 +76,7 @@ def compare(
     return code
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="What reproduce or compare made.")], figures: Figures = False
-) -> int:
+def report(folder: Folder, figures: Figures = False) -> int:
     """Draw the page anew from recorded runs, without running anything."""
     _report(read_book(folder), figures)
     return 0

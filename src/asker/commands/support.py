@@ -69,9 +69,10 @@ class _Untouched(Exception):
     """Leaves `write_whole` before the target is replaced."""
 
 
-def check_outputs(source: Path | None, *targets: Path | None) -> None:
+def check_outputs(sources: Path | Collection[Path | None] | None, *targets: Path | None) -> None:
     """Refuse now what could not be written after the work."""
-    taken = set() if source is None else {os.path.realpath(source)}
+    given = [sources] if sources is None or isinstance(sources, Path) else sources
+    taken = {os.path.realpath(path) for path in given if path is not None}
     for path in filter(None, targets):
         if os.path.realpath(path) in taken:
             raise FileError(path, "this file is named twice on the command line")

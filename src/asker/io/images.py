@@ -10,6 +10,7 @@ import numpy as np
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 LUMINANCE = np.array([0.299, 0.587, 0.114])
+AS_THEY_ARE = ("1", "L", "LA", "I", "F", "RGB", "RGBA")  # modes of Pillow; all others are converted to RGB
 PNG_UNIT = 256.0  # a disparity is written to a PNG as this times its value, as KITTI does; 0 stands for unknown
 
 
@@ -49,19 +50,28 @@ def read_disparity(path: FilePath, scale: float = PNG_UNIT) -> np.ndarray:
 
 
 def write_disparity(path: FilePath, disparity: np.ndarray) -> None:
-    """As PFM, or as a 16-bit PNG with 256 times the disparity; what is not finite is unknown."""
+    """As PFM, or as a 16-bit PNG with 256 times the disparity, at least 1; what is not finite is unknown."""
     suffix = Path(path).suffix.lower()
     if suffix == ".pfm":
         height, width = disparity.shape
         values = np.where(np.isfinite(disparity), disparity, np.inf).astype("<f4")
         data = f"Pf\n{width} {height}\n-1.0\n".encode() + values[::-1].tobytes()
     elif suffix == ".png":
-        scaled = np.where(np.isfinite(disparity), np.rint(PNG_UNIT * disparity), 0)
-        data = _encoded(np.clip(scaled, 0, 2**16 - 1).astype(np.uint16))
+        known = np.isfinite(disparity)
+        scaled = np.rint(PNG_UNIT * np.where(known, disparity, 0.0))
+        if scaled.max(initial=0.0) > 2**16 - 1:
+            raise FileError(path, f"disparities above {(2**16 - 1) / PNG_UNIT:.1f} do not fit into a PNG; write a .pfm")
+        data = _encoded(np.where(known, np.maximum(scaled, 1), 0).astype(np.uint16))
     else:
         raise FileError(path, "a disparity map is written as .png or .pfm")
     with write_whole(path) as file:
         file.write(data)
+
+
+def write_grey(path: FilePath, values: np.ndarray) -> None:
+    """As an 8-bit PNG; what is outside of 0 … 255 is clipped."""
+    with write_whole(path) as file:
+        file.write(_encoded(np.clip(np.rint(values), 0, 255).astype(np.uint8)))
 
 
 def write_picture(path: FilePath, disparity: np.ndarray, largest: float) -> None:
@@ -99,9 +109,8 @@ def _pixels(path: FilePath) -> np.ndarray:
     content = read_text_bytes(path)
     try:
         with Image.open(io.BytesIO(content)) as image:
-            plain: Any = (
-                image.convert("RGBA" if "transparency" in image.info else "RGB") if image.mode == "P" else image
-            )
+            as_it_is = image.mode in AS_THEY_ARE or image.mode.startswith("I;16")
+            plain: Any = image if as_it_is else image.convert("RGB")
             pixels = np.asarray(plain, dtype=float)
     except Image.DecompressionBombError as e:
         raise FileError(path, f"the image is too large: {e}") from e

@@ -14,8 +14,8 @@ Algorithm   (1) the corner (f − αh, (1 − α)h) enters the filter           
             (4) else restoration: s ← (1 − γ)s, γ in [−½, ½] with the smallest angle between
                 the gradients of f and h among the acceptable ones; λ and λ_h start anew             (eq. 14, 15)
             (5) where f fell, the corner of (1) leaves the filter again                        (Alg. 1, lines 11-12)
-Deviations  The paper has τ = 1 and h = Σ sᵢ².  With τ² in it, f and h have the same unit: the scales do not depend on
-            whether residuals are counted in pixels or in millimetres.
+Deviations  The paper has τ = 1 and h = Σ sᵢ².  With τ² in it, f and h have the same unit, and neither τ nor a weight
+            shifts the balance between them.
             The authors' program, which made the published numbers, has λ₀ = 0.1, g_h = s and H_h = 1 + λ_h/μ_h; the
             text prints λ₀ = 0.5, g_h = 2s and H_h = 2(1 + λ_h).  `ASKER.published()` and `ASKER.paper()` are these two.
             λ is not taken below 1e-5.  The program divides the inner product of the gradients by the sum of their
@@ -97,13 +97,11 @@ def start_scales(kernel, u, lowest, reach):
     return xp.sqrt(sigma - 1)
 
 
-def relative_square(kernel, u):
-    return u / kernel.tau**2
-
-
-def unit(kernel, u):
-    """What ψ and h of a residual are measured in."""
-    return kernel.tau**2 + 0 * u
+def sizes(kernel, u):
+    """‖r‖²/τ², τ² and 1 of a residual whose kernel is not convex: the others have no scale."""
+    if kernel.convex:
+        return 0.0 * u, 0.0 * u, 0.0 * u
+    return u / kernel.tau**2, kernel.tau**2 + 0.0 * u, 1.0 + 0.0 * u
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +116,7 @@ class AskerState(State):
     left: int = 0
     """Iterations left."""
     units: float = 1.0
-    """Σ τ²"""
+    """Σ τ² of the residuals that have a scale."""
     last_phase: bool = False
     best: tuple[float, Point] | None = None
     """The lowest Ψ before the last phase, and where."""
@@ -127,8 +125,8 @@ class AskerState(State):
 
     @property
     def mean_scale(self) -> float:
-        """The root mean square of s."""
-        return sqrt(self.h / self.units)
+        """The root mean square of s, weighted by τ²."""
+        return sqrt(self.h / self.units) if self.units else 0.0
 
     @property
     def details(self) -> dict[str, Any]:
@@ -186,7 +184,7 @@ class ASKER:
         f, h, target = engine.total(objectives, start, s)
         return AskerState(
             start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping,
-            best=(target, start), budget=max_iterations, left=max_iterations, units=engine.total(unit, start),
+            best=(target, start), budget=max_iterations, left=max_iterations, units=engine.total(sizes, start)[1],
         )  # fmt: skip
 
     def _start_scales(self, engine: Engine, start: Point) -> PerFactor:
@@ -196,8 +194,8 @@ class ASKER:
         """
         lowest, reach = 1 + self.s0**2, self.reach
         if self.spread and engine.problem.is_linear:
-            size = sqrt(engine.total(relative_square, start) / engine.problem.n_residuals)
-            lowest, reach = max(lowest, self.spread * size), 0.0
+            squares, _, n = engine.total(sizes, start)
+            lowest, reach = max(lowest, self.spread * sqrt(squares / max(n, 1.0))), 0.0
         return engine.each(start_scales, start, lowest=lowest, reach=reach)
 
     def step(self, engine: Engine, state: AskerState) -> AskerState:

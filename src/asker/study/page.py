@@ -51,7 +51,7 @@ def page_data(book: Book) -> dict[str, Any]:
 
 
 def group_data(g: Results) -> dict[str, Any]:
-    stereo = any(r.run.kind == "stereo" for r in g.records.values())
+    stereo = all(r.run.kind == "stereo" for r in g.records.values())
     complete = g.complete()
     data: dict[str, Any] = {
         "title": g.title, "text": g.text, "kind": g.kind, "what": "energy" if stereo else "Ψ",
@@ -143,7 +143,7 @@ def cloud_data(g: Results) -> Iterator[dict[str, Any]]:
 
 
 def space_data(g: Results) -> Iterator[dict[str, Any]]:
-    """Before and after, of the last method named."""
+    """Before and after ASKER."""
     for instance in g.instances:
         shown = [
             (k, r) for k, r in g.of(instance).items() if r.run.kind in ("bal", "scene") and r.run.method == "asker"

@@ -23,8 +23,9 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "mean": {"start": -8.0, "seed": 0},
 }  # fmt: skip
 """The keys of each kind of instance, with their defaults."""
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "camera": ("pixel", "bal"), "dof": (6, 7, 9), "shape": ("ring", "path"), "start": ("constant", "wta", "random"),
+}  # fmt: skip
 GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats"}
 SHIPPED = ("quick", "paper")
 
@@ -57,11 +61,13 @@ class Run:
     settings: dict[str, Any]
     iterations: int
     repeat: int = 0
+    content: str = ""
+    """What tells the data from other data at the same place."""
 
     @property
     def folder(self) -> str:
-        """A name of its own; equal runs of two plans have the same."""
-        told = json.dumps(asdict(self) | {"instance": ""}, sort_keys=True)
+        """A name of its own; equal runs of two plans have the same, and no other version of asker."""
+        told = json.dumps(asdict(self) | {"instance": "", "version": version("asker")}, sort_keys=True)
         digest = hashlib.sha256(told.encode()).hexdigest()[:10]
         return f"{re.sub(r'[^A-Za-z0-9.-]+', '_', self.instance)}-{self.method}-{digest}"
 
@@ -86,8 +92,6 @@ class Plan:
     groups: tuple[Group, ...]
     missing: tuple[str, ...] = ()
     """Data sets that are not at hand, and are left out."""
-    kinds: dict[str, str] = field(default_factory=dict)
-    """The kind of each instance."""
 
     def runs(self) -> list[Run]:
         """Each once."""
@@ -113,14 +117,34 @@ def read_plan(name: FilePath, data: Path | None = None) -> Plan:
 def plan_of_files(files: list[Path], methods: list[str], iterations: int, options: dict[str, Any]) -> Plan:
     """A comparison of methods on BAL files."""
     names = [f.name.split(".")[0] for f in files]
-    names = [n if names.count(n) == 1 else str(f) for n, f in zip(names, files, strict=True)]
+    names = [n if names.count(n) == 1 else f"{n} ({k + 1})" for k, n in enumerate(names)]
+    place = KINDS["bal"] | options
     runs: dict[tuple[str, str], tuple[Run, ...]] = {
-        (name, m): (Run(name, "bal", KINDS["bal"] | options | {"file": str(file)}, m, {}, iterations),)
+        (name, m): (Run(name, "bal", place | {"file": str(file)}, m, {}, iterations, content=content_of(file)),)
         for name, file in zip(names, files, strict=True)
         for m in methods
     }
     group = Group("Robust bundle adjustment", "comparison", tuple(names), tuple(methods), runs)
-    return Plan("Comparison", (group,), kinds=dict.fromkeys(names, "bal"))
+    return Plan("Comparison", (group,))
+
+
+def content_of(path: Path) -> str:
+    """Size and a digest of both ends of every file: enough to see that data has changed."""
+    digest = hashlib.sha256()
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if file.is_file():
+            with open(file, "rb") as opened:
+                size = opened.seek(0, 2)
+                opened.seek(0)
+                digest.update(f"{file.name} {size} ".encode() + opened.read(1 << 16))
+                opened.seek(max(0, size - (1 << 16)))
+                digest.update(opened.read(1 << 16))
+    return digest.hexdigest()[:16]
+
+
+def _content(kind: str, options: dict[str, Any]) -> str:
+    place = {"bal": "file", "stereo": "folder"}.get(kind)
+    return content_of(Path(options[place])) if place else ""
 
 
 class _Reader:
@@ -142,8 +166,7 @@ class _Reader:
         made = tuple(g for given in groups if (g := self._group(given)) is not None)
         if not made:
             raise FileError(self.path, f"no data for this plan is at hand; missing: {', '.join(self.missing)}")
-        kinds = {run.instance: run.kind for g in made for runs in g.runs.values() for run in runs}
-        return Plan(str(whole.get("title", "Comparison")), made, tuple(dict.fromkeys(self.missing)), kinds)
+        return Plan(str(whole.get("title", "Comparison")), made, tuple(dict.fromkeys(self.missing)))
 
     def _table(self, where: dict[str, Any], key: str) -> dict[str, Any]:
         given = where.get(key, {})
@@ -165,6 +188,9 @@ class _Reader:
                 and not (isinstance(default, float) and isinstance(value, int))
             ):
                 self._refuse(f"{key} is {value!r}, expected {type(default).__name__}", key)
+        for key, allowed in CHOICES.items():
+            if key in options and (key, kind) != ("start", "mean"):
+                self._one_of(key, options[key], allowed)
         place = "file" if kind == "bal" else "folder" if kind == "stereo" else None
         if place:
             if not isinstance(options[place], str):
@@ -202,13 +228,18 @@ class _Reader:
             if not isinstance(numbers[key], int) or numbers[key] < 1:
                 self._refuse(f"{key} is {numbers[key]!r}, expected a whole number of at least 1", key)
         kind = self._one_of("kind", given.get("kind", "comparison"), ("comparison", "study"))
-        methods = dict(self._method(m) for m in given["methods"])
+        methods: dict[str, tuple[str, dict[str, Any]]] = {}
+        for label, method in map(self._method, given["methods"]):
+            if label in methods:
+                self._refuse(f"two methods of a group are called {label!r}: give one a label", label)
+            methods[label] = method
         found = {n: made for n in given["instances"] if (made := self._named(n)) is not None}
         if not found:
             return None
         runs = {
             (n, label): tuple(
-                Run(n, k, options, m, settings, numbers["iterations"], r) for r in range(numbers["repeats"])
+                Run(n, k, options, m, settings, numbers["iterations"], r, _content(k, options))
+                for r in range(numbers["repeats"])
             )
             for n, (k, options) in found.items()
             for label, (m, settings) in methods.items()
@@ -218,21 +249,28 @@ class _Reader:
 
     def _method(self, given: Any) -> tuple[str, tuple[str, dict[str, Any]]]:
         """Its label, its name and its settings."""
+        if not isinstance(given, str | dict):
+            self._refuse(f"a method is {given!r}, expected a name or a table", given)
         given = {"name": given} if isinstance(given, str) else dict(given)
         name = self._one_of("method", given.pop("name", None), METHODS)
         label = str(given.pop("label", name))
         known = {f.name for f in fields(METHODS[name]()) if isinstance(getattr(METHODS[name](), f.name), int | float)}
         self._known("setting", given, known)
+        for key, value in given.items():
+            if isinstance(value, bool) != isinstance(getattr(METHODS[name](), key), bool) or not isinstance(
+                value, int | float
+            ):
+                self._refuse(f"{key} is {value!r}, expected a number", key)
         return label, (name, given)
 
     def _known(self, what: str, given: dict[str, Any], known: Collection[str]) -> None:
         for key in given:
             self._one_of(what, key, known)
 
-    def _one_of(self, what: str, given: Any, known: Collection[str]) -> str:
-        if isinstance(given, str) and given in known:
+    def _one_of(self, what: str, given: Any, known: Collection[Any]) -> Any:
+        if isinstance(given, str | int) and given in known:
             return given
-        near = difflib.get_close_matches(str(given).lower(), list(known), n=1, cutoff=0.4)
+        near = difflib.get_close_matches(str(given).lower(), list(map(str, known)), n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         self._refuse(f"unknown {what} {given!r}{hint}", given)
         raise AssertionError

@@ -25,7 +25,7 @@ from asker.io.bal import Bundle, read_bal
 from asker.io.files import FileError
 from asker.kernels import SmoothTruncated
 from asker.problem import Problem
-from asker.result import Iteration, Result
+from asker.result import Iteration, Result, Status
 from asker.solve import solve
 from asker.strategies import METHODS
 from asker.study.mean import mean_problem
@@ -73,14 +73,20 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
     _write_json(partial / "config.json", asdict(run) | {"versions": versions()})
     loaded = load(run)
     strategy = METHODS[run.method](**run.settings)
-    solve(loaded.problem, strategy, max_iterations=1, threads=threads)  # compiles, so that the times do not tell of it
+    solve(
+        loaded.problem, strategy, max_iterations=1, threads=threads, engine="cpu"
+    )  # compiles: the times do not tell of it
     with open(partial / "history.jsonl", "w", encoding="utf-8") as file:
 
         def record(line: Iteration) -> None:
             file.write(json.dumps(_plain(line.as_dict())) + "\n")
             file.flush()
 
-        result = solve(loaded.problem, strategy, max_iterations=run.iterations, tol=0, on_iteration=record)
+        result = solve(
+            loaded.problem, strategy, max_iterations=run.iterations, tol=0, on_iteration=record, engine="cpu"
+        )
+    if result.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
     facts, arrays = loaded.describe(result)
     np.savez_compressed(partial / "arrays.npz", **arrays)  # type: ignore[arg-type]
     record_of = {
@@ -90,6 +96,7 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
         "iterations": result.iterations,
         "seconds": result.seconds["total"],
         "status": result.status.name.lower(),
+        "engine": result.engine,
         "linear_solver": result.linear_solver,
         **loaded.facts,
         **facts,

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -26,10 +27,11 @@ class Standing:
 
 
 def available_mb() -> float:
-    """Memory that is free for use."""
+    """Memory that is free for use, what the system caches included."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e6
-    except (AttributeError, ValueError, OSError):
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) / 1e3
+    except (OSError, StopIteration):
         return 4000.0
 
 
@@ -46,7 +48,7 @@ def run_all(
     processes = max(1, min(processes, len(todo)))
     threads = max(1, len(os.sched_getaffinity(0)) // processes) if hasattr(os, "sched_getaffinity") else 1
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context)
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_leave_interrupts_to_the_parent)
     active: dict[Future[Path], Run] = {}
     try:
         while todo or active:
@@ -71,6 +73,10 @@ def run_all(
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return failed
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _fitting(todo: list[Run], active: list[Run], processes: int, memory_mb: float) -> Iterator[Run]:

@@ -32,9 +32,9 @@ def _figures(g: Results) -> dict[str, Any]:
     ours = next((r for r in g.records.values() if r.run.method.startswith("asker")), None)
     if g.kind == "comparison" and ours and not kinds & {"mean"}:
         made["inside"] = lambda path: draw_inside(path, ours)
-    if kinds & {"bal", "scene"} and g.kind == "comparison":
+    if any(_has_structure(r) for r in g.records.values()) and g.kind == "comparison":
         made["structures"] = lambda path: draw_structures(path, g)
-    if "stereo" in kinds:
+    if kinds == {"stereo"}:
         made["maps"] = lambda path: draw_disparities(path, g)
     return made
 
@@ -107,12 +107,16 @@ def draw_inside(path: Path, r: Record) -> None:
         right.legend(fontsize=8)
 
 
+def _has_structure(r: Record) -> bool:
+    return r.run.kind in ("bal", "scene") and r.run.method in CLOUDS and not r.run.settings
+
+
 def draw_structures(path: Path, g: Results) -> None:
     """From above, by IRLS and by ASKER."""
-    instances = [i for i in g.instances if any(r.run.method in CLOUDS for r in g.of(i).values())]
+    instances = [i for i in g.instances if any(map(_has_structure, g.of(i).values()))]
     with figure(path, 7, 3.2 * len(instances)) as drawn:
         for axes, instance in zip(drawn.subplots(len(instances), 2, squeeze=False), instances, strict=True):
-            runs = [(k, r) for k, r in g.of(instance).items() if r.run.method in CLOUDS and not r.run.settings]
+            runs = [(k, r) for k, r in g.of(instance).items() if _has_structure(r)]
             for ax in axes:
                 ax.set_axis_off()
             for ax, (label, r) in zip(axes, runs, strict=False):

@@ -10,7 +10,7 @@ import numpy as np
 
 from asker.io.files import FileError, write_whole
 from asker.study.paper import reference_cost, reference_inliers
-from asker.study.plan import Plan
+from asker.study.plan import Plan, Run
 from asker.study.runs import Record, read_record
 
 PERCENTAGES = {"camera_error": "camera error %", "bad_1": "bad 1 px %", "bad_1_visible": "visible bad %"}
@@ -152,21 +152,23 @@ def profile(results: Results, what: str) -> dict[str, tuple[list[float], list[fl
     return curves
 
 
+def _is_the_papers(run: Run) -> bool:
+    """Whether the paper's numbers are about the same."""
+    asked = {"tau": 1.0, "camera": "pixel", "dof": 6}
+    same = run.kind == "bal" and all(run.options[key] == value for key, value in asked.items())
+    return same and run.iterations == 100 and not run.settings
+
+
 def cost_rows(results: Results) -> list[dict[str, Any]]:
     """One row for each run, with the paper's number beside it where there is one."""
     rows = []
     for (instance, label), r in results.records.items():
-        method = "gnc" if r.run.method == "gnc" and not r.run.settings else r.run.method
-        known = reference_cost(instance, method) if r.run.kind == "bal" and not r.run.settings else None
+        known = reference_cost(instance, r.run.method) if _is_the_papers(r.run) else None
         row = {"instance": instance, "method": label, "start": r.result["initial_cost"], "cost": r.cost}
         row |= {"mean cost": r.result["mean_cost"], "seconds": r.result["seconds"]}
         row |= {"reference": known[0] if known else None, "from": known[1] if known else ""}
         row["difference %"] = 100 * (r.cost / known[0] - 1) if known else None
-        for key, name in (
-            ("camera_error", "camera error %"),
-            ("bad_1", "bad 1 px %"),
-            ("bad_1_visible", "visible bad %"),
-        ):
+        for key, name in PERCENTAGES.items():
             if key in r.result:
                 row[name] = 100 * r.result[key]
         if "mean" in r.result:
@@ -184,7 +186,7 @@ def inlier_rows(results: Results) -> list[dict[str, Any]]:
             continue
         row: dict[str, Any] = {"instance": instance}
         for label, r in runs.items():
-            known = reference_inliers(instance, r.run.method) if not r.run.settings else None
+            known = reference_inliers(instance, r.run.method) if _is_the_papers(r.run) else None
             row[label] = f"{100 * r.result['inlier_ratio']:.1f}" + (f" ({known:.1f})" if known else "")
         rows.append(row)
     return rows

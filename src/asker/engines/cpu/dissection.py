@@ -12,6 +12,7 @@ from numba import njit
 
 LEAF = 28  # unknowns up to which a part is one front
 SIDE = 0.25  # least share of the unknowns on either side of a cut
+HUB = 10.0  # a vertex with more than HUB·√n neighbours is eliminated last
 WORTH = 0.4  # a cut with more than this share of the unknowns is not made
 
 
@@ -27,8 +28,27 @@ class Tree(NamedTuple):
 
 
 def dissect(ptr: np.ndarray, neighbours: np.ndarray, weight: np.ndarray) -> Tree:
-    """Of the graph in which the neighbours of v are neighbours[ptr[v]:ptr[v + 1]]; `weight`: unknowns of a vertex."""
-    order, first, parent = _dissect(ptr, neighbours, weight, LEAF, SIDE, WORTH)
+    """Of the graph in which the neighbours of v are neighbours[ptr[v]:ptr[v + 1]]; `weight`: unknowns of a vertex.
+
+    A few vertices that meet nearly all others would leave no thin cut; they become the root.
+    """
+    degree = np.diff(ptr)
+    hubs = np.flatnonzero(degree > max(HUB * np.sqrt(len(degree)), LEAF))
+    if not len(hubs):
+        return _tree(*_dissect(ptr, neighbours, weight, LEAF, SIDE, WORTH))
+    others = np.setdiff1d(np.arange(len(degree)), hubs)
+    number = np.full(len(degree), -1)
+    number[others] = np.arange(len(others))
+    source, target = number[np.repeat(np.arange(len(degree)), degree)], number[neighbours]
+    inside = (source >= 0) & (target >= 0)
+    inner_ptr = np.concatenate([[0], np.cumsum(np.bincount(source[inside], minlength=len(others)))])
+    order, first, parent = _dissect(inner_ptr, target[inside], weight[others], LEAF, SIDE, WORTH)
+    root = len(first)
+    parent = np.where(parent < 0, root, parent)
+    return _tree(np.concatenate([others[order], hubs]), np.append(first, len(others)), np.append(parent, -1))
+
+
+def _tree(order: np.ndarray, first: np.ndarray, parent: np.ndarray) -> Tree:
     by_place = np.argsort(first, kind="stable")
     rank = np.empty(len(first) + 1, dtype=np.int64)
     rank[by_place], rank[-1] = np.arange(len(first)), -1

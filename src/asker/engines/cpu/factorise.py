@@ -1,7 +1,7 @@
 """Solve (S + damping) x = −g for the kept variables, by dense Cholesky, sparse Cholesky or conjugate gradients.
 
-A factorisation works on the matrix scaled to a unit diagonal.  When Cholesky fails, a symmetric indefinite (or
-pivoted) factorisation of the same matrix is tried; when that fails too, the answer is None.
+When Cholesky fails, a factorisation that may pivot is tried on the same matrix, scaled to a unit diagonal; when that
+fails too, the answer is None.
 """
 
 from collections.abc import Callable
@@ -88,7 +88,7 @@ class Symmetric:
 
 
 class SparseCholesky:
-    """By fronts (multifrontal.py); SuperLU, which can pivot, where that fails."""
+    """By fronts (multifrontal.py); by SuperLU where a pivot is not positive."""
 
     def __init__(self, reduced: Any):
         """`reduced` is a sparse `ReducedMatrix`; its pattern is analysed here, once."""

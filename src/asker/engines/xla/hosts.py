@@ -53,7 +53,7 @@ def _check(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def _in_a_job() -> bool:
-    slurm = "SLURM_JOB_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1
+    slurm = "SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
     kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
     return slurm or kubernetes
 
@@ -76,16 +76,16 @@ def _wait_for_all(port: int, num_processes: int, deadline: float) -> None:
                 server.settimeout(max(deadline - time.monotonic(), 0.01))
                 try:
                     connection, _ = server.accept()
-                    connection.settimeout(5)
-                    said = connection.recv(64).decode(errors="replace").split()
                 except TimeoutError:
                     names = ", ".join(map(str, sorted(missing)))
                     raise DeviceError(
                         f"process {names} of {num_processes} did not come within {PATIENCE:.0f} s"
                     ) from None
+                said = _said(connection)
+                if said[:1] != ["asker"] or len(said) != 3 or not said[1].isdigit():
+                    connection.close()  # somebody else
+                    continue
                 present.append(connection)
-                if said[:1] != ["asker"] or len(said) != 3:
-                    continue  # somebody else
                 if said[2] != str(num_processes):
                     raise DeviceError(
                         f"process {said[1]} was told of {said[2]} processes, process 0 of {num_processes}"
@@ -102,6 +102,14 @@ def _wait_for_all(port: int, num_processes: int, deadline: float) -> None:
     finally:
         for connection in present:
             connection.close()
+
+
+def _said(connection: socket.socket) -> list[str]:
+    connection.settimeout(2)
+    try:
+        return connection.recv(64).decode(errors="replace").split()
+    except OSError:
+        return []
 
 
 def _report(host: str, port: int, num_processes: int, process_id: int, deadline: float) -> None:
