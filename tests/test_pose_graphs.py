@@ -335,8 +335,8 @@ def test_the_fixed_pose_stays():
 def test_trusted_odometry_gets_no_scales():
     """ASKER and the surrogates leave residuals under a convex kernel alone."""
     u = np.array([0.0, 1.0, 1e6])
-    assert start_scales(asker.Quadratic(), u, s0=5.0, reach=2.0).tolist() == [0, 0, 0]
-    assert np.all(start_scales(asker.SmoothTruncated(), u, s0=5.0, reach=2.0) >= 5)
+    assert start_scales(asker.Quadratic(), u, lowest=26.0, reach=2.0).tolist() == [0, 0, 0]
+    assert np.all(start_scales(asker.SmoothTruncated(), u, lowest=26.0, reach=2.0) >= 5)
     made = pose_graph_problem(circle()[1], robust="none")
     first = {
         m: asker.solve(made.problem, asker.METHODS[m](), max_iterations=1).cost for m in ("irls", "gnc-gm", "gnc-tls")
