@@ -2,8 +2,8 @@
 
     python benchmarks/stereo.py sensitivity   window, K and τ: bad pixels of the default method
     python benchmarks/stereo.py methods       energy, mean energy, bad pixels and time of every method, three starts
-    python benchmarks/stereo.py growth        time per iteration at 1, 2 and 4 times the resolution, and memory
-    python benchmarks/stereo.py solvers       the linear solvers on the grid of Teddy
+    python benchmarks/stereo.py growth        time per iteration at 1, 2, 4 and 5 times the resolution, and memory
+    python benchmarks/stereo.py solvers       the linear solvers on the grid of the first pair
 
 Teddy, Cones and Tsukuba are looked for in `stereo/` below ../shared/data or ASKER_DATA.
 """
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="one thread each")
     parser.add_argument("--window", type=int, default=7)
     parser.add_argument("--k", type=int, default=2)
-    parser.add_argument("--tau", type=float, default=2.0)
+    parser.add_argument("--tau", type=float, default=1.0)
     args = parser.parse_args()
     studies[args.study](args)
 

@@ -19,7 +19,7 @@ from asker.problem import Factors, Problem, ProblemError, Variables
 
 Cost = Literal["zncc", "census", "absolute"]
 Start = Literal["constant", "wta", "random"]
-TAU = 2.0  # pixels; window, K and τ are those with the fewest bad pixels in benchmarks/stereo.py
+TAU = 1.0  # pixels; window, K and τ are those with the fewest bad pixels in benchmarks/stereo.py
 ROWS_AT_A_TIME = 1 << 22  # numbers of a cost volume that are held at a time when only its minima are wanted
 FLAT = 1e-6  # a window whose standard deviation is a smaller part of its mean has no texture to correlate
 
@@ -139,7 +139,7 @@ def stereo_problem(
 
     start              constant (the middle of the range), wta (the lowest matching cost), random, or an image
     eta                weight η of the data terms
-    data_kernel, smoothness_kernel   ψ_data and ψ_reg; smooth truncated with τ = 2 when not given
+    data_kernel, smoothness_kernel   ψ_data and ψ_reg; smooth truncated with τ = 1 when not given
     """
     return energy(
         match(left, right, matching), matching.max_disparity, start, eta, data_kernel, smoothness_kernel, seed

@@ -37,7 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "bal": {"file": None, "tau": 1.0, "camera": "pixel", "dof": 6},
     "scene": {"shape": "ring", "cameras": 30, "observations": 18_000, "outliers": 0.3, "start_error": 30.0, "seed": 0},
     "stereo": {
-        "folder": None, "max_disparity": 59, "scale": 4.0, "window": 7, "n_minima": 2, "tau": 2.0, "eta": 4.0,
+        "folder": None, "max_disparity": 59, "scale": 4.0, "window": 7, "n_minima": 2, "tau": 1.0, "eta": 4.0,
         "start": "constant", "seed": 0,
     },
     "mean": {"start": -8.0, "seed": 0},
