@@ -20,3 +20,16 @@ def data_path(relative: str) -> Path:
 @pytest.fixture
 def data_file() -> Callable[[str], Path]:
     return data_path
+
+
+@pytest.fixture
+def asks(capsys):
+    """Run a command; returns exit code, stdout, stderr."""
+
+    def ask(*arguments):
+        from asker import cli
+
+        code = cli.main([str(a) for a in arguments])
+        return code, *capsys.readouterr()
+
+    return ask

@@ -15,9 +15,9 @@ import pytest
 import asker
 from asker import alignment, cli, datasets, terminal
 from asker.commands import bundle as commands
-from asker.commands import support
 from asker.io.bal import read_bal, write_bal
 from asker.io.files import FileError
+from asker.io.json import plain
 from asker.io.ply import VERTEX
 from asker.problems.bundle import bundle_problem, camera_centres, reprojection_norms
 from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
@@ -41,17 +41,6 @@ def scene_file(tmp_path, scene):
     cameras[:, 7:] = 1e-7, 1e-14
     write_bal(tmp_path / "scene.txt", replace(scene.start, cameras=cameras))
     return tmp_path / "scene.txt"
-
-
-@pytest.fixture
-def asks(capsys):
-    """Run a command; returns exit code, stdout, stderr."""
-
-    def ask(*arguments):
-        code = cli.main([str(a) for a in arguments])
-        return code, *capsys.readouterr()
-
-    return ask
 
 
 def read_strict(path):
@@ -116,8 +105,8 @@ def test_what_is_not_finite_becomes_null():
         "c": np.array([1.5, np.nan]),
         "d": True,
     }
-    assert support.plain(value) == {"a": None, "b": [None, 3], "c": [1.5, None], "d": True}
-    json.dumps(support.plain(value), allow_nan=False)
+    assert plain(value) == {"a": None, "b": [None, 3], "c": [1.5, None], "d": True}
+    json.dumps(plain(value), allow_nan=False)
 
 
 @pytest.mark.parametrize("kernel", commands.KERNELS)

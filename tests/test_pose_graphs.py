@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 from scipy.stats import chi2
 
 import asker
-from asker import cli, poses
+from asker import poses
 from asker.io.files import FileError
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
@@ -474,15 +474,6 @@ def test_a_truth_of_other_times_matches_by_the_way_travelled():
 
 
 # ---- the command line
-
-
-@pytest.fixture
-def asks(capsys):
-    def ask(*arguments):
-        code = cli.main([str(a) for a in arguments])
-        return code, *capsys.readouterr()
-
-    return ask
 
 
 def test_a_corrupted_graph_is_solved_from_the_command_line(asks, tmp_path):

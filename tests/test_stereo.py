@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 import asker
-from asker import cli
 from asker.io.files import FileError
 from asker.io.images import read_disparity, read_grey, write_disparity, write_picture
 from asker.problems.disparity import disparity_errors, visible
@@ -295,15 +294,6 @@ def folder(tmp_path, pair):
     for name, truth in (("disp2.png", pair.left_truth), ("disp6.png", pair.right_truth)):
         save(tmp_path / name, np.rint(8 * truth).astype(np.uint8))
     return tmp_path
-
-
-@pytest.fixture
-def asks(capsys):
-    def ask(*arguments):
-        code = cli.main([str(a) for a in arguments])
-        return code, *capsys.readouterr()
-
-    return ask
 
 
 def test_stereo_writes_what_it_says(asks, folder, pair):

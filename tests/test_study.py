@@ -50,15 +50,6 @@ def plan_file(tmp_path):
     return path
 
 
-@pytest.fixture
-def asks(capsys):
-    def ask(*arguments):
-        code = cli.main([str(a) for a in arguments])
-        return code, *capsys.readouterr()
-
-    return ask
-
-
 # ---- plans
 
 

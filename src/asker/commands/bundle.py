@@ -28,10 +28,10 @@ from asker.commands.support import (
     number,
     one_of,
     solve_record,
-    write_json,
     write_outputs,
 )
 from asker.io.bal import Bundle, read_bal, write_bal
+from asker.io.json import write_json
 from asker.solve import ENGINES
 from asker.terminal import Progress, counts, percent, print_run, print_table
 

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import asker
-from asker.commands.support import check_outputs, complain, failed, one_of, solve_record, write_json
+from asker.commands.support import check_outputs, complain, failed, one_of, solve_record
 from asker.commands.support import write_outputs as write_all
 from asker.io.colmap import Model, check_target, read_model, write_model
 from asker.io.files import FileError
+from asker.io.json import write_json
 from asker.terminal import Progress, percent, print_table
 
 REFINE = ("poses", "focal", "all")

@@ -21,11 +21,11 @@ from asker.commands.support import (
     number,
     one_of,
     solve_record,
-    write_json,
     write_outputs,
 )
 from asker.io.files import FileError, read_text_bytes
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
+from asker.io.json import write_json
 from asker.problems.false_loops import FalseLoops, add_false_loops
 from asker.problems.pose_graph import PoseGraphProblem, Robust, default_tau, pose_graph_problem
 from asker.problems.trajectory import By, trajectory_error, true_positions

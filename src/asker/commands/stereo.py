@@ -27,11 +27,11 @@ from asker.commands.support import (
     number,
     one_of,
     solve_record,
-    write_json,
     write_outputs,
 )
 from asker.io.files import FileError
 from asker.io.images import read_disparity, read_grey, write_disparity, write_grey, write_picture
+from asker.io.json import write_json
 from asker.problems.disparity import DisparityErrors, disparity_errors, visible
 from asker.problems.stereo import Cost, Matching, Minima, Start, energy, match
 from asker.terminal import Progress, percent, print_table

@@ -1,7 +1,6 @@
 """What all commands share: checking arguments, writing results."""
 
 import difflib
-import json
 import math
 import os
 import sys
@@ -10,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 import asker
@@ -119,22 +117,3 @@ def write_outputs(*writers: tuple[Path | None, Callable[[Path], None]]) -> None:
             problems.append(str(e))
     if problems:
         raise ValueError("; ".join(problems))
-
-
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    text = json.dumps(plain(record), indent=1, allow_nan=False)
-    with write_whole(path) as file:
-        file.write(text.encode() + b"\n")
-
-
-def plain(value: Any) -> Any:
-    """The same for strict JSON: NumPy numbers become Python's, what is not finite becomes null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | None) else str(value)

@@ -23,6 +23,7 @@ import numpy as np
 
 from asker.io.bal import Bundle, read_bal
 from asker.io.files import FileError
+from asker.io.json import plain, write_json
 from asker.kernels import SmoothTruncated
 from asker.problem import Problem
 from asker.result import Iteration, Result, Status
@@ -70,7 +71,7 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
     partial = root / (run.folder + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    _write_json(partial / "config.json", asdict(run) | {"versions": versions()})
+    write_json(partial / "config.json", asdict(run) | {"versions": versions()})
     loaded = load(run)
     strategy = METHODS[run.method](**run.settings)
     solve(
@@ -79,7 +80,7 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
     with open(partial / "history.jsonl", "w", encoding="utf-8") as file:
 
         def record(line: Iteration) -> None:
-            file.write(json.dumps(_plain(line.as_dict())) + "\n")
+            file.write(json.dumps(plain(line.as_dict())) + "\n")
             file.flush()
 
         result = solve(
@@ -101,7 +102,7 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
         **loaded.facts,
         **facts,
     }
-    _write_json(partial / "result.json", record_of)
+    write_json(partial / "result.json", record_of)
     os.replace(partial, final)
     return final
 
@@ -144,22 +145,6 @@ def read_record(folder: Path) -> Record:
         return Record(Run(**config), folder, versions_used, result, [json.loads(line) for line in lines])
     except (OSError, ValueError, TypeError, KeyError) as e:
         raise FileError(folder, f"this is not the folder of a finished run: {e}") from e
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(_plain(content), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _load_bal(options: dict[str, Any]) -> Loaded:
