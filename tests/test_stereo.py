@@ -379,4 +379,4 @@ def test_refusals_are_one_line_with_exit_code_2(asks, folder):
 def test_one_channel_against_three_is_fine(asks, folder):
     colour = np.asarray(Image.open(folder / "im6.png").convert("RGB"))
     save(folder / "colour.png", colour)
-    assert asks("stereo", folder / "im2.png", folder / "colour.png", "--iterations", 1)[0] == 0
+    assert asks("stereo", folder / "im2.png", folder / "colour.png", "--iterations", 20)[0] == 0
