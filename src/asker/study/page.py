@@ -17,6 +17,8 @@ from asker.study.runs import Record
 from asker.study.summary import Book, Results, cost_rows, inlier_rows, profile, ranking, sentence
 
 CLOUDS = ("irls", "asker")  # the methods whose structures are shown
+IN_SPACE = 3  # instances that are shown in space: a browser draws no more than a dozen such figures at a time
+FLAT_POINTS = 1500
 DIGITS = 7
 
 
@@ -139,12 +141,13 @@ def cloud_data(g: Results) -> Iterator[dict[str, Any]]:
         for label, r in g.of(instance).items():
             if r.run.kind in ("bal", "scene") and r.run.method in CLOUDS and not r.run.settings:
                 a = r.arrays()
-                yield _cloud(instance, label, a["points"], a["centres"], a["supported"])
+                points, supported = a["points"][:FLAT_POINTS], a["supported"][:FLAT_POINTS]
+                yield _cloud(instance, label, points, a["centres"], supported)
 
 
 def space_data(g: Results) -> Iterator[dict[str, Any]]:
     """Before and after ASKER."""
-    for instance in g.instances:
+    for instance in g.instances[:IN_SPACE]:
         shown = [
             (k, r) for k, r in g.of(instance).items() if r.run.kind in ("bal", "scene") and r.run.method == "asker"
         ]

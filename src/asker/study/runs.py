@@ -171,7 +171,7 @@ def _bundle(bundle: Bundle, tau: float, camera: Any, dof: Any, extra: Callable[[
 
     made = bundle_problem(bundle, SmoothTruncated(tau), camera, dof)
     rng = np.random.default_rng(0)
-    shown = np.sort(rng.permutation(bundle.n_points)[:MOST_POINTS])
+    shown = rng.permutation(bundle.n_points)[:MOST_POINTS]
 
     def describe(result: Result) -> tuple[dict[str, Any], Arrays]:
         refined = made.refined(result.values)
