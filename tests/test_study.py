@@ -212,7 +212,14 @@ def test_report_draws_without_running(reproduced, asks, monkeypatch):
 
 def test_figures_are_there_twice(reproduced):
     names = {p.name for p in (reproduced / "figures").iterdir()}
-    assert {"1-curves.png", "1-curves.pdf", "1-inside.png", "1-structures.pdf", "2-curves.png"} <= names
+    assert {
+        "1-curves.png",
+        "1-curves.pdf",
+        "1-inside.png",
+        "1-structures.pdf",
+        "2-curves.png",
+        "2-landscape.pdf",
+    } <= names
 
 
 def test_report_needs_a_folder_of_runs(asks, tmp_path):

@@ -10,7 +10,7 @@ pair counted once.  The paper states neither the matching cost nor K nor τ: see
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -124,26 +124,9 @@ class StereoProblem:
         return values[self.disparity].reshape(self.minima.winner.shape)
 
 
-def stereo_problem(
-    left: np.ndarray,
-    right: np.ndarray,
-    matching: Matching,
-    *,
-    start: Start | np.ndarray = "constant",
-    eta: float = 4.0,
-    data_kernel: Kernel | None = None,
-    smoothness_kernel: Kernel | None = None,
-    seed: int = 0,
-) -> StereoProblem:
-    """The energy of two rectified grey images (H, W).
-
-    start              constant (the middle of the range), wta (the lowest matching cost), random, or an image
-    eta                weight η of the data terms
-    data_kernel, smoothness_kernel   ψ_data and ψ_reg; smooth truncated with τ = 1 when not given
-    """
-    return energy(
-        match(left, right, matching), matching.max_disparity, start, eta, data_kernel, smoothness_kernel, seed
-    )
+def stereo_problem(left: np.ndarray, right: np.ndarray, matching: Matching, **settings: Any) -> StereoProblem:
+    """The energy of two rectified grey images (H, W); `settings` are those of `energy`."""
+    return energy(match(left, right, matching), matching.max_disparity, **settings)
 
 
 def energy(
@@ -155,7 +138,12 @@ def energy(
     smoothness_kernel: Kernel | None = None,
     seed: int = 0,
 ) -> StereoProblem:
-    """The energy over given minima: what `stereo_problem` makes of two images."""
+    """The energy over given minima.
+
+    start              constant (the middle of the range), wta (the lowest matching cost), random, or an image
+    eta                weight η of the data terms
+    data_kernel, smoothness_kernel   ψ_data and ψ_reg; smooth truncated with τ = 1 when not given
+    """
     height, width, _ = minima.disparity.shape
     disparity = Variables(_start(start, minima, max_disparity, seed).reshape(-1, 1), name="disparity")
     number = np.arange(height * width).reshape(height, width)

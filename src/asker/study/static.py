@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from asker.figures import STYLES, figure
+from asker.study.mean import WIDER, landscape
 from asker.study.page import CLOUDS, filter_data, objectives_data
 from asker.study.runs import Record
 from asker.study.summary import Book, Results, profile
@@ -34,6 +35,8 @@ def _figures(g: Results) -> dict[str, Any]:
         made["inside"] = lambda path: draw_inside(path, ours)
     if any(_has_structure(r) for r in g.records.values()) and g.kind == "comparison":
         made["structures"] = lambda path: draw_structures(path, g)
+    if kinds == {"mean"}:
+        made["landscape"] = lambda path: draw_landscape(path, g)
     if kinds == {"stereo"}:
         made["maps"] = lambda path: draw_disparities(path, g)
     return made
@@ -105,6 +108,22 @@ def draw_inside(path: Path, r: Record) -> None:
         right.set_ylabel("f")
         right.set_title(f"the filter after {data['at']} iterations", fontsize=10)
         right.legend(fontsize=8)
+
+
+def draw_landscape(path: Path, g: Results) -> None:
+    """The cost over a robust mean, under the kernel and under a wide one, and where the methods end."""
+    with figure(path, 6, 3.4) as drawn:
+        ax = drawn.subplots()
+        instance, runs = next((i, g.of(i)) for i in g.instances if g.of(i))
+        curves = landscape(next(iter(runs.values())).run.options["seed"])
+        for k, (key, name) in enumerate((("target", "target kernel"), ("scaled", f"{WIDER:g} times as wide"))):
+            ax.plot(curves["x"], curves[key], label=name, **_line(k))
+        for k, (label, r) in enumerate(runs.items()):
+            ax.axvline(r.result["mean"], label=f"{label}: {r.result['mean']:.2f}", **_line(k + 2))
+        ax.set_title(instance, fontsize=10)
+        ax.set_xlabel("mean")
+        ax.set_ylabel("cost / largest")
+        ax.legend(fontsize=8)
 
 
 def _has_structure(r: Record) -> bool:
