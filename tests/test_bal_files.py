@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from asker.datasets import make_scene
 from asker.io import bal
-from asker.io.bal import Bundle, read_bal, write_bal
+from asker.io.bal import Bundle, read_bal, read_bal_part, write_bal
 from asker.io.files import FileError, read_text_bytes, write_whole
 from asker.io.ply import VERTEX, write_ply
 
@@ -87,6 +88,31 @@ def test_real_files_survive_a_round_trip(data_file, tmp_path, counts):
     assert set(bundle.point_index) == set(range(counts[1]))
     write_bal(tmp_path / "a.txt", bundle)
     assert_same_bits(read_bal(tmp_path / "a.txt"), bundle)
+
+
+def test_parts_of_a_file_make_the_whole(tmp_path):
+    bundle = make_scene(5, 400).start
+    write_bal(tmp_path / "a.txt", bundle)
+    parts = [read_bal_part(tmp_path / "a.txt", k, 3) for k in range(3)]
+    points, uv = np.empty_like(bundle.points), np.empty_like(bundle.uv)
+    for part in parts:
+        own = part.bundle
+        np.testing.assert_array_equal(own.cameras, bundle.cameras)
+        points[part.points] = own.points
+        uv[part.observations] = own.uv
+        np.testing.assert_array_equal(part.points[own.point_index], bundle.point_index[part.observations])
+        np.testing.assert_array_equal(own.camera_index, bundle.camera_index[part.observations])
+        assert (part.n_points, part.n_observations) == (bundle.n_points, bundle.n_observations)
+    np.testing.assert_array_equal(points, bundle.points)
+    np.testing.assert_array_equal(uv, bundle.uv)
+    assert sum(part.bundle.n_observations for part in parts) == bundle.n_observations
+    assert len({part.checksum for part in parts}) == 1
+
+
+def test_more_processes_than_points(tmp_path):
+    write_bal(tmp_path / "a.txt", some_bundle())
+    with pytest.raises(FileError, match="3 points cannot be dealt to 4 processes"):
+        read_bal_part(tmp_path / "a.txt", 0, 4)
 
 
 # ---- bad BAL files: the good one has the header, 5 observations, 18 + 9 numbers: 33 lines

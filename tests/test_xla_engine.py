@@ -25,8 +25,8 @@ from asker.engines.structure import Structure
 from asker.engines.xla import devices, hosts, layout
 from asker.engines.xla.engine import XlaEngine
 from asker.io.bal import read_bal, write_bal
-from asker.problem import Factors, Problem, ProblemError
-from asker.problems.bundle import bundle_problem
+from asker.problem import Factors, Problem, ProblemError, Share
+from asker.problems.bundle import bundle_problem, reprojection_norms
 from conftest import data_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:engine xla without a GPU")
@@ -208,7 +208,7 @@ import json, os, signal, sys
 import asker
 from asker.datasets import make_scene
 from asker.engines.xla import hosts
-from asker.problems.bundle import bundle_problem
+from asker.problems.bundle import bundle_problem, reprojection_norms
 
 where, die = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 hosts.join(*where)
@@ -268,6 +268,59 @@ def test_two_processes_give_the_costs_of_one(costs, port):
         np.testing.assert_allclose(finished(process), costs, rtol=1e-9)
 
 
+def commands(port, files, *options, n_devices=1):
+    """`asker solve` in a process for each file."""
+    command = "import sys; from asker.cli import main; sys.exit(main(sys.argv[1:]))"
+    flags = f"--xla_force_host_platform_device_count={n_devices}"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    place = f"--coordinator localhost:{port} --num-processes {len(files)} --process-id"
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", command, "solve", str(file), *options, *place.split(), str(k)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for k, file in enumerate(files)
+    ]
+
+
+def test_each_process_has_its_share(costs, port, tmp_path):
+    """And what they write is of the whole: one process goes on with it."""
+    file, run, out = tmp_path / "scene.txt", tmp_path / "run.npz", tmp_path / "out.txt"
+    scene = make_scene(8, 600).start
+    write_bal(file, scene)
+    options = f"--iterations 8 --tol 0 --linear-solver cg --json {tmp_path}/1.json --output {out} --checkpoint {run}"
+    for process in commands(port, [file] * 2, *options.split(), n_devices=2):
+        _, err = process.communicate(timeout=100)
+        assert process.returncode == 0, err
+    record = json.loads((tmp_path / "1.json").read_text())
+    np.testing.assert_allclose([line["cost"] for line in record["history"]], costs[1], rtol=1e-9)
+    assert record["n_observations"] == scene.n_observations
+    refined = read_bal(out)
+    np.testing.assert_array_equal(refined.uv, scene.uv)
+    inliers = reprojection_norms(refined, "pixel")[0] <= record["inlier_radius"]
+    assert inliers.mean() == record["inlier_ratio"]
+    whole = bundle_problem(scene).problem
+    result = asker.solve(whole, max_iterations=8, tol=0, engine="cpu", checkpoint=run)
+    assert len(result.history) == 9  # nothing is left to do
+    assert result.cost == pytest.approx(record["cost"], rel=1e-9)
+
+
+def test_a_share_is_checked():
+    scene = make_scene(8, 600).start
+    made = bundle_problem(scene)
+    factors, rows = made.problem.factors, np.arange(scene.n_points)
+    numbers = (np.arange(scene.n_observations),)
+    with pytest.raises(asker.ProblemError, match=r"share: 3 rows for \d+ points"):
+        asker.Problem(*factors, share=Share(made.points, rows[:3], scene.n_points, numbers, (len(numbers[0]),)))
+    share = Share(made.points, rows, scene.n_points, numbers, (len(numbers[0]),))
+    problem = asker.Problem(*factors, share=share)
+    assert problem.fingerprint() == made.problem.fingerprint()
+    with pytest.raises(asker.ProblemError, match="only engine='xla' solves"):
+        asker.solve(problem, engine="cpu")
+
+
 def test_a_killed_run_on_eight_devices_continues_on_another_engine(costs, tmp_path):
     file = tmp_path / "run.npz"
     killed = launch(die={"at": 7, "file": str(file)}, n_devices=8)
@@ -316,22 +369,13 @@ def test_processes_named_wrongly(given, message):
 
 
 def test_different_files_on_different_hosts(port, tmp_path, capfd):
-    command = "import sys; from asker.cli import main; sys.exit(main(sys.argv[1:]))"
-    processes = []
-    for k in range(2):
-        file = tmp_path / f"{k}.txt"
-        write_bal(file, make_scene(8, 600, seed=k).start)
-        options = f"solve {file} --coordinator localhost:{port} --num-processes 2 --process-id {k}".split()
-        environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-c", command, *options], env=environment, stderr=subprocess.PIPE, text=True
-            )
-        )
-    for process in processes:
+    files = [tmp_path / "0.txt", tmp_path / "1.txt"]
+    for seed, file in enumerate(files):
+        write_bal(file, make_scene(8, 600, seed=seed).start)
+    for process in commands(port, files):
         _, err = process.communicate(timeout=60)
         assert process.returncode == 2
-        assert "process 1 and process 0 were given different data" in err
+        assert "process 1 and process 0 were given different files" in err
 
 
 def test_without_numba():

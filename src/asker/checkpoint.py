@@ -19,7 +19,7 @@ from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 from asker.result import Iteration
 from asker.strategies.strategy import State
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Checkpoint:
         self.path, self.every, self.engine = path, every, engine
         self.of = {
             "format": FORMAT,
-            "problem": engine.problem.fingerprint().hex(),
+            "problem": engine.fingerprint().hex(),
             "strategy": repr(strategy) if is_dataclass(strategy) else type(strategy).__name__,
             "relative_damping": bool(engine.relative_damping),
         }

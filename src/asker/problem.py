@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.arrays import float64
+from asker.arrays import float64, sum_of_rows
 from asker.kernels import Kernel, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
@@ -261,10 +261,30 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The part of a larger problem that one of several processes holds.
+
+    One group of variables is dealt to the processes, and every observation is with one of them; all other variables
+    are whole in each.  What a solve returns is of the whole problem.
+    """
+
+    variables: Variables
+    """Those that are dealt; the group has this process's own ones."""
+    rows: np.ndarray
+    """The number of each of them in the whole problem,"""
+    n_rows: int
+    """which has so many."""
+    observations: tuple[np.ndarray, ...]
+    """For each factor group: the number of each own observation in the whole problem,"""
+    n_observations: tuple[int, ...]
+    """which has so many."""
+
+
 class Problem:
     """Factors and the variables they touch."""
 
-    def __init__(self, *factors: Factors):
+    def __init__(self, *factors: Factors, share: Share | None = None):
         if not factors:
             raise ProblemError("a problem needs at least one group of factors")
         for k, f in enumerate(factors):
@@ -279,9 +299,23 @@ class Problem:
             raise ProblemError("every variable is fixed (or there are none): nothing to solve for")
         if not self.n_residuals:
             raise ProblemError("there are no observations: nothing to fit")
+        self.share = share
+        """What of a larger problem this is, where several processes solve one together."""
+        if share is not None:
+            self._check_share(share)
 
     def __repr__(self) -> str:
         return "Problem(" + ", ".join(map(repr, self.factors)) + ")"
+
+    def _check_share(self, share: Share) -> None:
+        v = share.variables
+        if v not in self.variables or v.fixed.any():
+            raise ProblemError(f"share: {v.name} must be variables of the problem, none of them fixed")
+        if len(share.rows) != len(v):
+            raise ProblemError(f"share: {len(share.rows)} rows for {len(v)} {v.name}")
+        sizes = [len(numbers) for numbers in share.observations]
+        if sizes != [f.n for f in self.factors] or len(share.n_observations) != len(sizes):
+            raise ProblemError(f"share: observations have lengths {sizes}, expected {[f.n for f in self.factors]}")
 
     @property
     def is_linear(self) -> bool:
@@ -293,16 +327,30 @@ class Problem:
         """How many residual vectors there are, over all groups."""
         return sum(f.n for f in self.factors)
 
-    def fingerprint(self) -> bytes:
-        """The same for problems with the same numbers, at the start."""
-        digest = hashlib.sha256()
+    def fingerprint(self, added_up: Callable[[np.ndarray], np.ndarray] = lambda sums: sums) -> bytes:
+        """The same for problems with the same numbers, at the start, and for a share of them.
 
-        def add(*things: Any) -> None:
-            for x in things:
-                digest.update(np.ascontiguousarray(x).tobytes() if isinstance(x, np.ndarray) else repr(x).encode())
+        Arrays enter by sums over their rows; `added_up` adds those of all processes.
+        """
+        share, texts, sums, is_dealt = self.share, [], [], []
+
+        def add(array: Any, numbers: np.ndarray | None) -> None:
+            if isinstance(array, np.ndarray):
+                sums.append(sum_of_rows(array, numbers))
+                is_dealt.append(numbers is not None)
+            else:
+                texts.append(repr(array))
 
         for v in self.variables:
-            add(v.name, v.rows.shape, repr(v.manifold), v.rows, v.fixed)
-        for f in self.factors:
-            add(f.name, f.n, f.residual_size, f.kernel, f.weight, f.tau, *[s.index for s in f.slots], *f.data)
-        return digest.digest()
+            dealt = share is not None and v is share.variables
+            texts.append(f"{v.name} {v.manifold} {share.n_rows if share and dealt else len(v)}")
+            add(v.rows, share.rows if share and dealt else None)
+            add(v.fixed, share.rows if share and dealt else None)
+        for k, f in enumerate(self.factors):
+            texts.append(f"{f.name} {share.n_observations[k] if share else f.n} {f.residual_size} {f.kernel}")
+            indices = [share.rows[s.index] if share and s.variables is share.variables else s.index for s in f.slots]
+            for array in (f.weight, f.tau, *indices, *f.data):
+                add(array, share.observations[k] if share else None)
+        own = np.array(sums, dtype=np.uint64)
+        total = np.where(is_dealt, added_up(own), own)
+        return hashlib.sha256(repr(texts).encode() + total.tobytes()).digest()

@@ -85,7 +85,7 @@ class Result:
     @property
     def inlier_ratio(self) -> float:
         """Over all factor groups."""
-        return sum(map(np.count_nonzero, self.inliers)) / self.problem.n_residuals
+        return sum(map(np.count_nonzero, self.inliers)) / sum(map(len, self.inliers))
 
     def __repr__(self) -> str:
         return (

@@ -85,6 +85,10 @@ def _engine(name: str, problem: Problem, linear_solver: Any) -> Any:
     """The class of the engine; `auto` takes xla where there is a GPU, enough for it to do, and a solver it has."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")
+    if problem.share is not None:
+        if name == "cpu":
+            raise ProblemError("this problem is the share of one of several processes, which only engine='xla' solves")
+        name = "xla"
     if name == "auto":
         large = problem.n_residuals >= WORTH_A_GPU and all(f.jacobian is None for f in problem.factors)
         has_solver = linear_solver not in ("sparse-cholesky", "reference")
@@ -192,8 +196,9 @@ def _result(engine: Any, strategy: Strategy, run: Run, status: Status) -> Result
     problem, point = engine.problem, run.best.point
     residuals = engine.residuals(point)
     inliers = []
-    for factors, r in zip(problem.factors, residuals, strict=True):
-        radius = factors.kernel.inlier_radius / factors.kernel.tau * factors.tau
+    taus = engine.whole(tuple(np.broadcast_to(f.tau, f.n) for f in problem.factors))
+    for factors, r, tau in zip(problem.factors, residuals, taus, strict=True):
+        radius = factors.kernel.inlier_radius / factors.kernel.tau * tau
         inliers.append(np.linalg.norm(r, axis=1) <= radius)
     theta = zip(problem.variables, engine.rows(point.theta), strict=True)
     return Result(

@@ -10,7 +10,7 @@ import typer
 
 import asker
 from asker.commands import colmap
-from asker.commands.hosts import Coordinator, Engine, Hosts, NumProcesses, ProcessId
+from asker.commands.hosts import Coordinator, Engine, Hosts, NumProcesses, Place, ProcessId
 from asker.commands.pose_graph import MATCHES, GraphOptions, is_graph, solve_graph
 from asker.commands.support import (
     KERNELS,
@@ -30,7 +30,7 @@ from asker.commands.support import (
     solve_record,
     write_outputs,
 )
-from asker.io.bal import Bundle, read_bal, write_bal
+from asker.io.bal import Bundle, Part, read_bal, read_bal_part, write_bal
 from asker.io.json import write_json
 from asker.solve import ENGINES
 from asker.terminal import Progress, counts, percent, print_run, print_table
@@ -135,8 +135,8 @@ def solve(
     colmap.refuse_model_options(refine, drop_outliers, report)
     if not process_id:
         check_outputs(file, json_file, output, ply, checkpoint)
-    with hosts.together(quiet, engine) as speaks:
-        return solve_bal(file, psi, strategy, settings, limits, outputs, quiet, speaks)
+    with hosts.together(quiet, engine) as place:
+        return solve_bal(file, psi, strategy, settings, limits, outputs, quiet, place)
 
 
 def solve_bal(
@@ -147,30 +147,28 @@ def solve_bal(
     loop: dict[str, Any],
     outputs: colmap.Outputs,
     quiet: bool,
-    speaks: bool,
+    place: Place,
 ) -> int:
-    """Refine a BAL file; `speaks`: whether this process prints and writes."""
+    """Refine a BAL file; each process reads its part, the first one prints and writes."""
     from asker.problems.bundle import bundle_problem, reprojection_norms
 
-    camera, dof, tau = settings["camera"], settings["dof"], settings["tau"]
-
-    def inlier_mask(of: Bundle) -> np.ndarray:
-        return reprojection_norms(of, camera)[0] <= INLIER * tau
-
-    with Progress(quiet or not speaks) as progress:
+    camera, dof, radius = settings["camera"], settings["dof"], INLIER * settings["tau"]
+    with Progress(quiet or place.process > 0) as progress:
         progress.say(f"reading {file}")
-        bundle = read_bal(file)
-        progress.say(f"preparing {counts(bundle)}")
-        before = inlier_mask(bundle)
-        made = bundle_problem(bundle, kernel, camera, dof)
+        part = read_bal_part(file, place.process, place.n_processes)
+        place.check_same(part.checksum.to_bytes(4), "were given different files")
+        progress.say(f"preparing {counts(part.bundle)}")
+        before = place.share_of(reprojection_norms(part.bundle, camera)[0] <= radius)
+        made = bundle_problem(part.bundle if place.alone else part, kernel, camera, dof)
         result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **loop)
-    if not speaks:
+    if place.process > 0:
         return 0
-    refined = made.refined(result.values)
-    inliers = inlier_mask(refined)
-    settings |= {"initial_inlier_ratio": before.mean(), "inlier_ratio": inliers.mean()}
-    record = run_record(file, bundle, settings | {"compiled": progress.compiled}, result)
+    inliers = np.linalg.norm(result.residuals[0], axis=1) <= radius
+    settings |= {"initial_inlier_ratio": before, "inlier_ratio": inliers.mean()}
+    record = run_record(file, part, settings | {"compiled": progress.compiled}, result)
     print_run(record)
+    written = bool(outputs.model or outputs.ply)
+    refined = made.refined(result.values, None if place.alone or not written else read_bal(file))
     write_outputs(
         (outputs.json_file, partial(write_json, record=record)),
         (outputs.model, partial(write_bal, bundle=refined)),
@@ -252,13 +250,13 @@ def info(file: BalFile, tau: Tau = 1.0) -> int:
     return 0
 
 
-def run_record(file: Path, bundle: Bundle, settings: dict[str, Any], result: asker.Result) -> dict[str, Any]:
+def run_record(file: Path, part: Part, settings: dict[str, Any], result: asker.Result) -> dict[str, Any]:
     """What `--json` writes."""
     return {
         "file": str(file),
-        "n_cameras": bundle.n_cameras,
-        "n_points": bundle.n_points,
-        "n_observations": bundle.n_observations,
+        "n_cameras": part.bundle.n_cameras,
+        "n_points": part.n_points,
+        "n_observations": part.n_observations,
         **settings,
         "inlier_radius": INLIER * settings["tau"],
         **solve_record(result),

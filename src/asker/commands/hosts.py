@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from asker.commands.support import complain
@@ -43,12 +44,12 @@ class Hosts:
             raise ValueError("several processes are for BAL files only")
 
     @contextmanager
-    def together(self, quiet: bool, engine: str) -> Iterator[bool]:
-        """Whether this process prints and writes.  After an error of one process none waits for it."""
+    def together(self, quiet: bool, engine: str) -> Iterator["Place"]:
+        """Which process this is.  After an error of one process none waits for it."""
         if engine == "auto" and not quiet:
             show_log()
         if engine != "xla":
-            yield True
+            yield Place()
             return
         from asker.engines.xla import hosts
 
@@ -56,12 +57,39 @@ class Hosts:
         if not quiet and hosts.is_first():
             show_log()
         try:
-            yield hosts.is_first()
+            yield Place(*hosts.place())
         except (ValueError, MemoryError) as error:
             if hosts.are_several():
                 prefix = "out of memory: " if isinstance(error, MemoryError) else ""
                 hosts.leave(complain(prefix + str(error), 1 if prefix else 2))
             raise
+
+
+@dataclass(frozen=True)
+class Place:
+    """One of the processes of a run; the first one prints and writes."""
+
+    process: int = 0
+    n_processes: int = 1
+
+    @property
+    def alone(self) -> bool:
+        return self.n_processes == 1
+
+    def check_same(self, what: bytes, complaint: str) -> None:
+        if not self.alone:
+            from asker.engines.xla import hosts
+
+            hosts.check_same(what, complaint)
+
+    def share_of(self, mask: np.ndarray) -> float:
+        """The part of a mask that is true, over all processes."""
+        counts = np.array([np.count_nonzero(mask), len(mask)])
+        if not self.alone:
+            from asker.engines.xla import hosts
+
+            counts = hosts.added_up(counts)
+        return float(counts[0] / counts[1])
 
 
 class OnStderr(logging.Handler):

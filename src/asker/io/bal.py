@@ -10,21 +10,23 @@ Numbers are read and written exactly: reading a written bundle gives the same bi
 """
 
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
-from typing import NoReturn
+from itertools import chain, islice
+from typing import IO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
+from asker.io.files import FileError, FilePath, opened, write_whole
 
 CHUNK_BYTES = 1 << 20
 CHUNK_ROWS = 1 << 14
+LONGEST = 1 << 16  # bytes that may pass without white space, and that a header may take
 
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})(?!\S)")
-_SPACE = re.compile(rb"\s")
+_SPACES = [bytes([c]) for c in b" \n\t\r\v\f"]
 _TOKEN = re.compile(rb"\S+")
 
 
@@ -56,31 +58,62 @@ class Bundle:
         return len(self.uv)
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one of several processes holds: all cameras, every so many-th point, and the observations of these."""
+
+    bundle: Bundle
+    """`point_index` counts the own points."""
+    points: NDArray[np.int64]
+    """The number in the file of each own point,"""
+    observations: NDArray[np.int64]
+    """and of each own observation."""
+    n_points: int
+    """In the whole file."""
+    n_observations: int
+    checksum: int
+    """Of the whole text."""
+
+
 def read_bal(path: FilePath) -> Bundle:
     """Read a BAL file (`.txt`, `.txt.bz2`, `.txt.gz`).  Anything wrong in it is a `FileError`."""
-    text = read_text_bytes(path)
-    (n_cameras, n_points, n_observations), start = _read_header(path, text)
-    n_numbers = 4 * n_observations + 9 * n_cameras + 3 * n_points
-    numbers = _read_numbers(path, text, start, n_numbers)
+    return read_bal_part(path, 0, 1).bundle
 
-    observations = numbers[: 4 * n_observations].reshape(-1, 4)
-    for column, name, count in ((0, "camera", n_cameras), (1, "point", n_points)):
-        index = observations[:, column]
-        bad = (index < 0) | (index >= count) | (index != np.floor(index))
-        if bad.any():
-            k = 4 * int(bad.argmax()) + column
-            token, line = _find_number(text, start, k)
-            what = f"the {name} index must be an integer from 0 to {count - 1}, found {token}"
-            raise FileError(path, what, line)
-    del text
 
-    rest = numbers[4 * n_observations :]
-    return Bundle(
-        cameras=rest[: 9 * n_cameras].reshape(-1, 9).copy(),
-        points=rest[9 * n_cameras :].reshape(-1, 3).copy(),
-        camera_index=observations[:, 0].astype(np.int32),
-        point_index=observations[:, 1].astype(np.int32),
-        uv=observations[:, 2:].copy(),
+def read_bal_part(path: FilePath, part: int, n_parts: int) -> Part:
+    """Read points part, part + n_parts, … of a BAL file.  The text is never in memory as a whole."""
+    with opened(path) as file:
+        text = _Text(path, file)
+        n_cameras, n_points, n_observations = text.header()
+        if n_points < n_parts:
+            raise FileError(path, f"{n_points} points cannot be dealt to {n_parts} processes")
+        first_camera = 4 * n_observations
+        first_point = first_camera + 9 * n_cameras
+        seen = _Observations(part, n_parts)
+        cameras, points = [], []
+        for k, values in text.numbers(first_point + 3 * n_points):
+            if k < first_camera:
+                own = values[: first_camera - k]
+                for column, name, count in ((0, "camera", n_cameras), (1, "point", n_points)):
+                    text.check_index(k, own, column, name, count)
+                if text.bad_index is None:
+                    seen.add(own)
+            cameras.append(_between(k, values, first_camera, first_point))
+            number = np.arange(max(k, first_point), k + len(values)) - first_point
+            points.append(_between(k, values, first_point)[number // 3 % n_parts == part])
+    return Part(
+        bundle=Bundle(
+            cameras=np.concatenate(cameras).reshape(-1, 9),
+            points=np.concatenate(points).reshape(-1, 3),
+            camera_index=np.concatenate(seen.camera),
+            point_index=np.concatenate(seen.point),
+            uv=np.concatenate(seen.uv),
+        ),
+        points=np.arange(part, n_points, n_parts),
+        observations=np.concatenate(seen.number),
+        n_points=n_points,
+        n_observations=n_observations,
+        checksum=text.checksum,
     )
 
 
@@ -100,38 +133,136 @@ def write_bal(path: FilePath, bundle: Bundle) -> None:
                 file.write(("%r\n" * len(part) % tuple(part)).encode())
 
 
-def _read_header(path: FilePath, text: bytes) -> tuple[list[int], int]:
-    """The three counts, and where the text goes on after them."""
-    first = _TOKEN.search(text)
-    if first is None:
-        raise FileError(path, "the file is empty")
-    header = _HEADER.match(text)
-    counts = [int(count) for count in header.groups()] if header else []
-    if header is None or 0 in counts:
-        found = _shown(text[first.start() : first.start() + 200].splitlines()[0])
-        what = f"the header must be three positive integers (cameras, points, observations), found {found}"
-        raise FileError(path, what, _line(text, first.start()))
-    return counts, header.end()
+def _between(k: int, values: NDArray, first: int, end: int | None = None) -> NDArray:
+    """Those of the numbers k, k + 1, … that are number `first` to `end` of the file."""
+    return values[max(first - k, 0) : None if end is None else max(end - k, 0)]
 
 
-def _read_numbers(path: FilePath, text: bytes, start: int, n_numbers: int) -> NDArray[np.float64]:
-    """The `n_numbers` finite numbers that the text holds from `start` to its end."""
-    if 2 * n_numbers > len(text) - start + 1:  # a number takes two bytes: do not trust the header with memory
-        _refuse_count(path, text, start, n_numbers)
-    numbers = np.empty(n_numbers)
-    filled = 0
-    for begin, end in _chunks(text, start):
-        try:
-            values = _parse(text[begin:end])
-        except ValueError:
-            _refuse_token(path, text, begin, end)
-        if filled + len(values) > n_numbers:
-            _refuse_count(path, text, start, n_numbers)
-        numbers[filled : filled + len(values)] = values
-        filled += len(values)
-    if filled < n_numbers:
-        _refuse_count(path, text, start, n_numbers)
-    return numbers
+class _Observations:
+    """Collects the observations of the own points."""
+
+    def __init__(self, part: int, n_parts: int):
+        self.part, self.n_parts, self.n = part, n_parts, 0
+        self.rest = np.empty(0)
+        self.camera: list[NDArray] = []
+        self.point: list[NDArray] = []
+        self.uv: list[NDArray] = []
+        self.number: list[NDArray] = []
+
+    def add(self, values: NDArray) -> None:
+        values = np.concatenate([self.rest, values])
+        whole = len(values) // 4 * 4
+        rows, self.rest = values[:whole].reshape(-1, 4), values[whole:]
+        point = rows[:, 1].astype(np.int64)
+        own = np.flatnonzero(point % self.n_parts == self.part)
+        self.camera.append(rows[own, 0].astype(np.int32))
+        self.point.append((point[own] // self.n_parts).astype(np.int32))
+        self.uv.append(rows[own, 2:])
+        self.number.append(self.n + own)
+        self.n += len(rows)
+
+
+class _Text:
+    """The text of a file, a piece at a time."""
+
+    def __init__(self, path: FilePath, file: IO[bytes]):
+        self.path, self.file = path, file
+        self.checksum = 0
+        self.rest = b""
+        """Read, but not yet looked at."""
+        self.line = 1
+        """Where that begins."""
+        self.bad_index: FileError | None = None
+        """The first one, told when all else is well: after a wrong count every number is at a wrong place."""
+
+    def header(self) -> list[int]:
+        """The three counts."""
+        while not self.rest.strip():
+            self._pass(len(self.rest))
+            if not self._read(LONGEST):
+                raise FileError(self.path, "the file is empty")
+        while len(self.rest) < LONGEST and self._read(LONGEST):
+            pass
+        first = _TOKEN.search(self.rest)
+        header = _HEADER.match(self.rest)
+        counts = [int(count) for count in header.groups()] if header else []
+        if first is None or header is None or 0 in counts:
+            at = first.start() if first else 0
+            found = _shown(self.rest[at : at + 200].splitlines()[0])
+            what = f"the header must be three positive integers (cameras, points, observations), found {found}"
+            raise FileError(self.path, what, self._line(at))
+        self._pass(header.end())
+        return counts
+
+    def numbers(self, n: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        """All of them, and the number of the first of each piece: `n` finite numbers, or an error."""
+        done, last_line, extra = 0, self.line, None
+        for end in self._ends():
+            try:
+                values = _parse(self.rest[:end])
+            except ValueError:
+                self._refuse_token(end)
+            if len(values):
+                last_line = self._line(len(self.rest[:end].rstrip()))
+            if extra is None and done + len(values) > n:
+                extra = self._token(n - done)
+            if done < n:
+                yield done, values[: n - done]
+            done += len(values)
+            self._pass(end)
+        promise = f"the header promises {n} numbers after it, found {done}"
+        if extra is not None:
+            raise FileError(self.path, f"the file should have ended before {extra[0]}: {promise}", extra[1])
+        if done < n:
+            raise FileError(self.path, f"the file ends too early: {promise}", last_line)
+        if self.bad_index is not None:
+            raise self.bad_index
+
+    def check_index(self, k: int, values: NDArray, column: int, name: str, count: int) -> None:
+        """Among the numbers k, k + 1, … those in `column` of an observation are indices below `count`."""
+        first = (column - k) % 4
+        index = values[first::4]
+        bad = (index < 0) | (index >= count) | (index != np.floor(index))
+        if self.bad_index is None and bad.any():
+            token, line = self._token(first + 4 * int(bad.argmax()))
+            what = f"the {name} index must be an integer from 0 to {count - 1}, found {token}"
+            self.bad_index = FileError(self.path, what, line)
+
+    def _ends(self) -> Iterator[int]:
+        """Where to cut: `rest` up to there is a piece, whose last number is whole."""
+        while self._read(CHUNK_BYTES):
+            end = max(self.rest.rfind(space) for space in _SPACES)
+            if end >= 0 or len(self.rest) > LONGEST:
+                yield end if end >= 0 else len(self.rest)
+        if self.rest:
+            yield len(self.rest)
+
+    def _read(self, n: int) -> bool:
+        block = self.file.read(n)
+        self.checksum = zlib.crc32(block, self.checksum)
+        self.rest += block
+        return bool(block)
+
+    def _pass(self, end: int) -> None:
+        self.line += self.rest.count(b"\n", 0, end)
+        self.rest = self.rest[end:]
+
+    def _line(self, position: int) -> int:
+        return self.line + self.rest.count(b"\n", 0, position)
+
+    def _token(self, k: int) -> tuple[str, int]:
+        """The k-th of the piece that is looked at, and its line."""
+        match = next(islice(_TOKEN.finditer(self.rest), k, None))
+        return _shown(match[0]), self._line(match.start())
+
+    def _refuse_token(self, end: int) -> NoReturn:
+        for match in _TOKEN.finditer(self.rest, 0, end):
+            try:
+                _parse(match[0])
+            except ValueError:
+                what = f"expected a finite number, found {_shown(match[0])}"
+                raise FileError(self.path, what, self._line(match.start())) from None
+        raise AssertionError("every token is a number, but the whole is not")
 
 
 def _parse(text: bytes) -> NDArray[np.float64]:
@@ -140,49 +271,6 @@ def _parse(text: bytes) -> NDArray[np.float64]:
     if b"_" in text or not np.isfinite(values).all():  # Python alone reads 1_000 as a number
         raise ValueError
     return values
-
-
-def _chunks(text: bytes, start: int) -> Iterator[tuple[int, int]]:
-    """Cut the text from `start` on at white space into pieces of about `CHUNK_BYTES`."""
-    while start < len(text):
-        space = _SPACE.search(text, start + CHUNK_BYTES)
-        end = space.start() if space else len(text)
-        yield start, end
-        start = end
-
-
-def _refuse_token(path: FilePath, text: bytes, begin: int, end: int) -> NoReturn:
-    for match in _TOKEN.finditer(text, begin, end):
-        try:
-            _parse(match[0])
-        except ValueError:
-            what = f"expected a finite number, found {_shown(match[0])}"
-            raise FileError(path, what, _line(text, match.start())) from None
-    raise AssertionError("every token is a number, but the whole is not")
-
-
-def _refuse_count(path: FilePath, text: bytes, start: int, n_numbers: int) -> NoReturn:
-    found = sum(len(text[begin:end].split()) for begin, end in _chunks(text, start))
-    promise = f"the header promises {n_numbers} numbers after it, found {found}"
-    if found < n_numbers:
-        raise FileError(path, f"the file ends too early: {promise}", _line(text, len(text.rstrip())))
-    token, line = _find_number(text, start, n_numbers)
-    raise FileError(path, f"the file should have ended before {token}: {promise}", line)
-
-
-def _find_number(text: bytes, start: int, k: int) -> tuple[str, int]:
-    """The token of number `k` after the header, and its line."""
-    for begin, end in _chunks(text, start):
-        n_tokens = len(text[begin:end].split())
-        if k < n_tokens:
-            match = list(_TOKEN.finditer(text, begin, end))[k]
-            return _shown(match[0]), _line(text, match.start())
-        k -= n_tokens
-    raise IndexError(k)
-
-
-def _line(text: bytes, position: int) -> int:
-    return text.count(b"\n", 0, position) + 1
 
 
 def _shown(token: bytes) -> str:

@@ -34,12 +34,19 @@ class FileError(ValueError):
 
 
 def read_text_bytes(path: FilePath) -> bytes:
-    """All bytes of a file.  A `.bz2` or `.gz` file is decompressed, also with `.part` after its name."""
+    """All bytes of a file, decompressed."""
+    with opened(path) as file:
+        return file.read()
+
+
+@contextmanager
+def opened(path: FilePath) -> Iterator[IO[bytes]]:
+    """A file to read.  A `.bz2` or `.gz` file is decompressed, also with `.part` after its name."""
     readers: dict[str, Callable[..., IO[Any]]] = {".bz2": bz2.open, ".gz": gzip.open}
     reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
     try:
         with reader(path, "rb") as file:
-            return file.read()
+            yield file
     except FileNotFoundError as error:
         raise FileError(path, "there is no such file") from error
     except IsADirectoryError as error:

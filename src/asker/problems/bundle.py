@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from asker.io.bal import Bundle
+from asker.io.bal import Bundle, Part
 from asker.kernels import Kernel
 from asker.manifolds import SE3, Euclidean, Product
-from asker.problem import Factors, Problem, Variables
+from asker.problem import Factors, Problem, Share, Variables
 from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 
 CameraModel = Literal["pixel", "bal"]
@@ -43,24 +43,27 @@ class BundleProblem:
     points: Variables
     dof: Dof
 
-    def refined(self, values: dict[Variables, Any]) -> Bundle:
-        """The bundle with the solved cameras and points."""
+    def refined(self, values: dict[Variables, Any], whole: Bundle | None = None) -> Bundle:
+        """The bundle with the solved cameras and points; `whole`, where this one is a part."""
         parts = values[self.cameras]
         poses, free_intrinsics = (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
-        cameras = self.bundle.cameras.copy()
+        bundle = self.bundle if whole is None else whole
+        cameras = bundle.cameras.copy()
         cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
         cameras[:, 3:6] = poses[:, :, 3]
         cameras[:, 6 : self.dof] = free_intrinsics
-        return replace(self.bundle, cameras=cameras, points=values[self.points])
+        return replace(bundle, cameras=cameras, points=values[self.points])
 
 
 def bundle_problem(
-    bundle: Bundle, kernel: Kernel | None = None, camera: CameraModel = "pixel", dof: Dof = 6
+    bundle: Bundle | Part, kernel: Kernel | None = None, camera: CameraModel = "pixel", dof: Dof = 6
 ) -> BundleProblem:
     """Reprojection errors in pixels under `kernel`.
 
-    dof: 6 moves poses and points, 7 also the focal lengths, 9 also the distortions.
+    bundle  the whole, or the part of it that one of several processes holds (`asker.io.bal.read_bal_part`)
+    dof     6 moves poses and points, 7 also the focal lengths, 9 also the distortions
     """
+    part, bundle = (bundle, bundle.bundle) if isinstance(bundle, Part) else (None, bundle)
     if camera not in get_args(CameraModel):
         raise ValueError(f"camera must be 'pixel' or 'bal', not {camera!r}")
     if dof not in get_args(Dof):
@@ -91,7 +94,10 @@ def bundle_problem(
     i, j = bundle.camera_index, bundle.point_index
     slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
     factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, name="reprojection")
-    return BundleProblem(bundle, Problem(factors), cameras, points, dof)
+    share = None
+    if part is not None:
+        share = Share(points, part.points, part.n_points, (part.observations,), (part.n_observations,))
+    return BundleProblem(bundle, Problem(factors, share=share), cameras, points, dof)
 
 
 def camera_poses(bundle: Bundle) -> np.ndarray:

@@ -160,6 +160,13 @@ class CpuEngine:
         """A copy of the rows of all variables."""
         return tuple(x.copy() for x in theta)
 
+    def whole(self, arrays: PerFactor) -> PerFactor:
+        """Of all observations: there is one process only."""
+        return arrays
+
+    def fingerprint(self) -> bytes:
+        return self.problem.fingerprint()
+
     def check_same(self, what: bytes, complaint: str) -> None:
         """There is one process only."""
 

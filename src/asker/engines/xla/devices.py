@@ -48,7 +48,7 @@ def available(n: int | None = None) -> list[Any]:
         warnings.warn(f"engine xla without a GPU ({reason}): it runs on the CPU, where cpu is faster", stacklevel=3)
     if n is not None and not 1 <= n <= len(found):
         raise DeviceError(f"{n} devices were asked for, and JAX finds {len(found)}")
-    return found[:n]
+    return sorted(found, key=lambda device: (device.process_index, device.id))[:n]
 
 
 def shard_map(function, mesh, in_specs, out_specs):
@@ -58,6 +58,14 @@ def shard_map(function, mesh, in_specs, out_specs):
     from jax.experimental.shard_map import shard_map as older
 
     return older(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
+
+
+def own_part(x: Array) -> np.ndarray:
+    """What this process's devices hold of an array."""
+    if x.is_fully_replicated:
+        return np.asarray(x)
+    shards = sorted(x.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+    return np.concatenate([np.asarray(shard.data) for shard in shards])
 
 
 def fetch(x: Array) -> np.ndarray:

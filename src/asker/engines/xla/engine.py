@@ -58,15 +58,22 @@ class XlaEngine:
         self.relative_damping = relative_damping
         found = devices.available(n_devices)
         self.mesh = Mesh(np.array(found), (AXIS,))
+        self.share = problem.share
+        if self.share:
+            eliminate = self.share.variables
         self.structure = Structure(problem, eliminate)
-        self.layout = Layout(self.structure, self.mesh.size)
+        self.layout = (
+            Layout(self.structure, len(self.mesh.local_devices), hosts.largest)
+            if self.share
+            else Layout(self.structure, self.mesh.size)
+        )
         cg, self.linear_solver = self._choose(linear_solver)
         self.plan = devices.plan(self.layout, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
         log.info(self.plan)
         devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
         if jax.process_count() > 1:
-            hosts.check_same(problem.fingerprint(), "were given different data")
+            hosts.check_same(self.fingerprint(), "were given different data")
         pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
         kinds = tuple(which for which, _ in pairs)
         self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
@@ -78,8 +85,7 @@ class XlaEngine:
         self._specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in problem.variables)
         self._delta_specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in self.free)
         with float64():
-            k = self.mesh.size
-            n_used = np.bincount(self.layout.device, minlength=k).astype(np.int32)
+            n_used = np.bincount(self.layout.device, minlength=self.layout.n_devices).astype(np.int32)
             arrays = (self.layout.observations, tuple(p for _, p in pairs), n_used)
             self._arrays = jax.tree.map(self._put, arrays)
             self._fixed = self._put_rows([v.fixed for v in problem.variables])
@@ -103,10 +109,18 @@ class XlaEngine:
 
     def start(self) -> Point:
         """The point where the problem starts."""
-        return self.evaluate(tuple(v.rows for v in self.problem.variables))
+        return self._evaluated(tuple(v.rows for v in self.problem.variables))
 
     def evaluate(self, theta: tuple[np.ndarray, ...]) -> Point:
         """`theta` in the user's order."""
+        share = self.share
+        if share:
+            theta = tuple(
+                x[share.rows] if v is share.variables else x for v, x in zip(self.problem.variables, theta, strict=True)
+            )
+        return self._evaluated(theta)
+
+    def _evaluated(self, theta: tuple[np.ndarray, ...]) -> Point:
         with self._clock("evaluate"):
             rows = self._put_rows(theta)
             u, finite = self._function("evaluate", self._evaluate, (self._specs,), (EACH, WHOLE))(self._arrays, rows)
@@ -179,11 +193,23 @@ class XlaEngine:
             )
 
     def in_user_order(self, arrays: PerFactor) -> PerFactor:
-        return tuple(self.layout.unsorted(f, devices.fetch(x)) for f, x in enumerate(arrays))
+        return self.whole(tuple(self.layout.unsorted(f, self._fetch(x)) for f, x in enumerate(arrays)))
 
     def in_own_order(self, arrays: PerFactor) -> PerFactor:
+        if self.share:
+            arrays = tuple(x[own] for x, own in zip(arrays, self.share.observations, strict=True))
         with float64():
             return tuple(self._put(self.layout.sorted(f, x)) for f, x in enumerate(arrays))
+
+    def whole(self, arrays: PerFactor) -> PerFactor:
+        """Of all observations, from arrays of those that this process has."""
+        if self.share is None:
+            return arrays
+        each = zip(arrays, self.share.observations, self.share.n_observations, strict=True)
+        return tuple(hosts.whole(np.asarray(x), own, n) for x, own, n in each)
+
+    def fingerprint(self) -> bytes:
+        return self.problem.fingerprint(hosts.added_up)
 
     def rows(self, theta: tuple[Array, ...]) -> tuple[np.ndarray, ...]:
         """Rows (or steps) of all variables, in the user's order."""
@@ -193,8 +219,15 @@ class XlaEngine:
         return self._unspread(v, step.delta[v])
 
     def _unspread(self, v: Variables, x: Array) -> np.ndarray:
-        x = devices.fetch(x)
-        return x[self.layout.at] if v is self.structure.eliminated else np.array(x)
+        x = self._fetch(x)
+        if v is not self.structure.eliminated:
+            return np.array(x)
+        x = x[self.layout.at]
+        return hosts.whole(x, self.share.rows, self.share.n_rows) if self.share else x
+
+    def _fetch(self, x: Array) -> np.ndarray:
+        """What this host is responsible for."""
+        return devices.own_part(x) if self.share else devices.fetch(x)
 
     @property
     def is_first(self) -> bool:
@@ -323,7 +356,10 @@ class XlaEngine:
 
     def _put(self, x: np.ndarray, spec: P = EACH) -> Array:
         """On the devices; each host gives its own part."""
-        return jax.make_array_from_callback(x.shape, NamedSharding(self.mesh, spec), lambda index: x[index])
+        sharding = NamedSharding(self.mesh, spec)
+        if self.share and spec == EACH:
+            return jax.make_array_from_process_local_data(sharding, x, (hosts.place()[1] * len(x), *x.shape[1:]))
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
     @contextmanager
     def _clock(self, what: str) -> Iterator[None]:

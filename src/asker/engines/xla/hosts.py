@@ -131,14 +131,48 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def check_same(what: bytes, complaint: str) -> None:
-    """All hosts must hold the same."""
+def place() -> tuple[int, int]:
+    """Which process this is, and of how many."""
+    return jax.process_index(), jax.process_count()
+
+
+def of_all(x: np.ndarray) -> np.ndarray:
+    """What each process has, (n_processes, *x.shape); the shapes must be the same."""
+    x = np.ascontiguousarray(x)
     if jax.process_count() == 1:
-        return
+        return x[None]
     from jax.experimental import multihost_utils
 
     with errors_explained():
-        everyone = multihost_utils.process_allgather(np.frombuffer(what, dtype=np.uint8))
+        as_bytes = multihost_utils.process_allgather(np.frombuffer(x.tobytes(), dtype=np.uint8))
+    return np.frombuffer(np.ascontiguousarray(as_bytes).tobytes(), dtype=x.dtype).reshape(-1, *x.shape)
+
+
+def largest(n: int) -> int:
+    """Of the numbers that the processes have."""
+    return int(of_all(np.array(n, dtype=np.int64)).max())
+
+
+def added_up(x: np.ndarray) -> np.ndarray:
+    """Over the processes."""
+    return of_all(x).sum(axis=0, dtype=x.dtype)
+
+
+def whole(own: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
+    """The array of `n` rows of which each process has some; `numbers` says which."""
+    most = largest(len(own))
+    rows = np.zeros((most, *own.shape[1:]), dtype=own.dtype)
+    rows[: len(own)] = own
+    at = np.full(most, n, dtype=np.int64)  # one row beyond the end takes what fills up
+    at[: len(own)] = numbers
+    out = np.zeros((n + 1, *own.shape[1:]), dtype=own.dtype)
+    out[of_all(at).ravel()] = of_all(rows).reshape(-1, *own.shape[1:])
+    return out[:n]
+
+
+def check_same(what: bytes, complaint: str) -> None:
+    """All hosts must hold the same."""
+    everyone = of_all(np.frombuffer(what, dtype=np.uint8))
     different = np.flatnonzero((everyone != everyone[0]).any(axis=1))
     if different.size:
         raise ProblemError(f"process {different[0]} and process 0 {complaint}")

@@ -3,14 +3,15 @@
 Eliminated variables are dealt to the devices by the length of their tracks, so that all devices get the same work;
 their observations go with them.  All other variables are on every device.  On a device the observations of a factor
 group are sorted by eliminated variable and end in at least one dummy: no weight, no residual, no derivative.  Every
-device has arrays of the same size; one array over all devices is the concatenation.
+device has arrays of the same size; one array over all devices is the concatenation.  Where each process has a share of
+the problem, a layout is of its own devices, and the processes agree on the sizes.
 
 A sum over the observations of a camera, or over the pairs of observations that meet in one block of the reduced matrix,
 is done in two steps.  `Chunks` lists the members of each segment, some at a time; a chunk becomes one small matrix
 product, and few additions remain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -72,8 +73,9 @@ class SlotPair:
 class Layout:
     """The arrays of a problem on `n_devices` devices, as NumPy arrays over all of them."""
 
-    def __init__(self, structure: Structure, n_devices: int):
-        self.structure, self.n_devices = structure, n_devices
+    def __init__(self, structure: Structure, n_devices: int, agreed: Callable[[int], int] = lambda size: size):
+        """`agreed`: the largest of the sizes that the processes need."""
+        self.structure, self.n_devices, self.agreed = structure, n_devices, agreed
         self._deal()
         self.sources = [self._source(f) for f in structure.layouts]
         """For each factor group: the user's number of each observation, `UNUSED` for a dummy."""
@@ -99,7 +101,7 @@ class Layout:
             self.device = np.empty(n, dtype=np.int64)
             self.device[np.argsort(-length, kind="stable")] = np.minimum(turn, 2 * k - 1 - turn)
         counts = np.bincount(self.device, minlength=k)
-        self.n_local = int(counts.max(initial=0)) + 1
+        self.n_local = self.agreed(int(counts.max(initial=0))) + 1
         """Eliminated variables per device, one unused one at least."""
         order = np.argsort(self.device, kind="stable")
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
@@ -124,7 +126,7 @@ class Layout:
         e = f.eliminated
         device = np.arange(f.n) * k // max(f.n, 1) if e is None else self.device[e.index]
         counts = np.bincount(device, minlength=k)
-        m = int(counts.max(initial=0)) + 1
+        m = self.agreed(int(counts.max(initial=0))) + 1
         order = np.argsort(device, kind="stable") if k > 1 else np.arange(f.n)
         source = np.full((k, m), UNUSED, dtype=np.int64)
         source[np.arange(m) < counts[:, None]] = order
@@ -184,25 +186,25 @@ class Layout:
         dummy = len(used) // self.n_devices - 1
         own = [x.reshape(self.n_devices, -1) for x in (index, used)]
         keys = [i[u] for i, u in zip(*own, strict=True)]
-        return collect(keys, [(np.arange(len(key)),) for key in keys], (dummy,), n)
+        return collect(keys, [(np.arange(len(key)),) for key in keys], (dummy,), n, self.agreed)
 
     # ------------------------------------------------------------ pairs
 
     def n_pairs(self) -> float:
-        """How many pairs of observations the reduced matrix is a sum over."""
+        """How many pairs of observations the reduced matrix is a sum over, on these devices."""
         total = 0.0
         counts = [np.diff(f.eliminated.ptr) * len(f.kept) for f in self.structure.layouts if f.eliminated is not None]
         if counts:
             length = np.sum(counts, axis=0).astype(float)
             total = float((length * (length - 1) / 2).sum())
-        return total
+        return float(self.agreed(int(total)))
 
     def pairs(self) -> tuple[tuple[SlotPair, Pairs], ...]:
         """Every two kept slots that meet in an eliminated variable, and their pairs of observations."""
         slots = [
             (f, s)
             for f, layout in enumerate(self.structure.layouts)
-            if layout.eliminated is not None and layout.n
+            if layout.eliminated is not None
             for s in range(len(layout.kept))
         ]
         out = []
@@ -230,7 +232,7 @@ class Layout:
             keys.append(kept_a[left].astype(np.int64) * B.n_variables + kept_b[right])
             items.append((left.astype(np.int32), right.astype(np.int32)))
         blocks = [np.unique(key) for key in keys]
-        n_blocks = max(1, *map(len, blocks))
+        n_blocks = self.agreed(max(1, *map(len, blocks)))
         segments = [np.searchsorted(block, key) for block, key in zip(blocks, keys, strict=True)]
         dummies = tuple(len(self.sources[f]) // self.n_devices - 1 for f in (which.f, which.g))
         at = np.zeros((self.n_devices, n_blocks), dtype=np.int64)
@@ -238,7 +240,7 @@ class Layout:
             own[: len(block)] = block
         row, column = np.divmod(at.ravel(), B.n_variables)
         return Pairs(
-            collect(segments, items, dummies, n_blocks),
+            collect(segments, items, dummies, n_blocks, self.agreed),
             (A.first + row * A.dim).astype(np.int32),
             (B.first + column * B.dim).astype(np.int32),
         )
@@ -261,12 +263,16 @@ def slot_at(f: FactorLayout, offset: int) -> int:
 
 
 def collect(
-    keys: list[np.ndarray], items: Sequence[tuple[np.ndarray, ...]], dummies: tuple[int, ...], n: int
+    keys: list[np.ndarray],
+    items: Sequence[tuple[np.ndarray, ...]],
+    dummies: tuple[int, ...],
+    n: int,
+    agreed: Callable[[int], int],
 ) -> Chunks:
     """Chunks of the items with equal keys, for each device; `keys` are segments below `n`."""
     counts = [np.bincount(key, minlength=n) for key in keys]
-    width = min(WIDTHS, key=lambda w: sum(int((-(-c // w)).sum()) for c in counts) * (w + 4))
-    n_chunks = max(1, *(int((-(-c // width)).sum()) for c in counts))
+    width = agreed(min(WIDTHS, key=lambda w: sum(int((-(-c // w)).sum()) for c in counts) * (w + 4)))
+    n_chunks = agreed(max(1, *(int((-(-c // width)).sum()) for c in counts)))
     slabs = -(-n_chunks * width // SLAB)
     per_slab = -(-n_chunks // slabs)
     members = [np.full((len(keys), slabs * per_slab, width), dummy, dtype=np.int32) for dummy in dummies]
