@@ -6,6 +6,7 @@ and only when all are does JAX begin.
 
 import inspect
 import os
+import re
 import socket
 import sys
 import time
@@ -27,11 +28,13 @@ def join(coordinator: str | None = None, num_processes: int | None = None, proce
     With nothing given, a Slurm or Kubernetes job says who takes part; outside of one this does nothing.
     """
     if coordinator is None and num_processes is None and process_id is None:
-        if not _in_a_job():
+        if _in_a_slurm_job():
+            coordinator, num_processes, process_id = _slurm()
+        elif not _in_a_kubernetes_job():
             return
-    elif coordinator is None or num_processes is None or process_id is None:
+    if (coordinator is None) != (num_processes is None) or (coordinator is None) != (process_id is None):
         raise DeviceError("--coordinator, --num-processes and --process-id belong together")
-    else:
+    if coordinator is not None and num_processes is not None and process_id is not None:
         _check(coordinator, num_processes, process_id)
         _meet(coordinator, num_processes, process_id)
     wanted = {"initialization_timeout": 60, "heartbeat_timeout_seconds": int(PATIENCE), "shutdown_timeout_seconds": 60}
@@ -41,7 +44,8 @@ def join(coordinator: str | None = None, num_processes: int | None = None, proce
         jax.distributed.initialize(coordinator, num_processes, process_id, **options)
     except (RuntimeError, ValueError, ImportError) as error:
         said = str(error).splitlines()[0]
-        raise DeviceError(f"the processes of this run did not come together: {said}") from None
+        advice = "" if coordinator else '; a Kubernetes job needs `pip install "jax[k8s]"`, or the three options'
+        raise DeviceError(f"the processes of this run did not come together: {said}{advice}") from None
 
 
 def _check(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -52,10 +56,21 @@ def _check(coordinator: str, num_processes: int, process_id: int) -> None:
         raise DeviceError(f"--process-id must be 0 to {num_processes - 1}, got {process_id}")
 
 
-def _in_a_job() -> bool:
-    slurm = "SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
-    kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
-    return slurm or kubernetes
+def _in_a_slurm_job() -> bool:
+    return "SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+
+
+def _slurm() -> tuple[str, int, int]:
+    """The first host of the job's step listens, on a port that follows from the number of the job."""
+    step = os.environ
+    name = re.match(r"([^,\[]*)(?:\[([^,\-\]]*))?", step.get("SLURM_STEP_NODELIST", "localhost"))
+    assert name is not None  # it matches everything
+    port = 61440 + int(step.get("SLURM_JOB_ID", "0")) % 4096
+    return f"{name[1]}{name[2] or ''}:{port}", int(step["SLURM_STEP_NUM_TASKS"]), int(step["SLURM_PROCID"])
+
+
+def _in_a_kubernetes_job() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
 
 
 def _meet(coordinator: str, num_processes: int, process_id: int) -> None:
