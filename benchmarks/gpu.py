@@ -1,10 +1,11 @@
 """ASKER on an accelerator: time per iteration, where it goes, and the memory it takes.
 
     python benchmarks/gpu.py [--scene 356|13682|small|all] [--iterations N] [--linear-solver S] [--json FILE]
+    python benchmarks/gpu.py --engine cpu --linear-solver cg ...     the same scene and method on the processor's cores
 
-Needs jax, numpy and scipy only.  The floor is the time to move what an iteration must read and write at least once,
-at the bandwidth given; conjugate gradients add twice the coupling blocks per product.  The split is the host's view:
-work that is under way on the device counts where the host waits for it.
+Engine xla needs jax, numpy and scipy only.  The floor is the time to move what an iteration must read and write at
+least once, at the bandwidth given; conjugate gradients add twice the coupling blocks per product.  The split is the
+host's view: work that is under way on the device counts where the host waits for it.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def memory() -> dict[str, float]:
     return {f"{name}_gb": stats[name] / 1e9 for name in ("peak_bytes_in_use", "bytes_in_use") if name in stats}
 
 
-def run(name: str, iterations: int, solver: Any, bandwidth: float) -> dict[str, Any]:
+def run(name: str, engine_name: str, threads: int, iterations: int, solver: Any, bandwidth: float) -> dict[str, Any]:
     begin = time.perf_counter()
     scene = make_scene(**SCENES[name])
     made = bundle_problem(scene.start)
@@ -54,9 +55,10 @@ def run(name: str, iterations: int, solver: Any, bandwidth: float) -> dict[str, 
     counts = f"{len(made.cameras)} cameras, {len(made.points)} points, {made.problem.n_residuals} observations"
     print(f"\n{name}: {counts} (made in {scene_seconds:.1f} s)", flush=True)
     begin = time.perf_counter()
-    engine = XlaEngine(made.problem, solver)
+    engine: Any = XlaEngine(made.problem, solver) if engine_name == "xla" else cpu_engine(made.problem, solver)
     prepare = time.perf_counter() - begin
-    print(engine.plan, f"(prepared in {prepare:.1f} s)", flush=True)
+    plan = engine.plan if engine_name == "xla" else f"cpu, {engine.linear_solver}"
+    print(plan, f"(prepared in {prepare:.1f} s)", flush=True)
     strategy = asker.ASKER()
     begin = time.perf_counter()
     state = strategy.init(engine, engine.start(), iterations + WARM_UP)
@@ -66,15 +68,14 @@ def run(name: str, iterations: int, solver: Any, bandwidth: float) -> dict[str, 
         costs.append(state.cost)
         marks.append(time.perf_counter() - begin)
         splits.append(dict(engine.seconds))
-        steps.append(engine.cg_steps)
+        steps.append(engine.cg_steps if engine_name == "xla" else 0)
     took = np.diff(marks)[WARM_UP - 1 :]
     split = {what: (splits[-1][what] - splits[WARM_UP - 1][what]) / iterations * 1e3 for what in splits[-1]}
     per_solve = (steps[-1] - steps[WARM_UP - 1]) / iterations
-    moved = floor_bytes(engine, per_solve)
+    moved = floor_bytes(engine, per_solve) if engine_name == "xla" else float("nan")
     record = {
         "scene": name,
-        "device": jax.devices()[0].device_kind,
-        "n_devices": engine.mesh.size,
+        "device": jax.devices()[0].device_kind if engine_name == "xla" else f"{threads} threads",
         "n_cameras": len(made.cameras),
         "n_points": len(made.points),
         "n_observations": made.problem.n_residuals,
@@ -87,12 +88,18 @@ def run(name: str, iterations: int, solver: Any, bandwidth: float) -> dict[str, 
         "prepare_s": prepare,
         "floor_ms": moved / bandwidth * 1e3,
         "floor_gb": moved / 1e9,
-        "memory": memory(),
-        "plan": engine.plan,
+        "memory": memory() if engine_name == "xla" else {},
+        "plan": plan,
         "costs": costs,
     }
     show(record)
     return record
+
+
+def cpu_engine(problem: asker.Problem, solver: Any) -> Any:
+    from asker.engines.cpu.engine import CpuEngine
+
+    return CpuEngine(problem, solver)
 
 
 def show(r: dict[str, Any]) -> None:
@@ -111,16 +118,20 @@ def show(r: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--scene", default="356", choices=[*SCENES, "all"])
+    parser.add_argument("--engine", default="xla", choices=["xla", "cpu"])
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--linear-solver", default="auto", help="auto, dense-cholesky, cg, or power: CG with a series")
     parser.add_argument("--bandwidth", type=float, default=4.3e12, help="bytes per second")
+    parser.add_argument("--threads", type=int, default=2, help="of engine cpu")
     parser.add_argument("--json", default=None)
     given = parser.parse_args()
+    if given.engine == "cpu":
+        asker.set_threads(given.threads)
     solver = CG(order=2) if given.linear_solver == "power" else given.linear_solver
     names = ["356", "13682"] if given.scene == "all" else [given.scene]
     records = []
     for name in names:
-        records.append(run(name, given.iterations, solver, given.bandwidth))
+        records.append(run(name, given.engine, given.threads, given.iterations, solver, given.bandwidth))
         if given.json:
             with open(given.json, "w") as file:
                 json.dump(records, file, indent=1)
