@@ -106,7 +106,7 @@ class Factors:
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
         """
-        self.name = name or getattr(residual, "__name__", "residual")
+        self.name = name or str(getattr(residual, "__name__", "residual"))
         self.residual, self.jacobian = residual, jacobian
         if not slots:
             raise ProblemError(f"{self.name}: needs at least one `variables[index]`")

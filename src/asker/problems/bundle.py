@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from asker.groups import Groups
 from asker.io.bal import Bundle
 from asker.kernels import Kernel
 from asker.manifolds import SE3, Euclidean, Product
@@ -43,7 +44,7 @@ class BundleProblem:
     points: Variables
     dof: Dof
 
-    def refined(self, values: dict[Variables, Any]) -> Bundle:
+    def refined(self, values: Groups[Any]) -> Bundle:
         """The bundle with the solved cameras and points."""
         parts = values[self.cameras]
         poses, free_intrinsics = (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts

@@ -12,6 +12,7 @@ kernel's inflection, up to which a residual counts as an inlier, at the 99 % qua
 truncated kernel, 5.83 in the plane and 7.10 in space.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker import poses
+from asker.groups import Groups
 from asker.io.g2o import PoseGraph
 from asker.kernels import Kernel, Quadratic, SmoothTruncated
 from asker.manifolds import SE2, SE3, log_se2, log_se3
@@ -75,14 +77,14 @@ class PoseGraphProblem:
     edges: dict[str, NDArray[np.intp]]
     """The edges of each factor group, "odometry" and "loops"; a group without edges is left out."""
 
-    def refined(self, values: dict[Variables, Any]) -> PoseGraph:
+    def refined(self, values: Groups[Any]) -> PoseGraph:
         """The graph with the solved poses."""
         found = values[self.poses]
         if self.graph.kind == "SE3":
             found = poses.rows("SE3", found)  # (n, 3, 4)
         return replace(self.graph, poses=np.where(self.poses.fixed[:, None], self.graph.poses, found))
 
-    def per_edge(self, groups: tuple[np.ndarray, ...]) -> np.ndarray:
+    def per_edge(self, groups: Sequence[np.ndarray]) -> np.ndarray:
         """What a `Result` holds for each factor group, in the order of the graph's edges."""
         out = np.zeros((self.graph.n_edges, *groups[0].shape[1:]), groups[0].dtype)
         for index, values in zip(self.edges.values(), groups, strict=True):

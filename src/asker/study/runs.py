@@ -31,6 +31,7 @@ from asker.solve import solve
 from asker.strategies import METHODS
 from asker.study.mean import mean_problem
 from asker.study.plan import Run
+from asker.version import __version__
 
 MOST_POINTS = 3000  # of a cloud that a page shows
 INLIER = 1 / math.sqrt(3)
@@ -110,11 +111,15 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
 def versions() -> dict[str, str]:
     from importlib.metadata import version
 
-    names = ("asker", "jax", "numba", "numpy", "scipy")
-    return {name: version(name) for name in names} | {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
+    others = {name: version(name) for name in ("jax", "numba", "numpy", "scipy")}
+    return (
+        {"asker": __version__}
+        | others
+        | {
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+        }
+    )
 
 
 @dataclass(frozen=True, eq=False)
