@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import os
 import secrets
 import zlib
@@ -14,6 +15,11 @@ FilePath = str | os.PathLike[str]
 
 PART = ".part"
 """The end of the name of a file that is not yet complete."""
+
+CHUNK = 1 << 22
+SMALL = 1 << 26  # bytes
+MOST = 200
+"""A compressed file holds at most so many times its size, or is `SMALL`: text with numbers shrinks to a fifth or so."""
 
 
 class FileError(ValueError):
@@ -39,7 +45,7 @@ def read_text_bytes(path: FilePath) -> bytes:
     reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
     try:
         with reader(path, "rb") as file:
-            return file.read()
+            return file.read() if reader is open else _unpacked(path, file)
     except FileNotFoundError as error:
         raise FileError(path, "there is no such file") from error
     except IsADirectoryError as error:
@@ -50,6 +56,18 @@ def read_text_bytes(path: FilePath) -> bytes:
         if isinstance(error, OSError) and error.errno is not None:
             raise FileError(path, f"cannot be read: {error.strerror}") from error
         raise FileError(path, "the compressed data is broken or cut short") from error
+
+
+def _unpacked(path: FilePath, file: IO[bytes]) -> bytes:
+    """All of a compressed file, unless that is more than its size can mean."""
+    size = os.path.getsize(path)
+    most = max(SMALL, MOST * size)
+    out = io.BytesIO()
+    while chunk := file.read(CHUNK):
+        out.write(chunk)
+        if out.tell() > most:
+            raise FileError(path, f"its {size} bytes unpack to more than {most >> 20} MB: this holds no numbers")
+    return out.getvalue()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 AS_THEY_ARE = ("1", "L", "LA", "I", "F", "RGB", "RGBA")  # modes of Pillow; all others are converted to RGB
+MOST_PIXELS = 1100
+"""Pixels for each byte of a file: no format here packs more, so more are not believed."""
 PNG_UNIT = 256.0  # a disparity is written to a PNG as this times its value, as KITTI does; 0 stands for unknown
 
 
@@ -108,11 +111,17 @@ def _pixels(path: FilePath) -> np.ndarray:
 
     content = read_text_bytes(path)
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            opened = Image.open(io.BytesIO(content))
+        with opened as image:
+            _check_size(path, image.size, len(content))
             as_it_is = image.mode in AS_THEY_ARE or image.mode.startswith("I;16")
             plain: Any = image if as_it_is else image.convert("RGB")
             pixels = np.asarray(plain, dtype=float)
-    except Image.DecompressionBombError as e:
+    except FileError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
         raise FileError(path, f"the image is too large: {e}") from e
     except (OSError, SyntaxError, ValueError, TypeError) as e:  # all that Pillow raises for a broken file
         raise FileError(path, "this is not an image that can be read, or it is cut short") from e
@@ -121,6 +130,12 @@ def _pixels(path: FilePath) -> np.ndarray:
     if pixels.ndim not in (2, 3) or not pixels.size:
         raise FileError(path, f"this image has an unexpected shape, {pixels.shape}")
     return pixels
+
+
+def _check_size(path: FilePath, size: tuple[int, int], n_bytes: int) -> None:
+    """Refuse a header that promises more than the file can hold, before there is memory for it."""
+    if size[0] * size[1] > MOST_PIXELS * max(n_bytes, 1000):
+        raise FileError(path, f"{size[0]}×{size[1]} pixels are promised, in a file of {n_bytes} bytes")
 
 
 def _read_pfm(path: FilePath) -> np.ndarray:

@@ -39,6 +39,8 @@ def parse_npz(path: FilePath, content: bytes, what: str) -> tuple[Tree, Arrays]:
         tree = json.loads(arrays.pop("tree").tobytes())
         if not isinstance(tree, dict):
             raise ValueError("its table is no table")
+    except MemoryError:
+        raise
     except Exception as error:  # zipfile, NumPy and JSON raise a dozen kinds for broken bytes
         raise FileError(path, f"this is no {what} of asker, or a broken one ({error})") from error
     return tree, arrays

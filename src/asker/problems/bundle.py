@@ -21,6 +21,7 @@ from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 
 CameraModel = Literal["pixel", "bal"]
 Dof = Literal[6, 7, 9]
+Gauge = Literal["free", "fixed"]
 Array = Any
 
 BATCH = 1 << 18  # observations projected at a time: bounds the memory
@@ -56,16 +57,26 @@ class BundleProblem:
 
 
 def bundle_problem(
-    bundle: Bundle, kernel: Kernel | None = None, camera: CameraModel = "pixel", dof: Dof = 6
+    bundle: Bundle,
+    kernel: Kernel | None = None,
+    camera: CameraModel = "pixel",
+    dof: Dof = 6,
+    gauge: Gauge = "free",
 ) -> BundleProblem:
     """Reprojection errors in pixels under `kernel`.
 
-    dof: 6 moves poses and points, 7 also the focal lengths, 9 also the distortions.
+    dof    6 moves poses and points, 7 also the focal lengths, 9 also the distortions
+    gauge  free leaves position, orientation and scale of the whole to the damping; fixed holds the pose of the first
+           camera, which leaves the scale; with dof = 6 only, since a camera that moves is one variable
     """
     if camera not in get_args(CameraModel):
         raise ValueError(f"camera must be 'pixel' or 'bal', not {camera!r}")
     if dof not in get_args(Dof):
         raise ValueError(f"dof must be 6, 7 or 9, not {dof!r}")
+    if gauge not in get_args(Gauge):
+        raise ValueError(f"gauge must be 'free' or 'fixed', not {gauge!r}")
+    if gauge == "fixed" and dof != 6:
+        raise ValueError(f"a fixed gauge holds the whole first camera: it needs dof 6, not {dof}")
     poses = camera_poses(bundle)
     intrinsics = bundle.cameras[:, 6:9]
     n_free = dof - 6
@@ -75,7 +86,8 @@ def bundle_problem(
         manifold = Product(SE3, Euclidean(n_free))
         cameras = Variables((poses, intrinsics[:, :n_free]), manifold, name="cameras")
     else:
-        cameras = Variables(poses, SE3, name="cameras")
+        first = np.arange(len(poses)) == 0
+        cameras = Variables(poses, SE3, fixed=first & (gauge == "fixed"), name="cameras")
 
     def poses_move(pose, point, held, uv):
         return project(pose, point, held[0], held[1], held[2], camera) - uv

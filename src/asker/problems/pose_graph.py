@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker import poses
+from asker.arrays import float64
 from asker.groups import Groups
 from asker.io.g2o import PoseGraph
 from asker.kernels import Kernel, Quadratic, SmoothTruncated
-from asker.manifolds import SE2, SE3, log_se2, log_se3
+from asker.manifolds import SE2, SE3, Pose, log_se2, log_se3
 from asker.poses import N_DOF, Kind
 from asker.problem import Factors, Problem, ProblemError, Variables
 
@@ -132,6 +133,25 @@ def _edge_data(graph: PoseGraph) -> tuple[np.ndarray, ...]:
         return graph.measurements, W
     M = poses.matrices("SE3", graph.measurements)
     return M[:, :3, :3], M[:, :3, 3], W
+
+
+def residual_norms(graph: PoseGraph) -> np.ndarray:
+    """‖r‖ of every edge, (n_edges,), as `solve` has it at the start; infinite where it is not finite."""
+    import jax
+
+    a: Any
+    b: Any
+    residual: Any
+    a, b, residual = graph.poses[graph.i], graph.poses[graph.j], error_se2
+    if graph.kind == "SE3":
+        A, B = (poses.matrices("SE3", x) for x in (a, b))
+        a, b = (Pose(T[:, :3, :3], T[:, :3, 3]) for T in (A, B))
+        residual = error_se3
+    with float64():
+        r = np.asarray(jax.jit(jax.vmap(residual))(a, b, *_edge_data(graph)))
+    with np.errstate(all="ignore"):
+        norms = np.linalg.norm(r, axis=1)
+    return np.where(np.isfinite(norms), norms, np.inf)
 
 
 def whitening(information: np.ndarray) -> np.ndarray:

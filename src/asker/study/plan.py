@@ -158,6 +158,8 @@ class _Reader:
         except tomllib.TOMLDecodeError as e:
             line = re.search(r"line (\d+)", str(e))
             raise FileError(self.path, str(e), int(line[1]) if line else None) from e
+        except (ValueError, RecursionError) as e:  # a number or a nesting without end
+            raise FileError(self.path, str(e)) from e
         self._known("key", whole, {"title", "instances", "groups"})
         self.instances = {n: self._instance(n, given) for n, given in self._table(whole, "instances").items()}
         groups = whole.get("groups", [])
