@@ -18,7 +18,7 @@ PART = ".part"
 
 CHUNK = 1 << 22
 SMALL = 1 << 26  # bytes
-MOST = 200
+MOST = 100
 """A compressed file holds at most so many times its size, or is `SMALL`: text with numbers shrinks to a fifth or so."""
 
 

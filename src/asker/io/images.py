@@ -12,8 +12,8 @@ from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 AS_THEY_ARE = ("1", "L", "LA", "I", "F", "RGB", "RGBA")  # modes of Pillow; all others are converted to RGB
-MOST_PIXELS = 1100
-"""Pixels for each byte of a file: no format here packs more, so more are not believed."""
+MOST_PIXELS = 8300
+"""Pixels for each byte of a file; more are not believed.  zlib packs at most 1032 bytes into one, of 8 pixels each."""
 PNG_UNIT = 256.0  # a disparity is written to a PNG as this times its value, as KITTI does; 0 stands for unknown
 
 
@@ -31,7 +31,7 @@ def check_image(path: FilePath) -> None:
     try:
         with Image.open(path) as image:
             image.verify()
-    except (OSError, SyntaxError) as e:
+    except Exception as e:  # as in `_pixels`
         raise FileError(path, "the data of this image is broken") from e
 
 
@@ -119,11 +119,11 @@ def _pixels(path: FilePath) -> np.ndarray:
             as_it_is = image.mode in AS_THEY_ARE or image.mode.startswith("I;16")
             plain: Any = image if as_it_is else image.convert("RGB")
             pixels = np.asarray(plain, dtype=float)
-    except FileError:
+    except (FileError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
         raise FileError(path, f"the image is too large: {e}") from e
-    except (OSError, SyntaxError, ValueError, TypeError) as e:  # all that Pillow raises for a broken file
+    except Exception as e:  # Pillow's readers raise a dozen kinds for broken bytes
         raise FileError(path, "this is not an image that can be read, or it is cut short") from e
     if pixels.ndim == 3 and pixels.shape[2] == 2:  # grey with transparency
         pixels = pixels[:, :, 0]
