@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import asker
+from asker.datasets import make_scene
 from asker.io.npz import read_npz, write_npz
+from asker.problems.bundle import bundle_problem
 
 N = 30
 
@@ -139,6 +141,19 @@ def test_a_problem_built_anew_finds_its_groups_in_a_loaded_result(solved, saved)
     assert same(loaded.weights[again.factors[0]], solved.weights["fit"])
     with pytest.raises(KeyError, match="'both' had 3 rows when this result was saved, and now has 2"):
         loaded[asker.Variables(np.zeros((2, 1)), name="both")]
+
+
+@pytest.mark.parametrize("dof", [6, 7])
+def test_a_reconstruction_is_refined_from_a_loaded_result(tmp_path, dof):
+    scene = make_scene(3, 150).start
+    made = bundle_problem(scene, asker.Huber(), dof=dof)
+    result = asker.solve(made.problem, max_iterations=3)
+    result.save(tmp_path / "r.npz")
+    again = bundle_problem(scene, asker.Huber(), dof=dof).refined(asker.Result.load(tmp_path / "r.npz").values)
+    refined = made.refined(result.values)
+    assert not np.array_equal(refined.points, scene.points)
+    np.testing.assert_array_equal(again.points, refined.points)
+    np.testing.assert_array_equal(again.cameras, refined.cameras)
 
 
 def test_x_of_one_variable_survives(tmp_path):

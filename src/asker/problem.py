@@ -105,6 +105,7 @@ class Factors:
         tau       (n,), the kernel's scale per observation
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
+        name      used in errors and results; the function's own when not given
         """
         self.name = name or str(getattr(residual, "__name__", "residual"))
         self.residual, self.jacobian = residual, jacobian

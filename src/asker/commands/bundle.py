@@ -116,8 +116,10 @@ def solve(
     limits |= {"engine": engine, "checkpoint": checkpoint, "every": every}
     if is_graph(file):
         hosts.refuse()
-        if ply or gauge or (camera, dof) != ("pixel", 6):
-            raise ValueError("--ply, --gauge, --camera and --dof are not for pose graphs; FIX in the file holds a pose")
+        if ply or (camera, dof) != ("pixel", 6):
+            raise ValueError("--ply, --camera and --dof are for BAL files")
+        if gauge:
+            raise ValueError("--gauge is for BAL files and COLMAP models; in a pose graph a line FIX holds a pose")
         return solve_graph(file, kernel, tau, method, options, json_file, output, quiet, **limits)
     options.refuse()
     tau = 1.0 if tau is None else tau
