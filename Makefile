@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint bench clean
+.PHONY: install demo test lint bench package clean
 
 install: .venv/installed
 
@@ -28,6 +28,12 @@ bench: install
 	$(BIN)/python benchmarks/reprojection.py
 	@mkdir -p runs
 	$(BIN)/python benchmarks/bundle.py --json runs/bench.json
+
+# Source and wheel into dist/; then the wheel is installed in a clean environment and used from there.
+package: install
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python tests/package.py dist
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

@@ -157,7 +157,7 @@ def test_ctrl_c_keeps_the_best_so_far(asks, tmp_path, scene_file, monkeypatch):
 
 
 def test_ctrl_c_before_there_is_a_result(asks, scene_file, monkeypatch):
-    monkeypatch.setattr(commands, "read_bal", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(commands, "read_bal_part", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     assert asks("solve", scene_file) == (130, "", "asker: interrupted before there was a result\n")
 
 
@@ -444,3 +444,15 @@ def test_the_program_itself_ends_with_the_exit_code(tmp_path):
     code = "import sys; from asker.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "info", tmp_path], capture_output=True, text=True)
     assert_refused((done.returncode, done.stdout, done.stderr), "folder")
+
+
+def test_a_fixed_gauge_holds_the_first_camera(asks, tmp_path, scene_file):
+    start = read_bal(scene_file)
+    for gauge in ("fixed", "free"):
+        out = tmp_path / f"{gauge}.txt"
+        code, _, err = asks("solve", scene_file, "--iterations", 2, "--gauge", gauge, "--output", out)
+        assert (code, err) == (0, "")
+        moved = (np.abs(read_bal(out).cameras - start.cameras) > 1e-12).any(axis=1)
+        assert moved.tolist() == [gauge == "free"] + [True] * 7
+    assert_refused(asks("solve", scene_file, "--gauge", "fixed", "--dof", 7), "dof 6")
+    assert_refused(asks("solve", scene_file, "--gauge", "loose"), "--gauge")

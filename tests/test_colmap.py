@@ -678,3 +678,52 @@ def test_options_of_a_model_are_refused_for_a_file(tmp_path, capsys):
         code, _, err = ask(capsys, "solve", tmp_path / "a.txt", *options)
         assert code == 2
         assert "are for the folder of a COLMAP model" in err
+
+
+@pytest.mark.parametrize("gauge", ["fixed", "free"])
+def test_the_gauge_is_fixed_or_free(tmp_path, capsys, gauge):
+    model = disturbed(some_model(("PINHOLE",), n_images=4))
+    write_model(tmp_path / "m", model)
+    options = ("--gauge", gauge, "--iterations", 3, "--output", tmp_path / "out", "--json", tmp_path / "run.json")
+    code, text, _ = ask(capsys, "solve", tmp_path / "m", *options)
+    assert code == 0
+    assert f"gauge {gauge}" in text
+    assert json.loads((tmp_path / "run.json").read_text())["gauge"] == gauge
+    moved = (read_model(tmp_path / "out").images.tvecs != model.images.tvecs).any(axis=1)
+    assert moved.tolist() == [gauge == "free", True, True, True]
+
+
+def test_info_tells_counts_tracks_and_the_start(tmp_path, capsys):
+    model = disturbed(some_model(("SIMPLE_RADIAL", "OPENCV"), n_images=5))
+    xyz = model.points.xyz.copy()
+    xyz[3] = 100.0  # in front of some images, behind others
+    model = replace(model, points=replace(model.points, xyz=xyz))
+    write_model(tmp_path / "m", model)
+    code, text, err = ask(capsys, "info", tmp_path / "m", "--tau", 2)
+    assert (code, err) == (0, "")
+    r = reprojection_norms(model)
+    lost = np.isinf(r)
+    assert 0 < lost.sum() < 5
+    cost = asker.SmoothTruncated(2.0).psi(r[~lost] ** 2).sum() + lost.sum()  # τ²/4 each
+    for words in (
+        f"5 images, 2 cameras, 25 points, {model.n_observations} observations",
+        "camera models: 1 SIMPLE_RADIAL, 1 OPENCV",
+        f"{cost:.7g}",
+        f"{np.median(r):.3g} px",
+        f"{lost.sum()} observations of 1 points",
+    ):
+        assert words in text
+    assert re.search(r"observations per image +25 +25 +25.0 +25", text)
+    assert re.search(r"observations per point +5 +5 +5.0 +5", text)
+
+
+def test_info_of_what_cannot_be_solved(tmp_path, capsys):
+    model = some_model(("PINHOLE",))
+    cameras = replace(model.cameras, models=("EUCM",), params=(np.ones(6),))
+    write_model(tmp_path / "eucm", replace(model, cameras=cameras))
+    code, text, _ = ask(capsys, "info", tmp_path / "eucm")
+    assert code == 0
+    assert "the start is not judged: no projection for EUCM cameras" in text
+    nothing = replace(model.images, point_ids=np.full_like(model.images.point_ids, NO_POINT))
+    write_model(tmp_path / "nothing", replace(model, images=nothing))
+    assert "no observations" in ask(capsys, "info", tmp_path / "nothing")[1]

@@ -19,7 +19,7 @@ from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problem import ProblemError
 from asker.problems.false_loops import add_false_loops
-from asker.problems.pose_graph import default_tau, inlier_radius, pose_graph_problem, whitening
+from asker.problems.pose_graph import default_tau, inlier_radius, pose_graph_problem, residual_norms, whitening
 from asker.problems.trajectory import rigid, trajectory_error, true_positions
 from asker.strategies.asker import start_scales
 
@@ -584,3 +584,31 @@ def test_bicocca_is_found_in_spite_of_its_wrong_loops(data_file):
     assert error_of("irls", "none") > 5 * start  # least squares believes the wrong loops
     assert error_of("asker", "loops") < start / 3
     assert error_of("irls", "loops") > 0.9 * start
+
+
+@EVERY_KIND
+def test_info_tells_counts_and_the_start_that_is_solved(asks, tmp_path, kind):
+    graph = some_graph(kind)
+    write_g2o(tmp_path / "a.g2o", graph)
+    code, text, err = asks("info", tmp_path / "a.g2o")
+    assert (code, err) == (0, "")
+    result = asker.solve(pose_graph_problem(graph).problem, max_iterations=0)
+    assert f"{kind}, 6 poses, 7 edges, 3 of them loops\nfixed: 1 poses\n" in text
+    costs = []
+    for name in ("odometry", "loops"):
+        r = np.linalg.norm(result.residuals[name], axis=1)
+        middle = re.escape(f"{np.median(r):.3g}")
+        told = re.search(rf"{name} +{len(r)} +(\S+) +(\S+) %.* {middle} *$", text, re.MULTILINE)
+        costs.append(float(told[1]))
+        assert float(told[2]) == pytest.approx(100 * result.inliers[name].mean(), rel=1e-2)
+    assert sum(costs) == pytest.approx(result.cost, rel=1e-6)
+    np.testing.assert_allclose(
+        residual_norms(graph),
+        pose_graph_problem(graph).per_edge([np.linalg.norm(r, axis=1) for r in result.residuals]),
+        rtol=1e-9,
+    )
+    assert "tau 2" in asks("info", tmp_path / "a.g2o", "--tau", 2)[1]
+    assert asks("info", tmp_path / "a.g2o", "--tau", 0)[0] == 2
+    code, _, err = asks("solve", tmp_path / "a.g2o", "--gauge", "fixed")
+    assert code == 2
+    assert "--gauge" in err

@@ -1,5 +1,7 @@
 """Robust estimation at large scale."""
 
+from asker.groups import Groups
+from asker.io.files import FileError
 from asker.kernels import (
     Barron,
     Cauchy,
@@ -14,7 +16,7 @@ from asker.kernels import (
     Tukey,
     Welsch,
 )
-from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere
+from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sphere
 from asker.problem import Factors, Problem, ProblemError, Variables
 from asker.problems.dense import least_squares
 from asker.result import Iteration, Result, Status
@@ -29,9 +31,9 @@ from asker.strategies.mhq import MHQ
 from asker.strategies.moo import LMMOO
 from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
+from asker.strategies.strategy import Strategy
 from asker.strategies.triggs import Triggs
-
-__version__ = "0.1.0"
+from asker.version import __version__
 
 __all__ = [
     "ASKER",
@@ -47,11 +49,14 @@ __all__ = [
     "Cauchy",
     "Euclidean",
     "Factors",
+    "FileError",
     "FixedRate",
     "GemanMcClure",
+    "Groups",
     "Huber",
     "Iteration",
     "Kernel",
+    "Manifold",
     "Paced",
     "Pose",
     "Problem",
@@ -66,12 +71,14 @@ __all__ = [
     "Sphere",
     "SqrtPsi",
     "Status",
+    "Strategy",
     "SurrogateGNC",
     "Triggs",
     "TruncatedQuadratic",
     "Tukey",
     "Variables",
     "Welsch",
+    "__version__",
     "least_squares",
     "set_threads",
     "solve",

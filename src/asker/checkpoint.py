@@ -5,17 +5,15 @@ where they belong.  Nothing in it depends on the engine: a run may continue on a
 """
 
 import hashlib
-import io
-import json
 import os
-import zipfile
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from asker.engines.point import Point
-from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
+from asker.io.files import FileError, FilePath, read_text_bytes
+from asker.io.npz import parse_npz, write_npz
 from asker.result import Iteration
 from asker.strategies.strategy import State
 
@@ -56,9 +54,7 @@ class Checkpoint:
             "history": [writer.encode(asdict(line)) for line in progress.history],
         }
         if self.engine.is_first:
-            text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
-            with write_whole(self.path) as file:
-                np.savez(file, **{"tree": text, **writer.arrays})  # type: ignore[arg-type]
+            write_npz(self.path, tree, writer.arrays)
 
     def read(self, template: State) -> Progress | None:
         """None when there is no file yet; `template` is a state of the same strategy."""
@@ -66,10 +62,8 @@ class Checkpoint:
         self.engine.check_same(hashlib.sha256(content).digest(), f"hold different checkpoints {self.path}")
         if not content:
             return None
-        broken = (zipfile.BadZipFile, KeyError, IndexError, TypeError, EOFError, ValueError)
+        tree, arrays = parse_npz(self.path, content, "checkpoint")
         try:
-            arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
-            tree = json.loads(arrays.pop("tree").tobytes())
             self._check(tree)
             reader = _Reader(self.engine, arrays)
             state = reader.decode(tree["state"], template)
@@ -77,7 +71,7 @@ class Checkpoint:
             history = [Iteration(**reader.decode(line)) for line in tree["history"]]
             self.engine.last_gradient = tree["last_gradient"]
             return Progress(state, best, history, tree["seconds"])
-        except broken as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(self.path, f"this is no checkpoint of asker, or a broken one ({error})") from error
@@ -145,15 +139,31 @@ class _Reader:
             if type(template).__name__ != inner:
                 raise TypeError(f"{inner} in place of {type(template).__name__}")
             values = {name: self.decode(v, getattr(template, name)) for name, v in x["fields"].items()}
+            for name, value in values.items():
+                if isinstance(value, str) != isinstance(getattr(template, name), str):
+                    raise TypeError(f"{name} is {value!r}")
             return replace(template, **values)
         if kind in ("point", "per_factor"):
             if inner not in self.known:
-                make = self.engine.evaluate if kind == "point" else self.engine.in_own_order
+                make = self._point if kind == "point" else self._per_factor
                 self.known[inner] = make(self._arrays(inner))
             return self.known[inner]
         if kind == "dict":
             return {key: self.decode(item) for key, item in inner.items()}
         return {"tuple": tuple, "list": list}[kind](self.decode(item) for item in inner)
+
+    def _point(self, rows: tuple[np.ndarray, ...]) -> Point:
+        problem = self.engine.problem
+        self._check([x.shape for x in rows], [(problem.count(v), v.rows.shape[1]) for v in problem.variables])
+        return self.engine.evaluate(rows)
+
+    def _per_factor(self, arrays: tuple[np.ndarray, ...]) -> Any:
+        self._check([len(x) for x in arrays], list(self.engine.problem.n_observations))
+        return self.engine.in_own_order(arrays)
+
+    def _check(self, found: list[Any], expected: list[Any]) -> None:
+        if found != expected:
+            raise ValueError(f"arrays of {found}, expected {expected}")
 
     def _arrays(self, name: str) -> tuple[np.ndarray, ...]:
         n = sum(key.startswith(f"{name}_") for key in self.arrays)

@@ -31,15 +31,19 @@ class Kernel:
     """The scale: residuals well beyond it count as outliers."""
 
     def psi(self, u: Array) -> Array:
+        """ψ, the cost of residuals with squared norms u."""
         return self.tau**2 * self.unit_psi(u / self.tau**2)
 
     def omega(self, u: Array) -> Array:
+        """ω = 2 dψ/du, their weights."""
         return self.unit_omega(u / self.tau**2)
 
     def domega(self, u: Array) -> Array:
+        """dω/du"""
         return self.unit_domega(u / self.tau**2) / self.tau**2
 
     def penalty(self, w: Array) -> Array:
+        """The lifted penalty: ψ(u) is the minimum over w of w·u/2 + penalty(w)."""
         return self.tau**2 * self.unit_penalty(w)
 
     @property
@@ -52,15 +56,19 @@ class Kernel:
     """Whether ψ(‖r‖) is convex in r, so that there are no poor minima to leave (of the kernel's making)."""
 
     def unit_psi(self, v: Array) -> Array:
+        """ψ for τ = 1."""
         raise TypeError(f"{type(self).__name__} has no value ψ: write `unit_psi`")
 
     def unit_omega(self, v: Array) -> Array:
+        """ω for τ = 1."""
         raise TypeError(f"{type(self).__name__} has no weight ω: write `unit_omega`")
 
     def unit_domega(self, v: Array) -> Array:
+        """dω/dv for τ = 1."""
         raise TypeError(f"{type(self).__name__} has no slope of ω: write `unit_domega`")
 
     def unit_penalty(self, w: Array) -> Array:
+        """The lifted penalty for τ = 1."""
         raise TypeError(f"{type(self).__name__} has no lifted penalty")
 
     @property
@@ -75,17 +83,17 @@ class SmoothTruncated(Kernel):
 
     unit_inflection = 1 / np.sqrt(3)
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         v = namespace(v).minimum(v, 1.0)
         return v * (2 - v) / 4
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         return 1 - namespace(v).minimum(v, 1.0)
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         return namespace(v).where(v < 1, -1.0, 0.0)
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         return (w - 1) ** 2 / 4
 
 
@@ -95,13 +103,13 @@ class Quadratic(Kernel):
 
     convex = True
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         return v / 2
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         return namespace(v).ones_like(v)
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         return namespace(v).zeros_like(v)
 
 
@@ -111,19 +119,19 @@ class Huber(Kernel):
 
     convex = True
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         xp = namespace(v)
         return xp.where(v <= 1, v / 2, xp.sqrt(xp.maximum(v, 1.0)) - 0.5)
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         xp = namespace(v)
         return 1 / xp.sqrt(xp.maximum(v, 1.0))
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         xp = namespace(v)
         return xp.where(v <= 1, 0.0, -0.5 * xp.maximum(v, 1.0) ** -1.5)
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         return (1 / w - 1) / 2
 
 
@@ -133,16 +141,16 @@ class PseudoHuber(Kernel):
 
     convex = True
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         return v / (namespace(v).sqrt(1 + v) + 1)  # √(1+v) − 1 without cancellation
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         return 1 / namespace(v).sqrt(1 + v)
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         return -0.5 * (1 + v) ** -1.5
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         return (1 / w - 2 + w) / 2
 
 
@@ -150,16 +158,16 @@ class PseudoHuber(Kernel):
 class Cauchy(Kernel):
     """ψ = τ²/2 · log(1+v), ω = 1/(1+v).  Grows without bound, slowly."""
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         return namespace(v).log1p(v) / 2
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         return 1 / (1 + v)
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         return -1 / (1 + v) ** 2
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         return (w - 1 - namespace(w).log(w)) / 2
 
 
@@ -169,16 +177,16 @@ class GemanMcClure(Kernel):
 
     unit_inflection = 1 / np.sqrt(3)
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         return v / (1 + v) / 2
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         return 1 / (1 + v) ** 2
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         return -2 / (1 + v) ** 3
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         return (namespace(w).sqrt(w) - 1) ** 2 / 2
 
 
@@ -188,16 +196,16 @@ class Welsch(Kernel):
 
     unit_inflection = 1 / np.sqrt(2)
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         return -namespace(v).expm1(-v) / 2
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         return namespace(v).exp(-v)
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         return -namespace(v).exp(-v)
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         xp = namespace(w)
         return (1 - w + w * xp.log(xp.maximum(w, 1e-300))) / 2
 
@@ -208,17 +216,17 @@ class Tukey(Kernel):
 
     unit_inflection = 1 / np.sqrt(5)
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         v = namespace(v).minimum(v, 1.0)
         return v * (3 - v * (3 - v)) / 6  # 1 − (1−v)³ without cancellation
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         return (1 - namespace(v).minimum(v, 1.0)) ** 2
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         return -2 * (1 - namespace(v).minimum(v, 1.0))
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         return (1 - 3 * w + 2 * w * namespace(w).sqrt(w)) / 6
 
 
@@ -226,16 +234,16 @@ class Tukey(Kernel):
 class TruncatedQuadratic(Kernel):
     """ψ = min(u, τ²)/2, ω = 1 inside τ and 0 beyond.  Redescending, not smooth."""
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         return namespace(v).minimum(v, 1.0) / 2
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         return namespace(v).where(v <= 1, 1.0, 0.0)
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         return namespace(v).zeros_like(v)
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         return (1 - w) / 2
 
 
@@ -254,17 +262,17 @@ class Barron(Kernel):
             raise ValueError(f"alpha must be at most 2, not {self.alpha}")
 
     @property
-    def convex(self):  # type: ignore[override]
+    def convex(self) -> bool:  # type: ignore[override]
         return self.alpha >= 1
 
     @property
-    def unit_inflection(self):  # type: ignore[override]
+    def unit_inflection(self) -> float:  # type: ignore[override]
         a = self.alpha
         if a == -np.inf:
             return 1.0
         return float(np.sqrt((2 - a) / (1 - a))) if a < 1 else 1.0
 
-    def unit_psi(self, v):
+    def unit_psi(self, v: Array) -> Array:
         xp, a = namespace(v), self.alpha
         if a == 2:
             return v / 2
@@ -275,7 +283,7 @@ class Barron(Kernel):
         b = 2 - a
         return b / a * xp.expm1(a / 2 * xp.log1p(v / b))
 
-    def unit_omega(self, v):
+    def unit_omega(self, v: Array) -> Array:
         xp, a = namespace(v), self.alpha
         if a == -np.inf:
             return xp.exp(-v / 2)
@@ -283,7 +291,7 @@ class Barron(Kernel):
             return xp.ones_like(v)
         return xp.exp((a / 2 - 1) * xp.log1p(v / (2 - a)))
 
-    def unit_domega(self, v):
+    def unit_domega(self, v: Array) -> Array:
         xp, a = namespace(v), self.alpha
         if a == -np.inf:
             return -xp.exp(-v / 2) / 2
@@ -292,10 +300,10 @@ class Barron(Kernel):
         return -0.5 * xp.exp((a / 2 - 2) * xp.log1p(v / (2 - a)))
 
     @property
-    def has_penalty(self):
+    def has_penalty(self) -> bool:
         return self.alpha < 2
 
-    def unit_penalty(self, w):
+    def unit_penalty(self, w: Array) -> Array:
         xp, a = namespace(w), self.alpha
         if a == 2:
             raise TypeError("Barron(alpha=2) is quadratic and has no lifted penalty")
@@ -314,25 +322,32 @@ class Scaled:
     scale: Any
 
     def psi(self, u: Array) -> Array:
+        """ψ of the scaled kernel."""
         return self.scale**2 * self.kernel.psi(u / self.scale**2)
 
     def omega(self, u: Array) -> Array:
+        """ω of the scaled kernel."""
         return self.kernel.omega(u / self.scale**2)
 
     def domega(self, u: Array) -> Array:
+        """dω/du of the scaled kernel."""
         return self.kernel.domega(u / self.scale**2) / self.scale**2
 
     def penalty(self, w: Array) -> Array:
+        """Its lifted penalty."""
         return self.scale**2 * self.kernel.penalty(w)
 
     @property
     def has_penalty(self) -> bool:
+        """Whether the kernel can be lifted."""
         return self.kernel.has_penalty
 
     @property
     def inlier_radius(self) -> Any:
+        """‖r‖ up to which a residual counts as an inlier."""
         return self.scale * self.kernel.inlier_radius
 
     @property
     def tau(self) -> Any:
+        """Its scale."""
         return self.scale * self.kernel.tau

@@ -25,13 +25,24 @@ class Manifold(Protocol):
     """What the solver asks of a manifold."""
 
     @property
-    def ambient(self) -> int: ...
+    def ambient(self) -> int:
+        """How many numbers store one variable."""
+
     @property
-    def tangent(self) -> int: ...
-    def pack(self, values: Any) -> np.ndarray: ...
-    def unpack(self, rows: np.ndarray) -> Any: ...
-    def view(self, x: Array) -> Any: ...
-    def retract(self, x: Array, delta: Array) -> Array: ...
+    def tangent(self) -> int:
+        """How many directions it can move in."""
+
+    def pack(self, values: Any) -> np.ndarray:
+        """The user's array of n variables as rows (n, ambient); a `ValueError` says what does not fit."""
+
+    def unpack(self, rows: np.ndarray) -> Any:
+        """The rows as the user gave them."""
+
+    def view(self, x: Array) -> Any:
+        """What a residual function is given of one row."""
+
+    def retract(self, x: Array, delta: Array) -> Array:
+        """The row to which a step (tangent,) takes a row."""
 
 
 class Pose(NamedTuple):
@@ -60,7 +71,7 @@ class Euclidean:
 
     tangent = ambient
 
-    def pack(self, values):
+    def pack(self, values: Any) -> np.ndarray:
         values = np.asarray(values)
         if values.dtype.kind not in "fiub":
             raise ValueError(f"holds {values.dtype}, expected numbers")
@@ -69,13 +80,13 @@ class Euclidean:
             raise ValueError(f"has shape {values.shape}, expected {expected}")
         return values.astype(float).reshape(len(values), self.ambient)
 
-    def unpack(self, rows):
+    def unpack(self, rows: np.ndarray) -> Any:
         return rows.reshape(len(rows), *self.shape)
 
-    def view(self, x):
+    def view(self, x: Array) -> Any:
         return x.reshape(self.shape)
 
-    def retract(self, x, delta):
+    def retract(self, x: Array, delta: Array) -> Array:
         return x + delta
 
 
@@ -162,18 +173,18 @@ class _SO3:
     ambient = 9
     tangent = 3
 
-    def pack(self, values):
+    def pack(self, values: Any) -> np.ndarray:
         R = Euclidean((3, 3)).pack(values)
         _check_rotations(R.reshape(-1, 3, 3))
         return R
 
-    def unpack(self, rows):
+    def unpack(self, rows: np.ndarray) -> Any:
         return rows.reshape(-1, 3, 3)
 
-    def view(self, x):
+    def view(self, x: Array) -> Any:
         return x.reshape(3, 3)
 
-    def retract(self, x, delta):
+    def retract(self, x: Array, delta: Array) -> Array:
         return (exp_so3(delta) @ x.reshape(3, 3)).reshape(9)
 
 
@@ -184,18 +195,18 @@ class _SE3:
     ambient = 12
     tangent = 6
 
-    def pack(self, values):
+    def pack(self, values: Any) -> np.ndarray:
         poses = Euclidean((3, 4)).pack(values).reshape(-1, 3, 4)
         _check_rotations(poses[:, :, :3])
         return np.concatenate([poses[:, :, :3].reshape(-1, 9), poses[:, :, 3]], axis=1)
 
-    def unpack(self, rows):
+    def unpack(self, rows: np.ndarray) -> Any:
         return np.concatenate([rows[:, :9].reshape(-1, 3, 3), rows[:, 9:, None]], axis=2)
 
-    def view(self, x):
+    def view(self, x: Array) -> Any:
         return Pose(x[:9].reshape(3, 3), x[9:])
 
-    def retract(self, x, delta):
+    def retract(self, x: Array, delta: Array) -> Array:
         R = exp_so3(delta[3:]) @ x[:9].reshape(3, 3)
         return namespace(x).concatenate([R.reshape(9), x[9:] + delta[:3]])
 
@@ -210,16 +221,16 @@ class _SE2:
     ambient = 3
     tangent = 3
 
-    def pack(self, values):
+    def pack(self, values: Any) -> np.ndarray:
         return Euclidean(3).pack(values)
 
-    def unpack(self, rows):
+    def unpack(self, rows: np.ndarray) -> Any:
         return rows
 
-    def view(self, x):
+    def view(self, x: Array) -> Any:
         return x
 
-    def retract(self, x, delta):
+    def retract(self, x: Array, delta: Array) -> Array:
         xp = namespace(x)
         c, s = xp.cos(x[2]), xp.sin(x[2])
         ahead, left = delta[0], delta[1]
@@ -245,20 +256,20 @@ class Sphere:
     def tangent(self) -> int:
         return self.dim - 1
 
-    def pack(self, values):
+    def pack(self, values: Any) -> np.ndarray:
         rows = Euclidean((self.dim,)).pack(values)
         bad = np.flatnonzero(~(np.abs(np.linalg.norm(rows, axis=1) - 1) < 1e-6))
         if bad.size:
             raise ValueError(f"holds no unit vector at index {bad[0]}")
         return rows
 
-    def unpack(self, rows):
+    def unpack(self, rows: np.ndarray) -> Any:
         return rows
 
-    def view(self, x):
+    def view(self, x: Array) -> Any:
         return x
 
-    def retract(self, x, delta):
+    def retract(self, x: Array, delta: Array) -> Array:
         xp = namespace(x)
         sign = xp.where(x[0] < 0, -1.0, 1.0)
         v = xp.concatenate([(x[0] + sign)[None], x[1:]])  # the reflection that takes e₀ to −sign·x
@@ -298,7 +309,7 @@ class Product:
     def _ambients(self, x: Array) -> list[Array]:
         return self._split(x, [m.ambient for m in self.parts])
 
-    def pack(self, values):
+    def pack(self, values: Any) -> np.ndarray:
         n = len(values) if hasattr(values, "__len__") else 1
         if n != len(self.parts):
             raise ValueError(f"has {n} parts, expected {len(self.parts)}")
@@ -308,13 +319,13 @@ class Product:
             raise ValueError(f"has parts of different lengths {lengths}")
         return np.concatenate(rows, axis=1)
 
-    def unpack(self, rows):
+    def unpack(self, rows: np.ndarray) -> Any:
         return tuple(m.unpack(x) for m, x in zip(self.parts, self._ambients(rows), strict=True))
 
-    def view(self, x):
+    def view(self, x: Array) -> Any:
         return tuple(m.view(part) for m, part in zip(self.parts, self._ambients(x), strict=True))
 
-    def retract(self, x, delta):
+    def retract(self, x: Array, delta: Array) -> Array:
         deltas = self._split(delta, [m.tangent for m in self.parts])
         moved = [m.retract(*xd) for m, *xd in zip(self.parts, self._ambients(x), deltas, strict=True)]
         return namespace(x).concatenate(moved)

@@ -105,8 +105,9 @@ class Factors:
         tau       (n,), the kernel's scale per observation
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
+        name      used in errors and results; the function's own when not given
         """
-        self.name = name or getattr(residual, "__name__", "residual")
+        self.name = name or str(getattr(residual, "__name__", "residual"))
         self.residual, self.jacobian = residual, jacobian
         if not slots:
             raise ProblemError(f"{self.name}: needs at least one `variables[index]`")
@@ -307,6 +308,15 @@ class Problem:
     def __repr__(self) -> str:
         return "Problem(" + ", ".join(map(repr, self.factors)) + ")"
 
+    def count(self, variables: Variables) -> int:
+        """How many there are in the whole problem."""
+        return self.share.n_rows if self.share and variables is self.share.variables else len(variables)
+
+    @property
+    def n_observations(self) -> tuple[int, ...]:
+        """Of each factor group, in the whole problem."""
+        return self.share.n_observations if self.share else tuple(f.n for f in self.factors)
+
     def _check_share(self, share: Share) -> None:
         v = share.variables
         if v not in self.variables or v.fixed.any():
@@ -343,11 +353,11 @@ class Problem:
 
         for v in self.variables:
             dealt = share is not None and v is share.variables
-            texts.append(f"{v.name} {v.manifold} {share.n_rows if share and dealt else len(v)}")
+            texts.append(f"{v.name} {v.manifold} {self.count(v)}")
             add(v.rows, share.rows if share and dealt else None)
             add(v.fixed, share.rows if share and dealt else None)
         for k, f in enumerate(self.factors):
-            texts.append(f"{f.name} {share.n_observations[k] if share else f.n} {f.residual_size} {f.kernel}")
+            texts.append(f"{f.name} {self.n_observations[k]} {f.residual_size} {f.kernel}")
             indices = [share.rows[s.index] if share and s.variables is share.variables else s.index for s in f.slots]
             for array in (f.weight, f.tau, *indices, *f.data):
                 add(array, share.observations[k] if share else None)

@@ -1,12 +1,20 @@
 """What a solve returns."""
 
+import html
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from asker.groups import Groups, count, shape_of
+from asker.io.files import FileError, FilePath
+from asker.io.npz import Arrays, Tree, read_npz, write_npz
 from asker.problem import Problem, Variables
+from asker.version import __version__
+
+KIND, FORMAT = "result", 1
+PER_FACTOR = ("residuals", "weights", "inliers")
 
 
 class Status(Enum):
@@ -37,49 +45,57 @@ class Iteration:
     """What the strategy adds: its own objectives, its level."""
 
     def as_dict(self) -> dict[str, Any]:
+        """All of it in one table, the details among the rest."""
         plain = asdict(self)
         return plain | plain.pop("details")
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The best point seen, and how it was reached."""
+    """The best point seen, and how it was reached.
 
-    problem: Problem
-    values: dict[Variables, Any]
-    """The variables at the best point, shaped as they were given; also `result[variables]`."""
+    What belongs to a group of variables or factors is found by the group, its name or its position: see `Groups`.
+    `save` keeps everything but the problem, whose residual functions are code; `load` reads it back.
+    """
+
+    problem: Problem | None
+    """None in a result that was loaded."""
+    values: Groups[Any]
+    """The variables at the best point, shaped as they were given; also `result[variables]`, `result["name"]`."""
     cost: float
     """Ψ at the best point."""
     initial_cost: float
     status: Status
     history: list[Iteration]
-    residuals: tuple[np.ndarray, ...]
+    residuals: Groups[np.ndarray]
     """(n, p) for each factor group."""
-    weights: tuple[np.ndarray, ...]
+    weights: Groups[np.ndarray]
     """ω of each residual, for each factor group."""
-    inliers: tuple[np.ndarray, ...]
+    inliers: Groups[np.ndarray]
     """Masks: ‖r‖ is at most the kernel's `inlier_radius` (τ/√3 for the smooth truncated kernel)."""
     seconds: dict[str, float]
     """Time spent in `evaluate`, `linearise` and `solve` (with its parts `assemble` and `factorise`), and in `total`."""
     strategy: Any
+    """With its settings; a text in a result that was loaded."""
     engine: str
     linear_solver: str
     """What was used, where `auto` was asked for."""
     relative_damping: bool
     """Whether λ diag(H) was added in place of λI."""
 
-    def __getitem__(self, variables: Variables) -> Any:
+    def __getitem__(self, variables: Variables | str | int) -> Any:
         return self.values[variables]
 
     @property
     def x(self) -> Any:
         """The answer of a problem with a single variable, as in SciPy."""
-        if len(self.values) != 1 or len(self.problem.variables[0]) != 1:
+        if len(self.values) != 1 or count(self.values[0]) != 1:
             raise AttributeError("`x` is for problems with one variable; use `result[variables]`")
-        return self.values[self.problem.variables[0]][0]
+        return self.values[0][0]
 
     @property
     def iterations(self) -> int:
+        """How many linear solves it took; a refused step counts as one."""
         return self.history[-1].iteration
 
     @property
@@ -87,8 +103,149 @@ class Result:
         """Over all factor groups."""
         return sum(map(np.count_nonzero, self.inliers)) / sum(map(len, self.inliers))
 
+    def save(self, path: FilePath) -> None:
+        """Write everything but the problem to an `.npz` file, whole or not at all."""
+        write_npz(path, *_packed(self))
+
+    @classmethod
+    def load(cls, path: FilePath) -> "Result":
+        """Read what `save` wrote.  A `FileError` names a file that is no result, or a broken or a newer one."""
+        tree, arrays = read_npz(path, KIND)
+        if tree.get("kind") != KIND:
+            raise FileError(path, "this is no result of asker")
+        if tree.get("format") != FORMAT:
+            found = f"format {tree.get('format')} (asker {tree.get('version')})"
+            raise FileError(path, f"this result has {found}, and asker {__version__} reads format {FORMAT}")
+        try:
+            return cls(**_unpacked(tree, arrays))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise FileError(path, f"this is a broken result of asker ({error})") from error
+
     def __repr__(self) -> str:
         return (
             f"Result(cost {self.initial_cost:.6g} -> {self.cost:.6g}, inliers {self.inlier_ratio:.1%}, "
             f"{self.iterations} iterations in {self.seconds['total']:.3g} s: {self.status.value})"
         )
+
+    def __str__(self) -> str:
+        rows = _table(self)
+        width = max(len(title) for title, _ in rows)
+        return "\n".join(f"{title:{width}}  {text}" for title, text in rows)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        cells = (f"<tr><th>{html.escape(title)}</th><td>{html.escape(text)}</td></tr>" for title, text in _table(self))
+        return f"<table>{''.join(cells)}</table>"
+
+
+def _table(result: Result) -> list[tuple[str, str]]:
+    """The rows that a person reads."""
+    method = result.strategy if isinstance(result.strategy, str) else type(result.strategy).__name__
+    n = result.iterations
+    inliers = [
+        f"{name} {np.count_nonzero(mask)} of {len(mask)} ({np.mean(mask):.1%})" if len(mask) else f"{name} none"
+        for name, mask in result.inliers.items()
+    ]
+    return [
+        ("method", f"{_printable(method.partition('(')[0])}, {result.engine} engine, {result.linear_solver}"),
+        ("cost", f"{result.initial_cost:.7g} -> {result.cost:.7g}"),
+        ("inliers", _printable(", ".join(inliers))),
+        ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
+        ("iterations", f"{n} in {result.seconds['total']:.3g} s"),
+        ("status", f"{result.status.name.lower().replace('_', ' ')}: {result.status.value}"),
+    ]
+
+
+def _printable(text: str) -> str:
+    """A name may hold anything; a row stays one line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _packed(result: Result) -> tuple[Tree, Arrays]:
+    """As a table and named arrays, for `io.npz`."""
+    arrays: Arrays = {}
+
+    def add(item: Any) -> Any:
+        """The name of an array, or a list of those of a tuple's parts."""
+        if isinstance(item, tuple):
+            return [add(part) for part in item]
+        name = f"a{len(arrays)}"
+        arrays[name] = np.asarray(item)
+        return name
+
+    tree: Tree = {
+        "kind": KIND, "format": FORMAT, "version": __version__,
+        "variables": [[name, add(item)] for name, item in result.values.items()],
+        "factors": [
+            [name, *map(add, items)]
+            for name, *items in zip(
+                result.residuals.names, result.residuals, result.weights, result.inliers, strict=True
+            )
+        ],
+        "status": result.status.name,
+        "history": [_plain(asdict(line)) for line in result.history],
+        "seconds": _plain(result.seconds),
+        "strategy": result.strategy if isinstance(result.strategy, str) else repr(result.strategy),
+    }  # fmt: skip
+    for name, kind in PLAIN.items():
+        tree[name] = kind(getattr(result, name))
+    return tree, arrays
+
+
+PLAIN = {"cost": float, "initial_cost": float, "engine": str, "linear_solver": str, "relative_damping": bool}
+
+
+def _plain(x: Any) -> Any:
+    """The same for JSON."""
+    if isinstance(x, dict):
+        return {str(key): _plain(item) for key, item in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain(item) for item in x]
+    if isinstance(x, np.generic | np.ndarray):
+        return x.tolist()
+    if x is None or isinstance(x, bool | int | float | str):
+        return x
+    raise TypeError(f"a history with a {type(x).__name__} in its details cannot be saved")
+
+
+def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
+    """The fields of a `Result`."""
+
+    def found(item: Any) -> Any:
+        return tuple(found(part) for part in item) if isinstance(item, list) else arrays[item]
+
+    factors = {what: [arrays[row[k]] for row in tree["factors"]] for k, what in enumerate(PER_FACTOR, 1)}
+    for name, r, w, mask in zip([row[0] for row in tree["factors"]], *factors.values(), strict=True):
+        if r.ndim != 2 or w.shape != r.shape[:1] or mask.shape != w.shape or mask.dtype != bool:
+            raise ValueError(f"the arrays of {name!r} do not fit together")
+    names = [_text(name) for name, *_ in tree["factors"]]
+    plain = {name: tree[name] for name in PLAIN}
+    for name, kind in PLAIN.items():
+        if not isinstance(plain[name], kind):
+            raise ValueError(f"{name} is {plain[name]!r}")
+    history = [Iteration(**{key: _frozen(x) for key, x in line.items()}) for line in tree["history"]]
+    if not history or not names or "total" not in tree["seconds"]:
+        raise ValueError("it has no history, no factors or no time")
+    return {
+        **plain,
+        **{what: Groups(items, names) for what, items in factors.items()},
+        "problem": None,
+        "values": Groups([found(item) for _, item in tree["variables"]], [_text(n) for n, _ in tree["variables"]]),
+        "status": Status[tree["status"]],
+        "history": history,
+        "seconds": tree["seconds"],
+        "strategy": _text(tree["strategy"]),
+    }
+
+
+def _frozen(x: Any) -> Any:
+    """Sequences in a history are tuples; JSON has lists alone."""
+    if isinstance(x, dict):
+        return {key: _frozen(item) for key, item in x.items()}
+    return tuple(map(_frozen, x)) if isinstance(x, list) else x
+
+
+def _text(x: Any) -> str:
+    if not isinstance(x, str):
+        raise ValueError(f"{x!r} is no text")
+    return x

@@ -1,12 +1,13 @@
 """The one loop."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from asker.checkpoint import Checkpoint, Progress
+from asker.groups import Groups
 from asker.io.files import FilePath
 from asker.manifolds import Product
 from asker.problem import Problem, ProblemError, Variables
@@ -201,16 +202,21 @@ def _result(engine: Any, strategy: Strategy, run: Run, status: Status) -> Result
         radius = factors.kernel.inlier_radius / factors.kernel.tau * tau
         inliers.append(np.linalg.norm(r, axis=1) <= radius)
     theta = zip(problem.variables, engine.rows(point.theta), strict=True)
+    values = [v.manifold.unpack(rows) for v, rows in theta]
+
+    def per_factor(items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
+        return Groups(items, [f.name for f in problem.factors], problem.factors)
+
     return Result(
         problem=problem,
-        values={v: v.manifold.unpack(rows) for v, rows in theta},
+        values=Groups(values, [v.name for v in problem.variables], problem.variables),
         cost=run.best.cost,
         initial_cost=run.history[0].cost,
         status=status,
         history=run.history,
-        residuals=residuals,
-        weights=engine.in_user_order(engine.each(omega, point)),
-        inliers=tuple(inliers),
+        residuals=per_factor(residuals),
+        weights=per_factor(engine.in_user_order(engine.each(omega, point))),
+        inliers=per_factor(inliers),
         seconds=engine.seconds | {"total": run.seconds},
         strategy=strategy,
         engine=engine.name,

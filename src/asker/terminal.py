@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from asker.engines.cpu.compile import on_compile
 from asker.io.bal import Bundle
 from asker.result import Iteration
@@ -105,6 +107,16 @@ def print_table(header: Sequence[str], *rows: list[str]) -> None:
     for row in rows:
         table.add_row(*row)
     Console(markup=False, highlight=False).print(table)
+
+
+def print_spread(*rows: tuple[str, np.ndarray, int]) -> None:
+    """How often each of n things is named in an index: (title, index, n)."""
+    told = []
+    for title, index, n in rows:
+        times = np.bincount(index, minlength=n)
+        middle = f"{np.median(times):g}", f"{times.mean():.1f}"
+        told.append([title, f"{times.min()}", *middle, f"{times.max()}"])
+    print_table(["", "fewest", "median", "mean", "most"], *told)
 
 
 def print_run(record: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import typer
 import asker
 from asker.commands import colmap
 from asker.commands.hosts import Coordinator, Engine, Hosts, NumProcesses, Place, ProcessId
-from asker.commands.pose_graph import MATCHES, GraphOptions, is_graph, solve_graph
+from asker.commands.pose_graph import MATCHES, GraphOptions, graph_info, is_graph, solve_graph
 from asker.commands.support import (
     KERNELS,
     LINEAR_SOLVERS,
@@ -33,10 +33,11 @@ from asker.commands.support import (
 from asker.io.bal import Bundle, Part, read_bal, read_bal_part, write_bal
 from asker.io.json import write_json
 from asker.solve import ENGINES
-from asker.terminal import Progress, counts, percent, print_run, print_table
+from asker.terminal import Progress, counts, percent, print_run, print_spread, print_table
 
 CAMERAS = ("pixel", "bal")
 DOFS = (6, 7, 9)
+GAUGES = ("free", "fixed")
 
 INLIER = 1 / math.sqrt(3)
 """Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
@@ -49,9 +50,7 @@ Reconstruction = Annotated[
         help="A BAL file (.txt) or a pose graph (.g2o), also as .gz or .bz2; or a COLMAP model's folder.",
     ),
 ]
-BalFile = Annotated[Path, typer.Argument(metavar="FILE", help="A BAL file: .txt, .txt.gz or .txt.bz2.")]
 NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
-Tau = Annotated[float, typer.Option(help="Scale of the kernel in pixels; inliers count up to tau/sqrt(3).")]
 Outliers = Annotated[float, typer.Option(help="Part of the observations that are gross errors.")]
 StartError = Annotated[float, typer.Option(help="Median residual of the inliers at the start, in pixels.")]
 
@@ -73,6 +72,9 @@ def solve(
     dof: Annotated[int, typer.Option(help="6: poses, 7: and focal lengths, 9: and distortions.")] = 6,
     refine: Annotated[
         str | None, typer.Option(help="For a COLMAP model: poses, focal, or all.", show_default="poses")
+    ] = None,
+    gauge: Annotated[
+        str | None, typer.Option(help="fixed: the pose of the first image stays; or free.", show_default="free")
     ] = None,
     kernel: Annotated[str, typer.Option(help=f"One of: {', '.join(KERNELS)}.")] = "smooth-truncated",
     iterations: Annotated[int, typer.Option(min=0, help="At most so many linear solves.")] = 100,
@@ -116,6 +118,8 @@ def solve(
         hosts.refuse()
         if ply or (camera, dof) != ("pixel", 6):
             raise ValueError("--ply, --camera and --dof are for BAL files")
+        if gauge:
+            raise ValueError("--gauge is for BAL files and COLMAP models; in a pose graph a line FIX holds a pose")
         return solve_graph(file, kernel, tau, method, options, json_file, output, quiet, **limits)
     options.refuse()
     tau = 1.0 if tau is None else tau
@@ -125,6 +129,7 @@ def solve(
     settings: dict[str, Any] = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}
     one_of("--camera", camera, CAMERAS)
     one_of("--dof", dof, DOFS)
+    settings["gauge"] = one_of("--gauge", gauge or "free", GAUGES)
     outputs = colmap.Outputs(json_file, output, ply, report, drop_outliers)
     if file.is_dir():
         colmap.refuse_bal_options(camera, dof)
@@ -159,7 +164,7 @@ def solve_bal(
         place.check_same(part.checksum.to_bytes(4), "were given different files")
         progress.say(f"preparing {counts(part.bundle)}")
         before = place.share_of(reprojection_norms(part.bundle, camera)[0] <= radius)
-        made = bundle_problem(part.bundle if place.alone else part, kernel, camera, dof)
+        made = bundle_problem(part.bundle if place.alone else part, kernel, camera, dof, settings["gauge"])
         result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **loop)
     if place.process > 0:
         return 0
@@ -215,23 +220,37 @@ def generate(
     return 0
 
 
-def info(file: BalFile, tau: Tau = 1.0) -> int:
-    """Describe a BAL file: its size, its tracks, and how good its start is."""
+def info(
+    file: Reconstruction,
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            help="Scale of the kernel, as in `asker solve`.", show_default="1; for graphs 5.83 (SE2), 7.1 (SE3)"
+        ),
+    ] = None,
+) -> int:
+    """Describe a BAL file, a COLMAP model or a pose graph: its size, and how good its start is."""
+    if tau is not None:
+        number("--tau", tau, positive=True)
+    if is_graph(file):
+        graph_info(file, tau)
+    elif file.is_dir():
+        colmap.model_info(file, 1.0 if tau is None else tau, INLIER)
+    else:
+        bal_info(file, 1.0 if tau is None else tau)
+    return 0
+
+
+def bal_info(file: Path, tau: float) -> None:
     from asker.problems.bundle import reprojection_norms
 
-    psi = asker.SmoothTruncated(number("--tau", tau, positive=True)).psi
+    psi = asker.SmoothTruncated(tau).psi
     bundle = read_bal(file)
     print(f"{file}: {counts(bundle)}")
-    rows = []
-    for what, index, n in (
-        ("camera", bundle.camera_index, bundle.n_cameras),
-        ("point", bundle.point_index, bundle.n_points),
-    ):
-        n_seen = np.bincount(index, minlength=n)
-        middle = f"{np.median(n_seen):g}", f"{n_seen.mean():.1f}"
-        rows.append([f"observations per {what}", f"{n_seen.min()}", *middle, f"{n_seen.max()}"])
-    print_table(["", "fewest", "median", "mean", "most"], *rows)
-
+    print_spread(
+        ("observations per camera", bundle.camera_index, bundle.n_cameras),
+        ("observations per point", bundle.point_index, bundle.n_points),
+    )
     rows, bad = [], 0
     for camera in CAMERAS:
         r, depth = reprojection_norms(bundle, camera)  # type: ignore[arg-type]
@@ -247,7 +266,6 @@ def info(file: BalFile, tau: Tau = 1.0) -> int:
     print(f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points")
     if bad:
         print(f"not finite at the start: {bad} observations; `asker solve` refuses such a file")
-    return 0
 
 
 def run_record(file: Path, part: Part, settings: dict[str, Any], result: asker.Result) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""`asker solve` for the folder of a COLMAP model."""
+"""`asker solve` and `asker info` for the folder of a COLMAP model."""
 
 import os
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from asker.commands.support import write_outputs as write_all
 from asker.io.colmap import Model, check_target, read_model, write_model
 from asker.io.files import FileError
 from asker.io.json import write_json
-from asker.terminal import Progress, percent, print_table
+from asker.terminal import Progress, percent, print_spread, print_table
 
 REFINE = ("poses", "focal", "all")
 N_WORST = 5
@@ -70,7 +71,7 @@ def solve_model(
         progress.say(f"reading {folder}")
         model = read_model(folder)
         progress.say(f"preparing {counts(model)}")
-        made = colmap_problem(model, kernel, refine)  # type: ignore[arg-type]
+        made = colmap_problem(model, kernel, refine, settings["gauge"])  # type: ignore[arg-type]
         before = reprojection_norms(model) <= radius
         damping: dict[str, Any] = {"relative_damping": made.relative_damping}
         result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **loop, **damping)
@@ -83,7 +84,7 @@ def solve_model(
         "n_cameras": len(model.cameras),
         "n_points": len(model.points),
         "n_observations": model.n_observations,
-        **{key: settings[key] for key in ("method", "kernel", "tau")},
+        **{key: settings[key] for key in ("method", "kernel", "tau", "gauge")},
         "refine": refine,
         "initial_inlier_ratio": before.mean(),
         "inlier_ratio": after.mean(),
@@ -95,6 +96,35 @@ def solve_model(
     if loop["max_iterations"] and failed(result):
         return complain(f"{folder}: the cost did not fall: {result.status.value}", 1)
     return 0
+
+
+def model_info(folder: Path, tau: float, inlier: float) -> None:
+    """Describe a model: its size, its tracks, and how good its start is.  Inliers are counted up to inlier·τ."""
+    from asker.problems.colmap import reprojection_norms
+
+    model = read_model(folder)
+    print(f"{folder}: {counts(model)}")
+    kinds = Counter(model.cameras.models)
+    print("camera models:", ", ".join(f"{n} {name}" for name, n in kinds.items()) or "none")
+    if not model.n_observations:
+        print("there are no observations: nothing to fit")
+        return
+    seen = model.observations()
+    print_spread(
+        ("observations per image", seen.image, len(model.images)),
+        ("observations per point", seen.point, len(model.points)),
+    )
+    try:
+        r = reprojection_norms(model)
+    except asker.ProblemError as e:
+        print(f"the start is not judged: {e}")
+        return
+    cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
+    titles = (f"start, tau {tau:g} px", "cost", f"inliers ({inlier * tau:.3g} px)", "median residual")
+    print_table(titles, ["", f"{cost:.7g}", percent(np.mean(r <= inlier * tau)), f"{np.median(r):.3g} px"])
+    lost = np.isinf(r)
+    n_points = len(np.unique(seen.point[lost]))
+    print(f"not in front of their camera, and outliers here: {lost.sum()} observations of {n_points} points")
 
 
 def write_outputs(outputs: Outputs, record: dict[str, Any], refined: Model, inliers: np.ndarray, tables: Any) -> None:
@@ -120,7 +150,8 @@ def counts(model: Model) -> str:
 
 def print_solve(record: dict[str, Any], model: Model, images: Any, compiled: int) -> None:
     print(f"{record['folder']}: {counts(model)}")
-    print(f"{record['method']}, {record['kernel']} kernel, tau {record['tau']:g} px, refine {record['refine']}")
+    moves = f"refine {record['refine']}, gauge {record['gauge']}"
+    print(f"{record['method']}, {record['kernel']} kernel, tau {record['tau']:g} px, {moves}")
     inliers = percent(record["initial_inlier_ratio"]), percent(record["inlier_ratio"])
     print_table(
         ["", "before", "after"],

@@ -1,6 +1,5 @@
-"""Commands for pose graphs: what `asker solve` does with a g2o file, and `asker corrupt`."""
+"""Commands for pose graphs: what `asker solve` and `asker info` do with a g2o file, and `asker corrupt`."""
 
-import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,13 +22,20 @@ from asker.commands.support import (
     solve_record,
     write_outputs,
 )
-from asker.io.files import FileError, read_text_bytes
+from asker.io.files import FileError
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
-from asker.io.json import write_json
+from asker.io.json import read_json, write_json
 from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.pose_graph import PoseGraphProblem, Robust, default_tau, pose_graph_problem
+from asker.problems.pose_graph import (
+    PoseGraphProblem,
+    Robust,
+    default_tau,
+    inlier_radius,
+    pose_graph_problem,
+    residual_norms,
+)
 from asker.problems.trajectory import By, trajectory_error, true_positions
-from asker.terminal import Progress, print_table
+from asker.terminal import Progress, percent, print_spread, print_table
 
 ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
 MATCHES = get_args(By)
@@ -111,6 +117,30 @@ def solve_graph(
     return 0
 
 
+def graph_info(file: Path, tau: float | None) -> None:
+    """Describe a g2o file: its size, its edges, and how good its start is, as `asker solve` would judge it."""
+    graph = read_g2o(file)
+    tau = default_tau(graph.kind) if tau is None else tau
+    print(f"{file}: {_counts(graph.kind, graph.n_poses, graph.n_edges, graph.n_loops)}")
+    print(f"fixed: {np.count_nonzero(graph.fixed)} poses" + ("" if graph.fixed.any() else "; `asker solve` holds one"))
+    if not graph.n_edges:
+        return
+    print_spread(("edges per pose", np.concatenate([graph.i, graph.j]), graph.n_poses))
+    r = residual_norms(graph)
+    rows = []
+    for name, own, psi in (
+        ("odometry", graph.is_odometry, asker.Quadratic(inlier_radius(graph.kind))),
+        ("loops", ~graph.is_odometry, asker.SmoothTruncated(tau)),
+    ):
+        if own.any():
+            cost = psi.psi(np.minimum(r[own], 1e150) ** 2).sum()
+            inliers = f"{percent(np.mean(r[own] <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
+            rows.append([name, f"{own.sum()}", f"{cost:.7g}", inliers, f"{np.median(r[own]):.3g}"])
+    print_table([f"start, tau {tau:.3g}", "edges", "cost", "inliers", "median residual"], *rows)
+    if bad := np.count_nonzero(np.isinf(r)):
+        print(f"not finite at the start: {bad} edges; `asker solve` refuses such a file")
+
+
 def corrupt(
     file: GraphFile,
     out: NewGraph,
@@ -188,14 +218,13 @@ def _named(graph: PoseGraph, mask: np.ndarray) -> np.ndarray:
 
 def _read_false(path: Path, graph: PoseGraph) -> np.ndarray:
     """The mask of the edges that `asker corrupt --json` has recorded."""
+    what = "what `asker corrupt --json` writes"
+    record = read_json(path, what)
     try:
-        record = json.loads(read_text_bytes(path))
         index = np.array(record["false_edges"], int)
         pairs = np.array(record["false_loops"], int).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, OverflowError) as e:
-        if isinstance(e, FileError):
-            raise
-        raise FileError(path, "this is not what `asker corrupt --json` writes") from None
+        raise FileError(path, f"this is not {what}") from e
     mask = np.zeros(graph.n_edges, bool)
     fits = index.ndim == 1 and np.all((index >= 0) & (index < graph.n_edges))
     if fits:
@@ -211,8 +240,12 @@ def _draw(path: Path, before: PoseGraph, after: PoseGraph, refused: np.ndarray) 
     draw_trajectories(path, {"before": before, "after": after}, refused)
 
 
+def _counts(kind: str, n_poses: int, n_edges: int, n_loops: int) -> str:
+    return f"{kind}, {n_poses} poses, {n_edges} edges, {n_loops} of them loops"
+
+
 def _print_run(r: dict[str, Any]) -> None:
-    print(f"{r['file']}: {r['kind']}, {r['n_poses']} poses, {r['n_edges']} edges, {r['n_loops']} of them loops")
+    print(f"{r['file']}: {_counts(r['kind'], r['n_poses'], r['n_edges'], r['n_loops'])}")
     print(f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}")
     rows = [["cost", f"{r['initial_cost']:.7g}", f"{r['cost']:.7g}"]]
     if "trajectory_error" in r:

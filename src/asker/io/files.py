@@ -15,6 +15,11 @@ FilePath = str | os.PathLike[str]
 PART = ".part"
 """The end of the name of a file that is not yet complete."""
 
+CHUNK = 1 << 22
+SMALL = 1 << 26  # bytes
+MOST = 100
+"""A compressed file holds at most so many times its size, or is `SMALL`: text with numbers shrinks to a fifth or so."""
+
 
 class FileError(ValueError):
     """Bad input from a file, or a file that cannot be written.
@@ -46,7 +51,7 @@ def opened(path: FilePath) -> Iterator[IO[bytes]]:
     reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
     try:
         with reader(path, "rb") as file:
-            yield file
+            yield file if reader is open else _Unpacked(path, file)  # type: ignore[misc]
     except FileNotFoundError as error:
         raise FileError(path, "there is no such file") from error
     except IsADirectoryError as error:
@@ -57,6 +62,25 @@ def opened(path: FilePath) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.errno is not None:
             raise FileError(path, f"cannot be read: {error.strerror}") from error
         raise FileError(path, "the compressed data is broken or cut short") from error
+
+
+class _Unpacked:
+    """What a compressed file holds, unless that is more than its size can mean."""
+
+    def __init__(self, path: FilePath, file: IO[bytes]):
+        self.path, self.file = path, file
+        self.size = os.path.getsize(path)
+        self.left = self.most = max(SMALL, MOST * self.size)
+
+    def read(self, n: int = -1) -> bytes:
+        if n < 0:
+            return b"".join(iter(lambda: self.read(CHUNK), b""))
+        chunk = self.file.read(n)
+        self.left -= len(chunk)
+        if self.left < 0:
+            what = f"its {self.size} bytes unpack to more than {self.most >> 20} MB: this holds no numbers"
+            raise FileError(self.path, what)
+        return chunk
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 AS_THEY_ARE = ("1", "L", "LA", "I", "F", "RGB", "RGBA")  # modes of Pillow; all others are converted to RGB
+MOST_PIXELS = 8300
+"""Pixels for each byte of a file; more are not believed.  zlib packs at most 1032 bytes into one, of 8 pixels each."""
 PNG_UNIT = 256.0  # a disparity is written to a PNG as this times its value, as KITTI does; 0 stands for unknown
 
 
@@ -28,7 +31,7 @@ def check_image(path: FilePath) -> None:
     try:
         with Image.open(path) as image:
             image.verify()
-    except (OSError, SyntaxError) as e:
+    except Exception as e:  # as in `_pixels`
         raise FileError(path, "the data of this image is broken") from e
 
 
@@ -108,19 +111,31 @@ def _pixels(path: FilePath) -> np.ndarray:
 
     content = read_text_bytes(path)
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            opened = Image.open(io.BytesIO(content))
+        with opened as image:
+            _check_size(path, image.size, len(content))
             as_it_is = image.mode in AS_THEY_ARE or image.mode.startswith("I;16")
             plain: Any = image if as_it_is else image.convert("RGB")
             pixels = np.asarray(plain, dtype=float)
-    except Image.DecompressionBombError as e:
+    except (FileError, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
         raise FileError(path, f"the image is too large: {e}") from e
-    except (OSError, SyntaxError, ValueError, TypeError) as e:  # all that Pillow raises for a broken file
+    except Exception as e:  # Pillow's readers raise a dozen kinds for broken bytes
         raise FileError(path, "this is not an image that can be read, or it is cut short") from e
     if pixels.ndim == 3 and pixels.shape[2] == 2:  # grey with transparency
         pixels = pixels[:, :, 0]
     if pixels.ndim not in (2, 3) or not pixels.size:
         raise FileError(path, f"this image has an unexpected shape, {pixels.shape}")
     return pixels
+
+
+def _check_size(path: FilePath, size: tuple[int, int], n_bytes: int) -> None:
+    """Refuse a header that promises more than the file can hold, before there is memory for it."""
+    if size[0] * size[1] > MOST_PIXELS * max(n_bytes, 1000):
+        raise FileError(path, f"{size[0]}×{size[1]} pixels are promised, in a file of {n_bytes} bytes")
 
 
 def _read_pfm(path: FilePath) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Records as strict JSON."""
+"""Records as strict JSON, and reading them back."""
 
 import json
 import math
@@ -7,13 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from asker.io.files import write_whole
+from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     text = json.dumps(plain(record), indent=1, allow_nan=False)
     with write_whole(path) as file:
         file.write(text.encode() + b"\n")
+
+
+def read_json(path: FilePath, what: str) -> Any:
+    """What a JSON file holds; anything wrong is a `FileError` that says it is no `what`, with the line."""
+    content = read_text_bytes(path)
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        raise FileError(path, f"this is not {what}: {error.msg}", error.lineno) from error
+    except (ValueError, RecursionError) as error:  # another encoding; a number or a nesting without end
+        raise FileError(path, f"this is not {what}: {error}") from error
 
 
 def plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from asker.groups import Groups
 from asker.io.bal import Bundle, Part
 from asker.kernels import Kernel
 from asker.manifolds import SE3, Euclidean, Product
@@ -20,6 +21,7 @@ from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 
 CameraModel = Literal["pixel", "bal"]
 Dof = Literal[6, 7, 9]
+Gauge = Literal["free", "fixed"]
 Array = Any
 
 BATCH = 1 << 18  # observations projected at a time: bounds the memory
@@ -43,7 +45,7 @@ class BundleProblem:
     points: Variables
     dof: Dof
 
-    def refined(self, values: dict[Variables, Any], whole: Bundle | None = None) -> Bundle:
+    def refined(self, values: Groups[Any], whole: Bundle | None = None) -> Bundle:
         """The bundle with the solved cameras and points; `whole`, where this one is a part."""
         parts = values[self.cameras]
         poses, free_intrinsics = (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
@@ -56,18 +58,28 @@ class BundleProblem:
 
 
 def bundle_problem(
-    bundle: Bundle | Part, kernel: Kernel | None = None, camera: CameraModel = "pixel", dof: Dof = 6
+    bundle: Bundle | Part,
+    kernel: Kernel | None = None,
+    camera: CameraModel = "pixel",
+    dof: Dof = 6,
+    gauge: Gauge = "free",
 ) -> BundleProblem:
     """Reprojection errors in pixels under `kernel`.
 
     bundle  the whole, or the part of it that one of several processes holds (`asker.io.bal.read_bal_part`)
     dof     6 moves poses and points, 7 also the focal lengths, 9 also the distortions
+    gauge   free leaves position, orientation and scale of the whole to the damping; fixed holds the pose of the first
+            camera, which leaves the scale; with dof = 6 only, since a camera that moves is one variable
     """
     part, bundle = (bundle, bundle.bundle) if isinstance(bundle, Part) else (None, bundle)
     if camera not in get_args(CameraModel):
         raise ValueError(f"camera must be 'pixel' or 'bal', not {camera!r}")
     if dof not in get_args(Dof):
         raise ValueError(f"dof must be 6, 7 or 9, not {dof!r}")
+    if gauge not in get_args(Gauge):
+        raise ValueError(f"gauge must be 'free' or 'fixed', not {gauge!r}")
+    if gauge == "fixed" and dof != 6:
+        raise ValueError(f"a fixed gauge holds the whole first camera: it needs dof 6, not {dof}")
     poses = camera_poses(bundle)
     intrinsics = bundle.cameras[:, 6:9]
     n_free = dof - 6
@@ -77,7 +89,8 @@ def bundle_problem(
         manifold = Product(SE3, Euclidean(n_free))
         cameras = Variables((poses, intrinsics[:, :n_free]), manifold, name="cameras")
     else:
-        cameras = Variables(poses, SE3, name="cameras")
+        first = np.arange(len(poses)) == 0
+        cameras = Variables(poses, SE3, fixed=first & (gauge == "fixed"), name="cameras")
 
     def poses_move(pose, point, held, uv):
         return project(pose, point, held[0], held[1], held[2], camera) - uv

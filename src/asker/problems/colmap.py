@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from asker.groups import Groups
 from asker.io.colmap import NO_POINT, Model, positions
 from asker.kernels import Kernel
 from asker.manifolds import SE3
@@ -54,7 +55,7 @@ class ColmapProblem:
         """What to give `solve`: intrinsics have other units than poses."""
         return any(x.free_variables is not None for x in self.intrinsics.values())
 
-    def refined(self, values: dict[Variables, Any]) -> Model:
+    def refined(self, values: Groups[Any]) -> Model:
         """The model with the solved poses, points and parameters, and new errors of the points."""
         images, points, cameras = self.model.images, self.model.points, self.model.cameras
         poses = values[self.poses]

@@ -12,6 +12,7 @@ kernel's inflection, up to which a residual counts as an inlier, at the 99 % qua
 truncated kernel, 5.83 in the plane and 7.10 in space.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -19,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker import poses
+from asker.arrays import float64
+from asker.groups import Groups
 from asker.io.g2o import PoseGraph
 from asker.kernels import Kernel, Quadratic, SmoothTruncated
-from asker.manifolds import SE2, SE3, log_se2, log_se3
+from asker.manifolds import SE2, SE3, Pose, log_se2, log_se3
 from asker.poses import N_DOF, Kind
 from asker.problem import Factors, Problem, ProblemError, Variables
 
@@ -75,14 +78,14 @@ class PoseGraphProblem:
     edges: dict[str, NDArray[np.intp]]
     """The edges of each factor group, "odometry" and "loops"; a group without edges is left out."""
 
-    def refined(self, values: dict[Variables, Any]) -> PoseGraph:
+    def refined(self, values: Groups[Any]) -> PoseGraph:
         """The graph with the solved poses."""
         found = values[self.poses]
         if self.graph.kind == "SE3":
             found = poses.rows("SE3", found)  # (n, 3, 4)
         return replace(self.graph, poses=np.where(self.poses.fixed[:, None], self.graph.poses, found))
 
-    def per_edge(self, groups: tuple[np.ndarray, ...]) -> np.ndarray:
+    def per_edge(self, groups: Sequence[np.ndarray]) -> np.ndarray:
         """What a `Result` holds for each factor group, in the order of the graph's edges."""
         out = np.zeros((self.graph.n_edges, *groups[0].shape[1:]), groups[0].dtype)
         for index, values in zip(self.edges.values(), groups, strict=True):
@@ -130,6 +133,25 @@ def _edge_data(graph: PoseGraph) -> tuple[np.ndarray, ...]:
         return graph.measurements, W
     M = poses.matrices("SE3", graph.measurements)
     return M[:, :3, :3], M[:, :3, 3], W
+
+
+def residual_norms(graph: PoseGraph) -> np.ndarray:
+    """‖r‖ of every edge, (n_edges,), as `solve` has it at the start; infinite where it is not finite."""
+    import jax
+
+    a: Any
+    b: Any
+    residual: Any
+    a, b, residual = graph.poses[graph.i], graph.poses[graph.j], error_se2
+    if graph.kind == "SE3":
+        A, B = (poses.matrices("SE3", x) for x in (a, b))
+        a, b = (Pose(T[:, :3, :3], T[:, :3, 3]) for T in (A, B))
+        residual = error_se3
+    with float64():
+        r = np.asarray(jax.jit(jax.vmap(residual))(a, b, *_edge_data(graph)))
+    with np.errstate(all="ignore"):
+        norms = np.linalg.norm(r, axis=1)
+    return np.where(np.isfinite(norms), norms, np.inf)
 
 
 def whitening(information: np.ndarray) -> np.ndarray:

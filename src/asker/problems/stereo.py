@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from asker.groups import Groups
 from asker.kernels import Kernel, SmoothTruncated
 from asker.problem import Factors, Problem, ProblemError, Variables
 
@@ -119,7 +120,7 @@ class StereoProblem:
     """One number per pixel, row by row."""
     minima: Minima
 
-    def image(self, values: dict[Variables, np.ndarray]) -> np.ndarray:
+    def image(self, values: Groups[np.ndarray]) -> np.ndarray:
         """The solved disparities as an image."""
         return values[self.disparity].reshape(self.minima.winner.shape)
 

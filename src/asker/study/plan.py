@@ -25,13 +25,13 @@ import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from asker.fetch import BAL, STEREO, locate
 from asker.io.files import FileError, FilePath, read_text_bytes
 from asker.strategies import METHODS
+from asker.version import __version__
 
 KINDS: dict[str, dict[str, Any]] = {
     "bal": {"file": None, "tau": 1.0, "camera": "pixel", "dof": 6},
@@ -67,7 +67,7 @@ class Run:
     @property
     def folder(self) -> str:
         """A name of its own; equal runs of two plans have the same, and no other version of asker."""
-        told = json.dumps(asdict(self) | {"instance": "", "version": version("asker")}, sort_keys=True)
+        told = json.dumps(asdict(self) | {"instance": "", "version": __version__}, sort_keys=True)
         digest = hashlib.sha256(told.encode()).hexdigest()[:10]
         return f"{re.sub(r'[^A-Za-z0-9.-]+', '_', self.instance)}-{self.method}-{digest}"
 
@@ -158,6 +158,8 @@ class _Reader:
         except tomllib.TOMLDecodeError as e:
             line = re.search(r"line (\d+)", str(e))
             raise FileError(self.path, str(e), int(line[1]) if line else None) from e
+        except (ValueError, RecursionError) as e:  # a number or a nesting without end
+            raise FileError(self.path, str(e)) from e
         self._known("key", whole, {"title", "instances", "groups"})
         self.instances = {n: self._instance(n, given) for n, given in self._table(whole, "instances").items()}
         groups = whole.get("groups", [])

@@ -31,6 +31,7 @@ from asker.solve import solve
 from asker.strategies import METHODS
 from asker.study.mean import mean_problem
 from asker.study.plan import Run
+from asker.version import __version__
 
 MOST_POINTS = 3000  # of a cloud that a page shows
 INLIER = 1 / math.sqrt(3)
@@ -110,11 +111,15 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
 def versions() -> dict[str, str]:
     from importlib.metadata import version
 
-    names = ("asker", "jax", "numba", "numpy", "scipy")
-    return {name: version(name) for name in names} | {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
+    others = {name: version(name) for name in ("jax", "numba", "numpy", "scipy")}
+    return (
+        {"asker": __version__}
+        | others
+        | {
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+        }
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +147,14 @@ def read_record(folder: Path) -> Record:
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
         versions_used = config.pop("versions")
-        return Record(Run(**config), folder, versions_used, result, [json.loads(line) for line in lines])
-    except (OSError, ValueError, TypeError, KeyError) as e:
+        history = [json.loads(line) for line in lines]
+        for key in ("cost", "initial_cost", "mean_cost", "seconds", "iterations"):
+            if not isinstance(result[key], int | float):
+                raise TypeError(f"{key} is {result[key]!r}")
+        if not history or not all(isinstance(line["best_cost"], int | float) for line in history):
+            raise ValueError("its history is not one of costs")
+        return Record(Run(**config), folder, versions_used, result, history)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         raise FileError(folder, f"this is not the folder of a finished run: {e}") from e
 
 

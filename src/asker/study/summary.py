@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from asker.io.files import FileError, write_whole
+from asker.io.json import read_json
 from asker.study.paper import reference_cost, reference_inliers
 from asker.study.plan import Plan, Run
 from asker.study.runs import Record, read_record
@@ -66,12 +67,24 @@ def write_index(plan: Plan, root: Path) -> None:
 
 def read_book(root: Path) -> Book:
     """What has been run so far; unfinished runs are left out."""
+    file = root / "plan.json"
+    if not file.exists():
+        raise FileError(root, "there is no plan.json here: not a folder that `asker reproduce` or `compare` made")
+    what = "what `asker reproduce` or `compare` writes"
+    index = read_json(file, what)
     try:
-        index = json.loads((root / "plan.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise FileError(
-            root, "there is no plan.json here: not a folder that `asker reproduce` or `compare` made"
-        ) from e
+        groups = _groups(index, root)
+        book = Book(str(index["title"]), [str(name) for name in index["missing"]], groups, root)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        if isinstance(e, FileError):
+            raise
+        raise FileError(file, f"this is not {what} ({e})") from e
+    if not groups:
+        raise FileError(root, "no run here is finished yet")
+    return book
+
+
+def _groups(index: dict[str, Any], root: Path) -> list[Results]:
     groups = []
     for g in index["groups"]:
         records = {}
@@ -85,9 +98,7 @@ def read_book(root: Path) -> Book:
         if records:
             names = g["title"], g["kind"], g["text"], tuple(g["instances"]), tuple(g["labels"])
             groups.append(Results(*names, records))
-    if not groups:
-        raise FileError(root, "no run here is finished yet")
-    return Book(index["title"], index["missing"], groups, root)
+    return groups
 
 
 def excess(results: Results, what: str = "cost") -> dict[str, list[float]]:

@@ -1,0 +1,268 @@
+"""The readers with a good file of each, ways to damage it, and limits to read it within."""
+
+import bz2
+import gzip
+import json
+import resource
+import signal
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from PIL import Image
+
+import asker
+from asker.checkpoint import Checkpoint
+from asker.commands.pose_graph import _read_false
+from asker.engines.cpu.engine import CpuEngine
+from asker.io.bal import read_bal, write_bal
+from asker.io.colmap import read_model, write_model
+from asker.io.files import FileError
+from asker.io.g2o import read_g2o, write_g2o
+from asker.io.images import check_image, read_disparity, read_grey, write_disparity, write_grey
+from asker.study.plan import read_plan
+from asker.study.runs import execute
+from asker.study.summary import read_book, write_index
+from test_bal_files import some_bundle
+from test_colmap import some_model
+from test_pose_graphs import some_graph
+
+MEMORY = 1 << 29
+"""What reading a file of some kilobytes may take."""
+SECONDS = 20
+
+
+class Hang(BaseException):
+    """Not an error that a reader could catch."""
+
+
+@contextmanager
+def limits():
+    """Less memory than a believed header would take, and an end."""
+
+    def ring(*_):
+        raise Hang
+
+    with open("/proc/self/statm", encoding="ascii") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGALRM, ring)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.signal(signal.SIGALRM, before)
+
+
+# ------------------------------------------------------------------ the readers and a good file of each
+
+
+@dataclass
+class Case:
+    """Files in a folder that a reader reads, and what holds of the value."""
+
+    folder: Path
+    read: Any
+    holds: Any = lambda value: True
+    files: Any = None
+
+    def __post_init__(self):
+        if self.files is None:
+            self.files = sorted(p for p in self.folder.rglob("*") if p.is_file())
+        self.good = {path: path.read_bytes() for path in self.files}
+
+    def try_on(self, path: Path, content: bytes) -> str | None:
+        """The refusal, or None when the file is read as valid."""
+        path.write_bytes(content)
+        refusal = None
+        try:
+            with limits():
+                value = self.read()
+        except FileError as error:
+            refusal = str(error)
+        finally:
+            path.write_bytes(self.good[path])
+        assert self.holds(value) if refusal is None else refusal.startswith(str(self.folder)), refusal
+        return refusal
+
+
+def finite(*arrays):
+    return all(np.isfinite(a).all() for a in arrays)
+
+
+def bal_case(folder, suffix):
+    bundle = some_bundle()
+    path = folder / f"a{suffix}"
+    write_bal(path, bundle)
+    return Case(folder, partial(read_bal, path), lambda b: finite(b.cameras, b.points, b.uv))
+
+
+def colmap_case(folder, binary):
+    write_model(folder, some_model(("SIMPLE_RADIAL", "OPENCV"), n_images=3, n_points=4), binary)
+    return Case(folder, partial(read_model, folder), lambda m: m.n_observations == len(m.tracks().features))
+
+
+def g2o_case(folder, kind, suffix=".g2o", trajectory=False):
+    path = folder / f"a{suffix}"
+    write_g2o(path, some_graph(kind))
+    return Case(folder, partial(read_g2o, path, trajectory), lambda g: finite(g.poses, g.measurements, g.information))
+
+
+def image_case(folder, name, reader):
+    path = folder / name
+    values = np.arange(12 * 9).reshape(12, 9) % 251.0
+    if name.endswith(".pfm") or reader is read_disparity:
+        write_disparity(path, values / 8)
+    elif name.endswith(".png"):
+        write_grey(path, values)
+    else:
+        mode = {".ppm": "RGB", ".pgm": "L", ".jpg": "L", ".tif": "I;16"}[path.suffix]
+        pixels = values.astype(np.uint16 if mode == "I;16" else np.uint8)
+        Image.fromarray(pixels).convert(mode).save(path)
+    shaped = lambda x: x is None or (x.ndim == 2 and x.size > 0)  # noqa: E731
+    return Case(folder, partial(reader, path), shaped)
+
+
+def toward(x, d):
+    return x - d
+
+
+def small_problem():
+    x = asker.Variables(np.zeros((3, 2)), name="x")
+    return asker.Problem(asker.Factors(toward, x[np.arange(3)], data=np.arange(6.0).reshape(3, 2), name="data"))
+
+
+def checkpoint_case(folder):
+    problem, strategy, path = small_problem(), asker.ASKER(), folder / "run.npz"
+    asker.solve(problem, strategy, max_iterations=2, checkpoint=path, engine="cpu")
+    engine = CpuEngine(problem, "auto", True, False)
+    template = strategy.init(engine, engine.start(), 2)
+    return Case(folder, lambda: Checkpoint(path, 1, engine, strategy).read(template), lambda p: p is None or p.history)
+
+
+def result_case(folder):
+    path = folder / "result.npz"
+    asker.solve(small_problem(), max_iterations=2).save(path)
+    return Case(folder, partial(asker.Result.load, path), lambda r: str(r) and repr(r) and r._repr_html_())
+
+
+def false_loops_case(folder):
+    graph, path = some_graph(), folder / "false.json"
+    ends = [[int(graph.ids[graph.i[k]]), int(graph.ids[graph.j[k]])] for k in (4, 6)]
+    path.write_text(json.dumps({"false_edges": [4, 6], "false_loops": ends}, indent=1))
+    return Case(folder, partial(_read_false, path, graph), lambda mask: mask.shape == (graph.n_edges,))
+
+
+PLAN = """\
+title = "Two methods"
+
+[instances.mine]
+kind = "mean"
+start = -8.0
+
+[[groups]]
+title = "Methods"
+instances = ["mine"]
+methods = ["irls", { name = "asker", s0 = 3.0, label = "asker, s0 = 3" }]
+iterations = 2
+"""
+
+
+def plan_case(folder):
+    path = folder / "plan.toml"
+    path.write_text(PLAN)
+    return Case(folder, partial(read_plan, path), lambda plan: plan.runs())
+
+
+def book_case(folder):
+    (folder.parent / "plan.toml").write_text(PLAN)
+    plan = read_plan(folder.parent / "plan.toml")
+    write_index(plan, folder)
+    for run in plan.runs():
+        execute(run, folder / "runs")
+    files = [p for p in folder.rglob("*") if p.suffix in (".json", ".jsonl")]
+    return Case(folder, partial(read_book, folder), lambda book: book.groups, sorted(files))
+
+
+CASES = {
+    "BAL": partial(bal_case, suffix=".txt"),
+    "BAL gz": partial(bal_case, suffix=".txt.gz"),
+    "BAL bz2": partial(bal_case, suffix=".txt.bz2"),
+    "COLMAP binary": partial(colmap_case, binary=True),
+    "COLMAP text": partial(colmap_case, binary=False),
+    "g2o SE2": partial(g2o_case, kind="SE2"),
+    "g2o SE3": partial(g2o_case, kind="SE3"),
+    "g2o gz": partial(g2o_case, kind="SE2", suffix=".g2o.gz"),
+    "g2o trajectory": partial(g2o_case, kind="SE3", trajectory=True),
+    "PNG": partial(image_case, name="a.png", reader=read_grey),
+    "PNG checked": partial(image_case, name="a.png", reader=check_image),
+    "PGM": partial(image_case, name="a.pgm", reader=read_grey),
+    "PPM": partial(image_case, name="a.ppm", reader=read_grey),
+    "JPEG": partial(image_case, name="a.jpg", reader=check_image),
+    "TIFF": partial(image_case, name="a.tif", reader=read_grey),
+    "disparity PNG": partial(image_case, name="a.png", reader=read_disparity),
+    "disparity PFM": partial(image_case, name="a.pfm", reader=read_disparity),
+    "checkpoint": checkpoint_case,
+    "result": result_case,
+    "false loops": false_loops_case,
+    "plan": plan_case,
+    "recorded runs": book_case,
+}
+
+
+# ------------------------------------------------------------------ damage
+
+NUMBERS = [b"nan", b"-inf", b"1e999", b"-1", b"0", b"1000000000000", b"9" * 25, b"9" * 5000, b"1_0", b"0x10", b"1.5"]
+BYTES = [b"\0", b"\xff\xfe", b"\xc3\x28", "٣".encode(), b"#", b"\r", b"\n", b";", b'"', b"[", b"{", b"=", b",", b" "]
+BINARY = [struct.pack("<Q", n) for n in (2**64 - 1, 10**12, 2**31, 2**40)] + [struct.pack("<d", float("nan"))]
+
+
+def around(content: bytes, at: int) -> tuple[int, int]:
+    """The word at a place."""
+    begin = max(content.rfind(c, 0, at) for c in (b" ", b"\n")) + 1
+    ends = [k for c in (b" ", b"\n") if (k := content.find(c, at)) >= 0]
+    return begin, min(ends, default=len(content))
+
+
+@st.composite
+def damaged(draw, content: bytes) -> bytes:
+    if draw(st.integers(0, 19)) == 0:
+        return draw(st.binary(max_size=200))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(content)))
+        end = min(len(content), at + draw(st.sampled_from([0, 1, 2, 8, 64, 10**6])))
+        kind = draw(st.sampled_from(["flip", "cut", "insert", "number", "twice", "overwrite", "swap"]))
+        if kind == "flip" and at < len(content):
+            content = content[:at] + bytes([content[at] ^ 1 << draw(st.integers(0, 7))]) + content[at + 1 :]
+        elif kind == "cut":
+            content = content[:at] + content[end:]
+        elif kind == "insert":
+            content = content[:at] + draw(st.sampled_from(BYTES + BINARY) | st.binary(max_size=9)) + content[at:]
+        elif kind == "number":
+            begin, end = around(content, at)
+            content = content[:begin] + draw(st.sampled_from(NUMBERS)) + content[end:]
+        elif kind == "twice":
+            content = content[:end] + content[at:end] + content[end:]
+        elif kind == "overwrite":
+            new = draw(st.sampled_from(BINARY))
+            content = content[:at] + new + content[at + len(new) :]
+        elif kind == "swap":
+            lines = content.split(b"\n")
+            a, b = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+            lines[a], lines[b] = lines[b], lines[a]
+            content = b"\n".join(lines)
+    return content
+
+
+def repacked(path: Path, content: bytes, change: Any) -> bytes:
+    """Damage to what is inside of a compressed file."""
+    pack, unpack = {".gz": (gzip.compress, gzip.decompress), ".bz2": (bz2.compress, bz2.decompress)}[path.suffix]
+    return pack(change(unpack(content)))
