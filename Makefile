@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint bench clean
+.PHONY: install demo test lint bench docs clean
 
 install: .venv/installed
 
@@ -29,5 +29,13 @@ bench: install
 	@mkdir -p runs
 	$(BIN)/python benchmarks/bundle.py --json runs/bench.json
 
+docs: .venv/docs
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+.venv/docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	@touch $@
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache

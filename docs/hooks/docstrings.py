@@ -1,0 +1,45 @@
+"""Docstrings are written to be read in the code: names and meanings stand in two columns.  Here they become Markdown.
+
+    name    what it means, which may
+            go on in the next line
+"""
+
+import re
+from typing import Any
+
+import griffe
+
+ROW = re.compile(r"(?P<name>\S.*?)(?P<gap> {2,})(?P<text>\S.*)")
+NAMES = re.compile(r"\w+(, \w+)*")
+LABELS = ("Problem", "Symbols", "Algorithm", "Deviations")
+
+
+class Readable(griffe.Extension):
+    """Rewrites every docstring before it is parsed."""
+
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = readable(obj.docstring.value)
+
+
+def readable(docstring: str) -> str:
+    return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", docstring)))
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of two columns as a list; one that is laid out otherwise as it stands; else unchanged."""
+    lines = text.split("\n")
+    if lines[0].startswith("    "):
+        return text
+    if lines[0].startswith(LABELS):
+        return "```text\n" + text + "\n```"
+    rows: list[list[str]] = []
+    for line in lines:
+        found = ROW.fullmatch(line)
+        if found and NAMES.fullmatch(found["name"]):
+            rows.append([found["name"], found["text"]])
+        elif rows and line.startswith("   "):
+            rows[-1][1] += " " + line.strip()
+        else:
+            return text
+    return "\n".join(f"- `{name}`: {meaning}" for name, meaning in rows)
