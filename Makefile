@@ -30,7 +30,7 @@ bench: install
 	$(BIN)/python benchmarks/bundle.py --json runs/bench.json
 
 docs: .venv/docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 .venv/docs: .venv/installed

@@ -27,33 +27,20 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def section(name: str, command: Any) -> str:
-    """Usage, help, and a table of the options."""
-    arguments = [p for p in command.params if not _is_option(p)]
-    options = [p for p in command.params if _is_option(p)]
-    usage = " ".join(["asker", name, *(_name(p) for p in arguments), *(["[OPTIONS]"] if options else [])])
-    rows = [f"| `{_name(p)}` | {_cell(p.help)} |" for p in arguments]
-    rows += [f"| `{_name(p)}` | {_cell(p.help)}{_default(p)} |" for p in options]
-    head = "| | |\n|---|---|\n"
-    return f"## asker {name}\n\n    {usage}\n\n{command.help or ''}\n\n{head}" + "\n".join(rows) + "\n"
+    """Usage, help, and a table of arguments and options."""
+    context = command.make_context(name, [], resilient_parsing=True)
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option"]
+    usage = " ".join(["asker", name, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
+    rows = [(_argument(p), p.help) for p in arguments]
+    rows += [p.get_help_record(context) for p in options]
+    table = "\n".join(f"| `{left}` | {_cell(right)} |" for left, right in rows)
+    return f"## asker {name}\n\n    {usage}\n\n{command.help or ''}\n\n| | |\n|---|---|\n{table}\n"
 
 
-def _is_option(parameter: Any) -> bool:
-    return parameter.param_type_name == "option"
-
-
-def _name(parameter: Any) -> str:
-    if not _is_option(parameter):
-        return parameter.metavar or parameter.name.upper()
-    return parameter.opts[0] if parameter.is_flag else f"{parameter.opts[0]} {parameter.type.name.upper()}"
-
-
-def _default(parameter: Any) -> str:
-    if isinstance(parameter.show_default, str):
-        return f" Default: {_cell(parameter.show_default)}."
-    if parameter.is_flag or parameter.default is None:
-        return ""
-    return f" Default: `{parameter.default}`."
+def _argument(parameter: Any) -> str:
+    return parameter.metavar or parameter.name.upper()
 
 
 def _cell(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "\\|")
+    return " ".join((text or "").split()).replace("|", "\\|").replace("[", "\\[")
