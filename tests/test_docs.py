@@ -1,11 +1,11 @@
 """The README and the pages of docs/: their code runs and prints what they say, their commands and links exist.
 
-    ```python                      blocks of one page share one namespace and run in order
-    ```text                        after a python block: what it prints
-    print(x)  # [1.0]              the same in a comment, for every print of the block
-    ```sh                          lines that begin with `asker` are parsed, `make` targets and `python` files looked up
-    <!-- needs: bal/FILE -->       before a block: real data, put into the folder in which the page runs
-    <!-- run -->                   before a shell block: its commands are run
+```python                      blocks of one page share one namespace and run in order
+```text                        after a python block: what it prints
+print(x)  # [1.0]              the same in a comment, for every print of the block
+```sh                          lines that begin with `asker` are parsed, `make` targets and `python` files looked up
+<!-- needs: bal/FILE -->       before a block: real data, put into the folder in which the page runs
+<!-- run -->                   before a shell block: its commands are run
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from conftest import DATA
 
 from asker import cli
+from conftest import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

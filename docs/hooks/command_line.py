@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from mkdocs.structure.files import File, Files
-
 INTRODUCTION = """# Command line
 
     asker COMMAND ...
@@ -15,8 +13,9 @@ output; the progress line and the one line of an error go to standard error.
 """
 
 
-def on_files(files: Files, *, config: Any) -> Files:
+def on_files(files: Any, *, config: Any) -> Any:
     import typer
+    from mkdocs.structure.files import File
 
     from asker.cli import app
 

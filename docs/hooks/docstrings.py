@@ -1,7 +1,7 @@
 """Docstrings are written to be read in the code: names and meanings stand in two columns.  Here they become Markdown.
 
-    name    what it means, which may
-            go on in the next line
+name    what it means, which may
+        go on in the next line
 """
 
 import re
@@ -15,11 +15,23 @@ LABELS = ("Problem", "Symbols", "Algorithm", "Deviations")
 
 
 class Readable(griffe.Extension):
-    """Rewrites every docstring before it is parsed."""
+    """Rewrites every docstring before it is parsed; those of a class's fields and properties join its own."""
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
         if obj.docstring:
             obj.docstring.value = readable(obj.docstring.value)
+
+    def on_class(self, *, cls: Any, **_: Any) -> None:
+        fields = [m for m in cls.members.values() if not m.is_alias and m.is_attribute and m.docstring]
+        if fields and cls.docstring:
+            cls.docstring.value += "\n\n" + "\n".join(map(_field, fields))
+            for member in fields:
+                member.docstring = None
+
+
+def _field(member: Any) -> str:
+    default = f" = `{member.value}`" if member.value is not None else ""
+    return f"- **{member.name}**{default}: " + " ".join(member.docstring.value.split())
 
 
 def readable(docstring: str) -> str:

@@ -11,9 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
-
 INTRODUCTION = """# Gallery
 
 Each picture is drawn by the code below it when this site is built.  `python examples/NAME.py` runs it.
@@ -22,7 +19,9 @@ Each picture is drawn by the code below it when this site is built.  `python exa
 DRAW = "import runpy, sys, pathlib; runpy.run_path(sys.argv[1])['main'](picture=pathlib.Path(sys.argv[2]))"
 
 
-def on_files(files: Files, *, config: Any) -> Files:
+def on_files(files: Any, *, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
     root = Path(config.config_file_path).parent
     cache = root / ".cache" / "gallery"
     cache.mkdir(parents=True, exist_ok=True)
@@ -56,7 +55,7 @@ def drawn(path: Path, picture: Path) -> Path:
         command = [sys.executable, "-c", DRAW, str(path), str(unfinished)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode or not unfinished.exists():
-            raise PluginError(f"{path} draws no picture:\n{done.stderr[-2000:]}")
+            raise RuntimeError(f"{path} draws no picture:\n{done.stderr[-2000:]}")
         unfinished.rename(picture)
     return picture
 

@@ -4,10 +4,9 @@ A new public name appears by being listed in `asker/__init__.py`.
 """
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
-
-from mkdocs.structure.files import File, Files
 
 PUBLIC = {
     "problems": ("Problems", ("asker.problem",)),
@@ -38,7 +37,9 @@ MODULES = {
 """Page, title, and the modules that it shows whole."""
 
 
-def on_files(files: Files, *, config: Any) -> Files:
+def on_files(files: Any, *, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
     source = Path(config.config_file_path).parent / "src" / "asker" / "__init__.py"
     for page, content in pages(source.read_text(encoding="utf-8")).items():
         files.append(File.generated(config, f"reference/{page}.md", content=content))
@@ -47,13 +48,16 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 def pages(source: str) -> dict[str, str]:
     """The pages' text, given that of `asker/__init__.py`."""
-    shown: dict[str, list[str]] = {page: [] for page in PUBLIC}
+    shown: dict[str, dict[str, list[str]]] = {page: {} for page in PUBLIC}
     for name, module in public_names(source).items():
         page = next(page for page, (_, modules) in PUBLIC.items() if module.startswith(modules))
-        shown[page].append(f"{module}.{name}")
+        shown[page].setdefault(module, []).append(name)
     made = {}
     for page, (title, _) in PUBLIC.items():
-        made[page] = f"# {title}\n\nAll of these are names of `asker`.\n\n" + "\n".join(map(_directive, shown[page]))
+        parts = [_module(module, names) for module, names in shown[page].items()]
+        made[page] = f"# {title}\n\nThese are names of `asker`, by the module that they come from.\n\n" + "\n".join(
+            parts
+        )
     for page, (title, modules) in MODULES.items():
         made[page] = f"# {title}\n\n" + "\n".join(map(_module, modules))
     return made
@@ -73,9 +77,8 @@ def public_names(source: str) -> dict[str, str]:
     return found
 
 
-def _directive(name: str) -> str:
-    return f"::: {name}\n"
-
-
-def _module(name: str) -> str:
-    return f"## {name}\n\n::: {name}\n    options:\n      show_root_heading: false\n      heading_level: 3\n"
+def _module(module: str, names: list[str] | None = None) -> str:
+    """The module's docstring, and its members: the named ones, or all that have a docstring."""
+    options = {"show_root_heading": False, "heading_level": 3} | ({"members": names} if names else {})
+    lines = "".join(f"      {key}: {json.dumps(value)}\n" for key, value in options.items())
+    return f"## {module}\n\n::: {module}\n    options:\n{lines}"
