@@ -38,4 +38,4 @@ docs: .venv/docs
 	@touch $@
 
 clean:
-	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist site .cache .pytest_cache .mypy_cache .ruff_cache
