@@ -64,7 +64,6 @@ def blocks(path: Path) -> list[Block]:
 
 
 ALL = [block for page in PAGES for block in blocks(page)]
-PYTHON = [b for b in ALL if b.kind == "python"]
 SHELL = [b for b in ALL if b.kind == "sh"]
 
 
@@ -142,7 +141,11 @@ def near(found, said):
     return abs(a - b) <= max(0.01 * abs(b), 2 * 10.0**-digits if "e" not in said else 0.0)
 
 
-@pytest.mark.parametrize("block", [b for b in ALL if b.kind == "python" or b.is_run], ids=str)
+def marked(block):
+    return pytest.param(block, id=str(block), marks=[pytest.mark.data] if block.needs else [])
+
+
+@pytest.mark.parametrize("block", [marked(b) for b in ALL if b.kind == "python" or b.is_run])
 def test_code_prints_what_the_page_says(block, pages):
     skip_without(block)
     printed = printed_by(block, pages)

@@ -69,10 +69,10 @@ def public_names(source: str) -> dict[str, str]:
     listed: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            listed = set(ast.literal_eval(node.value))
+            listed = {name for name in ast.literal_eval(node.value) if not name.startswith("__")}
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     found = {alias.name: str(node.module) for node in imports for alias in node.names if alias.name in listed}
-    if missing := listed - set(found) - {"__version__"}:
+    if missing := listed - set(found):
         raise ValueError(f"asker.__all__ names {sorted(missing)}, which asker/__init__.py does not import")
     return found
 
