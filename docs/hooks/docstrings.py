@@ -4,6 +4,7 @@ name    what it means, which may
         go on in the next line
 """
 
+import ast
 import re
 from typing import Any
 
@@ -22,7 +23,9 @@ class Readable(griffe.Extension):
             obj.docstring.value = readable(obj.docstring.value)
 
     def on_class(self, *, cls: Any, **_: Any) -> None:
-        fields = [m for m in cls.members.values() if not m.is_alias and m.is_attribute and m.docstring]
+        is_enum = any(str(base) == "Enum" for base in cls.bases)
+        attributes = [m for m in cls.members.values() if not m.is_alias and m.is_attribute]
+        fields = [m for m in attributes if m.docstring or is_enum]
         if fields and cls.docstring:
             cls.docstring.value += "\n\n" + "\n".join(map(_field, fields))
             for member in fields:
@@ -30,8 +33,11 @@ class Readable(griffe.Extension):
 
 
 def _field(member: Any) -> str:
-    default = f" = `{member.value}`" if member.value is not None else ""
-    return f"- **{member.name}**{default}: " + " ".join(member.docstring.value.split())
+    """A line for a field, a property, or a value of an enumeration, whose value is its meaning."""
+    if not member.docstring:
+        return f"- **{member.name}**: {ast.literal_eval(str(member.value))}"
+    told = "" if member.value is None or str(member.value).startswith("field(") else f" = `{member.value}`"
+    return f"- **{member.name}**{told}: " + " ".join(member.docstring.value.split())
 
 
 def readable(docstring: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib
 from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.S)
@@ -24,7 +25,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    content = INLINE.sub(lambda found: convert(html.unescape(found[1])), content)
+    content = INLINE.sub(lambda found: _mathml(html.unescape(found[1]), "inline"), content)
     return BLOCK.sub(lambda found: _block(html.unescape(found[1])), content)
 
 
@@ -32,4 +33,11 @@ def _block(latex: str) -> str:
     """A formula on a line of its own, its number at the right."""
     tag = TAG.search(latex)
     number = f"<span>({tag[1]})</span>" if tag else ""
-    return f'<div class="formula">{convert(TAG.sub("", latex).strip(), display="block")}{number}</div>'
+    return f'<div class="formula">{_mathml(TAG.sub("", latex).strip(), "block")}{number}</div>'
+
+
+def _mathml(latex: str, display: str) -> str:
+    made = convert(latex, display=display)
+    if "\\" in made:
+        raise PluginError(f"a command of this formula is not known: {latex}")
+    return made
