@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint bench package clean
+.PHONY: install demo test lint bench docs package clean
 
 install: .venv/installed
 
@@ -35,5 +35,13 @@ package: install
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python tests/package.py dist
 
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+.venv/docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	@touch $@
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist site .cache .pytest_cache .mypy_cache .ruff_cache

@@ -238,8 +238,11 @@ class _SE2:
 
 
 SO3 = _SO3()
+"""Rotation matrices (n, 3, 3): R ⊞ δ = exp(δ) R."""
 SE3 = _SE3()
+"""Poses [R | t] as arrays (n, 3, 4), seen as a `Pose`: (R, t) ⊞ (δt, δω) = (exp(δω) R, t + δt)."""
 SE2 = _SE2()
+"""Poses in the plane as rows (x, y, θ), moved in their own frame: (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ)."""
 
 
 @dataclass(frozen=True)

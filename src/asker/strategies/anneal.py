@@ -45,6 +45,8 @@ class Anneal(Protocol):
 
 @dataclass(frozen=True)
 class FixedRate:
+    """The paper's: the scales fall by a fixed rate, and there is no last phase."""
+
     rate: float = 0.9
     """λ_h is multiplied by this."""
 
@@ -60,6 +62,8 @@ class FixedRate:
 
 @dataclass(frozen=True)
 class Paced:
+    """Ours: the scales fall over the iterations that there are, and a last phase minimises Ψ itself."""
+
     end: float = 0.2
     """The root mean square of the scales s when the last phase begins."""
     last_share: float = 0.3

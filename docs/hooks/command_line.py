@@ -1,0 +1,45 @@
+"""The page of the command line, from the commands themselves."""
+
+from typing import Any
+
+INTRODUCTION = """# Command line
+
+    asker COMMAND ...
+
+`asker --version` prints the version; `asker COMMAND --help` prints what stands here.  Exit codes: 0 a usable
+result, 1 a solve that failed, 2 bad input, 130 interrupted before there was a result.  Results go to standard
+output; the progress line and the one line of an error go to standard error.
+
+"""
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    import typer
+    from mkdocs.structure.files import File
+
+    from asker.cli import app
+
+    commands: Any = typer.main.get_command(app)
+    text = INTRODUCTION + "\n".join(section(name, command) for name, command in commands.commands.items())
+    files.append(File.generated(config, "reference/command-line.md", content=text))
+    return files
+
+
+def section(name: str, command: Any) -> str:
+    """Usage, help, and a table of arguments and options."""
+    context = command.make_context(name, [], resilient_parsing=True)
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option"]
+    usage = " ".join(["asker", name, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
+    rows = [(_argument(p), p.help) for p in arguments]
+    rows += [p.get_help_record(context) for p in options]
+    table = "\n".join(f"| `{left}` | {_cell(right)} |" for left, right in rows)
+    return f"## asker {name}\n\n    {usage}\n\n{command.help or ''}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def _argument(parameter: Any) -> str:
+    return parameter.metavar or parameter.name.upper()
+
+
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|").replace("[", "\\[")

@@ -1,0 +1,63 @@
+"""Docstrings are written to be read in the code: names and meanings stand in two columns.  Here they become Markdown.
+
+name    what it means, which may
+        go on in the next line
+"""
+
+import ast
+import re
+from typing import Any
+
+import griffe
+
+ROW = re.compile(r"(?P<name>\S.*?)(?P<gap> {2,})(?P<text>\S.*)")
+NAMES = re.compile(r"\w+(, \w+)*")
+LABELS = ("Problem", "Symbols", "Algorithm", "Deviations")
+
+
+class Readable(griffe.Extension):
+    """Rewrites every docstring before it is parsed; those of a class's fields and properties join its own."""
+
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = readable(obj.docstring.value)
+
+    def on_class(self, *, cls: Any, **_: Any) -> None:
+        is_enum = any(str(base) == "Enum" for base in cls.bases)
+        attributes = [m for m in cls.members.values() if not m.is_alias and m.is_attribute]
+        fields = [m for m in attributes if m.docstring or is_enum]
+        if fields and cls.docstring:
+            cls.docstring.value += "\n\n" + "\n".join(map(_field, fields))
+            for member in fields:
+                member.docstring = None
+
+
+def _field(member: Any) -> str:
+    """A line for a field, a property, or a value of an enumeration, whose value is its meaning."""
+    if not member.docstring:
+        return f"- **{member.name}**: {ast.literal_eval(str(member.value))}"
+    told = "" if member.value is None or str(member.value).startswith("field(") else f" = `{member.value}`"
+    return f"- **{member.name}**{told}: " + " ".join(member.docstring.value.split())
+
+
+def readable(docstring: str) -> str:
+    return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", docstring)))
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of two columns as a list; one that is laid out otherwise as it stands; else unchanged."""
+    lines = text.split("\n")
+    if lines[0].startswith("    "):
+        return text
+    if lines[0].startswith(LABELS):
+        return "```text\n" + text + "\n```"
+    rows: list[list[str]] = []
+    for line in lines:
+        found = ROW.fullmatch(line)
+        if found and NAMES.fullmatch(found["name"]):
+            rows.append([found["name"], found["text"]])
+        elif rows and line.startswith("   "):
+            rows[-1][1] += " " + line.strip()
+        else:
+            return text
+    return "\n".join(f"- `{name}`: {meaning}" for name, meaning in rows)

@@ -1,0 +1,84 @@
+"""The reference: a page for each kind of public name, from `asker.__all__` and from the modules below.
+
+A new public name appears by being listed in `asker/__init__.py`.
+"""
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+PUBLIC = {
+    "problems": ("Problems", ("asker.problem",)),
+    "kernels": ("Kernels", ("asker.kernels",)),
+    "manifolds": ("Manifolds", ("asker.manifolds",)),
+    "strategies": ("Strategies", ("asker.strategies",)),
+    "solving": ("Solving and results", ("asker",)),  # all that the others leave
+}
+"""Page, title, and the modules whose public names it holds."""
+
+MODULES = {
+    "bundle": (
+        "Bundle adjustment",
+        ("asker.problems.bundle", "asker.io.bal", "asker.io.ply", "asker.datasets", "asker.alignment", "asker.fetch"),
+    ),
+    "colmap": ("COLMAP models", ("asker.problems.colmap", "asker.io.colmap", "asker.io.colmap_model")),
+    "pose-graphs": (
+        "Pose graphs",
+        (
+            "asker.problems.pose_graph",
+            "asker.io.g2o",
+            "asker.problems.false_loops",
+            "asker.problems.trajectory",
+        ),
+    ),
+    "stereo": ("Stereo", ("asker.problems.stereo", "asker.problems.disparity", "asker.io.images")),
+}
+"""Page, title, and the modules that it shows whole."""
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
+    source = Path(config.config_file_path).parent / "src" / "asker" / "__init__.py"
+    for page, content in pages(source.read_text(encoding="utf-8")).items():
+        files.append(File.generated(config, f"reference/{page}.md", content=content))
+    return files
+
+
+def pages(source: str) -> dict[str, str]:
+    """The pages' text, given that of `asker/__init__.py`."""
+    shown: dict[str, dict[str, list[str]]] = {page: {} for page in PUBLIC}
+    for name, module in public_names(source).items():
+        page = next(page for page, (_, modules) in PUBLIC.items() if module.startswith(modules))
+        shown[page].setdefault(module, []).append(name)
+    made = {}
+    for page, (title, _) in PUBLIC.items():
+        parts = [_module(module, names) for module, names in shown[page].items()]
+        made[page] = f"# {title}\n\nThese are names of `asker`, by the module that they come from.\n\n" + "\n".join(
+            parts
+        )
+    for page, (title, modules) in MODULES.items():
+        made[page] = f"# {title}\n\n" + "\n".join(map(_module, modules))
+    return made
+
+
+def public_names(source: str) -> dict[str, str]:
+    """Names of `__all__`, in the order of the imports, and the module that each comes from."""
+    tree = ast.parse(source)
+    listed: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            listed = {name for name in ast.literal_eval(node.value) if not name.startswith("__")}
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    found = {alias.name: str(node.module) for node in imports for alias in node.names if alias.name in listed}
+    if missing := listed - set(found):
+        raise ValueError(f"asker.__all__ names {sorted(missing)}, which asker/__init__.py does not import")
+    return found
+
+
+def _module(module: str, names: list[str] | None = None) -> str:
+    """The module's docstring, and its members: the named ones, or all that have a docstring."""
+    options = {"show_root_heading": False, "heading_level": 3} | ({"members": names} if names else {})
+    lines = "".join(f"      {key}: {json.dumps(value)}\n" for key, value in options.items())
+    return f"## {module}\n\n::: {module}\n    options:\n{lines}"
