@@ -45,7 +45,7 @@ def main(picture: Path = Path("registration.png"), *files: Path) -> dict[str, np
     moved = {name: pairs[:, :3] @ pose[:, :3].T + pose[:, 3] for name, pose in found.items()}
     fig, ax = plt.subplots(figsize=(7, 5.4), layout="constrained")
     ax.scatter(pairs[:, 3], pairs[:, 5], 3, "0.75", lw=0, label="target points")
-    for (name, points), colour, size in zip(moved.items(), ("0.45", "#d55e00", "#0072b2"), (16, 4, 4), strict=True):
+    for (name, points), colour, size in zip(moved.items(), ("0.6", "#d55e00", "#0072b2"), (16, 4, 4), strict=True):
         ax.scatter(points[:, 0], points[:, 2], size, colour, lw=0, label=f"source by {name}")
         print(f"{name:>6}: {np.linalg.norm(points - moved['truth'], axis=1).mean():.3f} from the truth, on the average")
     ax.set(xlabel="x", ylabel="z", aspect="equal", adjustable="datalim")

@@ -45,7 +45,7 @@ def main(picture: Path = Path("similarity.png")) -> dict[str, np.ndarray]:
     found = {"truth": truth} | {m: register(source, target, asker.METHODS[m]()) for m in ("irls", "asker")}
     fig, ax = plt.subplots(figsize=(7, 5.4), layout="constrained")
     ax.scatter(target[:, 0], target[:, 2], 3, "0.75", lw=0, label="target points")
-    for (name, T), colour, size in zip(found.items(), ("0.45", "#d55e00", "#0072b2"), (16, 4, 4), strict=True):
+    for (name, T), colour, size in zip(found.items(), ("0.6", "#d55e00", "#0072b2"), (16, 4, 4), strict=True):
         points, scale = source @ T[:, :3].T + T[:, 3], np.cbrt(np.linalg.det(T[:, :3]))
         ax.scatter(points[:, 0], points[:, 2], size, colour, lw=0, label=f"{name}: scale {scale:.3f}")
         print(f"{name:>6}: scale {scale:.3f}, translation {T[:, 3].round(3)}")
