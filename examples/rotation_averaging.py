@@ -44,9 +44,9 @@ def main(picture: Path = Path("rotation_averaging.png")) -> dict[str, np.ndarray
     truth, start, i, j, R_ij = made()
     by = {"irls": asker.IRLS(), "asker": asker.ASKER(reach=0, s0=12)}
     found = {"start": start} | {name: average(start, i, j, R_ij, strategy) for name, strategy in by.items()}
-    fig, axes = plt.subplots(1, 3, figsize=(9, 3.6), layout="constrained", sharey=True)
+    fig, axes = plt.subplots(1, 3, figsize=(9, 3.3), layout="tight", subplot_kw={"xlim": (-13, 13), "ylim": (-13, 13)})
     for ax, (name, R), colour in zip(axes, found.items(), ("k", "#d55e00", "#0072b2"), strict=True):
-        for A, tint, width in ((truth, "0.7", 0.02), (R, colour, 0.008)):
+        for A, tint, width in ((truth, "0.7", 0.014), (R, colour, 0.008)):
             ax.quiver(*-10 * truth[:, 0, :2].T, *A[:, 0, :2].T, color=tint, width=width, scale=8)
         degrees = np.degrees(2 * np.arcsin(np.clip(np.linalg.norm(R - truth, axis=(1, 2)) / np.sqrt(8), 0, 1)))
         ax.set(title=f"{name}: {np.sum(degrees < 5)} of {len(R)} within 5°", xlabel="x", ylabel="y", aspect="equal")

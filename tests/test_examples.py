@@ -42,7 +42,7 @@ def degrees(R, S):
     return np.degrees(np.linalg.norm(angle_axis_from_matrix(R @ S.transpose(0, 2, 1)), axis=1).max())
 
 
-@pytest.mark.parametrize("path", EXAMPLES.glob("*.py"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_short_and_listed(path):
     assert len(path.read_text().splitlines()) < 60
     assert f"`{path.name}`" in (EXAMPLES / "README.md").read_text()
