@@ -1,5 +1,8 @@
 """A line through points of which 70 % are outliers, from a start that is wrong."""
 
+import sys
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -23,17 +26,19 @@ def fit(x: np.ndarray, y: np.ndarray, strategy) -> asker.Result:
     return asker.least_squares(residuals, [-1.5, 5.0], asker.SmoothTruncated(0.2), strategy)
 
 
-def main() -> dict[str, np.ndarray]:
+def main(picture: Path = Path("line_fitting.png")) -> dict[str, np.ndarray]:
     x, y = data()
-    found = {name: fit(x, y, asker.METHODS[name]()).x for name in ("irls", "asker")}
-    plt.plot(x, y, ".", markersize=3, color="grey")
-    for name, (slope, intercept) in found.items():
-        print(f"{name:>6}: slope {slope:.3f}, intercept {intercept:.3f}  (truth {TRUTH[0]}, {TRUTH[1]})")
-        plt.axline((0, intercept), slope=slope, label=name, color="C0" if name == "asker" else "C3")
-    plt.legend()
-    plt.savefig("line_fitting.png", dpi=120)
+    found = {"truth": TRUTH} | {name: fit(x, y, asker.METHODS[name]()).x for name in ("irls", "asker")}
+    fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    ax.plot(x, y, ".", ms=4, mew=0, color="0.7", label="points")
+    for (name, (slope, intercept)), colour in zip(found.items(), ("0.6", "#d55e00", "#0072b2"), strict=True):
+        print(f"{name:>6}: slope {slope:.3f}, intercept {intercept:.3f}")
+        ax.axline((0, intercept), slope=slope, label=name, color=colour, lw=6 if name == "truth" else 2)
+    ax.set(xlabel="x", ylabel="y", ylim=(-8.5, 8.5))
+    fig.legend(loc="outside upper center", ncols=4, frameon=False)
+    fig.savefig(picture, dpi=150)
     return found
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))

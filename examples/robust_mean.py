@@ -1,5 +1,8 @@
 """The robust mean of numbers on a line: many local minima, and the kernel that hides them (the paper's Figure 1)."""
 
+import sys
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -25,23 +28,27 @@ def mean(values: np.ndarray, start: float, strategy) -> asker.Result:
     return asker.solve(asker.Problem(asker.Factors(difference, x[everywhere], data=values, kernel=KERNEL)), strategy)
 
 
-def main() -> dict[str, float]:
+def main(picture: Path = Path("robust_mean.png")) -> dict[str, float]:
     values = data()
     found = {name: float(mean(values, -8.0, asker.METHODS[name]()).x) for name in ("irls", "asker")}
+    fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
     grid = np.linspace(-11, 6, 800)
     squares = (grid[:, None] - values) ** 2
-    for kernel, label in ((KERNEL, "target kernel"), (asker.Scaled(KERNEL, 25), "25 times as wide")):
+    for kernel, style, label in (
+        (KERNEL, "k-", "target kernel"),
+        (asker.Scaled(KERNEL, 25), "k--", "25 times as wide"),
+    ):
         cost = kernel.psi(squares).sum(axis=1)
-        plt.plot(grid, cost / cost.max(), label=label)
-    for (name, x), style in zip(found.items(), (":", "--"), strict=True):
-        plt.axvline(x, linestyle=style, color="black", label=f"{name} from −8: {x:.2f}")
+        ax.plot(grid, cost / cost.max(), style, lw=1.5, label=label)
+    ax.axvline(3, color="0.6", lw=6, label="truth")
+    for (name, x), colour in zip(found.items(), ("#d55e00", "#0072b2"), strict=True):
+        ax.axvline(x, color=colour, lw=2, label=f"{name} from −8")
         print(f"{name:>6}: {x:.3f}")
-    plt.xlabel("mean")
-    plt.ylabel("cost / largest")
-    plt.legend()
-    plt.savefig("robust_mean.png", dpi=120)
+    ax.set(xlabel="mean", ylabel="cost / largest")
+    fig.legend(loc="outside upper center", ncols=5, frameon=False, columnspacing=1)
+    fig.savefig(picture, dpi=150)
     return found
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))
