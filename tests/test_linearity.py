@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import asker
+from asker.problems.dense import dense_problem
 
 
 def factors(residual, *, dim=3, data=True, **options):
@@ -60,7 +61,22 @@ def test_what_does_not_add_or_is_not_traced_is_not_linear():
     y = asker.Variables(np.zeros((2, 3)))
     batched = asker.Factors(lambda y: y, y[np.arange(2)], jacobian=lambda y: np.tile(np.eye(3), (2, 1, 1)))
     assert not batched.is_linear
+    parts = asker.Variables((np.zeros((2, 3)), np.zeros(2)), asker.Product(asker.Euclidean(3), asker.Euclidean(())))
+    assert asker.Factors(lambda xs: xs[0] * 2 + xs[1], parts[np.arange(2)]).is_linear
+    assert not asker.Factors(lambda xs: xs[0] * xs[1], parts[np.arange(2)]).is_linear
     given = factors(lambda x, a: x - a, data=True)
     assert given.is_linear
     assert asker.Problem(given).is_linear
     assert not asker.Problem(given, turned).is_linear
+
+
+def test_robust_regression_forgets_its_start():
+    rng = np.random.default_rng(0)
+    A, truth = rng.normal(size=(300, 4)), np.array([1.0, -2.0, 0.5, 3.0])
+    b = A @ truth + rng.normal(0, 0.02, 300)
+    b[:180] = rng.uniform(-8, 8, 180)
+    assert dense_problem(lambda x: A @ x - b, np.zeros(4)).is_linear
+    assert not dense_problem(lambda x: A @ jnp.exp(x) - b, np.zeros(4)).is_linear
+    for start in (np.zeros(4), -20 * truth):
+        result = asker.least_squares(lambda x: A @ x - b, start, asker.SmoothTruncated(0.1))
+        np.testing.assert_allclose(result.x, truth, atol=0.02)

@@ -94,6 +94,7 @@ class Factors:
         weight: Any = None,
         tau: Any = None,
         jacobian: Callable[..., Any] | None = None,
+        linear: bool = False,
         name: str | None = None,
     ):
         """
@@ -105,10 +106,11 @@ class Factors:
         tau       (n,), the kernel's scale per observation
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
+        linear    with `jacobian`: whether the residual is affine in the variables; without it asker sees that
         name      used in errors and results; the function's own when not given
         """
         self.name = name or str(getattr(residual, "__name__", "residual"))
-        self.residual, self.jacobian = residual, jacobian
+        self.residual, self.jacobian, self.linear = residual, jacobian, linear
         if not slots:
             raise ProblemError(f"{self.name}: needs at least one `variables[index]`")
         for k, slot in enumerate(slots):
@@ -179,16 +181,22 @@ class Factors:
     @cached_property
     def is_linear(self) -> bool:
         """Whether the residual is seen to be affine in all that can move."""
+        if self.jacobian is not None:
+            return self.linear
         import jax
 
-        free = [slot.variables.is_free for slot in self.slots]
-        adds = [isinstance(slot.variables.manifold, Euclidean) for slot in self.slots]
-        if self.jacobian is not None or any(f and not a for f, a in zip(free, adds, strict=True)):
-            return False
+        def moved(rows, steps, data):
+            slots = zip(self.slots, rows, steps, strict=True)
+            return self._of_rows(
+                [s.variables.manifold.retract(x, d) if s.variables.is_free else x for s, x, d in slots], data
+            )
+
         rows, data = self._example()
+        steps = [np.zeros(slot.variables.manifold.tangent) for slot in self.slots]
+        free = [int(slot.variables.is_free) for slot in self.slots]
         with float64():
-            traced = jax.make_jaxpr(self._of_rows)(rows, data)
-        return is_affine(traced, [*map(int, free), *[0] * len(data)])
+            traced = jax.make_jaxpr(moved)(rows, steps, data)
+        return is_affine(traced, [*free, *free, *[0] * len(data)])
 
     def _of_rows(self, rows, data):
         views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]

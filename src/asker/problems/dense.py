@@ -7,6 +7,7 @@ import numpy as np
 
 from asker.arrays import float64
 from asker.kernels import Kernel
+from asker.linearity import is_affine
 from asker.problem import Factors, Problem, ProblemError, Variables
 from asker.result import Result
 from asker.solve import solve
@@ -79,9 +80,17 @@ def dense_problem(
         weight=weight,
         tau=tau,
         jacobian=all_derivatives,
+        linear=jacobian == "jax" and _is_linear(residuals, x0),
         name=name,
     )
     return Problem(factors)
+
+
+def _is_linear(residuals: Callable, x: np.ndarray) -> bool:
+    import jax
+
+    with float64():
+        return is_affine(jax.make_jaxpr(residuals)(x), [1])
 
 
 def _functions(residuals: Callable, jacobian: Jacobian) -> tuple[Callable, Callable]:
