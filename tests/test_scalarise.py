@@ -4,6 +4,8 @@ Each case is a function f(x, y, i, m) of one item: x (3,), y (3, 3), whole numbe
 A new rule for a primitive is tested by listing a function that uses it.
 """
 
+import time
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from jax import lax  # noqa: E402
 
 import asker  # noqa: E402
 from asker.arrays import float64  # noqa: E402
+from asker.engines.cpu import compile as compiling  # noqa: E402
 from asker.engines.cpu.loops import Argument, Loop  # noqa: E402
 from asker.engines.cpu.rules import UnsupportedPrimitive  # noqa: E402
 from asker.engines.cpu.scalars import Program  # noqa: E402
@@ -603,3 +606,15 @@ def test_the_users_precision_stays(x64):
     finally:
         jax.config.update("jax_enable_x64", before)
     np.testing.assert_allclose(result[x][0], data.mean(axis=0), rtol=1e-9)  # more than single precision
+
+
+def test_compiling_is_told():
+    compiling.tell_of_compiling()
+    heard = []
+    compiling.on_compile.append(heard.append)
+    try:
+        twice = compiling.compile_source("twice", f"def twice(x):\n    return 2 * x  # {time.time()}\n")
+        assert twice(3.0) == twice(3.0) == 6.0
+    finally:
+        compiling.on_compile.remove(heard.append)
+    assert heard == ["twice"]

@@ -28,7 +28,24 @@ DECORATOR = '@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contr
 _compiling = threading.Lock()
 
 on_compile: list[Callable[[str], None]] = []
-"""Called with a kernel's name when it is compiled for the first time on this machine."""
+"""Called with a function's name when it is compiled: for the first time on this machine, or for other types."""
+
+
+@cache
+def tell_of_compiling() -> None:
+    """From now on `on_compile` hears of all of ours that Numba compiles."""
+    from numba.core import event
+
+    class Told(event.Listener):
+        def on_start(self, event):
+            function = event.data["dispatcher"].py_func
+            for listener in on_compile if function.__module__.startswith("asker") else ():
+                listener(function.__name__)
+
+        def on_end(self, event):
+            pass
+
+    event.register("numba:compile", Told())
 
 
 def cache_folder() -> Path:
@@ -61,8 +78,6 @@ def compile_source(name: str, body: str) -> Callable[..., Any]:
     stem = f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
     path = _writable_folder() / f"{stem}.py"
     if not path.exists():
-        for listener in on_compile:
-            listener(name)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

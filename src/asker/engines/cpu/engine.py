@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from asker.engines.cpu import blocks
+from asker.engines.cpu.compile import tell_of_compiling
 from asker.engines.cpu.loops import Argument, Loop
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, System, Weights
@@ -36,6 +37,7 @@ class CpuEngine:
         eliminate: Variables | bool = True,
         relative_damping: bool = False,
     ):
+        tell_of_compiling()
         self.problem = problem
         self.structure = Structure(problem, eliminate)
         self.system = System(self.structure, linear_solver, relative_damping)
