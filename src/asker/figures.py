@@ -13,6 +13,7 @@ from asker.io.g2o import PoseGraph
 from asker.result import Iteration
 
 STYLES = (("-", "#1b1b1b"), ("--", "#0072b2"), ("-.", "#d55e00"), (":", "#009e73"), ((0, (5, 1)), "#cc79a7"))
+FORMATS = (".png", ".svg", ".pdf")
 HATCHES = ("", "//", "..", "xx", "\\\\")
 Histories = dict[str, dict[str, list[Iteration]]]
 

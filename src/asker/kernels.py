@@ -30,6 +30,10 @@ class Kernel:
     tau: float = 1.0
     """The scale: residuals well beyond it count as outliers."""
 
+    def __post_init__(self):
+        if isinstance(self.tau, str) or (isinstance(self.tau, int | float) and not 0 < self.tau < np.inf):
+            raise ValueError(f"tau must be positive, finite and a number, not {self.tau!r}")
+
     def psi(self, u: Array) -> Array:
         """ψ, the cost of residuals with squared norms u."""
         return self.tau**2 * self.unit_psi(u / self.tau**2)
@@ -258,6 +262,7 @@ class Barron(Kernel):
     """The shape: the smaller, the less an outlier counts."""
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.alpha <= 2:
             raise ValueError(f"alpha must be at most 2, not {self.alpha}")
 

@@ -21,6 +21,14 @@ from asker.kernels import Kernel, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
 
+REMEDIES = {
+    "TracerArrayConversionError": " (use jax.numpy in place of numpy)",
+    "TracerBoolConversionError": " (use jnp.where in place of `if`)",
+    "TracerIntegerConversionError": " (an index must not depend on a variable)",
+    "ConcretizationTypeError": " (shapes and loops must not depend on a variable)",
+}
+"""What helps against JAX's errors."""
+
 
 class ProblemError(ValueError):
     """The arrays or functions of a problem do not fit together."""
@@ -102,8 +110,8 @@ class Factors:
         slots     `variables[index]`, one per argument
         data      an array or a tuple of arrays with one row per observation
         kernel    ψ; smooth truncated with τ = 1 when not given
-        weight    (n,), multiplies ψ
-        tau       (n,), the kernel's scale per observation
+        weight    multiplies ψ: a number, or (n,)
+        tau       the kernel's scale per observation, (n,)
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
         linear    with `jacobian`: whether the residual is affine in the variables; without it asker sees that
@@ -128,6 +136,8 @@ class Factors:
         self.weight = None if weight is None else self._per_observation("weight", weight)
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
+        if np.ndim(self.kernel.tau):
+            raise ProblemError(f"{self.name}: the kernel's tau is an array; Factors(tau=...) takes one per observation")
         self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
         if not np.all((np.asarray(self.tau) > 0) & np.isfinite(self.tau)):
             raise ProblemError(f"{self.name}: tau must be positive and finite")
@@ -165,7 +175,7 @@ class Factors:
         return array
 
     def _per_observation(self, what: str, array: Any) -> np.ndarray:
-        array = self._numbers(what, array)
+        array = self._numbers(what, np.full(self.n, array) if np.ndim(array) == 0 else array)
         if array.ndim > 1:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")
         return array.astype(float)
@@ -247,9 +257,11 @@ class Factors:
     def _failed(self, what: str, error: Exception) -> ProblemError:
         shapes = [f"{s.variables.name} {s.variables.manifold}" for s in self.slots]
         shapes += [f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data)]
-        said = (str(error).splitlines() or [""])[0]
-        on = ", ".join(shapes)
-        return ProblemError(f"{self.name}: the {what} function fails on {on}: {type(error).__name__}: {said}")
+        kind, said = type(error).__name__, (str(error).splitlines() or [""])[0]
+        if "not a valid JAX type" in said:
+            return ProblemError(f"{self.name}: the {what} function returns what is no array of numbers")
+        on, advice = ", ".join(shapes), REMEDIES.get(kind, "")
+        return ProblemError(f"{self.name}: the {what} function fails on {on}: {kind}: {said}{advice}")
 
     def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """The arguments of a batched residual function: each slot's values for every observation."""

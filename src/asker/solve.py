@@ -65,6 +65,12 @@ def solve(
     Ctrl-C ends the loop and returns the best point so far.
     """
     begin = time.perf_counter()
+    if not isinstance(problem, Problem):
+        raise ProblemError(f"the first argument of solve is {type(problem).__name__}, expected asker.Problem(factors)")
+    if isinstance(strategy, str | type):
+        what = repr(strategy) if isinstance(strategy, str) else f"the class {strategy.__name__}"
+        advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
+        raise ProblemError(f"strategy is {what}, expected {advice}")
     if max_iterations < 0:
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
     if threads is not None:

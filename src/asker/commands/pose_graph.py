@@ -22,6 +22,7 @@ from asker.commands.support import (
     solve_record,
     write_outputs,
 )
+from asker.figures import FORMATS
 from asker.io.files import FileError
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.json import read_json, write_json
@@ -80,6 +81,8 @@ def solve_graph(
     one_of("--truth-by", options.truth_by, MATCHES)
     if output and not is_graph(output):
         raise FileError(output, f"the name must end with {' or '.join(ENDINGS)}")
+    if options.figure and options.figure.suffix.lower() not in FORMATS:
+        raise FileError(options.figure, f"the name must end with {', '.join(FORMATS)}")
     check_outputs(file, json_file, output, options.figure)
     with Progress(quiet) as progress:
         progress.say(f"reading {file}")

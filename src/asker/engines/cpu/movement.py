@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from asker.engines.cpu.rules import UnsupportedPrimitive, Values, rule
+from asker.problem import ProblemError
 
 
 @rule("reshape", "squeeze", "expand_dims")
@@ -84,10 +85,13 @@ def _pad(program, eqn, args):
 
 
 def _constant_start(eqn: Any, starts: list[Values], sizes: Any, shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """The slice of a dynamic slice, moved inside the array as JAX does."""
+    """The slice of a dynamic slice.  JAX moves one that is outside into the array, which no user means."""
     if any(s.dtype == object for s in starts):
         raise UnsupportedPrimitive(eqn.primitive.name, " with an index that is not constant")
-    first = [int(np.clip(s, 0, n - size)) for s, size, n in zip(starts, sizes, shape, strict=True)]
+    first = [int(s) for s in starts]
+    for k, size, n in zip(first, sizes, shape, strict=True):
+        if not 0 <= k <= n - size:
+            raise ProblemError(f"a function reads index {k} of an axis of size {n}")
     return tuple(slice(k, k + size) for k, size in zip(first, sizes, strict=True))
 
 
