@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from asker.gauge import put_back
 from asker.groups import Groups
 from asker.io.bal import Bundle, Part
 from asker.kernels import Kernel
@@ -46,15 +47,16 @@ class BundleProblem:
     dof: Dof
 
     def refined(self, values: Groups[Any], whole: Bundle | None = None) -> Bundle:
-        """The bundle with the solved cameras and points; `whole`, where this one is a part."""
+        """The bundle with the solved cameras and points, in the frame of the start; `whole` if this is a part."""
         parts = values[self.cameras]
         poses, free_intrinsics = (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
         bundle = self.bundle if whole is None else whole
+        poses, points = put_back(camera_poses(bundle), poses, values[self.points], self.cameras.fixed)
         cameras = bundle.cameras.copy()
         cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
         cameras[:, 3:6] = poses[:, :, 3]
         cameras[:, 6 : self.dof] = free_intrinsics
-        return replace(bundle, cameras=cameras, points=values[self.points])
+        return replace(bundle, cameras=cameras, points=points)
 
 
 def bundle_problem(

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from asker.gauge import put_back
 from asker.groups import Groups
 from asker.io.colmap import NO_POINT, Model, positions
 from asker.kernels import Kernel
@@ -56,9 +57,10 @@ class ColmapProblem:
         return any(x.free_variables is not None for x in self.intrinsics.values())
 
     def refined(self, values: Groups[Any]) -> Model:
-        """The model with the solved poses, points and parameters, and new errors of the points."""
+        """The model with the solved poses, points and parameters, in the start's frame; points have new errors."""
         images, points, cameras = self.model.images, self.model.points, self.model.cameras
-        poses = values[self.poses]
+        before, moved, fisheye = camera_poses(self.model), values[self.poses], "OPENCV_FISHEYE" in cameras.models
+        poses, xyz = put_back(before, moved, values[self.points], self.poses.fixed, sees_behind=fisheye)
         qvecs = quaternion_from_matrix(poses[:, :, :3])
         qvecs = np.where((qvecs * images.qvecs).sum(axis=1, keepdims=True) < 0, -qvecs, qvecs)
         still = (poses == camera_poses(self.model)).all(axis=(1, 2))
@@ -66,14 +68,14 @@ class ColmapProblem:
         params = [p.copy() for p in cameras.params]
         for part in self.intrinsics.values():
             if part.free_variables is not None:
-                for k, moved in zip(part.cameras, values[part.free_variables], strict=True):
-                    params[k][part.moving] = moved
-        moved = Model(
+                for k, numbers in zip(part.cameras, values[part.free_variables], strict=True):
+                    params[k][part.moving] = numbers
+        model = Model(
             replace(cameras, params=tuple(params)),
             replace(images, qvecs=qvecs, tvecs=poses[:, :, 3].copy()),
-            replace(points, xyz=values[self.points]),
+            replace(points, xyz=xyz),
         )
-        return replace(moved, points=replace(moved.points, errors=_point_errors(moved)))
+        return replace(model, points=replace(model.points, errors=_point_errors(model)))
 
 
 def colmap_problem(
