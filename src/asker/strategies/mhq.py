@@ -89,7 +89,8 @@ class MHQ:
             kernel = factors.kernel
             if not (kernel.quadratic or (kernel.has_penalty and kernel.domega(0.0) < 0)):
                 raise ProblemError(
-                    f"{factors.name}: M-HQ needs a kernel with a smooth lifted penalty; {type(kernel).__name__} has none"
+                    f"{factors.name}: M-HQ needs a kernel with a smooth lifted penalty; "
+                    f"{type(kernel).__name__} has none"
                 )
         w = engine.each(ones, start)
         lifted = engine.total(lifted_cost, start, w)
