@@ -87,6 +87,7 @@ def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
         time_limit=args.time_limit,
         threads=args.threads,
         engine=args.engine,
+        linear_solver=args.linear_solver,
     )
     seconds = time.perf_counter() - begin
     if result.status is asker.Status.TIME_LIMIT:
@@ -162,6 +163,8 @@ def cell(line: dict[str, Any], what: str) -> str:
         return str(line["failed"])[:40]
     if what == "seconds":
         return f"{line['seconds']:.1f}" if "seconds" in line else ""
+    if not line:
+        return ""
     words = {"kept": "kept", "lost": "lost", "loops_kept": "loops"}
     marks = [f"{line[k]} {word}" for k, word in words.items() if k in line]
     return f"{line['error']:.3g}" + (f" ({', '.join(marks)})" if marks else "")
@@ -222,6 +225,7 @@ def main() -> None:
     parser.add_argument("--methods", type=names(tuple(asker.METHODS)), default=list(asker.METHODS))
     parser.add_argument("--no-peer", action="store_true", help="leave GTSAM out")
     parser.add_argument("--engine", choices=ENGINES, default="cpu")
+    parser.add_argument("--linear-solver", default="auto")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
     parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--time-limit", type=float, default=300.0, help="seconds for one method on one graph")
