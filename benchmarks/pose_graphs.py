@@ -4,10 +4,11 @@
     python benchmarks/pose_graphs.py --quick     intel alone, few methods
 
 False loops are added to the public graphs (see `asker.problems.false_loops`).  The error is the root mean square of the
-distances, after a rigid alignment, from the least squares optimum without false loops; for Bicocca 25b, whose wrong
-loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry, or what the
-file gives.  `kept` counts false loops among the inliers, `lost` right ones outside.  A run that meets the time limit is
-not shown.  With --json every run is written down as it ends, and a later call goes on from there.
+distances, after a rigid alignment, from the least squares optimum without false loops (the lower one of those that the
+file's start and ASKER's result lead to: on torus3D the former is poor, cost 29950 against 12118); for Bicocca 25b,
+whose wrong loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry,
+or what the file gives.  `kept` counts false loops among the inliers, `lost` right ones outside.  A run that meets the
+time limit is not shown.  With --json every run is written down as it ends, and a later call goes on from there.
 
 Time per iteration is that of least squares on the graph as it is: asker's `irls` and GTSAM's Levenberg-Marquardt.
 GTSAM runs in the environment that benchmarks/bundle.py makes; `ASKER_PEERS_PYTHON` names another.
@@ -57,9 +58,7 @@ class Task:
 def tasks(name: str, args: argparse.Namespace) -> list[Task]:
     """A task for each share of false loops."""
     graph = read_g2o(args.data / "g2o" / f"{name}.g2o.bz2")
-    made = pose_graph_problem(graph, robust="none")
-    best = made.refined(asker.solve(made.problem, tol=1e-12, threads=args.threads).values)
-    truth = poses.positions(graph.kind, best.poses)
+    truth = least_squares_positions(graph, args.threads)
     if args.start == "odometry":
         graph = replace(graph, poses=odometry_poses(graph))
     found = []
@@ -67,6 +66,18 @@ def tasks(name: str, args: argparse.Namespace) -> list[Task]:
         bad, is_false = add_false_loops(graph, share, args.kind, args.seed)
         found.append(Task(f"{name} {share:.0%}", bad, is_false, lambda x: trajectory_error(x, truth)))
     return found
+
+
+def least_squares_positions(graph: PoseGraph, threads: int) -> np.ndarray:
+    """At the lower one of two optima: from the file's start, and from where ASKER ends with robust loops."""
+    robust = pose_graph_problem(graph)
+    starts = graph, robust.refined(asker.solve(robust.problem, threads=threads).values)
+    found = []
+    for start in starts:
+        made = pose_graph_problem(start, robust="none")
+        result = asker.solve(made.problem, tol=1e-12, threads=threads)
+        found.append((result.cost, poses.positions(graph.kind, made.refined(result.values).poses)))
+    return min(found, key=lambda pair: pair[0])[1]
 
 
 def bicocca(args: argparse.Namespace) -> list[Task]:
