@@ -538,6 +538,24 @@ def test_what_does_not_fit_a_graph_is_refused(asks, tmp_path):
         assert said in err
 
 
+def test_where_odometry_is_trusted_asker_descends_first():
+    graph, _ = add_false_loops(circle()[1], 3.0, "random", seed=1)
+    trusting, wary = (pose_graph_problem(graph, robust=robust).problem for robust in ("loops", "all"))
+
+    def phases(problem, strategy):
+        return [h.details["phase"] for h in asker.solve(problem, strategy, max_iterations=40, tol=0).history]
+
+    found = phases(trusting, asker.ASKER())
+    n = found.count("first")
+    assert found == ["first"] * n + ["cooperative"] * found.count("cooperative") + ["last"] * found.count("last")
+    assert 1 <= n <= 8
+    assert "first" not in phases(trusting, asker.ASKER(first_share=0.0)) + phases(wary, asker.ASKER())
+    both = [asker.solve(trusting, s, max_iterations=40, tol=0) for s in (asker.ASKER(), asker.IRLS())]
+    own, plain = ([h.cost for h in result.history] for result in both)
+    np.testing.assert_allclose(own[: n + 1], plain[: n + 1], rtol=1e-9)
+    assert both[0].cost <= min(own[: n + 1])
+
+
 # ---- real graphs
 
 # Half the sum of squares before and after, both as GTSAM 4.3 has them: `LevenbergMarquardtOptimizer` on
@@ -567,6 +585,23 @@ def test_real_files_survive_a_round_trip(data_file, tmp_path, name):
     graph = read_g2o(data_file(f"g2o/{name}.g2o.bz2"))
     write_g2o(tmp_path / "a.g2o", graph)
     assert_same_bits(read_g2o(tmp_path / "a.g2o"), graph)
+
+
+@pytest.mark.data
+def test_false_loops_do_not_bend_the_trajectory(data_file):
+    """Relaxing all loops at once, asker-published believes some false ones."""
+    graph = read_g2o(data_file("g2o/intel.g2o.bz2"))
+    made = pose_graph_problem(graph, robust="none")
+    truth = made.refined(asker.solve(made.problem).values).poses[:, :2]
+    bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.3, "random", seed=1)
+    made = pose_graph_problem(bad)
+    errors = {}
+    for method in ("irls", "gnc-tls", "asker-published", "asker"):
+        result = asker.solve(made.problem, asker.METHODS[method]())
+        errors[method] = trajectory_error(made.refined(result.values).poses[:, :2], truth)
+    assert errors.pop("asker") <= 1.02 * min(errors.values()) + 1e-3  # metres
+    assert not np.any(made.per_edge(result.inliers) & is_false)
+    assert errors["asker-published"] > 0.5
 
 
 @pytest.mark.data

@@ -374,10 +374,19 @@ def test_a_level_that_can_go_no_further_gives_way():
     assert result.history[-1].details["level"] == 0
 
 
-@pytest.mark.parametrize("kernel", [asker.Quadratic(), asker.Huber(), asker.TruncatedQuadratic()], ids=repr)
+@pytest.mark.parametrize("kernel", [asker.Huber(), asker.TruncatedQuadratic()], ids=repr)
 def test_mhq_says_which_kernels_it_cannot_lift(kernel):
     with pytest.raises(asker.ProblemError, match=type(kernel).__name__):
         asker.solve(curve_problem(0, kernel=kernel), asker.MHQ())
+
+
+@pytest.mark.parametrize("method", ["mhq", "regemm"])
+@pytest.mark.parametrize("kernel", [asker.Quadratic(), asker.Barron(alpha=2.0)], ids=repr)
+def test_where_there_is_nothing_to_lift_the_weight_stays_1(method, kernel):
+    """On quadratic kernels alone, every step is one of IRLS."""
+    problem = curve_problem(1, kernel=kernel)
+    lifted, plain = (asker.solve(problem, asker.METHODS[m](), max_iterations=6, tol=0) for m in (method, "irls"))
+    np.testing.assert_allclose([h.cost for h in lifted.history], [h.cost for h in plain.history], rtol=1e-9)
 
 
 def test_levels_share_the_iterations():

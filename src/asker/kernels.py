@@ -58,6 +58,8 @@ class Kernel:
     unit_inflection = 1.0
     convex = False
     """Whether ψ(‖r‖) is convex in r, so that there are no poor minima to leave (of the kernel's making)."""
+    quadratic = False
+    """Whether ω is 1 everywhere: then there is nothing to lift, and a method that lifts keeps the weight at 1."""
 
     def unit_psi(self, v: Array) -> Array:
         """ψ for τ = 1."""
@@ -106,6 +108,7 @@ class Quadratic(Kernel):
     """ψ = u/2: ordinary least squares.  τ only says which residuals are counted as inliers."""
 
     convex = True
+    quadratic = True
 
     def unit_psi(self, v: Array) -> Array:
         return v / 2
@@ -269,6 +272,10 @@ class Barron(Kernel):
     @property
     def convex(self) -> bool:  # type: ignore[override]
         return self.alpha >= 1
+
+    @property
+    def quadratic(self) -> bool:  # type: ignore[override]
+        return self.alpha == 2
 
     @property
     def unit_inflection(self) -> float:  # type: ignore[override]

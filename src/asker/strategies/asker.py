@@ -5,7 +5,8 @@ Le, Zach: A Graduated Filter Method for Large Scale Robust Estimation, CVPR 2020
 Problem     min over θ, s of f = Σ ψ(‖rᵢ(θ)‖/σᵢ),  σᵢ = 1 + sᵢ²,  subject to h = Σ τ²sᵢ² = 0          (eq. 8, 9)
 Symbols     μ_f, μ_h -> mu_f, mu_h    α -> alpha    λ -> state.damping    λ_h -> state.scale_damping
             ω̂ = ω(u/σ²)    q = ∂²(μ_f f)/∂s∂r without r    g_s, D: gradient and curvature in s
-Algorithm   (1) the corner (f − αh, (1 − α)h) enters the filter                                 (Alg. 1, lines 6-9)
+Algorithm   (0) descend on Ψ for a while, where some factors are trusted (below)
+            (1) the corner (f − αh, (1 − α)h) enters the filter                                 (Alg. 1, lines 6-9)
             (2) cooperative step: Gauss-Newton on μ_f f + μ_h h in (θ, s), damped by λ                     (eq. 13)
                 g_s = −2μ_f ω̂ s u/σ³ + μ_h τ²s,  D = 4μ_f ω̂ s² u/σ⁴ + (μ_h + λ_h)τ² + λ,  q = −2μ_f ω̂ s/σ³
                 s is eliminated per residual: a = μ_f ω̂/σ², b = −q²/D, c = a − q g_s/D
@@ -21,6 +22,10 @@ Deviations  The paper has τ = 1 and h = Σ sᵢ².  With τ² in it, f and h ha
             λ is not taken below 1e-5.  The program divides the inner product of the gradients by the sum of their
             norms; here it is the true angle.  When no γ is acceptable, γ = ½: h falls, which some later corner accepts.
             The default adds what the paper asks for and does not do (h → 0 and a stationary Ψ): see `anneal.py`.
+            (0) is ours too.  A factor under a convex kernel is trusted, as odometry is; a start that fits such factors
+            says something about the others, which relaxing at once would forget: in a pose graph the false loops
+            would bend the trajectory before the right ones hold it.  The minimum that a plain descent finds is
+            relaxed instead, and where that leads to nothing better, it is what is returned.
 """
 
 from dataclasses import dataclass, replace
@@ -33,10 +38,12 @@ from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point
 from asker.strategies.anneal import Anneal, FixedRate, Paced
 from asker.strategies.filter import Filter
+from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Engine, State
 from asker.strategies.triggs import Triggs
 
 AT_REST = 1e-6  # a step of the last phase that gains less, relatively
+NEARLY_AT_REST = 1e-4  # the same of the first descent, which need not be exact
 
 
 def scale_terms(kernel, u, s, mu_f, g_h, H_h, lam):
@@ -97,6 +104,10 @@ def start_scales(kernel, u, lowest, reach):
     return xp.sqrt(sigma - 1)
 
 
+def no_scales(kernel, u):
+    return 0.0 * u
+
+
 def sizes(kernel, u):
     """‖r‖²/τ², τ² and 1 of a residual whose kernel is not convex: the others have no scale."""
     if kernel.convex:
@@ -117,6 +128,8 @@ class AskerState(State):
     """Iterations left."""
     units: float = 1.0
     """Σ τ² of the residuals that have a scale."""
+    descending: bool = False
+    """Whether the first descent goes on."""
     last_phase: bool = False
     best: tuple[float, Point] | None = None
     """The lowest Ψ before the last phase, and where."""
@@ -135,7 +148,7 @@ class AskerState(State):
             "h": self.h,
             "scale_damping": self.scale_damping,
             "corners": self.filter.corners,
-            "phase": "last" if self.last_phase else "cooperative",
+            "phase": "first" if self.descending else "last" if self.last_phase else "cooperative",
             **(self.restoration or {}),
         }
 
@@ -161,6 +174,10 @@ class ASKER:
     """λ_h at the start and after a refusal."""
     anneal: Anneal = Paced()
     """How λ and λ_h change after a step that the filter accepts, and when the last phase begins."""
+    first: IRLS = IRLS()
+    """How Ψ is minimised before anything is relaxed, where some factors are trusted,"""
+    first_share: float = 0.2
+    """and the share of the iterations that this may take."""
     last: Triggs = Triggs(damping=1e-2, epsilon=0.6)
     """How Ψ itself is minimised in the last phase."""
     as_printed: bool = False
@@ -171,7 +188,7 @@ class ASKER:
     @classmethod
     def published(cls, **settings: Any) -> "ASKER":
         """The values of the authors' program, which made the published numbers."""
-        values: dict[str, Any] = {"s0": 5.0, "reach": 0.0, "spread": 0.0, "anneal": FixedRate()}
+        values: dict[str, Any] = {"s0": 5.0, "reach": 0.0, "spread": 0.0, "anneal": FixedRate(), "first_share": 0.0}
         return cls(**(values | settings))
 
     @classmethod
@@ -180,31 +197,55 @@ class ASKER:
         return cls.published(**({"damping": 0.5, "as_printed": True} | settings))
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> AskerState:
-        s = self._start_scales(engine, start)
+        s = engine.each(no_scales, start)
         f, h, target = engine.total(objectives, start, s)
-        return AskerState(
-            start, target, self.damping, on_target=False, s=s, f=f, h=h, scale_damping=self.scale_damping,
-            best=(target, start), budget=max_iterations, left=max_iterations, units=engine.total(sizes, start)[1],
+        state = AskerState(
+            start, target, self.first.damping, on_target=False, s=s, f=f, h=h, best=(target, start),
+            budget=max_iterations, left=max_iterations, units=engine.total(sizes, start)[1],
+        )  # fmt: skip
+        trusted = any(factors.kernel.convex for factors in engine.problem.factors)
+        if trusted and self.first_share * max_iterations >= 1 and not self._start_is_of_no_use(engine):
+            return replace(state, descending=True)
+        return self._relax(engine, state)
+
+    def _start_is_of_no_use(self, engine: Engine) -> bool:
+        """With linear residuals and one large σ the relaxed problem is convex: the start no longer matters."""
+        return bool(self.spread and engine.problem.is_linear)
+
+    def _relax(self, engine: Engine, state: AskerState) -> AskerState:
+        """The scales where (1) begins; the iterations that are left are its budget."""
+        s = self._start_scales(engine, state.point)
+        f, h, _ = engine.total(objectives, state.point, s)
+        return replace(
+            state, descending=False, s=s, f=f, h=h, damping=self.damping, scale_damping=self.scale_damping,
+            budget=state.left,
         )  # fmt: skip
 
     def _start_scales(self, engine: Engine, start: Point) -> PerFactor:
-        """With linear residuals and one large σ the relaxed problem is convex: the start no longer matters.
-
-        A σ of its own for each residual would trust the start, for what is far from it has less weight.
-        """
+        """A σ of its own for each residual trusts the start, for what is far from it has less weight."""
         lowest, reach = 1 + self.s0**2, self.reach
-        if self.spread and engine.problem.is_linear:
+        if self._start_is_of_no_use(engine):
             squares, _, n = engine.total(sizes, start)
             lowest, reach = max(lowest, self.spread * sqrt(squares / max(n, 1.0))), 0.0
         return engine.each(start_scales, start, lowest=lowest, reach=reach)
 
     def step(self, engine: Engine, state: AskerState) -> AskerState:
+        if state.descending:
+            return self._descend(engine, state)
         if not state.last_phase and self.anneal.is_over(state):
             state = self._begin_last_phase(engine, state)
         if state.last_phase:
             after = self.last.step(engine, state)
             return self._no_worse_than_before(state, replace(after, f=after.cost))
         return self._cooperate(engine, replace(state, left=state.left - 1, restoration=None))
+
+    def _descend(self, engine: Engine, state: AskerState) -> AskerState:
+        """(0)"""
+        after = self.first.step(engine, state)
+        at_rest = after.accepted and state.cost - after.cost < NEARLY_AT_REST * state.cost
+        after = replace(after, f=after.cost, best=(after.cost, after.point), left=state.left - 1)
+        is_over = at_rest or after.left <= (1 - self.first_share) * state.budget
+        return self._relax(engine, after) if is_over else after
 
     def _begin_last_phase(self, engine: Engine, state: AskerState) -> AskerState:
         """s = 0; from here on Ψ itself is minimised."""

@@ -8,7 +8,7 @@ Algorithm   (1) Gauss-Newton in (θ, w): g_w = w u + κκ',  D = u + κ'² + λ
             (2) eliminate w: a = w², b = −w²/D, c = w² − w g_w/D
             (3) solve δ; back-substitute δw = −(g_w + w rᵀJδ)/D
             (4) accept if the lifted cost falls, and damp as IRLS
-Deviations  none
+Deviations  none; under a quadratic kernel there is nothing to lift, and w stays 1
 """
 
 from dataclasses import dataclass, replace
@@ -39,16 +39,22 @@ def lifted_terms(kernel, u, w, lam):
 
 
 def lifted_weights(kernel, u, w, lam):
+    if kernel.quadratic:
+        return w, 0.0 * w, w
     g_w, D = lifted_terms(kernel, u, w, lam)
     return w**2, -(w**2) / D, w**2 - w * g_w / D  # (2)
 
 
 def lifted_update(kernel, u, w, rJd, lam):
+    if kernel.quadratic:
+        return w
     g_w, D = lifted_terms(kernel, u, w, lam)
     return w - (g_w + w * rJd) / D  # (3)
 
 
 def lifted_cost(kernel, u, w):
+    if kernel.quadratic:
+        return kernel.psi(u)
     v = namespace(w).maximum(w * w, 1e-12)
     return w**2 * u / 2 + kernel.penalty(v)
 
@@ -80,10 +86,11 @@ class MHQ:
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> LiftedState:
         for factors in engine.problem.factors:
-            if not (factors.kernel.has_penalty and factors.kernel.domega(0.0) < 0):
+            kernel = factors.kernel
+            if not (kernel.quadratic or (kernel.has_penalty and kernel.domega(0.0) < 0)):
                 raise ProblemError(
                     f"{factors.name}: M-HQ needs a kernel with a smooth lifted penalty; "
-                    f"{type(factors.kernel).__name__} has none"
+                    f"{type(kernel).__name__} has none"
                 )
         w = engine.each(ones, start)
         lifted = engine.total(lifted_cost, start, w)

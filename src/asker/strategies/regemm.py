@@ -10,7 +10,7 @@ Algorithm   (1) v = ½Ψ + ½J_prev; J_prev starts as the lifted cost with w = 1
                 below the old one
             (3) one step of weighted least squares with these weights; accept if Ψ falls, damp as IRLS
             (4) J_prev = J(θ, w) at the new θ with the weights of (2)
-Deviations  the search works on log σ², and begins at the last σ
+Deviations  the search works on log σ², and begins at the last σ; under a quadratic kernel there is nothing to lift
 """
 
 from dataclasses import dataclass, replace
@@ -28,6 +28,8 @@ def surrogate(kernel, u, scale):
 
 
 def surrogate_of(kernel, u, w):
+    if kernel.quadratic:
+        return kernel.psi(u)
     return w * u / 2 + kernel.penalty(w)
 
 
@@ -57,7 +59,7 @@ class ReGeMM:
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> BoundState:
         for factors in engine.problem.factors:
-            if not factors.kernel.has_penalty:
+            if not (factors.kernel.quadratic or factors.kernel.has_penalty):
                 raise ProblemError(f"{factors.name}: ReGeMM needs a kernel with a lifted penalty")
         bound = engine.total(half_square, start)
         return BoundState(
