@@ -109,10 +109,11 @@ def no_scales(kernel, u):
 
 
 def sizes(kernel, u):
-    """‖r‖²/τ², τ² and 1 of a residual whose kernel is not convex: the others have no scale."""
+    """‖r‖²/τ², √(‖r‖/τ), τ² and 1 of a residual whose kernel is not convex: the others have no scale."""
     if kernel.convex:
-        return 0.0 * u, 0.0 * u, 0.0 * u
-    return u / kernel.tau**2, kernel.tau**2 + 0.0 * u, 1.0 + 0.0 * u
+        return 0.0 * u, 0.0 * u, 0.0 * u, 0.0 * u
+    xp, t = namespace(u), kernel.tau**2
+    return u / t, xp.sqrt(xp.sqrt(u / t)), t + 0.0 * u, 1.0 + 0.0 * u
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +161,8 @@ class ASKER:
     s0: float = 2.0
     """The scales start at s₀ (σ = 1 + s₀²), or higher where `reach` says so."""
     reach: float = 4.0
-    """Every residual starts with σ ≥ reach·‖r‖/τ, so that none starts without a pull."""
+    """Every residual starts with σ ≥ reach·max(‖r‖, the typical ‖r‖)/τ: none starts without a pull, and none that
+    happens to be small has much more say than the others."""
     spread: float = 8.0
     """Where all residuals are linear in θ, all start instead with one σ ≥ spread·(root mean square of ‖r‖/τ)."""
     mu_f: float = 0.7
@@ -201,7 +203,7 @@ class ASKER:
         f, h, target = engine.total(objectives, start, s)
         state = AskerState(
             start, target, self.first.damping, on_target=False, s=s, f=f, h=h, best=(target, start),
-            budget=max_iterations, left=max_iterations, units=engine.total(sizes, start)[1],
+            budget=max_iterations, left=max_iterations, units=engine.total(sizes, start)[2],
         )  # fmt: skip
         trusted = any(factors.kernel.convex for factors in engine.problem.factors)
         if trusted and self.first_share * max_iterations >= 1 and not self._start_is_of_no_use(engine):
@@ -222,11 +224,15 @@ class ASKER:
         )  # fmt: skip
 
     def _start_scales(self, engine: Engine, start: Point) -> PerFactor:
-        """A σ of its own for each residual trusts the start, for what is far from it has less weight."""
+        """A σ of its own for each residual trusts the start, for what is far from it has less weight.
+
+        The typical ‖r‖ is a mean of order ½, which gross errors do not make much larger.
+        """
         lowest, reach = 1 + self.s0**2, self.reach
+        squares, roots, _, n = engine.total(sizes, start)
         if self._start_is_of_no_use(engine):
-            squares, _, n = engine.total(sizes, start)
             lowest, reach = max(lowest, self.spread * sqrt(squares / max(n, 1.0))), 0.0
+        lowest = max(lowest, reach * (roots / max(n, 1.0)) ** 2)
         return engine.each(start_scales, start, lowest=lowest, reach=reach)
 
     def step(self, engine: Engine, state: AskerState) -> AskerState:
