@@ -316,7 +316,11 @@ def paper_omega(kernel, u):
 def test_the_history_of_asker_has_what_the_figures_need():
     result = asker.solve(curve_problem(2), asker.ASKER.published(), max_iterations=20, tol=0)
     for line in result.history:
-        assert {"f", "h", "scale_damping", "corners", "phase"} <= set(line.details)
+        assert {"f", "h", "scale_damping", "phase"} <= set(line.details)
+    corners = [line.details["corner"] for line in result.history if "corner" in line.details]
+    assert corners  # f rises while the scales fall
+    before = {line.details["h"] for line in result.history}
+    assert all(h / (1 - 1e-4) == pytest.approx(min(before, key=lambda x, h=h: abs(x - h))) for _, h in corners)
 
 
 def test_the_history_of_asker_tells_of_restorations(monkeypatch):

@@ -134,6 +134,8 @@ class AskerState(State):
     last_phase: bool = False
     best: tuple[float, Point] | None = None
     """The lowest Ψ before the last phase, and where."""
+    corner: tuple[float, float] | None = None
+    """What the last step left in the filter."""
     restoration: dict[str, float] | None = None
     """Of the last step, where it was refused: γ, and the pair (f, h) that was not acceptable."""
 
@@ -148,8 +150,8 @@ class AskerState(State):
             "f": self.f,
             "h": self.h,
             "scale_damping": self.scale_damping,
-            "corners": self.filter.corners,
             "phase": "first" if self.descending else "last" if self.last_phase else "cooperative",
+            **({} if self.corner is None else {"corner": self.corner}),
             **(self.restoration or {}),
         }
 
@@ -243,7 +245,7 @@ class ASKER:
         if state.last_phase:
             after = self.last.step(engine, state)
             return self._no_worse_than_before(state, replace(after, f=after.cost))
-        return self._cooperate(engine, replace(state, left=state.left - 1, restoration=None))
+        return self._cooperate(engine, replace(state, left=state.left - 1, corner=None, restoration=None))
 
     def _descend(self, engine: Engine, state: AskerState) -> AskerState:
         """(0)"""
@@ -264,6 +266,7 @@ class ASKER:
             damping=self.last.damping,
             last_phase=True,
             on_target=True,
+            corner=None,
             restoration=None,
         )
 
@@ -294,10 +297,13 @@ class ASKER:
             return replace(state, damping=rates.damping, scale_damping=rates.scale_damping, accepted=False)
         best = min(state.best or (target, trial), (target, trial), key=lambda seen: seen[0])
         return replace(
-            state, point=trial, cost=target, s=s, f=f, h=h, accepted=True, best=best,
-            filter=state.filter if f < state.f else filter_,  # (5)
+            self._filtered(state, filter_, f), point=trial, cost=target, s=s, f=f, h=h, accepted=True, best=best,
             damping=max(rates.damping, self.smallest_damping), scale_damping=rates.scale_damping,
         )  # fmt: skip
+
+    def _filtered(self, state: AskerState, filter_: Filter, f: float) -> AskerState:
+        """(5)"""
+        return state if f < state.f else replace(state, filter=filter_, corner=filter_.corners[-1])
 
     def _constants(self, scale_damping: float) -> dict[str, float]:
         """μ_f, the factor of s in the gradient of μ_h h, and the damped curvature of μ_h h."""
@@ -316,9 +322,8 @@ class ASKER:
         best = max(candidates, key=lambda c: c[0], default=(0.0, gamma, s, f, h))  # else the last one, γ = ½
         _, gamma, s, f, h = best
         return replace(
-            state, s=s, f=f, h=h, damping=self.damping, scale_damping=self.scale_damping, accepted=False,
-            filter=state.filter if f < state.f else filter_,  # (5)
-            restoration={"gamma": float(gamma), **refused},
+            self._filtered(state, filter_, f), s=s, f=f, h=h, damping=self.damping, scale_damping=self.scale_damping,
+            accepted=False, restoration={"gamma": float(gamma), **refused},
         )  # fmt: skip
 
     def _cosine(self, engine: Engine, point: Point, s: PerFactor) -> float:

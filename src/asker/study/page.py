@@ -12,6 +12,7 @@ import numpy as np
 
 from asker.io.files import write_whole
 from asker.io.images import picture_bytes
+from asker.strategies.filter import Filter
 from asker.study.mean import landscape
 from asker.study.runs import Record
 from asker.study.summary import Book, Results, cost_rows, inlier_rows, profile, ranking, sentence
@@ -122,8 +123,11 @@ def objectives_data(r: Record) -> dict[str, Any]:
 
 def filter_data(r: Record) -> dict[str, Any]:
     """At the iteration with the most corners: the corners, the outline of what they forbid, the steps so far."""
-    at = max(range(len(r.history)), key=lambda k: len(r.history[k].get("corners") or []))
-    corners = sorted(r.history[at].get("corners") or [], key=lambda c: c[1])
+    filters = [Filter()]
+    for line in r.history:
+        filters.append(filters[-1].with_corner(*line["corner"]) if line.get("corner") else filters[-1])
+    at = max(range(len(r.history)), key=lambda k: len(filters[k + 1].corners))
+    corners = sorted(filters[at + 1].corners, key=lambda c: c[1])
     steps = [[h["f"], h["h"]] for h in r.history[: at + 1]]
     right = 1.1 * max([h for _, h in [*corners, *steps]], default=1.0)
     top = 1.05 * max([f for f, _ in [*corners, *steps]], default=1.0)
