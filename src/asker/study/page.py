@@ -157,14 +157,14 @@ def space_data(g: Results) -> Iterator[dict[str, Any]]:
         ]
         for label, r in shown[:1]:
             a = r.arrays()
-            yield _cloud(instance, "before", a["points_before"], a["centres_before"], a["supported"])
+            yield _cloud(instance, "before", a["points_before"], a["centres_before"], a["supported_before"])
             yield _cloud(instance, f"after {label}", a["points"], a["centres"], a["supported"])
 
 
 def _cloud(instance: str, label: str, points: np.ndarray, centres: np.ndarray, good: np.ndarray) -> dict[str, Any]:
-    every = np.concatenate([points, centres])
-    finite = np.isfinite(every).all(axis=1)
-    low, high = np.percentile(every[finite], [3, 97], axis=0)
+    """Its box holds nearly all points and nearly all cameras."""
+    boxes = [np.percentile(x[np.isfinite(x).all(axis=1)], [3, 97], axis=0) for x in (points, centres)]
+    low, high = np.minimum(*[box[0] for box in boxes]), np.maximum(*[box[1] for box in boxes])
     middle, half = (low + high) / 2, 0.7 * float(max(high - low)) + 1e-9
     inside_box = (np.abs(points - middle) <= 3 * half).all(axis=1)
     spread = np.ptp(centres, axis=0) if len(centres) > 1 else np.ones(3)

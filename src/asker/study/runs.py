@@ -184,14 +184,20 @@ def _bundle(bundle: Bundle, tau: float, camera: Any, dof: Any, extra: Callable[[
     rng = np.random.default_rng(0)
     shown = rng.permutation(bundle.n_points)[:MOST_POINTS]
 
+    def inlier_mask(of: Bundle) -> np.ndarray:
+        return reprojection_norms(of, camera)[0] <= INLIER * tau
+
+    def supported(inliers: np.ndarray) -> np.ndarray:
+        return (np.bincount(bundle.point_index[inliers], minlength=bundle.n_points) >= 2)[shown]
+
     def describe(result: Result) -> tuple[dict[str, Any], Arrays]:
         refined = made.refined(result.values)
-        inliers = reprojection_norms(refined, camera)[0] <= INLIER * tau
-        support = np.bincount(refined.point_index[inliers], minlength=refined.n_points)
+        inliers = inlier_mask(refined)
         arrays = {
             "points_before": bundle.points[shown].astype(np.float32),
             "points": refined.points[shown].astype(np.float32),
-            "supported": support[shown] >= 2,
+            "supported_before": supported(inlier_mask(bundle)),
+            "supported": supported(inliers),
             "centres_before": camera_centres(bundle).astype(np.float32),
             "centres": camera_centres(refined).astype(np.float32),
         }
