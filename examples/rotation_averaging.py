@@ -1,8 +1,8 @@
 """Rotation averaging: which way 60 cameras look, from 900 relative rotations of which 40 % are wrong.
 
-The start goes along a spanning tree, where one wrong rotation turns all that hang on it.  It says little, so all
-residuals begin under one wide kernel (`s0`), not each under its own (`reach`).  So all cameras end within 5° of the
-truth in 20 of 20 problems, in none by IRLS or without these two settings.
+The start goes along a spanning tree, where one wrong rotation turns all that hang on it.  It says little, so the
+kernels begin twice as wide as by default (`reach`).  All cameras end within 5° of the truth in 19 of 20 problems, with
+the default in 14, by IRLS in none.
 """
 
 import sys
@@ -42,7 +42,7 @@ def made(seed: int = 0, n: int = 60, pairs: int = 900, outliers: float = 0.4):
 
 def main(picture: Path = Path("rotation_averaging.png")) -> dict[str, np.ndarray]:
     truth, start, i, j, R_ij = made()
-    by = {"irls": asker.IRLS(), "asker": asker.ASKER(reach=0, s0=12)}
+    by = {"irls": asker.IRLS(), "asker": asker.ASKER(reach=8)}
     found = {"start": start} | {name: average(start, i, j, R_ij, strategy) for name, strategy in by.items()}
     fig, axes = plt.subplots(1, 3, figsize=(9, 3.3), layout="tight", subplot_kw={"xlim": (-13, 13), "ylim": (-13, 13)})
     for ax, (name, R), colour in zip(axes, found.items(), ("k", "#d55e00", "#0072b2"), strict=True):
