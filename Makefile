@@ -17,7 +17,7 @@ demo: install
 	$(BIN)/asker reproduce --plan quick --output runs/demo
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .
