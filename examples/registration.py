@@ -1,8 +1,9 @@
-"""Rigid registration of 3-D correspondences of which 95 % are wrong:  registration.py [PICTURE [POINTS TRUTH]]
+"""Rigid registration of 3-D correspondences of which 95 % are wrong.
 
-POINTS has rows x y z x' y' z', TRUTH is a 4×4 transform; without them a problem is made.  First any 3×4 matrix may take
-the points over: linear residuals, for which ASKER's start does not matter.  The pose nearest to it is refined.
-Of 20 made problems each with 50, 80, 90 and 95 % outliers ASKER solves all, IRLS none.
+registration.py [PICTURE [POINTS TRUTH]]: POINTS has rows x y z x' y' z', TRUTH is a 4×4 transform; without them a
+problem is made.  First any 3×4 matrix may take the points over: linear residuals, for which ASKER's start does not
+matter.  The pose nearest to it is refined.  Of 20 made problems each with 50, 80, 90 and 95 % outliers ASKER solves
+all, IRLS none.
 """
 
 import sys

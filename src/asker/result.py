@@ -14,6 +14,7 @@ from asker.problem import Problem, Variables
 from asker.version import __version__
 
 KIND, FORMAT = "result", 1
+LAST_STEPS = 10
 PER_FACTOR = ("residuals", "weights", "inliers")
 
 
@@ -99,6 +100,16 @@ class Result:
         return self.history[-1].iteration
 
     @property
+    def message(self) -> str:
+        """Why the solver stopped, and how much its last steps still gained where it could have gone on."""
+        n = min(LAST_STEPS, self.iterations)
+        if self.status not in (Status.MAX_ITERATIONS, Status.TIME_LIMIT) or not n:
+            return self.status.value
+        before, after = self.history[-1 - n].best_cost, self.history[-1].best_cost
+        gain = (before - after) / before if before else 0.0
+        return f"{self.status.value} (the last {n} steps lowered the cost by {100 * gain:.1g} %)"
+
+    @property
     def inlier_ratio(self) -> float:
         """Over all factor groups."""
         return sum(map(np.count_nonzero, self.inliers)) / sum(map(len, self.inliers))
@@ -152,7 +163,7 @@ def _table(result: Result) -> list[tuple[str, str]]:
         ("inliers", _printable(", ".join(inliers))),
         ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
         ("iterations", f"{n} in {result.seconds['total']:.3g} s"),
-        ("status", f"{result.status.name.lower().replace('_', ' ')}: {result.status.value}"),
+        ("status", f"{result.status.name.lower().replace('_', ' ')}: {result.message}"),
     ]
 
 

@@ -124,7 +124,7 @@ def solve(
     options.refuse()
     tau = 1.0 if tau is None else tau
     psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=number("--tau", tau, positive=True))
-    method = method or ("irls" if psi.convex else "asker")
+    method = ("irls" if psi.convex else "asker") if method is None else method
     strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
     settings: dict[str, Any] = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}
     one_of("--camera", camera, CAMERAS)

@@ -89,7 +89,8 @@ def solve_graph(
         graph = read_g2o(file)
         tau = default_tau(graph.kind) if tau is None else number("--tau", tau, positive=True)
         psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=tau)
-        method = method or ("irls" if psi.convex or options.robust == "none" else "asker")
+        if method is None:
+            method = "irls" if psi.convex or options.robust == "none" else "asker"
         strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
         checks = Checks(graph, options)
         made = pose_graph_problem(graph, psi, options.robust)  # type: ignore[arg-type]

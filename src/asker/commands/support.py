@@ -98,7 +98,7 @@ def solve_record(result: asker.Result) -> dict[str, Any]:
         "iterations": result.iterations,
         "seconds": result.seconds["total"],
         "status": result.status.name.lower(),
-        "message": result.status.value,
+        "message": result.message,
         "version": asker.__version__,
         "history": [line.as_dict() for line in result.history],
     }

@@ -44,8 +44,11 @@ S = TypeVar("S", bound=State)
 class Strategy(Protocol):
     """How to get down.  Settings are the fields of a frozen dataclass."""
 
-    def init(self, engine: Engine, start: Point, max_iterations: int) -> Any: ...
-    def step(self, engine: Engine, state: Any) -> Any: ...
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> Any:
+        """The state at the start."""
+
+    def step(self, engine: Engine, state: Any) -> Any:
+        """The state after one linear solve."""
 
 
 def psi(kernel, u):
