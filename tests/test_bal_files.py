@@ -109,6 +109,25 @@ def test_parts_of_a_file_make_the_whole(tmp_path):
     assert len({part.checksum for part in parts}) == 1
 
 
+@pytest.mark.parametrize("blanks", [65531, 65533, 65536, 200_000])
+def test_white_space_before_the_header(tmp_path, blanks):
+    write_bal(tmp_path / "a.txt", some_bundle(n_observations=40))
+    content = (tmp_path / "a.txt").read_bytes()
+    (tmp_path / "b.txt").write_bytes(b"\n" * blanks + content)
+    assert_same_bits(read_bal(tmp_path / "b.txt"), some_bundle(n_observations=40))
+
+
+def test_a_word_without_end_is_not_read_to_its_end(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"2 3 5\n" + b"y" * (8 << 20))
+    with open(path, "rb") as file:
+        text = bal._Text(path, file)
+        n, _, _ = text.header()
+        with pytest.raises(FileError, match=r":2: expected a finite number, found 'y{40}'$"):
+            list(text.numbers(n))
+        assert file.tell() < 3 << 20
+
+
 def test_more_processes_than_points(tmp_path):
     write_bal(tmp_path / "a.txt", some_bundle())
     with pytest.raises(FileError, match="3 points cannot be dealt to 4 processes"):
@@ -136,6 +155,7 @@ BAD_FILES = [
     ("no points", put(1, "2 0 5"), rf":1: .*{HEADER}"),
     ("no observations", put(1, "2 3 0"), rf":1: .*{HEADER}"),
     ("header after blank lines", lambda lines: ["", "", "x"], rf":3: .*{HEADER}.*'x'"),
+    ("absurd counts", put(1, " ".join(["9" * 18] * 3)), r":33: .*too early.*found 47$"),
     ("absurd count", put(1, "2 3 99999999999999999"), r":33: .*too early.* 400000000000000023 .*found 47$"),
     ("count past all integers", put(1, "2 3 " + "9" * 5000), rf":1: .*{HEADER}"),
     ("one camera too many promised", put(1, "3 3 5"), r":33: .*too early.* promises 56 .*found 47$"),

@@ -95,6 +95,9 @@ BAD = [
     (lambda: factors(tau=np.ones(5)), r"tau has shape \(5,\)"),
     (lambda: factors(tau=changed(np.ones(4), 0, 0.0)), "tau must be positive"),
     (lambda: factors(kernel=Huber(np.ones(4))), r"tau is an array; Factors\(tau=...\)"),
+    (lambda: Huber(np.float32(-1)), "tau must be positive"),
+    (lambda: Huber(None), "tau must be positive, finite and a number, not None"),
+    (lambda: factors(linear=True), "linear=True is for factors with `jacobian`"),
     (lambda: Huber("1"), "tau must be positive, finite and a number, not '1'"),
     (lambda: solvable(lambda x, d: np.sin(x)), "TracerArray.*use jax.numpy"),
     (lambda: solvable(lambda x, d: x if x[0] > 0 else d), "TracerBool.*use jnp.where"),
@@ -543,3 +546,10 @@ def test_importing_asker_loads_nothing_heavy():
 
 def test_one_weight_for_all():
     np.testing.assert_array_equal(factors(weight=2.0).weight, np.full(4, 2.0))
+
+
+def test_an_empty_group_has_a_fingerprint():
+    v = points()
+    none = np.zeros(0, int)
+    some, empty = Factors(offset, v[I], data=D), Factors(offset, v[none], data=D[:0], name="empty")
+    assert Problem(some, empty).fingerprint() != Problem(some).fingerprint()

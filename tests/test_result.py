@@ -261,3 +261,19 @@ def test_a_group_without_observations_prints(tmp_path):
     assert "of 0 none" in str(result)
     result.save(tmp_path / "r.npz")
     assert asker.Result.load(tmp_path / "r.npz").residuals["of 0"].shape == (0, 2)
+
+
+def test_the_answer_of_one_variable_with_parts():
+    pair = asker.Variables((np.zeros((1, 2)), np.zeros(1)), asker.Product(asker.Euclidean(2), asker.Euclidean(())))
+    factors = asker.Factors(lambda ab, y: ab[0] + ab[1] - y, pair[np.zeros(3, int)], data=np.ones((3, 2)))
+    a, b = asker.solve(asker.Problem(factors), max_iterations=3).x
+    assert (a.shape, np.shape(b)) == ((2,), ())
+
+
+def test_in_agrees_with_the_brackets(solved, tmp_path):
+    solved.save(tmp_path / "r.npz")
+    loaded = asker.Result.load(tmp_path / "r.npz")
+    for v in solved.problem.variables:
+        assert v in solved.values
+        assert v in loaded.values
+    assert "nobody" not in solved.values

@@ -1,5 +1,6 @@
 """Formulas that run on NumPy arrays and on JAX tracers alike, in double precision."""
 
+import math
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -24,7 +25,7 @@ def float64() -> AbstractContextManager:
 
 def sum_of_rows(array: np.ndarray, numbers: np.ndarray | None = None) -> int:
     """A sum over the rows of a hash of each row and its number: of parts of an array they add up (modulo 2⁶⁴)."""
-    rows = np.ascontiguousarray(array, dtype=np.float64).reshape(len(array), -1)
+    rows = np.ascontiguousarray(array, dtype=np.float64).reshape(len(array), math.prod(array.shape[1:]))
     total = (np.arange(len(rows)) if numbers is None else np.asarray(numbers)).astype(np.uint64)
     with np.errstate(over="ignore"):
         for column in (rows + 0.0).view(np.uint64).T:  # −0 is 0

@@ -72,7 +72,7 @@ class Checkpoint:
             self.engine.last_gradient = tree["last_gradient"]
             return Progress(state, best, history, tree["seconds"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            if isinstance(error, FileError):
+            if isinstance(error, ValueError) and type(error) is not ValueError:  # it says what is wrong by itself
                 raise
             raise FileError(self.path, f"this is no checkpoint of asker, or a broken one ({error})") from error
 
@@ -140,7 +140,8 @@ class _Reader:
                 raise TypeError(f"{inner} in place of {type(template).__name__}")
             values = {name: self.decode(v, getattr(template, name)) for name, v in x["fields"].items()}
             for name, value in values.items():
-                if isinstance(value, str) != isinstance(getattr(template, name), str):
+                known = getattr(template, name)
+                if known is not None and isinstance(value, str) != isinstance(known, str):
                     raise TypeError(f"{name} is {value!r}")
             return replace(template, **values)
         if kind in ("point", "per_factor"):

@@ -2,43 +2,71 @@
 
 Position, orientation and scale of the whole change no reprojection.  Nothing holds them while a problem is solved, so
 they drift: a scene may come out many times smaller, or behind its cameras, which a camera that divides by the depth
-does not see either (a negative scale).  What is returned is put back to where the cameras were before.
+does not see either (a negative scale).  What is returned is put back to where the cameras were before.  Cameras that
+are lost must not bend that, so medians say where, and how large.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
+ROUNDS = 10  # of reweighting, for the median of the rotations
+SMALL = 1e-9  # two centres that are nearer, relative to where they are, say nothing of the scale
+
+
+class Seen(NamedTuple):
+    """Who takes part: the observations of a reconstruction."""
+
+    camera: np.ndarray
+    point: np.ndarray
+    depth: np.ndarray
+    """Positive in front of the camera."""
+
 
 def put_back(
-    before: np.ndarray, after: np.ndarray, points: np.ndarray, held: np.ndarray, sees_behind: bool = False
+    before: np.ndarray, after: np.ndarray, points: np.ndarray, held: np.ndarray, seen: Seen
 ) -> tuple[np.ndarray, np.ndarray]:
     """Poses [R | t] (n, 3, 4) and points (m, 3), moved as a whole so that the cameras are near `before`.
 
-    held         which cameras were held: with one of them only the scale is free, with more nothing is
-    sees_behind  whether a projection changes when a point and its camera change sides: then the scale stays positive
+    held  which cameras were held: with one of them only the scale is free, with more nothing is
+    seen  what was observed; a camera or point without an observation has not moved, and stays
     """
-    n_held = np.count_nonzero(held)
-    if n_held > 1 or np.array_equal(before, after):
+    if np.count_nonzero(held) > 1 or np.array_equal(before, after):
         return after, points
-    Q = np.eye(3) if n_held else _rotation(np.einsum("nji,njk->ik", before[:, :, :3], after[:, :, :3]))
-    target, source = _centres(before), _centres(after) @ Q.T
-    b, a = (target[held][0], source[held][0]) if n_held else (target.mean(axis=0), source.mean(axis=0))
-    square = ((source - a) ** 2).sum()
-    s = ((target - b) * (source - a)).sum() / square if square > 0 else 1.0
-    if not np.isfinite(s) or s == 0 or (s < 0 and sees_behind):
-        s = 1.0
-    shift = b - s * a  # X -> s Q X + shift
+    own = np.bincount(seen.camera, minlength=len(after)) > 0
+    Q = np.eye(3) if held.any() else _rotation(before[own, :, :3], after[own, :, :3])
+    target, source = centres(before[own]), centres(after[own]) @ Q.T
+    s = _scale(target, source)
+    if np.count_nonzero(seen.depth < 0) > np.count_nonzero(seen.depth > 0):
+        s = -s
+    anchor = held[own] if held[own].any() else np.ones(len(target), bool)
+    shift = np.median(target[anchor] - s * source[anchor], axis=0)  # X -> s Q X + shift
     R = after[:, :, :3] @ Q.T
-    t = s * after[:, :, 3] - R @ shift
-    moved = np.concatenate([R, t[:, :, None]], axis=2)
-    moved[held] = before[held]
-    return moved, s * points @ Q.T + shift
+    moved = np.concatenate([R, (s * after[:, :, 3] - R @ shift)[:, :, None]], axis=2)
+    moved = np.where((own & ~held)[:, None, None], moved, after)
+    is_seen = np.bincount(seen.point, minlength=len(points)) > 0
+    return moved, np.where(is_seen[:, None], s * points @ Q.T + shift, points)
 
 
-def _centres(poses: np.ndarray) -> np.ndarray:
+def centres(poses: np.ndarray) -> np.ndarray:
+    """Where the cameras stand, −Rᵀt, (n, 3)."""
     return -np.einsum("nji,nj->ni", poses[:, :, :3], poses[:, :, 3])
 
 
-def _rotation(M: np.ndarray) -> np.ndarray:
-    """The rotation nearest to a sum of rotations."""
-    U, _, Vt = np.linalg.svd(M)
-    return U * [1.0, 1.0, np.linalg.det(U @ Vt)] @ Vt
+def _scale(target: np.ndarray, source: np.ndarray) -> float:
+    """The median ratio of the distances from each camera to another one."""
+    far = [np.linalg.norm(np.roll(x, len(x) // 2, axis=0) - x, axis=1) for x in (target, source)]
+    apart = [d > SMALL * np.abs(x).max(axis=1) for d, x in zip(far, (target, source), strict=True)]
+    told = apart[0] & apart[1]
+    return float(np.median(far[0][told] / far[1][told])) if told.any() else 1.0
+
+
+def _rotation(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The rotation Q with before ≈ after Qᵀ for most cameras: a median of R_beforeᵀ R_after."""
+    each = np.einsum("nji,njk->nik", before, after)
+    weights = np.ones(len(each))
+    for _ in range(ROUNDS):
+        U, _, Vt = np.linalg.svd(np.einsum("n,nij->ij", weights, each))
+        Q = U * [1.0, 1.0, np.linalg.det(U @ Vt)] @ Vt
+        weights = 1 / np.maximum(np.linalg.norm(each - Q, axis=(1, 2)), 1e-6)
+    return Q

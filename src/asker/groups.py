@@ -42,10 +42,12 @@ class Groups(Sequence[T], Generic[T]):
         return zip(self.names, self._items, strict=True)
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is a group of this name, or this group."""
-        if isinstance(key, str):
-            return key in self.names
-        return self._groups is not None and any(group is key for group in self._groups)
+        """Whether `[key]` finds something."""
+        try:
+            self[key]  # type: ignore[call-overload]
+        except (KeyError, IndexError, TypeError):
+            return False
+        return True
 
     @overload
     def __getitem__(self, key: int | str | Variables | Factors) -> T: ...

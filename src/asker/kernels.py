@@ -31,7 +31,8 @@ class Kernel:
     """The scale: residuals well beyond it count as outliers."""
 
     def __post_init__(self):
-        if isinstance(self.tau, str) or (isinstance(self.tau, int | float) and not 0 < self.tau < np.inf):
+        number = isinstance(self.tau, int | float | np.number)
+        if self.tau is None or isinstance(self.tau, str | bool) or (number and not 0 < self.tau < np.inf):
             raise ValueError(f"tau must be positive, finite and a number, not {self.tau!r}")
 
     def psi(self, u: Array) -> Array:

@@ -119,6 +119,8 @@ class Factors:
         """
         self.name = name or str(getattr(residual, "__name__", "residual"))
         self.residual, self.jacobian, self.linear = residual, jacobian, linear
+        if linear and jacobian is None:
+            raise ProblemError(f"{self.name}: linear=True is for factors with `jacobian`; asker sees it in the others")
         if not slots:
             raise ProblemError(f"{self.name}: needs at least one `variables[index]`")
         for k, slot in enumerate(slots):
@@ -318,10 +320,10 @@ class Problem:
             f.residual_size  # noqa: B018  checks the residual function against the arrays
         if not any(v.is_free for v in self.variables):
             raise ProblemError("every variable is fixed (or there are none): nothing to solve for")
-        if not self.n_residuals:
-            raise ProblemError("there are no observations: nothing to fit")
         self.share = share
         """What of a larger problem this is, where several processes solve one together."""
+        if not sum(self.n_observations):
+            raise ProblemError("there are no observations: nothing to fit")
         if share is not None:
             self._check_share(share)
 

@@ -92,7 +92,8 @@ class Result:
         """The answer of a problem with a single variable, as in SciPy."""
         if len(self.values) != 1 or count(self.values[0]) != 1:
             raise AttributeError("`x` is for problems with one variable; use `result[variables]`")
-        return self.values[0][0]
+        value = self.values[0]
+        return tuple(part[0] for part in value) if isinstance(value, tuple) else value[0]
 
     @property
     def iterations(self) -> int:

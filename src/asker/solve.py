@@ -162,7 +162,7 @@ class Run:
                     return Status.CONVERGED
                 if not state.accepted and state.damping > LARGEST_DAMPING:
                     return Status.STALLED
-                if time_limit is not None and self.seconds > time_limit:
+                if time_limit is not None and engine.any(self.seconds > time_limit):
                     return Status.TIME_LIMIT
         except KeyboardInterrupt:
             return Status.INTERRUPTED

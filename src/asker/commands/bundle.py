@@ -166,14 +166,16 @@ def solve_bal(
         before = place.share_of(reprojection_norms(part.bundle, camera)[0] <= radius)
         made = bundle_problem(part.bundle if place.alone else part, kernel, camera, dof, settings["gauge"])
         result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **loop)
+    place.part()
     if place.process > 0:
         return 0
     inliers = np.linalg.norm(result.residuals[0], axis=1) <= radius
     settings |= {"initial_inlier_ratio": before, "inlier_ratio": inliers.mean()}
     record = run_record(file, part, settings | {"compiled": progress.compiled}, result)
     print_run(record)
-    written = bool(outputs.model or outputs.ply)
-    refined = made.refined(result.values, None if place.alone or not written else read_bal(file))
+    refined = part.bundle  # written only if asked for
+    if outputs.model or outputs.ply:
+        refined = made.refined(result.values, None if place.alone else read_bal(file))
     write_outputs(
         (outputs.json_file, partial(write_json, record=record)),
         (outputs.model, partial(write_bal, bundle=refined)),

@@ -1,6 +1,7 @@
 """Options of `asker solve` for accelerators and several hosts."""
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,10 @@ class Hosts:
         """Several processes are for xla only."""
         if self.given and name == "cpu":
             raise ValueError("--coordinator, --num-processes and --process-id are for --engine xla")
+        if name == "auto" and not self.given and os.environ.keys() & {"SLURM_PROCID", "JOB_COMPLETION_INDEX"}:
+            from asker.engines.xla import hosts
+
+            return "xla" if hosts.in_a_job() else name
         return "xla" if self.given else name
 
     def refuse(self) -> None:
@@ -75,6 +80,13 @@ class Place:
     @property
     def alone(self) -> bool:
         return self.n_processes == 1
+
+    def part(self) -> None:
+        """The others end; this one may go on for as long as it likes."""
+        if not self.alone:
+            from asker.engines.xla import hosts
+
+            hosts.part()
 
     def check_same(self, what: bytes, complaint: str) -> None:
         if not self.alone:

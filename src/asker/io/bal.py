@@ -99,8 +99,9 @@ def read_bal_part(path: FilePath, part: int, n_parts: int) -> Part:
                 if text.bad_index is None:
                     seen.add(own)
             cameras.append(_between(k, values, first_camera, first_point))
-            number = np.arange(max(k, first_point), k + len(values)) - first_point
-            points.append(_between(k, values, first_point)[number // 3 % n_parts == part])
+            own = _between(k, values, first_point)
+            number = max(k - first_point, 0) + np.arange(len(own))
+            points.append(own[number // 3 % n_parts == part])
     return Part(
         bundle=Bundle(
             cameras=np.concatenate(cameras).reshape(-1, 9),
@@ -177,12 +178,10 @@ class _Text:
 
     def header(self) -> list[int]:
         """The three counts."""
-        while not self.rest.strip():
-            self._pass(len(self.rest))
-            if not self._read(LONGEST):
-                raise FileError(self.path, "the file is empty")
         while len(self.rest) < LONGEST and self._read(LONGEST):
-            pass
+            self._pass(len(self.rest) - len(self.rest.lstrip()))
+        if not self.rest:
+            raise FileError(self.path, "the file is empty")
         first = _TOKEN.search(self.rest)
         header = _HEADER.match(self.rest)
         counts = [int(count) for count in header.groups()] if header else []
@@ -232,8 +231,8 @@ class _Text:
         """Where to cut: `rest` up to there is a piece, whose last number is whole."""
         while self._read(CHUNK_BYTES):
             end = max(self.rest.rfind(space) for space in _SPACES)
-            if end >= 0 or len(self.rest) > LONGEST:
-                yield end if end >= 0 else len(self.rest)
+            if end > 0 or len(self.rest) > LONGEST:
+                yield end if end > 0 else len(self.rest)
         if self.rest:
             yield len(self.rest)
 

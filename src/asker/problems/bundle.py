@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from asker.gauge import put_back
+from asker.gauge import Seen, centres, put_back
 from asker.groups import Groups
 from asker.io.bal import Bundle, Part
 from asker.kernels import Kernel
@@ -51,12 +51,17 @@ class BundleProblem:
         parts = values[self.cameras]
         poses, free_intrinsics = (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
         bundle = self.bundle if whole is None else whole
-        poses, points = put_back(camera_poses(bundle), poses, values[self.points], self.cameras.fixed)
+        poses, points = self._put_back(bundle, poses, values[self.points])
         cameras = bundle.cameras.copy()
         cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
         cameras[:, 3:6] = poses[:, :, 3]
         cameras[:, 6 : self.dof] = free_intrinsics
         return replace(bundle, cameras=cameras, points=points)
+
+    def _put_back(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        i, j = bundle.camera_index, bundle.point_index
+        depth = -np.einsum("ni,ni->n", poses[i, 2, :3], points[j]) - poses[i, 2, 3]
+        return put_back(camera_poses(bundle), poses, points, self.cameras.fixed, Seen(i, j, depth))
 
 
 def bundle_problem(
@@ -122,8 +127,7 @@ def camera_poses(bundle: Bundle) -> np.ndarray:
 
 def camera_centres(bundle: Bundle) -> np.ndarray:
     """Where the cameras stand, −Rᵀt, (n, 3)."""
-    poses = camera_poses(bundle)
-    return -np.einsum("nji,nj->ni", poses[:, :, :3], poses[:, :, 3])
+    return centres(camera_poses(bundle))
 
 
 def reprojection_norms(bundle: Bundle, camera: CameraModel) -> tuple[np.ndarray, np.ndarray]:

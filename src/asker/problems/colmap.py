@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from asker.gauge import put_back
+from asker.gauge import Seen, centres, put_back
 from asker.groups import Groups
 from asker.io.colmap import NO_POINT, Model, positions
 from asker.kernels import Kernel
@@ -59,8 +59,7 @@ class ColmapProblem:
     def refined(self, values: Groups[Any]) -> Model:
         """The model with the solved poses, points and parameters, in the start's frame; points have new errors."""
         images, points, cameras = self.model.images, self.model.points, self.model.cameras
-        before, moved, fisheye = camera_poses(self.model), values[self.poses], "OPENCV_FISHEYE" in cameras.models
-        poses, xyz = put_back(before, moved, values[self.points], self.poses.fixed, sees_behind=fisheye)
+        poses, xyz = self._put_back(values[self.poses], values[self.points])
         qvecs = quaternion_from_matrix(poses[:, :, :3])
         qvecs = np.where((qvecs * images.qvecs).sum(axis=1, keepdims=True) < 0, -qvecs, qvecs)
         still = (poses == camera_poses(self.model)).all(axis=(1, 2))
@@ -76,6 +75,13 @@ class ColmapProblem:
             replace(points, xyz=xyz),
         )
         return replace(model, points=replace(model.points, errors=_point_errors(model)))
+
+    def _put_back(self, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, image, _, point = self.model.observations()
+        depth = np.einsum("ni,ni->n", poses[image, 2, :3], points[point]) + poses[image, 2, 3]
+        if "OPENCV_FISHEYE" in self.model.cameras.models:  # it sees the difference, so nothing came out behind
+            depth = np.abs(depth)
+        return put_back(camera_poses(self.model), poses, points, self.poses.fixed, Seen(image, point, depth))
 
 
 def colmap_problem(
@@ -175,8 +181,7 @@ def camera_poses(model: Model) -> np.ndarray:
 
 def camera_centres(model: Model) -> np.ndarray:
     """Where the images were taken, −Rᵀt, (n, 3)."""
-    poses = camera_poses(model)
-    return -np.einsum("nji,nj->ni", poses[:, :, :3], poses[:, :, 3])
+    return centres(camera_poses(model))
 
 
 def reprojection_norms(model: Model) -> np.ndarray:

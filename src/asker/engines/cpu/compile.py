@@ -37,12 +37,12 @@ def tell_of_compiling() -> None:
     from numba.core import event
 
     class Told(event.Listener):
-        def on_start(self, event):
-            function = event.data["dispatcher"].py_func
+        def on_start(self, compiling):
+            function = compiling.data["dispatcher"].py_func
             for listener in on_compile if function.__module__.startswith("asker") else ():
                 listener(function.__name__)
 
-        def on_end(self, event):
+        def on_end(self, compiling):
             pass
 
     event.register("numba:compile", Told())

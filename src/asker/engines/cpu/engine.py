@@ -166,6 +166,10 @@ class CpuEngine:
         """Of all observations: there is one process only."""
         return arrays
 
+    def any(self, here: bool) -> bool:
+        """Whether it is so in any process: there is one only."""
+        return here
+
     def fingerprint(self) -> bytes:
         return self.problem.fingerprint()
 

@@ -27,7 +27,7 @@ from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions, used
 from asker.engines.xla.system import Linearization, System, Weights, gradients
-from asker.problem import Problem, ProblemError, Variables
+from asker.problem import Problem, ProblemError, Share, Variables
 
 Array = Any
 log = logging.getLogger("asker")
@@ -60,6 +60,9 @@ class XlaEngine:
         self.mesh = Mesh(np.array(found), (AXIS,))
         self.share = problem.share
         if self.share:
+            if isinstance(eliminate, Variables) and eliminate is not self.share.variables:
+                raise ProblemError(f"{self.share.variables.name} are dealt to the processes, so these are eliminated")
+            self._check_shares(self.share)
             eliminate = self.share.variables
         self.structure = Structure(problem, eliminate)
         self.layout = (
@@ -94,6 +97,17 @@ class XlaEngine:
         self._linear: tuple[Linearization, ...] = ()
         self._linear_at: Point | None = None
         self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0, "assemble": 0.0, "factorise": 0.0}
+
+    def _check_shares(self, share: Share) -> None:
+        """Those of all processes make the whole, and no more."""
+        numbers = (share.rows, *share.observations)
+        found = hosts.added_up(np.array([(len(x), x.sum()) for x in numbers], dtype=np.int64))
+        whole = [(n, n * (n - 1) // 2) for n in (share.n_rows, *share.n_observations)]
+        if found.tolist() != list(map(list, whole)):
+            raise ProblemError(
+                f"the shares of {hosts.place()[1]} processes do not make the whole: {found[0, 0]} of {share.n_rows} "
+                f"{share.variables.name}, {found[1:, 0].sum()} of {sum(share.n_observations)} observations"
+            )
 
     def _choose(self, solver: LinearSolver | CG) -> tuple[CG, str]:
         if isinstance(solver, CG):
@@ -207,6 +221,10 @@ class XlaEngine:
             return arrays
         each = zip(arrays, self.share.observations, self.share.n_observations, strict=True)
         return tuple(hosts.whole(np.asarray(x), own, n) for x, own, n in each)
+
+    def any(self, here: bool) -> bool:
+        """Whether it is so in any process; all must ask."""
+        return bool(hosts.largest(here))
 
     def fingerprint(self) -> bytes:
         return self.problem.fingerprint(hosts.added_up)

@@ -46,6 +46,11 @@ def join(coordinator: str | None = None, num_processes: int | None = None, proce
         said = str(error).splitlines()[0]
         advice = "" if coordinator else '; a Kubernetes job needs `pip install "jax[k8s]"`, or the three options'
         raise DeviceError(f"the processes of this run did not come together: {said}{advice}") from None
+    if jax.device_count() != jax.process_count() * jax.local_device_count():
+        raise DeviceError(
+            f"process {jax.process_index()} has {jax.local_device_count()} of {jax.device_count()} devices; all of the "
+            f"{jax.process_count()} processes must have the same number"
+        )
 
 
 def _check(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -54,6 +59,11 @@ def _check(coordinator: str, num_processes: int, process_id: int) -> None:
         raise DeviceError(f"--coordinator must be HOST:PORT, got {coordinator!r}")
     if not 0 <= process_id < num_processes:
         raise DeviceError(f"--process-id must be 0 to {num_processes - 1}, got {process_id}")
+
+
+def in_a_job() -> bool:
+    """Whether the environment is that of one of several processes."""
+    return _in_a_slurm_job() or _in_a_kubernetes_job()
 
 
 def _in_a_slurm_job() -> bool:
@@ -195,6 +205,12 @@ def check_same(what: bytes, complaint: str) -> None:
 
 def are_several() -> bool:
     return jax.process_count() > 1
+
+
+def part() -> None:
+    """The processes go their ways: none waits for another any more."""
+    if are_several():
+        jax.distributed.shutdown()
 
 
 def leave(code: int) -> None:
