@@ -108,7 +108,7 @@ class Result:
             return self.status.value
         before, after = self.history[-1 - n].best_cost, self.history[-1].best_cost
         gain = (before - after) / before if before else 0.0
-        return f"{self.status.value} (the last {n} steps lowered the cost by {100 * gain:.1g} %)"
+        return f"{self.status.value} (the last {n} steps lowered the cost by {100 * gain:.3g} %)"
 
     @property
     def inlier_ratio(self) -> float:

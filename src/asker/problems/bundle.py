@@ -135,7 +135,8 @@ def reprojection_norms(bundle: Bundle, camera: CameraModel) -> tuple[np.ndarray,
 
     The same as `project`, without the solver: NumPy on batches of observations.
     """
-    poses, norms, depths = camera_poses(bundle), [], []
+    poses = camera_poses(bundle)
+    norms, depths = np.empty(bundle.n_observations), np.empty(bundle.n_observations)
     for first in range(0, bundle.n_observations, BATCH):
         part = slice(first, first + BATCH)
         i, j = bundle.camera_index[part], bundle.point_index[part]
@@ -146,6 +147,6 @@ def reprojection_norms(bundle: Bundle, camera: CameraModel) -> tuple[np.ndarray,
             rho2 = (p * p).sum(axis=1) * (f * f if camera == "pixel" else 1.0)
             uv = (f * (1 + k1 * rho2 + k2 * rho2 * rho2))[:, None] * p
             r = np.hypot(*(uv - bundle.uv[part]).T)
-        norms.append(np.where(np.isnan(r), np.inf, r))
-        depths.append(-P[:, 2])
-    return np.concatenate(norms), np.concatenate(depths)
+        norms[part] = np.where(np.isnan(r), np.inf, r)
+        depths[part] = -P[:, 2]
+    return norms, depths
