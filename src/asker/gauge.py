@@ -6,10 +6,12 @@ does not see either (a negative scale).  What is returned is put back to where t
 are lost must not bend that, so medians say where, and how large.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+Gauge = Literal["free", "fixed"]
+"""Whether the pose of the first camera is held."""
 ROUNDS = 10  # of reweighting, for the median of the rotations
 SMALL = 1e-9  # two centres that are nearer, relative to where they are, say nothing of the scale
 

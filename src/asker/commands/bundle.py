@@ -1,9 +1,8 @@
 """Commands for bundle adjustment: solve (COLMAP models and pose graphs too), generate, info."""
 
-import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import typer
@@ -30,6 +29,7 @@ from asker.commands.support import (
     solve_record,
     write_outputs,
 )
+from asker.gauge import Gauge
 from asker.io.bal import Bundle, Part, read_bal, read_bal_part, write_bal
 from asker.io.json import write_json
 from asker.solve import ENGINES
@@ -37,9 +37,9 @@ from asker.terminal import Progress, counts, percent, print_run, print_spread, p
 
 CAMERAS = ("pixel", "bal")
 DOFS = (6, 7, 9)
-GAUGES = ("free", "fixed")
+GAUGES = get_args(Gauge)
 
-INLIER = 1 / math.sqrt(3)
+INLIER = asker.SmoothTruncated.unit_inflection
 """Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
 GREY, ORANGE = (160, 160, 160), (255, 140, 0)
 
@@ -129,7 +129,7 @@ def solve(
     settings: dict[str, Any] = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}
     one_of("--camera", camera, CAMERAS)
     one_of("--dof", dof, DOFS)
-    settings["gauge"] = one_of("--gauge", gauge or "free", GAUGES)
+    settings["gauge"] = one_of("--gauge", "free" if gauge is None else gauge, GAUGES)
     outputs = colmap.Outputs(json_file, output, ply, report, drop_outliers)
     if file.is_dir():
         colmap.refuse_bal_options(camera, dof)

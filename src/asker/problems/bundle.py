@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from asker.gauge import Seen, centres, put_back
+from asker.gauge import Gauge, Seen, centres, put_back
 from asker.groups import Groups
 from asker.io.bal import Bundle, Part
 from asker.kernels import Kernel
@@ -22,7 +22,6 @@ from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 
 CameraModel = Literal["pixel", "bal"]
 Dof = Literal[6, 7, 9]
-Gauge = Literal["free", "fixed"]
 Array = Any
 
 BATCH = 1 << 18  # observations projected at a time: bounds the memory

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from asker.gauge import Seen, centres, put_back
+from asker.gauge import Gauge, Seen, centres, put_back
 from asker.groups import Groups
 from asker.io.colmap import NO_POINT, Model, positions
 from asker.kernels import Kernel
@@ -21,7 +21,6 @@ from asker.problems.colmap_cameras import DISTORTIONS, n_focal, project
 from asker.rotations import matrix_from_quaternion, quaternion_from_matrix
 
 Refine = Literal["poses", "focal", "all"]
-Gauge = Literal["free", "fixed"]
 BATCH = 1 << 18  # observations projected at a time: bounds the memory
 
 

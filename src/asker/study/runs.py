@@ -10,7 +10,6 @@ is begun anew, one that is finished is not run again.
 """
 
 import json
-import math
 import os
 import platform
 import shutil
@@ -34,7 +33,7 @@ from asker.study.plan import Run
 from asker.version import __version__
 
 MOST_POINTS = 3000  # of a cloud that a page shows
-INLIER = 1 / math.sqrt(3)
+INLIER = SmoothTruncated.unit_inflection
 PARTIAL = ".partial"
 Arrays = dict[str, np.ndarray]
 
