@@ -118,7 +118,8 @@ def test_every_kernel_can_be_named(asks, tmp_path, scene_file, kernel):
 
 
 def test_every_kernel_of_the_library_is_offered():
-    assert set(commands.KERNELS.values()) == set(asker.Kernel.__subclasses__())
+    own = [k for k in vars(asker.kernels).values() if isinstance(k, type) and issubclass(k, asker.Kernel)]
+    assert set(commands.KERNELS.values()) == set(own) - {asker.Kernel}
 
 
 @pytest.mark.parametrize("solver", commands.LINEAR_SOLVERS)
