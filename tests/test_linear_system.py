@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from asker.engines.cpu import cholesky, dissection, multifrontal, reduced, threads
+from asker.engines.cpu import cholesky, elimination_tree, front_layout, multifrontal, reduced, threads
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.factorise import CG
 from asker.engines.cpu.pool import Pool
@@ -233,9 +233,10 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
     if name == "pivoted":
         monkeypatch.setattr(multifrontal.Multifrontal, "solve", lambda *_: None)
     if name == "small-fronts":
-        monkeypatch.setattr(dissection, "LEAF", 3)
-        monkeypatch.setattr(multifrontal, "WIDEST", 2)
-        monkeypatch.setattr(multifrontal, "SHARED", 0)
+        monkeypatch.setattr(elimination_tree, "NARROW", 3)
+        monkeypatch.setattr(elimination_tree, "WHOLE", 3)
+        monkeypatch.setattr(front_layout, "WIDEST", 2)
+        monkeypatch.setattr(front_layout, "SHARED", 0)
     if name == "tiles":
         monkeypatch.setattr(cholesky, "WHOLE", 0)
         monkeypatch.setattr(cholesky, "TILE", 4)

@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from asker.engines.cpu import multifrontal
-from asker.engines.cpu.dissection import dissect
-from asker.engines.cpu.multifrontal import Multifrontal, _graph
+from asker.engines.cpu import cholesky, elimination_tree, front_layout
+from asker.engines.cpu.elimination_tree import _work
+from asker.engines.cpu.front_layout import _graph
+from asker.engines.cpu.minimum_degree import eliminate
+from asker.engines.cpu.multifrontal import Multifrontal
 
 
 def lower_triangle(n, a, b):
@@ -60,16 +62,33 @@ def scattered(n, seed=0):
     return n, a[a != b], b[a != b]
 
 
+def chain_with_chords(n, n_chords, seed=0):
+    """A trajectory with loops between places that have nothing to do with each other."""
+    a, b = np.random.default_rng(seed).integers(0, n, (2, n_chords))
+    return n, np.concatenate([np.arange(n - 1), a[a != b]]), np.concatenate([np.arange(1, n), b[a != b]])
+
+
 GRAPHS = [
     grid(1, 1), grid(40, 53), grid(3, 400), chain(500), star(200), complete(120), isolated(300), scattered(900),
-    chain_with_a_hub(2000),
+    chain_with_a_hub(2000), chain_with_chords(1500, 150),
 ]  # fmt: skip
 
 
+@pytest.fixture(params=["as it is", "cut everywhere", "never cut"])
+def ordered(request, monkeypatch):
+    """With each way to order a graph."""
+    if request.param == "cut everywhere":
+        monkeypatch.setattr(elimination_tree, "WHOLE", 4)
+        monkeypatch.setattr(elimination_tree, "BOTH", 0)
+    if request.param == "never cut":
+        monkeypatch.setattr(elimination_tree, "LESS", np.inf)
+
+
+@pytest.mark.usefixtures("ordered")
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_a_cut_comes_after_its_parts_which_do_not_touch(graph):
+def test_a_front_comes_after_its_parts_which_do_not_touch(graph):
     n, a, b = graph
-    tree = dissect(*_graph(*lower_triangle(n, a, b)), np.ones(n, dtype=np.int64))
+    tree = elimination_tree.elimination_tree(_graph(*lower_triangle(n, a, b), np.ones(n, dtype=np.int64)))
     assert sorted(tree.order) == list(range(n))
     front = np.empty(n, dtype=int)
     for k in range(len(tree.parent)):
@@ -82,6 +101,64 @@ def test_a_cut_comes_after_its_parts_which_do_not_touch(graph):
             above[k] = above[p] | {p}
     for i, j in zip(front[a], front[b], strict=True):
         assert i == j or max(i, j) in above[min(i, j)]
+    for k in range(len(tree.parent)):
+        below = [c for c in range(len(tree.parent)) if k in above[c]]
+        assert below == list(range(k - len(below), k))  # a subtree is in a row
+
+
+def symbolic(n, a, b, order, weight):
+    """Elimination on sets: the vertices that each one is coupled to when its turn comes."""
+    near = [set() for _ in range(n)]
+    for i, j in zip(a, b, strict=True):
+        near[i].add(j)
+        near[j].add(i)
+    coupled = {}
+    for v in order:
+        coupled[v] = near[v]
+        for w in near[v]:
+            near[w] = (near[w] | near[v]) - {v, w}
+    return coupled, sum(weight[v] * (weight[v] + sum(weight[w] for w in coupled[v])) ** 2 for v in order)
+
+
+def by_exact_degree(n, a, b, weight):
+    near = [set() for _ in range(n)]
+    for i, j in zip(a, b, strict=True):
+        near[i].add(j)
+        near[j].add(i)
+    order, left = [], set(range(n))
+    while left:
+        v = min(left, key=lambda v: sum(weight[w] for w in near[v]))
+        for w in near[v]:
+            near[w] = (near[w] | near[v]) - {v, w}
+        order.append(v)
+        left.remove(v)
+    return order
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(2, 80), st.integers(0, 80), st.integers(0, 2**32 - 1))
+def test_minimum_degree_knows_what_it_fills(n, n_chords, seed):
+    n, a, b = chain_with_chords(n, n_chords, seed)
+    weight = np.random.default_rng(seed).integers(1, 7, n)
+    graph = _graph(*lower_triangle(n, a, b), weight)
+    order, parent, load = eliminate(*graph)
+    assert sorted(order) == list(range(n))
+    coupled, work = symbolic(n, a, b, order.tolist(), weight)
+    place = np.argsort(order)
+    for v in range(n):
+        assert load[v] == sum(weight[w] for w in coupled[v])
+        assert parent[v] == min(coupled[v], key=lambda w: place[w], default=-1)
+    assert _work(order, *graph) == work
+    assert work <= 2 * symbolic(n, a, b, by_exact_degree(n, a, b, weight), weight)[1]
+
+
+def test_loops_between_any_places_fill_little():
+    """What a search in breadth takes for a thin cut is none here."""
+    n, a, b = chain_with_chords(4000, 300)
+    graph = _graph(*lower_triangle(n, a, b), np.full(n, 6))
+    tree = elimination_tree.elimination_tree(graph)
+    core = 600 * 6  # at most both ends of all loops
+    assert _work(tree.order, *graph) < core**3 / 3 / 10
 
 
 def matrix(graph, dims, seed=0):
@@ -105,11 +182,15 @@ def matrix(graph, dims, seed=0):
     return Multifrontal((ptr, columns), dims, (i, j)), values, sparse.csc_array(A + sparse.diags_array(heavy))
 
 
+@pytest.mark.usefixtures("ordered")
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("dim", [1, 3])
-@pytest.mark.parametrize("shared", [0, multifrontal.SHARED])
+@pytest.mark.parametrize("shared", [False, True])
 def test_solves_what_a_general_solver_solves(graph, dim, shared, monkeypatch):
-    monkeypatch.setattr(multifrontal, "SHARED", shared)
+    if shared:
+        monkeypatch.setattr(front_layout, "SHARED", 0)
+        monkeypatch.setattr(front_layout, "BROAD", 10)
+        monkeypatch.setattr(cholesky, "TILE", 8)
     fronts, values, A = matrix(graph, np.full(graph[0], dim))
     b = np.random.default_rng(1).normal(size=A.shape[0])
     x = fronts.solve(values, b)
@@ -162,5 +243,7 @@ def test_a_hub_does_not_fill_the_matrix():
 def test_many_parts_that_do_not_touch_cost_no_more_than_their_number():
     n, a, b = isolated(200_000)
     ptr, columns = lower_triangle(n, a, b)
-    tree = dissect(*_graph(ptr, columns), np.ones(n, dtype=np.int64))  # minutes, if one were split off at a time
-    assert len(tree.parent) < n / 10
+    at = np.arange(n), np.arange(n)
+    fronts = Multifrontal((ptr, columns), np.ones(n, dtype=int), at)  # minutes, if one were split off at a time
+    assert len(fronts.tasks) + len(fronts.top) <= 2 * front_layout.TASKS
+    np.testing.assert_array_equal(fronts.solve(np.full(n, 4.0), np.full(n, 2.0)), 0.5)

@@ -175,11 +175,11 @@ def test_no_factorisation_fails_at_the_smallest_damping_of_the_published_preset(
     outcomes = []
 
     def counted(A):
-        outcomes.append(factorise_in_place(A))
+        outcomes.append(factorise_rows(A))
         return outcomes[-1]
 
-    factorise_in_place = cholesky.factorise_in_place
-    monkeypatch.setattr(cholesky, "factorise_in_place", counted)
+    factorise_rows = cholesky.factorise_rows
+    monkeypatch.setattr(cholesky, "factorise_rows", counted)
     result = asker.solve(problem(instance), asker.ASKER.published(), max_iterations=40, tol=0)
     assert min(h.damping for h in result.history) == pytest.approx(1e-5)
     assert outcomes == [True] * 40

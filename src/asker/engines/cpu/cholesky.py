@@ -3,7 +3,13 @@
 A LAPACK that brings its own threads lets them wait for each other at every step, which is slow on a machine that has
 other work too, and its rounding depends on their number.  Here each tile is a task for whichever thread is free, done
 by single-threaded BLAS; the result does not depend on the number of threads.
+
+Matrices are upper triangles, A = RᵀR, in either memory order: the transpose of a row-major lower triangle is one too.
+What is below the diagonal is not used.
 """
+
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -13,52 +19,76 @@ TILE = 256
 WHOLE = 768  # up to this size a single call is faster
 
 
-def factorise_in_place(A: np.ndarray) -> bool:
-    """A = L Lᵀ, L in the lower triangle of A (row-major; what is above is not used).  False if A is not positive."""
-    n = len(A)
-    if n <= WHOLE:
-        return _in_one_call(A)
-    cuts = [slice(k, min(k + TILE, n)) for k in range(0, n, TILE)]
-    return all(_finish_panel(A, panel, cuts[k + 1 :]) for k, panel in enumerate(cuts))
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> Any:
+    """A context in which BLAS and LAPACK start no threads of their own."""
+    return _blas().limit(limits=1)
+
+
+def factorise_rows(R: np.ndarray) -> bool:
+    """The first n rows of R take the place of those of A, (n, m).  False if a pivot is not positive."""
+    n, m = R.shape
+    if n == m <= WHOLE:
+        return _in_one_call(R)
+    rows, columns = _cuts(0, n), _cuts(0, n) + _cuts(n, m)
+    return all(_finish_row(R, row, rows[k + 1 :], columns[k + 1 :]) for k, row in enumerate(rows))
+
+
+def subtract_gram(A: np.ndarray, R: np.ndarray) -> None:
+    """A −= RᵀR, the upper triangle."""
+    cuts = _cuts(0, len(A))
+    pairs = [(i, j) for k, i in enumerate(cuts) for j in cuts[k:]]
+    run_tasks(lambda t: _subtract_product(A[pairs[t]], R[:, pairs[t][0]], R[:, pairs[t][1]]), len(pairs))
+
+
+def solve(R: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """x with RᵀR x = b."""
+    from scipy.linalg import lapack
+
+    x, _ = lapack.dpotrs(R, b, lower=0)
+    return x
+
+
+def _cuts(begin: int, end: int) -> list[slice]:
+    return [slice(k, min(k + TILE, end)) for k in range(begin, end, TILE)]
 
 
 def _in_one_call(A: np.ndarray) -> bool:
     from scipy.linalg import lapack
 
-    U, failed = lapack.dpotrf(A.T, lower=0, overwrite_a=1, clean=0)  # row-major lower is LAPACK's upper: U = Lᵀ
-    if not failed and not np.shares_memory(U, A):
-        A[...] = U.T
+    R, failed = lapack.dpotrf(A, lower=0, overwrite_a=1, clean=0)
+    if not failed and not np.shares_memory(R, A):
+        A[...] = R
     return not failed
 
 
-def _finish_panel(A: np.ndarray, k: slice, below: list[slice]) -> bool:
-    """One block column of L, and its part in everything to the right."""
+def _finish_row(R: np.ndarray, k: slice, rows: list[slice], columns: list[slice]) -> bool:
+    """One block row of R, and its part in the rows below."""
     from scipy.linalg import blas, lapack
 
-    U, failed = lapack.dpotrf(A[k, k].T, lower=0, clean=1)
+    pivots, failed = lapack.dpotrf(R[k, k], lower=0, clean=1)
     if failed:
         return False
-    A[k, k] = U.T
-    if not below:
-        return True
+    R[k, k] = pivots
 
-    def column(m: int) -> None:  # X U = A_ik, as Uᵀ Xᵀ = A_ikᵀ
-        A[below[m], k] = blas.dtrsm(1.0, U, A[below[m], k].T, lower=0, trans_a=1).T
+    def divide(t: int) -> None:
+        R[k, columns[t]] = blas.dtrsm(1.0, pivots, R[k, columns[t]], lower=0, trans_a=1)
 
-    run_tasks(column, len(below))
-    pairs = [(i, j) for m, i in enumerate(below) for j in below[: m + 1]]
-
-    def update(m: int) -> None:
-        i, j = pairs[m]
-        A[i, j] -= A[i, k] @ A[j, k].T
-
-    run_tasks(update, len(pairs))
+    run_tasks(divide, len(columns))
+    pairs = [(i, j) for t, i in enumerate(rows) for j in columns[t:]]
+    run_tasks(lambda t: _subtract_product(R[pairs[t]], R[k, pairs[t][0]], R[k, pairs[t][1]]), len(pairs))
     return True
 
 
-def solve(L: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """x with L Lᵀ x = b."""
-    from scipy.linalg import lapack
-
-    x, _ = lapack.dpotrs(L.T, b, lower=0)
-    return x
+def _subtract_product(out: np.ndarray, X: np.ndarray, Y: np.ndarray) -> None:
+    """out −= XᵀY, with the product in the memory order of `out`."""
+    if out.strides[0] < out.strides[1]:
+        out.T[...] -= Y.T @ X
+    else:
+        out -= X.T @ Y

@@ -5,7 +5,6 @@ fails too, the answer is None.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,6 @@ from asker.engines.solvers import CG
 __all__ = ["CG", "DenseCholesky", "SparseCholesky", "Symmetric", "conjugate_gradients"]
 
 SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
-
-
-@cache
-def _blas() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def _unit_scale(diagonal: np.ndarray) -> np.ndarray:
@@ -55,9 +47,9 @@ class DenseCholesky:
 
         refill()
         rhs = -d * g
-        with _blas().limit(limits=1):
-            if cholesky.factorise_in_place(self.scaled):
-                return _if_finite(d * cholesky.solve(self.scaled, rhs))
+        with cholesky.one_blas_thread():
+            if cholesky.factorise_rows(self.scaled.T):
+                return _if_finite(d * cholesky.solve(self.scaled.T, rhs))
             refill()
             *_, x, failed = lapack.dsysv(self.scaled.T, rhs[:, None], lower=0, overwrite_a=1)
         return None if failed else _if_finite(d * x[:, 0])
