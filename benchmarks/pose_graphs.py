@@ -9,6 +9,7 @@ file's start and ASKER's result lead to: on torus3D the former is poor, cost 299
 whose wrong loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry,
 or what the file gives.  `kept` counts false loops among the inliers, `lost` right ones outside.  A run that meets the
 time limit is not shown.  With --json every run is written down as it ends, and a later call goes on from there.
+With --noise estimated every method solves as `asker solve --noise estimated` does (see `asker.problems.graph_noise`).
 
 Time per iteration is that of least squares on the graph as it is: asker's `irls` and GTSAM's Levenberg-Marquardt.
 GTSAM runs in the environment that benchmarks/bundle.py makes; `ASKER_PEERS_PYTHON` names another.
@@ -34,6 +35,7 @@ from asker import poses
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problems.false_loops import FalseLoops, add_false_loops
+from asker.problems.graph_noise import solve_with_estimated_noise
 from asker.problems.pose_graph import pose_graph_problem
 from asker.problems.trajectory import trajectory_error, true_positions
 from asker.solve import ENGINES
@@ -89,17 +91,24 @@ def bicocca(args: argparse.Namespace) -> list[Task]:
 
 
 def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
-    made = pose_graph_problem(task.graph)
+    def solve(problem: asker.Problem, strategy: Any) -> asker.Result:
+        return asker.solve(
+            problem,
+            strategy,
+            max_iterations=args.iterations,
+            time_limit=args.time_limit,
+            threads=args.threads,
+            engine=args.engine,
+            linear_solver=args.linear_solver,
+        )
+
     begin = time.perf_counter()
-    result = asker.solve(
-        made.problem,
-        asker.METHODS[method](),
-        max_iterations=args.iterations,
-        time_limit=args.time_limit,
-        threads=args.threads,
-        engine=args.engine,
-        linear_solver=args.linear_solver,
-    )
+    if args.noise == "estimated":
+        estimated = solve_with_estimated_noise(task.graph, solve, asker.METHODS[method]())
+        made, result = estimated.made, estimated.result
+    else:
+        made = pose_graph_problem(task.graph)
+        result = solve(made.problem, asker.METHODS[method]())
     seconds = time.perf_counter() - begin
     if result.status is asker.Status.TIME_LIMIT:
         return {"failed": not_finished(args), "iterations": result.iterations}
@@ -186,13 +195,13 @@ class Record:
 
     def __init__(self, args: argparse.Namespace):
         self.file = args.json
-        same = ("kind", "start", "iterations", "seed")
+        same = ("kind", "start", "noise", "iterations", "seed")
         self.settings = {k: str(getattr(args, k)) for k in same}
         self.results: dict[str, dict[str, dict[str, Any]]] = {}
         self.times: dict[str, dict[str, Any]] = {}
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
-            if earlier["settings"] != self.settings:
+            if {"noise": "announced"} | earlier["settings"] != self.settings:
                 raise SystemExit(f"{self.file} holds runs with other settings: {earlier['settings']}")
             self.results, self.times = earlier["results"], earlier["times"]
 
@@ -233,6 +242,7 @@ def main() -> None:
     parser.add_argument("--shares", type=lambda text: [float(x) for x in text.split(",")], default=[0.1, 0.3, 0.5])
     parser.add_argument("--kind", choices=get_args(FalseLoops), default="random")
     parser.add_argument("--start", choices=("odometry", "file"), default="odometry")
+    parser.add_argument("--noise", choices=("announced", "estimated"), default="announced")
     parser.add_argument("--methods", type=names(tuple(asker.METHODS)), default=list(asker.METHODS))
     parser.add_argument("--no-peer", action="store_true", help="leave GTSAM out")
     parser.add_argument("--engine", choices=ENGINES, default="cpu")

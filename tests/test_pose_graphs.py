@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problem import ProblemError
 from asker.problems.false_loops import add_false_loops
+from asker.problems.graph_noise import noise_share, solve_with_estimated_noise
 from asker.problems.pose_graph import default_tau, inlier_radius, pose_graph_problem, residual_norms, whitening
 from asker.problems.trajectory import rigid, trajectory_error, true_positions
 from asker.strategies.asker import start_scales
@@ -473,6 +475,72 @@ def test_a_truth_of_other_times_matches_by_the_way_travelled():
         true_positions(start, circle("SE3")[0])
 
 
+# ---- noise that is not as announced
+
+
+def announcing(graph: PoseGraph, factor: float) -> PoseGraph:
+    """The same measurements, with information matrices for `factor` times the noise."""
+    return replace(graph, information=graph.information / factor**2)
+
+
+def run(problem, strategy, **limits):
+    return asker.solve(problem, strategy, threads=1, **limits)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("factor", [1.0, 20.0])
+def test_the_noise_of_a_solution_is_seen(kind, factor):
+    made = pose_graph_problem(announcing(circle(kind, n=900)[1], factor), robust="none")
+    assert noise_share(made, run(made.problem, asker.IRLS())) == pytest.approx(1 / factor, rel=0.3)
+
+
+def test_without_a_loop_the_noise_is_not_seen():
+    graph, _ = add_false_loops(circle()[1], 0.5, "random", seed=1)
+    made = pose_graph_problem(graph, asker.SmoothTruncated(1e-9))
+    result = run(made.problem, asker.IRLS())
+    assert not result.inliers["loops"].any()
+    assert noise_share(made, result) == 1.0
+
+
+def test_false_loops_are_told_apart_by_the_noise_that_is_there():
+    """With 50 times the noise announced, bent odometry costs little, and false loops are believed."""
+    truth, start = circle(n=300)
+    bad, is_false = add_false_loops(start, 0.5, "random", seed=1)
+    graph = announcing(bad, 50.0)
+    made = pose_graph_problem(graph)
+    believing = run(made.problem, asker.ASKER())
+    assert np.any(made.per_edge(believing.inliers) & is_false)
+    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    kept = found.made.per_edge(found.result.inliers)
+    assert not np.any(kept & is_false)
+    assert np.mean(kept[~is_false]) > 0.95
+    assert 1 / 50 < found.noise < 10 / 50
+    assert error(found.made.refined(found.result.values), truth) < error(made.refined(believing.values), truth) / 3
+    assert found.rounds[0][0] == 1.0
+    assert found.result.cost == min(r.cost for share, r in found.rounds if share == found.noise)
+
+
+def test_a_right_announcement_is_solved_once():
+    graph, _ = add_false_loops(circle()[1], 0.3, "random", seed=1)
+    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    assert (found.noise, len(found.rounds)) == (1.0, 1)
+    assert found.result.cost == run(pose_graph_problem(graph).problem, asker.ASKER()).cost
+
+
+def test_data_without_noise_leave_a_scale():
+    truth, _ = circle(noise=1e-12, drift=1e-12)
+    graph = announcing(truth, 1e10)
+    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    assert 1e-3 <= found.noise < 0.01
+    assert error(found.made.refined(found.result.values), truth) < 1e-6
+
+
+def test_what_is_cut_short_goes_on_to_no_other_round():
+    graph = announcing(circle()[1], 50.0)
+    found = solve_with_estimated_noise(graph, partial(run, time_limit=0.0), asker.ASKER())
+    assert (found.result.status, len(found.rounds)) == (asker.Status.TIME_LIMIT, 1)
+
+
 # ---- the command line
 
 
@@ -501,6 +569,31 @@ def test_a_corrupted_graph_is_solved_from_the_command_line(asks, tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
+    truth, start = circle(n=300)
+    bad, is_false = add_false_loops(start, 0.5, "random", seed=1)
+    names = ("bad.g2o", "truth.g2o", "run.json", "out.g2o")
+    file, true, told, out = (tmp_path / name for name in names)
+    write_g2o(file, announcing(bad, 50.0))
+    write_g2o(true, truth)
+    code, text, _ = asks("solve", file, "--truth", true, "--json", told)
+    assert code == 0
+    assert "with --noise estimated, false loops are told apart better" in text
+    once = json.loads(told.read_text())
+    assert (once["noise"], "rounds" in once) == (1.0, False)
+    code, text, _ = asks("solve", file, "--truth", true, "--json", told, "--noise", "estimated", "--output", out)
+    assert code == 0
+    run = json.loads(told.read_text())
+    assert f"for {run['noise']:.3g} of the announced noise, in {len(run['rounds'])} rounds" in text
+    assert run["tau"] == pytest.approx(run["noise"] * once["tau"])
+    assert run["iterations"] == sum(r["iterations"] for r in run["rounds"])
+    assert run["cost"] < run["initial_cost"] < once["initial_cost"]
+    assert run["initial_trajectory_error"] == once["initial_trajectory_error"]
+    assert run["trajectory_error"] == pytest.approx(error(read_g2o(out), truth))
+    assert run["trajectory_error"] < once["trajectory_error"] / 3
+    assert run["n_refused_loops"] >= is_false.sum()
+
+
 def test_least_squares_and_other_settings_can_be_asked_for(asks, tmp_path):
     write_g2o(tmp_path / "a.g2o", circle()[1])
     told = tmp_path / "run.json"
@@ -524,6 +617,9 @@ def test_what_does_not_fit_a_graph_is_refused(asks, tmp_path):
         (("solve", file, "--ply", tmp_path / "a.ply"), "--ply, --camera and --dof are for BAL files"),
         (("solve", tmp_path / "b.txt", "--truth", file), "are for pose graphs"),
         (("solve", file, "--robust", "loop"), "did you mean loops?"),
+        (("solve", file, "--noise", "estimate"), "did you mean estimated?"),
+        (("solve", file, "--noise", "estimated", "--robust", "none"), "needs a kernel that is not convex"),
+        (("solve", file, "--noise", "estimated", "--checkpoint", tmp_path / "c"), "goes without --checkpoint"),
         (("solve", file, "--truth", short), "has 6 of the graph's 90 ids"),
         (("solve", file, "--false-loops", which), "these false loops are not in this graph"),
         (("solve", file, "--false-loops", file), "this is not what `asker corrupt --json` writes"),
@@ -602,6 +698,19 @@ def test_false_loops_do_not_bend_the_trajectory(data_file):
     assert errors.pop("asker") <= 1.02 * min(errors.values()) + 1e-3  # metres
     assert not np.any(made.per_edge(result.inliers) & is_false)
     assert errors["asker-published"] > 0.5
+
+
+@pytest.mark.data
+def test_parking_garage_announces_far_too_much_noise(data_file):
+    """With the noise as announced, 5 of 462 false loops are believed, and the error is 3 m."""
+    graph = read_g2o(data_file("g2o/parking-garage.g2o.bz2"))
+    made = pose_graph_problem(graph, robust="none")
+    truth = made.refined(asker.solve(made.problem).values).poses[:, :3]
+    bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "random", seed=1)
+    found = solve_with_estimated_noise(bad, run, asker.ASKER())
+    assert not np.any(found.made.per_edge(found.result.inliers) & is_false)
+    assert trajectory_error(found.made.refined(found.result.values).poses[:, :3], truth) < 0.02  # metres
+    assert found.noise < 0.1
 
 
 @pytest.mark.data

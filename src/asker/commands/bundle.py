@@ -10,7 +10,7 @@ import typer
 import asker
 from asker.commands import colmap
 from asker.commands.hosts import Coordinator, Engine, Hosts, NumProcesses, Place, ProcessId
-from asker.commands.pose_graph import MATCHES, GraphOptions, graph_info, is_graph, solve_graph
+from asker.commands.pose_graph import MATCHES, NOISES, GraphOptions, graph_info, is_graph, solve_graph
 from asker.commands.support import (
     KERNELS,
     LINEAR_SOLVERS,
@@ -100,6 +100,7 @@ def solve(
     truth: Annotated[Path | None, typer.Option(help="Graphs: the true poses, for the trajectory error.")] = None,
     truth_by: Annotated[str, typer.Option(help=f"Graphs: poses and truth match by {' or '.join(MATCHES)}.")] = "id",
     robust: Annotated[str, typer.Option(help="Graphs: the kernel acts on loops, all or none.")] = "loops",
+    noise: Annotated[str, typer.Option(help=f"Graphs: {' or '.join(NOISES)}, from what is kept.")] = "announced",
     figure: Annotated[Path | None, typer.Option(help="Graphs: draw the trajectory before and after.")] = None,
     false_loops: Annotated[Path | None, typer.Option(help="Graphs: what `asker corrupt --json` wrote.")] = None,
     quiet: Quiet = False,
@@ -110,7 +111,7 @@ def solve(
     engine = hosts.engine(one_of("--engine", engine, ENGINES))
     number("--tol", tol)
     number("--time-limit", time_limit or 0.0)
-    options = GraphOptions(truth, truth_by, robust, figure, false_loops)
+    options = GraphOptions(truth, truth_by, robust, figure, false_loops, noise)
     limits: dict[str, Any] = {"max_iterations": iterations, "tol": tol, "time_limit": time_limit}
     limits |= {"linear_solver": linear_solver, "threads": threads}
     limits |= {"engine": engine, "checkpoint": checkpoint, "every": every}

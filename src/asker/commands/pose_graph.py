@@ -1,5 +1,6 @@
 """Commands for pose graphs: what `asker solve` and `asker info` do with a g2o file, and `asker corrupt`."""
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from asker.io.files import FileError
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.json import read_json, write_json
 from asker.problems.false_loops import FalseLoops, add_false_loops
+from asker.problems.graph_noise import MUCH_LESS, Estimated, noise_share, solve_with_estimated_noise
 from asker.problems.pose_graph import (
     PoseGraphProblem,
     Robust,
@@ -40,6 +42,7 @@ from asker.terminal import Progress, percent, print_spread, print_table
 
 ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
 MATCHES = get_args(By)
+NOISES = ("announced", "estimated")
 
 GraphFile = Annotated[Path, typer.Argument(metavar="FILE", help="A pose graph: .g2o, .g2o.gz or .g2o.bz2.")]
 NewGraph = Annotated[Path, typer.Argument(metavar="OUT", help="The g2o file to write; .gz, .bz2 compress.")]
@@ -58,11 +61,13 @@ class GraphOptions:
     robust: str = "loops"
     figure: Path | None = None
     false_loops: Path | None = None
+    noise: str = "announced"
 
     def refuse(self) -> None:
         """For a file that is no pose graph."""
         if self != GraphOptions():
-            raise ValueError("--truth, --truth-by, --robust, --figure and --false-loops are for pose graphs (.g2o)")
+            names = "--truth, --truth-by, --robust, --noise, --figure and --false-loops"
+            raise ValueError(f"{names} are for pose graphs (.g2o)")
 
 
 def solve_graph(
@@ -79,6 +84,7 @@ def solve_graph(
     """Refine the poses of a g2o file; `settings` go to `asker.solve`."""
     one_of("--robust", options.robust, get_args(Robust))
     one_of("--truth-by", options.truth_by, MATCHES)
+    one_of("--noise", options.noise, NOISES)
     if output and not is_graph(output):
         raise FileError(output, f"the name must end with {' or '.join(ENDINGS)}")
     if options.figure and options.figure.suffix.lower() not in FORMATS:
@@ -89,12 +95,14 @@ def solve_graph(
         graph = read_g2o(file)
         tau = default_tau(graph.kind) if tau is None else number("--tau", tau, positive=True)
         psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=tau)
-        if method is None:
-            method = "irls" if psi.convex or options.robust == "none" else "asker"
+        plain = psi.convex or options.robust == "none"
+        if options.noise == "estimated" and (plain or settings.get("checkpoint")):
+            raise ValueError("--noise estimated needs a kernel that is not convex, and goes without --checkpoint")
+        method = ("irls" if plain else "asker") if method is None else method
         strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
         checks = Checks(graph, options)
-        made = pose_graph_problem(graph, psi, options.robust)  # type: ignore[arg-type]
-        result = asker.solve(made.problem, strategy, on_iteration=progress.iteration, **settings)
+        found = _solve(graph, KERNELS[kernel], tau, strategy, options, progress, settings)
+        made, result = found.made, found.result
     refined = made.refined(result.values)
     record = {
         "file": str(file),
@@ -104,10 +112,13 @@ def solve_graph(
         "n_loops": graph.n_loops,
         "method": method,
         "kernel": kernel,
-        "tau": tau,
+        "tau": found.noise * tau,
         "robust": options.robust,
         "compiled": progress.compiled,
         **solve_record(result),
+        **_all_rounds(found, tau),
+        "initial_cost": _initial_cost(graph, found),
+        "noise_seen": None if plain else noise_share(made, result),
         **checks.record(made, refined, result),
     }
     _print_run(record)
@@ -116,9 +127,48 @@ def solve_graph(
         (output, partial(write_g2o, graph=refined)),
         (options.figure, partial(_draw, before=graph, after=refined, refused=_refused(made, result))),
     )
-    if settings.get("max_iterations") and failed(result):
+    if settings.get("max_iterations") and failed(found.rounds[0][1]):
         return complain(f"{file}: the cost did not fall: {result.status.value}", 1)
     return 0
+
+
+def _solve(
+    graph: PoseGraph,
+    kernel: Any,
+    tau: float,
+    strategy: Any,
+    options: GraphOptions,
+    progress: Progress,
+    settings: dict[str, Any],
+) -> Estimated:
+    """With the noise as announced, in one round, or estimated, in several that share the time limit."""
+    begin, limit = time.perf_counter(), settings["time_limit"]
+
+    def solve(problem: asker.Problem, how: Any) -> asker.Result:
+        left = None if limit is None else max(limit - (time.perf_counter() - begin), 0.0)
+        return asker.solve(problem, how, on_iteration=progress.iteration, **settings | {"time_limit": left})
+
+    robust: Any = options.robust
+    if options.noise == "estimated":
+        return solve_with_estimated_noise(graph, solve, strategy, kernel, tau, robust)
+    made = pose_graph_problem(graph, kernel(tau=tau), robust)
+    result = solve(made.problem, strategy)
+    return Estimated(made, result, 1.0, [(1.0, result)])
+
+
+def _initial_cost(graph: PoseGraph, found: Estimated) -> float:
+    """Of the graph as it was, with the kernel of the last round."""
+    if len(found.rounds) == 1:
+        return found.result.initial_cost
+    u, made = residual_norms(graph) ** 2, found.made
+    return sum(f.kernel.psi(u[of]).sum() for f, of in zip(made.problem.factors, made.edges.values(), strict=True))
+
+
+def _all_rounds(found: Estimated, tau: float) -> dict[str, Any]:
+    """What `--json` says of several solves: the sums, and each of them."""
+    rounds = [{"tau": share * tau, "noise": share, **solve_record(result)} for share, result in found.rounds]
+    sums = {k: sum(r[k] for r in rounds) for k in ("iterations", "seconds")}
+    return {"noise": found.noise, **sums} | ({"rounds": rounds} if len(rounds) > 1 else {})
 
 
 def graph_info(file: Path, tau: float | None) -> None:
@@ -250,7 +300,8 @@ def _counts(kind: str, n_poses: int, n_edges: int, n_loops: int) -> str:
 
 def _print_run(r: dict[str, Any]) -> None:
     print(f"{r['file']}: {_counts(r['kind'], r['n_poses'], r['n_edges'], r['n_loops'])}")
-    print(f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}")
+    noise = "" if r["noise"] == 1 else f", for {r['noise']:.3g} of the announced noise, in {len(r['rounds'])} rounds"
+    print(f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}{noise}")
     rows = [["cost", f"{r['initial_cost']:.7g}", f"{r['cost']:.7g}"]]
     if "trajectory_error" in r:
         rows.append(["trajectory error", f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
@@ -260,5 +311,8 @@ def _print_run(r: dict[str, Any]) -> None:
         kept, lost = len(r["false_loops_kept"]), len(r["true_loops_refused"])
         print(f"{r['n_false_loops']} loops are false: {kept} of them kept; {lost} others refused")
     print(f"{r['iterations']} iteration{'' if r['iterations'] == 1 else 's'} in {r['seconds']:.3g} s: {r['message']}")
+    if r["noise"] == 1 and r["noise_seen"] is not None and r["noise_seen"] < MUCH_LESS:
+        seen = f"What was kept shows {r['noise_seen']:.2g} of the noise that the file announces"
+        print(f"{seen}: with --noise estimated, false loops are told apart better.")
     if r["compiled"]:
         print("The time includes compiling, which is done once on this machine.")
