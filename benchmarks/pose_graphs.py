@@ -11,7 +11,8 @@ or what the file gives.  `kept` counts false loops among the inliers, `lost` rig
 time limit is not shown.  With --json every run is written down as it ends, and a later call goes on from there.
 With --noise estimated every method solves as `asker solve --noise estimated` does (see `asker.problems.graph_noise`).
 
-Time per iteration is that of least squares on the graph as it is: asker's `irls` and GTSAM's Levenberg-Marquardt.
+Time per iteration is that of least squares, on the graph as it is and with the false loops in it: asker's `irls` and
+GTSAM's Levenberg-Marquardt.  --only-times measures nothing else.
 GTSAM runs in the environment that benchmarks/bundle.py makes; `ASKER_PEERS_PYTHON` names another.
 """
 
@@ -244,6 +245,7 @@ def main() -> None:
     parser.add_argument("--start", choices=("odometry", "file"), default="odometry")
     parser.add_argument("--noise", choices=("announced", "estimated"), default="announced")
     parser.add_argument("--methods", type=names(tuple(asker.METHODS)), default=list(asker.METHODS))
+    parser.add_argument("--only-times", action="store_true", help="time per iteration alone")
     parser.add_argument("--no-peer", action="store_true", help="leave GTSAM out")
     parser.add_argument("--engine", choices=ENGINES, default="cpu")
     parser.add_argument("--linear-solver", default="auto")
@@ -262,9 +264,9 @@ def main() -> None:
     for name in args.graphs:
         of_graph = bicocca(args) if name == BICOCCA else tasks(name, args)
         if not args.no_peer:
-            clean = without_false_loops(of_graph[0])
-            record.once(record.times, name, partial(time_per_iteration, clean, python, args))
-        for task in of_graph:
+            for task in (replace(without_false_loops(of_graph[0]), name=name), *of_graph):
+                record.once(record.times, task.name, partial(time_per_iteration, task, python, args))
+        for task in [] if args.only_times else of_graph:
             measure(task, record, python, args)
     results, times = record.results, record.times
     print(f"\n{table(results, 'trajectory error')}\n\n{table(results, 'seconds')}\n")
