@@ -36,7 +36,7 @@ from asker import poses
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.graph_noise import solve_with_estimated_noise
+from asker.problems.graph_noise import Round, solve_with_estimated_noise
 from asker.problems.pose_graph import pose_graph_problem
 from asker.problems.trajectory import trajectory_error, true_positions
 from asker.solve import ENGINES
@@ -92,36 +92,36 @@ def bicocca(args: argparse.Namespace) -> list[Task]:
 
 
 def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
-    def solve(problem: asker.Problem, strategy: Any) -> asker.Result:
+    def solve(problem: asker.Problem, strategy: Any, time_limit: float | None) -> asker.Result:
         return asker.solve(
             problem,
             strategy,
             max_iterations=args.iterations,
-            time_limit=args.time_limit,
+            time_limit=time_limit,
             threads=args.threads,
             engine=args.engine,
             linear_solver=args.linear_solver,
         )
 
-    begin = time.perf_counter()
+    strategy, limit, begin = asker.METHODS[method](), args.time_limit, time.perf_counter()
     if args.noise == "estimated":
-        estimated = solve_with_estimated_noise(task.graph, solve, asker.METHODS[method]())
-        made, result = estimated.made, estimated.result
+        estimated = solve_with_estimated_noise(task.graph, solve, strategy, time_limit=limit)
+        best, rounds = estimated.best, estimated.rounds
     else:
         made = pose_graph_problem(task.graph)
-        result = solve(made.problem, asker.METHODS[method]())
-    seconds = time.perf_counter() - begin
-    if result.status is asker.Status.TIME_LIMIT:
-        return {"failed": not_finished(args), "iterations": result.iterations}
-    found = made.refined(result.values)
+        best = Round(1.0, made, solve(made.problem, strategy, limit))
+        rounds = [best]
+    seconds, iterations = time.perf_counter() - begin, sum(r.result.iterations for r in rounds)
+    if rounds[-1].is_cut_short:
+        return {"failed": not_finished(args), "iterations": iterations}
     line = {
-        "error": task.error(poses.positions(found.kind, found.poses)),
+        "error": task.error(poses.positions(task.graph.kind, best.refined.poses)),
         "seconds": seconds,
-        "cost": result.cost,
-        "iterations": result.iterations,
-        "status": result.status.name.lower(),
+        "cost": best.result.cost,
+        "iterations": iterations,
+        "status": best.result.status.name.lower(),
     }
-    return line | judged(task, made.per_edge(result.inliers))
+    return line | judged(task, best.made.per_edge(best.result.inliers))
 
 
 def not_finished(args: argparse.Namespace) -> str:
@@ -170,25 +170,30 @@ def time_per_iteration(task: Task, python: str, args: argparse.Namespace) -> dic
     return {"asker": 1e3 * own, "gtsam": 1e3 * peer.get("seconds_per_iteration", float("nan"))}
 
 
-def table(results: dict[str, dict[str, dict[str, Any]]], what: str) -> str:
+def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     """A row for each method, a column for each task."""
-    methods = list(dict.fromkeys(m for lines in results.values() for m in lines))
-    rows = [[what, *results], ["---"] * (1 + len(results))]
+    methods = [
+        m for m in ("at the start", *asker.METHODS, "gtsam gnc") if any(m in lines for lines in results.values())
+    ]
+    rows = [["method", *results], ["---"] * (1 + len(results))]
     for method in methods:
-        rows.append([method, *(cell(lines.get(method, {}), what) for lines in results.values())])
+        name = "**asker**" if method == "asker" else method
+        rows.append([name, *(cell(lines.get(method)) for lines in results.values())])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def cell(line: dict[str, Any], what: str) -> str:
+def cell(line: dict[str, Any] | None) -> str:
+    """The error; in brackets the false loops kept and the right ones lost, where there are any."""
+    if line is None:
+        return "not run"
     if "failed" in line:
         return str(line["failed"])[:40]
-    if what == "seconds":
-        return f"{line['seconds']:.1f}" if "seconds" in line else ""
-    if not line:
-        return ""
-    words = {"kept": "kept", "lost": "lost", "loops_kept": "loops"}
-    marks = [f"{line[k]} {word}" for k, word in words.items() if k in line]
-    return f"{line['error']:.3g}" + (f" ({', '.join(marks)})" if marks else "")
+    error = line["error"]
+    text = "< 0.01 mm" if error < 1e-5 else f"{1e3 * error:.2g} mm" if error < 0.01 else f"{error:.2f} m"
+    if "loops_kept" in line:
+        return f"{text} ({line['loops_kept']} loops)"
+    wrong = line.get("kept", 0), line.get("lost", 0)
+    return f"{text} {wrong}" if any(wrong) else text
 
 
 class Record:
@@ -231,7 +236,7 @@ def measure(task: Task, record: Record, python: str, args: argparse.Namespace) -
         record.once(lines, method, partial(solved, task, method, args))
     if not args.no_peer:
         record.once(lines, "gtsam gnc", partial(gtsam, task, python, args))
-    told = ", ".join(f"{m} {cell(line, 'trajectory error')}" for m, line in lines.items())
+    told = ", ".join(f"{m} {cell(line)}" for m, line in lines.items())
     print(f"{task.name}: {told}", flush=True)
 
 
@@ -269,7 +274,8 @@ def main() -> None:
         for task in [] if args.only_times else of_graph:
             measure(task, record, python, args)
     results, times = record.results, record.times
-    print(f"\n{table(results, 'trajectory error')}\n\n{table(results, 'seconds')}\n")
+    for name in dict.fromkeys(task.split()[0] for task in results):
+        print(f"\n{table({t: lines for t, lines in results.items() if t.split()[0] == name})}\n")
     print("| ms per iteration | asker irls | gtsam |\n| --- | --- | --- |")
     for name, line in times.items():
         print(f"| {name} | {line['asker']:.2f} | {line['gtsam']:.2f} |")

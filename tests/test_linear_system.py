@@ -238,7 +238,7 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
         monkeypatch.setattr(front_layout, "WIDEST", 2)
         monkeypatch.setattr(front_layout, "SHARED", 0)
     if name == "tiles":
-        monkeypatch.setattr(cholesky, "WHOLE", 0)
+        monkeypatch.setattr(cholesky, "IN_ONE_CALL", 0)
         monkeypatch.setattr(cholesky, "TILE", 4)
 
     def make(problem, **options):
@@ -415,7 +415,7 @@ def many_observations(rng):
 
 @pytest.mark.parametrize("structure", [two_kinds_of_observations, two_cameras_and_a_point, graph, many_observations])
 def test_any_number_of_threads_gives_the_same_step(structure, thread_count, monkeypatch):
-    monkeypatch.setattr(cholesky, "WHOLE", 0)
+    monkeypatch.setattr(cholesky, "IN_ONE_CALL", 0)
     monkeypatch.setattr(cholesky, "TILE", 8)
     setup = make_setup(structure)
     matrices, steps = [], []

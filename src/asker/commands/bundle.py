@@ -100,7 +100,7 @@ def solve(
     truth: Annotated[Path | None, typer.Option(help="Graphs: the true poses, for the trajectory error.")] = None,
     truth_by: Annotated[str, typer.Option(help=f"Graphs: poses and truth match by {' or '.join(MATCHES)}.")] = "id",
     robust: Annotated[str, typer.Option(help="Graphs: the kernel acts on loops, all or none.")] = "loops",
-    noise: Annotated[str, typer.Option(help=f"Graphs: {' or '.join(NOISES)}, from what is kept.")] = "announced",
+    noise: Annotated[str, typer.Option(help=f"Graphs: {' or '.join(NOISES)}, in several solves.")] = "announced",
     figure: Annotated[Path | None, typer.Option(help="Graphs: draw the trajectory before and after.")] = None,
     false_loops: Annotated[Path | None, typer.Option(help="Graphs: what `asker corrupt --json` wrote.")] = None,
     quiet: Quiet = False,

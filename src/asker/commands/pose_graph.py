@@ -1,6 +1,5 @@
 """Commands for pose graphs: what `asker solve` and `asker info` do with a g2o file, and `asker corrupt`."""
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from asker.io.files import FileError
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.json import read_json, write_json
 from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.graph_noise import MUCH_LESS, Estimated, noise_share, solve_with_estimated_noise
+from asker.problems.graph_noise import Estimated, Round, announces_too_much, noise_share, solve_with_estimated_noise
 from asker.problems.pose_graph import (
     PoseGraphProblem,
     Robust,
@@ -96,13 +95,13 @@ def solve_graph(
         tau = default_tau(graph.kind) if tau is None else number("--tau", tau, positive=True)
         psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=tau)
         plain = psi.convex or options.robust == "none"
-        if options.noise == "estimated" and (plain or settings.get("checkpoint")):
-            raise ValueError("--noise estimated needs a kernel that is not convex, and goes without --checkpoint")
+        if options.noise == "estimated" and settings.get("checkpoint"):
+            raise ValueError("--noise estimated solves several times: it goes without --checkpoint")
         method = ("irls" if plain else "asker") if method is None else method
         strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
         checks = Checks(graph, options)
         found = _solve(graph, KERNELS[kernel], tau, strategy, options, progress, settings)
-        made, result = found.made, found.result
+        made, result = found.best.made, found.best.result
     refined = made.refined(result.values)
     record = {
         "file": str(file),
@@ -112,13 +111,15 @@ def solve_graph(
         "n_loops": graph.n_loops,
         "method": method,
         "kernel": kernel,
-        "tau": found.noise * tau,
+        "tau": found.best.share * tau,
         "robust": options.robust,
+        "noise": options.noise,
+        "noise_share": found.best.share,
+        "noise_seen": None if plain else noise_share(made, result),
         "compiled": progress.compiled,
         **solve_record(result),
         **_all_rounds(found, tau),
-        "initial_cost": _initial_cost(graph, found),
-        "noise_seen": None if plain else noise_share(made, result),
+        "initial_cost": _initial_cost(graph, found.best),
         **checks.record(made, refined, result),
     }
     _print_run(record)
@@ -127,7 +128,7 @@ def solve_graph(
         (output, partial(write_g2o, graph=refined)),
         (options.figure, partial(_draw, before=graph, after=refined, refused=_refused(made, result))),
     )
-    if settings.get("max_iterations") and failed(found.rounds[0][1]):
+    if settings.get("max_iterations") and all(failed(r.result) for r in found.rounds):
         return complain(f"{file}: the cost did not fall: {result.status.value}", 1)
     return 0
 
@@ -142,33 +143,34 @@ def _solve(
     settings: dict[str, Any],
 ) -> Estimated:
     """With the noise as announced, in one round, or estimated, in several that share the time limit."""
-    begin, limit = time.perf_counter(), settings["time_limit"]
 
-    def solve(problem: asker.Problem, how: Any) -> asker.Result:
-        left = None if limit is None else max(limit - (time.perf_counter() - begin), 0.0)
-        return asker.solve(problem, how, on_iteration=progress.iteration, **settings | {"time_limit": left})
+    def solve(problem: asker.Problem, how: Any, time_limit: float | None) -> asker.Result:
+        limits = settings | {"time_limit": time_limit}
+        return asker.solve(problem, how, on_iteration=progress.iteration, **limits)
 
     robust: Any = options.robust
     if options.noise == "estimated":
-        return solve_with_estimated_noise(graph, solve, strategy, kernel, tau, robust)
+        limit = settings["time_limit"]
+        return solve_with_estimated_noise(graph, solve, strategy, kernel, tau, robust, limit)
     made = pose_graph_problem(graph, kernel(tau=tau), robust)
-    result = solve(made.problem, strategy)
-    return Estimated(made, result, 1.0, [(1.0, result)])
+    only = Round(1.0, made, solve(made.problem, strategy, settings["time_limit"]))
+    return Estimated(only, [only])
 
 
-def _initial_cost(graph: PoseGraph, found: Estimated) -> float:
-    """Of the graph as it was, with the kernel of the last round."""
-    if len(found.rounds) == 1:
-        return found.result.initial_cost
-    u, made = residual_norms(graph) ** 2, found.made
-    return sum(f.kernel.psi(u[of]).sum() for f, of in zip(made.problem.factors, made.edges.values(), strict=True))
+def _initial_cost(graph: PoseGraph, best: Round) -> float:
+    """Of the graph as it was, with the kernel that was used last."""
+    if best.made.graph is graph:
+        return best.result.initial_cost
+    u, problem = residual_norms(graph) ** 2, best.made.problem
+    return sum(f.kernel.psi(u[of]).sum() for f, of in zip(problem.factors, best.made.edges.values(), strict=True))
 
 
 def _all_rounds(found: Estimated, tau: float) -> dict[str, Any]:
-    """What `--json` says of several solves: the sums, and each of them."""
-    rounds = [{"tau": share * tau, "noise": share, **solve_record(result)} for share, result in found.rounds]
-    sums = {k: sum(r[k] for r in rounds) for k in ("iterations", "seconds")}
-    return {"noise": found.noise, **sums} | ({"rounds": rounds} if len(rounds) > 1 else {})
+    """What `--json` says of several solves: the sums, and each of them with its history."""
+    if len(found.rounds) == 1:
+        return {}
+    rounds = [{"noise_share": r.share, "tau": r.share * tau, **solve_record(r.result)} for r in found.rounds]
+    return {k: sum(r[k] for r in rounds) for k in ("iterations", "seconds")} | {"history": None, "rounds": rounds}
 
 
 def graph_info(file: Path, tau: float | None) -> None:
@@ -300,8 +302,9 @@ def _counts(kind: str, n_poses: int, n_edges: int, n_loops: int) -> str:
 
 def _print_run(r: dict[str, Any]) -> None:
     print(f"{r['file']}: {_counts(r['kind'], r['n_poses'], r['n_edges'], r['n_loops'])}")
-    noise = "" if r["noise"] == 1 else f", for {r['noise']:.3g} of the announced noise, in {len(r['rounds'])} rounds"
-    print(f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}{noise}")
+    print(f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}")
+    if "rounds" in r:
+        print(f"This tau is for {r['noise_share']:.3g} of the announced noise, found in {len(r['rounds'])} rounds.")
     rows = [["cost", f"{r['initial_cost']:.7g}", f"{r['cost']:.7g}"]]
     if "trajectory_error" in r:
         rows.append(["trajectory error", f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
@@ -311,7 +314,7 @@ def _print_run(r: dict[str, Any]) -> None:
         kept, lost = len(r["false_loops_kept"]), len(r["true_loops_refused"])
         print(f"{r['n_false_loops']} loops are false: {kept} of them kept; {lost} others refused")
     print(f"{r['iterations']} iteration{'' if r['iterations'] == 1 else 's'} in {r['seconds']:.3g} s: {r['message']}")
-    if r["noise"] == 1 and r["noise_seen"] is not None and r["noise_seen"] < MUCH_LESS:
+    if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
         seen = f"What was kept shows {r['noise_seen']:.2g} of the noise that the file announces"
         print(f"{seen}: with --noise estimated, false loops are told apart better.")
     if r["compiled"]:

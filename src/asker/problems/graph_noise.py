@@ -1,48 +1,71 @@
-"""Pose graphs that announce another noise than they have.
+"""Pose graphs that announce more noise than they have.
 
 Information matrices are often guesses.  Those of public graphs announce 1.5 to 170 times the noise that their loops
 show, and then a false loop can be had for a little bent odometry: Ψ itself is lower with it.  The noise can be seen in
 what was kept:
 
 (1) solve with the noise as announced;
-(2) the share of it that is there: the median of ‖r‖, over the loops kept and over odometry, in units of the median
-    that was announced.  Up to half of those kept may be false;
+(2) the share of it that is there: the larger of two medians of ‖r‖, one over the loops kept and one over odometry, in
+    units of the median that was announced.  Up to half of the loops kept may be false;
 (3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2);
-(4) descend on Ψ with TAIL times that share, from each of these solutions, and return the lowest: right loops in the
-    tails come back, and a solution that (3) left for a worse one does too.
+(4) descend on Ψ with TAIL times the last share, from each of these solutions, and return the lowest: right loops in
+    the tails come back, and a solution that (3) left for a worse one does too.
+
+Where TAIL times the first share is 1 or more, Ψ is right as it is, and (1) is all.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from asker.io.g2o import PoseGraph
 from asker.kernels import Kernel, SmoothTruncated
 from asker.poses import N_DOF
-from asker.problem import Problem
 from asker.problems.pose_graph import PoseGraphProblem, Robust, default_tau, pose_graph_problem
 from asker.result import Result, Status
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy
 
 MUCH_LESS = 0.5
+"""Of the share that a solution had: below this another round is worth it."""
 TAIL = 5.0
+"""What the kernel of (4) allows for, beyond the share: noise has longer tails than its median says."""
 LEAST = 1e-3
 """Data without noise would leave no τ at all."""
 CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
 
 
 @dataclass(frozen=True, eq=False)
-class Estimated:
-    """A solved graph, and what share of the announced noise its kernel allows for."""
+class Round:
+    """One solve on the way."""
 
+    share: float
+    """Of the announced noise, which its kernel allows for."""
     made: PoseGraphProblem
     result: Result
-    noise: float
-    rounds: list[tuple[float, Result]]
-    """All that was solved on the way, each with its share."""
+
+    @property
+    def refined(self) -> PoseGraph:
+        return self.made.refined(self.result.values)
+
+    @property
+    def is_cut_short(self) -> bool:
+        return self.result.status in CUT_SHORT
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """A solved graph: the best round, and all of them."""
+
+    best: Round
+    rounds: list[Round]
+
+
+def announces_too_much(share: float) -> bool:
+    """Whether a solution that shows this share of the announced noise should be solved again."""
+    return TAIL * share < 1
 
 
 def noise_share(made: PoseGraphProblem, result: Result) -> float:
@@ -60,35 +83,41 @@ def noise_share(made: PoseGraphProblem, result: Result) -> float:
 
 def solve_with_estimated_noise(
     graph: PoseGraph,
-    solve: Callable[[Problem, Strategy], Result],
+    solve: Callable[..., Result],
     strategy: Strategy,
     kernel: Callable[..., Kernel] = SmoothTruncated,
     tau: float | None = None,
     robust: Robust = "loops",
+    time_limit: float | None = None,
 ) -> Estimated:
-    """`solve` is called for each round; `kernel` with tau=…, which is `default_tau` times the share of the noise."""
+    """
+    solve       called for each round as solve(problem, strategy, time_limit=…)
+    kernel      called with tau=…, which is `tau` times the share of the noise
+    tau         for the noise as announced; `default_tau` when not given
+    time_limit  seconds, for all rounds together; a round that is cut short is the last one
+    """
     tau = default_tau(graph.kind) if tau is None else tau
-    rounds: list[tuple[float, Result]] = []
+    if robust == "none" or kernel(tau=tau).convex:
+        raise ValueError("the noise is estimated under a kernel that is not convex, on the loops or on all edges")
+    end = None if time_limit is None else time.perf_counter() + time_limit
 
-    def solved(start: PoseGraph, share: float, how: Strategy) -> tuple[PoseGraphProblem, Result]:
+    def run(start: PoseGraph, share: float, how: Strategy) -> Round:
         made = pose_graph_problem(start, kernel(tau=share * tau), robust)
-        rounds.append((share, solve(made.problem, how)))
-        return made, rounds[-1][1]
+        left = None if end is None else max(end - time.perf_counter(), 0.0)
+        return Round(share, made, solve(made.problem, how, time_limit=left))
 
-    share = 1.0
-    seen: list[PoseGraph] = []
-    while True:
-        made, result = solved(seen[-1] if seen else graph, share, strategy)  # (1), (3)
-        seen.append(made.refined(result.values))
-        there = max(noise_share(made, result), LEAST)  # (2)
-        if there > MUCH_LESS * share or result.status in CUT_SHORT:
+    rounds = [run(graph, 1.0, strategy)]  # (1)
+    while not rounds[-1].is_cut_short:
+        share = max(noise_share(rounds[-1].made, rounds[-1].result), LEAST)  # (2)
+        if not announces_too_much(share) or share > MUCH_LESS * rounds[-1].share:
             break
-        share = there
-    if share < 1 and result.status not in CUT_SHORT:
-        share = min(1.0, TAIL * share)
-        made, result = min((solved(start, share, IRLS()) for start in seen), key=_cost)  # (4)
-    return Estimated(made, result, share, rounds)
-
-
-def _cost(solved: tuple[Any, Result]) -> float:
-    return solved[1].cost
+        rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
+    last = rounds[-1]
+    if last.share == 1 or last.is_cut_short:
+        return Estimated(last, rounds)
+    descents: list[Round] = []
+    for start in [r.refined for r in rounds]:  # (4)
+        descents.append(run(start, TAIL * last.share, IRLS()))
+        if descents[-1].is_cut_short:
+            break
+    return Estimated(min(descents, key=lambda r: r.result.cost), rounds + descents)

@@ -16,7 +16,7 @@ import numpy as np
 from asker.engines.cpu.threads import run_tasks
 
 TILE = 256
-WHOLE = 768  # up to this size a single call is faster
+IN_ONE_CALL = 768  # up to this size one is faster than tiles
 
 
 @cache
@@ -34,16 +34,16 @@ def one_blas_thread() -> Any:
 def factorise_rows(R: np.ndarray) -> bool:
     """The first n rows of R take the place of those of A, (n, m).  False if a pivot is not positive."""
     n, m = R.shape
-    if n == m <= WHOLE:
+    if n == m <= IN_ONE_CALL:
         return _in_one_call(R)
-    rows, columns = _cuts(0, n), _cuts(0, n) + _cuts(n, m)
+    rows, columns = _tiles(0, n), _tiles(0, n) + _tiles(n, m)
     return all(_finish_row(R, row, rows[k + 1 :], columns[k + 1 :]) for k, row in enumerate(rows))
 
 
 def subtract_gram(A: np.ndarray, R: np.ndarray) -> None:
     """A −= RᵀR, the upper triangle."""
-    cuts = _cuts(0, len(A))
-    pairs = [(i, j) for k, i in enumerate(cuts) for j in cuts[k:]]
+    tiles = _tiles(0, len(A))
+    pairs = [(i, j) for k, i in enumerate(tiles) for j in tiles[k:]]
     run_tasks(lambda t: _subtract_product(A[pairs[t]], R[:, pairs[t][0]], R[:, pairs[t][1]]), len(pairs))
 
 
@@ -55,25 +55,31 @@ def solve(R: np.ndarray, b: np.ndarray) -> np.ndarray:
     return x
 
 
-def _cuts(begin: int, end: int) -> list[slice]:
+def _tiles(begin: int, end: int) -> list[slice]:
     return [slice(k, min(k + TILE, end)) for k in range(begin, end, TILE)]
 
 
-def _in_one_call(A: np.ndarray) -> bool:
+def _pivots(A: np.ndarray, **flags: int) -> np.ndarray | None:
+    """R of a small A; None where a pivot is not positive.  (LAPACK lets a NaN pass.)"""
     from scipy.linalg import lapack
 
-    R, failed = lapack.dpotrf(A, lower=0, overwrite_a=1, clean=0)
-    if not failed and not np.shares_memory(R, A):
+    R, failed = lapack.dpotrf(A, lower=0, **flags)
+    return None if failed or not (R.diagonal() > 0).all() else R
+
+
+def _in_one_call(A: np.ndarray) -> bool:
+    R = _pivots(A, overwrite_a=1, clean=0)
+    if R is not None and not np.shares_memory(R, A):
         A[...] = R
-    return not failed
+    return R is not None
 
 
 def _finish_row(R: np.ndarray, k: slice, rows: list[slice], columns: list[slice]) -> bool:
     """One block row of R, and its part in the rows below."""
-    from scipy.linalg import blas, lapack
+    from scipy.linalg import blas
 
-    pivots, failed = lapack.dpotrf(R[k, k], lower=0, clean=1)
-    if failed:
+    pivots = _pivots(R[k, k], clean=1)
+    if pivots is None:
         return False
     R[k, k] = pivots
 

@@ -14,7 +14,8 @@ from numba import njit
 from asker.engines.cpu.dissection import cuts
 from asker.engines.cpu.minimum_degree import eliminate
 
-HUB = 10.0  # a vertex with more than HUB·√n neighbours is eliminated last
+HUB = 10.0  # a vertex with more than HUB·√n neighbours, or more than
+MOST = 1000  # this, is eliminated last: minimum degree would look at all its neighbours again and again
 WHOLE = 200  # vertices up to which a part is not cut
 BOTH = 100_000  # vertices up to which the order without cuts is tried too
 LESS = 0.8  # it is taken if it does less than this share of the work
@@ -55,7 +56,7 @@ class Cutting(NamedTuple):
 
 def elimination_tree(graph: Graph) -> Tree:
     degree = np.diff(graph.ptr)
-    is_hub = degree > max(HUB * np.sqrt(len(degree)), NARROW)
+    is_hub = degree > max(min(HUB * np.sqrt(len(degree)), MOST), NARROW)
     others = np.flatnonzero(~is_hub)
     cutting = Cutting(*cuts(*_among(others, graph)[:2], WHOLE))
     tree = _tree(_below_hubs(is_hub, cutting), graph)

@@ -13,7 +13,7 @@ from numba import njit
 from asker.engines.cpu.elimination_tree import Graph, elimination_tree
 
 WIDEST = 96  # unknowns eliminated by one front; wider ones become a chain
-BROAD = 384  # but from here on they stay whole
+BROAD = 384  # but from here on they stay whole, if they are much of the work
 TASKS = 32  # a subtree with less than 1/TASKS of the work is one task
 SHARED = 2e7  # multiply-adds from which a front above the subtrees is shared out
 
@@ -101,9 +101,10 @@ def _graph(ptr: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> Graph:
 
 
 def _chains(first: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Fronts that eliminate too many unknowns for one, and too few for tiles, are cut into chains."""
+    """Fronts that eliminate too many unknowns for one, and are no work for all threads, are cut into chains."""
     widths = np.diff(first)
-    links = np.where(widths < BROAD, np.maximum(1, -(-widths // WIDEST)), 1)
+    is_broad = (widths >= BROAD) & (widths**3.0 > (widths**3.0).sum() / TASKS)
+    links = np.where(is_broad, 1, np.maximum(1, -(-widths // WIDEST)))
     ends = np.cumsum(links)
     begins = ends - links
     number = np.arange(ends[-1] if len(ends) else 0)

@@ -17,13 +17,15 @@ from numba import njit
 
 @njit(nogil=True, cache=True)
 def eliminate(ptr, neighbours, weight):
-    """Order, parent of each vertex in the elimination tree, and how many unknowns it is still coupled to."""
+    """Order, parent of each vertex in the elimination tree, and how many unknowns it is still coupled to.
+
+    The neighbours of v are neighbours[ptr[v]:ptr[v + 1]], each of them once and v not among them.
+    """
     n, total = len(ptr) - 1, weight.sum()
     lists, length, n_elements = neighbours.copy(), np.diff(ptr), np.zeros(n, np.int64)
     members = np.empty(len(neighbours) + 2 * n, np.int64)  # of elements
     at, size, load = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    order, parent = np.empty(n, np.int64), np.full(n, -1, np.int64)
-    degree = np.zeros(n, np.int64)
+    order, parent, degree = np.empty(n, np.int64), np.full(n, -1, np.int64), np.zeros(n, np.int64)
     head, after, before = np.full(total + 1, -1, np.int64), np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     mark, counted, outside = np.full(n, -1, np.int64), np.full(n, -1, np.int64), np.zeros(n, np.int64)
     kept = np.empty(n, np.int64)
@@ -46,8 +48,7 @@ def eliminate(ptr, neighbours, weight):
         end = _join(lists[ptr[p] + n_elements[p] : ptr[p] + length[p]], k, mark, members, end)
         size[p] = end - at[p]
         L = members[at[p] : end]
-        for i in L:
-            load[p] += weight[i]
+        load[p] = weight[L].sum()
         for i in L:  # (3)
             for e in lists[ptr[i] : ptr[i] + n_elements[i]]:
                 if parent[e] < 0:
@@ -55,27 +56,37 @@ def eliminate(ptr, neighbours, weight):
                         counted[e], outside[e] = k, load[e]
                     outside[e] -= weight[i]
         for i in L:
-            m, bound = 0, load[p] - weight[i]
-            for e in lists[ptr[i] : ptr[i] + n_elements[i]]:
-                if parent[e] < 0:
-                    kept[m] = e
-                    m += 1
-                    bound += outside[e]
-            kept[m] = p
-            m += 1
-            elements = m
-            for j in lists[ptr[i] + n_elements[i] : ptr[i] + length[i]]:
-                if mark[j] != k:
-                    kept[m] = j
-                    m += 1
-                    bound += weight[j]
-            lists[ptr[i] : ptr[i] + m] = kept[:m]  # (4)
-            n_elements[i], length[i] = elements, m
+            both = lists[ptr[i] : ptr[i] + length[i]]
+            n_elements[i], length[i], more = _prune(
+                both, n_elements[i], p, k, parent, mark, outside, weight, kept
+            )  # (4)
             _unlist(i, degree[i], head, after, before)
-            degree[i] = min(degree[i] + load[p] - weight[i], bound, total)  # (5)
+            degree[i] = load[p] - weight[i] + min(degree[i], more)  # (5)
+            degree[i] = min(degree[i], total)
             _list(i, degree[i], head, after, before)
             least = min(least, degree[i])
     return order, parent, load
+
+
+@njit(nogil=True, cache=True)
+def _prune(both, n_elements, p, k, parent, mark, outside, weight, kept):
+    """Of a vertex's elements and vertices: p joins, what p implies leaves.  How many of each, and Σ w_e + |A_i|."""
+    m, more = 0, 0
+    for e in both[:n_elements]:
+        if parent[e] < 0:
+            kept[m] = e
+            m += 1
+            more += outside[e]
+    kept[m] = p
+    m += 1
+    elements = m
+    for j in both[n_elements:]:
+        if mark[j] != k:
+            kept[m] = j
+            m += 1
+            more += weight[j]
+    both[:m] = kept[:m]
+    return elements, m, more
 
 
 @njit(nogil=True, cache=True)

@@ -148,28 +148,25 @@ def substitute_forward(R, y, t):
 
 
 @njit(**RULES)
-def eliminate_in_panel(k, F, panels, updates, left_over, x):
-    """Substitute forward too.  False if a pivot is not positive."""
-    kept, R, _, y, t = parts_of_front(k, F, panels, updates, left_over, x)
-    for i in range(kept):
+def eliminate_in_panel(R):
+    """False if a pivot is not positive."""
+    for i in range(len(R)):
         _subtract(R[i, i:], R, i, i, i)
         pivot = R[i, i]
         if not pivot > 0.0:
             return False
         root = 1.0 / np.sqrt(pivot)
-        for j in range(i, kept + len(t)):
+        for j in range(i, R.shape[1]):
             R[i, j] *= root
-    substitute_forward(R, y, t)
     return True
 
 
 @njit(**RULES)
-def update_rest(k, F, panels, updates):
+def update_rest(R, U):
     """U −= R₁₂ᵀ R₁₂"""
-    kept, left, R = _front(k, F, panels)
-    U = updates[F.update[k] : F.update[k] + left * left].reshape(left, left)
-    for strip in range(0, left, STRIP):
-        stop = min(strip + STRIP, left)
+    kept = len(R)
+    for strip in range(0, len(U), STRIP):
+        stop = min(strip + STRIP, len(U))
         for i in range(stop):
             _subtract(U[i, max(i, strip) : stop], R, kept, kept + i, kept + max(i, strip))
 
@@ -188,9 +185,11 @@ def leave_update(k, F, updates):
 def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
     for k in range(begin, end):
         assemble_front(k, F, values, panels, updates, left_over, x)
-        if not eliminate_in_panel(k, F, panels, updates, left_over, x):
+        _, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
+        if not eliminate_in_panel(R):
             return False
-        update_rest(k, F, panels, updates)
+        substitute_forward(R, y, t)
+        update_rest(R, U)
         leave_update(k, F, updates)
     return True
 
