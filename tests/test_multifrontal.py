@@ -230,6 +230,14 @@ def test_work_grows_like_that_of_nested_dissection():
     assert numbers[-1] <= numbers[-2] < 4
 
 
+def test_memory_that_was_never_written_does_no_harm(monkeypatch):
+    monkeypatch.setattr(front_layout, "SHARED", 0)
+    fronts, values, A = matrix(chain_with_chords(400, 120), np.full(400, 6))
+    fronts.panels[:], fronts.updates[:], fronts.left[:] = np.nan, np.inf, np.nan
+    b = np.ones(len(fronts.order))
+    assert np.linalg.norm(A @ fronts.solve(values, b) - b) <= 1e-12 * np.linalg.norm(b)
+
+
 def test_a_hub_does_not_fill_the_matrix():
     n, a, b = chain_with_a_hub(200_000)  # half a minute, if minimum degree saw the hub
     ptr, columns = lower_triangle(n, a, b)

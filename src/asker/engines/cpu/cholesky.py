@@ -93,8 +93,9 @@ def _finish_row(R: np.ndarray, k: slice, rows: list[slice], columns: list[slice]
 
 
 def _subtract_product(out: np.ndarray, X: np.ndarray, Y: np.ndarray) -> None:
-    """out −= XᵀY, with the product in the memory order of `out`."""
-    if out.strides[0] < out.strides[1]:
-        out.T[...] -= Y.T @ X
-    else:
-        out -= X.T @ Y
+    """out −= XᵀY, with the product in the memory order of `out`, which may hold anything below the diagonal."""
+    with np.errstate(all="ignore"):
+        if out.strides[0] < out.strides[1]:
+            out.T[...] -= Y.T @ X
+        else:
+            out -= X.T @ Y
