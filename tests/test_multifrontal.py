@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from asker.engines.cpu import cholesky, elimination_tree, front_layout
+from asker.engines.cpu import cholesky, elimination_tree, front_layout, multifrontal
 from asker.engines.cpu.elimination_tree import _work
 from asker.engines.cpu.front_layout import _graph
 from asker.engines.cpu.minimum_degree import eliminate
@@ -153,6 +153,20 @@ def test_loops_between_any_places_fill_little(n_chords):
     assert work < core**3 / 3 / 20
 
 
+EACH_SHARING = pytest.mark.parametrize("shared_out", ["whole", "rows", "tiles"])
+
+
+def share_out(how, monkeypatch):
+    """Small fronts are treated as large ones are."""
+    if how != "whole":
+        monkeypatch.setattr(front_layout, "SHARED", 0)
+        monkeypatch.setattr(front_layout, "TASKS", np.inf)
+        monkeypatch.setattr(multifrontal, "TILED", 0 if how == "tiles" else np.inf)
+    if how == "tiles":
+        monkeypatch.setattr(front_layout, "BROAD", 10)
+        monkeypatch.setattr(cholesky, "TILE", 8)
+
+
 def matrix(graph, dims, seed=0):
     """A random positive definite matrix on a graph of variables, and its lower values with their places."""
     n, a, b = graph
@@ -177,12 +191,9 @@ def matrix(graph, dims, seed=0):
 @pytest.mark.usefixtures("ordered")
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("dim", [1, 3])
-@pytest.mark.parametrize("shared", [False, True])
-def test_solves_what_a_general_solver_solves(graph, dim, shared, monkeypatch):
-    if shared:
-        monkeypatch.setattr(front_layout, "SHARED", 0)
-        monkeypatch.setattr(front_layout, "BROAD", 10)
-        monkeypatch.setattr(cholesky, "TILE", 8)
+@EACH_SHARING
+def test_solves_what_a_general_solver_solves(graph, dim, shared_out, monkeypatch):
+    share_out(shared_out, monkeypatch)
     fronts, values, A = matrix(graph, np.full(graph[0], dim))
     b = np.random.default_rng(1).normal(size=A.shape[0])
     x = fronts.solve(values, b)
@@ -200,12 +211,9 @@ def test_any_graph_with_variables_of_any_size(n, seed):
     assert np.linalg.norm(A @ fronts.solve(values, b) - b) <= 1e-12 * np.linalg.norm(b)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_an_indefinite_matrix_is_refused(shared, monkeypatch):
-    if shared:
-        monkeypatch.setattr(front_layout, "SHARED", 0)
-        monkeypatch.setattr(front_layout, "BROAD", 10)
-        monkeypatch.setattr(front_layout, "TASKS", np.inf)
+@EACH_SHARING
+def test_an_indefinite_matrix_is_refused(shared_out, monkeypatch):
+    share_out(shared_out, monkeypatch)
     fronts, values, A = matrix(grid(20, 20), np.ones(400, dtype=int))
     b = np.ones(400)
     assert fronts.solve(values, b) is not None
@@ -231,7 +239,7 @@ def test_work_grows_like_that_of_nested_dissection():
 
 
 def test_memory_that_was_never_written_does_no_harm(monkeypatch):
-    monkeypatch.setattr(front_layout, "SHARED", 0)
+    share_out("tiles", monkeypatch)
     fronts, values, A = matrix(chain_with_chords(400, 120), np.full(400, 6))
     for numbers in (fronts.panels, fronts.updates, fronts.left):
         numbers.view(np.int64)[:] = 0x7FF0000000000001  # a signalling NaN

@@ -20,7 +20,7 @@ WHOLE = 200  # vertices up to which a part is not cut
 BOTH = 100_000  # vertices up to which the order without cuts is tried too
 LESS = 0.8  # it is taken if it does less than this share of the work
 NARROW = 28  # unknowns up to which a front, with those it is coupled to, may hold any zeros
-ZEROS = 0.05  # share of zeros in a wider one
+ZEROS = 0.15  # share of zeros in a larger one
 
 
 class Tree(NamedTuple):

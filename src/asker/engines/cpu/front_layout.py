@@ -15,7 +15,7 @@ from asker.engines.cpu.elimination_tree import Graph, elimination_tree
 WIDEST = 96  # unknowns eliminated by one front; wider ones become a chain
 BROAD = 384  # but from here on they stay whole, if they are much of the work
 TASKS = 32  # a subtree with less than 1/TASKS of the work is one task
-SHARED = 2e7  # multiply-adds from which a front above the subtrees is shared out
+SHARED = 2e6  # multiply-adds from which a front above the subtrees is shared out
 
 
 class Fronts(NamedTuple):

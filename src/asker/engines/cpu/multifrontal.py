@@ -5,8 +5,8 @@ Duff, Reid: The Multifrontal Solution of Indefinite Sparse Symmetric Linear Equa
 A front is a small dense matrix: the unknowns that it eliminates, then those they are still coupled to.  It sums the
 matrix's own numbers and what its children left, eliminates, and leaves the rest to its parent.  Kept is its panel
 R = [R₁₁ R₁₂], the rows of Lᵀ.  Whole subtrees are tasks for the threads; the few fronts above them are done one after
-the other, the large ones in tiles that are shared out (cholesky.py).  Everything but the numbers themselves is worked
-out once.
+the other, the large ones in rows or in tiles (cholesky.py) that are shared out.  Everything but the numbers themselves
+is worked out once (front_layout.py).
 """
 
 from typing import Any
@@ -16,8 +16,9 @@ from numba import njit
 
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.front_layout import lay_out
-from asker.engines.cpu.threads import run_tasks
+from asker.engines.cpu.threads import even_bounds, run_tasks
 
+TILED = 100_000  # numbers in a panel, from which on tiles are faster than rows
 STRIP = 512  # columns updated at a time: a strip of a panel stays in the cache
 RULES: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
@@ -63,10 +64,15 @@ class Multifrontal:
         """A large front, by all threads."""
         assemble_front(k, self.fronts, values, *arrays)
         kept, R, U, y, t = parts_of_front(k, self.fronts, *arrays)
-        if not cholesky.factorise_rows(R):
+        in_tiles = R.size >= TILED
+        if not (cholesky.factorise_rows(R) if in_tiles else eliminate_in_panel(R)):
             return False
         substitute_forward(R, y, t)
-        cholesky.subtract_gram(U, R[:, kept:])
+        if in_tiles:
+            cholesky.subtract_gram(U, R[:, kept:])
+        else:
+            cuts = even_bounds(len(U), smallest=64, most=32).astype(np.int64)
+            run_tasks(lambda i: update_rest(R, U, cuts[i], cuts[i + 1]), len(cuts) - 1)
         leave_update(k, self.fronts, self.updates)
         return True
 
@@ -162,12 +168,12 @@ def eliminate_in_panel(R):
 
 
 @njit(**RULES)
-def update_rest(R, U):
-    """U −= R₁₂ᵀ R₁₂"""
+def update_rest(R, U, begin, end):
+    """U −= R₁₂ᵀ R₁₂, the rows begin … end − 1."""
     kept = len(R)
-    for strip in range(0, len(U), STRIP):
+    for strip in range(begin // STRIP * STRIP, len(U), STRIP):
         stop = min(strip + STRIP, len(U))
-        for i in range(stop):
+        for i in range(begin, min(end, stop)):
             _subtract(U[i, max(i, strip) : stop], R, kept, kept + i, kept + max(i, strip))
 
 
@@ -189,7 +195,7 @@ def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
         if not eliminate_in_panel(R):
             return False
         substitute_forward(R, y, t)
-        update_rest(R, U)
+        update_rest(R, U, 0, len(U))
         leave_update(k, F, updates)
     return True
 
