@@ -189,7 +189,7 @@ def cell(line: dict[str, Any] | None) -> str:
     if "failed" in line:
         return str(line["failed"])[:40]
     error = line["error"]
-    text = "< 0.01 mm" if error < 1e-5 else f"{1e3 * error:.2g} mm" if error < 0.01 else f"{error:.2f} m"
+    text = "< 0.01 mm" if error < 1e-5 else f"{1e3 * error:.2g} mm" if error < 0.1 else f"{error:.2f} m"
     if "loops_kept" in line:
         return f"{text} ({line['loops_kept']} loops)"
     wrong = line.get("kept", 0), line.get("lost", 0)
