@@ -8,8 +8,10 @@ what was kept:
 (2) the share of it that is there: the larger of two medians of ‖r‖, one over the loops kept and one over odometry, in
     units of the median that was announced.  Up to half of the loops kept may be false;
 (3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2);
-(4) descend on Ψ with TAIL times the last share, from each of these solutions, and return the lowest: right loops in
-    the tails come back, and a solution that (3) left for a worse one does too.
+(4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
+    the tails come back, and a solution that (3) left for a worse one does too;
+(5) descend from there with LONG_TAIL times the share that is seen there, no more than twice that of (4) and than 1: so
+    do loops in the longest tails.  No solution is chosen with this wide a kernel, which may prefer false loops.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (1) is all.
 """
@@ -32,6 +34,8 @@ MUCH_LESS = 0.5
 """Of the share that a solution had: below this another round is worth it."""
 TAIL = 5.0
 """What the kernel of (4) allows for, beyond the share: noise has longer tails than its median says."""
+LONG_TAIL = 2 * TAIL
+"""What the kernel of (5) allows for; with 5 TAIL a descent lets false loops in."""
 LEAST = 1e-3
 """Data without noise would leave no τ at all."""
 CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
@@ -47,6 +51,10 @@ class Round:
     result: Result
 
     @property
+    def share_seen(self) -> float:
+        return max(noise_share(self.made, self.result), LEAST)
+
+    @property
     def refined(self) -> PoseGraph:
         return self.made.refined(self.result.values)
 
@@ -57,7 +65,7 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class Estimated:
-    """A solved graph: the best round, and all of them."""
+    """A solved graph: the round that counts, and all of them."""
 
     best: Round
     rounds: list[Round]
@@ -108,7 +116,7 @@ def solve_with_estimated_noise(
 
     rounds = [run(graph, 1.0, strategy)]  # (1)
     while not rounds[-1].is_cut_short:
-        share = max(noise_share(rounds[-1].made, rounds[-1].result), LEAST)  # (2)
+        share = rounds[-1].share_seen  # (2)
         if not announces_too_much(share) or share > MUCH_LESS * rounds[-1].share:
             break
         rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
@@ -120,4 +128,9 @@ def solve_with_estimated_noise(
         descents.append(run(start, TAIL * last.share, IRLS()))
         if descents[-1].is_cut_short:
             break
-    return Estimated(min(descents, key=lambda r: r.result.cost), rounds + descents)
+    best = min(descents, key=lambda r: r.result.cost)
+    if not descents[-1].is_cut_short:
+        share = LONG_TAIL * min(best.share_seen, last.share)
+        best = run(best.refined, min(share, 1.0), IRLS())  # (5)
+        descents.append(best)
+    return Estimated(best, rounds + descents)
