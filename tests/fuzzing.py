@@ -28,9 +28,9 @@ from asker.io.images import check_image, read_disparity, read_grey, write_dispar
 from asker.study.plan import read_plan
 from asker.study.runs import execute
 from asker.study.summary import read_book, write_index
+from graphs import some_graph
 from test_bal_files import some_bundle
 from test_colmap import some_model
-from test_pose_graphs import some_graph
 
 MEMORY = 1 << 29
 """What reading a file of some kilobytes may take."""

@@ -21,7 +21,7 @@ from asker.io.bal import read_bal
 from asker.io.g2o import read_g2o, write_g2o
 from asker.io.images import read_grey
 from fuzzing import CASES, MEMORY, Case, around, damaged, limits, repacked
-from test_pose_graphs import some_graph
+from graphs import some_graph
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process as Linux does"),

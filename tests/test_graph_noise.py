@@ -1,0 +1,205 @@
+"""Pose graphs whose information matrices announce more noise than there is."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import asker
+from asker.groups import Groups
+from asker.io.g2o import PoseGraph, read_g2o, write_g2o
+from asker.io.spanning import odometry_poses
+from asker.problems.false_loops import add_false_loops
+from asker.problems.graph_noise import noise_share, solve_with_estimated_noise
+from asker.problems.pose_graph import default_tau, pose_graph_problem
+from asker.problems.trajectory import trajectory_error
+from graphs import EVERY_KIND, circle, error
+
+
+def announcing(graph: PoseGraph, factor: float) -> PoseGraph:
+    """The same measurements, with information matrices for `factor` times the noise."""
+    return replace(graph, information=graph.information / factor**2)
+
+
+def run(problem, strategy, **limits):
+    return asker.solve(problem, strategy, threads=1, **limits)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("factor", [1.0, 20.0])
+def test_the_noise_of_a_solution_is_seen(kind, factor):
+    made = pose_graph_problem(announcing(circle(kind, n=900)[1], factor), robust="none")
+    assert noise_share(made, run(made.problem, asker.IRLS())) == pytest.approx(1 / factor, rel=0.3)
+
+
+def test_without_a_loop_the_noise_is_not_seen():
+    graph, _ = add_false_loops(circle()[1], 0.5, "random", seed=1)
+    made = pose_graph_problem(graph, asker.SmoothTruncated(1e-9))
+    result = run(made.problem, asker.IRLS())
+    assert not result.inliers["loops"].any()
+    assert noise_share(made, result) == 1.0
+
+
+def test_false_loops_are_told_apart_by_the_noise_that_is_there():
+    """With 50 times the noise announced, bent odometry costs little, and false loops are believed."""
+    truth, start = circle(n=300)
+    bad, is_false = add_false_loops(start, 0.5, "random", seed=1)
+    graph = announcing(bad, 50.0)
+    made = pose_graph_problem(graph)
+    believing = run(made.problem, asker.ASKER())
+    assert np.any(made.per_edge(believing.inliers) & is_false)
+    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    kept = found.best.made.per_edge(found.best.result.inliers)
+    assert not np.any(kept & is_false)
+    assert np.mean(kept[~is_false]) > 0.95
+    assert 1 / 50 < found.best.share < 10 / 50
+    assert error(found.best.refined, truth) < error(made.refined(believing.values), truth) / 3
+
+
+def test_a_right_announcement_is_solved_once():
+    graph, _ = add_false_loops(circle()[1], 0.3, "random", seed=1)
+    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    assert (found.best.share, len(found.rounds)) == (1.0, 1)
+    assert found.best.result.cost == run(pose_graph_problem(graph).problem, asker.ASKER()).cost
+
+
+def test_data_without_noise_leave_a_scale():
+    truth, _ = circle(noise=1e-12, drift=1e-12)
+    graph = announcing(truth, 1e10)
+    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    assert found.best.share == pytest.approx(0.01)  # ten times the least one that is believed
+    assert error(found.best.refined, truth) < 1e-6
+
+
+@pytest.mark.parametrize("unfit", [{"robust": "none"}, {"kernel": asker.Huber}])
+def test_noise_is_not_estimated_where_nothing_is_refused(unfit):
+    with pytest.raises(ValueError, match="a kernel that is not convex"):
+        solve_with_estimated_noise(circle()[1], run, asker.IRLS(), **unfit)
+
+
+class Scripted:
+    """In place of `solve`: returns its start, the last pose of which it moves to x = the number of the call, with a
+    share of noise, a cost and a status as told."""
+
+    def __init__(self, graph, *script):
+        self.graph, self.script, self.calls = graph, list(script), []
+
+    def __call__(self, problem, strategy, time_limit):
+        share, cost, status = self.script[len(self.calls)]
+        result = asker.solve(problem, asker.IRLS(), max_iterations=0)
+        poses = result.values["poses"].copy()
+        tau = problem.factors[-1].kernel.tau
+        self.calls.append((type(strategy), tau / default_tau("SE2"), time_limit, poses[-1, 0]))
+        poses[-1, 0] = len(self.calls) - 1
+        seen = share * np.sqrt(chi2.median(3) / 3)
+        residuals = Groups([np.full_like(r, seen) for r in result.residuals], result.residuals.names)
+        inliers = Groups([np.full(len(r), True) for r in residuals], residuals.names)
+        values = Groups([poses], result.values.names)
+        return replace(result, values=values, residuals=residuals, inliers=inliers, cost=cost, status=status)
+
+
+DONE, CUT = asker.Status.CONVERGED, asker.Status.INTERRUPTED
+START = 10.0
+SCRIPTS = {  # share seen, cost and status of each round; the share that each is solved with; where it starts; the best
+    "as announced": ([(0.3, 9, DONE)], [1], [START], 0),
+    "once more": (
+        [(0.1, 9, DONE), (0.08, 1, DONE), (0.02, 5, DONE), (0.07, 4, DONE), (0, 9, DONE)],
+        [1, 0.1, 0.5, 0.5, 0.7],
+        [START, 0, 0, 1, 3],
+        4,
+    ),
+    "left for a worse one": (
+        [(0.1, 9, DONE), (0.08, 1, DONE), (0.06, 4, DONE), (0.02, 5, DONE), (0, 9, DONE)],
+        [1, 0.1, 0.5, 0.5, 0.6],
+        [START, 0, 0, 1, 2],
+        4,
+    ),
+    "in three": (
+        [(0.1, 9, DONE), (0.02, 1, DONE), (0.015, 1, DONE), (0, 4, DONE), (0.02, 3, DONE), (0, 5, DONE), (0, 9, DONE)],
+        [1, 0.1, 0.02, 0.1, 0.1, 0.1, 0.2],
+        [START, 0, 1, 0, 1, 2, 4],
+        6,
+    ),
+    "no wider than announced": (
+        [(0.15, 9, DONE), (0.15, 1, DONE), (0.15, 4, DONE), (0, 5, DONE), (0, 9, DONE)],
+        [1, 0.15, 0.75, 0.75, 1],
+        [START, 0, 0, 1, 2],
+        4,
+    ),
+    "nothing seen at the end": (
+        [(0.05, 9, DONE), (0.04, 1, DONE), (1, 4, DONE), (0, 5, DONE), (0, 9, DONE)],
+        [1, 0.05, 0.25, 0.25, 0.5],
+        [START, 0, 0, 1, 2],
+        4,
+    ),
+    "cut in the first": ([(0.1, 9, CUT)], [1], [START], 0),
+    "cut in the second": ([(0.1, 9, DONE), (0.01, 1, CUT)], [1, 0.1], [START, 0], 1),
+    "cut in a descent": ([(0.1, 9, DONE), (0.08, 1, DONE), (0, 5, CUT)], [1, 0.1, 0.5], [START, 0, 0], 2),
+    "cut in the last": (
+        [(0.1, 9, DONE), (0.08, 1, DONE), (0, 5, DONE), (0.07, 4, DONE), (0, 9, CUT)],
+        [1, 0.1, 0.5, 0.5, 0.7],
+        [START, 0, 0, 1, 3],
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "shares", "starts", "best"), SCRIPTS.values(), ids=SCRIPTS)
+def test_rounds_follow_what_was_seen(script, shares, starts, best):
+    graph = circle()[0]
+    graph.poses[-1, 0] = START
+    solve = Scripted(graph, *script)
+    found = solve_with_estimated_noise(graph, solve, asker.ASKER(), time_limit=60.0)
+    methods, used, left, begun = zip(*solve.calls, strict=True)
+    assert used == pytest.approx(shares)
+    assert begun == pytest.approx(starts)
+    assert [r.share for r in found.rounds] == pytest.approx(shares)
+    assert found.best is found.rounds[best]
+    assert left[0] <= 60.0
+    assert all(a > b for a, b in pairwise(left))
+    n = len(shares) if len(shares) < 3 else shares.index(min(shares)) + 1
+    assert list(methods) == [asker.ASKER] * n + [asker.IRLS] * (len(shares) - n)
+
+
+def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
+    truth, start = circle(n=300)
+    bad, is_false = add_false_loops(start, 0.5, "random", seed=1)
+    names = ("bad.g2o", "truth.g2o", "run.json", "out.g2o")
+    file, true, told, out = (tmp_path / name for name in names)
+    write_g2o(file, announcing(bad, 50.0))
+    write_g2o(true, truth)
+    code, text, _ = asks("solve", file, "--truth", true, "--json", told)
+    assert code == 0
+    assert "with --noise estimated, false loops are told apart better" in text
+    once = json.loads(told.read_text())
+    assert (once["noise"], once["noise_share"], "rounds" in once) == ("announced", 1.0, False)
+    code, text, _ = asks("solve", file, "--truth", true, "--json", told, "--noise", "estimated", "--output", out)
+    assert code == 0
+    run = json.loads(told.read_text())
+    assert "with --noise estimated" not in text
+    assert f"for {run['noise_share']:.3g} of the announced noise, found in {len(run['rounds'])} rounds" in text
+    assert run["tau"] == pytest.approx(run["noise_share"] * once["tau"])
+    assert run["iterations"] == sum(r["iterations"] for r in run["rounds"])
+    assert run["cost"] < run["initial_cost"] < once["initial_cost"]
+    assert run["initial_trajectory_error"] == once["initial_trajectory_error"]
+    assert run["trajectory_error"] == pytest.approx(error(read_g2o(out), truth))
+    assert run["trajectory_error"] < once["trajectory_error"] / 3
+    assert run["n_refused_loops"] >= is_false.sum()
+    code, text, _ = asks("solve", out, "--noise", "estimated", "--iterations", 3)  # nothing left to gain
+    assert (code, "told apart better" in text) == (0, False)
+
+
+@pytest.mark.data
+def test_parking_garage_announces_far_too_much_noise(data_file):
+    """With the noise as announced, 5 of 462 false loops are believed, and the error is 3 m."""
+    graph = read_g2o(data_file("g2o/parking-garage.g2o.bz2"))
+    made = pose_graph_problem(graph, robust="none")
+    truth = made.refined(asker.solve(made.problem).values).poses[:, :3]
+    bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "random", seed=1)
+    found = solve_with_estimated_noise(bad, run, asker.ASKER())
+    assert not np.any(found.best.made.per_edge(found.best.result.inliers) & is_false)
+    assert trajectory_error(found.best.refined.poses[:, :3], truth) < 0.02  # metres
+    assert found.best.share < 0.1
