@@ -10,8 +10,9 @@ what was kept:
 (3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2);
 (4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
     the tails come back, and a solution that (3) left for a worse one does too;
-(5) descend from there with LONG_TAIL times the share that is seen there, no more than twice that of (4) and than 1: so
-    do loops in the longest tails.  No solution is chosen with this wide a kernel, which may prefer false loops.
+(5) descend from there with TAIL times the share that the 95 % quantiles show in place of the medians, no more than
+    twice that of (4) and than 1: where tails are long, so do the loops in them.  No solution is chosen with this
+    kernel, which may be so wide that it prefers false loops.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (1) is all.
 """
@@ -34,8 +35,8 @@ MUCH_LESS = 0.5
 """Of the share that a solution had: below this another round is worth it."""
 TAIL = 5.0
 """What the kernel of (4) allows for, beyond the share: noise has longer tails than its median says."""
-LONG_TAIL = 2 * TAIL
-"""What the kernel of (5) allows for; with 5 TAIL a descent lets false loops in."""
+OUTER = 0.95
+"""The quantile that (5) judges the tails by."""
 LEAST = 1e-3
 """Data without noise would leave no τ at all."""
 CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
@@ -50,9 +51,8 @@ class Round:
     made: PoseGraphProblem
     result: Result
 
-    @property
-    def share_seen(self) -> float:
-        return max(noise_share(self.made, self.result), LEAST)
+    def share_seen(self, quantile: float = 0.5) -> float:
+        return max(noise_share(self.made, self.result, quantile), LEAST)
 
     @property
     def refined(self) -> PoseGraph:
@@ -76,7 +76,7 @@ def announces_too_much(share: float) -> bool:
     return TAIL * share < 1
 
 
-def noise_share(made: PoseGraphProblem, result: Result) -> float:
+def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float:
     """How much of the announced noise a solution shows; 1 where no loop was kept, which says nothing."""
     from scipy.stats import chi2
 
@@ -85,8 +85,8 @@ def noise_share(made: PoseGraphProblem, result: Result) -> float:
     kept = made.per_edge(result.inliers) & ~odometry
     if not kept.any():
         return 1.0
-    seen = max(np.median(norms[of]) for of in (kept, odometry) if of.any())
-    return float(seen / np.sqrt(chi2.median(N_DOF[made.graph.kind])))
+    seen = max(np.quantile(norms[of], quantile) for of in (kept, odometry) if of.any())
+    return float(seen / np.sqrt(chi2.ppf(quantile, N_DOF[made.graph.kind])))
 
 
 def solve_with_estimated_noise(
@@ -116,7 +116,7 @@ def solve_with_estimated_noise(
 
     rounds = [run(graph, 1.0, strategy)]  # (1)
     while not rounds[-1].is_cut_short:
-        share = rounds[-1].share_seen  # (2)
+        share = rounds[-1].share_seen()  # (2)
         if not announces_too_much(share) or share > MUCH_LESS * rounds[-1].share:
             break
         rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
@@ -130,7 +130,7 @@ def solve_with_estimated_noise(
             break
     best = min(descents, key=lambda r: r.result.cost)
     if not descents[-1].is_cut_short:
-        share = LONG_TAIL * min(best.share_seen, last.share)
+        share = TAIL * min(best.share_seen(OUTER), 2 * last.share)
         best = run(best.refined, min(share, 1.0), IRLS())  # (5)
         descents.append(best)
     return Estimated(best, rounds + descents)
