@@ -9,10 +9,12 @@ file's start and ASKER's result lead to: on torus3D the former is poor, cost 299
 whose wrong loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry,
 or what the file gives.  `kept` counts false loops among the inliers, `lost` right ones outside.  A run that meets the
 time limit is not shown.  With --json every run is written down as it ends, and a later call goes on from there.
-With --noise estimated every method solves as `asker solve --noise estimated` does (see `asker.problems.graph_noise`).
+With --noise estimated every method solves as `asker solve --noise estimated` does (see `asker.problems.graph_noise`);
+--kernel is for all methods but `gnc-tls`, which minimises truncated least squares whatever the kernel is.
 
 Time per iteration is that of least squares, on the graph as it is and with the false loops in it: asker's `irls` and
-GTSAM's Levenberg-Marquardt.  --only-times measures nothing else.
+GTSAM's Levenberg-Marquardt.  --only-times measures nothing else.  GTSAM's wheel is built without TBB and OpenMP and
+has one thread; --threads 1 gives asker no more.
 GTSAM runs in the environment that benchmarks/bundle.py makes; `ASKER_PEERS_PYTHON` names another.
 """
 
@@ -33,17 +35,19 @@ import numpy as np
 
 import asker
 from asker import poses
+from asker.commands.support import KERNELS
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problems.false_loops import FalseLoops, add_false_loops
 from asker.problems.graph_noise import Round, solve_with_estimated_noise
-from asker.problems.pose_graph import pose_graph_problem
+from asker.problems.pose_graph import default_tau, pose_graph_problem
 from asker.problems.trajectory import trajectory_error, true_positions
 from asker.solve import ENGINES
 from bundle import HERE, PEERS, names, peers_python
 
 GRAPHS = ("intel", "M3500", "parking-garage", "sphere2500", "torus3D")
 BICOCCA = "bicocca25b"
+NOISE, KERNEL = "announced", "smooth-truncated"  # unless asked for others
 TO_TIME = 10  # iterations
 
 
@@ -104,11 +108,12 @@ def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
         )
 
     strategy, limit, begin = asker.METHODS[method](), args.time_limit, time.perf_counter()
+    kernel = KERNELS[args.kernel]
     if args.noise == "estimated":
-        estimated = solve_with_estimated_noise(task.graph, solve, strategy, time_limit=limit)
+        estimated = solve_with_estimated_noise(task.graph, solve, strategy, kernel, time_limit=limit)
         best, rounds = estimated.best, estimated.rounds
     else:
-        made = pose_graph_problem(task.graph)
+        made = pose_graph_problem(task.graph, kernel(tau=default_tau(task.graph.kind)))
         best = Round(1.0, made, solve(made.problem, strategy, limit))
         rounds = [best]
     seconds, iterations = time.perf_counter() - begin, sum(r.result.iterations for r in rounds)
@@ -201,13 +206,13 @@ class Record:
 
     def __init__(self, args: argparse.Namespace):
         self.file = args.json
-        same = ("kind", "start", "noise", "iterations", "seed")
+        same = ("kind", "start", "noise", "kernel", "iterations", "seed")
         self.settings = {k: str(getattr(args, k)) for k in same}
         self.results: dict[str, dict[str, dict[str, Any]]] = {}
         self.times: dict[str, dict[str, Any]] = {}
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
-            if {"noise": "announced"} | earlier["settings"] != self.settings:
+            if {"noise": NOISE, "kernel": KERNEL} | earlier["settings"] != self.settings:
                 raise SystemExit(f"{self.file} holds runs with other settings: {earlier['settings']}")
             self.results, self.times = earlier["results"], earlier["times"]
 
@@ -248,7 +253,8 @@ def main() -> None:
     parser.add_argument("--shares", type=lambda text: [float(x) for x in text.split(",")], default=[0.1, 0.3, 0.5])
     parser.add_argument("--kind", choices=get_args(FalseLoops), default="random")
     parser.add_argument("--start", choices=("odometry", "file"), default="odometry")
-    parser.add_argument("--noise", choices=("announced", "estimated"), default="announced")
+    parser.add_argument("--noise", choices=(NOISE, "estimated"), default=NOISE)
+    parser.add_argument("--kernel", choices=KERNELS, default=KERNEL)
     parser.add_argument("--methods", type=names(tuple(asker.METHODS)), default=list(asker.METHODS))
     parser.add_argument("--only-times", action="store_true", help="time per iteration alone")
     parser.add_argument("--no-peer", action="store_true", help="leave GTSAM out")
