@@ -10,7 +10,7 @@ whose wrong loops are its own, from the GPS truth at the same part of the way.  
 or what the file gives.  `kept` counts false loops among the inliers, `lost` right ones outside.  A run that meets the
 time limit is not shown.  With --json every run is written down as it ends, and a later call goes on from there.
 With --noise estimated every method solves as `asker solve --noise estimated` does (see `asker.problems.graph_noise`);
---kernel is for all methods but `gnc-tls`, which minimises truncated least squares whatever the kernel is.
+--kernel is for asker's methods, with the same τ (`gnc-gm` and `gnc-tls` come to it after their own schedules).
 
 Time per iteration is that of least squares, on the graph as it is and with the false loops in it: asker's `irls` and
 GTSAM's Levenberg-Marquardt.  --only-times measures nothing else.  GTSAM's wheel is built without TBB and OpenMP and
@@ -39,7 +39,7 @@ from asker.commands.support import KERNELS
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.graph_noise import Round, solve_with_estimated_noise
+from asker.problems.graph_noise import Estimated, Round, solve_with_estimated_noise
 from asker.problems.pose_graph import default_tau, pose_graph_problem
 from asker.problems.trajectory import trajectory_error, true_positions
 from asker.solve import ENGINES
@@ -109,24 +109,27 @@ def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
 
     strategy, limit, begin = asker.METHODS[method](), args.time_limit, time.perf_counter()
     kernel = KERNELS[args.kernel]
-    if args.noise == "estimated":
-        estimated = solve_with_estimated_noise(task.graph, solve, strategy, kernel, time_limit=limit)
-        best, rounds = estimated.best, estimated.rounds
-    else:
-        made = pose_graph_problem(task.graph, kernel(tau=default_tau(task.graph.kind)))
-        best = Round(1.0, made, solve(made.problem, strategy, limit))
-        rounds = [best]
-    seconds, iterations = time.perf_counter() - begin, sum(r.result.iterations for r in rounds)
-    if rounds[-1].is_cut_short:
+    try:
+        if args.noise == "estimated":
+            found = solve_with_estimated_noise(task.graph, solve, strategy, kernel, time_limit=limit)
+        else:
+            made = pose_graph_problem(task.graph, kernel(tau=default_tau(task.graph.kind)))
+            only = Round(1.0, made, solve(made.problem, strategy, limit))
+            found = Estimated(only, [only])
+    except asker.ProblemError as error:  # the method is not for this kernel
+        return {"failed": str(error)}
+    seconds, iterations = time.perf_counter() - begin, sum(r.result.iterations for r in found.rounds)
+    if found.rounds[-1].is_cut_short:
         return {"failed": not_finished(args), "iterations": iterations}
+    made, result = found.chosen.made, found.chosen.result
     line = {
-        "error": task.error(poses.positions(task.graph.kind, best.refined.poses)),
+        "error": task.error(poses.positions(task.graph.kind, found.chosen.refined.poses)),
         "seconds": seconds,
-        "cost": best.result.cost,
+        "cost": result.cost,
         "iterations": iterations,
-        "status": best.result.status.name.lower(),
+        "status": result.status.name.lower(),
     }
-    return line | judged(task, best.made.per_edge(best.result.inliers))
+    return line | judged(task, made.per_edge(result.inliers))
 
 
 def not_finished(args: argparse.Namespace) -> str:
@@ -206,13 +209,13 @@ class Record:
 
     def __init__(self, args: argparse.Namespace):
         self.file = args.json
-        same = ("kind", "start", "noise", "kernel", "iterations", "seed")
+        same = ("kind", "start", "noise", "kernel", "iterations", "seed", "threads")
         self.settings = {k: str(getattr(args, k)) for k in same}
         self.results: dict[str, dict[str, dict[str, Any]]] = {}
         self.times: dict[str, dict[str, Any]] = {}
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
-            if {"noise": NOISE, "kernel": KERNEL} | earlier["settings"] != self.settings:
+            if {"noise": NOISE, "kernel": KERNEL, "threads": "2"} | earlier["settings"] != self.settings:
                 raise SystemExit(f"{self.file} holds runs with other settings: {earlier['settings']}")
             self.results, self.times = earlier["results"], earlier["times"]
 
@@ -268,6 +271,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to keep the runs")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
+    if args.noise == "estimated" and KERNELS[args.kernel]().convex:
+        parser.error("the noise is estimated under a kernel that is not convex")
     if args.quick:
         args.graphs, args.shares, args.methods = ["intel"], [0.3], ["irls", "asker"]
     python = "" if args.no_peer else peers_python()

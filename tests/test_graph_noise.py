@@ -52,26 +52,26 @@ def test_false_loops_are_told_apart_by_the_noise_that_is_there():
     believing = run(made.problem, asker.ASKER())
     assert np.any(made.per_edge(believing.inliers) & is_false)
     found = solve_with_estimated_noise(graph, run, asker.ASKER())
-    kept = found.best.made.per_edge(found.best.result.inliers)
+    kept = found.chosen.made.per_edge(found.chosen.result.inliers)
     assert not np.any(kept & is_false)
     assert np.mean(kept[~is_false]) > 0.95
-    assert 1 / 50 < found.best.share < 10 / 50
-    assert error(found.best.refined, truth) < error(made.refined(believing.values), truth) / 3
+    assert 1 / 50 < found.chosen.share < 10 / 50
+    assert error(found.chosen.refined, truth) < error(made.refined(believing.values), truth) / 3
 
 
 def test_a_right_announcement_is_solved_once():
     graph, _ = add_false_loops(circle()[1], 0.3, "random", seed=1)
     found = solve_with_estimated_noise(graph, run, asker.ASKER())
-    assert (found.best.share, len(found.rounds)) == (1.0, 1)
-    assert found.best.result.cost == run(pose_graph_problem(graph).problem, asker.ASKER()).cost
+    assert (found.chosen.share, len(found.rounds)) == (1.0, 1)
+    assert found.chosen.result.cost == run(pose_graph_problem(graph).problem, asker.ASKER()).cost
 
 
 def test_data_without_noise_leave_a_scale():
     truth, _ = circle(noise=1e-12, drift=1e-12)
     graph = announcing(truth, 1e10)
     found = solve_with_estimated_noise(graph, run, asker.ASKER())
-    assert found.best.share == pytest.approx(0.005)  # five times the least one that is believed
-    assert error(found.best.refined, truth) < 1e-6
+    assert found.chosen.share == pytest.approx(0.005)  # five times the least one that is believed
+    assert error(found.chosen.refined, truth) < 1e-6
 
 
 @pytest.mark.parametrize("unfit", [{"robust": "none"}, {"kernel": asker.Huber}])
@@ -168,7 +168,7 @@ def test_rounds_follow_what_was_seen(script, shares, starts, best):
     assert used == pytest.approx(shares, rel=0.02)
     assert begun == pytest.approx(starts)
     assert [r.share for r in found.rounds] == pytest.approx(used)
-    assert found.best is found.rounds[best]
+    assert found.chosen is found.rounds[best]
     assert left[0] <= 60.0
     assert all(a > b for a, b in pairwise(left))
     n = len(shares) if len(shares) < 3 else shares.index(min(shares)) + 1
@@ -211,6 +211,6 @@ def test_parking_garage_announces_far_too_much_noise(data_file):
     truth = made.refined(asker.solve(made.problem).values).poses[:, :3]
     bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "random", seed=1)
     found = solve_with_estimated_noise(bad, run, asker.ASKER())
-    assert not np.any(found.best.made.per_edge(found.best.result.inliers) & is_false)
-    assert trajectory_error(found.best.refined.poses[:, :3], truth) < 0.02  # metres
-    assert found.best.share < 0.1
+    assert not np.any(found.chosen.made.per_edge(found.chosen.result.inliers) & is_false)
+    assert trajectory_error(found.chosen.refined.poses[:, :3], truth) < 0.02  # metres
+    assert found.chosen.share < 0.1

@@ -101,7 +101,7 @@ def solve_graph(
         strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
         checks = Checks(graph, options)
         found = _solve(graph, KERNELS[kernel], tau, strategy, options, progress, settings)
-        made, result = found.best.made, found.best.result
+        made, result = found.chosen.made, found.chosen.result
     refined = made.refined(result.values)
     record = {
         "file": str(file),
@@ -111,15 +111,15 @@ def solve_graph(
         "n_loops": graph.n_loops,
         "method": method,
         "kernel": kernel,
-        "tau": found.best.share * tau,
+        "tau": found.chosen.share * tau,
         "robust": options.robust,
         "noise": options.noise,
-        "noise_share": found.best.share,
+        "noise_share": found.chosen.share,
         "noise_seen": None if plain else noise_share(made, result),
         "compiled": progress.compiled,
         **solve_record(result),
         **_all_rounds(found, tau),
-        "initial_cost": _initial_cost(graph, found.best),
+        "initial_cost": _initial_cost(graph, found.chosen),
         **checks.record(made, refined, result),
     }
     _print_run(record)
@@ -157,20 +157,22 @@ def _solve(
     return Estimated(only, [only])
 
 
-def _initial_cost(graph: PoseGraph, best: Round) -> float:
+def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
     """Of the graph as it was, with the kernel that was used last."""
-    if best.made.graph is graph:
-        return best.result.initial_cost
-    u, problem = residual_norms(graph) ** 2, best.made.problem
-    return sum(f.kernel.psi(u[of]).sum() for f, of in zip(problem.factors, best.made.edges.values(), strict=True))
+    if chosen.made.graph is graph:
+        return chosen.result.initial_cost
+    u, problem = residual_norms(graph) ** 2, chosen.made.problem
+    return sum(f.kernel.psi(u[of]).sum() for f, of in zip(problem.factors, chosen.made.edges.values(), strict=True))
 
 
 def _all_rounds(found: Estimated, tau: float) -> dict[str, Any]:
-    """What `--json` says of several solves: the sums, and each of them with its history."""
+    """What `--json` says of several solves: how they ended, the sums, and each of them with its history."""
     if len(found.rounds) == 1:
         return {}
     rounds = [{"noise_share": r.share, "tau": r.share * tau, **solve_record(r.result)} for r in found.rounds]
-    return {k: sum(r[k] for r in rounds) for k in ("iterations", "seconds")} | {"history": None, "rounds": rounds}
+    sums = {k: sum(r[k] for r in rounds) for k in ("iterations", "seconds")}
+    ended = {"status": found.ended.status.name.lower(), "message": found.ended.message}
+    return sums | ended | {"history": None, "rounds": rounds}
 
 
 def graph_info(file: Path, tau: float | None) -> None:

@@ -10,9 +10,9 @@ what was kept:
 (3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2);
 (4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
     the tails come back, and a solution that (3) left for a worse one does too;
-(5) descend from there with TAIL times the share that the 95 % quantiles show in place of the medians, no more than
-    twice that of (4) and than 1: where tails are long, so do the loops in them.  No solution is chosen with this
-    kernel, which may be so wide that it prefers false loops.
+(5) descend from there once more, with TAIL times the share that 95 % quantiles show in place of medians.  Where tails
+    are long this is wider than (4), though no more than WIDER times, and more right loops come back; else it is
+    narrower.  It does not choose between solutions: a kernel this wide may prefer false loops.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (1) is all.
 """
@@ -34,9 +34,10 @@ from asker.strategies.strategy import Strategy
 MUCH_LESS = 0.5
 """Of the share that a solution had: below this another round is worth it."""
 TAIL = 5.0
-"""What the kernel of (4) allows for, beyond the share: noise has longer tails than its median says."""
-OUTER = 0.95
-"""The quantile that (5) judges the tails by."""
+"""What the kernels of (4) and (5) allow for, beyond the share: noise has longer tails than its quantiles say."""
+TAIL_QUANTILE = 0.95
+WIDER = 2.0
+"""With 5 in its place, false loops come in."""
 LEAST = 1e-3
 """Data without noise would leave no τ at all."""
 CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
@@ -51,9 +52,6 @@ class Round:
     made: PoseGraphProblem
     result: Result
 
-    def share_seen(self, quantile: float = 0.5) -> float:
-        return max(noise_share(self.made, self.result, quantile), LEAST)
-
     @property
     def refined(self) -> PoseGraph:
         return self.made.refined(self.result.values)
@@ -67,8 +65,13 @@ class Round:
 class Estimated:
     """A solved graph: the round that counts, and all of them."""
 
-    best: Round
+    chosen: Round
     rounds: list[Round]
+
+    @property
+    def ended(self) -> Result:
+        """Says why the solving ended."""
+        return self.rounds[-1].result if self.rounds[-1].is_cut_short else self.chosen.result
 
 
 def announces_too_much(share: float) -> bool:
@@ -76,17 +79,21 @@ def announces_too_much(share: float) -> bool:
     return TAIL * share < 1
 
 
-def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float:
-    """How much of the announced noise a solution shows; 1 where no loop was kept, which says nothing."""
+def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float | None:
+    """How much of the announced noise a solution shows; None where no loop was kept, which says nothing.
+
+    quantile: of ‖r‖, which is compared with what was announced.
+    """
     from scipy.stats import chi2
 
-    odometry = made.graph.is_odometry
+    is_robust = made.per_edge([np.full(f.n, not f.kernel.convex) for f in made.problem.factors])
+    refused = is_robust & ~made.per_edge(result.inliers)
+    loops, odometry = ~made.graph.is_odometry & ~refused, made.graph.is_odometry & ~refused
+    if not loops.any():
+        return None
     norms = made.per_edge([np.linalg.norm(r, axis=1) for r in result.residuals])
-    kept = made.per_edge(result.inliers) & ~odometry
-    if not kept.any():
-        return 1.0
-    seen = max(np.quantile(norms[of], quantile) for of in (kept, odometry) if of.any())
-    return float(seen / np.sqrt(chi2.ppf(quantile, N_DOF[made.graph.kind])))
+    seen = max(np.quantile(norms[of], quantile) for of in (loops, odometry) if of.any())
+    return max(float(seen / np.sqrt(chi2.ppf(quantile, N_DOF[made.graph.kind]))), LEAST)
 
 
 def solve_with_estimated_noise(
@@ -116,21 +123,21 @@ def solve_with_estimated_noise(
 
     rounds = [run(graph, 1.0, strategy)]  # (1)
     while not rounds[-1].is_cut_short:
-        share = rounds[-1].share_seen()  # (2)
-        if not announces_too_much(share) or share > MUCH_LESS * rounds[-1].share:
+        share = noise_share(rounds[-1].made, rounds[-1].result)  # (2)
+        if share is None or not announces_too_much(share) or share > MUCH_LESS * rounds[-1].share:
             break
         rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
     last = rounds[-1]
     if last.share == 1 or last.is_cut_short:
         return Estimated(last, rounds)
     descents: list[Round] = []
-    for start in [r.refined for r in rounds]:  # (4)
+    for start in [r.refined for r in reversed(rounds)]:  # (4), first from the one that a cut should not cost
         descents.append(run(start, TAIL * last.share, IRLS()))
         if descents[-1].is_cut_short:
             break
-    best = min(descents, key=lambda r: r.result.cost)
-    if not descents[-1].is_cut_short:
-        share = TAIL * min(best.share_seen(OUTER), 2 * last.share)
-        best = run(best.refined, min(share, 1.0), IRLS())  # (5)
-        descents.append(best)
-    return Estimated(best, rounds + descents)
+    chosen = min(descents, key=lambda r: r.result.cost)
+    share = noise_share(chosen.made, chosen.result, TAIL_QUANTILE)
+    if share is not None and not descents[-1].is_cut_short:
+        chosen = run(chosen.refined, min(TAIL * min(share, WIDER * last.share), 1.0), IRLS())  # (5)
+        descents.append(chosen)
+    return Estimated(chosen, rounds + descents)
