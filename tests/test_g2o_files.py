@@ -228,3 +228,14 @@ def test_a_damaged_file_is_refused_or_read_as_a_graph(tmp_path, data, kind, vert
     assert np.isfinite(graph.poses).all()
     write_g2o(path, graph)
     assert_same_bits(read_g2o(path), graph)
+
+
+REAL = ("intel", "M3500", "parking-garage", "sphere2500", "torus3D", "bicocca25b-all-loops", "bicocca25b-truth")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_survive_a_round_trip(data_file, tmp_path, name):
+    graph = read_g2o(data_file(f"g2o/{name}.g2o.bz2"))
+    write_g2o(tmp_path / "a.g2o", graph)
+    assert_same_bits(read_g2o(tmp_path / "a.g2o"), graph)

@@ -32,7 +32,18 @@ def run(problem, strategy, **limits):
 @pytest.mark.parametrize("factor", [1.0, 20.0])
 def test_the_noise_of_a_solution_is_seen(kind, factor):
     made = pose_graph_problem(announcing(circle(kind, n=900)[1], factor), robust="none")
-    assert noise_share(made, run(made.problem, asker.IRLS())) == pytest.approx(1 / factor, rel=0.3)
+    result = run(made.problem, asker.IRLS())
+    for quantile in (0.5, 0.95):
+        assert noise_share(made, result, quantile) == pytest.approx(1 / factor, rel=0.3)
+
+
+def test_refused_odometry_does_not_count():
+    _, start = circle(n=300)
+    start.measurements[10:210:10, 0] += 5.0  # 20 of 299 steps
+    made = pose_graph_problem(start, robust="all")
+    result = run(made.problem, asker.ASKER())
+    assert not result.inliers["odometry"][10:210:10].any()
+    assert noise_share(made, result, 0.95) < 1.5
 
 
 def test_without_a_loop_the_noise_is_not_seen():
@@ -40,7 +51,7 @@ def test_without_a_loop_the_noise_is_not_seen():
     made = pose_graph_problem(graph, asker.SmoothTruncated(1e-9))
     result = run(made.problem, asker.IRLS())
     assert not result.inliers["loops"].any()
-    assert noise_share(made, result) == 1.0
+    assert noise_share(made, result) is None
 
 
 def test_false_loops_are_told_apart_by_the_noise_that_is_there():
@@ -57,6 +68,21 @@ def test_false_loops_are_told_apart_by_the_noise_that_is_there():
     assert np.mean(kept[~is_false]) > 0.95
     assert 1 / 50 < found.chosen.share < 10 / 50
     assert error(found.chosen.refined, truth) < error(made.refined(believing.values), truth) / 3
+
+
+def test_right_loops_in_long_tails_come_back():
+    """Every tenth loop has 18 times the noise of the others; 30 times the noise is announced."""
+    _, start = circle(n=300)
+    rng = np.random.default_rng(0)
+    loops = np.flatnonzero(~start.is_odometry)
+    start.measurements[loops[::10]] += 18 * 0.01 * rng.normal(size=start.measurements[loops[::10]].shape)
+    bad, is_false = add_false_loops(start, 0.3, "random", seed=1)
+    found = solve_with_estimated_noise(announcing(bad, 30.0), run, asker.ASKER())
+    kept = [r.made.per_edge(r.result.inliers) for r in found.rounds]
+    assert found.chosen is found.rounds[-1]
+    assert found.rounds[-1].share > 1.2 * found.rounds[-2].share
+    assert np.count_nonzero(kept[-1] & ~is_false) > np.count_nonzero(kept[-2] & ~is_false)
+    assert not np.any(kept[-1] & is_false)
 
 
 def test_a_right_announcement_is_solved_once():
@@ -81,22 +107,23 @@ def test_noise_is_not_estimated_where_nothing_is_refused(unfit):
 
 
 class Scripted:
-    """In place of `solve`: returns its start, the last pose of which it moves to x = the number of the call, with
-    shares of noise (in the middle, in the tails), a cost and a status as told."""
+    """In place of `solve`: returns its start, the last pose of which it moves to x = the number of the call, with the
+    noise, the cost and the status that are told."""
 
-    def __init__(self, graph, *script):
-        self.graph, self.script, self.calls = graph, list(script), []
+    def __init__(self, script):
+        self.script, self.calls = script, []
 
     def __call__(self, problem, strategy, time_limit):
-        shares, cost, status = self.script[len(self.calls)]
-        middle, tails = (shares, shares) if np.isscalar(shares) else shares
+        noise, cost, status = self.script[len(self.calls)]
+        middle, tails = noise if isinstance(noise, tuple) else (noise, noise)
         result = asker.solve(problem, asker.IRLS(), max_iterations=0)
         poses = result.values["poses"].copy()
         tau = problem.factors[-1].kernel.tau
         self.calls.append((type(strategy), tau / default_tau("SE2"), time_limit, poses[-1, 0]))
         poses[-1, 0] = len(self.calls) - 1
-        residuals = Groups([self.residuals(len(r), middle, tails) for r in result.residuals], result.residuals.names)
-        inliers = Groups([np.full(len(r), True) for r in residuals], residuals.names)
+        names = result.residuals.names
+        residuals = Groups([self.residuals(len(r), middle or 0, tails or 0) for r in result.residuals], names)
+        inliers = Groups([np.full(len(r), middle is not None) for r in residuals], names)
         values = Groups([poses], result.values.names)
         return replace(result, values=values, residuals=residuals, inliers=inliers, cost=cost, status=status)
 
@@ -108,71 +135,95 @@ class Scripted:
 
 DONE, CUT = asker.Status.CONVERGED, asker.Status.INTERRUPTED
 START = 10.0
-SCRIPTS = {  # share seen, cost and status of each round; the share that each is solved with; where it starts; the best
-    "as announced": ([(0.3, 9, DONE)], [1], [START], 0),
+SCRIPTS = {
+    # what each solve shows: the share of the noise (or those in the middle and in the tails; None: no loop is kept),
+    # the cost, the status; how many are by the method; the share that each is solved with; where it starts; the chosen
+    "as announced": ([(0.3, 9, DONE)], 1, [1], [START], 0),
+    "no loop kept": ([(None, 9, DONE)], 1, [1], [START], 0),
     "once more": (
-        [(0.1, 9, DONE), (0.08, 1, DONE), (0.02, 5, DONE), (0.07, 4, DONE), (0, 9, DONE)],
+        [(0.1, 9, DONE), (0.08, 1, DONE), (0.07, 4, DONE), (0.02, 5, DONE), (0, 9, DONE)],
+        2,
         [1, 0.1, 0.5, 0.5, 0.35],
-        [START, 0, 0, 1, 3],
+        [START, 0, 1, 0, 2],
         4,
     ),
     "left for a worse one": (
-        [(0.1, 9, DONE), (0.08, 1, DONE), (0.06, 4, DONE), (0.02, 5, DONE), (0, 9, DONE)],
+        [(0.1, 9, DONE), (0.08, 1, DONE), (0.02, 5, DONE), (0.06, 4, DONE), (0, 9, DONE)],
+        2,
         [1, 0.1, 0.5, 0.5, 0.3],
-        [START, 0, 0, 1, 2],
+        [START, 0, 1, 0, 3],
         4,
     ),
     "in three": (
-        [(0.1, 9, DONE), (0.02, 1, DONE), (0.015, 1, DONE), (0, 4, DONE), (0.02, 3, DONE), (0, 5, DONE), (0, 9, DONE)],
+        [(0.1, 9, DONE), (0.02, 1, DONE), (0.015, 1, DONE), (0, 5, DONE), (0.02, 3, DONE), (0, 4, DONE), (0, 9, DONE)],
+        3,
         [1, 0.1, 0.02, 0.1, 0.1, 0.1, 0.1],
-        [START, 0, 1, 0, 1, 2, 4],
+        [START, 0, 1, 2, 1, 0, 4],
         6,
-    ),
-    "no wider than announced": (
-        [(0.15, 9, DONE), (0.15, 1, DONE), ((0.15, 0.25), 4, DONE), (0, 5, DONE), (0, 9, DONE)],
-        [1, 0.15, 0.75, 0.75, 1],
-        [START, 0, 0, 1, 2],
-        4,
     ),
     "long tails": (
         [(0.05, 9, DONE), (0.04, 1, DONE), ((0.04, 0.07), 4, DONE), (0, 5, DONE), (0, 9, DONE)],
+        2,
         [1, 0.05, 0.25, 0.25, 0.35],
-        [START, 0, 0, 1, 2],
+        [START, 0, 1, 0, 2],
         4,
     ),
     "no more than twice as wide": (
         [(0.05, 9, DONE), (0.04, 1, DONE), ((0.04, 0.3), 4, DONE), (0, 5, DONE), (0, 9, DONE)],
+        2,
         [1, 0.05, 0.25, 0.25, 0.5],
-        [START, 0, 0, 1, 2],
+        [START, 0, 1, 0, 2],
         4,
     ),
-    "cut in the first": ([(0.1, 9, CUT)], [1], [START], 0),
-    "cut in the second": ([(0.1, 9, DONE), (0.01, 1, CUT)], [1, 0.1], [START, 0], 1),
-    "cut in a descent": ([(0.1, 9, DONE), (0.08, 1, DONE), (0, 5, CUT)], [1, 0.1, 0.5], [START, 0, 0], 2),
+    "no wider than announced": (
+        [(0.15, 9, DONE), (0.15, 1, DONE), ((0.15, 0.25), 4, DONE), (0, 5, DONE), (0, 9, DONE)],
+        2,
+        [1, 0.15, 0.75, 0.75, 1],
+        [START, 0, 1, 0, 2],
+        4,
+    ),
+    "no loop kept at the end": (
+        [(0.1, 9, DONE), (0.08, 1, DONE), (None, 4, DONE), (0, 5, DONE)],
+        2,
+        [1, 0.1, 0.5, 0.5],
+        [START, 0, 1, 0],
+        2,
+    ),
+    "cut in the first": ([(0.1, 9, CUT)], 1, [1], [START], 0),
+    "cut in the second": ([(0.1, 9, DONE), (0.01, 1, CUT)], 2, [1, 0.1], [START, 0], 1),
+    "cut in a descent": ([(0.1, 9, DONE), (0.08, 1, DONE), (0, 5, CUT)], 2, [1, 0.1, 0.5], [START, 0, 1], 2),
+    "cut in the next descent": (
+        [(0.1, 9, DONE), (0.08, 1, DONE), (0, 4, DONE), (0, 5, CUT)],
+        2,
+        [1, 0.1, 0.5, 0.5],
+        [START, 0, 1, 0],
+        2,
+    ),
     "cut in the last": (
-        [(0.1, 9, DONE), (0.08, 1, DONE), (0, 5, DONE), (0.07, 4, DONE), (0, 9, CUT)],
+        [(0.1, 9, DONE), (0.08, 1, DONE), (0.07, 4, DONE), (0, 5, DONE), (0, 9, CUT)],
+        2,
         [1, 0.1, 0.5, 0.5, 0.35],
-        [START, 0, 0, 1, 3],
+        [START, 0, 1, 0, 2],
         4,
     ),
 }
 
 
-@pytest.mark.parametrize(("script", "shares", "starts", "best"), SCRIPTS.values(), ids=SCRIPTS)
-def test_rounds_follow_what_was_seen(script, shares, starts, best):
+@pytest.mark.parametrize(("script", "n_by_method", "shares", "starts", "chosen"), SCRIPTS.values(), ids=SCRIPTS)
+def test_rounds_follow_what_was_seen(script, n_by_method, shares, starts, chosen):
     graph = circle()[0]
     graph.poses[-1, 0] = START
-    solve = Scripted(graph, *script)
+    solve = Scripted(script)
     found = solve_with_estimated_noise(graph, solve, asker.ASKER(), time_limit=60.0)
     methods, used, left, begun = zip(*solve.calls, strict=True)
     assert used == pytest.approx(shares, rel=0.02)
     assert begun == pytest.approx(starts)
     assert [r.share for r in found.rounds] == pytest.approx(used)
-    assert found.chosen is found.rounds[best]
+    assert found.chosen is found.rounds[chosen]
+    assert (found.ended.status is CUT) == (script[-1][-1] is CUT)
     assert left[0] <= 60.0
     assert all(a > b for a, b in pairwise(left))
-    n = len(shares) if len(shares) < 3 else shares.index(min(shares)) + 1
-    assert list(methods) == [asker.ASKER] * n + [asker.IRLS] * (len(shares) - n)
+    assert list(methods) == [asker.ASKER] * n_by_method + [asker.IRLS] * (len(shares) - n_by_method)
 
 
 def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
@@ -199,8 +250,7 @@ def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
     assert run["trajectory_error"] == pytest.approx(error(read_g2o(out), truth))
     assert run["trajectory_error"] < once["trajectory_error"] / 3
     assert run["n_refused_loops"] >= is_false.sum()
-    code, text, _ = asks("solve", out, "--noise", "estimated", "--iterations", 3)  # nothing left to gain
-    assert (code, "told apart better" in text) == (0, False)
+    assert asks("solve", out, "--noise", "estimated", "--iterations", 3)[0] == 0  # nothing left to gain
 
 
 @pytest.mark.data
@@ -212,5 +262,5 @@ def test_parking_garage_announces_far_too_much_noise(data_file):
     bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "random", seed=1)
     found = solve_with_estimated_noise(bad, run, asker.ASKER())
     assert not np.any(found.chosen.made.per_edge(found.chosen.result.inliers) & is_false)
-    assert trajectory_error(found.chosen.refined.poses[:, :3], truth) < 0.02  # metres
+    assert trajectory_error(found.chosen.refined.poses[:, :3], truth) < 0.0025  # metres; before the last descent 0.0032
     assert found.chosen.share < 0.1
