@@ -9,8 +9,10 @@ file's start and ASKER's result lead to: on torus3D the former is poor, cost 299
 whose wrong loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry,
 or what the file gives.  `kept` counts false loops among the inliers, `lost` right ones outside.  A run that meets the
 time limit is not shown.  With --json every run is written down as it ends, and a later call goes on from there.
-With --noise estimated every method solves as `asker solve --noise estimated` does (see `asker.problems.graph_noise`);
---kernel is for asker's methods, with the same τ (`gnc-gm` and `gnc-tls` come to it after their own schedules).
+Every method solves as `asker solve` does: again where the file announces too much noise, and at last by least squares
+with the edges that it keeps (see `asker.problems.graph_noise` and `graph_refit`); --noise announced and --no-refit
+leave the method alone.  --kernel is for asker's methods, with the same τ (`gnc-gm` and `gnc-tls` come to it after
+their own schedules).
 
 Time per iteration is that of least squares, on the graph as it is and with the false loops in it: asker's `irls` and
 GTSAM's Levenberg-Marquardt.  --only-times measures nothing else.  GTSAM's wheel is built without TBB and OpenMP and
@@ -40,6 +42,7 @@ from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problems.false_loops import FalseLoops, add_false_loops
 from asker.problems.graph_noise import Estimated, Round, solve_with_estimated_noise
+from asker.problems.graph_refit import refit
 from asker.problems.pose_graph import default_tau, pose_graph_problem
 from asker.problems.trajectory import trajectory_error, true_positions
 from asker.solve import ENGINES
@@ -47,7 +50,7 @@ from bundle import HERE, PEERS, names, peers_python
 
 GRAPHS = ("intel", "M3500", "parking-garage", "sphere2500", "torus3D")
 BICOCCA = "bicocca25b"
-NOISE, KERNEL = "announced", "smooth-truncated"  # unless asked for others
+NOISE, KERNEL = "estimated", "smooth-truncated"  # unless asked for others
 TO_TIME = 10  # iterations
 
 
@@ -96,17 +99,8 @@ def bicocca(args: argparse.Namespace) -> list[Task]:
 
 
 def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
-    def solve(problem: asker.Problem, strategy: Any, time_limit: float | None) -> asker.Result:
-        return asker.solve(
-            problem,
-            strategy,
-            max_iterations=args.iterations,
-            time_limit=time_limit,
-            threads=args.threads,
-            engine=args.engine,
-            linear_solver=args.linear_solver,
-        )
-
+    settings = {"max_iterations": args.iterations, "engine": args.engine, "linear_solver": args.linear_solver}
+    solve: Any = partial(asker.solve, threads=args.threads, **settings)
     strategy, limit, begin = asker.METHODS[method](), args.time_limit, time.perf_counter()
     kernel = KERNELS[args.kernel]
     try:
@@ -114,16 +108,21 @@ def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
             found = solve_with_estimated_noise(task.graph, solve, strategy, kernel, time_limit=limit)
         else:
             made = pose_graph_problem(task.graph, kernel(tau=default_tau(task.graph.kind)))
-            only = Round(1.0, made, solve(made.problem, strategy, limit))
+            only = Round(1.0, made, solve(made.problem, strategy, time_limit=limit))
             found = Estimated(only, [only])
     except asker.ProblemError as error:  # the method is not for this kernel
         return {"failed": str(error)}
     seconds, iterations = time.perf_counter() - begin, sum(r.result.iterations for r in found.rounds)
-    if found.rounds[-1].is_cut_short:
+    if found.is_cut_short:
         return {"failed": not_finished(args), "iterations": iterations}
-    made, result = found.chosen.made, found.chosen.result
+    made, result, refined = found.chosen.made, found.chosen.result, found.chosen.refined
+    errors = {"robust_error": task.error(poses.positions(task.graph.kind, refined.poses))}
+    if args.refit and (again := refit(made, result, solve)):
+        refined = again.graph
+        errors["refit_seconds"] = again.result.seconds["total"]
     line = {
-        "error": task.error(poses.positions(task.graph.kind, found.chosen.refined.poses)),
+        "error": task.error(poses.positions(task.graph.kind, refined.poses)),
+        **errors,
         "seconds": seconds,
         "cost": result.cost,
         "iterations": iterations,
@@ -209,13 +208,13 @@ class Record:
 
     def __init__(self, args: argparse.Namespace):
         self.file = args.json
-        same = ("kind", "start", "noise", "kernel", "iterations", "seed", "threads")
+        same = ("kind", "start", "noise", "refit", "kernel", "iterations", "peer_iterations", "seed", "threads")
         self.settings = {k: str(getattr(args, k)) for k in same}
         self.results: dict[str, dict[str, dict[str, Any]]] = {}
         self.times: dict[str, dict[str, Any]] = {}
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
-            if {"noise": NOISE, "kernel": KERNEL, "threads": "2"} | earlier["settings"] != self.settings:
+            if earlier["settings"] != self.settings:
                 raise SystemExit(f"{self.file} holds runs with other settings: {earlier['settings']}")
             self.results, self.times = earlier["results"], earlier["times"]
 
@@ -232,8 +231,7 @@ class Record:
 def without_false_loops(task: Task) -> Task:
     if task.is_false is None:
         return task
-    right = {k: getattr(task.graph, k)[~task.is_false] for k in ("i", "j", "measurements", "information")}
-    return replace(task, graph=replace(task.graph, **right), is_false=None)
+    return replace(task, graph=task.graph.with_edges(~task.is_false), is_false=None)
 
 
 def measure(task: Task, record: Record, python: str, args: argparse.Namespace) -> None:
@@ -243,7 +241,8 @@ def measure(task: Task, record: Record, python: str, args: argparse.Namespace) -
     for method in args.methods:
         record.once(lines, method, partial(solved, task, method, args))
     if not args.no_peer:
-        record.once(lines, "gtsam gnc", partial(gtsam, task, python, args))
+        inner = [] if args.peer_iterations is None else ["--inner-iterations", str(args.peer_iterations)]
+        record.once(lines, "gtsam gnc", lambda: gtsam(task, python, args, *inner))
     told = ", ".join(f"{m} {cell(line)}" for m, line in lines.items())
     print(f"{task.name}: {told}", flush=True)
 
@@ -256,7 +255,8 @@ def main() -> None:
     parser.add_argument("--shares", type=lambda text: [float(x) for x in text.split(",")], default=[0.1, 0.3, 0.5])
     parser.add_argument("--kind", choices=get_args(FalseLoops), default="random")
     parser.add_argument("--start", choices=("odometry", "file"), default="odometry")
-    parser.add_argument("--noise", choices=(NOISE, "estimated"), default=NOISE)
+    parser.add_argument("--noise", choices=("announced", "estimated"), default=NOISE)
+    parser.add_argument("--refit", action=argparse.BooleanOptionalAction, default=True, help="as `asker solve` does")
     parser.add_argument("--kernel", choices=KERNELS, default=KERNEL)
     parser.add_argument("--methods", type=names(tuple(asker.METHODS)), default=list(asker.METHODS))
     parser.add_argument("--only-times", action="store_true", help="time per iteration alone")
@@ -265,6 +265,7 @@ def main() -> None:
     parser.add_argument("--linear-solver", default="auto")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
     parser.add_argument("--iterations", type=int, default=100)
+    parser.add_argument("--peer-iterations", type=int, help="of GTSAM's GNC, for one value of its λ")
     parser.add_argument("--time-limit", type=float, default=300.0, help="seconds for one method on one graph")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)

@@ -100,7 +100,12 @@ def solve(
     truth: Annotated[Path | None, typer.Option(help="Graphs: the true poses, for the trajectory error.")] = None,
     truth_by: Annotated[str, typer.Option(help=f"Graphs: poses and truth match by {' or '.join(MATCHES)}.")] = "id",
     robust: Annotated[str, typer.Option(help="Graphs: the kernel acts on loops, all or none.")] = "loops",
-    noise: Annotated[str, typer.Option(help=f"Graphs: {' or '.join(NOISES)}, in several solves.")] = "announced",
+    noise: Annotated[
+        str, typer.Option(help=f"Graphs: {', '.join(NOISES)}; auto: estimated, where the file announces too much.")
+    ] = "auto",
+    refit: Annotated[
+        bool, typer.Option("--refit/--no-refit", help="Graphs: end with least squares on the edges kept.")
+    ] = True,
     figure: Annotated[Path | None, typer.Option(help="Graphs: draw the trajectory before and after.")] = None,
     false_loops: Annotated[Path | None, typer.Option(help="Graphs: what `asker corrupt --json` wrote.")] = None,
     quiet: Quiet = False,
@@ -111,7 +116,7 @@ def solve(
     engine = hosts.engine(one_of("--engine", engine, ENGINES))
     number("--tol", tol)
     number("--time-limit", time_limit or 0.0)
-    options = GraphOptions(truth, truth_by, robust, figure, false_loops, noise)
+    options = GraphOptions(truth, truth_by, robust, figure, false_loops, noise, refit)
     limits: dict[str, Any] = {"max_iterations": iterations, "tol": tol, "time_limit": time_limit}
     limits |= {"linear_solver": linear_solver, "threads": threads}
     limits |= {"engine": engine, "checkpoint": checkpoint, "every": every}

@@ -28,6 +28,7 @@ from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.json import read_json, write_json
 from asker.problems.false_loops import FalseLoops, add_false_loops
 from asker.problems.graph_noise import Estimated, Round, announces_too_much, noise_share, solve_with_estimated_noise
+from asker.problems.graph_refit import Refit, refit
 from asker.problems.pose_graph import (
     PoseGraphProblem,
     Robust,
@@ -41,7 +42,7 @@ from asker.terminal import Progress, percent, print_spread, print_table
 
 ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
 MATCHES = get_args(By)
-NOISES = ("announced", "estimated")
+NOISES = ("auto", "announced", "estimated")
 
 GraphFile = Annotated[Path, typer.Argument(metavar="FILE", help="A pose graph: .g2o, .g2o.gz or .g2o.bz2.")]
 NewGraph = Annotated[Path, typer.Argument(metavar="OUT", help="The g2o file to write; .gz, .bz2 compress.")]
@@ -60,12 +61,13 @@ class GraphOptions:
     robust: str = "loops"
     figure: Path | None = None
     false_loops: Path | None = None
-    noise: str = "announced"
+    noise: str = "auto"
+    refit: bool = True
 
     def refuse(self) -> None:
         """For a file that is no pose graph."""
         if self != GraphOptions():
-            names = "--truth, --truth-by, --robust, --noise, --figure and --false-loops"
+            names = "--truth, --truth-by, --robust, --noise, --no-refit, --figure and --false-loops"
             raise ValueError(f"{names} are for pose graphs (.g2o)")
 
 
@@ -95,14 +97,22 @@ def solve_graph(
         tau = default_tau(graph.kind) if tau is None else number("--tau", tau, positive=True)
         psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=tau)
         plain = psi.convex or options.robust == "none"
-        if options.noise == "estimated" and settings.get("checkpoint"):
+        noise = options.noise
+        if noise == "auto":
+            noise = "announced" if plain or settings.get("checkpoint") else "estimated"
+        if noise == "estimated" and settings.get("checkpoint"):
             raise ValueError("--noise estimated solves several times: it goes without --checkpoint")
         method = ("irls" if plain else "asker") if method is None else method
         strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
         checks = Checks(graph, options)
-        found = _solve(graph, KERNELS[kernel], tau, strategy, options, progress, settings)
+        solve = partial(asker.solve, on_iteration=progress.iteration)
+        found = _solve(graph, KERNELS[kernel], tau, strategy, noise, options.robust, partial(solve, **settings))
+        again = None
+        if options.refit and not plain and not found.is_cut_short:
+            progress.begin("least squares with what was kept")
+            again = _refit(found, solve, settings)
         made, result = found.chosen.made, found.chosen.result
-    refined = made.refined(result.values)
+    refined = again.graph if again else found.chosen.refined
     record = {
         "file": str(file),
         "kind": graph.kind,
@@ -113,12 +123,13 @@ def solve_graph(
         "kernel": kernel,
         "tau": found.chosen.share * tau,
         "robust": options.robust,
-        "noise": options.noise,
+        "noise": noise,
         "noise_share": found.chosen.share,
         "noise_seen": None if plain else noise_share(made, result),
         "compiled": progress.compiled,
         **solve_record(result),
         **_all_rounds(found, tau),
+        "refit": again and solve_record(again.result),
         "initial_cost": _initial_cost(graph, found.chosen),
         **checks.record(made, refined, result),
     }
@@ -134,27 +145,24 @@ def solve_graph(
 
 
 def _solve(
-    graph: PoseGraph,
-    kernel: Any,
-    tau: float,
-    strategy: Any,
-    options: GraphOptions,
-    progress: Progress,
-    settings: dict[str, Any],
+    graph: PoseGraph, kernel: Any, tau: float, strategy: Any, noise: str, robust: Any, solve: partial[asker.Result]
 ) -> Estimated:
     """With the noise as announced, in one round, or estimated, in several that share the time limit."""
-
-    def solve(problem: asker.Problem, how: Any, time_limit: float | None) -> asker.Result:
-        limits = settings | {"time_limit": time_limit}
-        return asker.solve(problem, how, on_iteration=progress.iteration, **limits)
-
-    robust: Any = options.robust
-    if options.noise == "estimated":
-        limit = settings["time_limit"]
+    if noise == "estimated":
+        limit = solve.keywords["time_limit"]
         return solve_with_estimated_noise(graph, solve, strategy, kernel, tau, robust, limit)
     made = pose_graph_problem(graph, kernel(tau=tau), robust)
-    only = Round(1.0, made, solve(made.problem, strategy, settings["time_limit"]))
+    only = Round(1.0, made, solve(made.problem, strategy))
     return Estimated(only, [only])
+
+
+def _refit(found: Estimated, solve: Any, settings: dict[str, Any]) -> Refit | None:
+    """In the time that is left; a checkpoint is of the search alone."""
+    limits = {k: v for k, v in settings.items() if k not in ("tol", "checkpoint", "every")}
+    if limits["time_limit"] is not None:
+        used = sum(r.result.seconds["total"] for r in found.rounds)
+        limits["time_limit"] = max(limits["time_limit"] - used, 0.0)
+    return refit(found.chosen.made, found.chosen.result, partial(solve, **limits))
 
 
 def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
@@ -302,6 +310,10 @@ def _counts(kind: str, n_poses: int, n_edges: int, n_loops: int) -> str:
     return f"{kind}, {n_poses} poses, {n_edges} edges, {n_loops} of them loops"
 
 
+def _ended(r: dict[str, Any]) -> str:
+    return f"{r['iterations']} iteration{'' if r['iterations'] == 1 else 's'} in {r['seconds']:.3g} s: {r['message']}"
+
+
 def _print_run(r: dict[str, Any]) -> None:
     print(f"{r['file']}: {_counts(r['kind'], r['n_poses'], r['n_edges'], r['n_loops'])}")
     print(f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}")
@@ -315,7 +327,9 @@ def _print_run(r: dict[str, Any]) -> None:
     if "n_false_loops" in r:
         kept, lost = len(r["false_loops_kept"]), len(r["true_loops_refused"])
         print(f"{r['n_false_loops']} loops are false: {kept} of them kept; {lost} others refused")
-    print(f"{r['iterations']} iteration{'' if r['iterations'] == 1 else 's'} in {r['seconds']:.3g} s: {r['message']}")
+    print(_ended(r))
+    if r["refit"]:
+        print(f"Least squares with what was kept: {_ended(r['refit'])}")
     if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
         seen = f"What was kept shows {r['noise_seen']:.2g} of the noise that the file announces"
         print(f"{seen}: with --noise estimated, false loops are told apart better.")

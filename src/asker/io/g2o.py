@@ -78,6 +78,11 @@ class PoseGraph:
     def n_loops(self) -> int:
         return int(np.count_nonzero(~self.is_odometry))
 
+    def with_edges(self, chosen: NDArray[np.bool_]) -> "PoseGraph":
+        """All poses, and the edges of a mask."""
+        names = ("i", "j", "measurements", "information")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+
 
 @dataclass
 class _Lines:

@@ -69,9 +69,13 @@ class Estimated:
     rounds: list[Round]
 
     @property
+    def is_cut_short(self) -> bool:
+        return self.rounds[-1].is_cut_short
+
+    @property
     def ended(self) -> Result:
         """Says why the solving ended."""
-        return self.rounds[-1].result if self.rounds[-1].is_cut_short else self.chosen.result
+        return self.rounds[-1].result if self.is_cut_short else self.chosen.result
 
 
 def announces_too_much(share: float) -> bool:
@@ -86,9 +90,8 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
     """
     from scipy.stats import chi2
 
-    is_robust = made.per_edge([np.full(f.n, not f.kernel.convex) for f in made.problem.factors])
-    refused = is_robust & ~made.per_edge(result.inliers)
-    loops, odometry = ~made.graph.is_odometry & ~refused, made.graph.is_odometry & ~refused
+    kept = ~made.refused(result)
+    loops, odometry = ~made.graph.is_odometry & kept, made.graph.is_odometry & kept
     if not loops.any():
         return None
     norms = made.per_edge([np.linalg.norm(r, axis=1) for r in result.residuals])

@@ -27,6 +27,7 @@ from asker.kernels import Kernel, Quadratic, SmoothTruncated
 from asker.manifolds import SE2, SE3, Pose, log_se2, log_se3
 from asker.poses import N_DOF, Kind
 from asker.problem import Factors, Problem, ProblemError, Variables
+from asker.result import Result
 
 Robust = Literal["loops", "all", "none"]
 INLIERS = 0.99
@@ -84,6 +85,11 @@ class PoseGraphProblem:
         if self.graph.kind == "SE3":
             found = poses.rows("SE3", found)  # (n, 3, 4)
         return replace(self.graph, poses=np.where(self.poses.fixed[:, None], self.graph.poses, found))
+
+    def refused(self, result: Result) -> np.ndarray:
+        """(n_edges,): the edges that are no inliers of a kernel which gives them up; a convex one never does."""
+        is_robust = self.per_edge([np.full(f.n, not f.kernel.convex) for f in self.problem.factors])
+        return is_robust & ~self.per_edge(result.inliers)
 
     def per_edge(self, groups: Sequence[np.ndarray]) -> np.ndarray:
         """What a `Result` holds for each factor group, in the order of the graph's edges."""

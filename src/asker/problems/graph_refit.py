@@ -1,0 +1,37 @@
+"""Least squares with the edges that a robust solution keeps.
+
+A kernel weighs what it keeps: the less, the further it is off, in units of a noise that is often a guess.  Once it is
+known which edges to believe, their information matrices say what each is worth.  Without the refused loops the factor
+is sparse again, so this costs next to nothing beside the search.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from asker.io.g2o import PoseGraph
+from asker.problems.pose_graph import PoseGraphProblem, pose_graph_problem
+from asker.result import Result
+from asker.strategies.irls import IRLS
+
+TOL = 1e-12
+"""Long chains are ill-conditioned: with 1e-8 the trajectory of parking-garage is 0.7 mm from where this one leads."""
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    graph: PoseGraph
+    """With all edges, the refused ones too."""
+    result: Result
+
+
+def refit(made: PoseGraphProblem, result: Result, solve: Callable[..., Result]) -> Refit | None:
+    """Solve again, from where a robust solution ended; None where that kept no edge.
+
+    solve: called as solve(problem, strategy, tol=…)
+    """
+    found, kept = made.refined(result.values), ~made.refused(result)
+    if not kept.any():
+        return None
+    plain = pose_graph_problem(found.with_edges(kept), robust="none")
+    again = solve(plain.problem, IRLS(), tol=TOL)
+    return Refit(replace(found, poses=plain.refined(again.values).poses), again)
