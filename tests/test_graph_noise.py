@@ -233,14 +233,15 @@ def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
     file, true, told, out = (tmp_path / name for name in names)
     write_g2o(file, announcing(bad, 50.0))
     write_g2o(true, truth)
-    code, text, _ = asks("solve", file, "--truth", true, "--json", told)
+    code, text, _ = asks("solve", file, "--truth", true, "--json", told, "--noise", "announced")
     assert code == 0
     assert "with --noise estimated, false loops are told apart better" in text
     once = json.loads(told.read_text())
     assert (once["noise"], once["noise_share"], "rounds" in once) == ("announced", 1.0, False)
-    code, text, _ = asks("solve", file, "--truth", true, "--json", told, "--noise", "estimated", "--output", out)
+    code, text, _ = asks("solve", file, "--truth", true, "--json", told, "--output", out)
     assert code == 0
     run = json.loads(told.read_text())
+    assert run["noise"] == "estimated"
     assert "with --noise estimated" not in text
     assert f"for {run['noise_share']:.3g} of the announced noise, found in {len(run['rounds'])} rounds" in text
     assert run["tau"] == pytest.approx(run["noise_share"] * once["tau"])

@@ -273,8 +273,8 @@ class Checks:
 
 
 def _refused(made: PoseGraphProblem, result: asker.Result) -> np.ndarray:
-    """(n_edges,): the loops that are no inliers."""
-    return ~made.per_edge(result.inliers) & ~made.graph.is_odometry
+    """(n_edges,): the loops among the refused edges."""
+    return made.refused(result) & ~made.graph.is_odometry
 
 
 def _named(graph: PoseGraph, mask: np.ndarray) -> np.ndarray:

@@ -90,7 +90,7 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
     """
     from scipy.stats import chi2
 
-    kept = ~made.refused(result)
+    kept = ~made.is_robust | made.per_edge(result.inliers)
     loops, odometry = ~made.graph.is_odometry & kept, made.graph.is_odometry & kept
     if not loops.any():
         return None

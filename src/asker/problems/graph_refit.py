@@ -1,12 +1,15 @@
 """Least squares with the edges that a robust solution keeps.
 
 A kernel weighs what it keeps: the less, the further it is off, in units of a noise that is often a guess.  Once it is
-known which edges to believe, their information matrices say what each is worth.  Without the refused loops the factor
-is sparse again, so this costs next to nothing beside the search.
+known which edges to believe (those with more than half of the full weight), their information matrices say what each is
+worth.  Without the refused loops the factor is sparse again, so this costs next to nothing beside the search.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from asker.io.g2o import PoseGraph
 from asker.problems.pose_graph import PoseGraphProblem, pose_graph_problem
@@ -21,6 +24,8 @@ TOL = 1e-12
 class Refit:
     graph: PoseGraph
     """With all edges, the refused ones too."""
+    kept: NDArray[np.bool_]
+    """(n_edges,)"""
     result: Result
 
 
@@ -34,4 +39,4 @@ def refit(made: PoseGraphProblem, result: Result, solve: Callable[..., Result]) 
         return None
     plain = pose_graph_problem(found.with_edges(kept), robust="none")
     again = solve(plain.problem, IRLS(), tol=TOL)
-    return Refit(replace(found, poses=plain.refined(again.values).poses), again)
+    return Refit(replace(found, poses=plain.refined(again.values).poses), kept, again)

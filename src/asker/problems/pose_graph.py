@@ -86,10 +86,14 @@ class PoseGraphProblem:
             found = poses.rows("SE3", found)  # (n, 3, 4)
         return replace(self.graph, poses=np.where(self.poses.fixed[:, None], self.graph.poses, found))
 
+    @property
+    def is_robust(self) -> np.ndarray:
+        """(n_edges,): whether an edge is under a kernel that may give it up; a convex one does not."""
+        return self.per_edge([np.full(f.n, not f.kernel.convex) for f in self.problem.factors])
+
     def refused(self, result: Result) -> np.ndarray:
-        """(n_edges,): the edges that are no inliers of a kernel which gives them up; a convex one never does."""
-        is_robust = self.per_edge([np.full(f.n, not f.kernel.convex) for f in self.problem.factors])
-        return is_robust & ~self.per_edge(result.inliers)
+        """(n_edges,): the edges to which such a kernel gives half of the full weight or less."""
+        return self.is_robust & (self.per_edge(result.weights) <= 0.5)
 
     def per_edge(self, groups: Sequence[np.ndarray]) -> np.ndarray:
         """What a `Result` holds for each factor group, in the order of the graph's edges."""
