@@ -10,9 +10,9 @@ whose wrong loops are its own, from the GPS truth at the same part of the way.  
 or what the file gives.  `kept` counts false loops in what is fitted at last (with --no-refit: among the inliers),
 `lost` right ones outside.  A run that meets the time limit is not shown.  With --json every run is written down as it
 ends, and a later call goes on from there.
-Every method solves as `asker solve` does: again where the file announces too much noise, and at last by least squares
-with the edges that it keeps (see `asker.problems.graph_noise` and `graph_refit`); --noise announced and --no-refit
-leave the method alone.  --kernel is for asker's methods, with the same τ (`gnc-gm` and `gnc-tls` come to it after
+asker's methods solve as `asker solve` does: again where the file announces too much noise, and at last by least
+squares with the edges that they keep (see `asker.problems.graph_noise` and `graph_refit`); --noise announced and
+--no-refit leave the method alone.  --kernel is for them, with the same τ (`gnc-gm` and `gnc-tls` come to it after
 their own schedules).
 
 Time per iteration is that of least squares, on the graph as it is and with the false loops in it: asker's `irls` and
@@ -38,13 +38,14 @@ import numpy as np
 
 import asker
 from asker import poses
+from asker.clock import Clock
 from asker.commands.support import KERNELS
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.graph_noise import Estimated, Round, solve_with_estimated_noise
+from asker.problems.graph_noise import solve_as_announced, solve_with_estimated_noise
 from asker.problems.graph_refit import refit
-from asker.problems.pose_graph import default_tau, pose_graph_problem
+from asker.problems.pose_graph import pose_graph_problem
 from asker.problems.trajectory import trajectory_error, true_positions
 from asker.solve import ENGINES
 from bundle import HERE, PEERS, names, peers_python
@@ -102,29 +103,25 @@ def bicocca(args: argparse.Namespace) -> list[Task]:
 def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
     settings = {"max_iterations": args.iterations, "engine": args.engine, "linear_solver": args.linear_solver}
     solve: Any = partial(asker.solve, threads=args.threads, **settings)
-    strategy, limit, begin = asker.METHODS[method](), args.time_limit, time.perf_counter()
-    kernel = KERNELS[args.kernel]
+    clock, begin = Clock(args.time_limit), time.perf_counter()
+    search = solve_with_estimated_noise if args.noise == "estimated" else solve_as_announced
     try:
-        if args.noise == "estimated":
-            found = solve_with_estimated_noise(task.graph, solve, strategy, kernel, time_limit=limit)
-        else:
-            made = pose_graph_problem(task.graph, kernel(tau=default_tau(task.graph.kind)))
-            only = Round(1.0, made, solve(made.problem, strategy, time_limit=limit))
-            found = Estimated(only, [only])
+        kernel = KERNELS[args.kernel]
+        found = search(task.graph, solve, asker.METHODS[method](), kernel, time_limit=clock.left())
     except asker.ProblemError as error:  # the method is not for this kernel
         return {"failed": str(error)}
-    seconds, iterations = time.perf_counter() - begin, sum(r.result.iterations for r in found.rounds)
+    iterations = sum(r.result.iterations for r in found.rounds)
     if found.is_cut_short:
         return {"failed": not_finished(args), "iterations": iterations}
     made, result, refined = found.chosen.made, found.chosen.result, found.chosen.refined
-    kept, errors = made.per_edge(result.inliers), {}
-    if args.refit and (again := refit(made, result, solve)):
-        errors["error_before_refit"] = task.error(poses.positions(task.graph.kind, refined.poses))
-        refined, kept = again.graph, again.kept
+    kept, before = made.per_edge(result.inliers), {}
+    if args.refit and (again := refit(made, result, partial(solve, time_limit=clock.left()))):
+        before = {"error_before_refit": task.error(poses.positions(task.graph.kind, refined.poses))}
+        refined, kept, iterations = again.graph, again.kept, iterations + again.result.iterations
     line = {
         "error": task.error(poses.positions(task.graph.kind, refined.poses)),
-        **errors,
-        "seconds": seconds,
+        **before,
+        "seconds": time.perf_counter() - begin,
         "cost": result.cost,
         "iterations": iterations,
         "status": result.status.name.lower(),
@@ -209,7 +206,7 @@ class Record:
 
     def __init__(self, args: argparse.Namespace):
         self.file = args.json
-        same = ("kind", "start", "noise", "refit", "kernel", "iterations", "peer_iterations", "seed", "threads")
+        same = ("kind", "start", "noise", "refit", "kernel", "iterations", "peer_inner_iterations", "seed", "threads")
         self.settings = {k: str(getattr(args, k)) for k in same}
         self.results: dict[str, dict[str, dict[str, Any]]] = {}
         self.times: dict[str, dict[str, Any]] = {}
@@ -242,7 +239,7 @@ def measure(task: Task, record: Record, python: str, args: argparse.Namespace) -
     for method in args.methods:
         record.once(lines, method, partial(solved, task, method, args))
     if not args.no_peer:
-        inner = [] if args.peer_iterations is None else ["--inner-iterations", str(args.peer_iterations)]
+        inner = [] if args.peer_inner_iterations is None else ["--inner-iterations", str(args.peer_inner_iterations)]
         record.once(lines, "gtsam gnc", lambda: gtsam(task, python, args, *inner))
     told = ", ".join(f"{m} {cell(line)}" for m, line in lines.items())
     print(f"{task.name}: {told}", flush=True)
@@ -266,7 +263,7 @@ def main() -> None:
     parser.add_argument("--linear-solver", default="auto")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
     parser.add_argument("--iterations", type=int, default=100)
-    parser.add_argument("--peer-iterations", type=int, help="of GTSAM's GNC, for one value of its λ")
+    parser.add_argument("--peer-inner-iterations", type=int, help="of GTSAM's GNC, in each of its steps")
     parser.add_argument("--time-limit", type=float, default=300.0, help="seconds for one method on one graph")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
@@ -274,7 +271,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     if args.noise == "estimated" and KERNELS[args.kernel]().convex:
-        parser.error("the noise is estimated under a kernel that is not convex")
+        parser.error("the noise is estimated under a kernel that is not convex; or --noise announced --no-refit")
     if args.quick:
         args.graphs, args.shares, args.methods = ["intel"], [0.3], ["irls", "asker"]
     python = "" if args.no_peer else peers_python()

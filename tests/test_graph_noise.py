@@ -227,6 +227,25 @@ def test_rounds_follow_what_was_seen(script, n_by_method, shares, starts, chosen
     assert list(methods) == [asker.ASKER] * n_by_method + [asker.IRLS] * (len(shares) - n_by_method)
 
 
+@pytest.mark.parametrize(("n_solved", "chosen"), [(0, None), (1, 0), (2, 1), (3, 2), (4, 3)])
+def test_an_interrupt_between_rounds_keeps_what_was_found(n_solved, chosen):
+    solve = Scripted(SCRIPTS["left for a worse one"][0])
+
+    def until_interrupted(problem, strategy, time_limit):
+        if len(solve.calls) == n_solved:
+            raise KeyboardInterrupt
+        return solve(problem, strategy, time_limit)
+
+    if chosen is None:
+        with pytest.raises(KeyboardInterrupt):
+            solve_with_estimated_noise(circle()[0], until_interrupted, asker.ASKER())
+        return
+    found = solve_with_estimated_noise(circle()[0], until_interrupted, asker.ASKER())
+    assert len(found.rounds) == n_solved
+    assert found.ended.status is CUT
+    assert found.chosen.refined.poses[-1, 0] == chosen
+
+
 def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
     truth, start = circle(n=300)
     bad, is_false = add_false_loops(start, 0.5, "random", seed=1)

@@ -45,12 +45,11 @@ def test_poses_that_lose_all_edges_stay():
     assert again.result.cost <= again.result.initial_cost
 
 
-def test_where_no_edge_is_kept_there_is_nothing_to_fit():
-    _, start = circle()
-    start.poses[:, :2] += 0.1 * np.random.default_rng(0).normal(size=(start.n_poses, 2))
-    made = pose_graph_problem(start, asker.SmoothTruncated(1e-9), robust="all")
+@pytest.mark.parametrize("robust", ["loops", "all"])
+def test_where_no_loop_is_kept_there_is_nothing_to_fit(robust):
+    made = pose_graph_problem(circle()[1], asker.SmoothTruncated(1e-9), robust)
     result = asker.solve(made.problem, max_iterations=0)
-    assert made.refused(result).all()
+    assert made.refused(result)[~made.graph.is_odometry].all()
     assert refit(made, result, asker.solve) is None
 
 
@@ -68,8 +67,7 @@ def test_the_command_ends_with_it(asks, tmp_path):
     write_g2o(true, truth)
     runs, ends = [], []
     for more in ([], ["--no-refit"], ["--iterations", 0], ["--time-limit", 0], ["--robust", "none"]):
-        code = asks("solve", file, "--truth", true, "--json", told, "--output", out, *more)[0]
-        assert code == (1 if "--time-limit" in more else 0)  # no iteration
+        asks("solve", file, "--truth", true, "--json", told, "--output", out, *more)
         runs.append(json.loads(told.read_text()))
         ends.append(read_g2o(out))
     made, result = solved(bad)
@@ -80,9 +78,8 @@ def test_the_command_ends_with_it(asks, tmp_path):
     assert runs[0]["cost"] == runs[1]["cost"]  # that of the method
     for run, end in zip(runs, ends, strict=True):
         assert run["trajectory_error"] == pytest.approx(error(end, truth), rel=1e-9)
-    assert runs[2]["refit"]["iterations"] == 0
-    assert [run["refit"] is None for run in runs] == [False, True, False, True, True]
-    assert runs[3]["status"] == "time_limit"
+    assert [run["refit"] is None for run in runs] == [False, True, True, True, True]
+    assert (runs[2]["iterations"], runs[3]["status"]) == (0, "time_limit")
     assert "Least squares with what was kept: " in asks("solve", file)[1]
 
 
@@ -96,3 +93,44 @@ def test_a_checkpoint_is_of_the_search_alone(asks, tmp_path):
     assert runs[0]["noise"] == runs[1]["noise"] == "announced"
     assert runs[0]["refit"]["cost"] == pytest.approx(runs[1]["refit"]["cost"], rel=1e-12)
     assert runs[0]["cost"] == pytest.approx(runs[1]["cost"], rel=1e-9)
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_it_costs_it_alone(asks, tmp_path, monkeypatch):
+    file, told = tmp_path / "bad.g2o", tmp_path / "run.json"
+    write_g2o(file, add_false_loops(circle()[1], 0.5, "random", seed=1)[0])
+    monkeypatch.setattr("asker.problems.graph_refit.pose_graph_problem", interrupted)
+    assert asks("solve", file, "--json", told)[0] == 0
+    run = json.loads(told.read_text())
+    assert run["refit"] is None
+    assert run["cost"] < run["initial_cost"]
+
+
+def test_it_has_the_time_that_is_left(asks, tmp_path, monkeypatch):
+    file = tmp_path / "bad.g2o"
+    write_g2o(file, add_false_loops(circle()[1], 0.5, "random", seed=1)[0])
+    limits = []
+
+    def solve(problem, strategy, time_limit, **settings):
+        limits.append(time_limit)
+        return real(problem, strategy, **settings)
+
+    real = asker.solve
+    monkeypatch.setattr("asker.solve", solve)
+    assert asks("solve", file, "--time-limit", 60)[0] == 0
+    assert 60 >= limits[0] > limits[-1] > 0
+    assert len(limits) == 2
+
+
+def test_refused_odometry_is_told(asks, tmp_path):
+    _, start = circle()
+    start.measurements[[9, 10], 0] += 50.0
+    write_g2o(tmp_path / "a.g2o", start)
+    told = tmp_path / "run.json"
+    code, text, _ = asks("solve", tmp_path / "a.g2o", "--robust", "all", "--json", told)
+    assert code == 0
+    assert "2 edges of odometry refused" in text
+    assert json.loads(told.read_text())["refused_odometry"] == [[9, 10], [10, 11]]

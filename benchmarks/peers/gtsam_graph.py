@@ -42,12 +42,12 @@ def positions(values: gtsam.Values) -> tuple[np.ndarray, np.ndarray]:
         return ids, np.array([values.atPose3(k).translation() for k in ids.tolist()])
 
 
-def graduated(graph: Any, start: Any, trusted: list[int], inner: int | None) -> tuple[Any, dict[str, Any]]:
-    """inner: the most iterations of Levenberg-Marquardt for one value of λ; GTSAM's own default is 100."""
+def graduated(graph: Any, start: Any, trusted: list[int], inner_iterations: int | None) -> tuple[Any, dict[str, Any]]:
+    """inner_iterations: the most of Levenberg-Marquardt in one step of GNC; GTSAM's own default is 100."""
     settings = gtsam.GncLMParams()
-    if inner is not None:
+    if inner_iterations is not None:
         descent = settings.baseOptimizerParams
-        descent.setMaxIterations(inner)
+        descent.setMaxIterations(inner_iterations)
         settings.baseOptimizerParams = descent
     settings.setLossType(gtsam.GncLossType.TLS)
     settings.setKnownInliers(trusted)
@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="plain g2o, not compressed")
     parser.add_argument("--time-iterations", type=int, default=0, help="so many of plain least squares, at least 2")
-    parser.add_argument("--inner-iterations", type=int, help="of GNC, for one value of its λ (GTSAM: 100)")
+    parser.add_argument("--inner-iterations", type=int, help="at most, in each step of GNC (GTSAM: 100)")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     graph, start, trusted = read(args.file)

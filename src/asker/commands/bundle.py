@@ -77,7 +77,7 @@ def solve(
         str | None, typer.Option(help="fixed: the pose of the first image stays; or free.", show_default="free")
     ] = None,
     kernel: Annotated[str, typer.Option(help=f"One of: {', '.join(KERNELS)}.")] = "smooth-truncated",
-    iterations: Annotated[int, typer.Option(min=0, help="At most so many linear solves.")] = 100,
+    iterations: Annotated[int, typer.Option(min=0, help="At most so many linear solves; graphs: in each round.")] = 100,
     tol: Tol = 1e-9,
     time_limit: TimeLimit = None,
     linear_solver: LinearSolver = "auto",
@@ -101,10 +101,10 @@ def solve(
     truth_by: Annotated[str, typer.Option(help=f"Graphs: poses and truth match by {' or '.join(MATCHES)}.")] = "id",
     robust: Annotated[str, typer.Option(help="Graphs: the kernel acts on loops, all or none.")] = "loops",
     noise: Annotated[
-        str, typer.Option(help=f"Graphs: {', '.join(NOISES)}; auto: estimated, where the file announces too much.")
+        str, typer.Option(help=f"Graphs: {', '.join(NOISES)}; auto: estimated, but with --checkpoint announced.")
     ] = "auto",
     refit: Annotated[
-        bool, typer.Option("--refit/--no-refit", help="Graphs: end with least squares on the edges kept.")
+        bool, typer.Option("--refit/--no-refit", help="Graphs: end with least squares on what is kept.")
     ] = True,
     figure: Annotated[Path | None, typer.Option(help="Graphs: draw the trajectory before and after.")] = None,
     false_loops: Annotated[Path | None, typer.Option(help="Graphs: what `asker corrupt --json` wrote.")] = None,

@@ -10,6 +10,7 @@ import typer
 
 import asker
 from asker import poses
+from asker.clock import Clock
 from asker.commands.support import (
     KERNELS,
     Json,
@@ -27,14 +28,19 @@ from asker.io.files import FileError
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.json import read_json, write_json
 from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.graph_noise import Estimated, Round, announces_too_much, noise_share, solve_with_estimated_noise
+from asker.problems.graph_noise import (
+    Estimated,
+    Round,
+    announces_too_much,
+    noise_share,
+    solve_as_announced,
+    solve_with_estimated_noise,
+)
 from asker.problems.graph_refit import Refit, refit
 from asker.problems.pose_graph import (
-    PoseGraphProblem,
     Robust,
     default_tau,
     inlier_radius,
-    pose_graph_problem,
     residual_norms,
 )
 from asker.problems.trajectory import By, trajectory_error, true_positions
@@ -99,19 +105,19 @@ def solve_graph(
         plain = psi.convex or options.robust == "none"
         noise = options.noise
         if noise == "auto":
-            noise = "announced" if plain or settings.get("checkpoint") else "estimated"
-        if noise == "estimated" and settings.get("checkpoint"):
+            noise = "announced" if plain or settings["checkpoint"] else "estimated"
+        if noise == "estimated" and settings["checkpoint"]:
             raise ValueError("--noise estimated solves several times: it goes without --checkpoint")
         method = ("irls" if plain else "asker") if method is None else method
         strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
         checks = Checks(graph, options)
-        solve = partial(asker.solve, on_iteration=progress.iteration)
-        found = _solve(graph, KERNELS[kernel], tau, strategy, noise, options.robust, partial(solve, **settings))
+        solve, clock = partial(asker.solve, on_iteration=progress.iteration, **settings), Clock(settings["time_limit"])
+        search = solve_with_estimated_noise if noise == "estimated" else solve_as_announced
+        found = search(graph, solve, strategy, KERNELS[kernel], tau, options.robust, clock.left())  # type: ignore[arg-type]
         again = None
-        if options.refit and not plain and not found.is_cut_short:
+        if options.refit and not plain and not found.is_cut_short and found.chosen.result.iterations:
             progress.begin("least squares with what was kept")
-            again = _refit(found, solve, settings)
-        made, result = found.chosen.made, found.chosen.result
+            again = _refit(found.chosen, partial(solve, checkpoint=None, time_limit=clock.left()))
     refined = again.graph if again else found.chosen.refined
     record = {
         "file": str(file),
@@ -121,48 +127,44 @@ def solve_graph(
         "n_loops": graph.n_loops,
         "method": method,
         "kernel": kernel,
-        "tau": found.chosen.share * tau,
         "robust": options.robust,
         "noise": noise,
-        "noise_share": found.chosen.share,
-        "noise_seen": None if plain else noise_share(made, result),
+        "noise_seen": None if plain else noise_share(found.chosen.made, found.chosen.result),
         "compiled": progress.compiled,
-        **solve_record(result),
-        **_all_rounds(found, tau),
+        **_search_record(graph, found, tau),
         "refit": again and solve_record(again.result),
-        "initial_cost": _initial_cost(graph, found.chosen),
-        **checks.record(made, refined, result),
+        **checks.record(found.chosen, refined),
     }
     _print_run(record)
     write_outputs(
         (json_file, partial(write_json, record=record)),
         (output, partial(write_g2o, graph=refined)),
-        (options.figure, partial(_draw, before=graph, after=refined, refused=_refused(made, result))),
+        (options.figure, partial(_draw, before=graph, after=refined, refused=_refused_loops(found.chosen))),
     )
-    if settings.get("max_iterations") and all(failed(r.result) for r in found.rounds):
-        return complain(f"{file}: the cost did not fall: {result.status.value}", 1)
+    if settings["max_iterations"] and all(failed(r.result) for r in found.rounds):
+        return complain(f"{file}: the cost did not fall: {found.chosen.result.status.value}", 1)
     return 0
 
 
-def _solve(
-    graph: PoseGraph, kernel: Any, tau: float, strategy: Any, noise: str, robust: Any, solve: partial[asker.Result]
-) -> Estimated:
-    """With the noise as announced, in one round, or estimated, in several that share the time limit."""
-    if noise == "estimated":
-        limit = solve.keywords["time_limit"]
-        return solve_with_estimated_noise(graph, solve, strategy, kernel, tau, robust, limit)
-    made = pose_graph_problem(graph, kernel(tau=tau), robust)
-    only = Round(1.0, made, solve(made.problem, strategy))
-    return Estimated(only, [only])
+def _refit(searched: Round, solve: Any) -> Refit | None:
+    """An interrupt before the first step costs this alone, and not what was found."""
+    try:
+        return refit(searched.made, searched.result, solve)
+    except KeyboardInterrupt:
+        return None
 
 
-def _refit(found: Estimated, solve: Any, settings: dict[str, Any]) -> Refit | None:
-    """In the time that is left; a checkpoint is of the search alone."""
-    limits = {k: v for k, v in settings.items() if k not in ("tol", "checkpoint", "every")}
-    if limits["time_limit"] is not None:
-        used = sum(r.result.seconds["total"] for r in found.rounds)
-        limits["time_limit"] = max(limits["time_limit"] - used, 0.0)
-    return refit(found.chosen.made, found.chosen.result, partial(solve, **limits))
+def _search_record(graph: PoseGraph, found: Estimated, tau: float) -> dict[str, Any]:
+    """What `--json` says of the search; of several solves: how they ended, the sums, and each with its history."""
+    chosen = found.chosen
+    one = {"tau": chosen.share * tau, "noise_share": chosen.share, **solve_record(chosen.result)}
+    one["initial_cost"] = _initial_cost(graph, chosen)
+    if len(found.rounds) == 1:
+        return one
+    rounds = [{"noise_share": r.share, "tau": r.share * tau, **solve_record(r.result)} for r in found.rounds]
+    sums = {k: sum(r[k] for r in rounds) for k in ("iterations", "seconds")}
+    ended = {"status": found.ended.status.name.lower(), "message": found.ended.message}
+    return one | sums | ended | {"history": None, "rounds": rounds}
 
 
 def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
@@ -171,16 +173,6 @@ def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
         return chosen.result.initial_cost
     u, problem = residual_norms(graph) ** 2, chosen.made.problem
     return sum(f.kernel.psi(u[of]).sum() for f, of in zip(problem.factors, chosen.made.edges.values(), strict=True))
-
-
-def _all_rounds(found: Estimated, tau: float) -> dict[str, Any]:
-    """What `--json` says of several solves: how they ended, the sums, and each of them with its history."""
-    if len(found.rounds) == 1:
-        return {}
-    rounds = [{"noise_share": r.share, "tau": r.share * tau, **solve_record(r.result)} for r in found.rounds]
-    sums = {k: sum(r[k] for r in rounds) for k in ("iterations", "seconds")}
-    ended = {"status": found.ended.status.name.lower(), "message": found.ended.message}
-    return sums | ended | {"history": None, "rounds": rounds}
 
 
 def graph_info(file: Path, tau: float | None) -> None:
@@ -260,9 +252,11 @@ class Checks:
         index, where = self.truth
         return trajectory_error(poses.positions(graph.kind, graph.poses)[index], where)
 
-    def record(self, made: PoseGraphProblem, refined: PoseGraph, result: asker.Result) -> dict[str, Any]:
-        refused = _refused(made, result)
+    def record(self, searched: Round, refined: PoseGraph) -> dict[str, Any]:
+        refused = _refused_loops(searched)
         told: dict[str, Any] = {"n_refused_loops": refused.sum(), "refused_loops": _named(self.graph, refused)}
+        others = searched.made.refused(searched.result) & self.graph.is_odometry
+        told |= {"n_refused_odometry": others.sum(), "refused_odometry": _named(self.graph, others)}
         if self.truth is not None:
             told |= {"initial_trajectory_error": self.error(self.graph), "trajectory_error": self.error(refined)}
         if self.is_false is not None:
@@ -272,9 +266,9 @@ class Checks:
         return told
 
 
-def _refused(made: PoseGraphProblem, result: asker.Result) -> np.ndarray:
-    """(n_edges,): the loops among the refused edges."""
-    return made.refused(result) & ~made.graph.is_odometry
+def _refused_loops(searched: Round) -> np.ndarray:
+    """(n_edges,): a mask."""
+    return searched.made.refused(searched.result) & ~searched.made.graph.is_odometry
 
 
 def _named(graph: PoseGraph, mask: np.ndarray) -> np.ndarray:
@@ -324,6 +318,8 @@ def _print_run(r: dict[str, Any]) -> None:
         rows.append(["trajectory error", f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
     print_table(["", "before", "after"], *rows)
     print(f"{r['n_refused_loops']} of {r['n_loops']} loops refused")
+    if r["n_refused_odometry"]:
+        print(f"{r['n_refused_odometry']} edges of odometry refused: the graph may fall into pieces")
     if "n_false_loops" in r:
         kept, lost = len(r["false_loops_kept"]), len(r["true_loops_refused"])
         print(f"{r['n_false_loops']} loops are false: {kept} of them kept; {lost} others refused")
@@ -331,7 +327,7 @@ def _print_run(r: dict[str, Any]) -> None:
     if r["refit"]:
         print(f"Least squares with what was kept: {_ended(r['refit'])}")
     if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
-        seen = f"What was kept shows {r['noise_seen']:.2g} of the noise that the file announces"
+        seen = f"The inliers show {r['noise_seen']:.2g} of the noise that the file announces"
         print(f"{seen}: with --noise estimated, false loops are told apart better.")
     if r["compiled"]:
         print("The time includes compiling, which is done once on this machine.")

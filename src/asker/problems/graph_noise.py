@@ -17,12 +17,12 @@ what was kept:
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (1) is all.
 """
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from asker.clock import Clock
 from asker.io.g2o import PoseGraph
 from asker.kernels import Kernel, SmoothTruncated
 from asker.poses import N_DOF
@@ -84,19 +84,34 @@ def announces_too_much(share: float) -> bool:
 
 
 def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float | None:
-    """How much of the announced noise a solution shows; None where no loop was kept, which says nothing.
+    """How much of the announced noise the inliers show; None where no loop is among them, which says nothing.
 
     quantile: of ‖r‖, which is compared with what was announced.
     """
     from scipy.stats import chi2
 
-    kept = ~made.is_robust | made.per_edge(result.inliers)
-    loops, odometry = ~made.graph.is_odometry & kept, made.graph.is_odometry & kept
+    inliers = ~made.is_robust | made.per_edge(result.inliers)
+    loops, odometry = ~made.graph.is_odometry & inliers, made.graph.is_odometry & inliers
     if not loops.any():
         return None
     norms = made.per_edge([np.linalg.norm(r, axis=1) for r in result.residuals])
     seen = max(np.quantile(norms[of], quantile) for of in (loops, odometry) if of.any())
     return max(float(seen / np.sqrt(chi2.ppf(quantile, N_DOF[made.graph.kind]))), LEAST)
+
+
+def solve_as_announced(
+    graph: PoseGraph,
+    solve: Callable[..., Result],
+    strategy: Strategy,
+    kernel: Callable[..., Kernel] = SmoothTruncated,
+    tau: float | None = None,
+    robust: Robust = "loops",
+    time_limit: float | None = None,
+) -> Estimated:
+    """(1) alone; the arguments are those of `solve_with_estimated_noise`."""
+    made = pose_graph_problem(graph, kernel(tau=default_tau(graph.kind) if tau is None else tau), robust)
+    only = Round(1.0, made, solve(made.problem, strategy, time_limit=time_limit))
+    return Estimated(only, [only])
 
 
 def solve_with_estimated_noise(
@@ -117,30 +132,41 @@ def solve_with_estimated_noise(
     tau = default_tau(graph.kind) if tau is None else tau
     if robust == "none" or kernel(tau=tau).convex:
         raise ValueError("the noise is estimated under a kernel that is not convex, on the loops or on all edges")
-    end = None if time_limit is None else time.perf_counter() + time_limit
+    clock = Clock(time_limit)
 
     def run(start: PoseGraph, share: float, how: Strategy) -> Round:
         made = pose_graph_problem(start, kernel(tau=share * tau), robust)
-        left = None if end is None else max(end - time.perf_counter(), 0.0)
-        return Round(share, made, solve(made.problem, how, time_limit=left))
+        return Round(share, made, solve(made.problem, how, time_limit=clock.left()))
 
-    rounds = [run(graph, 1.0, strategy)]  # (1)
-    while not rounds[-1].is_cut_short:
-        share = noise_share(rounds[-1].made, rounds[-1].result)  # (2)
-        if share is None or not announces_too_much(share) or share > MUCH_LESS * rounds[-1].share:
-            break
-        rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
-    last = rounds[-1]
-    if last.share == 1 or last.is_cut_short:
-        return Estimated(last, rounds)
+    rounds: list[Round] = []
     descents: list[Round] = []
-    for start in [r.refined for r in reversed(rounds)]:  # (4), first from the one that a cut should not cost
-        descents.append(run(start, TAIL * last.share, IRLS()))
-        if descents[-1].is_cut_short:
-            break
-    chosen = min(descents, key=lambda r: r.result.cost)
-    share = noise_share(chosen.made, chosen.result, TAIL_QUANTILE)
-    if share is not None and not descents[-1].is_cut_short:
-        chosen = run(chosen.refined, min(TAIL * min(share, WIDER * last.share), 1.0), IRLS())  # (5)
-        descents.append(chosen)
-    return Estimated(chosen, rounds + descents)
+    try:
+        rounds.append(run(graph, 1.0, strategy))  # (1)
+        while not rounds[-1].is_cut_short:
+            share = noise_share(rounds[-1].made, rounds[-1].result)  # (2)
+            if share is None or not announces_too_much(share) or share > MUCH_LESS * rounds[-1].share:
+                break
+            rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
+        last = rounds[-1]
+        if last.share == 1 or last.is_cut_short:
+            return Estimated(last, rounds)
+        for start in [r.refined for r in reversed(rounds)]:  # (4), first from the one that a cut should not cost
+            descents.append(run(start, TAIL * last.share, IRLS()))
+            if descents[-1].is_cut_short:
+                return Estimated(_lowest(descents), rounds + descents)
+        chosen = _lowest(descents)
+        share = noise_share(chosen.made, chosen.result, TAIL_QUANTILE)
+        if share is not None:
+            chosen = run(chosen.refined, min(TAIL * min(share, WIDER * last.share), 1.0), IRLS())  # (5)
+            descents.append(chosen)
+        return Estimated(chosen, rounds + descents)
+    except KeyboardInterrupt:  # between two solves; one that is under way ends by itself
+        if not rounds:
+            raise
+        chosen = _lowest(descents) if descents else rounds[-1]
+        *done, newest = rounds + descents
+        return Estimated(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
+
+
+def _lowest(rounds: list[Round]) -> Round:
+    return min(rounds, key=lambda r: r.result.cost)

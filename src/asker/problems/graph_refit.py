@@ -2,7 +2,7 @@
 
 A kernel weighs what it keeps: the less, the further it is off, in units of a noise that is often a guess.  Once it is
 known which edges to believe (those with more than half of the full weight), their information matrices say what each is
-worth.  Without the refused loops the factor is sparse again, so this costs next to nothing beside the search.
+worth.  False loops fill the sparse factor: where many are refused, this costs little beside the search.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ class Refit:
 
 
 def refit(made: PoseGraphProblem, result: Result, solve: Callable[..., Result]) -> Refit | None:
-    """Solve again, from where a robust solution ended; None where that kept no edge.
+    """Solve again, from where a robust solution ended; None where that kept no loop: odometry alone fits as it is.
 
     solve: called as solve(problem, strategy, tol=…)
     """
     found, kept = made.refined(result.values), ~made.refused(result)
-    if not kept.any():
+    if not np.any(kept & ~found.is_odometry):
         return None
     plain = pose_graph_problem(found.with_edges(kept), robust="none")
     again = solve(plain.problem, IRLS(), tol=TOL)
