@@ -43,7 +43,7 @@ from asker.commands.support import KERNELS
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.graph_noise import solve_as_announced, solve_with_estimated_noise
+from asker.problems.graph_noise import solve_pose_graph
 from asker.problems.graph_refit import refit
 from asker.problems.pose_graph import pose_graph_problem
 from asker.problems.trajectory import trajectory_error, true_positions
@@ -104,10 +104,10 @@ def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
     settings = {"max_iterations": args.iterations, "engine": args.engine, "linear_solver": args.linear_solver}
     solve: Any = partial(asker.solve, threads=args.threads, **settings)
     clock, begin = Clock(args.time_limit), time.perf_counter()
-    search = solve_with_estimated_noise if args.noise == "estimated" else solve_as_announced
     try:
         kernel = KERNELS[args.kernel]
-        found = search(task.graph, solve, asker.METHODS[method](), kernel, time_limit=clock.left())
+        limits = {"time_limit": clock.left(), "noise": args.noise}
+        found = solve_pose_graph(task.graph, solve, asker.METHODS[method](), kernel, **limits)
     except asker.ProblemError as error:  # the method is not for this kernel
         return {"failed": str(error)}
     iterations = sum(r.result.iterations for r in found.rounds)

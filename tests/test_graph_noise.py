@@ -13,7 +13,7 @@ from asker.groups import Groups
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
 from asker.problems.false_loops import add_false_loops
-from asker.problems.graph_noise import noise_share, solve_with_estimated_noise
+from asker.problems.graph_noise import noise_share, solve_pose_graph
 from asker.problems.graph_refit import refit
 from asker.problems.pose_graph import default_tau, pose_graph_problem
 from asker.problems.trajectory import trajectory_error
@@ -63,7 +63,7 @@ def test_false_loops_are_told_apart_by_the_noise_that_is_there():
     made = pose_graph_problem(graph)
     believing = run(made.problem, asker.ASKER())
     assert np.any(made.per_edge(believing.inliers) & is_false)
-    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    found = solve_pose_graph(graph, run, asker.ASKER())
     kept = found.chosen.made.per_edge(found.chosen.result.inliers)
     assert not np.any(kept & is_false)
     assert np.mean(kept[~is_false]) > 0.95
@@ -78,7 +78,7 @@ def test_right_loops_in_long_tails_come_back():
     loops = np.flatnonzero(~start.is_odometry)
     start.measurements[loops[::10]] += 18 * 0.01 * rng.normal(size=start.measurements[loops[::10]].shape)
     bad, is_false = add_false_loops(start, 0.3, "random", seed=1)
-    found = solve_with_estimated_noise(announcing(bad, 30.0), run, asker.ASKER())
+    found = solve_pose_graph(announcing(bad, 30.0), run, asker.ASKER())
     kept = [r.made.per_edge(r.result.inliers) for r in found.rounds]
     assert found.chosen is found.rounds[-1]
     assert found.rounds[-1].share > 1.2 * found.rounds[-2].share
@@ -88,7 +88,7 @@ def test_right_loops_in_long_tails_come_back():
 
 def test_a_right_announcement_is_solved_once():
     graph, _ = add_false_loops(circle()[1], 0.3, "random", seed=1)
-    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    found = solve_pose_graph(graph, run, asker.ASKER())
     assert (found.chosen.share, len(found.rounds)) == (1.0, 1)
     assert found.chosen.result.cost == run(pose_graph_problem(graph).problem, asker.ASKER()).cost
 
@@ -96,7 +96,7 @@ def test_a_right_announcement_is_solved_once():
 def test_data_without_noise_leave_a_scale():
     truth, _ = circle(noise=1e-12, drift=1e-12)
     graph = announcing(truth, 1e10)
-    found = solve_with_estimated_noise(graph, run, asker.ASKER())
+    found = solve_pose_graph(graph, run, asker.ASKER())
     assert found.chosen.share == pytest.approx(0.005)  # five times the least one that is believed
     assert error(found.chosen.refined, truth) < 1e-6
 
@@ -104,7 +104,7 @@ def test_data_without_noise_leave_a_scale():
 @pytest.mark.parametrize("unfit", [{"robust": "none"}, {"kernel": asker.Huber}])
 def test_noise_is_not_estimated_where_nothing_is_refused(unfit):
     with pytest.raises(ValueError, match="a kernel that is not convex"):
-        solve_with_estimated_noise(circle()[1], run, asker.IRLS(), **unfit)
+        solve_pose_graph(circle()[1], run, asker.IRLS(), **unfit)
 
 
 class Scripted:
@@ -215,7 +215,7 @@ def test_rounds_follow_what_was_seen(script, n_by_method, shares, starts, chosen
     graph = circle()[0]
     graph.poses[-1, 0] = START
     solve = Scripted(script)
-    found = solve_with_estimated_noise(graph, solve, asker.ASKER(), time_limit=60.0)
+    found = solve_pose_graph(graph, solve, asker.ASKER(), time_limit=60.0)
     methods, used, left, begun = zip(*solve.calls, strict=True)
     assert used == pytest.approx(shares, rel=0.02)
     assert begun == pytest.approx(starts)
@@ -238,9 +238,9 @@ def test_an_interrupt_between_rounds_keeps_what_was_found(n_solved, chosen):
 
     if chosen is None:
         with pytest.raises(KeyboardInterrupt):
-            solve_with_estimated_noise(circle()[0], until_interrupted, asker.ASKER())
+            solve_pose_graph(circle()[0], until_interrupted, asker.ASKER())
         return
-    found = solve_with_estimated_noise(circle()[0], until_interrupted, asker.ASKER())
+    found = solve_pose_graph(circle()[0], until_interrupted, asker.ASKER())
     assert len(found.rounds) == n_solved
     assert found.ended.status is CUT
     assert found.chosen.refined.poses[-1, 0] == chosen
@@ -281,7 +281,7 @@ def test_parking_garage_announces_far_too_much_noise(data_file):
     made = pose_graph_problem(graph, robust="none")
     truth = made.refined(asker.solve(made.problem, tol=1e-12).values).poses[:, :3]
     bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "random", seed=1)
-    found = solve_with_estimated_noise(bad, run, asker.ASKER())
+    found = solve_pose_graph(bad, run, asker.ASKER())
     assert not np.any(found.chosen.made.per_edge(found.chosen.result.inliers) & is_false)
     assert trajectory_error(found.chosen.refined.poses[:, :3], truth) < 0.0025  # metres; before the last descent 0.0032
     assert found.chosen.share < 0.1

@@ -29,12 +29,11 @@ from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.json import read_json, write_json
 from asker.problems.false_loops import FalseLoops, add_false_loops
 from asker.problems.graph_noise import (
-    Estimated,
     Round,
+    Solved,
     announces_too_much,
     noise_share,
-    solve_as_announced,
-    solve_with_estimated_noise,
+    solve_pose_graph,
 )
 from asker.problems.graph_refit import Refit, refit
 from asker.problems.pose_graph import (
@@ -112,8 +111,8 @@ def solve_graph(
         strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
         checks = Checks(graph, options)
         solve, clock = partial(asker.solve, on_iteration=progress.iteration, **settings), Clock(settings["time_limit"])
-        search = solve_with_estimated_noise if noise == "estimated" else solve_as_announced
-        found = search(graph, solve, strategy, KERNELS[kernel], tau, options.robust, clock.left())  # type: ignore[arg-type]
+        asked: Any = (options.robust, clock.left(), noise)
+        found = solve_pose_graph(graph, solve, strategy, KERNELS[kernel], tau, *asked)
         again = None
         if options.refit and not plain and not found.is_cut_short and found.chosen.result.iterations:
             progress.begin("least squares with what was kept")
@@ -154,7 +153,7 @@ def _refit(searched: Round, solve: Any) -> Refit | None:
         return None
 
 
-def _search_record(graph: PoseGraph, found: Estimated, tau: float) -> dict[str, Any]:
+def _search_record(graph: PoseGraph, found: Solved, tau: float) -> dict[str, Any]:
     """What `--json` says of the search; of several solves: how they ended, the sums, and each with its history."""
     chosen = found.chosen
     one = {"tau": chosen.share * tau, "noise_share": chosen.share, **solve_record(chosen.result)}

@@ -19,6 +19,7 @@ Where TAIL times the first share is 1 or more, Ψ is right as it is, and (1) is 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from asker.result import Result, Status
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy
 
+Noise = Literal["announced", "estimated"]
 MUCH_LESS = 0.5
 """Of the share that a solution had: below this another round is worth it."""
 TAIL = 5.0
@@ -62,7 +64,7 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimated:
+class Solved:
     """A solved graph: the round that counts, and all of them."""
 
     chosen: Round
@@ -99,7 +101,7 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
     return max(float(seen / np.sqrt(chi2.ppf(quantile, N_DOF[made.graph.kind]))), LEAST)
 
 
-def solve_as_announced(
+def solve_pose_graph(
     graph: PoseGraph,
     solve: Callable[..., Result],
     strategy: Strategy,
@@ -107,30 +109,17 @@ def solve_as_announced(
     tau: float | None = None,
     robust: Robust = "loops",
     time_limit: float | None = None,
-) -> Estimated:
-    """(1) alone; the arguments are those of `solve_with_estimated_noise`."""
-    made = pose_graph_problem(graph, kernel(tau=default_tau(graph.kind) if tau is None else tau), robust)
-    only = Round(1.0, made, solve(made.problem, strategy, time_limit=time_limit))
-    return Estimated(only, [only])
-
-
-def solve_with_estimated_noise(
-    graph: PoseGraph,
-    solve: Callable[..., Result],
-    strategy: Strategy,
-    kernel: Callable[..., Kernel] = SmoothTruncated,
-    tau: float | None = None,
-    robust: Robust = "loops",
-    time_limit: float | None = None,
-) -> Estimated:
+    noise: Noise = "estimated",
+) -> Solved:
     """
     solve       called for each round as solve(problem, strategy, time_limit=…)
     kernel      called with tau=…, which is `tau` times the share of the noise
     tau         for the noise as announced; `default_tau` when not given
     time_limit  seconds, for all rounds together; a round that is cut short is the last one
+    noise       "announced": (1) is all
     """
     tau = default_tau(graph.kind) if tau is None else tau
-    if robust == "none" or kernel(tau=tau).convex:
+    if noise == "estimated" and (robust == "none" or kernel(tau=tau).convex):
         raise ValueError("the noise is estimated under a kernel that is not convex, on the loops or on all edges")
     clock = Clock(time_limit)
 
@@ -142,30 +131,30 @@ def solve_with_estimated_noise(
     descents: list[Round] = []
     try:
         rounds.append(run(graph, 1.0, strategy))  # (1)
-        while not rounds[-1].is_cut_short:
+        while noise == "estimated" and not rounds[-1].is_cut_short:
             share = noise_share(rounds[-1].made, rounds[-1].result)  # (2)
             if share is None or not announces_too_much(share) or share > MUCH_LESS * rounds[-1].share:
                 break
             rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
         last = rounds[-1]
         if last.share == 1 or last.is_cut_short:
-            return Estimated(last, rounds)
+            return Solved(last, rounds)
         for start in [r.refined for r in reversed(rounds)]:  # (4), first from the one that a cut should not cost
             descents.append(run(start, TAIL * last.share, IRLS()))
             if descents[-1].is_cut_short:
-                return Estimated(_lowest(descents), rounds + descents)
+                return Solved(_lowest(descents), rounds + descents)
         chosen = _lowest(descents)
         share = noise_share(chosen.made, chosen.result, TAIL_QUANTILE)
         if share is not None:
             chosen = run(chosen.refined, min(TAIL * min(share, WIDER * last.share), 1.0), IRLS())  # (5)
             descents.append(chosen)
-        return Estimated(chosen, rounds + descents)
+        return Solved(chosen, rounds + descents)
     except KeyboardInterrupt:  # between two solves; one that is under way ends by itself
         if not rounds:
             raise
         chosen = _lowest(descents) if descents else rounds[-1]
         *done, newest = rounds + descents
-        return Estimated(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
+        return Solved(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
 
 
 def _lowest(rounds: list[Round]) -> Round:
