@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from asker.jax_versions import enable_x64
+
 
 def namespace(x: Any) -> Any:
     """The module whose `sqrt`, `where`, … fit `x`: `jax.numpy` while JAX traces, else NumPy."""
@@ -14,13 +16,7 @@ def namespace(x: Any) -> Any:
 
 def float64() -> AbstractContextManager:
     """While this is open JAX works in float64; the user's own JAX settings stay as they are."""
-    import jax
-
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # type: ignore[attr-defined]
-
-    return enable_x64(True)
+    return enable_x64()
 
 
 def sum_of_rows(array: np.ndarray, numbers: np.ndarray | None = None) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from asker.engines.cpu import blocks
 from asker.engines.cpu.compile import tell_of_compiling
-from asker.engines.cpu.loops import Argument, Loop
+from asker.engines.cpu.loops import Argument, BatchedLoop, Loop, make_loop
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, System, Weights
 from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
@@ -23,6 +23,8 @@ from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import CG, LinearSolver
 from asker.engines.structure import FactorLayout, Structure
 from asker.problem import Problem, Variables
+
+AnyLoop = Loop | BatchedLoop
 
 
 class CpuEngine:
@@ -44,7 +46,7 @@ class CpuEngine:
         self.pool = Pool()
         self.factors = [FactorCode(layout, self.pool) for layout in self.structure.layouts]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
-        self._formula_loops: dict[tuple, list[Loop]] = {}
+        self._formula_loops: dict[tuple, list[AnyLoop]] = {}
         self._linear: list[Linearization] = []
         self._linear_at: Point | None = None
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
@@ -188,14 +190,14 @@ class CpuEngine:
     def _inputs(self, f: int, point: Point, arrays: tuple[PerFactor, ...], numbers: dict[str, float]) -> list[Any]:
         return [self.factors[f].tau, point.u[f], *[a[f] for a in arrays], *numbers.values()]
 
-    def _loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[Loop]:
+    def _loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[AnyLoop]:
         key = (formula, n_arrays, names, summed)
         if key not in self._formula_loops:
             self._formula_loops[key] = self._make_loops(*key)
         return self._formula_loops[key]
 
-    def _make_loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[Loop]:
-        def loop(code: FactorCode) -> Loop:
+    def _make_loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[AnyLoop]:
+        def loop(code: FactorCode) -> AnyLoop:
             unit = replace(code.layout.factors.kernel, tau=1.0)  # τ is an argument of the loop
             tau = Argument("each" if np.ndim(code.tau) else "scalar")
             return _formula_loop(unit, tau, formula, n_arrays, names, summed)
@@ -206,7 +208,7 @@ class CpuEngine:
 @cache
 def _formula_loop(
     kernel: Any, tau: Argument, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool
-) -> Loop:
+) -> AnyLoop:
     def one(tau, u, *rest):
         numbers = dict(zip(names, rest[n_arrays:], strict=True))
         values = formula(replace(kernel, tau=tau), u, *rest[:n_arrays], **numbers)
@@ -214,7 +216,8 @@ def _formula_loop(
         return ((), values) if summed else (values, ())
 
     arguments = [tau, *[Argument("each")] * (1 + n_arrays), *[Argument("scalar")] * len(names)]
-    return Loop(formula.__name__.strip("_"), arguments, one)
+    name = formula.__name__.strip("_")
+    return make_loop(name, arguments, one, what=f"{name} of the kernel {type(kernel).__name__}")
 
 
 class FactorCode:
@@ -234,7 +237,7 @@ class FactorCode:
             self.tau = np.ascontiguousarray(tau * np.where(self.root_weight > 0, self.root_weight, 1.0))
         self.data = [_as_argument(layout.sorted(d)) for d in f.data]
         self.free_masks = [(~f.slots[k].variables.fixed).astype(float) for k in layout.free]
-        self.loops: dict[str, Loop] = {}
+        self.loops: dict[str, AnyLoop] = {}
         self.J = np.empty((0, 0))
 
     def evaluate(self, rows: dict[Variables, np.ndarray]) -> tuple[np.ndarray, bool]:
@@ -276,16 +279,19 @@ class FactorCode:
         each = [Argument("each", d.shape[1:], str(d.dtype)) for d in self.data]
         return [*gathered, *each, *([] if self.root_weight is None else [Argument("each")])]
 
-    def _loop(self, what: str) -> Loop:
+    def _loop(self, what: str) -> AnyLoop:
         if what not in self.loops:
             if what == "linearise":
                 import jax
 
                 arguments = self._arguments() + [Argument("gathered")] * len(self.free_masks)
                 ways = [partial(self._one_linearise, jax.jacfwd), partial(self._one_linearise, jax.jacrev)]
-                self.loops[what] = Loop(what, arguments, *ways)
+                self.loops[what] = make_loop(
+                    what, arguments, *ways, what=f"the derivatives of {self.layout.factors.name}"
+                )
             else:
-                self.loops[what] = Loop(what, self._arguments(), getattr(self, f"_one_{what}"))
+                one, subject = getattr(self, f"_one_{what}"), f"the residual of {self.layout.factors.name}"
+                self.loops[what] = make_loop(what, self._arguments(), one, what=subject)
         return self.loops[what]
 
     def _residual_of(self, rows, others, weighted=True):
@@ -400,12 +406,13 @@ def _radial(layout: FactorLayout, lin: Linearization, step: Step, out: np.ndarra
     run_loop(kernel, even_bounds(layout.n), lin.J, lin.r, *pairs, out)
 
 
-def _retraction(v: Variables) -> Loop:
+def _retraction(v: Variables) -> AnyLoop:
     def retract(x, delta):
         return (v.manifold.retract(x, delta),), ()
 
     m = v.manifold
-    return Loop("retract", [Argument("each", (m.ambient,)), Argument("each", (m.tangent,))], retract)
+    arguments = [Argument("each", (m.ambient,)), Argument("each", (m.tangent,))]
+    return make_loop("retract", arguments, retract, what=f"the steps of {v.name}")
 
 
 def _as_argument(data: np.ndarray) -> np.ndarray:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu import movement  # noqa: F401  fills the table
-from asker.engines.cpu.rules import RULES, UnsupportedPrimitive, Values, rule, select_n
+from asker.engines.cpu import linear_algebra, movement  # noqa: F401  fill the table
+from asker.engines.cpu.rules import RULES, Parameters, UnsupportedPrimitive, Values, check_parameters, rule, select_n
 from asker.engines.cpu.scalars import Name, Program
+from asker.jax_versions import CALLS, called_jaxpr, platform_index, scan_counts
 
 
 def scalarise(program: Program, closed_jaxpr: Any, inputs: list[Values]) -> list[Values]:
@@ -27,12 +28,12 @@ def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Value
         return np.asarray(atom.val) if hasattr(atom, "val") else env[atom]
 
     for eqn in jaxpr.eqns:
-        args = [read(v) for v in eqn.invars]
-        rule = RULES.get(eqn.primitive.name)
-        if rule is not None:
-            outs = rule(program, eqn, args)
+        args, name = [read(v) for v in eqn.invars], eqn.primitive.name
+        if name in RULES:
+            check_parameters(name, eqn.params, RULES[name].uses)
+            outs = RULES[name].apply(program, eqn.replace(params=Parameters(name, eqn.params)), args)
         elif any(a.dtype == object for a in args):
-            raise UnsupportedPrimitive(eqn.primitive.name)
+            raise UnsupportedPrimitive(name)
         else:
             outs = eqn.primitive.bind(*args, **eqn.params)
             outs = outs if eqn.primitive.multiple_results else [outs]
@@ -49,16 +50,22 @@ def _settled(x: Values, aval: Any) -> Values:
     return x
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
-@rule("remat", "remat2", "checkpoint")
+@rule(*CALLS, uses="jaxpr call_jaxpr fun_jaxpr")
 def _call(program, eqn, args):
-    inner = next(eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params)
-    if hasattr(inner, "consts"):
-        return scalarise(program, inner, args)
-    return _walk(program, inner, [], args)
+    inner = called_jaxpr(eqn.primitive.name, eqn.params)
+    return scalarise(program, inner, args) if hasattr(inner, "consts") else _walk(program, inner, [], args)
 
 
-@rule("cond")
+@rule("custom_linear_solve", uses="const_lengths jaxprs")
+def _custom_linear_solve(program, eqn, args):
+    """By the function that solves; the others are for its derivatives, which were taken before."""
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    before = lengths.matvec + lengths.vecmat
+    right_hand_side = args[sum(lengths) :]
+    return scalarise(program, jaxprs.solve, [*args[before : before + lengths.solve], *right_hand_side])
+
+
+@rule("cond", uses="branches")
 def _cond(program, eqn, args):
     which, *operands = args
     branches = eqn.params["branches"]
@@ -68,10 +75,15 @@ def _cond(program, eqn, args):
     return [select_n(program, eqn, [which, *cases])[0] for cases in zip(*results, strict=True)]
 
 
-@rule("scan")
+@rule("platform_index", uses="platforms has_default")
+def _platform_index(program, eqn, args):
+    return [np.array(platform_index(eqn.params), np.int32)]
+
+
+@rule("scan", uses="ft_in ft_out jaxpr length num_carry num_consts reverse")
 def _scan(program, eqn, args):
     p = eqn.params
-    n_consts, n_carry = p["num_consts"], p["num_carry"]
+    n_consts, n_carry = scan_counts(p, len(args))
     consts, carry, sequences = args[:n_consts], args[n_consts : n_consts + n_carry], args[n_consts + n_carry :]
     stacked: list[list[Values]] = []
     steps = range(p["length"])

@@ -2,8 +2,11 @@
 
 `Loop(name, arguments, function)` traces `function` once, prints it as straight-line scalar code inside one loop and
 compiles that.  The function returns `(stores, sums)`: arrays written per item, and numbers added up over all items.
+
+What cannot be printed is run by XLA, `BatchedLoop`: slower, and the user is told.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -83,6 +86,64 @@ class Loop:
         if n:
             run_tasks(task, len(sums))
         return sums.sum(axis=0)
+
+
+class BatchedLoop:
+    """The same by `jit(vmap(function))`: for what the compiler does not know."""
+
+    def __init__(self, arguments: Sequence[Argument], *functions: Callable[..., Any]):
+        """The first of the functions that JAX can trace is taken."""
+        import jax
+
+        self.arguments = tuple(arguments)
+        examples = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments]
+        errors = []
+        for function in functions:
+            try:
+                with float64():
+                    stores, sums = jax.eval_shape(function, *examples)
+                break
+            except Exception as e:
+                errors.append(e)
+        else:
+            raise errors[0]
+        self.store_shapes, self.n_sums = [s.shape for s in stores], len(sums)
+        axes = [None if a.kind == "scalar" else 0 for a in arguments]
+        self._run = jax.jit(jax.vmap(function, in_axes=axes))
+
+    def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """As `Loop`'s, a piece at a time: the memory that XLA needs is bounded."""
+        sums = np.zeros(self.n_sums)
+        for start in range(0, n, PIECE):
+            piece = slice(start, start + PIECE)
+            with float64():
+                found, added = self._run(*[_piece(a, x, piece) for a, x in zip(self.arguments, inputs, strict=True)])
+            for store, value, shape in zip(stores, found, self.store_shapes, strict=True):
+                store.reshape(n, *shape)[piece] = value
+            sums += [np.asarray(s).sum() for s in added]
+        return sums
+
+
+PIECE = 1 << 16
+
+
+def _piece(argument: Argument, value: Any, piece: slice) -> Any:
+    if argument.kind == "scalar":
+        return float(value)
+    rows = value[0][value[1][piece]] if argument.kind == "gathered" else value[piece]
+    return rows.reshape(len(rows), *argument.shape)
+
+
+def make_loop(
+    name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str
+) -> Loop | BatchedLoop:
+    """A compiled loop; where the compiler does not know a primitive, one that XLA runs, with a warning about `what`."""
+    try:
+        return Loop(name, arguments, *functions)
+    except UnsupportedPrimitive as e:
+        how = "XLA computes it instead, which is slower (or pass batched NumPy functions `residual` and `jacobian`)"
+        warnings.warn(f"{what}: {e.what}; {how}", stacklevel=2)
+        return BatchedLoop(arguments, *functions)
 
 
 def _as_rows(array: np.ndarray, argument: Argument) -> np.ndarray:

@@ -26,67 +26,77 @@ class Name:
 Value = Any  # Name | float | int | bool
 
 # operation -> how it is printed; every operand is a name or a literal
-TEMPLATES = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
-    "neg": "-{}",
-    "pow": "{} ** {}",
-    "max": "{0} if ({0} > {1}) | ({0} != {0}) else {1}",  # a NaN wins, as in JAX
-    "min": "{0} if ({0} < {1}) | ({0} != {0}) else {1}",
-    "eq": "{} == {}",
-    "ne": "{} != {}",
-    "lt": "{} < {}",
-    "le": "{} <= {}",
-    "gt": "{} > {}",
-    "ge": "{} >= {}",
-    "and": "{} & {}",
-    "or": "{} | {}",
-    "xor": "{} ^ {}",
-    "not": "not {}",
-    "select": "{1} if {0} else {2}",
-    "abs": "abs({})",
-    "sign": "1.0 if {0} > 0 else (-1.0 if {0} < 0 else {0})",
-    "rem": "np.fmod({}, {})",
-    "is_finite": "math.isfinite({})",
-    "float": "float({})",
-    "int": "int({})",
-    "logistic": "1.0 / (1.0 + math.exp(-{}))",
-    "rsqrt": "1.0 / math.sqrt({})",
-    "round": "np.rint({})",
-    "floor": "np.floor({})",
-    "ceil": "np.ceil({})",
-    "cbrt": "np.cbrt({})",
-    "exp2": "2.0 ** {}",
-    "atan2": "math.atan2({}, {})",
-} | {
-    name: f"math.{name}({{}})"
-    for name in (
-        [
-            "sqrt",
-            "exp",
-            "log",
-            "log1p",
-            "expm1",
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asinh",
-            "acosh",
-            "atanh",
-            "erf",
-            "erfc",
-            "lgamma",
-        ]
-    )
+BITCASTS = {
+    ("float64", "int64"): "float_as_int64",
+    ("float64", "uint64"): "float_as_uint64",
+    ("int64", "float64"): "int64_as_float",
+    ("uint64", "float64"): "uint64_as_float",
 }
+TEMPLATES = (
+    {op: f"np.{came}({{}}).view(np.{to})" for (came, to), op in BITCASTS.items()}
+    | {
+        "add": "{} + {}",
+        "sub": "{} - {}",
+        "mul": "{} * {}",
+        "div": "{} / {}",
+        "neg": "-{}",
+        "pow": "{} ** {}",
+        "max": "{0} if ({0} > {1}) | ({0} != {0}) else {1}",  # a NaN wins, as in JAX
+        "min": "{0} if ({0} < {1}) | ({0} != {0}) else {1}",
+        "eq": "{} == {}",
+        "ne": "{} != {}",
+        "lt": "{} < {}",
+        "le": "{} <= {}",
+        "gt": "{} > {}",
+        "ge": "{} >= {}",
+        "and": "{} & {}",
+        "or": "{} | {}",
+        "xor": "{} ^ {}",
+        "not": "not {}",
+        "select": "{1} if {0} else {2}",
+        "abs": "abs({})",
+        "sign": "1.0 if {0} > 0 else (-1.0 if {0} < 0 else {0})",
+        "rem": "np.fmod({}, {})",
+        "is_finite": "math.isfinite({})",
+        "float": "float({})",
+        "int": "int({})",
+        "logistic": "1.0 / (1.0 + math.exp(-{}))",
+        "rsqrt": "1.0 / math.sqrt({})",
+        "round": "np.rint({})",
+        "floor": "np.floor({})",
+        "ceil": "np.ceil({})",
+        "cbrt": "np.cbrt({})",
+        "exp2": "2.0 ** {}",
+        "atan2": "math.atan2({}, {})",
+    }
+    | {
+        name: f"math.{name}({{}})"
+        for name in (
+            [
+                "sqrt",
+                "exp",
+                "log",
+                "log1p",
+                "expm1",
+                "sin",
+                "cos",
+                "tan",
+                "asin",
+                "acos",
+                "atan",
+                "sinh",
+                "cosh",
+                "tanh",
+                "asinh",
+                "acosh",
+                "atanh",
+                "erf",
+                "erfc",
+                "lgamma",
+            ]
+        )
+    }
+)
 
 
 MOST_FACTORS = 32

@@ -51,15 +51,6 @@ def available(n: int | None = None) -> list[Any]:
     return sorted(found, key=lambda device: (device.process_index, device.id))[:n]
 
 
-def shard_map(function, mesh, in_specs, out_specs):
-    """JAX's, under the name that it has in this version; what is replicated is known here, not proved."""
-    if hasattr(jax, "shard_map"):
-        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-    from jax.experimental.shard_map import shard_map as older
-
-    return older(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
-
-
 def own_part(x: Array) -> np.ndarray:
     """What this process's devices hold of an array."""
     if x.is_fully_replicated:

@@ -27,6 +27,7 @@ from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions, used
 from asker.engines.xla.system import Linearization, System, Weights, gradients
+from asker.jax_versions import shard_map
 from asker.problem import Problem, ProblemError, Share, Variables
 
 Array = Any
@@ -357,7 +358,7 @@ class XlaEngine:
     def _function(self, key: Any, function: Callable, in_specs: tuple, out_specs: Any) -> Callable:
         """Compiled once; the first argument is always the arrays of the layout."""
         if key not in self._functions:
-            self._functions[key] = jax.jit(devices.shard_map(function, self.mesh, (EACH, *in_specs), out_specs))
+            self._functions[key] = jax.jit(shard_map(function, self.mesh, (EACH, *in_specs), out_specs))
         return self._functions[key]
 
     def _by_variable(self, arrays: tuple[Array, ...]) -> dict[Variables, Array]:

@@ -1,0 +1,69 @@
+"""What differs between the versions of JAX that asker works with: 0.5 to 0.12.  Nothing else asks for a version.
+
+    0.5    the oldest that is tried (`make matrix`)
+    0.6    `jax.shard_map` leaves `jax.experimental`
+    0.7    the primitive `pjit` is called `jit`; `enable_x64` leaves `jax.experimental` in 0.8
+    0.11   `scan` tells its constants and its carry by trees, `ft_in`, and not by two numbers
+    0.12   `closed_call` is gone, `eval_jaxpr` calls; new primitives: `log2`, `one_minus_square`, `polynomial`
+
+New primitives need rules of their own (`asker.engines.cpu.rules`); `tests/test_jax_versions.py` names those that have
+none yet.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",  # up to 0.6
+    "closed_call": "call_jaxpr",  # up to 0.11
+    "eval_jaxpr": "call_jaxpr",  # from 0.12 on
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",  # up to 0.5
+    "remat2": "jaxpr",
+}
+"""Primitives that run a jaxpr on their arguments, and the parameter that holds it."""
+
+
+def called_jaxpr(name: str, params: Any) -> Any:
+    """The jaxpr that a call runs.  Up to 0.6 `custom_vjp_call` had it as `fun_jaxpr`."""
+    key = CALLS[name]
+    return params["fun_jaxpr"] if key not in params and "fun_jaxpr" in params else params[key]
+
+
+def scan_counts(params: Any, n_inputs: int) -> tuple[int, int]:
+    """How many of the inputs of a `scan` are constants, and how many are carried."""
+    if "ft_in" in params:  # from 0.11 on
+        consts, carry, _ = params["ft_in"].update(list(range(n_inputs))).unpack()
+        return len(list(consts)), len(list(carry))
+    return params["num_consts"], params["num_carry"]
+
+
+def platform_index(params: Any) -> int:
+    """Which branch a CPU takes: one that names it, or the one for all others, which is None (up to 0.6: the last)."""
+    platforms = params["platforms"]
+    return next((k for k, names in enumerate(platforms) if names is None or "cpu" in names), len(platforms))
+
+
+def enable_x64() -> AbstractContextManager:
+    """While this is open, JAX works in float64."""
+    import jax
+
+    if hasattr(jax, "enable_x64"):  # from 0.8 on
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # type: ignore[attr-defined]
+
+    return enable_x64(True)
+
+
+def shard_map(function: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """`function` on each device's part, without the check of what is replicated."""
+    import jax
+
+    if hasattr(jax, "shard_map"):  # from 0.6 on
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    from jax.experimental.shard_map import shard_map as older
+
+    return older(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
