@@ -1,23 +1,33 @@
 # Everything a person or CI runs. Each target sets up what it needs.
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+DEMO ?= runs/demo
+BIN := $(VENV)/bin
 
-.PHONY: install demo test lint bench docs package clean
+.PHONY: install demo test test-fast matrix lint bench docs package clean
 
-install: .venv/installed
+install: $(VENV)/installed
 
-.venv/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "asker needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@
 
 demo: install
-	$(BIN)/asker reproduce --plan quick --output runs/demo
+	$(BIN)/asker reproduce --plan quick --output $(DEMO)
 
 test: install
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# What shows most faults in about a minute.
+test-fast: install
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow"
+
+# The fast tests and the demo on every Python there is (PYTHONS="..." names others), oldest and newest versions.
+matrix:
+	$(PYTHON) tests/matrix.py
 
 lint: install
 	$(BIN)/ruff check .
@@ -35,13 +45,13 @@ package: install
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python tests/package.py dist
 
-docs: .venv/docs
+docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
-.venv/docs: .venv/installed
+$(VENV)/docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	@touch $@
 
 clean:
-	rm -rf .venv build dist site .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .cache .pytest_cache .mypy_cache .ruff_cache
