@@ -22,6 +22,8 @@ import typer
 from asker import cli
 from conftest import DATA
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"((?:<!-- [^>]* -->\n)*)```(python|text|sh)\n(.*?)```", re.S)

@@ -19,6 +19,8 @@ from asker.problems.pose_graph import default_tau, pose_graph_problem
 from asker.problems.trajectory import trajectory_error
 from graphs import EVERY_KIND, circle, error
 
+pytestmark = pytest.mark.slow
+
 
 def announcing(graph: PoseGraph, factor: float) -> PoseGraph:
     """The same measurements, with information matrices for `factor` times the noise."""

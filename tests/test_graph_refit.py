@@ -13,6 +13,8 @@ from asker.problems.graph_refit import refit
 from asker.problems.pose_graph import PoseGraphProblem, pose_graph_problem
 from graphs import EVERY_KIND, assert_same_bits, circle, error
 
+pytestmark = pytest.mark.slow
+
 
 def solved(graph: PoseGraph, **settings) -> tuple[PoseGraphProblem, asker.Result]:
     made = pose_graph_problem(graph, **settings)

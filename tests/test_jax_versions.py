@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 
 import asker  # noqa: E402
@@ -132,3 +133,14 @@ def test_a_function_that_nobody_can_differentiate_says_why():
     x = asker.Variables(np.ones((1, 2)))
     with pytest.raises(asker.ProblemError, match="no_way"):
         asker.Problem(asker.Factors(no_way, x[np.zeros(3, int)], data=np.zeros((3, 2)), kernel=asker.Quadratic()))
+
+
+@pytest.mark.filterwarnings("ignore:engine xla without a GPU")
+def test_both_engines_take_the_same_first_steps():
+    rng = np.random.default_rng(0)
+    x = asker.Variables(rng.normal(size=(4, 2)), name="x")
+    index, d = rng.integers(0, 4, 60), rng.normal(size=(60, 2))
+    problem = asker.Problem(asker.Factors(lambda x, d: jnp.tanh(x) - d, x[index], data=d, kernel=asker.Huber(1.0)))
+    by_cpu, by_xla = (asker.solve(problem, asker.IRLS(), max_iterations=3, engine=e).history for e in ("cpu", "xla"))
+    np.testing.assert_allclose([h.cost for h in by_cpu], [h.cost for h in by_xla], rtol=1e-10)
+    assert by_cpu[-1].cost < by_cpu[0].cost

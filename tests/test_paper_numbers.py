@@ -12,7 +12,7 @@ from asker.engines.cpu.engine import CpuEngine
 from asker.io.bal import read_bal
 from asker.problems.bundle import bundle_problem
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.slow, pytest.mark.data]
 
 FILES = {
     "trafalgar-21": "bal/problem-21-11315-pre.txt.bz2",

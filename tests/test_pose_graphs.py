@@ -21,6 +21,8 @@ from asker.problems.trajectory import rigid, trajectory_error, true_positions
 from asker.strategies.asker import start_scales
 from graphs import EVERY_KIND, assert_same_bits, circle, error, some_graph, some_information
 
+pytestmark = pytest.mark.slow
+
 # ---- residuals
 
 

@@ -20,6 +20,8 @@ from asker.study.runs import execute, needed_mb, read_record
 from asker.study.schedule import _fitting, run_all
 from asker.study.summary import cost_rows, excess, profile, ranking, read_book, sentence, write_index
 
+pytestmark = pytest.mark.slow
+
 SMALL = """
 title = "Small"
 [instances.tiny]

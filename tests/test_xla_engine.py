@@ -29,7 +29,7 @@ from asker.problem import Factors, Problem, ProblemError, Share
 from asker.problems.bundle import bundle_problem, reprojection_norms
 from conftest import data_path
 
-pytestmark = pytest.mark.filterwarnings("ignore:engine xla without a GPU")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:engine xla without a GPU")]
 METHODS = sorted(asker.METHODS)
 loop = sys.modules["asker.solve"]  # `asker.solve` is the function
 EXACT_CG = CG(**structures.EXACT_CG)
