@@ -2,13 +2,13 @@
 
     python tests/same_results.py OLD NEW --only "bal solve 16"
 
-Each case runs in OLD and then in NEW, in a folder of the same name.  Compared are the exit codes, stdout, stderr and
-every file that was written.  Left out are times, versions, how much was compiled, the digests in the names of recorded
-runs, spaces at line ends, and figures over seconds.  JSON, pages and .npz files are compared by what they hold; a key
-or file that only NEW has is told and is no difference.  Of bad input the exit codes must agree; messages are told, for
-a person to judge.  The exit code is 1 if anything differs.
+The cases are in same_results.txt.  Each runs in OLD and then in NEW, in a folder of the same name.  Compared are the
+exit codes, stdout, stderr and every file that was written.  Left out are times, versions, how much was compiled, the
+digests in the names of recorded runs, spaces at line ends, and figures over seconds.  JSON, pages and .npz files are
+compared by what they hold; a key or file that only NEW has is told and is no difference.  Of bad input the exit codes
+must agree; messages are told, for a person to judge.  The exit code is 1 if anything differs.
 
-Both use one folder of compiled kernels, so that the seconds of OLD include compiling and those of NEW may not.
+OLD compiles kernels that NEW may find compiled: mind that where the seconds are compared.
 """
 
 import argparse
@@ -36,58 +36,11 @@ import numpy as np
 
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 
-# `name: command && command`; {a,b} makes a case of each, named after it.  The folder of a case holds `data` (the real
-# data), a folder `empty`, and `words.txt` and `words.g2o`, which are neither bundle nor graph.
-CASES = """
-bal info: info data/bal/problem-{16-22106,21-11315,49-7776}-pre.txt.bz2
-bal solve: solve data/bal/problem-{16-22106,21-11315,49-7776}-pre.txt.bz2 --method {irls,mhq,gnc,moo,asker} \
-    --camera {pixel,bal} --iterations 15 --output out.txt --ply out.ply
-bal option: solve data/bal/problem-21-11315-pre.txt.bz2 --iterations 15 --output out.txt.gz \
-    {--dof 9,--dof 7,--gauge fixed,--kernel huber,--kernel cauchy,--tau 3}
-made: generate scene.txt.bz2 --kind {ring,path} --cameras 6 --observations 2000 --truth truth.txt \
-    && info scene.txt.bz2 && solve scene.txt.bz2 --output out.txt --iterations 30
-made: generate scene.txt --cameras 6 --observations 2000 && solve scene.txt --iterations 20 \
-    {--engine xla,--linear-solver cg,--linear-solver sparse-cholesky,--linear-solver dense-cholesky}
-made checkpoint: generate scene.txt --cameras 6 --observations 2000 \
-    && solve scene.txt --iterations 20 --method {gnc,asker} --checkpoint run.npz --every 7 \
-    && solve scene.txt --iterations 40 --method {gnc,asker} --checkpoint run.npz
-colmap info: info data/colmap/{small-15,video-177,rig-3}
-colmap solve: solve data/colmap/small-15 --output out --report report.json --ply out.ply --iterations 30 \
-    {--refine poses,--refine focal,--refine all,--refine all --drop-outliers,--gauge fixed,--method gnc,--kernel huber}
-colmap solve: solve data/colmap/{video-177,rig-3} --output out --report report.json --ply out.ply --drop-outliers \
-    --refine all --iterations 15
-graph info: info data/g2o/{intel,M3500,MIT,sphere2500}.g2o.bz2
-graph solve: solve data/g2o/{intel,M3500,MIT,sphere2500}.g2o.bz2 --output out.g2o --figure out.png --iterations 30 \
-    {,--noise announced,--no-refit,--robust all,--robust none,--method gnc}
-graph corrupt: corrupt data/g2o/{intel,M3500,MIT,sphere2500}.g2o.bz2 false.g2o --outliers 0.3 --json false.json \
-    && solve false.g2o --false-loops false.json --output out.g2o.gz --iterations 30
-graph corrupt: corrupt data/g2o/intel.g2o.bz2 false.g2o.gz --kind {grouped,local} --seed 3 --json false.json
-graph truth: solve data/g2o/bicocca25b-all-loops.g2o.bz2 --truth data/g2o/bicocca25b-truth.g2o.bz2 --truth-by length
-stereo: stereo-generate pair --width 96 --height 64 --max-disparity 12 && stereo pair/im2.png pair/im6.png \
-    --max-disparity 12 --method {irls,gnc,asker} --iterations 15 --truth pair/disp2.png --truth-right pair/disp6.png \
-    --output out.png --pfm out.pfm --picture seen.png
-stereo compare: stereo-generate pair --width 96 --height 64 --max-disparity 12 \
-    && stereo-compare pair --max-disparity 12 --iterations 15 --output compared
-study compare: generate a.txt --cameras 6 --observations 2000 && generate b.txt --cameras 5 --seed 1 \
-    && compare a.txt b.txt --iterations 20 && report compared
-study best: generate a.txt --cameras 6 --observations 2000 \
-    && compare a.txt --methods irls,asker --iterations 20 --camera bal --best best.txt
-study quick: reproduce --plan quick
-bad file: {info,solve} {missing.txt,missing.g2o,missing,empty,words.txt,words.g2o}
-bad option for bal: solve data/bal/problem-21-11315-pre.txt.bz2 {--noise announced,--refine all,--truth t.g2o}
-bad option for colmap: solve data/colmap/small-15 {--dof 9,--camera bal,--robust all,--refine al,--drop-outliers}
-bad option for graph: solve data/g2o/intel.g2o.bz2 {--camera bal,--gauge fixed,--ply a.ply,--noise few,--output a.txt}
-bad value: solve data/bal/problem-21-11315-pre.txt.bz2 {--method aske,--kernel hubr,--tau 0,--camera pin,--dof 8,\
---engine gpu,--iterations -1,--output no/out.txt,--gauge fix,--nonsense}
-bad command: {solv,solve,corrupt words.txt a.g2o,stereo a.png b.png,stereo-compare empty,report empty,\
-reproduce --plan slow,compare missing.txt,compare words.txt --methods best,generate a.txt --kind cube}
-"""
+CASES = Path(__file__).with_suffix(".txt")
 ALWAYS = {
-    "solve": "--quiet --threads {threads} --json {step}.json",
-    "stereo": "--quiet --threads {threads} --json {step}.json",
-    "stereo-compare": "--quiet --threads {threads}",
-    "compare": "--quiet --processes 1",
-    "reproduce": "--quiet --processes 1",
+    "--quiet --threads {threads} --json {step}.json": ("solve", "stereo"),
+    "--quiet --threads {threads}": ("stereo-compare",),
+    "--quiet --processes 1": ("compare", "reproduce"),
 }  # what a command is given beside the options of the case
 LEFT_OUT = re.compile(r"seconds|^(versions?|date|commit|compiled)$")  # keys
 OVER_SECONDS = ("energy.png",)
@@ -101,29 +54,36 @@ class Case(NamedTuple):
     name: str
     steps: list[list[str]]
 
+    @property
+    def is_bad(self) -> bool:
+        return self.name.startswith("bad ")
+
     def lacks(self) -> str:
         words = [w.removeprefix("data/") for step in self.steps for w in step if w.startswith("data/")]
         return ", ".join(w for w in words if not (DATA / w).exists())
 
 
 class Difference(NamedTuple):
+    """What is not as it was, or `is_new`."""
+
     where: str
     what: str
-    counts: bool = True
-    """False for what is only told."""
+    is_new: bool = False
 
 
 def all_cases(threads: int) -> Iterator[Case]:
-    for line in filter(None, CASES.splitlines()):
+    lines = CASES.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    for line in [line for line in lines if line and not line.startswith("#")]:
         name, commands = line.split(":", 1)
         parts = re.split(r"\{([^{}]*)\}", commands)  # every second one is a list
         lists = list(dict.fromkeys(parts[1::2]))  # the same list twice is one choice
-        for chosen in itertools.product(*(of.split(",") for of in lists)):
+        for chosen in itertools.product(*(map(str.strip, of.split(",")) for of in lists)):
             choice = dict(zip(lists, chosen, strict=True))
             whole = "".join(choice[part] if k % 2 else part for k, part in enumerate(parts))
             steps = [shlex.split(command) for command in whole.split("&&")]
             for k, step in enumerate(steps):
-                step += ALWAYS.get(step[0], "").format(threads=threads, step=k + 1).split()
+                added = " ".join(options for options, commands in ALWAYS.items() if step[0] in commands)
+                step += added.format(threads=threads, step=k + 1).split()
             yield Case(" ".join(filter(None, (name, *chosen))), steps)
 
 
@@ -133,8 +93,7 @@ class Checkout:
     def __init__(self, root: Path, cache: Path):
         self.root = root.resolve()
         scripts = tomllib.loads((self.root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
-        module, function = scripts["asker"].split(":")
-        self.program = f"import sys; from {module} import {function}; sys.exit({function}())"
+        self.program = "import sys; from {} import {} as main; sys.exit(main())".format(*scripts["asker"].split(":"))
         own = {"PYTHONPATH": str(self.root / "src"), "ASKER_CACHE": str(cache), "COLUMNS": "120", "TERM": "dumb"}
         self.environment = os.environ | own
         found = self.python("import asker; print(asker.__file__)", [], self.root).stdout.strip()
@@ -181,7 +140,7 @@ def differences(old: Any, new: Any, where: str = "") -> Iterator[Difference]:
                 yield Difference(f"{where} {key}".strip(), "is missing")
             elif not LEFT_OUT.search(key):
                 yield from differences(value, new[key], f"{where} {key}".strip())
-        yield from (Difference(f"{where} {key}".strip(), "is new", False) for key in new if key not in old)
+        yield from (Difference(f"{where} {key}".strip(), "is new", True) for key in new if key not in old)
     elif isinstance(old, list) and isinstance(new, list):
         for k, pair in enumerate(zip(old, new, strict=False)):
             yield from differences(*pair, f"{where} [{k}]")
@@ -213,33 +172,38 @@ def digest(data: bytes) -> str:
 
 
 def compare(case: Case, checkouts: list[Checkout], place: Path) -> tuple[list[Difference], list[float]]:
-    folder = place / re.sub(r"[^A-Za-z0-9.-]+", "_", case.name)
-    ran, seconds = [], []
-    for checkout, name in zip([] if case.lacks() else checkouts, ("old", "new"), strict=False):
-        for result, of in zip(checkout.run(case, folder / "work"), (ran, seconds), strict=True):
-            of.append(result)
+    """The differences, and the seconds of both; nothing where the data is not at hand."""
+    if case.lacks():
+        return [], []
+    folder, ran = place / re.sub(r"[^A-Za-z0-9.-]+", "_", case.name), []
+    for checkout, name in zip(checkouts, ("old", "new"), strict=True):
+        ran.append(checkout.run(case, folder / "work"))
         (folder / "work").rename(folder / name)
-    return list(differences(*ran)) if ran else [], seconds
+    (old, old_seconds), (new, new_seconds) = ran
+    found = list(differences(old, new))
+    for k, step in old["step"].items():  # where both fail alike, nothing was compared
+        if bool(step["exit code"]) != case.is_bad:
+            found.append(Difference(f"step {k}", f"ends with {step['exit code']}: {step['stderr'][-1:]}"))
+    return found, [old_seconds, new_seconds]
 
 
 def print_table(cases: list[Case], outcomes: Iterator[tuple[list[Difference], list[float]]], messages: bool) -> int:
     """A line for each case as it ends, then what is new or to be judged.  Returns the exit code."""
-    width = max((len(c.name) for c in cases), default=4)
+    width = max((len(case.name) for case in cases), default=4)
     counted, told = Counter[str](), Counter[str]()
     print(f"{'case':{width}}               old, s  new, s", flush=True)
     for case, (found, seconds) in zip(cases, outcomes, strict=True):
-        judged = case.name.startswith("bad") and not messages
         first = case.lacks()
         for d in found:
-            if not d.counts:
-                told[f"{d.where} {d.what}"] += 1
-            elif judged and re.search(" std(out|err)", d.where):
+            if d.is_new:
+                told[f"{d.where} is new"] += 1
+            elif case.is_bad and not messages and re.search(" std(out|err)", d.where):
                 told[f"{case.name}: {d.what}"] += 1
             else:
                 first = first or f"{d.where}: {d.what}"
         word = ("different" if first else "same") if seconds else "no data"
         counted[word] += 1
-        print(f"{case.name:{width}}  {word:9}", *(f"{s:7.1f}" for s in seconds), f" {first}", flush=True)
+        print(f"{case.name:{width}}  {word:9}", *(f"{s:7.1f}" for s in seconds), f" {first}".rstrip(), flush=True)
     for text, n in told.items():
         print(f"to be judged: {text}" + (f" ({n} times)" if n > 1 else ""))
     print(", ".join(f"{n} {word}" for word, n in counted.items()) or "no such case")
