@@ -49,6 +49,7 @@ from asker.problems.pose_graph import pose_graph_problem
 from asker.problems.trajectory import trajectory_error, true_positions
 from asker.solve import ENGINES
 from bundle import HERE, PEERS, names, peers_python
+from record import add_record_option, recorded
 
 GRAPHS = ("intel", "M3500", "parking-garage", "sphere2500", "torus3D")
 BICOCCA = "bicocca25b"
@@ -269,6 +270,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to keep the runs")
     parser.add_argument("--quick", action="store_true")
+    add_record_option(parser)
     args = parser.parse_args()
     if args.noise == "estimated" and KERNELS[args.kernel]().convex:
         parser.error("the noise is estimated under a kernel that is not convex; or --noise announced --no-refit")
@@ -284,11 +286,12 @@ def main() -> None:
         for task in [] if args.only_times else of_graph:
             measure(task, record, python, args)
     results, times = record.results, record.times
-    for name in dict.fromkeys(task.split()[0] for task in results):
-        print(f"\n{table({t: lines for t, lines in results.items() if t.split()[0] == name})}\n")
-    print("| ms per iteration | asker irls | gtsam |\n| --- | --- | --- |")
-    for name, line in times.items():
-        print(f"| {name} | {line['asker']:.2f} | {line['gtsam']:.2f} |")
+    with recorded(args.record):
+        for name in dict.fromkeys(task.split()[0] for task in results):
+            print(f"\n{table({t: lines for t, lines in results.items() if t.split()[0] == name})}\n")
+        print("| ms per iteration | asker irls | gtsam |\n| --- | --- | --- |")
+        for name, line in times.items():
+            print(f"| {name} | {line['asker']:.2f} | {line['gtsam']:.2f} |")
 
 
 if __name__ == "__main__":
