@@ -17,7 +17,7 @@ To add a kernel, subclass `Kernel`, write `unit_psi`, `unit_omega` and `unit_dom
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from asker.arrays import namespace
 if TYPE_CHECKING:
     import jax
 
-    Array = np.ndarray | jax.Array | float
+Array: TypeAlias = "np.ndarray | jax.Array | float"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """Methods by name; one paper, one file.
 
-    strategy.py     every strategy: `init` and `step` on a frozen state; the pieces that several share
-    irls.py … regemm.py     a paper each
-    asker.py        ASKER as in the paper; filter.py is its filter
-    phases.py       strategies made of strategies: a first descent, a last phase, the best point kept
-    default.py      ASKER, the default: the paper's method in such phases
+strategy.py     every strategy: `init` and `step` on a frozen state, and the pieces that several use
+irls.py, …      a paper each; asker.py is ASKER as in the paper, with filter.py
+phases.py       strategies made of strategies: a first descent, a last phase, the best point kept
+default.py      ASKER, the default: the paper's method in such phases
 """
 
 from collections.abc import Callable
