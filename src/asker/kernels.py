@@ -392,16 +392,17 @@ def kernel_named(text: str, tau: float = 1.0, option: str = "kernel") -> Kernel:
 
     Several are separated by commas.  `option` is what an error calls the text.
     """
-    name, _, listed = text.partition(":")
+    name, colon, listed = text.partition(":")
     if name not in KERNELS:
         raise ValueError(f"{option} is {text!r}, which is not one of {', '.join(KERNELS)}{_meant(name, KERNELS)}")
     known = [f.name for f in fields(KERNELS[name]) if f.name != "tau"]
     values: dict[str, float] = {}
-    for part in listed.split(",") if listed else ():
+    for part in listed.split(",") if colon and (known or listed) else ():
         key, _, value = (word.strip() for word in part.partition("="))
         if key not in known or key in values:
-            what = f"{name} takes {', '.join(known) or 'no parameters'} after the colon, each once"
-            raise ValueError(f"{option} is {text!r}: {what}, not {part.strip()!r}{_meant(key, known)}")
+            takes = f"{', '.join(known)} after the colon, each once" if known else "nothing after a colon"
+            hint = " (tau is given by itself)" if key == "tau" else _meant(key, known)
+            raise ValueError(f"{option} is {text!r}: {name} takes {takes}, not {part!r}{hint}")
         try:
             values[key] = float(value)
         except ValueError:

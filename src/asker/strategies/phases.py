@@ -22,8 +22,8 @@ NEARLY_AT_REST = 1e-4  # the same of a first descent, which need not be exact
 
 
 def is_at_rest(before: State, after: State, tol: float) -> bool:
-    """Whether a step on Ψ was accepted and gained next to nothing."""
-    return after.accepted and before.cost - after.cost < tol * before.cost
+    """Whether a step was accepted and lowered the objective by less than `tol` of it."""
+    return after.accepted and before.objective - after.objective < tol * before.objective
 
 
 @dataclass(frozen=True)
@@ -58,30 +58,43 @@ class FirstDescent:
 
 @dataclass(frozen=True)
 class LastPhase:
-    """The method, then a descent on Ψ itself.  It begins where the method no longer relaxes the problem."""
+    """The method, then a descent on Ψ itself.
+
+    It begins where the method says that it is over (`is_over`), as ASKER's does when its scales are down; any other
+    method is over when it comes to rest on its target.
+    """
 
     method: Strategy
     last: Descent = Triggs(damping=1e-2, epsilon=0.6)
     """How Ψ is minimised."""
+    rest: float = 1e-3
+    """A method is at rest when an accepted step lowers its objective by less than this part of it."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> Any:
         return self.method.init(engine, start, max_iterations)
 
     def step(self, engine: Engine, state: Any) -> Any:
-        if not state.last_phase and self._is_over(state):
-            state = replace(state.unrelaxed(engine), damping=self.last.damping, last_phase=True)
-        at_work = self.last if state.last_phase else self.method
-        return at_work.step(engine, state)
-
-    def _is_over(self, state: Any) -> bool:
-        """The method may say so itself (`is_over`), as ASKER's does; else it is when its objective has become Ψ."""
         says = getattr(self.method, "is_over", None)
-        return says(state) if says else state.on_target and state.objective <= (1 + NEARLY_AT_REST) * state.cost
+        if says and not state.last_phase and says(state):
+            state = self._begin(engine, state)
+        if state.last_phase:
+            return self.last.step(engine, state)
+        after = self.method.step(engine, state)
+        on_target = state.on_target and after.on_target
+        if says or not (on_target and is_at_rest(state, after, self.rest)):
+            return after
+        return self._begin(engine, after)
+
+    def _begin(self, engine: Engine, state: Any) -> Any:
+        return replace(state.unrelaxed(engine), damping=self.last.damping, last_phase=True)
 
 
 @dataclass(frozen=True)
 class BestKept:
-    """The method; where it comes to rest above the best point that it has seen, it goes on from that point."""
+    """The method; where it comes to rest above the best point that it has seen, it goes on from that point.
+
+    That is for methods which end on Ψ itself; M-HQ, which lowers a cost of its own to the end, is left as it is.
+    """
 
     method: Strategy
     damping: float = 1e-2
@@ -95,7 +108,7 @@ class BestKept:
         after = replace(self.method.step(engine, state), best=state.best)
         if not after.on_target:
             return replace(after, best=lower(after))
-        is_above = after.best is not None and after.best[0] < after.cost
+        is_above = after.best is not None and after.best[0] < after.cost == after.objective
         if not (is_above and is_at_rest(state, after, AT_REST)):
             return after
         cost, point = after.best
