@@ -39,9 +39,9 @@ import numpy as np
 import asker
 from asker import poses
 from asker.clock import Clock
-from asker.commands.support import KERNELS
 from asker.io.g2o import PoseGraph, read_g2o, write_g2o
 from asker.io.spanning import odometry_poses
+from asker.kernels import KERNELS
 from asker.problems.false_loops import FalseLoops, add_false_loops
 from asker.problems.graph_noise import solve_pose_graph
 from asker.problems.graph_refit import refit

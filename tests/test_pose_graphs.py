@@ -18,7 +18,7 @@ from asker.problem import ProblemError
 from asker.problems.false_loops import add_false_loops
 from asker.problems.pose_graph import default_tau, inlier_radius, pose_graph_problem, residual_norms, whitening
 from asker.problems.trajectory import rigid, trajectory_error, true_positions
-from asker.strategies.asker import start_scales
+from asker.strategies.default import start_scales
 from graphs import EVERY_KIND, assert_same_bits, circle, error, some_graph, some_information
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from asker.io.files import FilePath
 from asker.manifolds import Product
 from asker.problem import Problem, ProblemError, Variables
 from asker.result import Iteration, Result, Status
-from asker.strategies.asker import ASKER
+from asker.strategies.default import ASKER
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, omega
 

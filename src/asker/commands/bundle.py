@@ -129,7 +129,7 @@ def solve(
         return solve_graph(file, kernel, tau, method, options, json_file, output, quiet, **limits)
     options.refuse()
     tau = 1.0 if tau is None else tau
-    psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=number("--tau", tau, positive=True))
+    psi = asker.kernel_named(kernel, number("--tau", tau, positive=True), "--kernel")
     method = ("irls" if psi.convex else "asker") if method is None else method
     strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
     settings: dict[str, Any] = {"method": method, "kernel": kernel, "tau": tau, "camera": camera, "dof": dof}

@@ -12,7 +12,6 @@ import asker
 from asker import poses
 from asker.clock import Clock
 from asker.commands.support import (
-    KERNELS,
     Json,
     Seed,
     check_outputs,
@@ -100,7 +99,7 @@ def solve_graph(
         progress.say(f"reading {file}")
         graph = read_g2o(file)
         tau = default_tau(graph.kind) if tau is None else number("--tau", tau, positive=True)
-        psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=tau)
+        psi = asker.kernel_named(kernel, tau, "--kernel")
         plain = psi.convex or options.robust == "none"
         noise = options.noise
         if noise == "auto":
@@ -112,7 +111,7 @@ def solve_graph(
         checks = Checks(graph, options)
         solve, clock = partial(asker.solve, on_iteration=progress.iteration, **settings), Clock(settings["time_limit"])
         asked: Any = (options.robust, clock.left(), noise)
-        found = solve_pose_graph(graph, solve, strategy, KERNELS[kernel], tau, *asked)
+        found = solve_pose_graph(graph, solve, strategy, partial(asker.kernel_named, kernel), tau, *asked)
         again = None
         if options.refit and not plain and not found.is_cut_short and found.chosen.result.iterations:
             progress.begin("least squares with what was kept")

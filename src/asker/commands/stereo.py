@@ -88,7 +88,7 @@ def stereo(
 ) -> int:
     """Find the disparity of every pixel of a rectified stereo pair.  Ctrl-C stops and keeps the best so far."""
     strategy = asker.METHODS[one_of("--method", method, asker.METHODS)]()
-    psi = KERNELS[one_of("--kernel", kernel, KERNELS)](tau=number("--tau", tau, positive=True))
+    psi = asker.kernel_named(kernel, number("--tau", tau, positive=True), "--kernel")
     one_of("--start", start, get_args(Start))
     one_of("--cost", cost, get_args(Cost))
     one_of("--linear-solver", linear_solver, LINEAR_SOLVERS)

@@ -14,18 +14,7 @@ import typer
 import asker
 from asker.io.files import FileError, write_whole
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    "smooth-truncated": asker.SmoothTruncated,
-    "quadratic": asker.Quadratic,
-    "huber": asker.Huber,
-    "pseudo-huber": asker.PseudoHuber,
-    "cauchy": asker.Cauchy,
-    "geman-mcclure": asker.GemanMcClure,
-    "welsch": asker.Welsch,
-    "tukey": asker.Tukey,
-    "truncated-quadratic": asker.TruncatedQuadratic,
-    "barron": asker.Barron,
-}
+KERNELS = asker.KERNELS
 MANY = 30  # more names than this are not listed in an error
 LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 
