@@ -11,10 +11,10 @@ from jax import lax  # noqa: E402
 
 import asker  # noqa: E402
 from asker.arrays import float64  # noqa: E402
-from asker.engines.cpu.jaxprs import RULES  # noqa: E402
-from asker.engines.cpu.left_out import LEFT_OUT  # noqa: E402
-from asker.engines.cpu.loops import Argument, BatchedLoop, Loop  # noqa: E402
-from asker.engines.cpu.rules import PASSED_OVER, REFUSED, Parameters, UnsupportedPrimitive, check_parameters  # noqa: E402
+from asker.engines.cpu.compiler.jaxprs import RULES  # noqa: E402
+from asker.engines.cpu.compiler.left_out import LEFT_OUT  # noqa: E402
+from asker.engines.cpu.compiler.loops import Argument, BatchedLoop, Loop  # noqa: E402
+from asker.engines.cpu.compiler.rules import PASSED_OVER, REFUSED, Parameters, UnsupportedPrimitive, check_parameters  # noqa: E402
 from test_scalarise import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed  # noqa: E402
 
 ALL_PRIMITIVES = """
@@ -91,7 +91,7 @@ def test_xla_computes_the_same_in_a_loop(name):
 
 
 def test_pieces_of_a_long_loop_make_the_whole(monkeypatch):
-    monkeypatch.setattr("asker.engines.cpu.loops.PIECE", 4)
+    monkeypatch.setattr("asker.engines.cpu.compiler.loops.PIECE", 4)
     x, out = np.arange(10.0), np.empty(10)
     loop = BatchedLoop([Argument("each"), Argument("scalar")], lambda x, s: ((x * s,), (x,)))
     np.testing.assert_array_equal(loop(10, [x, 2.0], [out]), [45.0])

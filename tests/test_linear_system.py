@@ -12,7 +12,7 @@ import pytest
 
 from asker.engines.cpu import cholesky, elimination_tree, front_layout, multifrontal, reduced, threads
 from asker.engines.cpu.engine import CpuEngine
-from asker.engines.cpu.factorise import CG
+from asker.engines.cpu.system.factorise import CG
 from asker.engines.cpu.pool import Pool
 from asker.engines.point import Model
 from asker.engines.solvers import SOLVERS

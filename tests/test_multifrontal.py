@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from asker.engines.cpu import cholesky, elimination_tree, front_layout, multifrontal
-from asker.engines.cpu.elimination_tree import _work
-from asker.engines.cpu.front_layout import _graph
-from asker.engines.cpu.minimum_degree import eliminate
-from asker.engines.cpu.multifrontal import Multifrontal
+from asker.engines.cpu.sparse.elimination_tree import _work
+from asker.engines.cpu.sparse.symbolic import _graph
+from asker.engines.cpu.sparse.minimum_degree import eliminate
+from asker.engines.cpu.sparse.multifrontal import Multifrontal
 
 
 def lower_triangle(n, a, b):

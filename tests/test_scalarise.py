@@ -16,9 +16,9 @@ from jax import lax  # noqa: E402
 import asker  # noqa: E402
 from asker.arrays import float64  # noqa: E402
 from asker.engines.cpu import compile as compiling  # noqa: E402
-from asker.engines.cpu.loops import Argument, Loop  # noqa: E402
-from asker.engines.cpu.rules import UnsupportedPrimitive  # noqa: E402
-from asker.engines.cpu.scalars import Program  # noqa: E402
+from asker.engines.cpu.compiler.loops import Argument, Loop  # noqa: E402
+from asker.engines.cpu.compiler.rules import UnsupportedPrimitive  # noqa: E402
+from asker.engines.cpu.compiler.scalars import Program  # noqa: E402
 from asker.manifolds import SE3, Sphere, exp_so3  # noqa: E402
 
 ARGUMENTS = [

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.arrays import float64, sum_of_rows
+from asker.arrays import Array, float64, sum_of_rows
 from asker.kernels import Kernel, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
@@ -80,6 +80,11 @@ class Variables:
     def is_free(self) -> bool:
         """Whether anything in the group can move."""
         return self.manifold.tangent > 0 and not self.fixed.all()
+
+    @property
+    def mixes_units(self) -> bool:
+        """Whether the directions of a step have different units; a manifold that does not say so has one."""
+        return getattr(self.manifold, "mixes_units", False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,20 +202,31 @@ class Factors:
             return self.linear
         import jax
 
-        def moved(rows, steps, data):
-            slots = zip(self.slots, rows, steps, strict=True)
-            return self._of_rows(
-                [s.variables.manifold.retract(x, d) if s.variables.is_free else x for s, x, d in slots], data
-            )
-
         rows, data = self._example()
-        steps = [np.zeros(slot.variables.manifold.tangent) for slot in self.slots]
-        free = [int(slot.variables.is_free) for slot in self.slots]
+        free = [slot.variables.is_free for slot in self.slots]
+        step = np.zeros(sum(s.variables.manifold.tangent for s in self.slots if s.variables.is_free))
         with float64():
-            traced = jax.make_jaxpr(moved)(rows, steps, data)
-        return is_affine(traced, [*free, *free, *[0] * len(data)])
+            traced = jax.make_jaxpr(self.residual_after)(rows, step, data)
+        return is_affine(traced, [*map(int, free), 1, *[0] * len(data)])
 
-    def _of_rows(self, rows, data):
+    def residual_at(self, rows: Sequence[Array], data: Sequence[Array]) -> Any:
+        """The residual (p,) of one observation, from the row of each of its variables and its data."""
+        import jax.numpy as jnp
+
+        return jnp.asarray(self._given_at(rows, data)).reshape(self.residual_size)
+
+    def residual_after(self, rows: Sequence[Array], step: Array, data: Sequence[Array]) -> Any:
+        """The same after a step: one vector, in which the free slots follow each other."""
+        moved, start = list(rows), 0
+        for k, slot in enumerate(self.slots):
+            if slot.variables.is_free:
+                manifold = slot.variables.manifold
+                moved[k] = manifold.retract(rows[k], step[start : start + manifold.tangent])
+                start += manifold.tangent
+        return self.residual_at(moved, data)
+
+    def _given_at(self, rows: Sequence[Array], data: Sequence[Array]) -> Any:
+        """What the user's function returns."""
         views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]
         return self.residual(*views, *data)
 
@@ -224,7 +240,7 @@ class Factors:
 
         try:
             with float64():
-                out = jax.eval_shape(self._of_rows, *self._example())
+                out = jax.eval_shape(self._given_at, *self._example())
         except Exception as e:
             raise self._failed("residual", e) from e
         if not hasattr(out, "shape"):
@@ -285,8 +301,8 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
-    """The part of a larger problem that one of several processes holds.
+class Portion:
+    """The portion of a larger problem that one of several processes holds.
 
     One group of variables is dealt to the processes, and every observation is with one of them; all other variables
     are whole in each.  What a solve returns is of the whole problem.
@@ -294,9 +310,9 @@ class Share:
 
     variables: Variables
     """Those that are dealt; the group has this process's own ones."""
-    rows: np.ndarray
+    numbers: np.ndarray
     """The number of each of them in the whole problem,"""
-    n_rows: int
+    n_variables: int
     """which has so many."""
     observations: tuple[np.ndarray, ...]
     """For each factor group: the number of each own observation in the whole problem,"""
@@ -307,7 +323,7 @@ class Share:
 class Problem:
     """Factors and the variables they touch."""
 
-    def __init__(self, *factors: Factors, share: Share | None = None):
+    def __init__(self, *factors: Factors, portion: Portion | None = None):
         if not factors:
             raise ProblemError("a problem needs at least one group of factors")
         for k, f in enumerate(factors):
@@ -320,34 +336,34 @@ class Problem:
             f.residual_size  # noqa: B018  checks the residual function against the arrays
         if not any(v.is_free for v in self.variables):
             raise ProblemError("every variable is fixed (or there are none): nothing to solve for")
-        self.share = share
+        self.portion = portion
         """What of a larger problem this is, where several processes solve one together."""
         if not sum(self.n_observations):
             raise ProblemError("there are no observations: nothing to fit")
-        if share is not None:
-            self._check_share(share)
+        if portion is not None:
+            self._check_portion(portion)
 
     def __repr__(self) -> str:
         return "Problem(" + ", ".join(map(repr, self.factors)) + ")"
 
     def count(self, variables: Variables) -> int:
         """How many there are in the whole problem."""
-        return self.share.n_rows if self.share and variables is self.share.variables else len(variables)
+        return self.portion.n_variables if self.portion and variables is self.portion.variables else len(variables)
 
     @property
     def n_observations(self) -> tuple[int, ...]:
         """Of each factor group, in the whole problem."""
-        return self.share.n_observations if self.share else tuple(f.n for f in self.factors)
+        return self.portion.n_observations if self.portion else tuple(f.n for f in self.factors)
 
-    def _check_share(self, share: Share) -> None:
-        v = share.variables
+    def _check_portion(self, portion: Portion) -> None:
+        v = portion.variables
         if v not in self.variables or v.fixed.any():
-            raise ProblemError(f"share: {v.name} must be variables of the problem, none of them fixed")
-        if len(share.rows) != len(v):
-            raise ProblemError(f"share: {len(share.rows)} rows for {len(v)} {v.name}")
-        sizes = [len(numbers) for numbers in share.observations]
-        if sizes != [f.n for f in self.factors] or len(share.n_observations) != len(sizes):
-            raise ProblemError(f"share: observations have lengths {sizes}, expected {[f.n for f in self.factors]}")
+            raise ProblemError(f"portion: {v.name} must be variables of the problem, none of them fixed")
+        if len(portion.numbers) != len(v):
+            raise ProblemError(f"portion: {len(portion.numbers)} numbers for {len(v)} {v.name}")
+        sizes = [len(numbers) for numbers in portion.observations]
+        if sizes != [f.n for f in self.factors] or len(portion.n_observations) != len(sizes):
+            raise ProblemError(f"portion: observations have lengths {sizes}, expected {[f.n for f in self.factors]}")
 
     @property
     def is_linear(self) -> bool:
@@ -360,11 +376,11 @@ class Problem:
         return sum(f.n for f in self.factors)
 
     def fingerprint(self, added_up: Callable[[np.ndarray], np.ndarray] = lambda sums: sums) -> bytes:
-        """The same for problems with the same numbers, at the start, and for a share of them.
+        """The same for problems with the same numbers, at the start, and for a portion of them.
 
         Arrays enter by sums over their rows; `added_up` adds those of all processes.
         """
-        share, texts, sums, is_dealt = self.share, [], [], []
+        portion, texts, sums, is_dealt = self.portion, [], [], []
 
         def add(array: Any, numbers: np.ndarray | None) -> None:
             if isinstance(array, np.ndarray):
@@ -374,15 +390,17 @@ class Problem:
                 texts.append(repr(array))
 
         for v in self.variables:
-            dealt = share is not None and v is share.variables
+            dealt = portion is not None and v is portion.variables
             texts.append(f"{v.name} {v.manifold} {self.count(v)}")
-            add(v.rows, share.rows if share and dealt else None)
-            add(v.fixed, share.rows if share and dealt else None)
+            add(v.rows, portion.numbers if portion and dealt else None)
+            add(v.fixed, portion.numbers if portion and dealt else None)
         for k, f in enumerate(self.factors):
             texts.append(f"{f.name} {self.n_observations[k]} {f.residual_size} {f.kernel}")
-            indices = [share.rows[s.index] if share and s.variables is share.variables else s.index for s in f.slots]
+            indices = [
+                portion.numbers[s.index] if portion and s.variables is portion.variables else s.index for s in f.slots
+            ]
             for array in (f.weight, f.tau, *indices, *f.data):
-                add(array, share.observations[k] if share else None)
+                add(array, portion.observations[k] if portion else None)
         own = np.array(sums, dtype=np.uint64)
         total = np.where(is_dealt, added_up(own), own)
         return hashlib.sha256(repr(texts).encode() + total.tobytes()).digest()

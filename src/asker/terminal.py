@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.compile import on_compile
+from asker.engines.cpu.compiler import on_compile
 from asker.io.bal import Bundle
 from asker.result import Iteration
 

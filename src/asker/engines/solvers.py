@@ -1,4 +1,4 @@
-"""The linear solvers by name, and their settings."""
+"""The linear solvers by name, which engine has which, and their settings."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -6,7 +6,8 @@ from typing import Literal, get_args
 import numpy as np
 
 LinearSolver = Literal["auto", "dense-cholesky", "sparse-cholesky", "cg", "reference"]
-SOLVERS = get_args(LinearSolver)
+CPU_SOLVERS: tuple[str, ...] = get_args(LinearSolver)
+XLA_SOLVERS: tuple[str, ...] = ("auto", "dense-cholesky", "cg")
 SMALLEST_DIAGONAL = 1e-6
 """Of H, where the damping is relative to it, as in Ceres."""
 
