@@ -19,7 +19,7 @@ from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, omega
 
 ENGINES = ("auto", "cpu", "xla")
 WORTH_A_GPU = 200_000  # residuals
-EngineClass = Callable[[Problem, LinearSolver | CG, Variables | bool, bool], Engine]
+EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 
 def set_threads(n: int) -> None:
@@ -38,7 +38,7 @@ def solve(
     time_limit: float | None = None,
     on_iteration: Callable[[Iteration], bool | None] | None = None,
     engine: Literal["auto", "cpu", "xla"] = "auto",
-    linear_solver: LinearSolver | CG = "auto",
+    linear_solver: LinearSolver = "auto",
     eliminate: Variables | bool = True,
     relative_damping: bool | None = None,
     checkpoint: FilePath | None = None,
@@ -90,7 +90,7 @@ def solve(
     return _result(machine, strategy, run, status)
 
 
-def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver | CG) -> EngineClass:
+def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver) -> EngineClass:
     """The class of the engine; `auto` takes xla where there is a GPU, enough for it to do, and a solver it has."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")

@@ -19,7 +19,7 @@ from asker.engines.cpu.factors import AnyLoop, FactorCode, compiled_loop
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, System, Weights, add_gradients, radial_change
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
-from asker.engines.solvers import CG, LinearSolver
+from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.problem import Problem, Variables
 
@@ -34,7 +34,7 @@ class CpuEngine:
     def __init__(
         self,
         problem: Problem,
-        linear_solver: LinearSolver | CG = "auto",
+        linear_solver: LinearSolver = "auto",
         eliminate: Variables | bool = True,
         relative_damping: bool = False,
     ):

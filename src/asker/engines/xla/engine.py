@@ -44,7 +44,7 @@ class XlaEngine:
     def __init__(
         self,
         problem: Problem,
-        linear_solver: LinearSolver | CG = "auto",
+        linear_solver: LinearSolver = "auto",
         eliminate: Variables | bool = True,
         relative_damping: bool = False,
         n_devices: int | None = None,
@@ -111,7 +111,7 @@ class XlaEngine:
                 f"{sum(portion.n_observations)} observations"
             )
 
-    def _choose(self, solver: LinearSolver | CG) -> tuple[CG, str]:
+    def _choose(self, solver: LinearSolver) -> tuple[CG, str]:
         if isinstance(solver, CG):
             return solver, "cg"
         if solver not in XLA_SOLVERS:

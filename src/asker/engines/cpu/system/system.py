@@ -25,7 +25,7 @@ class System:
     def __init__(
         self,
         structure: Structure,
-        solver: LinearSolver | CG = "auto",
+        solver: LinearSolver = "auto",
         relative_damping: bool = False,
     ):
         """`relative_damping`: λ diag(H) in place of λI, for variables whose numbers have different units."""
@@ -86,7 +86,7 @@ NEARLY_FULL = 0.5  # share of the matrix from which the dense one is faster
 LARGEST_SPARSE = 2e9  # filled places, before the fill-in of the factorisation
 
 
-def choose_solver(structure: Structure) -> LinearSolver:
+def choose_solver(structure: Structure) -> str:
     """Dense where the reduced matrix is small or nearly full, else sparse, else conjugate gradients."""
     n = structure.n_kept
     kept = structure.kept
