@@ -9,9 +9,10 @@ import numpy as np
 from asker.checkpoint import Checkpoint, Progress
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
+from asker.factors import ProblemError, Variables
 from asker.groups import Groups
 from asker.io.files import FilePath
-from asker.problem import Problem, ProblemError, Variables
+from asker.problem import Problem
 from asker.result import Iteration, Result, Status
 from asker.strategies.asker import ASKER
 from asker.strategies.irls import IRLS

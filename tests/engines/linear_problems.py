@@ -12,7 +12,8 @@ import pytest
 
 from asker.engines.point import Model
 from asker.engines.solvers import SMALLEST_DIAGONAL
-from asker.problem import Factors, Problem, Variables
+from asker.factors import Factors, Variables
+from asker.problem import Problem
 
 EXACT_CG = {"loosest": 1e-13, "tightest": 1e-13, "max_iterations": 2000}
 

@@ -14,7 +14,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from asker.problem import Problem, Variables
+from asker.factors import Variables
+from asker.problem import Problem
 
 A = TypeVar("A")
 PerFactor = tuple[A, ...]

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from asker.problem import Factors, Problem, Variables
+from asker.factors import Factors, Variables
+from asker.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,9 @@ import pytest
 import asker
 from asker.datasets import make_scene
 from asker.engines.xla import devices, hosts
+from asker.factors import ProblemError
 from asker.io.bal import read_bal, read_bal_part, write_bal
-from asker.problem import Portion, ProblemError
+from asker.problem import Portion
 from asker.problems.bundle import bundle_problem, reprojection_norms
 
 pytestmark = pytest.mark.filterwarnings("ignore:engine xla without a GPU")

@@ -16,8 +16,9 @@ from asker.engines.solvers import CG
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, layout
 from asker.engines.xla.engine import XlaEngine
+from asker.factors import Factors, ProblemError
 from asker.io.bal import read_bal, write_bal
-from asker.problem import Factors, Problem, ProblemError
+from asker.problem import Problem
 from asker.problems.bundle import bundle_problem
 from conftest import data_path
 from engines import linear_problems

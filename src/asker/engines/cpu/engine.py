@@ -21,7 +21,8 @@ from asker.engines.cpu.system import Linearization, System, Weights, add_gradien
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
-from asker.problem import Problem, Variables
+from asker.factors import Variables
+from asker.problem import Problem
 
 
 class CpuEngine:

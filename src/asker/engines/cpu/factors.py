@@ -11,7 +11,7 @@ from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, spacious
 from asker.engines.structure import FactorStructure
-from asker.problem import ProblemError, Variables
+from asker.factors import ProblemError, Variables
 
 AnyLoop = Loop | BatchedLoop
 Rows = dict[Variables, np.ndarray]

@@ -27,8 +27,9 @@ from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions, used
 from asker.engines.xla.system import Linearization, System, Weights, gradients
+from asker.factors import ProblemError, Variables
 from asker.jax_versions import shard_map
-from asker.problem import Portion, Problem, ProblemError, Variables
+from asker.problem import Portion, Problem
 
 log = logging.getLogger("asker")
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB

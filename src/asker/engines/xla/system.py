@@ -28,7 +28,7 @@ from asker.engines.xla.blocks import (
     summed_products,
 )
 from asker.engines.xla.layout import Observations, Pairs, SlotPair
-from asker.problem import Variables
+from asker.factors import Variables
 
 
 class Linearization(NamedTuple):

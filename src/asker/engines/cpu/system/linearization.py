@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asker.problem import Variables
+from asker.factors import Variables
 
 Delta = dict[Variables, np.ndarray]
 """A number for every direction of every variable: (n, tangent) for each group."""
