@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,10 +21,10 @@ from asker.arrays import float64
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.engines.structure import Structure
-from asker.engines.xla import devices, hosts
+from asker.engines.xla import devices, formulas, hosts
 from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.layout import Layout
-from asker.engines.xla.residuals import FactorFunctions, used
+from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights, gradients
 from asker.factors import ProblemError, Variables
 from asker.jax_versions import shard_map
@@ -148,20 +147,26 @@ class XlaEngine:
 
     def each(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
         with self._clock("evaluate"):
-            outs = self._formula(formula, False, arrays, numbers)(self._arrays, point.u, arrays, _floats(numbers))
+            outs = self._formula(formula, False, len(arrays), tuple(numbers))(
+                self._arrays, point.u, arrays, _floats(numbers)
+            )
         columns = tuple(zip(*outs, strict=True))
         return columns if len(columns) > 1 else columns[0]
 
     def total(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
         with self._clock("evaluate"):
-            sums = self._formula(formula, True, arrays, numbers)(self._arrays, point.u, arrays, _floats(numbers))
+            sums = self._formula(formula, True, len(arrays), tuple(numbers))(
+                self._arrays, point.u, arrays, _floats(numbers)
+            )
             sums, finite = jax.device_get((sums, point.finite))
             values = [float(x) if finite else float("nan") for x in sums]
         return values[0] if len(values) == 1 else tuple(values)
 
     def largest(self, formula: Formula, point: Point[jax.Array]) -> float:
         with self._clock("evaluate"):
-            function = self._function(("largest", formula), self._largest(formula), (EACH,), WHOLE)
+            function = self._function(
+                ("largest", formula), formulas.largest(self.problem.factors, formula), (EACH,), WHOLE
+            )
             return float(function(self._arrays, point.u))
 
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
@@ -313,46 +318,12 @@ class XlaEngine:
     def _gradients(self, arrays, linear, c, d):
         return gradients(self.structure, arrays[0], self.layout.n_local, linear, c, d)
 
-    def _formula(
-        self, formula: Formula, summed: bool, arrays: tuple[PerFactor[jax.Array], ...], numbers: dict[str, float]
-    ):
-        """The formula of every residual of a device, or the sums of it over all of them."""
-
-        def run(observations, u, arrays, numbers):
-            outs = []
-            for f, o in enumerate(observations[0]):
-                values = self._of_each(formula, f, o, u[f], [a[f] for a in arrays], numbers)
-                outs.append([used(o, v) for v in values])
-            if not summed:
-                return tuple(map(tuple, outs))
-            sums = [sum(jnp.sum(out[k]) for out in outs) for k in range(len(outs[0]))]
-            return lax.psum(tuple(sums), AXIS)
-
-        key = (formula, summed, len(arrays), tuple(numbers))
-        return self._function(key, run, (EACH, EACH, WHOLE), WHOLE if summed else EACH)
-
-    def _largest(self, formula: Formula):
-        def run(observations, u):
-            parts = [
-                jnp.max(used(o, self._of_each(formula, f, o, u[f], [], {})[0])) for f, o in enumerate(observations[0])
-            ]
-            return lax.pmax(jnp.max(jnp.stack(parts)), AXIS)
-
-        return run
-
-    def _of_each(self, formula: Formula, f: int, o, u, arrays, numbers) -> tuple[jax.Array, ...]:
-        factors = self.problem.factors[f]
-
-        def one(tau, u, *arrays):
-            values = formula(replace(factors.kernel, tau=tau), u, *arrays, **numbers)
-            values = values if isinstance(values, tuple) else (values,)
-            return tuple(jnp.asarray(v, dtype=float) for v in values)
-
-        if o.tau is None:
-            return jax.vmap(lambda u, *arrays: one(factors.tau, u, *arrays))(u, *arrays)
-        return jax.vmap(one)(o.tau, u, *arrays)
-
     # ------------------------------------------------------------ support
+
+    def _formula(self, formula: Formula, summed: bool, n_arrays: int, names: tuple[str, ...]) -> Callable:
+        run = formulas.of_each(self.problem.factors, formula, summed)
+        key = (formula, summed, n_arrays, names)
+        return self._function(key, run, (EACH, EACH, WHOLE), WHOLE if summed else EACH)
 
     def _linearised(self, point: Point[jax.Array]) -> tuple[Linearization, ...]:
         """Derivatives at the point; they are held until another point asks."""
