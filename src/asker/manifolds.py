@@ -63,7 +63,7 @@ class Euclidean:
     shape: Any
     """The shape of one variable; `()` for a number, 3 for a vector of three."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.shape, int):
             object.__setattr__(self, "shape", (self.shape,))
 

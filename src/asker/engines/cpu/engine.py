@@ -213,7 +213,7 @@ class CpuEngine:
 def _formula_loop(
     kernel: Any, tau: Argument, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool
 ) -> AnyLoop:
-    def one(tau, u, *rest):
+    def one(tau: Any, u: Any, *rest: Any) -> Any:
         numbers = dict(zip(names, rest[n_arrays:], strict=True))
         values = formula(replace(kernel, tau=tau), u, *rest[:n_arrays], **numbers)
         values = values if isinstance(values, tuple) else (values,)
@@ -225,7 +225,7 @@ def _formula_loop(
 
 
 def _retraction(v: Variables) -> AnyLoop:
-    def retract(x, delta):
+    def retract(x: Any, delta: Any) -> Any:
         return (v.manifold.retract(x, delta),), ()
 
     m = v.manifold

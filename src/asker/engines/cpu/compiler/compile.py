@@ -40,12 +40,12 @@ def tell_of_compiling() -> None:
     from numba.core import event
 
     class Told(event.Listener):
-        def on_start(self, compiling):
+        def on_start(self, compiling: Any) -> None:
             function = compiling.data["dispatcher"].py_func
             for listener in on_compile if function.__module__.startswith("asker") else ():
                 listener(function.__name__)
 
-        def on_end(self, compiling):
+        def on_end(self, compiling: Any) -> None:
             pass
 
     event.register("numba:compile", Told())

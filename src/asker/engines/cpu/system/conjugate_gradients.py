@@ -1,6 +1,7 @@
 """Conjugate gradients on S = H_KK − YYᵀ, which is never formed."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class ConjugateGradients:
         tol = self.settings.forcing(size / last_gradient)
         return conjugate_gradients(product, precondition, -g, tol, self.settings.max_iterations), size
 
-    def _inverse_diagonal_blocks(self, H, e: Elimination) -> Delta:
+    def _inverse_diagonal_blocks(self, H: Any, e: Elimination) -> Delta:
         """(n, d, d) of each kept group; of H_KK where those of S are not safely positive definite."""
         inverse = {}
         for v, first in self.structure.first.items():

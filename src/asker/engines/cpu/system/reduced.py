@@ -45,7 +45,9 @@ class RowPasses:
             for k, (first, last) in enumerate(pairwise(stops))
         ]
 
-    def _in_parts(self, slot: KeptSlot, v: np.ndarray, own: np.ndarray, number: int, spare: int):
+    def _in_parts(
+        self, slot: KeptSlot, v: np.ndarray, own: np.ndarray, number: int, spare: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         counts = np.diff(slot.ptr)
         parts = np.maximum(1, -(-counts // SPLIT))
         size = -(-counts // parts)
