@@ -22,7 +22,7 @@ FORMAT = 2
 
 
 @dataclass
-class Progress:
+class Snapshot:
     """Where a run stands."""
 
     state: State
@@ -45,21 +45,21 @@ class Checkpoint:
             "relative_damping": bool(engine.relative_damping),
         }
 
-    def write(self, progress: Progress) -> None:
+    def write(self, snapshot: Snapshot) -> None:
         """Whole or not at all; of several processes the first one writes."""
         writer = _Writer(self.engine)
         tree = {
             **self.of,
             "last_gradient": float(self.engine.last_gradient),
-            "seconds": progress.seconds,
-            "state": writer.encode(progress.state),
-            "best": writer.encode(progress.best),
-            "history": [writer.encode(asdict(line)) for line in progress.history],
+            "seconds": snapshot.seconds,
+            "state": writer.encode(snapshot.state),
+            "best": writer.encode(snapshot.best),
+            "history": [writer.encode(asdict(line)) for line in snapshot.history],
         }
         if self.engine.is_first:
             write_npz(self.path, tree, writer.arrays)
 
-    def read(self, template: State) -> Progress | None:
+    def read(self, template: State) -> Snapshot | None:
         """None when there is no file yet; `template` is a state of the same strategy."""
         content = read_text_bytes(self.path) if os.path.exists(self.path) else b""
         self.engine.check_same(hashlib.sha256(content).digest(), f"hold different checkpoints {self.path}")
@@ -73,7 +73,7 @@ class Checkpoint:
             best = reader.decode(tree["best"], template)
             history = [Iteration(**reader.decode(line)) for line in tree["history"]]
             self.engine.last_gradient = tree["last_gradient"]
-            return Progress(state, best, history, tree["seconds"])
+            return Snapshot(state, best, history, tree["seconds"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
             if isinstance(error, ValueError) and type(error) is not ValueError:  # it says what is wrong by itself
                 raise

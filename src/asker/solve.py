@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from asker.checkpoint import Checkpoint, Progress
+from asker.checkpoint import Checkpoint, Snapshot
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.factors import ProblemError, Variables
@@ -86,9 +86,9 @@ def solve(
     start = machine.start()
     _check_start(machine, start)
     file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
-    run = Run(begin, on_iteration, file)
-    status = run.loop(machine, strategy, start, max_iterations, tol, time_limit)
-    return _result(machine, strategy, run, status)
+    loop = SolveLoop(begin, on_iteration, file)
+    status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
+    return _result(machine, strategy, loop, status)
 
 
 def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver) -> EngineClass:
@@ -118,7 +118,7 @@ def _has_gpu() -> bool:
     return jax.default_backend() in ("gpu", "cuda", "rocm")
 
 
-class Run:
+class SolveLoop:
     """The loop, and what it remembers: the history and the best state."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Run:
     def seconds(self) -> float:
         return time.perf_counter() - self.begin
 
-    def loop(
+    def run(
         self,
         engine: Engine,
         strategy: Strategy,
@@ -199,7 +199,7 @@ class Run:
     def _save(self, state: State, at_the_end: bool = False) -> None:
         done = len(self.history) - 1
         if self.file and (at_the_end or done % self.file.every == 0):
-            self.file.write(Progress(state, self.best, self.history, self.earlier + self.seconds))
+            self.file.write(Snapshot(state, self.best, self.history, self.earlier + self.seconds))
 
 
 def _converged(before: State, after: State, tol: float) -> bool:
@@ -219,8 +219,8 @@ def _check_start(engine: Engine, point: Point) -> None:
     raise ProblemError("a squared residual overflows at the start")
 
 
-def _result(engine: Engine, strategy: Strategy, run: Run, status: Status) -> Result:
-    problem, point = engine.problem, run.best.point
+def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
+    problem, point = engine.problem, loop.best.point
     residuals = engine.residuals(point)
     inliers = []
     taus = engine.whole(tuple(np.broadcast_to(f.tau, f.n) for f in problem.factors))
@@ -236,14 +236,14 @@ def _result(engine: Engine, strategy: Strategy, run: Run, status: Status) -> Res
     return Result(
         problem=problem,
         values=Groups(values, [v.name for v in problem.variables], problem.variables),
-        cost=run.best.cost,
-        initial_cost=run.history[0].cost,
+        cost=loop.best.cost,
+        initial_cost=loop.history[0].cost,
         status=status,
-        history=run.history,
+        history=loop.history,
         residuals=per_factor(residuals),
         weights=per_factor(engine.in_user_order(engine.each(omega, point))),
         inliers=per_factor(inliers),
-        seconds=engine.seconds | {"total": run.seconds},
+        seconds=engine.seconds | {"total": loop.seconds},
         strategy=strategy,
         engine=engine.name,
         linear_solver=engine.linear_solver,

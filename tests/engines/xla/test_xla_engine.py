@@ -148,8 +148,8 @@ def both():
 
 
 def iterate(engine, strategy, n=5):
-    run = loop.Run(0.0, None)
-    run.loop(engine, strategy, engine.start(), n, tol=0.0, time_limit=None)
+    run = loop.SolveLoop(0.0, None)
+    run.run(engine, strategy, engine.start(), n, tol=0.0, time_limit=None)
     return run
 
 
