@@ -35,7 +35,7 @@ def floor_bytes(engine: XlaEngine, cg_steps: float) -> float:
     """What one iteration moves at the least: J and r written and read, Y written and read, per-residual numbers."""
     total = 0.0
     d = engine.system.d
-    for f in engine.structure.layouts:
+    for f in engine.structure.factors:
         numbers = 2 * f.p * (f.width + 1) + 2 * d * f.kept_width + 20 + 2 * cg_steps * d * f.kept_width
         total += f.n * (8 * numbers + 4 * len(f.factors.slots) * 4)
     if engine.linear_solver == "dense-cholesky":

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import asker
-from asker.engines.cpu.factorise import CG
+from asker.engines.solvers import CG
 from asker.io.images import read_disparity, read_grey
 from asker.problems.disparity import disparity_errors, visible
 from asker.problems.stereo import Matching, Minima, energy, match

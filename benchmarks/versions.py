@@ -3,7 +3,7 @@
     python benchmarks/versions.py run OUT.json              every method on the BAL files, with this interpreter
     python benchmarks/versions.py compare A.json B.json …   the first beside each of the others
 
-`run` takes ASKER_DATA or ../shared/data.  It first compiles in an empty cache, which is timed; then each method makes its
+`run` takes ASKER_DATA or ../shared/data.  It compiles in an empty cache first, which is timed; then each method makes its
 iterations, whose time is the median of one iteration on the largest file.
 """
 

@@ -5,8 +5,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from asker.arrays import float64
+from asker.factors import ProblemError, Variables
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3, log_se2, log_se3, log_so3
-from asker.problem import ProblemError, Variables
 
 N = 6
 

@@ -488,9 +488,8 @@ def test_a_trial_that_is_not_finite_is_refused(solver):
 # ------------------------------------------------------------------ who imports whom
 
 SOURCE = Path(asker.__file__).parent
-LAYERS = ["arrays rotations poses gauge jax_versions kernels manifolds linearity version", "io", "problem"]
-LAYERS += ["groups", "result"]
-LAYERS += ["engines", "strategies", "checkpoint", "solve"]
+LAYERS = ["arrays cache jax_versions rotations poses gauge kernels manifolds linearity version"]
+LAYERS += ["io", "factors", "problem", "groups", "result", "engines", "strategies", "checkpoint", "solve"]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, datasets, study, …; then the command line
 

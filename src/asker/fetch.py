@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from asker.engines.cpu.compile import cache_folder
+from asker.cache import cache_folder
 from asker.io.bal import read_bal
 from asker.io.download import Check, Say, Unreachable, download
 from asker.io.files import FileError, FilePath, read_text_bytes

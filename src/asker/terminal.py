@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.compile import on_compile
 from asker.io.bal import Bundle
 from asker.result import Iteration
 
@@ -24,12 +23,16 @@ class Progress:
         self.task = ""
 
     def __enter__(self) -> "Progress":
+        from asker.engines.cpu.compiler import on_compile
+
         on_compile.append(self.compile)
         if self.status:
             self.status.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        from asker.engines.cpu.compiler import on_compile
+
         on_compile.remove(self.compile)
         if self.status:
             self.status.stop()

@@ -1,40 +1,40 @@
-"""Solve (S + damping) x = −g for the kept variables, by dense Cholesky, sparse Cholesky or conjugate gradients.
+"""Solve (S + damping) x = −g for the kept variables, by dense or by sparse Cholesky.
 
 When Cholesky fails, a factorisation that may pivot is tried on the same matrix, scaled to a unit diagonal; when that
 fails too, the answer is None.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from asker.engines.cpu import cholesky
-from asker.engines.solvers import CG
-
-__all__ = ["CG", "DenseCholesky", "SparseCholesky", "Symmetric", "conjugate_gradients"]
+from asker.engines.cpu.system.reduced import ReducedMatrix
 
 SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
 
 
 def _unit_scale(diagonal: np.ndarray) -> np.ndarray:
+    """What rows and columns are multiplied with so that the diagonal is 1."""
     return 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
 
 
-def _if_finite(x: np.ndarray) -> np.ndarray | None:
+def if_finite(x: np.ndarray) -> np.ndarray | None:
+    """x, or None where it is no answer."""
     return x if np.isfinite(x).all() else None
 
 
 class DenseCholesky:
     """Tiled Cholesky of the lower triangle of a row-major matrix; LAPACK's indefinite solver where that fails."""
 
-    def __init__(self) -> None:
-        self.scaled = np.empty((0, 0))
+    def __init__(self, reduced: ReducedMatrix):
+        self.reduced, self.scaled = reduced, np.empty((0, 0))
 
-    def __call__(self, reduced: Any, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
-        """`reduced` is an assembled, dense `ReducedMatrix`."""
+    def __call__(self, damping: np.ndarray) -> np.ndarray | None:
+        """x, once the matrix is assembled."""
         from scipy.linalg import lapack
 
+        reduced, g = self.reduced, self.reduced.gradient
         n = len(g)
         if self.scaled.shape != (n, n):
             self.scaled = np.zeros((n, n))
@@ -49,10 +49,10 @@ class DenseCholesky:
         rhs = -d * g
         with cholesky.one_blas_thread():
             if cholesky.factorise_rows(self.scaled.T):
-                return _if_finite(d * cholesky.solve(self.scaled.T, rhs))
+                return if_finite(d * cholesky.solve(self.scaled.T, rhs))
             refill()
             *_, x, failed = lapack.dsysv(self.scaled.T, rhs[:, None], lower=0, overwrite_a=1)
-        return None if failed else _if_finite(d * x[:, 0])
+        return None if failed else if_finite(d * x[:, 0])
 
 
 class Symmetric:
@@ -82,19 +82,21 @@ class Symmetric:
 class SparseCholesky:
     """By fronts (multifrontal.py); by SuperLU where a pivot is not positive."""
 
-    def __init__(self, reduced: Any):
-        """`reduced` is a sparse `ReducedMatrix`; its pattern is analysed here, once."""
-        from asker.engines.cpu.multifrontal import Multifrontal
+    def __init__(self, reduced: ReducedMatrix):
+        """The pattern is analysed here, once."""
+        from asker.engines.cpu.sparse import Multifrontal
 
+        self.reduced = reduced
         rows, columns = self.at = reduced.coordinates()
         self.diagonal = np.flatnonzero(rows == columns)
         self.fronts = Multifrontal(reduced.meeting(), reduced.dims, self.at)
 
-    def __call__(self, reduced: Any, g: np.ndarray, damping: np.ndarray) -> np.ndarray | None:
-        v = reduced.values.copy()
+    def __call__(self, damping: np.ndarray) -> np.ndarray | None:
+        """x, once the matrix is assembled."""
+        v, g = self.reduced.values.copy(), self.reduced.gradient
         v[self.diagonal] += damping
         x = self.fronts.solve(v, -g)
-        return _if_finite(x) if x is not None else self._pivoted(v, -g)
+        return if_finite(x) if x is not None else self._pivoted(v, -g)
 
     def _pivoted(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
         from scipy.sparse.linalg import splu
@@ -111,34 +113,4 @@ class SparseCholesky:
             lu = splu(permuted, permc_spec="NATURAL", **SYMMETRIC_MODE)
         except RuntimeError:  # exactly singular
             return None
-        return _if_finite(d * lu.solve((d * b)[order])[rank])
-
-
-def conjugate_gradients(
-    product: Callable[[np.ndarray], np.ndarray],
-    precondition: Callable[[np.ndarray], np.ndarray],
-    b: np.ndarray,
-    tol: float,
-    max_iterations: int,
-) -> np.ndarray | None:
-    """Preconditioned conjugate gradients; stops at ‖b − Ax‖ ≤ tol ‖b‖.  None where a number stops being finite."""
-    x = np.zeros_like(b)
-    r = b.copy()
-    z = precondition(r)
-    p = z.copy()
-    rz = r @ z
-    target = tol * np.linalg.norm(b)
-    for _ in range(max_iterations):
-        if np.linalg.norm(r) <= target:
-            break
-        Ap = product(p)
-        curvature = p @ Ap
-        if not curvature > 0:  # rounding, or not positive definite: what we have is a descent direction
-            break
-        step = rz / curvature
-        x += step * p
-        r -= step * Ap
-        z = precondition(r)
-        rz, before = r @ z, rz
-        p = z + (rz / before) * p
-    return _if_finite(x)
+        return if_finite(d * lu.solve((d * b)[order])[rank])

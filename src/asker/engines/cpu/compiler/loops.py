@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from asker.arrays import float64
-from asker.engines.cpu.compile import compile_source
-from asker.engines.cpu.jaxprs import scalarise
-from asker.engines.cpu.rules import UnsupportedPrimitive
-from asker.engines.cpu.scalars import Program, literal
+from asker.engines.cpu.compiler.compile import compile_source
+from asker.engines.cpu.compiler.jaxprs import scalarise
+from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
+from asker.engines.cpu.compiler.scalars import Program, literal
 from asker.engines.cpu.threads import even_bounds, run_tasks
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.rules import UnsupportedPrimitive, Values, rule
-from asker.engines.cpu.scalars import Program
+from asker.engines.cpu.compiler.rules import UnsupportedPrimitive, Values, rule
+from asker.engines.cpu.compiler.scalars import Program
 
 LARGEST = 6
 """Rows of the largest matrix that is unrolled: the statements grow with the third power."""

@@ -3,10 +3,10 @@
 Duff, Reid: The Multifrontal Solution of Indefinite Sparse Symmetric Linear Equations, 1983.
 
 A front is a small dense matrix: the unknowns that it eliminates, then those they are still coupled to.  It sums the
-matrix's own numbers and what its children left, eliminates, and leaves the rest to its parent.  Kept is its panel
+matrix's own numbers and what its children left, eliminates, and leaves the rest to its parent.  What stays is its panel
 R = [R₁₁ R₁₂], the rows of Lᵀ.  Whole subtrees are tasks for the threads; the few fronts above them are done one after
 the other, the large ones in rows or in tiles (cholesky.py) that are shared out.  Everything but the numbers themselves
-is worked out once (front_layout.py).
+is worked out once (symbolic.py).
 """
 
 from typing import Any
@@ -15,22 +15,22 @@ import numpy as np
 from numba import njit
 
 from asker.engines.cpu import cholesky
-from asker.engines.cpu.front_layout import lay_out
+from asker.engines.cpu.sparse.symbolic import analyse
 from asker.engines.cpu.threads import even_bounds, run_tasks
 
 TILED = 100_000  # numbers in a panel, from which on tiles are faster than rows
 STRIP = 512  # columns updated at a time: a strip of a panel stays in the cache
-RULES: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
+JIT: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
 
 class Multifrontal:
     """Analysed once for a pattern; then `solve` for any values and right-hand side."""
 
     def __init__(self, meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]):
-        """As `lay_out`."""
-        self.order, self.fronts, self.work, self.tasks, self.top, n_panels, n_updates = lay_out(meeting, dims, at)
+        """As `analyse`."""
+        self.order, self.fronts, self.work, self.tasks, self.top, n_panels, n_updates = analyse(meeting, dims, at)
         self.panels, self.updates = np.empty(n_panels), np.empty(n_updates)
-        self.left = np.empty(len(self.fronts.rows))
+        self.left = np.empty(len(self.fronts.coupled))
 
     def solve(self, values: np.ndarray, b: np.ndarray) -> np.ndarray | None:
         """x with A x = b; None when A is not positive definite."""
@@ -63,13 +63,13 @@ class Multifrontal:
     def _shared(self, k: int, values: np.ndarray, *arrays: np.ndarray) -> bool:
         """A large front, by all threads."""
         assemble_front(k, self.fronts, values, *arrays)
-        kept, R, U, y, t = parts_of_front(k, self.fronts, *arrays)
+        pivots, R, U, y, t = parts_of_front(k, self.fronts, *arrays)
         in_tiles = R.size >= TILED
         if not (cholesky.factorise_rows(R) if in_tiles else eliminate_in_panel(R)):
             return False
         substitute_forward(R, y, t)
         if in_tiles:
-            cholesky.subtract_gram(U, R[:, kept:])
+            cholesky.subtract_gram(U, R[:, pivots:])
         else:
             cuts = even_bounds(len(U), smallest=64, most=32).astype(np.int64)
             run_tasks(lambda i: update_rest(R, U, cuts[i], cuts[i + 1]), len(cuts) - 1)
@@ -77,7 +77,7 @@ class Multifrontal:
         return True
 
 
-@njit(**RULES)
+@njit(**JIT)
 def _subtract(out, R, n, column, begin):
     """out −= Σ_k R[k, column] R[k, begin:] over the first n rows, as many numbers as `out` has."""
     end = begin + len(out)
@@ -101,23 +101,23 @@ def _subtract(out, R, n, column, begin):
 @njit(inline="always")
 def _front(k, F, panels):
     """Number of unknowns eliminated, number left, and the panel."""
-    kept, left = F.first[k + 1] - F.first[k], F.rows_ptr[k + 1] - F.rows_ptr[k]
-    return kept, left, panels[F.panel[k] : F.panel[k + 1]].reshape(kept, kept + left)
+    pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
+    return pivots, left, panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
 
 
-@njit(**RULES)
+@njit(**JIT)
 def parts_of_front(k, F, panels, updates, left_over, x):
     """Number of unknowns eliminated; panel, update, and the parts of the right-hand side for both."""
-    kept, left, R = _front(k, F, panels)
+    pivots, left, R = _front(k, F, panels)
     U = updates[F.update[k] : F.update[k] + left * left].reshape(left, left)
-    return kept, R, U, x[F.first[k] : F.first[k + 1]], left_over[F.rows_ptr[k] : F.rows_ptr[k + 1]]
+    return pivots, R, U, x[F.first[k] : F.first[k + 1]], left_over[F.coupled_ptr[k] : F.coupled_ptr[k + 1]]
 
 
-@njit(**RULES)
+@njit(**JIT)
 def assemble_front(k, F, values, panels, updates, left_over, x):
     """Sum up what the matrix and the children give."""
-    kept, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
-    width = np.uint64(kept)  # with an unsigned index nothing is counted from the end
+    pivots, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
+    width = np.uint64(pivots)  # with an unsigned index nothing is counted from the end
     R[:] = 0.0
     t[:] = 0.0
     for i in range(len(U)):
@@ -125,10 +125,10 @@ def assemble_front(k, F, values, panels, updates, left_over, x):
     for v in range(F.value_ptr[k], F.value_ptr[k + 1]):
         panels[F.target[v]] = values[F.source[v]]
     for c in F.child[F.child_ptr[k] : F.child_ptr[k + 1]]:
-        place = F.place[F.rows_ptr[c] : F.rows_ptr[c + 1]]
+        place = F.place[F.coupled_ptr[c] : F.coupled_ptr[c + 1]]
         n = len(place)
         C = updates[F.rest[c] : F.rest[c] + n * n].reshape(n, n)
-        t_child = left_over[F.rows_ptr[c] : F.rows_ptr[c + 1]]
+        t_child = left_over[F.coupled_ptr[c] : F.coupled_ptr[c + 1]]
         for i in range(n):
             p = place[i]
             if p < width:
@@ -141,19 +141,19 @@ def assemble_front(k, F, values, panels, updates, left_over, x):
                 row[place[j] - shift] += C[i, j]
 
 
-@njit(**RULES)
+@njit(**JIT)
 def substitute_forward(R, y, t):
     """Of a front: y becomes R₁₁⁻ᵀ y, and t −= R₁₂ᵀ y."""
-    kept = len(y)
-    for i in range(kept):
+    pivots = len(y)
+    for i in range(pivots):
         y[i] /= R[i, i]
-        for j in range(i + 1, kept):
+        for j in range(i + 1, pivots):
             y[j] -= y[i] * R[i, j]
         for j in range(len(t)):
-            t[j] -= y[i] * R[i, kept + j]
+            t[j] -= y[i] * R[i, pivots + j]
 
 
-@njit(**RULES)
+@njit(**JIT)
 def eliminate_in_panel(R):
     """False if a pivot is not positive."""
     for i in range(len(R)):
@@ -167,27 +167,27 @@ def eliminate_in_panel(R):
     return True
 
 
-@njit(**RULES)
+@njit(**JIT)
 def update_rest(R, U, begin, end):
     """U −= R₁₂ᵀ R₁₂, the rows begin … end − 1."""
-    kept = len(R)
+    pivots = len(R)
     for strip in range(begin // STRIP * STRIP, len(U), STRIP):
         stop = min(strip + STRIP, len(U))
         for i in range(begin, min(end, stop)):
-            _subtract(U[i, max(i, strip) : stop], R, kept, kept + i, kept + max(i, strip))
+            _subtract(U[i, max(i, strip) : stop], R, pivots, pivots + i, pivots + max(i, strip))
 
 
-@njit(**RULES)
+@njit(**JIT)
 def leave_update(k, F, updates):
     """Move it to where the parent looks; the places may overlap."""
-    left = F.rows_ptr[k + 1] - F.rows_ptr[k]
+    left = F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     if F.rest[k] != F.update[k]:
         for i in range(left):
             begin, end = i * left + i, (i + 1) * left
             updates[F.rest[k] + begin : F.rest[k] + end] = updates[F.update[k] + begin : F.update[k] + end]
 
 
-@njit(**RULES)
+@njit(**JIT)
 def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
     for k in range(begin, end):
         assemble_front(k, F, values, panels, updates, left_over, x)
@@ -200,19 +200,19 @@ def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
     return True
 
 
-@njit(**RULES)
+@njit(**JIT)
 def substitute_fronts(begin, end, F, panels, left_over, x):
     """Substitute backward, from the last front to the first."""
     for k in range(end - 1, begin - 1, -1):
-        kept, left, R = _front(k, F, panels)
+        pivots, left, R = _front(k, F, panels)
         f = F.first[k]
-        t = left_over[F.rows_ptr[k] : F.rows_ptr[k + 1]]
+        t = left_over[F.coupled_ptr[k] : F.coupled_ptr[k + 1]]
         for q in range(left):
-            t[q] = x[F.rows[F.rows_ptr[k] + q]]
-        for i in range(kept - 1, -1, -1):
+            t[q] = x[F.coupled[F.coupled_ptr[k] + q]]
+        for i in range(pivots - 1, -1, -1):
             s = 0.0
-            for j in range(i + 1, kept):
+            for j in range(i + 1, pivots):
                 s += R[i, j] * x[f + j]
             for q in range(left):
-                s += R[i, kept + q] * t[q]
+                s += R[i, pivots + q] * t[q]
             x[f + i] = (x[f + i] - s) / R[i, i]

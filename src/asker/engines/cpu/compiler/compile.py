@@ -1,11 +1,12 @@
 """Compile generated source with Numba, once per machine.
 
 The source is kept in the cache folder under a name made from its text, so that Numba finds its own compiled code
-beside it in every later process.  `ASKER_CACHE` moves the folder.
+beside it in every later process.
 """
 
 import hashlib
 import importlib.util
+import inspect
 import os
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from asker.cache import cache_folder
 
 HEADER = """import math
 import numpy as np
@@ -37,26 +40,15 @@ def tell_of_compiling() -> None:
     from numba.core import event
 
     class Told(event.Listener):
-        def on_start(self, compiling):
+        def on_start(self, compiling: Any) -> None:
             function = compiling.data["dispatcher"].py_func
             for listener in on_compile if function.__module__.startswith("asker") else ():
                 listener(function.__name__)
 
-        def on_end(self, compiling):
+        def on_end(self, compiling: Any) -> None:
             pass
 
     event.register("numba:compile", Told())
-
-
-def cache_folder() -> Path:
-    """Where generated and compiled code is kept."""
-    if asked := os.environ.get("ASKER_CACHE"):
-        return Path(asked)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "asker"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "asker"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asker"
 
 
 @cache
@@ -72,8 +64,8 @@ def _writable_folder() -> Path:
 
 
 @cache
-def compile_source(name: str, body: str) -> Callable[..., Any]:
-    """The function `name` defined by the source `body` (without decorator or imports)."""
+def compile_source(name: str, body: str) -> "Printed":
+    """The function `name` defined by the source `body` (without decorator or imports), as a `Printed` one."""
     text = HEADER + DECORATOR + body
     stem = f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
     path = _writable_folder() / f"{stem}.py"
@@ -88,35 +80,35 @@ def compile_source(name: str, body: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return _Vectorised(getattr(module, name))
+    return Printed(getattr(module, name))
 
 
-class _Vectorised:
-    """A Numba function whose straight-line code is compiled into vector instructions.
+class Printed:
+    """A function printed as source and compiled by Numba; its straight-line code becomes vector instructions.
 
-    Numba leaves that pass of LLVM out unless its global setting says otherwise, so the setting is changed just while
-    the function is compiled, on its first call.
+    Arguments may be given by name, as to any function.  Numba leaves that pass of LLVM out unless its global setting
+    says otherwise, so the setting is changed just while the function is compiled, on its first call.
     """
 
     def __init__(self, function: Any):
         self.function = function
         self.call: Callable[..., Any] = self._first_call
 
-    def __call__(self, *args: Any) -> Any:
-        return self.call(*args)
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.call(*args, **named)
 
-    def _first_call(self, *args: Any) -> Any:
+    def _first_call(self, *args: Any, **named: Any) -> Any:
         from numba import typeof
         from numba.core import config as numba_config
 
         config: Any = numba_config
-
+        given = inspect.signature(self.function.py_func).bind(*args, **named)
         with _compiling:
             before = config.SLP_VECTORIZE
             config.SLP_VECTORIZE = 1
             try:
-                self.function.compile(tuple(map(typeof, args)))
+                self.function.compile(tuple(map(typeof, given.args)))
             finally:
                 config.SLP_VECTORIZE = before
             self.call = self.function
-        return self.function(*args)
+        return self.function(*args, **named)

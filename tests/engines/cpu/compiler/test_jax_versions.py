@@ -3,20 +3,20 @@
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
-jax = pytest.importorskip("jax")
-import jax.numpy as jnp  # noqa: E402
-from jax import lax  # noqa: E402
-
-import asker  # noqa: E402
-from asker.arrays import float64  # noqa: E402
-from asker.engines.cpu.jaxprs import RULES  # noqa: E402
-from asker.engines.cpu.left_out import LEFT_OUT  # noqa: E402
-from asker.engines.cpu.loops import Argument, BatchedLoop, Loop  # noqa: E402
-from asker.engines.cpu.rules import PASSED_OVER, REFUSED, Parameters, UnsupportedPrimitive, check_parameters  # noqa: E402
-from test_scalarise import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed  # noqa: E402
+import asker
+from asker.arrays import float64
+from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, UnsupportedPrimitive, primitives
+from asker.engines.cpu.compiler.jaxprs import RULES
+from asker.engines.cpu.compiler.left_out import LEFT_OUT
+from asker.engines.cpu.compiler.primitives import LIMITS
+from asker.engines.cpu.compiler.rules import PASSED_OVER, REFUSED, Parameters, check_parameters
+from engines.cpu.compiler.scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
 
 ALL_PRIMITIVES = """
 import gc
@@ -39,7 +39,7 @@ def equations(jaxpr):
 def test_every_primitive_of_this_jax_is_known():
     """In a process of its own: others may have made primitives."""
     shown = subprocess.run([sys.executable, "-c", ALL_PRIMITIVES], capture_output=True, text=True, check=True)
-    known = {*RULES, *(name for names in LEFT_OUT.values() for name in names)}
+    known = {*primitives().compiled, *primitives().left_out}
     new = sorted(set(shown.stdout.split()) - known)
     assert not new, f"JAX {jax.__version__} has primitives with neither a rule nor a line in left_out.py: {new}"
 
@@ -50,8 +50,16 @@ def test_no_primitive_is_in_both_tables():
     assert not set(left_out) & set(RULES)
 
 
+def test_people_can_read_which_primitives_are_known():
+    compiled, left_out = primitives()
+    assert compiled["sin"] == ""
+    assert "6 rows" in compiled["cholesky"]
+    assert left_out["while"] == "loops whose length is not known"
+    assert {name for names in LIMITS.values() for name in names} <= set(compiled)
+
+
 def test_every_parameter_of_this_jax_is_known():
-    """Over all functions of test_scalarise.py and their derivatives: a rule that is tested is looked at here."""
+    """Over all functions of scalar_cases.py and their derivatives: a rule that is tested is looked at here."""
     new, seen = set(), set()
     with float64():
         for function in CASES.values():
@@ -92,7 +100,7 @@ def test_xla_computes_the_same_in_a_loop(name):
 
 
 def test_pieces_of_a_long_loop_make_the_whole(monkeypatch):
-    monkeypatch.setattr("asker.engines.cpu.loops.PIECE", 4)
+    monkeypatch.setattr("asker.engines.cpu.compiler.loops.PIECE", 4)
     x, out = np.arange(10.0), np.empty(10)
     loop = BatchedLoop([Argument("each"), Argument("scalar")], lambda x, s: ((x * s,), (x,)))
     np.testing.assert_array_equal(loop(10, [x, 2.0], [out]), [45.0])

@@ -1,4 +1,4 @@
-"""Where everything is in a factorisation by fronts: worked out once for a pattern.
+"""The symbolic factorisation: where everything is, worked out once for a pattern.
 
 A front that eliminates many unknowns becomes a chain of narrower ones, whose panels stay in the cache; a very broad one
 stays whole and is left to tiles.  Whole subtrees with little work are tasks for the threads.  Updates lie on stacks: a
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from asker.engines.cpu.elimination_tree import Graph, elimination_tree
+from asker.engines.cpu.sparse.elimination_tree import Graph, elimination_tree
 
 WIDEST = 96  # unknowns eliminated by one front; wider ones become a chain
 BROAD = 384  # but from here on they stay whole, if they are much of the work
@@ -23,11 +23,11 @@ class Fronts(NamedTuple):
 
     first: np.ndarray
     """Front k eliminates the unknowns first[k] … first[k + 1] − 1."""
-    rows_ptr: np.ndarray
-    rows: np.ndarray
-    """Those they are coupled to, ascending."""
+    coupled_ptr: np.ndarray
+    coupled: np.ndarray
+    """Those unknowns that they are still coupled to, ascending."""
     place: np.ndarray
-    """Of each of `rows`: its number in the parent's front."""
+    """Of each of `coupled`: its number in the parent's front."""
     child_ptr: np.ndarray
     child: np.ndarray
     value_ptr: np.ndarray
@@ -43,7 +43,9 @@ class Fronts(NamedTuple):
     """and where it is left for the parent."""
 
 
-class Layout(NamedTuple):
+class Symbolic(NamedTuple):
+    """All of a factorisation but the numbers."""
+
     order: np.ndarray
     """The unknown that comes in each place."""
     fronts: Fronts
@@ -57,9 +59,12 @@ class Layout(NamedTuple):
     n_updates: int
 
 
-def lay_out(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Layout:
-    """`meeting`: which variables meet, pointers and columns of a lower triangle; `dims`: the unknowns of each;
-    `at`: row and column of every value that will come.  Those above the diagonal are passed over."""
+def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Symbolic:
+    """The symbolic factorisation of a pattern.
+
+    `meeting`: which variables meet, pointers and columns of a lower triangle; `dims`: the unknowns of each;
+    `at`: row and column of every value that will come.  Those above the diagonal are passed over.
+    """
     starts = np.concatenate([[0], np.cumsum(dims)])
     tree = elimination_tree(_graph(*meeting, dims.astype(np.int64)))
     sizes = dims[tree.order]
@@ -75,16 +80,18 @@ def lay_out(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
     source, i, j = source[by_front], i[by_front], j[by_front]
     value_ptr = _pointers(front, len(parent))
     child, child_ptr = np.argsort(parent, kind="stable"), _pointers(parent + 1, len(parent) + 1)[1:]
-    rows_ptr, rows = _coupled(first, child_ptr, child, value_ptr, j)
-    place = _places(first, parent, rows_ptr, rows)
-    kept, left = np.diff(first), np.diff(rows_ptr)
-    panel = np.concatenate([[0], np.cumsum(kept * (kept + left))])
-    target = _targets(first, rows_ptr, rows, value_ptr, panel, i, j)
-    work = ((kept + left) ** 3.0 - left**3.0) / 3
-    tasks, top = _subtrees(parent, work, kept >= BROAD)
+    coupled_ptr, coupled = _coupled(first, child_ptr, child, value_ptr, j)
+    place = _places(first, parent, coupled_ptr, coupled)
+    pivots, left = np.diff(first), np.diff(coupled_ptr)
+    panel = np.concatenate([[0], np.cumsum(pivots * (pivots + left))])
+    target = _targets(first, coupled_ptr, coupled, value_ptr, panel, i, j)
+    work = ((pivots + left) ** 3.0 - left**3.0) / 3
+    tasks, top = _subtrees(parent, work, pivots >= BROAD)
     update, rest, size = _memory(child_ptr, child, left, tasks, top)
-    fronts = Fronts(first, rows_ptr, rows, place, child_ptr, child, value_ptr, source, target, panel, update, rest)
-    return Layout(order, fronts, work, tasks, _runs(top, work[top] < SHARED), int(panel[-1]), size)
+    fronts = Fronts(
+        first, coupled_ptr, coupled, place, child_ptr, child, value_ptr, source, target, panel, update, rest
+    )
+    return Symbolic(order, fronts, work, tasks, _runs(top, work[top] < SHARED), int(panel[-1]), size)
 
 
 def _pointers(numbers: np.ndarray, n: int) -> np.ndarray:
@@ -155,66 +162,68 @@ def _coupled(first, child_ptr, child, value_ptr, columns):
     """The unknowns that each front is coupled to: its values' and its children's, as far as they come later."""
     n = len(first) - 1
     seen = np.full(first[-1], -1, np.int64)
-    rows_ptr = np.zeros(n + 1, np.int64)
-    rows = np.empty(max(1024, 4 * first[-1]), np.int64)
+    coupled_ptr = np.zeros(n + 1, np.int64)
+    coupled = np.empty(max(1024, 4 * first[-1]), np.int64)
     for k in range(n):
-        size = rows_ptr[k]
+        size = coupled_ptr[k]
         most = value_ptr[k + 1] - value_ptr[k]
         for c in child[child_ptr[k] : child_ptr[k + 1]]:
-            most += rows_ptr[c + 1] - rows_ptr[c]
-        while size + most > len(rows):
-            longer = np.empty(2 * len(rows), np.int64)
-            longer[:size] = rows[:size]
-            rows = longer
+            most += coupled_ptr[c + 1] - coupled_ptr[c]
+        while size + most > len(coupled):
+            longer = np.empty(2 * len(coupled), np.int64)
+            longer[:size] = coupled[:size]
+            coupled = longer
         for v in range(value_ptr[k], value_ptr[k + 1]):
             j = columns[v]
             if j >= first[k + 1] and seen[j] != k:
                 seen[j] = k
-                rows[size] = j
+                coupled[size] = j
                 size += 1
         for c in child[child_ptr[k] : child_ptr[k + 1]]:
-            for q in range(rows_ptr[c], rows_ptr[c + 1]):
-                j = rows[q]
+            for q in range(coupled_ptr[c], coupled_ptr[c + 1]):
+                j = coupled[q]
                 if j >= first[k + 1] and seen[j] != k:
                     seen[j] = k
-                    rows[size] = j
+                    coupled[size] = j
                     size += 1
-        rows[rows_ptr[k] : size].sort()
-        rows_ptr[k + 1] = size
-    return rows_ptr, rows[: rows_ptr[n]].copy()
+        coupled[coupled_ptr[k] : size].sort()
+        coupled_ptr[k + 1] = size
+    return coupled_ptr, coupled[: coupled_ptr[n]].copy()
 
 
 @njit(nogil=True, cache=True)
-def _places(first, parent, rows_ptr, rows):
-    place = np.empty(len(rows), np.uint64)
+def _places(first, parent, coupled_ptr, coupled):
+    """The number of each coupled unknown in the parent's front."""
+    place = np.empty(len(coupled), np.uint64)
     for k in range(len(parent)):
         p = parent[k]
         if p < 0:
             continue
-        kept = first[p + 1] - first[p]
-        q = rows_ptr[p]
-        for m in range(rows_ptr[k], rows_ptr[k + 1]):
-            j = rows[m]
+        pivots = first[p + 1] - first[p]
+        q = coupled_ptr[p]
+        for m in range(coupled_ptr[k], coupled_ptr[k + 1]):
+            j = coupled[m]
             if j < first[p + 1]:
                 place[m] = j - first[p]
             else:
-                while rows[q] < j:
+                while coupled[q] < j:
                     q += 1
-                place[m] = kept + q - rows_ptr[p]
+                place[m] = pivots + q - coupled_ptr[p]
     return place
 
 
 @njit(nogil=True, cache=True)
-def _targets(first, rows_ptr, rows, value_ptr, panel, i, j):
+def _targets(first, coupled_ptr, coupled, value_ptr, panel, i, j):
+    """Where in the panels each value of the matrix goes."""
     target = np.empty(len(i), np.int64)
     for k in range(len(first) - 1):
-        kept = first[k + 1] - first[k]
-        width = kept + rows_ptr[k + 1] - rows_ptr[k]
+        pivots = first[k + 1] - first[k]
+        width = pivots + coupled_ptr[k + 1] - coupled_ptr[k]
         for v in range(value_ptr[k], value_ptr[k + 1]):
             if j[v] < first[k + 1]:
                 at = j[v] - first[k]
             else:
-                at = kept + np.searchsorted(rows[rows_ptr[k] : rows_ptr[k + 1]], j[v])
+                at = pivots + np.searchsorted(coupled[coupled_ptr[k] : coupled_ptr[k + 1]], j[v])
             target[v] = panel[k] + (i[v] - first[k]) * width + at
     return target
 

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from asker.engines.cpu import cholesky, elimination_tree, front_layout, multifrontal
-from asker.engines.cpu.elimination_tree import _work
-from asker.engines.cpu.front_layout import _graph
-from asker.engines.cpu.minimum_degree import eliminate
-from asker.engines.cpu.multifrontal import Multifrontal
+from asker.engines.cpu import cholesky
+from asker.engines.cpu.sparse import Multifrontal, elimination_tree, multifrontal, symbolic
+from asker.engines.cpu.sparse.elimination_tree import _work
+from asker.engines.cpu.sparse.minimum_degree import eliminate
+from asker.engines.cpu.sparse.symbolic import _graph
 
 
 def lower_triangle(n, a, b):
@@ -106,7 +106,7 @@ def test_a_front_comes_after_its_parts_which_do_not_touch(graph):
         assert below == list(range(k - len(below), k))  # a subtree is in a row
 
 
-def symbolic(n, a, b, weight, order=None):
+def by_sets(n, a, b, weight, order=None):
     """Elimination on sets, by exact minimum degree when no order is given: the vertices that each one is coupled to
     when its turn comes, and the multiply-adds."""
     near = [set() for _ in range(n)]
@@ -132,13 +132,13 @@ def test_minimum_degree_knows_what_it_fills(n, n_chords, seed):
     graph = _graph(*lower_triangle(n, a, b), weight)
     order, parent, load = eliminate(*graph)
     assert sorted(order) == list(range(n))
-    coupled, work = symbolic(n, a, b, weight, order.tolist())
+    coupled, work = by_sets(n, a, b, weight, order.tolist())
     place = np.argsort(order)
     for v in range(n):
         assert load[v] == sum(weight[w] for w in coupled[v])
         assert parent[v] == min(coupled[v], key=lambda w: place[w], default=-1)
     assert _work(order, *graph) == work
-    assert work <= 2 * symbolic(n, a, b, weight)[1]
+    assert work <= 2 * by_sets(n, a, b, weight)[1]
 
 
 @pytest.mark.parametrize("n_chords", [80, 120, 300])
@@ -159,11 +159,11 @@ EACH_SHARING = pytest.mark.parametrize("shared_out", ["whole", "rows", "tiles"])
 def share_out(how, monkeypatch):
     """Small fronts are treated as large ones are."""
     if how != "whole":
-        monkeypatch.setattr(front_layout, "SHARED", 0)
-        monkeypatch.setattr(front_layout, "TASKS", np.inf)
+        monkeypatch.setattr(symbolic, "SHARED", 0)
+        monkeypatch.setattr(symbolic, "TASKS", np.inf)
         monkeypatch.setattr(multifrontal, "TILED", 0 if how == "tiles" else np.inf)
     if how == "tiles":
-        monkeypatch.setattr(front_layout, "BROAD", 10)
+        monkeypatch.setattr(symbolic, "BROAD", 10)
         monkeypatch.setattr(cholesky, "TILE", 8)
 
 
@@ -261,7 +261,7 @@ def test_dense_parts_that_do_not_touch_are_tasks():
     n = size * n_parts
     meeting = np.arange(n_parts + 1), np.arange(n_parts)
     fronts = Multifrontal(meeting, np.full(n_parts, size), (rows, columns))
-    assert len(fronts.tasks) >= front_layout.TASKS / 2
+    assert len(fronts.tasks) >= symbolic.TASKS / 2
     x = fronts.solve(np.where(rows == columns, 1.0 + size, 1.0), np.ones(n))
     np.testing.assert_allclose(x, 1 / (2 * size), rtol=1e-12)
 
@@ -271,5 +271,5 @@ def test_many_parts_that_do_not_touch_cost_no_more_than_their_number():
     ptr, columns = lower_triangle(n, a, b)
     at = np.arange(n), np.arange(n)
     fronts = Multifrontal((ptr, columns), np.ones(n, dtype=int), at)  # minutes, if one were split off at a time
-    assert len(fronts.tasks) + len(fronts.top) <= 2 * front_layout.TASKS
+    assert len(fronts.tasks) + len(fronts.top) <= 2 * symbolic.TASKS
     np.testing.assert_array_equal(fronts.solve(np.full(n, 4.0), np.full(n, 2.0)), 0.5)

@@ -28,7 +28,7 @@ def eliminate(ptr, neighbours, weight):
     order, parent, degree = np.empty(n, np.int64), np.full(n, -1, np.int64), np.zeros(n, np.int64)
     head, after, before = np.full(total + 1, -1, np.int64), np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     mark, counted, outside = np.full(n, -1, np.int64), np.full(n, -1, np.int64), np.zeros(n, np.int64)
-    kept = np.empty(n, np.int64)
+    pruned = np.empty(n, np.int64)
     for v in range(n):
         for e in range(ptr[v], ptr[v + 1]):
             degree[v] += weight[neighbours[e]]
@@ -58,7 +58,7 @@ def eliminate(ptr, neighbours, weight):
         for i in L:
             both = lists[ptr[i] : ptr[i] + length[i]]
             n_elements[i], length[i], more = _prune(
-                both, n_elements[i], p, k, parent, mark, outside, weight, kept
+                both, n_elements[i], p, k, parent, mark, outside, weight, pruned
             )  # (4)
             _unlist(i, degree[i], head, after, before)
             degree[i] = load[p] - weight[i] + min(degree[i], more)  # (5)
@@ -69,23 +69,23 @@ def eliminate(ptr, neighbours, weight):
 
 
 @njit(nogil=True, cache=True)
-def _prune(both, n_elements, p, k, parent, mark, outside, weight, kept):
+def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
     """Of a vertex's elements and vertices: p joins, what p implies leaves.  How many of each, and Σ w_e + |A_i|."""
     m, more = 0, 0
     for e in both[:n_elements]:
         if parent[e] < 0:
-            kept[m] = e
+            pruned[m] = e
             m += 1
             more += outside[e]
-    kept[m] = p
+    pruned[m] = p
     m += 1
     elements = m
     for j in both[n_elements:]:
         if mark[j] != k:
-            kept[m] = j
+            pruned[m] = j
             m += 1
             more += weight[j]
-    both[:m] = kept[:m]
+    both[:m] = pruned[:m]
     return elements, m, more
 
 

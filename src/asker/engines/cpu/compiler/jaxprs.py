@@ -9,9 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu import linear_algebra, movement  # noqa: F401  fill the table
-from asker.engines.cpu.rules import RULES, Parameters, UnsupportedPrimitive, Values, check_parameters, rule, select_n
-from asker.engines.cpu.scalars import Name, Program
+from asker.engines.cpu.compiler import linear_algebra, movement  # noqa: F401  fill the table
+from asker.engines.cpu.compiler.rules import (
+    RULES,
+    Parameters,
+    UnsupportedPrimitive,
+    Values,
+    check_parameters,
+    rule,
+    select_n,
+)
+from asker.engines.cpu.compiler.scalars import Name, Program
 from asker.jax_versions import CALLS, called_jaxpr, platform_index, scan_counts
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.rules import UnsupportedPrimitive, Values, each_element, rule
-from asker.engines.cpu.scalars import Program
-from asker.problem import ProblemError
+from asker.engines.cpu.compiler.rules import ReadsOutside, UnsupportedPrimitive, Values, each_element, rule
+from asker.engines.cpu.compiler.scalars import Program
 
 
 @rule("reshape", "squeeze", uses="dimensions new_sizes")
@@ -25,10 +24,10 @@ def _transpose(program, eqn, args):
 @rule("broadcast_in_dim", uses="shape broadcast_dimensions")
 def _broadcast_in_dim(program, eqn, args):
     shape, dims = eqn.params["shape"], eqn.params["broadcast_dimensions"]
-    kept = [1] * len(shape)
+    sizes = [1] * len(shape)
     for size, d in zip(args[0].shape, dims, strict=True):
-        kept[d] = size
-    return [np.broadcast_to(args[0].reshape(kept), shape)]
+        sizes[d] = size
+    return [np.broadcast_to(args[0].reshape(sizes), shape)]
 
 
 @rule("slice", uses="start_indices limit_indices strides")
@@ -176,7 +175,7 @@ def _constant_start(starts: list[Values], sizes: Any, shape: tuple[int, ...]) ->
     first = [int(s) for s in starts]
     for k, size, n in zip(first, sizes, shape, strict=True):
         if not 0 <= k <= n - size:
-            raise ProblemError(f"a function reads index {k} of an axis of size {n}")
+            raise ReadsOutside(f"a function reads index {k} of an axis of size {n}")
     return tuple(slice(k, k + size) for k, size in zip(first, sizes, strict=True))
 
 

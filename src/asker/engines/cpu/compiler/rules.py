@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asker.engines.cpu.scalars import BITCASTS, TEMPLATES, Program
+from asker.engines.cpu.compiler.scalars import BITCASTS, TEMPLATES, Program
 
 Values = np.ndarray  # numbers when constant, else dtype object: Name | number
 
@@ -19,6 +19,10 @@ class UnsupportedPrimitive(TypeError):
         super().__init__(
             f"{self.what}; write the function without it, or pass batched NumPy functions `residual` and `jacobian`"
         )
+
+
+class ReadsOutside(ValueError):
+    """A function reads an array at a constant index that it does not have."""
 
 
 class Rule(NamedTuple):

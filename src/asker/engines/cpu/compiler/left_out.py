@@ -1,7 +1,6 @@
-"""The primitives of JAX that are not compiled, by reason; what is compiled is in `asker.engines.cpu.rules.RULES`.
+"""The primitives of JAX that are not compiled, by reason; what is compiled is in the table `rules.RULES`.
 
-A function that uses one of these is run by XLA.  `tests/test_jax_versions.py` fails when JAX has a primitive that is in
-neither table.
+A function that uses one of these is run by XLA.  A test fails when JAX has a primitive that is in neither table.
 """
 
 LEFT_OUT = {
