@@ -1,6 +1,6 @@
 """The CPU engine: residuals, derivatives, per-residual formulas, the linear system, moves.
 
-Strategies use the verbs of `asker.engines.point.Engine` only.  Derivatives are computed when a step asks for them and
+Strategies use the verbs alone (`asker.engines.point.Verbs`).  Derivatives are computed when a step asks for them and
 held until another point does: a refused step costs a solve, and a residual alone costs no derivative.
 """
 
