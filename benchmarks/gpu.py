@@ -17,10 +17,10 @@ import jax
 import numpy as np
 
 import asker
-from asker.datasets import make_scene
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from asker.engines.solvers import CG
 from asker.engines.xla.engine import XlaEngine
-from asker.problems.bundle import bundle_problem
 
 SCENES: dict[str, dict[str, Any]] = {
     "small": {"n_cameras": 30, "n_observations": 18_000, "kind": "ring"},

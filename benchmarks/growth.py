@@ -12,8 +12,8 @@ import resource
 import numpy as np
 
 import asker
-from asker.datasets import make_scene
-from asker.problems.bundle import bundle_problem
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 
 SIZES = (300_000, 1_000_000, 3_000_000, 10_000_000)
 SHAPES = (("ring", 30, 18_000), ("ring", 93, 287_451), ("ring", 356, 400_000), ("path", 356, 400_000),

@@ -3,7 +3,7 @@
     python benchmarks/pose_graphs.py [--graphs intel,M3500] [--shares 0.1,0.3,0.5] [--kind random] [--start odometry]
     python benchmarks/pose_graphs.py --quick     intel alone, few methods
 
-False loops are added to the public graphs (see `asker.problems.false_loops`).  The error is the root mean square of the
+False loops are added to the public graphs (see `asker.applications.pose_graph.false_loops`).  The error is the root mean square of the
 distances, after a rigid alignment, from the least squares optimum without false loops (the lower one of those that the
 file's start and ASKER's result lead to: on torus3D the former is poor, cost 29950 against 12118); for Bicocca 25b,
 whose wrong loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry,
@@ -11,7 +11,7 @@ or what the file gives.  `kept` counts false loops in what is fitted at last (wi
 `lost` right ones outside.  A run that meets the time limit is not shown.  With --json every run is written down as it
 ends, and a later call goes on from there.
 asker's methods solve as `asker solve` does: again where the file announces too much noise, and at last by least
-squares with the edges that they keep (see `asker.problems.graph_noise` and `graph_refit`); --noise announced and
+squares with the edges that they keep (see `asker.applications.pose_graph.noise` and `graph_refit`); --noise announced and
 --no-refit leave the method alone.  --kernel is for them, with the same τ (`gnc-gm` and `gnc-tls` come to it after
 their own schedules).
 
@@ -35,18 +35,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from asker.commands.support import KERNELS
 
 import asker
-from asker import poses
-from asker.clock import Clock
-from asker.commands.support import KERNELS
-from asker.io.g2o import PoseGraph, read_g2o, write_g2o
-from asker.io.spanning import odometry_poses
-from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.graph_noise import solve_pose_graph
-from asker.problems.graph_refit import refit
-from asker.problems.pose_graph import pose_graph_problem
-from asker.problems.trajectory import trajectory_error, true_positions
+from asker.applications.pose_graph.clock import Clock
+from asker.applications.pose_graph.errors import trajectory_error, true_positions
+from asker.applications.pose_graph.false_loops import FalseLoops, add_false_loops
+from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.noise import solve_pose_graph
+from asker.applications.pose_graph.problem import pose_graph_problem
+from asker.applications.pose_graph.refit import refit
+from asker.applications.pose_graph.spanning import odometry_poses
+from asker.geometry import poses
 from asker.solve import ENGINES
 from bundle import HERE, PEERS, names, peers_python
 

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import asker
+from asker.applications.stereo.errors import disparity_errors, visible
+from asker.applications.stereo.problem import Matching, Minima, energy, match
 from asker.engines.cpu.factorise import CG
 from asker.io.images import read_disparity, read_grey
-from asker.problems.disparity import disparity_errors, visible
-from asker.problems.stereo import Matching, Minima, energy, match
 
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data") / "stereo"
 PAIRS = {"teddy": (59, 4.0), "cones": (59, 4.0), "tsukuba": (15, 16.0)}  # largest disparity, unit of the truth

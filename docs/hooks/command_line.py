@@ -17,7 +17,7 @@ def on_files(files: Any, *, config: Any) -> Any:
     import typer
     from mkdocs.structure.files import File
 
-    from asker.cli import app
+    from asker.shell.program import app
 
     commands: Any = typer.main.get_command(app)
     text = INTRODUCTION + "\n".join(section(name, command) for name, command in commands.commands.items())

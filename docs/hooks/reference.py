@@ -20,19 +20,29 @@ PUBLIC = {
 MODULES = {
     "bundle": (
         "Bundle adjustment",
-        ("asker.problems.bundle", "asker.io.bal", "asker.io.ply", "asker.datasets", "asker.alignment", "asker.fetch"),
+        (
+            "asker.applications.bundle.problem",
+            "asker.applications.bundle.bal",
+            "asker.io.ply",
+            "asker.applications.bundle.scenes",
+            "asker.applications.bundle.errors",
+            "asker.applications.fetch",
+        ),
     ),
-    "colmap": ("COLMAP models", ("asker.problems.colmap", "asker.io.colmap", "asker.io.colmap_model")),
+    "colmap": (
+        "COLMAP models",
+        ("asker.applications.colmap.problem", "asker.applications.colmap.files", "asker.applications.colmap.model"),
+    ),
     "pose-graphs": (
         "Pose graphs",
         (
-            "asker.problems.pose_graph",
-            "asker.io.g2o",
-            "asker.problems.false_loops",
-            "asker.problems.trajectory",
+            "asker.applications.pose_graph.problem",
+            "asker.applications.pose_graph.g2o",
+            "asker.applications.pose_graph.false_loops",
+            "asker.applications.pose_graph.errors",
         ),
     ),
-    "stereo": ("Stereo", ("asker.problems.stereo", "asker.problems.disparity", "asker.io.images")),
+    "stereo": ("Stereo", ("asker.applications.stereo.problem", "asker.applications.stereo.errors", "asker.io.images")),
 }
 """Page, title, and the modules that it shows whole."""
 

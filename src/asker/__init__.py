@@ -1,5 +1,6 @@
 """Robust estimation at large scale."""
 
+from asker.dense import least_squares
 from asker.groups import Groups
 from asker.io.files import FileError
 from asker.kernels import (
@@ -18,7 +19,6 @@ from asker.kernels import (
 )
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sphere
 from asker.problem import Factors, Problem, ProblemError, Variables
-from asker.problems.dense import least_squares
 from asker.result import Iteration, Result, Status
 from asker.solve import set_threads, solve
 from asker.strategies import METHODS
