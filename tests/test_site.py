@@ -8,6 +8,7 @@ import pytest
 import typer
 
 import asker
+from asker.shell.program import app
 
 ROOT = Path(__file__).resolve().parents[1]
 NAV = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

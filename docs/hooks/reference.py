@@ -21,6 +21,7 @@ MODULES = {
     "bundle": (
         "Bundle adjustment",
         (
+            "asker.applications.bundle.policy",
             "asker.applications.bundle.problem",
             "asker.applications.bundle.bal",
             "asker.io.ply",
@@ -31,18 +32,39 @@ MODULES = {
     ),
     "colmap": (
         "COLMAP models",
-        ("asker.applications.colmap.problem", "asker.applications.colmap.files", "asker.applications.colmap.model"),
+        (
+            "asker.applications.colmap.policy",
+            "asker.applications.colmap.problem",
+            "asker.applications.colmap.inliers",
+            "asker.applications.colmap.files",
+            "asker.applications.colmap.model",
+        ),
     ),
     "pose-graphs": (
         "Pose graphs",
         (
+            "asker.applications.pose_graph.policy",
             "asker.applications.pose_graph.problem",
+            "asker.applications.pose_graph.noise",
+            "asker.applications.pose_graph.refit",
             "asker.applications.pose_graph.g2o",
             "asker.applications.pose_graph.false_loops",
             "asker.applications.pose_graph.errors",
+            "asker.geometry.alignment",
         ),
     ),
-    "stereo": ("Stereo", ("asker.applications.stereo.problem", "asker.applications.stereo.errors", "asker.io.images")),
+    "stereo": (
+        "Stereo",
+        (
+            "asker.applications.stereo.policy",
+            "asker.applications.stereo.matching",
+            "asker.applications.stereo.problem",
+            "asker.applications.stereo.pairs",
+            "asker.applications.stereo.errors",
+            "asker.io.images",
+        ),
+    ),
+    "applications": ("Applications", ("asker.applications.application", "asker.applications.outcome")),
 }
 """Page, title, and the modules that it shows whole."""
 

@@ -59,8 +59,6 @@ class DataSet:
     """One file, or the files of one folder."""
 
     name: str
-    kind: str
-    """Of its instances in a plan."""
     size: str
     """What is known of it before it is read."""
     home: str
@@ -69,6 +67,11 @@ class DataSet:
     """The same in a folder of data."""
     files: tuple[str, ...]
     check: Check
+
+    @property
+    def kind(self) -> str:
+        """Of its instances in a plan: bal, stereo, ...; folders of data are named after them."""
+        return self.folder.split("/")[0]
 
     def below(self, data: Path) -> Path:
         """Its place in a folder of data: the file, or the folder of the files."""
@@ -82,7 +85,6 @@ def _bal(family: str, size: str) -> DataSet:
     n_cameras, n_points = size.split("-")
     return DataSet(
         name=f"{family}-{n_cameras}",
-        kind="bal",
         size=f"{n_cameras} cameras, {n_points} points",
         home=f"{BAL_HOME}/{family}",
         folder="bal",
@@ -92,7 +94,7 @@ def _bal(family: str, size: str) -> DataSet:
 
 
 def _pair(name: str) -> DataSet:
-    return DataSet(name, "stereo", "450×375 pixels", f"{STEREO_HOME}/{name}", f"stereo/{name}", PAIR, check_image)
+    return DataSet(name, "450×375 pixels", f"{STEREO_HOME}/{name}", f"stereo/{name}", PAIR, check_image)
 
 
 BAL = {made.name: made for family, sizes in BAL_SIZES.items() for made in (_bal(family, s) for s in sizes.split())}
