@@ -64,6 +64,10 @@ MODULES = {
             "asker.io.images",
         ),
     ),
+    "rotation-averaging": (
+        "Rotation averaging",
+        ("asker.applications.rotation_averaging.problem", "asker.applications.rotation_averaging.files"),
+    ),
     "applications": ("Applications", ("asker.applications.application", "asker.applications.outcome")),
 }
 """Page, title, and the modules that it shows whole."""

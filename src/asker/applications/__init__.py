@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from asker.applications.application import Application
 
 ROOMS = (
+    "rotation_averaging",
     "bundle",
     "colmap",
     "pose_graph",
     "stereo",
 )
+"""The first that owns a path has it."""
 
 
 @cache

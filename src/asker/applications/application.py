@@ -32,6 +32,11 @@ def option(default: Any, help: str, **more: Any) -> Any:
     return field(default=default, metadata={"help": help, **more})
 
 
+@dataclass(frozen=True)
+class NoOptions:
+    """Of an application that has none of its own."""
+
+
 class Made(Protocol):
     """A problem that was made from data, and the way back."""
 
@@ -84,12 +89,12 @@ class Application:
     name: str
     """Of the room."""
     title: str
-    """What its data is called, in the plural: the title of its options in the help."""
+    """What its data is called, in the plural; its options stand under it in the help."""
     expects: str
     """What it looks for in a path, in one line."""
     endings: tuple[str, ...] = ()
     """Names that are its own even where the content is not what it should be."""
-    options_class: type
+    options_class: type = NoOptions
     """A frozen dataclass; each field is made by `option`."""
     tau: str = "1"
     """The default of τ, in words."""

@@ -38,7 +38,7 @@ def put_back(
     if np.count_nonzero(held) > 1 or np.array_equal(before, after):
         return after, points
     own = np.bincount(seen.camera, minlength=len(after)) > 0
-    Q = np.eye(3) if held.any() else _rotation(before[own, :, :3], after[own, :, :3])
+    Q = np.eye(3) if held.any() else median_rotation(before[own, :, :3], after[own, :, :3])
     target, source = centres(before[own]), centres(after[own]) @ Q.T
     s = _scale(target, source)
     if np.count_nonzero(seen.depth < 0) > np.count_nonzero(seen.depth > 0):
@@ -65,7 +65,7 @@ def _scale(target: np.ndarray, source: np.ndarray) -> float:
     return float(np.median(far[0][told] / far[1][told])) if told.any() else 1.0
 
 
-def _rotation(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def median_rotation(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """The rotation Q with before ≈ after Qᵀ for most cameras: a median of R_beforeᵀ R_after."""
     each = np.einsum("nji,njk->nik", before, after)
     weights = np.ones(len(each))

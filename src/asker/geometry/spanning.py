@@ -33,6 +33,14 @@ def spanning_tree(
     return order.tolist(), parent.tolist(), used.tolist()
 
 
+def connected_parts(i: NDArray[Any], j: NDArray[Any], n: int) -> tuple[int, NDArray[Any]]:
+    """How many parts the edges leave of `n` poses, and the part of each."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    return connected_components(csr_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)
+
+
 def _pairs(a: NDArray[Any], b: NDArray[Any], n: int) -> NDArray[np.int64]:
     """One number for each unordered pair."""
     return np.minimum(a, b).astype(np.int64) * n + np.maximum(a, b)

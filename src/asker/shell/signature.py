@@ -39,7 +39,8 @@ class Options:
 
     def _parameter(self, name: str, one: Field[Any]) -> inspect.Parameter:
         told = {key: value for key, value in one.metadata.items() if key not in OURS}
-        panel = " and ".join(owner for owner in self.owners[name] if owner) or None
+        owners = " and ".join(owner for owner in self.owners[name] if owner)
+        panel = owners[:1].upper() + owners[1:] or None
         names = [one.metadata["names"]] if "names" in one.metadata else []
         annotation: Any = Annotated[one.type, typer.Option(*names, rich_help_panel=panel, **told)]  # type: ignore
         default = inspect.Parameter.empty if one.default is MISSING else one.default

@@ -59,7 +59,7 @@ class RobustMean(Application):
     """An application of plans alone: it has no file."""
 
     name = "mean"
-    title = "The robust mean"
+    title = "robust means"
     columns = (("mean", "mean"),)
     shows_inside = False
     draws_in_studies = True

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from asker.applications.bundle import bal
 from asker.applications.bundle.bal import Bundle, read_bal, read_bal_part, write_bal
 from asker.applications.bundle.scenes import make_scene
-from asker.io import bal
 from asker.io.files import FileError, read_text_bytes, write_whole
 from asker.io.ply import VERTEX, write_ply
 from bundles import some_bundle

@@ -233,7 +233,7 @@ def test_what_does_not_fit_a_graph_is_refused(asks, tmp_path):
     (tmp_path / "b.txt").write_text("1 1 1")
     for arguments, said in (
         (("solve", file, "--ply", tmp_path / "a.ply"), "--ply is for BAL files and COLMAP models"),
-        (("solve", tmp_path / "b.txt", "--truth", file), "--truth is for Pose graphs"),
+        (("solve", tmp_path / "b.txt", "--truth", file), "--truth is for pose graphs"),
         (("solve", file, "--robust", "loop"), "did you mean loops?"),
         (("solve", file, "--noise", "estimate"), "did you mean estimated?"),
         (("solve", file, "--noise", "estimated", "--robust", "none"), "a kernel that is not convex"),

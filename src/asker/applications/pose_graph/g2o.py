@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from asker.applications.pose_graph.spanning import filled_poses
 from asker.geometry.poses import N_DOF, N_NUMBERS, Kind
+from asker.geometry.spanning import connected_parts
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 CHUNK_ROWS = 1 << 12
@@ -337,12 +338,8 @@ def _fixed(path: FilePath, fixes: _Lines, ids: NDArray[np.int64]) -> NDArray[np.
 def _check_connected(
     path: FilePath, graph: PoseGraph, vertex_lines: list[int], edge_lines: list[int], trajectory: bool
 ) -> None:
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
-    n, n_given = graph.n_poses, len(vertex_lines)
-    link = csr_array((np.ones(graph.n_edges), (graph.i, graph.j)), shape=(n, n))
-    n_parts, part = connected_components(link, directed=False)
+    n_given = len(vertex_lines)
+    n_parts, part = connected_parts(graph.i, graph.j, graph.n_poses)
     if n_parts == 1:
         return
     nowhere = np.setdiff1d(part, part[:n_given] if n_given else part[:1])

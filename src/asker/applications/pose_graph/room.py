@@ -35,12 +35,12 @@ class PoseGraphs(Application):
     """Poses, and measurements of one pose from another, some of them wrong."""
 
     name = "pose_graph"
-    title = "Pose graphs"
+    title = "pose graphs"
     expects = "a pose graph: g2o text of lines VERTEX_… and EDGE_…, also as .gz or .bz2"
     endings = ENDINGS
     options_class = Options
     tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
-    study_title = "Pose graphs"
+    study_title = "pose graphs"
     columns = (("n_refused_loops", "loops refused"),)
     sources = (Source("g2o", {"tau": None, "robust": "loops"}, place="file", choices={"robust": ROBUST}),)
 

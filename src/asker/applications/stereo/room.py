@@ -30,7 +30,7 @@ class DenseStereo(Application):
     """Two rectified images; the disparity of every pixel is wanted."""
 
     name = "stereo"
-    title = "Stereo pairs"
+    title = "stereo pairs"
     expects = f"a stereo pair: a folder with {' and '.join(PAIR)}"
     options_class = Options
     iterations = ITERATIONS
