@@ -8,10 +8,22 @@ import numpy as np
 import asker
 from asker.applications.application import Application, Source
 from asker.applications.outcome import Outcome
-from asker.applications.rotation_averaging.files import RelativeRotations, Rotations, lines, parsed, read_rotations
-from asker.applications.rotation_averaging.files import write_rotations
-from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, angle_errors, averaging_problem
-from asker.applications.rotation_averaging.problem import make_rotations, refine
+from asker.applications.rotation_averaging.files import (
+    RelativeRotations,
+    Rotations,
+    lines,
+    parsed,
+    read_rotations,
+    write_rotations,
+)
+from asker.applications.rotation_averaging.problem import (
+    TAU,
+    AveragingProblem,
+    angle_errors,
+    averaging_problem,
+    make_rotations,
+    refine,
+)
 from asker.applications.told import Told, before_and_after, compiling, ended, percent, spread
 from asker.io.files import beginning
 from asker.result import Result
