@@ -15,7 +15,8 @@ import pytest
 from asker.applications.bundle.bal import read_bal, write_bal
 from asker.io.files import FileError
 from asker.shell import main
-from asker.study.plan import SHIPPED, Run, plan_of_files, read_plan
+from asker.study import SHIPPED
+from asker.study.plan import Run, plan_of_files, read_plan
 from asker.study.runs import execute, needed_mb, read_record
 from asker.study.schedule import _fitting, run_all
 from asker.study.sources import sources

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +13,11 @@ from asker.shell.options import METHODS, TAUS
 from asker.shell.signature import Options, checked, given_on_the_command_line, refuse_others, with_options
 from asker.shell.support import Quiet, check_outputs, complain, number, one_of, write_outputs
 from asker.shell.terminal import PlanBars, print_table
-from asker.study.plan import SHIPPED, Plan, Run, plan_of_files, read_plan
-from asker.study.sources import application_of_kind, load
-from asker.study.summary import Book, Results, cost_rows, ranking, read_book, sentence, write_index
+from asker.study import SHIPPED
+
+if TYPE_CHECKING:
+    from asker.study.plan import Plan, Run
+    from asker.study.summary import Book, Results
 
 Output = Annotated[Path, typer.Option(help="The folder for runs, tables, figures and the page.")]
 Processes = Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each core")]
@@ -39,6 +41,8 @@ def reproduce(
     quiet: Quiet = False,
 ) -> int:
     """Run a plan and make its page.  What is finished is not run again; Ctrl-C stops, the same command goes on."""
+    from asker.study.plan import read_plan
+
     made = read_plan(plan, data)
     return _run(made, output, processes, memory, figures, quiet)
 
@@ -59,6 +63,9 @@ def compare(
     **given: Any,
 ) -> int:
     """Compare methods on your own files: a table here, and a page with curves and drawings."""
+    from asker.study.plan import plan_of_files
+    from asker.study.summary import read_book
+
     chosen = methods.split(",")
     for method in chosen:
         one_of("--methods", method, METHODS)
@@ -87,6 +94,8 @@ def compare(
 
 def report(folder: Folder, figures: Figures = False) -> int:
     """Draw the page anew from recorded runs, without running anything."""
+    from asker.study.summary import read_book
+
     _report(read_book(folder), figures)
     return 0
 
@@ -97,16 +106,19 @@ def _check_best(application: Application, file: Path, best: Path) -> None:
         check_outputs(file, best)
 
 
-def _solved_again(run: Run) -> Any:
+def _solved_again(run: "Run") -> Any:
     """The same numbers, so that the runs need not keep whole reconstructions."""
+    from asker.study.sources import application_of_kind, load
+
     made: Any = application_of_kind(run.kind).problem(load(run.kind, run.options), run.options)
     how: dict[str, Any] = {"relative_damping": getattr(made, "relative_damping", None)}
     strategy = asker.METHODS[run.method]()
     return made.refined(asker.solve(made.problem, strategy, max_iterations=run.iterations, tol=0, **how).values)
 
 
-def _run(plan: Plan, output: Path, processes: int | None, memory: float | None, figures: bool, quiet: bool) -> int:
+def _run(plan: "Plan", output: Path, processes: int | None, memory: float | None, figures: bool, quiet: bool) -> int:
     from asker.study.schedule import available_mb, run_all
+    from asker.study.summary import read_book, write_index
 
     if plan.missing:
         print(f"Not at hand, and left out: {', '.join(plan.missing)}. `asker fetch` gets them.")
@@ -124,7 +136,7 @@ def _run(plan: Plan, output: Path, processes: int | None, memory: float | None, 
     return 1 if failed else 0
 
 
-def _report(book: Book, figures: bool) -> None:
+def _report(book: "Book", figures: bool) -> None:
     from asker.study.page import write_page
 
     write_outputs((book.root / "index.html", lambda path: write_page(path, book)))
@@ -135,7 +147,9 @@ def _report(book: Book, figures: bool) -> None:
         print(f"wrote {len(written)} figures to {book.root / 'figures'}")
 
 
-def _print_group(group: Results) -> None:
+def _print_group(group: "Results") -> None:
+    from asker.study.summary import cost_rows, ranking, sentence
+
     print(f"\n{group.title}")
     if group.kind == "comparison" and group.complete():
         rows = [

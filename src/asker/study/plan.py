@@ -33,11 +33,11 @@ from asker.applications.application import Application, Source
 from asker.applications.fetch import DATA_SETS, locate
 from asker.io.files import FileError, FilePath, read_text_bytes
 from asker.strategies import METHODS
+from asker.study import SHIPPED
 from asker.study.sources import sources
 from asker.version import __version__
 
 GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats"}
-SHIPPED = ("quick", "paper")
 
 
 @dataclass(frozen=True)
