@@ -12,9 +12,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import asker
-from asker.datasets import make_scene
-from asker.io.bal import read_bal
-from asker.problems.bundle import bundle_problem
+from asker.applications.bundle.bal import read_bal
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from record import add_record_option, recorded
 from rings import CASES
 

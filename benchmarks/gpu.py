@@ -17,10 +17,10 @@ import jax
 import numpy as np
 
 import asker
-from asker.datasets import make_scene
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from asker.engines.solvers import CG
 from asker.engines.xla.engine import XlaEngine
-from asker.problems.bundle import bundle_problem
 from record import add_record_option, recorded
 
 SCENES: dict[str, dict[str, Any]] = {

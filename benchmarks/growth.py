@@ -12,8 +12,8 @@ import resource
 import numpy as np
 
 import asker
-from asker.datasets import make_scene
-from asker.problems.bundle import bundle_problem
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from record import add_record_option, recorded
 
 SIZES = (300_000, 1_000_000, 3_000_000, 10_000_000)

@@ -3,17 +3,16 @@
     python benchmarks/pose_graphs.py [--graphs intel,M3500] [--shares 0.1,0.3,0.5] [--kind random] [--start odometry]
     python benchmarks/pose_graphs.py --quick     intel alone, few methods
 
-False loops are added to the public graphs (see `asker.problems.false_loops`).  The error is the root mean square of the
+False loops are added to the public graphs (see `pose_graph.false_loops`).  The error is the root mean square of the
 distances, after a rigid alignment, from the least squares optimum without false loops (the lower one of those that the
 file's start and ASKER's result lead to: on torus3D the former is poor, cost 29950 against 12118); for Bicocca 25b,
 whose wrong loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry,
 or what the file gives.  `kept` counts false loops in what is fitted at last (with --no-refit: among the inliers),
 `lost` right ones outside.  A run that meets the time limit is not shown.  With --json every run is written down as it
 ends, and a later call goes on from there.
-asker's methods solve as `asker solve` does: again where the file announces too much noise, and at last by least
-squares with the edges that they keep (see `asker.problems.graph_noise` and `graph_refit`); --noise announced and
---no-refit leave the method alone.  --kernel is for them, with the same τ (`gnc-gm` and `gnc-tls` come to it after
-their own schedules).
+asker's methods solve as `asker solve` does, through `pose_graph.refine`: again where the file announces too much noise,
+and at last by least squares with the edges that they keep; --noise announced and --no-refit leave the method alone.
+--kernel is for them, with the same τ (`gnc-gm` and `gnc-tls` come to it after their own schedules).
 
 Time per iteration is that of least squares, on the graph as it is and with the false loops in it: asker's `irls` and
 GTSAM's Levenberg-Marquardt.  --only-times measures nothing else.  GTSAM's wheel is built without TBB and OpenMP and
@@ -37,16 +36,15 @@ from typing import Any, get_args
 import numpy as np
 
 import asker
-from asker import poses
-from asker.clock import Clock
-from asker.io.g2o import PoseGraph, read_g2o, write_g2o
-from asker.io.spanning import odometry_poses
+from asker.applications import pose_graph
+from asker.applications.pose_graph.errors import true_positions
+from asker.applications.pose_graph.false_loops import FalseLoops, add_false_loops
+from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.problem import pose_graph_problem
+from asker.applications.pose_graph.spanning import odometry_poses
+from asker.geometry import poses
+from asker.geometry.alignment import trajectory_error
 from asker.kernels import KERNELS
-from asker.problems.false_loops import FalseLoops, add_false_loops
-from asker.problems.graph_noise import solve_pose_graph
-from asker.problems.graph_refit import refit
-from asker.problems.pose_graph import pose_graph_problem
-from asker.problems.trajectory import trajectory_error, true_positions
 from asker.solve import ENGINES
 from bundle import HERE, PEERS, names, peers_python
 from record import add_record_option, recorded
@@ -102,30 +100,29 @@ def bicocca(args: argparse.Namespace) -> list[Task]:
 
 
 def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
-    settings = {"max_iterations": args.iterations, "engine": args.engine, "linear_solver": args.linear_solver}
-    solve: Any = partial(asker.solve, threads=args.threads, **settings)
-    clock, begin = Clock(args.time_limit), time.perf_counter()
+    limits = {"max_iterations": args.iterations, "engine": args.engine, "linear_solver": args.linear_solver}
+    limits |= {"threads": args.threads, "time_limit": args.time_limit}
+    begin = time.perf_counter()
     try:
-        kernel = KERNELS[args.kernel]
-        limits = {"time_limit": clock.left(), "noise": args.noise}
-        found = solve_pose_graph(task.graph, solve, asker.METHODS[method](), kernel, **limits)
+        outcome = pose_graph.refine(task.graph, method, args.kernel, noise=args.noise, refit=args.refit, **limits)
     except asker.ProblemError as error:  # the method is not for this kernel
         return {"failed": str(error)}
+    found, again = outcome.found, outcome.refit
     iterations = sum(r.result.iterations for r in found.rounds)
     if found.is_cut_short:
         return {"failed": not_finished(args), "iterations": iterations}
-    made, result, refined = found.chosen.made, found.chosen.result, found.chosen.refined
-    kept, before = made.per_edge(result.inliers), {}
-    if args.refit and (again := refit(made, result, partial(solve, time_limit=clock.left()))):
-        before = {"error_before_refit": task.error(poses.positions(task.graph.kind, refined.poses))}
-        refined, kept, iterations = again.graph, again.kept, iterations + again.result.iterations
+    chosen = found.chosen
+    kept, before = chosen.made.per_edge(chosen.result.inliers), {}
+    if again:
+        before = {"error_before_refit": task.error(poses.positions(task.graph.kind, chosen.refined.poses))}
+        kept, iterations = again.kept, iterations + again.result.iterations
     line = {
-        "error": task.error(poses.positions(task.graph.kind, refined.poses)),
+        "error": task.error(poses.positions(task.graph.kind, outcome.refined.poses)),
         **before,
         "seconds": time.perf_counter() - begin,
-        "cost": result.cost,
+        "cost": outcome.result.cost,
         "iterations": iterations,
-        "status": result.status.name.lower(),
+        "status": outcome.result.status.name.lower(),
     }
     return line | judged(task, kept)
 

@@ -13,10 +13,10 @@ import time
 import numpy as np
 from numba import njit, prange, set_num_threads
 
-from asker.datasets import make_scene
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.threads import n_threads
-from asker.problems.bundle import bundle_problem
 from record import add_record_option, recorded
 
 

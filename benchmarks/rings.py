@@ -10,8 +10,8 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 
 import asker
-from asker.datasets import make_scene
-from asker.problems.bundle import bundle_problem
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from record import add_record_option, recorded
 
 CASES = (

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import asker
+from asker.applications.stereo.errors import disparity_errors, visible
+from asker.applications.stereo.matching import Matching, Minima, match
+from asker.applications.stereo.problem import energy
 from asker.engines.solvers import CG
 from asker.io.images import read_disparity, read_grey
-from asker.problems.disparity import disparity_errors, visible
-from asker.problems.stereo import Matching, Minima, energy, match
 from record import add_record_option, recorded
 
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data") / "stereo"
@@ -68,7 +69,7 @@ def solve(name: str, method: str, start: str, window: int, k: int, tau: float, i
     made = energy(minima, pair.max_disparity, start, data_kernel=kernel, smoothness_kernel=kernel)  # type: ignore[arg-type]
     strategy = asker.METHODS[method]()
     result = asker.solve(made.problem, strategy, max_iterations=iterations, tol=0, threads=threads)
-    bad, bad_seen = pair.bad(made.image(result.values))
+    bad, bad_seen = pair.bad(made.refined(result.values))
     first = result.history[1].seconds if iterations else 0.0
     return {
         "pair": name, "method": method, "start": start, "window": window, "k": k, "tau": tau,

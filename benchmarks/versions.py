@@ -3,8 +3,8 @@
     python benchmarks/versions.py run OUT.json              every method on the BAL files, with this interpreter
     python benchmarks/versions.py compare A.json B.json …   the first beside each of the others
 
-`run` takes ASKER_DATA or ../shared/data.  It compiles in an empty cache first, which is timed; then each method makes its
-iterations, whose time is the median of one iteration on the largest file.
+`run` takes ASKER_DATA or ../shared/data.  It compiles in an empty cache first, which is timed; then each method makes
+its iterations, whose time is the median of one iteration on the largest file.
 """
 
 import argparse
@@ -27,8 +27,8 @@ def run(iterations: int, methods: list[str] | None) -> dict:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["ASKER_CACHE"] = cache  # before asker looks
         import asker
-        from asker.io.bal import read_bal
-        from asker.problems.bundle import bundle_problem
+        from asker.applications.bundle.bal import read_bal
+        from asker.applications.bundle.problem import bundle_problem
 
         costs: dict[str, dict[str, float]] = {}
         compiling, each = 0.0, {}

@@ -27,9 +27,9 @@ def asks(capsys):
     """Run a command; returns exit code, stdout, stderr."""
 
     def ask(*arguments):
-        from asker import cli
+        from asker.shell import main
 
-        code = cli.main([str(a) for a in arguments])
+        code = main([str(a) for a in arguments])
         return code, *capsys.readouterr()
 
     return ask

@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import asker
+from asker.applications.bundle.bal import read_bal, write_bal
+from asker.applications.colmap.files import read_model, write_model
+from asker.applications.pose_graph.false_loops import read_false_loops
+from asker.applications.pose_graph.g2o import read_g2o, write_g2o
 from asker.checkpoint import Checkpoint
-from asker.commands.pose_graph import _read_false
 from asker.engines.cpu.engine import CpuEngine
-from asker.io.bal import read_bal, write_bal
-from asker.io.colmap import read_model, write_model
 from asker.io.files import FileError
-from asker.io.g2o import read_g2o, write_g2o
 from asker.io.images import check_image, read_disparity, read_grey, write_disparity, write_grey
 from asker.study.plan import read_plan
 from asker.study.runs import execute
 from asker.study.summary import read_book, write_index
+from bundles import some_bundle
+from colmap_models import some_model
 from graphs import some_graph
-from test_bal_files import some_bundle
-from test_colmap import some_model
 
 MEMORY = 1 << 29
 """What reading a file of some kilobytes may take."""
@@ -158,7 +158,7 @@ def false_loops_case(folder):
     graph, path = some_graph(), folder / "false.json"
     ends = [[int(graph.ids[graph.i[k]]), int(graph.ids[graph.j[k]])] for k in (4, 6)]
     path.write_text(json.dumps({"false_edges": [4, 6], "false_loops": ends}, indent=1))
-    return Case(folder, partial(_read_false, path, graph), lambda mask: mask.shape == (graph.n_edges,))
+    return Case(folder, partial(read_false_loops, path, graph), lambda mask: mask.shape == (graph.n_edges,))
 
 
 PLAN = """\

@@ -7,9 +7,9 @@ import pytest
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
-from asker import poses
-from asker.io.g2o import PoseGraph
-from asker.problems.trajectory import trajectory_error
+from asker.applications.pose_graph.g2o import PoseGraph
+from asker.geometry import poses
+from asker.geometry.alignment import trajectory_error
 
 KINDS = ("SE2", "SE3")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import asker
-from asker.datasets import make_scene
-from asker.problems.bundle import bundle_problem
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from engines.linear_problems import line_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore:engine xla without a GPU")

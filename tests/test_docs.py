@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from asker import cli
+from asker.shell import main
+from asker.shell.program import app
 from conftest import DATA
 
 pytestmark = pytest.mark.slow
@@ -108,11 +109,11 @@ def run_python(block, namespace):
 def run_shell(block, _):
     for words in commands(block):
         assert words[0] == "asker", words
-        assert cli.main([w for w in words[1:] if w != "--quiet"] + ["--quiet"] * has_quiet(words)) == 0, words
+        assert main([w for w in words[1:] if w != "--quiet"] + ["--quiet"] * has_quiet(words)) == 0, words
 
 
 def has_quiet(words):
-    command = typer.main.get_command(cli.app).commands[words[1]]
+    command = typer.main.get_command(app).commands[words[1]]
     return any(p.name == "quiet" for p in command.params)
 
 
@@ -160,7 +161,7 @@ def test_code_prints_what_the_page_says(block, pages):
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
 def test_commands_exist(block):
-    known = typer.main.get_command(cli.app).commands
+    known = typer.main.get_command(app).commands
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     for words in commands(block):
         program, *rest = words

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asker import cli
-from asker.io.bal import read_bal
-from asker.io.g2o import read_g2o, write_g2o
+from asker.applications.bundle.bal import read_bal
+from asker.applications.pose_graph.g2o import read_g2o, write_g2o
 from asker.io.images import read_grey
+from asker.shell import main
 from fuzzing import CASES, MEMORY, Case, around, damaged, limits, repacked
 from graphs import some_graph
 
@@ -227,7 +227,7 @@ def test_a_damaged_file_ends_a_command_with_one_line(cases, capsys, name):
         for bad in (b"\xff\0[[[" * 5, good[: len(good) // 2] + b"\n?? nan 1e999\n" + good[len(good) // 2 :]):
             path.write_bytes(bad)
             try:
-                code = cli.main(command)
+                code = main(command)
             finally:
                 path.write_bytes(good)
             out, err = capsys.readouterr()

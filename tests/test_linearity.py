@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.problems.dense import dense_problem
+from asker.dense import dense_problem
 
 
 def factors(residual, *, dim=3, data=True, **options):

@@ -1,11 +1,9 @@
 """What a problem refuses, what the loop promises, and which module may import which."""
 
-import ast
 import subprocess
 import sys
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -485,56 +483,7 @@ def test_a_trial_that_is_not_finite_is_refused(solver):
     assert result.cost < result.initial_cost
 
 
-# ------------------------------------------------------------------ who imports whom
-
-SOURCE = Path(asker.__file__).parent
-LAYERS = ["arrays cache jax_versions rotations poses gauge kernels manifolds linearity version"]
-LAYERS += ["io", "factors", "problem", "groups", "result", "engines", "strategies", "checkpoint", "solve"]
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
-BESIDE, TOP = len(LAYERS), len(LAYERS) + 1  # problems, datasets, study, …; then the command line
-
-
-def rank_of(name):
-    return TOP if name in ("cli", "commands") else RANK.get(name, BESIDE)
-
-
-def part_of(path):
-    return path.relative_to(SOURCE).with_suffix("").parts[0]
-
-
-def imported(path):
-    """The parts of asker that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = [node.module] if node.module != "asker" else [f"asker.{a.name}" for a in node.names]
-        yield from (name.split(".")[1:] for name in names if name.split(".")[0] == "asker")
-
-
-FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_downwards(path):
-    part = part_of(path)
-    for target in imported(path):
-        if not target:  # asker itself, the public list
-            assert rank_of(part) == TOP
-        elif target[0] != part:
-            level = rank_of(target[0])
-            beside = level == rank_of(part) in (0, BESIDE) or (part, target[0]) == ("cli", "commands")
-            assert level < rank_of(part) or beside, f"{part} imports {target[0]}"
-        if part == "io":
-            assert target[0] == "io" or rank_of(target[0]) == 0
-        if part == "strategies" and target[0] == "engines":
-            assert target[1] == "point"  # a strategy knows an engine by its verbs only
-
-
-def test_every_layer_is_there():
-    assert set(RANK) | {"cli", "io"} <= {part_of(path) for path in FILES}
+# ------------------------------------------------------------------ small things
 
 
 def test_importing_asker_loads_nothing_heavy():

@@ -92,7 +92,7 @@ def test_a_wheel_holds_the_code_and_its_data(tmp_path):
     assert {name for name in held if name.endswith(".py")} == code
     assert {f"asker/{name}" for name in DATA} <= held
     assert f"asker-{asker.__version__}.dist-info/licenses/LICENSE" in held
-    assert "asker = asker.cli:main" in entry
+    assert "asker = asker.shell:main" in entry
 
 
 @pytest.mark.parametrize("name", DATA)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import asker
-from asker.datasets import make_scene
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from asker.io.npz import read_npz, write_npz
-from asker.problems.bundle import bundle_problem
 
 N = 30
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 import asker
-from asker import cli
+from asker.shell.program import app
 
 ROOT = Path(__file__).resolve().parents[1]
 NAV = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_modules_of_the_reference_exist():
 
 
 def test_the_command_line_page_has_every_option():
-    for name, command in typer.main.get_command(cli.app).commands.items():
+    for name, command in typer.main.get_command(app).commands.items():
         text = hook("command_line").section(name, command)
         assert command.help in text
         for parameter in command.params:

@@ -13,9 +13,9 @@ import numpy as np
 from common import load, memory_mb, parser, peak_mb, report
 
 import asker
-from asker.datasets import make_scene
-from asker.io.bal import Bundle
-from asker.problems.bundle import bundle_problem, reprojection_norms
+from asker.applications.bundle.bal import Bundle
+from asker.applications.bundle.problem import bundle_problem, reprojection_norms
+from asker.applications.bundle.scenes import make_scene
 
 KERNELS = {"irls": ("huber", asker.Huber(1.0)), "asker": ("smooth truncated", asker.SmoothTruncated(1.0))}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from asker.datasets import make_scene
-from asker.io.bal import read_bal
+from asker.applications.bundle.bal import read_bal
+from asker.applications.bundle.scenes import make_scene
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ def on_files(files: Any, *, config: Any) -> Any:
     import typer
     from mkdocs.structure.files import File
 
-    from asker.cli import app
+    from asker.shell.program import app
 
     commands: Any = typer.main.get_command(app)
     text = INTRODUCTION + "\n".join(section(name, command) for name, command in commands.commands.items())
@@ -32,9 +32,19 @@ def section(name: str, command: Any) -> str:
     options = [p for p in command.params if p.param_type_name == "option"]
     usage = " ".join(["asker", name, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
     rows = [(_argument(p), p.help) for p in arguments]
-    rows += [p.get_help_record(context) for p in options]
+    rows += [_option(p, context) for p in sorted(options, key=lambda p: _panel(p) or "")]
     table = "\n".join(f"| `{left}` | {_cell(right)} |" for left, right in rows)
     return f"## asker {name}\n\n    {usage}\n\n{command.help or ''}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def _panel(option: Any) -> str | None:
+    """Whose option it is, where it is not for every file."""
+    return getattr(option, "rich_help_panel", None)
+
+
+def _option(option: Any, context: Any) -> tuple[str, str]:
+    left, right = option.get_help_record(context)
+    return left, f"{_panel(option)}: {right}" if _panel(option) else right
 
 
 def _argument(parameter: Any) -> str:

@@ -20,19 +20,55 @@ PUBLIC = {
 MODULES = {
     "bundle": (
         "Bundle adjustment",
-        ("asker.problems.bundle", "asker.io.bal", "asker.io.ply", "asker.datasets", "asker.alignment", "asker.fetch"),
+        (
+            "asker.applications.bundle.policy",
+            "asker.applications.bundle.problem",
+            "asker.applications.bundle.bal",
+            "asker.io.ply",
+            "asker.applications.bundle.scenes",
+            "asker.applications.bundle.errors",
+            "asker.applications.fetch",
+        ),
     ),
-    "colmap": ("COLMAP models", ("asker.problems.colmap", "asker.io.colmap", "asker.io.colmap_model")),
+    "colmap": (
+        "COLMAP models",
+        (
+            "asker.applications.colmap.policy",
+            "asker.applications.colmap.problem",
+            "asker.applications.colmap.inliers",
+            "asker.applications.colmap.files",
+            "asker.applications.colmap.model",
+        ),
+    ),
     "pose-graphs": (
         "Pose graphs",
         (
-            "asker.problems.pose_graph",
-            "asker.io.g2o",
-            "asker.problems.false_loops",
-            "asker.problems.trajectory",
+            "asker.applications.pose_graph.policy",
+            "asker.applications.pose_graph.problem",
+            "asker.applications.pose_graph.noise",
+            "asker.applications.pose_graph.refit",
+            "asker.applications.pose_graph.g2o",
+            "asker.applications.pose_graph.false_loops",
+            "asker.applications.pose_graph.errors",
+            "asker.geometry.alignment",
         ),
     ),
-    "stereo": ("Stereo", ("asker.problems.stereo", "asker.problems.disparity", "asker.io.images")),
+    "stereo": (
+        "Stereo",
+        (
+            "asker.applications.stereo.policy",
+            "asker.applications.stereo.matching",
+            "asker.applications.stereo.problem",
+            "asker.applications.stereo.pairs",
+            "asker.applications.stereo.errors",
+            "asker.io.images",
+        ),
+    ),
+    "rotation-averaging": (
+        "Rotation averaging",
+        ("asker.applications.rotation_averaging.problem", "asker.applications.rotation_averaging.files"),
+    ),
+    "applications": ("Applications", ("asker.applications.application", "asker.applications.outcome")),
 }
 """Page, title, and the modules that it shows whole."""
 

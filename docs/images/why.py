@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import asker
-from asker.datasets import make_scene
-from asker.problems.bundle import bundle_problem
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 
 STYLES = {"irls": ("#d55e00", "--"), "gnc": ("#8a8a8a", "-."), "moo": ("#009e73", ":"), "asker": ("#0072b2", "-")}
 

@@ -1,5 +1,6 @@
 """Robust estimation at large scale."""
 
+from asker.dense import least_squares
 from asker.factors import Factors, ProblemError, Variables
 from asker.groups import Groups
 from asker.io.files import FileError
@@ -21,7 +22,6 @@ from asker.kernels import (
 )
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sphere
 from asker.problem import Problem
-from asker.problems.dense import least_squares
 from asker.result import Iteration, Result, Status
 from asker.solve import set_threads, solve
 from asker.strategies import METHODS

@@ -6,9 +6,9 @@ from small_problems import curve_problem
 
 import asker
 from asker import BestKept, FirstDescent, LastPhase
-from asker.datasets import make_scene
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from asker.engines.cpu.engine import CpuEngine
-from asker.problems.bundle import bundle_problem
 
 
 def solved(problem, strategy, n=30):

@@ -44,6 +44,12 @@ def read_text_bytes(path: FilePath) -> bytes:
         return file.read()
 
 
+def beginning(path: FilePath, n: int = 1 << 16) -> bytes:
+    """The first bytes of a file, decompressed: enough to see what it is."""
+    with opened(path) as file:
+        return file.read(n)
+
+
 @contextmanager
 def opened(path: FilePath) -> Iterator[IO[bytes]]:
     """A file to read.  A `.bz2` or `.gz` file is decompressed, also with `.part` after its name."""

@@ -1,9 +1,7 @@
 """One web page from recorded runs.  It needs no network: the plotting library is inside."""
 
-import base64
 import json
 import math
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,10 @@ from typing import Any
 import numpy as np
 
 from asker.io.files import write_whole
-from asker.io.images import picture_bytes
 from asker.strategies.filter import Filter
-from asker.study.mean import landscape
 from asker.study.runs import Record
 from asker.study.summary import Book, Results, cost_rows, inlier_rows, profile, ranking, sentence
 
-CLOUDS = ("irls", "asker")  # the methods whose structures are shown
-IN_SPACE = 3  # instances that are shown in space: a browser draws no more than a dozen such figures at a time
-FLAT_POINTS = 1500
 DIGITS = 7
 
 
@@ -54,26 +47,23 @@ def page_data(book: Book) -> dict[str, Any]:
 
 
 def group_data(g: Results) -> dict[str, Any]:
-    stereo = all(r.run.kind == "stereo" for r in g.records.values())
+    symbols = {application.symbol for application in g.by_application()}
     complete = g.complete()
     data: dict[str, Any] = {
-        "title": g.title, "text": g.text, "kind": g.kind, "what": "energy" if stereo else "Ψ",
+        "title": g.title, "text": g.text, "kind": g.kind, "what": symbols.pop() if len(symbols) == 1 else "Ψ",
         "curves": [curve_data(g, i) for i in g.instances if g.of(i)],
         "rows": cost_rows(g), "inliers": inlier_rows(g),
         "ranking": [_ranked(row, len(complete)) for row in ranking(g)] if complete else [],
         "sentence": sentence(g) if complete else "",
-        "clouds": [], "space": [], "maps": list(map_rows(g)) if stereo else [],
+        "clouds": [], "space": [], "paths": [], "maps": [],
     }  # fmt: skip
     if g.kind == "comparison" and len(complete) > 1:
         data["profiles"] = {"Best cost": profile(g, "cost"), "Mean cost": profile(g, "mean_cost")}
-    if stereo and complete:
-        values = [[g.records[i, label].cost for i in complete] for label in g.labels]
-        data["bars"] = {"labels": g.labels, "instances": complete, "values": values}
-    if g.kind == "comparison":
+    if g.kind == "comparison" and all(application.shows_inside for application in g.by_application()):
         data |= inside(g)
-        for c in cloud_data(g):
-            data["clouds"].append(c)
-        data["space"] = list(space_data(g))
+    for application, runs in g.drawn():
+        for key, drawing in application.page(runs).items():  # type: ignore[arg-type]
+            data[key] = data[key] + drawing if isinstance(drawing, list) else drawing
     return data
 
 
@@ -101,17 +91,12 @@ def curve_data(g: Results, instance: str) -> dict[str, Any]:
 
 
 def inside(g: Results) -> dict[str, Any]:
-    """The filter, and Ψ, f and h, of the first ASKER run; the landscape of a robust mean."""
-    data: dict[str, Any] = {}
+    """The filter, and Ψ, f and h, of the first ASKER run."""
     for (instance, label), r in g.records.items():
-        if r.run.kind == "mean":
-            found = [{"label": k, "mean": o.result["mean"]} for k, o in g.of(instance).items()]
-            curve = {k: v.tolist() for k, v in landscape(r.run.options["seed"]).items()}
-            return {"mean": curve | {"found": found}}
-        if r.run.method.startswith("asker") and "objectives" not in data:
-            data["objectives"] = objectives_data(r) | {"instance": instance, "label": label}
-            data["filter"] = filter_data(r) | {"instance": instance, "label": label}
-    return data
+        if r.run.method.startswith("asker"):
+            of = {"instance": instance, "label": label}
+            return {"objectives": objectives_data(r) | of, "filter": filter_data(r) | of}
+    return {}
 
 
 def objectives_data(r: Record) -> dict[str, Any]:
@@ -138,62 +123,6 @@ def filter_data(r: Record) -> dict[str, Any]:
             edge += [[level, h], [f, h]]
             level = f
     return {"at": at, "corners": corners, "steps": steps, "edge": [*edge, [level, right], [top, right]] if edge else []}
-
-
-def cloud_data(g: Results) -> Iterator[dict[str, Any]]:
-    for instance in g.instances:
-        for label, r in g.of(instance).items():
-            if r.run.kind in ("bal", "scene") and r.run.method in CLOUDS and not r.run.settings:
-                a = r.arrays()
-                points, supported = a["points"][:FLAT_POINTS], a["supported"][:FLAT_POINTS]
-                yield _cloud(instance, label, points, a["centres"], supported)
-
-
-def space_data(g: Results) -> Iterator[dict[str, Any]]:
-    """Before and after ASKER."""
-    for instance in g.instances[:IN_SPACE]:
-        shown = [
-            (k, r) for k, r in g.of(instance).items() if r.run.kind in ("bal", "scene") and r.run.method == "asker"
-        ]
-        for label, r in shown[:1]:
-            a = r.arrays()
-            yield _cloud(instance, "before", a["points_before"], a["centres_before"], a["supported_before"])
-            yield _cloud(instance, f"after {label}", a["points"], a["centres"], a["supported"])
-
-
-def _cloud(instance: str, label: str, points: np.ndarray, centres: np.ndarray, good: np.ndarray) -> dict[str, Any]:
-    """Its box holds nearly all points and nearly all cameras."""
-    boxes = [np.percentile(x[np.isfinite(x).all(axis=1)], [3, 97], axis=0) for x in (points, centres)]
-    low, high = np.minimum(*[box[0] for box in boxes]), np.maximum(*[box[1] for box in boxes])
-    middle, half = (low + high) / 2, 0.7 * float(max(high - low)) + 1e-9
-    inside_box = (np.abs(points - middle) <= 3 * half).all(axis=1)
-    spread = np.ptp(centres, axis=0) if len(centres) > 1 else np.ones(3)
-    return {
-        "instance": instance, "label": label,
-        "points": points[inside_box].tolist(), "good": good[inside_box].astype(int).tolist(),
-        "centres": centres.tolist(),
-        "range": [[float(m - half), float(m + half)] for m in middle],
-        "up": int(np.argmin(spread[1:])) + 1,
-    }  # fmt: skip
-
-
-def map_rows(g: Results) -> Iterator[dict[str, Any]]:
-    for instance in g.instances:
-        runs = g.of(instance)
-        if not runs:
-            continue
-        first = next(iter(runs.values()))
-        arrays, largest = first.arrays(), first.run.options["max_disparity"]
-        images = [_map("winner takes all", arrays["winner"], largest, first.result.get("wta_bad_1"))]
-        images += [_map(k, r.arrays()["disparity"], largest, r.result.get("bad_1")) for k, r in runs.items()]
-        if "truth" in arrays:
-            images.append(_map("truth", arrays["truth"], largest, None))
-        yield {"instance": instance, "images": images}
-
-
-def _map(label: str, disparity: np.ndarray, largest: float, bad: float | None) -> dict[str, Any]:
-    png = base64.b64encode(picture_bytes(disparity, largest)).decode()
-    return {"label": label, "png": f"data:image/png;base64,{png}", "bad": None if bad is None else 100 * bad}
 
 
 def _told(options: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ A plan is a TOML file:
     title = "Two methods on my file"
 
     [instances.mine]                 what a group names; BAL and Middlebury names need no entry
-    kind = "bal"                     bal, scene, stereo or mean: see `KINDS` for the keys of each
+    kind = "bal"                     bal, scene, colmap, g2o, stereo, mean, ...: see `sources` for the keys of each
     file = "problem.txt.bz2"
 
     [[groups]]
@@ -28,26 +28,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from asker.fetch import BAL, STEREO, locate
+from asker.applications import application_of
+from asker.applications.application import Application, Source
+from asker.applications.fetch import DATA_SETS, locate
 from asker.io.files import FileError, FilePath, read_text_bytes
 from asker.strategies import METHODS
+from asker.study import SHIPPED
+from asker.study.sources import sources
 from asker.version import __version__
 
-KINDS: dict[str, dict[str, Any]] = {
-    "bal": {"file": None, "tau": 1.0, "camera": "pixel", "dof": 6},
-    "scene": {"shape": "ring", "cameras": 30, "observations": 18_000, "outliers": 0.3, "start_error": 30.0, "seed": 0},
-    "stereo": {
-        "folder": None, "max_disparity": 59, "scale": 4.0, "window": 7, "n_minima": 2, "tau": 1.0, "eta": 4.0,
-        "start": "constant", "seed": 0,
-    },
-    "mean": {"start": -8.0, "seed": 0},
-}  # fmt: skip
-"""The keys of each kind of instance, with their defaults."""
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "camera": ("pixel", "bal"), "dof": (6, 7, 9), "shape": ("ring", "path"), "start": ("constant", "wta", "random"),
-}  # fmt: skip
 GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats"}
-SHIPPED = ("quick", "paper")
 
 
 @dataclass(frozen=True)
@@ -115,17 +105,31 @@ def read_plan(name: FilePath, data: Path | None = None) -> Plan:
 
 
 def plan_of_files(files: list[Path], methods: list[str], iterations: int, options: dict[str, Any]) -> Plan:
-    """A comparison of methods on BAL files."""
+    """A comparison of methods on files and folders, a group for each application.
+
+    options: keys of instances; each goes to the applications that have it
+    """
     names = [f.name.split(".")[0] for f in files]
     names = [n if names.count(n) == 1 else f"{n} ({k + 1})" for k, n in enumerate(names)]
-    place = KINDS["bal"] | options
-    runs: dict[tuple[str, str], tuple[Run, ...]] = {
-        (name, m): (Run(name, "bal", place | {"file": str(file)}, m, {}, iterations, content=content_of(file)),)
-        for name, file in zip(names, files, strict=True)
-        for m in methods
-    }
-    group = Group("Robust bundle adjustment", "comparison", tuple(names), tuple(methods), runs)
-    return Plan("Comparison", (group,))
+    found: dict[Application, dict[str, Path]] = {}
+    for name, file in zip(names, files, strict=True):
+        found.setdefault(application_of(file), {})[name] = file
+    groups = []
+    for application, of in found.items():
+        source = application.sources[0]
+        keys = source.keys | {k: v for k, v in options.items() if k in source.keys}
+        runs: dict[tuple[str, str], tuple[Run, ...]] = {
+            (name, m): (Run(name, source.kind, keys | _at(source, file), m, {}, iterations, content=content_of(file)),)
+            for name, file in of.items()
+            for m in methods
+        }
+        groups.append(Group(application.study_title, "comparison", tuple(of), tuple(methods), runs))
+    return Plan("Comparison", tuple(groups))
+
+
+def _at(source: Source, path: Path) -> dict[str, str]:
+    assert source.place is not None
+    return {source.place: str(path)}
 
 
 def content_of(path: Path) -> str:
@@ -143,7 +147,7 @@ def content_of(path: Path) -> str:
 
 
 def _content(kind: str, options: dict[str, Any]) -> str:
-    place = {"bal": "file", "stereo": "folder"}.get(kind)
+    place = sources()[kind][1].place
     return content_of(Path(options[place])) if place else ""
 
 
@@ -179,23 +183,17 @@ class _Reader:
     def _instance(self, name: str, given: Any) -> tuple[str, dict[str, Any]]:
         if not isinstance(given, dict):
             self._refuse(f"instances.{name} must be a table", name)
-        kind = self._one_of("kind", given.get("kind", "bal"), KINDS)
-        self._known("key", given, {"kind", *KINDS[kind]})
-        options = KINDS[kind] | {k: v for k, v in given.items() if k != "kind"}
-        for key, value in options.items():
-            default = KINDS[kind][key]
-            if (
-                default is not None
-                and not isinstance(value, type(default))
-                and not (isinstance(default, float) and isinstance(value, int))
-            ):
-                self._refuse(f"{key} is {value!r}, expected {type(default).__name__}", key)
-        for key, allowed in CHOICES.items():
-            if key in options and (key, kind) != ("start", "mean"):
-                self._one_of(key, options[key], allowed)
-        place = "file" if kind == "bal" else "folder" if kind == "stereo" else None
+        kind = self._one_of("kind", given.get("kind", "bal"), sources())
+        source = sources()[kind][1]
+        place = source.place
+        self._known("key", given, {"kind", *source.keys, *([place] if place else [])})
+        options = source.keys | {k: v for k, v in given.items() if k != "kind"}
+        for key, default in source.keys.items():
+            self._check_type(key, options[key], default)
+        for key, allowed in source.choices.items():
+            self._one_of(key, options[key], allowed)
         if place:
-            if not isinstance(options[place], str):
+            if not isinstance(options.get(place), str):
                 self._refuse(f'instances.{name} needs {place} = "..."', name)
             path = self.base / options[place]
             if not path.exists():
@@ -203,19 +201,28 @@ class _Reader:
             options[place] = str(path)
         return kind, options
 
+    def _check_type(self, key: str, value: Any, default: Any) -> None:
+        """A value is of the type of its default; a number where that follows from the data."""
+        wanted: Any = type(default)
+        if default is None:
+            wanted = float if value is not None else type(None)
+        if isinstance(value, wanted) or (wanted is float and isinstance(value, int)):
+            return
+        self._refuse(f"{key} is {value!r}, expected {wanted.__name__}", key)
+
     def _named(self, name: Any) -> tuple[str, dict[str, Any]] | None:
         """An instance by name; None where its data is not at hand and may be left out."""
-        self._one_of("instance", name, [*self.instances, *BAL, *STEREO])
+        self._one_of("instance", name, [*self.instances, *DATA_SETS])
         if name in self.instances:
             return self.instances[name]
         path = locate(name, self.data)
         if path is None:
             self.missing.append(name)
-            if self.may_lack:
-                return None
-            self._refuse(f"{name} is not at hand; `asker fetch {name}` gets it", name)
-        kind = "bal" if name in BAL else "stereo"
-        return kind, KINDS[kind] | {"file" if kind == "bal" else "folder": str(path)}
+            if not self.may_lack:
+                self._refuse(f"{name} is not at hand; `asker fetch {name}` gets it", name)
+            return None
+        source = sources()[DATA_SETS[name].kind][1]
+        return source.kind, source.keys | _at(source, path)
 
     def _group(self, given: Any) -> Group | None:
         if not isinstance(given, dict):

@@ -1,6 +1,7 @@
 """What recorded runs say: tables, ranks and performance profiles."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -8,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from asker.applications.application import Application
 from asker.io.files import FileError, write_whole
 from asker.io.json import read_json
 from asker.study.paper import reference_cost, reference_inliers
 from asker.study.plan import Plan, Run
 from asker.study.runs import Record, read_record
+from asker.study.sources import application_of_kind
 
-PERCENTAGES = {"camera_error": "camera error %", "bad_1": "bad 1 px %", "bad_1_visible": "visible bad %"}
 TIE = 1e-3  # two costs this near, relatively, are the same
 
 
@@ -32,6 +34,21 @@ class Results:
 
     def of(self, instance: str) -> dict[str, Record]:
         return {label: self.records[instance, label] for label in self.labels if (instance, label) in self.records}
+
+    def by_application(self) -> dict[Application, dict[str, dict[str, Record]]]:
+        """Of each application: its instances that have runs, and their runs by label."""
+        found: dict[Application, dict[str, dict[str, Record]]] = {}
+        for instance in self.instances:
+            for label, record in self.of(instance).items():
+                of_instance = found.setdefault(application_of_kind(record.run.kind), {}).setdefault(instance, {})
+                of_instance[label] = record
+        return found
+
+    def drawn(self) -> Iterator[tuple[Application, dict[str, dict[str, Record]]]]:
+        """The applications that draw something of this group, and their runs."""
+        for application, runs in self.by_application().items():
+            if self.kind == "comparison" or application.draws_in_studies:
+                yield application, runs
 
     def complete(self) -> list[str]:
         """Instances on which every method has run."""
@@ -166,7 +183,7 @@ def profile(results: Results, what: str) -> dict[str, tuple[list[float], list[fl
 def _is_the_papers(run: Run) -> bool:
     """Whether the paper's numbers are about the same."""
     asked = {"tau": 1.0, "camera": "pixel", "dof": 6}
-    same = run.kind == "bal" and all(run.options[key] == value for key, value in asked.items())
+    same = all(run.options.get(key) == value for key, value in asked.items())
     return same and run.iterations == 100 and not run.settings
 
 
@@ -179,11 +196,9 @@ def cost_rows(results: Results) -> list[dict[str, Any]]:
         row |= {"mean cost": r.result["mean_cost"], "seconds": r.result["seconds"]}
         row |= {"reference": known[0] if known else None, "from": known[1] if known else ""}
         row["difference %"] = 100 * (r.cost / known[0] - 1) if known else None
-        for key, name in PERCENTAGES.items():
+        for key, title in application_of_kind(r.run.kind).columns:
             if key in r.result:
-                row[name] = 100 * r.result[key]
-        if "mean" in r.result:
-            row["mean"] = r.result["mean"]
+                row[title] = (100 if title.endswith("%") else 1) * r.result[key]
         rows.append(row | {"files": f"runs/{r.folder.name}/"})
     return rows
 

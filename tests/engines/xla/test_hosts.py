@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 
 import asker
-from asker.datasets import make_scene
+from asker.applications.bundle.bal import read_bal, read_bal_part, write_bal
+from asker.applications.bundle.problem import bundle_problem, reprojection_norms
+from asker.applications.bundle.scenes import make_scene
 from asker.engines.xla import devices, hosts
 from asker.factors import ProblemError
-from asker.io.bal import read_bal, read_bal_part, write_bal
 from asker.problem import Portion
-from asker.problems.bundle import bundle_problem, reprojection_norms
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:engine xla without a GPU")]
 
 PROGRAM = """
 import json, os, signal, sys
 import asker
-from asker.datasets import make_scene
+from asker.applications.bundle.scenes import make_scene
 from asker.engines.xla import hosts
-from asker.problems.bundle import bundle_problem, reprojection_norms
+from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 
 where, die = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 hosts.join(*where)
@@ -128,7 +128,7 @@ def test_two_processes_give_the_costs_of_one(costs, port):
 
 def commands(port, files, *options, n_devices=1):
     """`asker solve` in a process for each file."""
-    command = "import sys; from asker.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = "import sys; from asker.shell import main; sys.exit(main(sys.argv[1:]))"
     flags = f"--xla_force_host_platform_device_count={n_devices}"
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     place = f"--coordinator localhost:{port} --num-processes {len(files)} --process-id"
@@ -261,8 +261,8 @@ def test_without_numba():
     for name in ("numba", "rich", "typer", "matplotlib", "threadpoolctl", "pooch", "requests"):
         sys.modules[name] = None
     import asker
-    from asker.datasets import make_scene
-    from asker.problems.bundle import bundle_problem
+    from asker.applications.bundle.scenes import make_scene
+    from asker.applications.bundle.problem import bundle_problem
     print(asker.solve(bundle_problem(make_scene(8, 600).start).problem, max_iterations=1, engine="xla").cost)
     """
     assert finished(launch(program=textwrap.dedent(program))) < 150

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import asker
-from asker.cli import main
-from asker.datasets import make_scene
+from asker.applications.bundle.bal import read_bal, write_bal
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.solvers import CG
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, layout
 from asker.engines.xla.engine import XlaEngine
 from asker.factors import Factors, ProblemError
-from asker.io.bal import read_bal, write_bal
 from asker.problem import Problem
-from asker.problems.bundle import bundle_problem
+from asker.shell import main
 from conftest import data_path
 from engines import linear_problems
 from engines.linear_problems import (

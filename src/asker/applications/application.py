@@ -1,0 +1,182 @@
+"""The interface of an application: all that the shell and the study know of one.
+
+An application is one kind of data that asker refines.  It lives in a folder of its own, a room, and is listed once, in
+`asker.applications`.  See `asker.applications.rotation_averaging` for a small one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from asker.applications.outcome import Outcome, Say
+from asker.applications.told import Told
+from asker.problem import Problem
+from asker.result import Result
+
+Arrays = dict[str, np.ndarray]
+Write = tuple[Path | None, Callable[[Path], None]]
+"""A file that may have been asked for, and what writes it."""
+
+
+def option(default: Any, help: str, **more: Any) -> Any:
+    """A field of `Application.options_class`: its default, its help text, and more for the command line.
+
+    names    such as "--refit/--no-refit", where the name of the field does not do
+    choices  the values that are allowed
+    check    called with the option's name and its value; raises a ValueError
+    writes   True for the path of a file that is written
+    other keywords go to `typer.Option`
+    """
+    return field(default=default, metadata={"help": help, **more})
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Of an application that has none of its own."""
+
+
+class Made(Protocol):
+    """A problem that was made from data, and the way back."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    def refined(self, values: Any) -> Any:
+        """The data with the solved variables."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the data of a plan's instance comes from."""
+
+    kind: str
+    """Its name in a plan."""
+    keys: dict[str, Any]
+    """What a plan may say of an instance, with defaults; None stands for a number that follows from the data."""
+    place: str | None = None
+    """The key that holds a path, if there is one: "file" or "folder"."""
+    load: Callable[[dict[str, Any]], Any] | None = None
+    """Makes the data from the keys; when not given, the application loads what is at the `place`."""
+    choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Of keys: the values that are allowed."""
+    needed_mb: Callable[[dict[str, Any]], float] = lambda keys: 400.0
+    """About how much memory a run takes; generous."""
+
+
+class Recorded(Protocol):
+    """A finished run of a study, as far as drawings look at it."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    @property
+    def options(self) -> dict[str, Any]: ...
+    @property
+    def result(self) -> dict[str, Any]: ...
+    def arrays(self) -> Arrays: ...
+
+
+Runs = dict[str, dict[str, Recorded]]
+"""Of each instance: its runs by label."""
+
+
+class Application:
+    """What a room offers.  A subclass says what its own data needs."""
+
+    name: str
+    """Of the room."""
+    title: str
+    """What its data is called, in the plural; its options stand under it in the help."""
+    expects: str
+    """What it looks for in a path, in one line."""
+    endings: tuple[str, ...] = ()
+    """Names that are its own even where the content is not what it should be."""
+    options_class: type = NoOptions
+    """A frozen dataclass; each field is made by `option`."""
+    tau: str = "1"
+    """The default of τ, in words."""
+    iterations: int = 100
+    several_processes: bool = False
+    """Whether several processes can hold parts of the data."""
+    writes_folder: bool = False
+    """Whether `write` makes a folder."""
+    cost_name: str = "cost"
+    sources: tuple[Source, ...] = ()
+    """For plans; the first one is that of a path."""
+    study_title: str = ""
+    """Of a group of runs in a comparison."""
+    symbol: str = "Ψ"
+    """The cost, on the axis of a curve."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Facts that `judge` finds, and the titles of their columns; one that ends with % is for a ratio."""
+    shows_inside: bool = True
+    """Whether a page shows the inside of ASKER."""
+    draws_in_studies: bool = False
+    """Whether there are drawings of groups that study a setting too, and not of comparisons alone."""
+
+    def owns(self, path: Path) -> bool:
+        """Whether what is in the file or folder belongs to this application."""
+        raise NotImplementedError
+
+    def load(self, path: Path) -> Any:
+        """Read the data.  Anything wrong in it is a `FileError`."""
+        raise NotImplementedError
+
+    def load_part(self, path: Path, process: int, n_processes: int) -> Any:
+        """Read the part of the data that one of several processes holds."""
+        raise NotImplementedError
+
+    def write(self, path: Path, data: Any) -> None:
+        """Write data in the format that was read."""
+        raise NotImplementedError
+
+    def counts(self, data: Any) -> str:
+        """The size of the data, in words."""
+        raise NotImplementedError
+
+    def info(self, data: Any, tau: float | None) -> Told:
+        """What the data is like, and how good its start is."""
+        raise NotImplementedError
+
+    def check(self, path: Path, output: Path | None, options: Any) -> None:
+        """Refuse options that do not go together, before the work."""
+
+    def refine(self, data: Any, options: Any, say: Say, **common: Any) -> Outcome:
+        """The room's `refine` with what the options ask for; `say` may be told what is being done."""
+        raise NotImplementedError
+
+    def tell(self, data: Any, outcome: Any, options: Any) -> Told:
+        """What became of it."""
+        raise NotImplementedError
+
+    def outputs(self, outcome: Any, options: Any, output: Path | None) -> list[Write]:
+        """The files to write beside `--json`."""
+        return [(output, lambda path: self.write(path, outcome.refined))]
+
+    def sizes(self, data: Any) -> dict[str, Any]:
+        """The size of the data, for records."""
+        raise NotImplementedError
+
+    def problem(self, data: Any, keys: dict[str, Any]) -> Made:
+        """The problem of an instance, for any method; `keys` are those of its `Source`."""
+        raise NotImplementedError
+
+    def judge(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+        """Facts about a result: inliers, and errors where the truth is known."""
+        raise NotImplementedError
+
+    def shown(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> Arrays:
+        """The arrays that drawings need."""
+        return {}
+
+    def page(self, runs: Runs) -> dict[str, Any]:
+        """Drawings for a page: what `study/page.html` knows as clouds, space, paths, maps, bars or mean."""
+        return {}
+
+    def figures(self, runs: Runs) -> dict[str, Callable[[Path], None]]:
+        """Figures for a paper, by name."""
+        return {}

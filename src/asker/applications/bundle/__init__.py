@@ -1,0 +1,36 @@
+"""Bundle adjustment: BAL files, the problem, scenes with a known truth, and `refine`."""
+
+from asker.applications.bundle.bal import Bundle, Part, read_bal, read_bal_part, write_bal
+from asker.applications.bundle.errors import Errors, errors
+from asker.applications.bundle.options import CameraModel, Dof, Options
+from asker.applications.bundle.policy import BundleOutcome, refine
+from asker.applications.bundle.problem import (
+    BundleProblem,
+    bundle_problem,
+    camera_centres,
+    camera_poses,
+    reprojection_norms,
+)
+from asker.applications.bundle.scenes import Scene, make_scene
+
+__all__ = [
+    "Bundle",
+    "BundleOutcome",
+    "BundleProblem",
+    "CameraModel",
+    "Dof",
+    "Errors",
+    "Options",
+    "Part",
+    "Scene",
+    "bundle_problem",
+    "camera_centres",
+    "camera_poses",
+    "errors",
+    "make_scene",
+    "read_bal",
+    "read_bal_part",
+    "refine",
+    "reprojection_norms",
+    "write_bal",
+]

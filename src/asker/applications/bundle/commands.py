@@ -1,0 +1,53 @@
+"""`asker generate`."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from asker.applications.bundle.bal import write_bal
+from asker.applications.bundle.room import counts
+from asker.applications.bundle.scenes import KINDS, make_scene
+from asker.shell.support import Seed, check_outputs, one_of, write_outputs
+
+NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
+Outliers = Annotated[float, typer.Option(help="Part of the observations that are gross errors.")]
+StartError = Annotated[float, typer.Option(help="Median residual of the inliers at the start, in pixels.")]
+
+
+def generate(
+    file: NewFile,
+    cameras: Annotated[int, typer.Option(help="How many cameras.")] = 30,
+    observations: Annotated[
+        int | None, typer.Option(help="How many observations.", show_default="600 per camera")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="ring: around one object; path: along a closed curve.")] = "ring",
+    noise: Annotated[float, typer.Option(help="Standard deviation of a pixel coordinate.")] = 0.4,
+    outliers: Outliers = 0.2,
+    outlier_size: Annotated[float, typer.Option(help="The largest gross error, in pixels.")] = 150.0,
+    start_error: StartError = 5.0,
+    seed: Seed = 0,
+    truth: Annotated[Path | None, typer.Option(help="Write the true cameras and points here.")] = None,
+) -> int:
+    """Make a scene whose truth is known, and write a disturbed start as a BAL file."""
+    one_of("--kind", kind, KINDS)
+    check_outputs(None, file, truth)
+    scene = make_scene(
+        cameras,
+        observations,
+        kind=kind,
+        noise=noise,
+        outlier_ratio=outliers,
+        outlier_size=outlier_size,
+        start_error=start_error,
+        seed=seed,
+    )
+    start = scene.start
+    print(f"{counts(start)}, {np.count_nonzero(scene.outliers)} of them outliers")
+    write_outputs((file, partial(write_bal, bundle=start)), (truth, partial(write_bal, bundle=scene.truth)))
+    return 0
+
+
+COMMANDS = (generate,)

@@ -1,0 +1,90 @@
+"""Bundle adjustment in one call: what `asker solve` does with a BAL file."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.bundle.bal import Bundle, Part
+from asker.applications.bundle.options import CameraModel, Dof
+from asker.applications.bundle.problem import bundle_problem, reprojection_norms
+from asker.applications.outcome import (
+    INLIER,
+    Outcome,
+    compilations,
+    cost_fell,
+    solve_record,
+    strategy_of,
+)
+from asker.geometry.gauge import Gauge
+
+
+@dataclass(frozen=True, eq=False)
+class BundleOutcome(Outcome):
+    """What `refine` ends with."""
+
+    inliers: np.ndarray
+    """(n_observations,): a mask."""
+
+
+def refine(
+    bundle: Bundle | Part,
+    method: str | None = None,
+    kernel: str = "smooth-truncated",
+    tau: float | None = None,
+    *,
+    camera: CameraModel = "pixel",
+    dof: Dof = 6,
+    gauge: Gauge = "free",
+    **limits: Any,
+) -> BundleOutcome:
+    """Refine cameras and points; `bundle` may be the part that one of several processes holds.
+
+    method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
+    kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
+    tau     its scale in pixels, 1 when not given; inliers count up to τ/√3
+    camera, dof, gauge   as in `bundle_problem`
+    limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
+    """
+    part = bundle if isinstance(bundle, Part) else None
+    own = bundle.bundle if isinstance(bundle, Part) else bundle
+    tau = 1.0 if tau is None else tau
+    psi, radius = asker.kernel_named(kernel, tau), INLIER * tau
+    method, strategy = strategy_of(method, psi.convex)
+    with compilations() as compiled:
+        before = _ratio(reprojection_norms(own, camera)[0] <= radius, part is not None)
+        made = bundle_problem(bundle, psi, camera, dof, gauge)
+        result = asker.solve(made.problem, strategy, **limits)
+    inliers = np.linalg.norm(result.residuals[0], axis=1) <= radius
+    record = {
+        "n_cameras": own.n_cameras,
+        "n_points": part.n_points if part else own.n_points,
+        "n_observations": part.n_observations if part else own.n_observations,
+        "method": method,
+        "kernel": kernel,
+        "tau": tau,
+        "camera": camera,
+        "dof": dof,
+        "gauge": gauge,
+        "initial_inlier_ratio": before,
+        "inlier_ratio": inliers.mean(),
+        "compiled": len(compiled),
+        "inlier_radius": radius,
+        **solve_record(result),
+    }
+
+    def refined() -> Bundle:
+        return made.refined(result.values, part.whole() if part else None)
+
+    return BundleOutcome(result, record, cost_fell(result), refined, inliers)
+
+
+def _ratio(mask: np.ndarray, several: bool) -> float:
+    """The part of a mask that is true, over all processes."""
+    counts = np.array([np.count_nonzero(mask), len(mask)])
+    if several:
+        from asker.engines.xla import hosts
+
+        counts = hosts.added_up(counts)
+    return float(counts[0] / counts[1])

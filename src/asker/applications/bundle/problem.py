@@ -1,0 +1,148 @@
+"""Bundle adjustment: cameras, points and their observations, as a `Problem`.
+
+Cameras follow the BAL convention: P = R X + t, p = −P_xy/P_z, and a pixel is f·(1 + k1 ρ² + k2 ρ⁴)·p.
+Two readings of k1, k2 are in use, and they give different costs for the same file:
+
+    pixel   ρ = f‖p‖, in pixels: what the authors of the ASKER paper compute
+    bal     ρ = ‖p‖, on the normalised point: what the BAL page says and Ceres computes
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from asker.applications.bundle.bal import Bundle, Part
+from asker.applications.bundle.options import CameraModel, Dof
+from asker.geometry.gauge import Gauge, Seen, centres, put_back
+from asker.groups import Groups
+from asker.kernels import Kernel
+from asker.manifolds import SE3, Euclidean, Product
+from asker.problem import Factors, Portion, Problem, Variables
+from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
+
+BATCH = 1 << 18  # observations projected at a time: bounds the memory
+
+
+def project(pose: Any, point: Any, focal: Any, k1: Any, k2: Any, camera: CameraModel) -> Any:
+    """The pixel (2,) at which a camera sees a point."""
+    P = pose.rotation @ point + pose.translation
+    p = -P[:2] / P[2]
+    rho2 = p @ p * (focal * focal if camera == "pixel" else 1.0)
+    return focal * (1 + k1 * rho2 + k2 * rho2 * rho2) * p
+
+
+@dataclass(frozen=True, eq=False)
+class BundleProblem:
+    """A bundle adjustment problem with the variables by name."""
+
+    bundle: Bundle
+    problem: Problem
+    cameras: Variables
+    points: Variables
+    dof: Dof
+
+    def refined(self, values: Groups[Any], whole: Bundle | None = None) -> Bundle:
+        """The bundle with the solved cameras and points, in the frame of the start; `whole` if this is a part."""
+        parts = values[self.cameras]
+        poses, free_intrinsics = (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
+        bundle = self.bundle if whole is None else whole
+        poses, points = self._put_back(bundle, poses, values[self.points])
+        cameras = bundle.cameras.copy()
+        cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
+        cameras[:, 3:6] = poses[:, :, 3]
+        cameras[:, 6 : self.dof] = free_intrinsics
+        return replace(bundle, cameras=cameras, points=points)
+
+    def _put_back(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        i, j = bundle.camera_index, bundle.point_index
+        depth = -np.einsum("ni,ni->n", poses[i, 2, :3], points[j]) - poses[i, 2, 3]
+        return put_back(camera_poses(bundle), poses, points, self.cameras.fixed, Seen(i, j, depth))
+
+
+def bundle_problem(
+    bundle: Bundle | Part,
+    kernel: Kernel | None = None,
+    camera: CameraModel = "pixel",
+    dof: Dof = 6,
+    gauge: Gauge = "free",
+) -> BundleProblem:
+    """Reprojection errors in pixels under `kernel`.
+
+    bundle  the whole, or the part of it that one of several processes holds (`read_bal_part`)
+    dof     6 moves poses and points, 7 also the focal lengths, 9 also the distortions
+    gauge   free leaves position, orientation and scale of the whole to the damping; fixed holds the pose of the first
+            camera, which leaves the scale; with dof = 6 only, since a camera that moves is one variable
+    """
+    part, bundle = (bundle, bundle.bundle) if isinstance(bundle, Part) else (None, bundle)
+    if camera not in get_args(CameraModel):
+        raise ValueError(f"camera must be 'pixel' or 'bal', not {camera!r}")
+    if dof not in get_args(Dof):
+        raise ValueError(f"dof must be 6, 7 or 9, not {dof!r}")
+    if gauge not in get_args(Gauge):
+        raise ValueError(f"gauge must be 'free' or 'fixed', not {gauge!r}")
+    if gauge == "fixed" and dof != 6:
+        raise ValueError(f"a fixed gauge holds the whole first camera: it needs dof 6, not {dof}")
+    poses = camera_poses(bundle)
+    intrinsics = bundle.cameras[:, 6:9]
+    n_free = dof - 6
+    points = Variables(bundle.points, name="points")
+    held = Variables(intrinsics[:, n_free:], fixed=True, name="intrinsics")
+    if n_free:
+        manifold = Product(SE3, Euclidean(n_free))
+        cameras = Variables((poses, intrinsics[:, :n_free]), manifold, name="cameras")
+    else:
+        first = np.arange(len(poses)) == 0
+        cameras = Variables(poses, SE3, fixed=first & (gauge == "fixed"), name="cameras")
+
+    def poses_move(pose, point, held, uv):
+        return project(pose, point, held[0], held[1], held[2], camera) - uv
+
+    def focal_lengths_too(parts, point, held, uv):
+        pose, (focal,) = parts
+        return project(pose, point, focal, held[0], held[1], camera) - uv
+
+    def distortions_too(parts, point, uv):
+        pose, (focal, k1, k2) = parts
+        return project(pose, point, focal, k1, k2, camera) - uv
+
+    reprojection: Any = {6: poses_move, 7: focal_lengths_too, 9: distortions_too}[dof]
+    i, j = bundle.camera_index, bundle.point_index
+    slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
+    factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, name="reprojection")
+    portion = None
+    if part is not None:
+        portion = Portion(points, part.points, part.n_points, (part.observations,), (part.n_observations,))
+    return BundleProblem(bundle, Problem(factors, portion=portion), cameras, points, dof)
+
+
+def camera_poses(bundle: Bundle) -> np.ndarray:
+    """[R | t] of every camera, (n, 3, 4)."""
+    return np.concatenate([matrix_from_angle_axis(bundle.cameras[:, :3]), bundle.cameras[:, 3:6, None]], axis=2)
+
+
+def camera_centres(bundle: Bundle) -> np.ndarray:
+    """Where the cameras stand, −Rᵀt, (n, 3)."""
+    return centres(camera_poses(bundle))
+
+
+def reprojection_norms(bundle: Bundle, camera: CameraModel) -> tuple[np.ndarray, np.ndarray]:
+    """Residual norms (N,) in pixels, infinite where there is none, and depths (N,), positive in front.
+
+    The same as `project`, without the solver: NumPy on batches of observations.
+    """
+    poses = camera_poses(bundle)
+    norms, depths = np.empty(bundle.n_observations), np.empty(bundle.n_observations)
+    for first in range(0, bundle.n_observations, BATCH):
+        part = slice(first, first + BATCH)
+        i, j = bundle.camera_index[part], bundle.point_index[part]
+        f, k1, k2 = bundle.cameras[i, 6:9].T
+        with np.errstate(all="ignore"):
+            P = np.einsum("nij,nj->ni", poses[i, :, :3], bundle.points[j]) + poses[i, :, 3]
+            p = -P[:, :2] / P[:, 2:]
+            rho2 = (p * p).sum(axis=1) * (f * f if camera == "pixel" else 1.0)
+            uv = (f * (1 + k1 * rho2 + k2 * rho2 * rho2))[:, None] * p
+            r = np.hypot(*(uv - bundle.uv[part]).T)
+        norms[part] = np.where(np.isnan(r), np.inf, r)
+        depths[part] = -P[:, 2]
+    return norms, depths

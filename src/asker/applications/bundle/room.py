@@ -1,0 +1,180 @@
+"""Bundle adjustment as an application: BAL files and made scenes."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications import clouds
+from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.bundle.bal import Bundle, Part, read_bal, read_bal_part, write_bal
+from asker.applications.bundle.errors import errors
+from asker.applications.bundle.options import CAMERAS, DOFS, Options
+from asker.applications.bundle.policy import BundleOutcome, refine
+from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
+from asker.applications.bundle.scenes import KINDS, Scene, make_scene
+from asker.applications.outcome import INLIER
+from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.io.files import beginning
+from asker.result import Result
+
+HEADER = re.compile(rb"\s*\d{1,18}\s+\d{1,18}\s+\d{1,18}(?!\S)")
+
+
+class BundleAdjustment(Application):
+    """Cameras, points, and where each point was seen."""
+
+    name = "bundle"
+    title = "BAL files"
+    expects = "a BAL file: text whose header is three whole numbers, also as .gz or .bz2"
+    options_class = Options
+    several_processes = True
+    study_title = "Robust bundle adjustment"
+    columns = (("camera_error", "camera error %"),)
+
+    def owns(self, path: Path) -> bool:
+        return path.is_file() and HEADER.match(beginning(path)) is not None
+
+    def load(self, path: Path) -> Bundle:
+        return read_bal(path)
+
+    def load_part(self, path: Path, process: int, n_processes: int) -> Any:
+        from asker.engines.xla import hosts
+
+        part = read_bal_part(path, process, n_processes)
+        hosts.check_same(part.checksum.to_bytes(4), "were given different files")
+        return part
+
+    def write(self, path: Path, data: Bundle) -> None:
+        write_bal(path, data)
+
+    def counts(self, data: Any) -> str:
+        return counts(data)
+
+    def info(self, data: Bundle, tau: float | None) -> Told:
+        tau = 1.0 if tau is None else tau
+        seen = spread(
+            ("observations per camera", data.camera_index, data.n_cameras),
+            ("observations per point", data.point_index, data.n_points),
+        )
+        rows, bad = [], 0
+        for camera in CAMERAS:
+            r, depth = reprojection_norms(data, camera)
+            bad = max(bad, int(np.isinf(r).sum()))
+            cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
+            inliers = percent(np.mean(r <= INLIER * tau))
+            rows.append([f"{camera} camera", f"{cost:.7g}", inliers, f"{np.median(r):.3g} px"])
+        titles = (f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median residual")
+        behind = depth <= 0
+        n_points = len(np.unique(data.point_index[behind]))
+        told = f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points"
+        refused = [f"not finite at the start: {bad} observations; `asker solve` refuses such a file"] if bad else []
+        return [seen, Table(titles, rows), told, *refused]
+
+    def refine(self, data: Any, options: Options, say: Any, **common: Any) -> BundleOutcome:
+        return refine(data, camera=options.camera, dof=options.dof, gauge=options.gauge, **common)  # type: ignore[arg-type]
+
+    def tell(self, data: Any, outcome: Any, options: Options) -> Told:
+        r = outcome.record
+        inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
+        return [
+            f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {r['camera']} camera, {r['dof']} dof",
+            before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            ended(r),
+            *compiling(r),
+        ]
+
+    def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
+        def write_cloud(path: Path) -> None:
+            clouds.write_supported(path, outcome.refined, camera_centres(outcome.refined), outcome.inliers)
+
+        return [*super().outputs(outcome, options, output), (options.ply, write_cloud)]
+
+    # ---- for studies
+
+    def sizes(self, data: Any) -> dict[str, Any]:
+        b = start_of(data)
+        return {"n_cameras": b.n_cameras, "n_points": b.n_points, "n_observations": b.n_observations}
+
+    def problem(self, data: Any, keys: dict[str, Any]) -> BundleProblem:
+        keys = PAPERS | keys
+        return bundle_problem(start_of(data), asker.SmoothTruncated(keys["tau"]), keys["camera"], keys["dof"])
+
+    def judge(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+        refined = made.refined(result.values)
+        facts = {"inlier_ratio": float(_inliers(refined, keys).mean())}
+        if isinstance(data, Scene):
+            facts["camera_error"] = errors(refined, data.truth).cameras
+        return facts
+
+    def shown(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+        before, after = start_of(data), made.refined(result.values)
+        return clouds.shown(
+            before.point_index,
+            clouds.Cloud(before.points, camera_centres(before), _inliers(before, keys)),
+            clouds.Cloud(after.points, camera_centres(after), _inliers(after, keys)),
+        )
+
+    def page(self, runs: Runs) -> dict[str, Any]:
+        return clouds.page(runs)
+
+    def figures(self, runs: Runs) -> dict[str, Any]:
+        return clouds.figures(runs)
+
+    sources = (
+        Source(
+            "bal",
+            {"tau": 1.0, "camera": "pixel", "dof": 6},
+            place="file",
+            choices={"camera": CAMERAS, "dof": DOFS},
+            needed_mb=lambda keys: text_mb(keys["file"]),
+        ),
+        Source(
+            "scene",
+            {"shape": "ring", "cameras": 30, "observations": 18_000, "outliers": 0.3, "start_error": 30.0, "seed": 0},
+            load=lambda keys: scene_of(keys),
+            choices={"shape": KINDS},
+            needed_mb=lambda keys: 400 + 1e-3 * keys["observations"],
+        ),
+    )
+
+
+PAPERS: dict[str, Any] = {"tau": 1.0, "camera": "pixel", "dof": 6}
+"""The keys of a scene that a plan cannot change."""
+
+
+def counts(bundle: Bundle | Part) -> str:
+    return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
+
+
+def start_of(data: Bundle | Scene) -> Bundle:
+    return data.start if isinstance(data, Scene) else data
+
+
+def scene_of(keys: dict[str, Any]) -> Scene:
+    return make_scene(
+        keys["cameras"],
+        keys["observations"],
+        kind=keys["shape"],
+        outlier_ratio=keys["outliers"],
+        start_error=keys["start_error"],
+        seed=keys["seed"],
+    )
+
+
+def text_mb(file: str) -> float:
+    """The memory for a file of numbers: about 25 bytes for one of text."""
+    size = os.path.getsize(file)
+    packed = file.endswith((".bz2", ".gz"))
+    return 400 + size * (6 if packed else 1.5) * 25 / 1e6
+
+
+def _inliers(bundle: Bundle, keys: dict[str, Any]) -> np.ndarray:
+    keys = PAPERS | keys
+    return reprojection_norms(bundle, keys["camera"])[0] <= INLIER * keys["tau"]
+
+
+ROOM = BundleAdjustment()

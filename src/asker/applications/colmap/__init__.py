@@ -1,0 +1,37 @@
+"""COLMAP models: their files, their cameras, the problem, and `refine`."""
+
+from asker.applications.colmap.files import read_model, write_model
+from asker.applications.colmap.inliers import InlierTable, inlier_tables, without_outliers
+from asker.applications.colmap.model import CAMERA_MODELS, NO_POINT, Cameras, ColmapModel, Images, Points
+from asker.applications.colmap.options import Options, Refine
+from asker.applications.colmap.policy import ColmapOutcome, refine
+from asker.applications.colmap.problem import (
+    ColmapProblem,
+    camera_centres,
+    camera_poses,
+    colmap_problem,
+    reprojection_norms,
+)
+
+__all__ = [
+    "CAMERA_MODELS",
+    "NO_POINT",
+    "Cameras",
+    "ColmapModel",
+    "ColmapOutcome",
+    "ColmapProblem",
+    "Images",
+    "InlierTable",
+    "Options",
+    "Points",
+    "Refine",
+    "camera_centres",
+    "camera_poses",
+    "colmap_problem",
+    "inlier_tables",
+    "read_model",
+    "refine",
+    "reprojection_norms",
+    "without_outliers",
+    "write_model",
+]

@@ -1,0 +1,236 @@
+"""The binary files of a COLMAP model: little-endian, a count, then the records one after the other."""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from asker.applications.colmap.model import (
+    MODEL_NAMES,
+    Cameras,
+    ColmapModel,
+    Images,
+    Points,
+    Tracks,
+    n_params,
+    starts_of,
+)
+from asker.applications.colmap.rigs import FRAME, RIG, not_trivial, trivial
+from asker.io.files import FileError, read_text_bytes, write_whole
+
+COUNT = np.dtype("<u8")
+CAMERA = np.dtype([("id", "<u4"), ("model", "<i4"), ("size", "<i8", 2)])
+IMAGE = np.dtype([("id", "<u4"), ("qvec", "<f8", 4), ("tvec", "<f8", 3), ("camera", "<u4")])
+FEATURE = np.dtype([("xy", "<f8", 2), ("point", "<i8")])
+POINT = np.dtype([("id", "<i8"), ("xyz", "<f8", 3), ("rgb", "u1", 3), ("error", "<f8"), ("n", "<u8")])
+ENTRY = np.dtype([("image", "<u4"), ("feature", "<u4")])
+
+
+class Binary:
+    """One file, read from its beginning to its end."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.data = read_text_bytes(path)
+        self.at = 0
+        self.places: list[int] = []
+        """Where each record begins."""
+
+    def fail(self, what: str, at: int | None = None) -> NoReturn:
+        raise FileError(self.path, f"at byte {self.at if at is None else at}: {what}")
+
+    def fault(self, record: int, what: str) -> NoReturn:
+        self.fail(what, self.places[record])
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def take(self, dtype: np.dtype, count: int, what: str) -> np.ndarray:
+        """The next `count` numbers or records."""
+        if count * dtype.itemsize > self.left:
+            self.fail(f"the file ends too early: {what}: {count * dtype.itemsize} bytes expected, {self.left} left")
+        out = np.frombuffer(self.data, dtype, count, self.at)
+        self.at += count * dtype.itemsize
+        return out
+
+    def count(self, smallest: int, what: str) -> int:
+        """A count of things that take at least `smallest` bytes each; more than fit are not believed."""
+        n = int(self.take(COUNT, 1, f"the number of {what}")[0])
+        if n * smallest > self.left:
+            self.fail(f"the file ends too early: {n} {what} promised, {self.left} bytes left", self.at - COUNT.itemsize)
+        return n
+
+    def records(self, smallest: int, what: str) -> Iterator[None]:
+        """Once for each record of the file, which must then end."""
+        for _ in range(self.count(smallest, what)):
+            self.places.append(self.at)
+            yield
+        self.end()
+
+    def end(self) -> None:
+        if self.left:
+            self.fail(f"the file should have ended here, {self.left} bytes follow")
+
+    def name(self) -> str:
+        end = self.data.find(b"\0", self.at)
+        if end < 0:
+            self.fail("the name of the image does not end")
+        name = self.data[self.at : end]
+        self.at = end + 1
+        return os.fsdecode(name)
+
+
+def read_cameras(path: Path) -> tuple[Cameras, Binary]:
+    file = Binary(path)
+    heads, params = [], []
+    for _ in file.records(CAMERA.itemsize, "cameras"):
+        head = file.take(CAMERA, 1, "a camera")[0]
+        if not 0 <= head["model"] < len(MODEL_NAMES):
+            file.fault(-1, f"there is no camera model {head['model']}")
+        heads.append(head)
+        params.append(file.take(np.dtype("<f8"), n_params(MODEL_NAMES[head["model"]]), "the parameters").copy())
+    head = np.array(heads, CAMERA)
+    models = tuple(MODEL_NAMES[k] for k in head["model"].tolist())
+    return Cameras(head["id"].astype(np.int64), models, head["size"].copy(), tuple(params)), file
+
+
+def read_images(path: Path) -> tuple[Images, Binary]:
+    file = Binary(path)
+    heads, names, features = [], [], [np.empty(0, FEATURE)]
+    for _ in file.records(IMAGE.itemsize + 1 + COUNT.itemsize, "images"):
+        heads.append(file.take(IMAGE, 1, "an image")[0])
+        names.append(file.name())
+        features.append(file.take(FEATURE, file.count(FEATURE.itemsize, "features"), "features"))
+    head, feature = np.array(heads, IMAGE), np.concatenate(features)
+    images = Images(
+        ids=head["id"].astype(np.int64),
+        qvecs=head["qvec"].copy(),
+        tvecs=head["tvec"].copy(),
+        camera_ids=head["camera"].astype(np.int64),
+        names=tuple(names),
+        starts=starts_of([len(f) for f in features[1:]]),
+        xys=feature["xy"].copy(),
+        point_ids=feature["point"].copy(),
+    )
+    return images, file
+
+
+def read_points(path: Path) -> tuple[Points, Tracks, Binary]:
+    file = Binary(path)
+    lengths = _read_lengths(file)
+    offsets = np.array(file.places, np.int64)
+    head = _gather(file.data, offsets, POINT)
+    starts = starts_of(lengths)
+    entry = _gather(file.data, _entry_offsets(offsets, starts), ENTRY)
+    points = Points(head["id"].copy(), head["xyz"].copy(), head["rgb"].copy(), head["error"].copy())
+    return points, Tracks(starts, entry["image"].astype(np.int64), entry["feature"].astype(np.int64)), file
+
+
+def _read_lengths(file: Binary) -> list[int]:
+    """The length of each track; where a record begins follows from those before it."""
+    data, n_at = file.data, POINT.itemsize - COUNT.itemsize
+    lengths = []
+    for _ in file.records(POINT.itemsize, "points"):
+        n = int.from_bytes(data[file.at + n_at : file.at + POINT.itemsize], "little")
+        size = POINT.itemsize + n * ENTRY.itemsize
+        if size > file.left:
+            file.fail(f"the file ends too early: a point with a track of {n} promised, {file.left} bytes left")
+        lengths.append(n)
+        file.at += size
+    return lengths
+
+
+def _entry_offsets(offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Where each entry of each track stands."""
+    within = np.arange(starts[-1]) - np.repeat(starts[:-1], np.diff(starts))
+    return np.repeat(offsets + POINT.itemsize, np.diff(starts)) + within * ENTRY.itemsize
+
+
+def _gather(data: bytes, offsets: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The records that begin at the offsets."""
+    if not len(offsets):
+        return np.empty(0, dtype)
+    windows = sliding_window_view(np.frombuffer(data, np.uint8), dtype.itemsize)
+    return windows[offsets].view(dtype)[:, 0]
+
+
+def read_rigs(part: str, path: Path) -> tuple[np.ndarray, Binary]:
+    """`rigs` or `frames`."""
+    dtype = {"rigs": RIG, "frames": FRAME}[part]
+    file = Binary(path)
+    n = file.count(8, part)
+    file.places = list(range(file.at, file.at + n * dtype.itemsize, dtype.itemsize))
+    whole = np.frombuffer(file.data, dtype, min(n, file.left // dtype.itemsize), file.at)
+    if fault := not_trivial(part, whole):
+        file.fault(fault.record, fault.what)
+    records = file.take(dtype, n, part)
+    file.end()
+    return records, file
+
+
+def write_files(folder: Path, model: ColmapModel) -> None:
+    rigs, frames = trivial(model)
+    for name, write in (
+        ("rigs.bin", partial(_write_records, records=rigs)),
+        ("cameras.bin", partial(_write_cameras, cameras=model.cameras)),
+        ("frames.bin", partial(_write_records, records=frames)),
+        ("images.bin", partial(_write_images, images=model.images)),
+        ("points3D.bin", partial(_write_points, model=model)),
+    ):
+        with write_whole(folder / name) as file:
+            write(file)
+
+
+def _count(n: int) -> bytes:
+    return n.to_bytes(COUNT.itemsize, "little")
+
+
+def _write_records(file: IO[bytes], records: np.ndarray) -> None:
+    file.write(_count(len(records)) + records.tobytes())
+
+
+def _write_cameras(file: IO[bytes], cameras: Cameras) -> None:
+    head = np.empty(len(cameras), CAMERA)
+    head["id"], head["size"] = cameras.ids, cameras.sizes
+    head["model"] = [MODEL_NAMES.index(name) for name in cameras.models]
+    file.write(_count(len(cameras)))
+    for k, params in enumerate(cameras.params):
+        file.write(head[k].tobytes() + np.asarray(params, "<f8").tobytes())
+
+
+def _write_images(file: IO[bytes], images: Images) -> None:
+    head = np.empty(len(images), IMAGE)
+    head["id"], head["camera"] = images.ids, images.camera_ids
+    head["qvec"], head["tvec"] = images.qvecs, images.tvecs
+    feature = np.empty(len(images.xys), FEATURE)
+    feature["xy"], feature["point"] = images.xys, images.point_ids
+    file.write(_count(len(images)))
+    for k, name in enumerate(images.names):
+        own = feature[images.starts[k] : images.starts[k + 1]]
+        file.write(head[k].tobytes() + os.fsencode(name) + b"\0" + _count(len(own)) + own.tobytes())
+
+
+def _write_points(file: IO[bytes], model: ColmapModel) -> None:
+    points, tracks = model.points, model.tracks()
+    head = np.empty(len(points), POINT)
+    head["id"], head["xyz"], head["rgb"], head["error"] = points.ids, points.xyz, points.rgb, points.errors
+    head["n"] = np.diff(tracks.starts)
+    entry = np.empty(len(tracks.features), ENTRY)
+    entry["image"], entry["feature"] = tracks.image_ids, tracks.features
+    offsets = np.arange(len(points)) * POINT.itemsize + tracks.starts[:-1] * ENTRY.itemsize
+    out = np.empty(head.nbytes + entry.nbytes, np.uint8)
+    _scatter(out, offsets, head)
+    _scatter(out, _entry_offsets(offsets, tracks.starts), entry)
+    file.write(_count(len(points)))
+    file.write(out.data)
+
+
+def _scatter(out: np.ndarray, offsets: np.ndarray, records: Any) -> None:
+    if len(records):
+        windows = sliding_window_view(out, records.dtype.itemsize, writeable=True)
+        windows[offsets] = records.view(np.uint8).reshape(len(records), -1)

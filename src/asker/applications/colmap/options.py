@@ -1,0 +1,20 @@
+"""What can be asked of the refinement of a COLMAP model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from asker.applications.application import option
+from asker.applications.reconstruction import ReconstructionOptions
+
+Refine = Literal["poses", "focal", "all"]
+REFINES: tuple[Refine, ...] = get_args(Refine)
+
+
+@dataclass(frozen=True)
+class Options(ReconstructionOptions):
+    """Of `asker solve` for a COLMAP model."""
+
+    refine: str = option("poses", "What moves beside points: poses, focal lengths too, or all.", choices=REFINES)
+    drop_outliers: bool = option(False, "Leave outliers out of the written model.", names="--drop-outliers")
+    report: Path | None = option(None, "Write inliers per image and point.", writes=True)

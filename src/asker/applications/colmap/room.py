@@ -1,0 +1,178 @@
+"""COLMAP models as an application."""
+
+import os
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications import clouds
+from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.colmap.files import FORMS, PARTS, check_target, read_model, write_model
+from asker.applications.colmap.inliers import InlierTable
+from asker.applications.colmap.model import ColmapModel
+from asker.applications.colmap.options import REFINES, Options
+from asker.applications.colmap.policy import ColmapOutcome, refine
+from asker.applications.colmap.problem import ColmapProblem, camera_centres, colmap_problem, reprojection_norms
+from asker.applications.outcome import INLIER
+from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.io.files import FileError
+from asker.io.json import write_json
+from asker.io.ply import write_ply
+from asker.result import Result
+
+N_WORST = 5
+
+
+class ColmapModels(Application):
+    """Cameras, images and points as COLMAP keeps them."""
+
+    name = "colmap"
+    title = "COLMAP models"
+    expects = "a COLMAP model: a folder with cameras, images and points3D, as .bin or .txt"
+    options_class = Options
+    writes_folder = True
+    study_title = "COLMAP models"
+    sources = (
+        Source(
+            "colmap",
+            {"tau": 1.0, "refine": "poses"},
+            place="folder",
+            choices={"refine": REFINES},
+            needed_mb=lambda keys: 400 + 25e-6 * sum(f.stat().st_size for f in Path(keys["folder"]).iterdir()),
+        ),
+    )
+
+    def owns(self, path: Path) -> bool:
+        return any((path / f"{part}{suffix}").is_file() for part in PARTS for suffix in FORMS)
+
+    def load(self, path: Path) -> ColmapModel:
+        return read_model(path)
+
+    def write(self, path: Path, data: ColmapModel) -> None:
+        write_model(path, data)
+
+    def counts(self, data: ColmapModel) -> str:
+        sizes = f"{len(data.images)} images, {len(data.cameras)} cameras, {len(data.points)} points"
+        return f"{sizes}, {data.n_observations} observations"
+
+    def info(self, data: ColmapModel, tau: float | None) -> Told:
+        tau = 1.0 if tau is None else tau
+        kinds = Counter(data.cameras.models)
+        models = f"camera models: {', '.join(f'{n} {name}' for name, n in kinds.items()) or 'none'}"
+        if not data.n_observations:
+            return [models, "there are no observations: nothing to fit"]
+        seen = data.observations()
+        tracks = spread(
+            ("observations per image", seen.image, len(data.images)),
+            ("observations per point", seen.point, len(data.points)),
+        )
+        try:
+            r = reprojection_norms(data)
+        except asker.ProblemError as e:
+            return [models, tracks, f"the start is not judged: {e}"]
+        cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
+        titles = (f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median residual")
+        row = ["", f"{cost:.7g}", percent(np.mean(r <= INLIER * tau)), f"{np.median(r):.3g} px"]
+        lost = np.isinf(r)
+        n_points = len(np.unique(seen.point[lost]))
+        told = f"not in front of their camera, and outliers here: {lost.sum()} observations of {n_points} points"
+        return [models, tracks, Table(titles, [row]), told]
+
+    def check(self, path: Path, output: Path | None, options: Options) -> None:
+        if options.drop_outliers and output is None:
+            raise ValueError("--drop-outliers changes the written model: give --output as well")
+        if output is not None:
+            if os.path.realpath(output) == os.path.realpath(path):
+                raise FileError(output, "this folder is named twice on the command line")
+            check_target(output)
+
+    def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
+        return refine(data, refine=options.refine, gauge=options.gauge, **common)  # type: ignore[arg-type]
+
+    def tell(self, data: ColmapModel, outcome: Any, options: Options) -> Told:
+        r, images = outcome.record, outcome.images
+        moves = f"refine {r['refine']}, gauge {r['gauge']}"
+        inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
+        rows = []
+        for k in images.worst(N_WORST):
+            n = images.n_observations[k]
+            ratios = percent(images.before[k] / n), percent(images.after[k] / n)
+            rows.append([_printable(data.images.names[k]), f"{n}", *ratios])
+        return [
+            f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {moves}",
+            before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
+            ended(r),
+            *compiling(r),
+            *([f"without outliers: {_left(outcome.clean)} are left"] if options.drop_outliers else []),
+        ]
+
+    def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
+        written = outcome.clean if options.drop_outliers else outcome.refined
+        return [
+            (output, partial(write_model, model=written)),
+            (options.ply, partial(_write_cloud, model=written)),
+            (options.report, lambda path: write_json(path, _report(outcome))),
+        ]
+
+    # ---- for studies
+
+    def sizes(self, data: ColmapModel) -> dict[str, Any]:
+        sizes = {"n_images": len(data.images), "n_cameras": len(data.cameras), "n_points": len(data.points)}
+        return sizes | {"n_observations": data.n_observations}
+
+    def problem(self, data: ColmapModel, keys: dict[str, Any]) -> ColmapProblem:
+        return colmap_problem(data, asker.SmoothTruncated(keys["tau"]), keys["refine"])
+
+    def judge(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+        return {"inlier_ratio": float(np.mean(reprojection_norms(made.refined(result.values)) <= INLIER * keys["tau"]))}
+
+    def shown(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+        before, after = (
+            clouds.Cloud(m.points.xyz, camera_centres(m), reprojection_norms(m) <= INLIER * keys["tau"])
+            for m in (data, made.refined(result.values))
+        )
+        return clouds.shown(data.observations().point, before, after)
+
+    def page(self, runs: Runs) -> dict[str, Any]:
+        return clouds.page(runs)
+
+    def figures(self, runs: Runs) -> dict[str, Any]:
+        return clouds.figures(runs)
+
+
+def _left(model: ColmapModel) -> str:
+    return f"{model.n_observations} observations of {len(model.points)} points"
+
+
+def _printable(name: str) -> str:
+    """A file name may hold anything."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _report(outcome: ColmapOutcome) -> dict[str, Any]:
+    """What `--report` writes: columns, one entry per image and per point."""
+
+    def columns(table: InlierTable) -> dict[str, Any]:
+        seen = {"n_observations": table.n_observations}
+        return {"id": table.ids, **seen, "inliers_before": table.before, "inliers_after": table.after}
+
+    model = outcome.refined
+    return {
+        "folder": outcome.record["folder"],
+        "inlier_radius": outcome.record["inlier_radius"],
+        "images": {"name": model.images.names, **columns(outcome.images)},
+        "points": {**columns(outcome.points), "mean_error": model.points.errors},
+    }
+
+
+def _write_cloud(path: Path, model: ColmapModel) -> None:
+    """Points in their colours and cameras in red."""
+    write_ply(path, model.points.xyz, model.points.rgb, camera_centres(model))
+
+
+ROOM = ColmapModels()

@@ -1,0 +1,252 @@
+"""The text files of a COLMAP model: one line per record, two for an image, and comments that begin with #."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+
+from asker.applications.colmap.model import (
+    CAMERA_MODELS,
+    Cameras,
+    ColmapModel,
+    Images,
+    Points,
+    Tracks,
+    n_params,
+    starts_of,
+)
+from asker.applications.colmap.rigs import CAMERA, FRAME, RIG, WHAT, not_trivial, trivial
+from asker.io.files import FileError, read_text_bytes, write_whole
+
+Tokens = list[bytes]
+
+
+class Text:
+    """One file, read line by line."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.lines = read_text_bytes(path).split(b"\n")
+        self.at = 0
+        """The line that was read last, counted from 1."""
+        self.places: list[int] = []
+        """The line of each record."""
+
+    def fail(self, what: str, at: int | None = None) -> NoReturn:
+        raise FileError(self.path, what, self.at if at is None else at)
+
+    def fault(self, record: int, what: str) -> NoReturn:
+        self.fail(what, self.places[record])
+
+    def records(self, smallest: int, what: str, n_words: int = -1) -> Iterator[Tokens]:
+        """The words of each line that is neither empty nor a comment; `what` it is, with at least `smallest` words."""
+        while self.at < len(self.lines):
+            words = self.next_line().split(None, n_words)
+            if not words or words[0].startswith(b"#"):
+                continue
+            if len(words) < smallest:
+                self.fail(f"{what} has {len(words)} words, expected {smallest} or more")
+            self.places.append(self.at)
+            yield words
+
+    def next_line(self) -> bytes:
+        if self.at == len(self.lines):
+            self.fail("the file ends too early: the features of the image are missing")
+        self.at += 1
+        return self.lines[self.at - 1]
+
+    def floats(self, words: Tokens) -> np.ndarray:
+        out = self._numbers(float, words, np.float64)
+        if not np.isfinite(out).all():
+            self.fail(f"expected a finite number, found {shown(words[int(np.argmin(np.isfinite(out)))])}")
+        return out
+
+    def ints(self, words: Tokens) -> np.ndarray:
+        return self._numbers(int, words, np.int64)
+
+    def ids(self, words: Tokens) -> list[int]:
+        out = self.ints(words).tolist()
+        if min(out) < 0 or max(out) >= 2**32:
+            self.fail("an id is out of range")
+        return out
+
+    def _numbers(self, kind: Callable[[bytes], Any], words: Tokens, dtype: Any) -> np.ndarray:
+        try:
+            if b"_" in b" ".join(words):  # Python alone reads 1_000 as a number
+                raise ValueError
+            return np.fromiter(map(kind, words), dtype, len(words))
+        except (ValueError, OverflowError):
+            self._refuse(kind, words)
+
+    def _refuse(self, kind: Callable[[bytes], Any], words: Tokens) -> NoReturn:
+        expected = "a finite number" if kind is float else "an integer"
+        for word in words:
+            try:
+                good = b"_" not in word and -(2**63) <= kind(word) < 2**63
+            except (ValueError, OverflowError):
+                good = False
+            if not good:
+                self.fail(f"expected {expected}, found {shown(word)}")
+        raise AssertionError("every word is a number, but the whole is not")
+
+
+def shown(word: bytes) -> str:
+    return repr(word[:40])[1:]
+
+
+def read_cameras(path: Path) -> tuple[Cameras, Text]:
+    file = Text(path)
+    ids, models, sizes, params = [], [], [], []
+    for words in file.records(4, "a camera"):
+        name = words[1].decode(errors="replace")
+        if name not in CAMERA_MODELS:
+            file.fail(f"there is no camera model {shown(words[1])}")
+        if len(words) != 4 + n_params(name):
+            file.fail(f"a {name} camera has {n_params(name)} parameters, found {len(words) - 4}")
+        ids.append(file.ints(words[:1])[0])
+        models.append(name)
+        sizes.append(file.ints(words[2:4]))
+        params.append(file.floats(words[4:]))
+    return Cameras(_ints(ids), tuple(models), _ints(sizes).reshape(-1, 2), tuple(params)), file
+
+
+def read_images(path: Path) -> tuple[Images, Text]:
+    file = Text(path)
+    ids, poses, names = [], [], []
+    xys, point_ids = [np.empty((0, 2))], [np.empty(0, np.int64)]
+    for words in file.records(9, "an image", 9):
+        ids.append(file.ints([words[0], words[8]]))
+        poses.append(file.floats(words[1:8]))
+        names.append(os.fsdecode(words[9].rstrip() if len(words) > 9 else b""))
+        features = file.next_line().split()
+        if len(features) % 3:
+            file.fail(f"features have three words each (x, y, point id), found {len(features)} words")
+        xys.append(np.stack([file.floats(features[0::3]), file.floats(features[1::3])], axis=1))
+        point_ids.append(file.ints(features[2::3]))
+    pose, both = np.array(poses).reshape(-1, 7), _ints(ids).reshape(-1, 2)
+    images = Images(
+        ids=both[:, 0].copy(),
+        qvecs=pose[:, :4].copy(),
+        tvecs=pose[:, 4:].copy(),
+        camera_ids=both[:, 1].copy(),
+        names=tuple(names),
+        starts=starts_of([len(xy) for xy in xys[1:]]),
+        xys=np.concatenate(xys),
+        point_ids=np.concatenate(point_ids),
+    )
+    return images, file
+
+
+def read_points(path: Path) -> tuple[Points, Tracks, Text]:
+    file = Text(path)
+    ids, numbers, rgb, entries = [], [], [], [np.empty((0, 2), np.int64)]
+    for words in file.records(8, "a point"):
+        if len(words) % 2:
+            file.fail(f"a track has two words for each entry (image, feature), found {len(words) - 8} words")
+        ids.append(file.ints(words[:1])[0])
+        numbers.append(file.floats([*words[1:4], words[7]]))
+        rgb.append(file.ints(words[4:7]))
+        if not ((rgb[-1] >= 0) & (rgb[-1] <= 255)).all():
+            file.fail("a colour must be an integer from 0 to 255")
+        entries.append(file.ints(words[8:]).reshape(-1, 2))
+    number, entry = np.array(numbers).reshape(-1, 4), np.concatenate(entries)
+    colour = _ints(rgb).reshape(-1, 3).astype(np.uint8)
+    points = Points(_ints(ids), number[:, :3].copy(), colour, number[:, 3].copy())
+    return points, Tracks(starts_of([len(e) for e in entries[1:]]), entry[:, 0], entry[:, 1]), file
+
+
+def read_rigs(part: str, path: Path) -> tuple[np.ndarray, Text]:
+    """`rigs` or `frames`."""
+    file = Text(path)
+    parse, n_words, dtype = {"rigs": (_rig, 4, RIG), "frames": (_frame, 13, FRAME)}[part]
+    records = [np.empty(0, dtype)]
+    for words in file.records(n_words, f"a {WHAT[part]}"):
+        record = np.array([parse(file, words)], dtype)
+        if fault := not_trivial(part, record):
+            file.fail(fault.what)
+        if len(words) > n_words:
+            file.fail(f"a {WHAT[part]} has {len(words)} words, expected {n_words}")
+        records.append(record)
+    return np.concatenate(records), file
+
+
+def _rig(file: Text, words: Tokens) -> tuple[Any, ...]:
+    id, n, camera = file.ids([words[0], words[1], words[3]])
+    return id, n, _kind(words[2]), camera
+
+
+def _frame(file: Text, words: Tokens) -> tuple[Any, ...]:
+    id, rig, n, camera, image = file.ids([*words[:2], words[9], *words[11:13]])
+    pose = file.floats(words[2:9])
+    return id, rig, pose[:4], pose[4:], n, _kind(words[10]), camera, image
+
+
+def _kind(word: bytes) -> int:
+    return CAMERA if word == b"CAMERA" else -1
+
+
+def _ints(values: Any) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def write_files(folder: Path, model: ColmapModel) -> None:
+    rigs, frames = trivial(model)
+    for name, lines in (
+        ("rigs.txt", _rig_lines(rigs)),
+        ("cameras.txt", _camera_lines(model.cameras)),
+        ("frames.txt", _frame_lines(frames)),
+        ("images.txt", _image_lines(model.images)),
+        ("points3D.txt", _point_lines(model)),
+    ):
+        with write_whole(folder / name) as file:
+            _write_lines(file, lines)
+
+
+def _write_lines(file: IO[bytes], lines: Iterable[str]) -> None:
+    for line in lines:
+        file.write(os.fsencode(line) + b"\n")
+
+
+def _words(*arrays: Any) -> str:
+    """Numbers that read back as the same bits."""
+    return " ".join(chain.from_iterable(map(repr, np.asarray(a).ravel().tolist()) for a in arrays))
+
+
+def _rig_lines(rigs: np.ndarray) -> Iterator[str]:
+    yield "# RIG_ID, NUM_SENSORS, REF_SENSOR_TYPE, REF_SENSOR_ID"
+    for rig in rigs:
+        yield f"{rig['id']} 1 CAMERA {rig['camera']}"
+
+
+def _frame_lines(frames: np.ndarray) -> Iterator[str]:
+    yield "# FRAME_ID, RIG_ID, QW, QX, QY, QZ, TX, TY, TZ, NUM_DATA_IDS, SENSOR_TYPE, SENSOR_ID, DATA_ID"
+    for f in frames:
+        yield f"{f['id']} {f['rig']} {_words(f['qvec'], f['tvec'])} 1 CAMERA {f['camera']} {f['image']}"
+
+
+def _camera_lines(cameras: Cameras) -> Iterator[str]:
+    yield "# CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]"
+    for id, name, size, params in zip(cameras.ids, cameras.models, cameras.sizes, cameras.params, strict=True):
+        yield f"{id} {name} {_words(size, params)}"
+
+
+def _image_lines(images: Images) -> Iterator[str]:
+    yield "# IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME"
+    yield "# POINTS2D[] as (X, Y, POINT3D_ID)"
+    for k, name in enumerate(images.names):
+        own = slice(*images.starts[k : k + 2])
+        yield f"{images.ids[k]} {_words(images.qvecs[k], images.tvecs[k])} {images.camera_ids[k]} {name}"
+        columns = (*images.xys[own].T.tolist(), images.point_ids[own].tolist())
+        yield " ".join(map(repr, chain.from_iterable(zip(*columns, strict=True))))
+
+
+def _point_lines(model: ColmapModel) -> Iterator[str]:
+    yield "# POINT3D_ID, X, Y, Z, R, G, B, ERROR, TRACK[] as (IMAGE_ID, POINT2D_IDX)"
+    points, tracks = model.points, model.tracks()
+    entries = np.stack([tracks.image_ids, tracks.features], axis=1)
+    for k, id in enumerate(points.ids.tolist()):
+        track = entries[tracks.starts[k] : tracks.starts[k + 1]]
+        yield f"{id} {_words(points.xyz[k], points.rgb[k], points.errors[k], track)}"

@@ -1,0 +1,81 @@
+"""What every `refine` returns, and the steps that they share: names of methods and kernels, counting compilations."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import asker
+
+INLIER = asker.SmoothTruncated.unit_inflection
+"""Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a `refine` ends with."""
+
+    result: asker.Result
+    """Of the solve that counts."""
+    record: dict[str, Any]
+    """What `--json` writes, beside the name of the file."""
+    fell: bool
+    """Whether the cost fell, or there was nothing to gain."""
+    make: Callable[[], Any]
+    """Makes `refined`."""
+
+    @cached_property
+    def refined(self) -> Any:
+        """The data with the solved variables; made when it is asked for."""
+        return self.make()
+
+
+def silent(text: str) -> None:
+    """Says nothing of what is being done."""
+
+
+def strategy_of(method: str | None, plain: bool) -> tuple[str, asker.Strategy]:
+    """A method's name and strategy: ASKER when none is named, or IRLS where there is nothing to refuse (`plain`)."""
+    method = ("irls" if plain else "asker") if method is None else method
+    if method not in asker.METHODS:
+        raise ValueError(f"method must be one of {', '.join(asker.METHODS)}, not {method!r}")
+    return method, asker.METHODS[method]()
+
+
+def cost_fell(result: asker.Result) -> bool:
+    """Whether something was gained, or there was nothing to gain."""
+    fine = (asker.Status.CONVERGED, asker.Status.INTERRUPTED)
+    return result.cost < result.initial_cost or result.cost == 0 or result.status in fine
+
+
+@contextmanager
+def compilations() -> Iterator[list[str]]:
+    """The kernels that are compiled meanwhile, by name."""
+    from asker.engines.cpu.compiler import on_compile
+
+    names: list[str] = []
+    on_compile.append(names.append)
+    try:
+        yield names
+    finally:
+        on_compile.remove(names.append)
+
+
+def solve_record(result: asker.Result) -> dict[str, Any]:
+    """What `--json` says of every solve."""
+    return {
+        "engine": result.engine,
+        "linear_solver": result.linear_solver,
+        "relative_damping": result.relative_damping,
+        "initial_cost": result.initial_cost,
+        "cost": result.cost,
+        "iterations": result.iterations,
+        "seconds": result.seconds["total"],
+        "status": result.status.name.lower(),
+        "message": result.message,
+        "version": asker.__version__,
+        "history": [line.as_dict() for line in result.history],
+    }

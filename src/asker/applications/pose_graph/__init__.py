@@ -1,0 +1,38 @@
+"""Pose graphs: g2o files, the problem, false loops, the noise that is there, and `refine`."""
+
+from asker.applications.pose_graph.errors import true_positions
+from asker.applications.pose_graph.false_loops import add_false_loops
+from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.noise import noise_share, solve_pose_graph
+from asker.applications.pose_graph.options import Options, Robust
+from asker.applications.pose_graph.policy import GraphOutcome, refine
+from asker.applications.pose_graph.problem import (
+    PoseGraphProblem,
+    default_tau,
+    inlier_radius,
+    pose_graph_problem,
+    residual_norms,
+)
+from asker.applications.pose_graph.spanning import odometry_poses
+from asker.geometry.alignment import trajectory_error
+
+__all__ = [
+    "GraphOutcome",
+    "Options",
+    "PoseGraph",
+    "PoseGraphProblem",
+    "Robust",
+    "add_false_loops",
+    "default_tau",
+    "inlier_radius",
+    "noise_share",
+    "odometry_poses",
+    "pose_graph_problem",
+    "read_g2o",
+    "refine",
+    "residual_norms",
+    "solve_pose_graph",
+    "trajectory_error",
+    "true_positions",
+    "write_g2o",
+]

@@ -1,0 +1,161 @@
+"""Pose graphs that announce more noise than they have.
+
+Information matrices are often guesses.  Those of public graphs announce 1.5 to 170 times the noise that their loops
+show, and then a false loop can be had for a little bent odometry: Ψ itself is lower with it.  The noise can be seen in
+what was kept:
+
+(1) solve with the noise as announced;
+(2) the share of it that is there: the larger of two medians of ‖r‖, one over the loops kept and one over odometry, in
+    units of the median that was announced.  Up to half of the loops kept may be false;
+(3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2);
+(4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
+    the tails come back, and a solution that (3) left for a worse one does too;
+(5) descend from there once more, with TAIL times the share that 95 % quantiles show in place of medians.  Where tails
+    are long this is wider than (4), though no more than WIDER times, and more right loops come back; else it is
+    narrower.  It does not choose between solutions: a kernel this wide may prefer false loops.
+
+Where TAIL times the first share is 1 or more, Ψ is right as it is, and (1) is all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from asker.applications.pose_graph.clock import Clock
+from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.options import Robust
+from asker.applications.pose_graph.problem import PoseGraphProblem, default_tau, pose_graph_problem
+from asker.geometry.poses import N_DOF
+from asker.kernels import Kernel, SmoothTruncated
+from asker.result import Result, Status
+from asker.strategies.irls import IRLS
+from asker.strategies.strategy import Strategy
+
+MUCH_LESS = 0.5
+"""Of the share that a solution had: below this another round is worth it."""
+TAIL = 5.0
+"""What the kernels of (4) and (5) allow for, beyond the share: noise has longer tails than its quantiles say."""
+TAIL_QUANTILE = 0.95
+WIDER = 2.0
+"""With 5 in its place, false loops come in."""
+LEAST = 1e-3
+"""Data without noise would leave no τ at all."""
+CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One solve on the way."""
+
+    noise_share: float
+    """The share of the announced noise that its kernel allows for."""
+    made: PoseGraphProblem
+    result: Result
+
+    @property
+    def refined(self) -> PoseGraph:
+        return self.made.refined(self.result.values)
+
+    @property
+    def is_cut_short(self) -> bool:
+        return self.result.status in CUT_SHORT
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A solved graph: the round that counts, and all of them."""
+
+    chosen: Round
+    rounds: list[Round]
+
+    @property
+    def is_cut_short(self) -> bool:
+        return self.rounds[-1].is_cut_short
+
+    @property
+    def ended(self) -> Result:
+        """Says why the solving ended."""
+        return self.rounds[-1].result if self.is_cut_short else self.chosen.result
+
+
+def announces_too_much(share: float) -> bool:
+    """Whether a solution that shows this share of the announced noise should be solved again."""
+    return TAIL * share < 1
+
+
+def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float | None:
+    """How much of the announced noise the inliers show; None where no loop is among them, which says nothing.
+
+    quantile: of ‖r‖, which is compared with what was announced.
+    """
+    from scipy.stats import chi2
+
+    inliers = ~made.is_robust | made.per_edge(result.inliers)
+    loops, odometry = ~made.graph.is_odometry & inliers, made.graph.is_odometry & inliers
+    if not loops.any():
+        return None
+    norms = made.per_edge([np.linalg.norm(r, axis=1) for r in result.residuals])
+    seen = max(np.quantile(norms[of], quantile) for of in (loops, odometry) if of.any())
+    return max(float(seen / np.sqrt(chi2.ppf(quantile, N_DOF[made.graph.kind]))), LEAST)
+
+
+def solve_pose_graph(
+    graph: PoseGraph,
+    solve: Callable[..., Result],
+    strategy: Strategy,
+    kernel: Callable[..., Kernel] = SmoothTruncated,
+    tau: float | None = None,
+    robust: Robust = "loops",
+    time_limit: float | None = None,
+    noise: Literal["announced", "estimated"] = "estimated",
+) -> Solved:
+    """
+    solve       called for each round as solve(problem, strategy, time_limit=…)
+    kernel      called with tau=…, which is `tau` times the share of the noise
+    tau         for the noise as announced; `default_tau` when not given
+    time_limit  seconds, for all rounds together; a round that is cut short is the last one
+    noise       "announced": (1) is all
+    """
+    tau = default_tau(graph.kind) if tau is None else tau
+    if noise == "estimated" and (robust == "none" or kernel(tau=tau).convex):
+        raise ValueError("the noise is estimated under a kernel that is not convex, on the loops or on all edges")
+    clock = Clock(time_limit)
+
+    def run(start: PoseGraph, share: float, how: Strategy) -> Round:
+        made = pose_graph_problem(start, kernel(tau=share * tau), robust)
+        return Round(share, made, solve(made.problem, how, time_limit=clock.left()))
+
+    rounds: list[Round] = []
+    descents: list[Round] = []
+    try:
+        rounds.append(run(graph, 1.0, strategy))  # (1)
+        while noise == "estimated" and not rounds[-1].is_cut_short:
+            share = noise_share(rounds[-1].made, rounds[-1].result)  # (2)
+            if share is None or not announces_too_much(share) or share > MUCH_LESS * rounds[-1].noise_share:
+                break
+            rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
+        last = rounds[-1]
+        if last.noise_share == 1 or last.is_cut_short:
+            return Solved(last, rounds)
+        for start in [r.refined for r in reversed(rounds)]:  # (4), first from the one that a cut should not cost
+            descents.append(run(start, TAIL * last.noise_share, IRLS()))
+            if descents[-1].is_cut_short:
+                return Solved(_lowest(descents), rounds + descents)
+        chosen = _lowest(descents)
+        share = noise_share(chosen.made, chosen.result, TAIL_QUANTILE)
+        if share is not None:
+            chosen = run(chosen.refined, min(TAIL * min(share, WIDER * last.noise_share), 1.0), IRLS())  # (5)
+            descents.append(chosen)
+        return Solved(chosen, rounds + descents)
+    except KeyboardInterrupt:  # between two solves; one that is under way ends by itself
+        if not rounds:
+            raise
+        chosen = _lowest(descents) if descents else rounds[-1]
+        *done, newest = rounds + descents
+        return Solved(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
+
+
+def _lowest(rounds: list[Round]) -> Round:
+    return min(rounds, key=lambda r: r.result.cost)

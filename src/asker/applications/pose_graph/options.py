@@ -1,0 +1,28 @@
+"""What can be asked of a pose graph."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from asker.applications.application import option
+
+Robust = Literal["loops", "all", "none"]
+By = Literal["id", "length"]
+Noise = Literal["auto", "announced", "estimated"]
+ROBUST: tuple[Robust, ...] = get_args(Robust)
+MATCHES: tuple[By, ...] = get_args(By)
+NOISES: tuple[Noise, ...] = get_args(Noise)
+NOISE_HELP = f"{', '.join(NOISES)}; auto: estimated, but with --checkpoint announced."
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of `asker solve` for a pose graph."""
+
+    truth: Path | None = option(None, "The true poses, for the trajectory error.")
+    truth_by: str = option("id", f"Poses and truth match by {' or '.join(MATCHES)}.", choices=MATCHES)
+    robust: str = option("loops", "The kernel acts on loops, all or none.", choices=ROBUST)
+    noise: str = option("auto", NOISE_HELP, choices=NOISES)
+    refit: bool = option(True, "End with least squares on what is kept.", names="--refit/--no-refit")
+    figure: Path | None = option(None, "Draw the trajectory before and after.", writes=True)
+    false_loops: Path | None = option(None, "What `asker corrupt --json` wrote.")

@@ -1,0 +1,183 @@
+"""A pose graph in one call: what `asker solve` does with a g2o file.
+
+(1) solve, again where the graph announces too much noise (`noise`);
+(2) least squares with what was kept (`refit`).
+
+One time limit holds for all of it.  An interrupt ends the solve under way and keeps what was found.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.outcome import (
+    Outcome,
+    Say,
+    compilations,
+    cost_fell,
+    silent,
+    solve_record,
+    strategy_of,
+)
+from asker.applications.pose_graph.clock import Clock
+from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.noise import Round, Solved, noise_share, solve_pose_graph
+from asker.applications.pose_graph.options import Noise, Robust
+from asker.applications.pose_graph.problem import default_tau, residual_norms
+from asker.applications.pose_graph.refit import Refit
+from asker.applications.pose_graph.refit import refit as least_squares
+from asker.geometry import poses
+from asker.geometry.alignment import trajectory_error
+
+Truth = tuple[np.ndarray, np.ndarray]
+"""Indices of poses, and where they truly are: what `true_positions` returns."""
+
+
+@dataclass(frozen=True, eq=False)
+class GraphOutcome(Outcome):
+    """What `refine` ends with."""
+
+    found: Solved
+    """The rounds of (1)."""
+    refit: Refit | None
+    """(2), where it was done."""
+    refused: np.ndarray
+    """(n_edges,): the loops that were refused, a mask."""
+
+
+def refine(
+    graph: PoseGraph,
+    method: str | None = None,
+    kernel: str = "smooth-truncated",
+    tau: float | None = None,
+    *,
+    robust: Robust = "loops",
+    noise: Noise = "auto",
+    refit: bool = True,
+    truth: Truth | None = None,
+    is_false: np.ndarray | None = None,
+    time_limit: float | None = None,
+    checkpoint: Any = None,
+    say: Say = silent,
+    **limits: Any,
+) -> GraphOutcome:
+    """Find the poses of a graph and the loops to refuse.
+
+    method      one of `asker.METHODS`; when not given asker, or irls where no edge is under a kernel that refuses
+    kernel      one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
+    tau         its scale in standard deviations; `default_tau` when not given
+    robust      the edges that the kernel acts on, as in `pose_graph_problem`
+    noise       announced: the graph's noise is believed; estimated: solved again where less is seen; auto: estimated
+                where loops can be refused, and without a checkpoint
+    refit       whether least squares with what was kept ends it
+    truth       from `true_positions`: the record then has the trajectory error
+    is_false    a mask of the edges that are known to be false: the record then says which were kept
+    time_limit  seconds, for all solves together
+    say         called with what is being done
+    limits      go to `asker.solve`: max_iterations (of each round), tol, on_iteration, engine, ...
+    """
+    tau = default_tau(graph.kind) if tau is None else tau
+    psi = partial(asker.kernel_named, kernel)
+    plain = psi(tau=tau).convex or robust == "none"
+    believed = noise
+    if noise == "auto":
+        believed = "announced" if plain or checkpoint else "estimated"
+    if believed == "estimated" and checkpoint:
+        raise ValueError("--noise estimated solves several times: it goes without --checkpoint")
+    method, strategy = strategy_of(method, plain)
+    clock = Clock(time_limit)
+    with compilations() as compiled:
+        solve = partial(asker.solve, **limits)
+        with_checkpoint = partial(solve, checkpoint=checkpoint)
+        asked: Any = (robust, clock.left(), believed)
+        found = solve_pose_graph(graph, with_checkpoint, strategy, psi, tau, *asked)
+        again = None
+        if refit and not plain and not found.is_cut_short and found.chosen.result.iterations:
+            say("least squares with what was kept")
+            again = _refit(found.chosen, partial(solve, time_limit=clock.left()))
+    chosen = found.chosen
+    refined = again.graph if again else chosen.refined
+    refused = chosen.made.refused(chosen.result)
+    record = {
+        "kind": graph.kind,
+        "n_poses": graph.n_poses,
+        "n_edges": graph.n_edges,
+        "n_loops": graph.n_loops,
+        "method": method,
+        "kernel": kernel,
+        "robust": robust,
+        "noise": believed,
+        "noise_seen": None if plain else noise_share(chosen.made, chosen.result),
+        "compiled": len(compiled),
+        **_search_record(graph, found, tau),
+        "refit": again and solve_record(again.result),
+        **_refused_record(graph, refused),
+        **_truth_record(graph, refined, truth),
+        **_false_record(graph, refused, is_false),
+    }
+    fell = any(cost_fell(r.result) for r in found.rounds)
+    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, refused & ~graph.is_odometry)
+
+
+def _refit(searched: Round, solve: Callable[..., Any]) -> Refit | None:
+    """An interrupt before the first step costs this alone, and not what was found."""
+    try:
+        return least_squares(searched.made, searched.result, solve)
+    except KeyboardInterrupt:
+        return None
+
+
+def _search_record(graph: PoseGraph, found: Solved, tau: float) -> dict[str, Any]:
+    """What `--json` says of the search; of several solves: how they ended, the sums, and each with its history."""
+    chosen = found.chosen
+    one = {"tau": chosen.noise_share * tau, "noise_share": chosen.noise_share, **solve_record(chosen.result)}
+    one["initial_cost"] = _initial_cost(graph, chosen)
+    if len(found.rounds) == 1:
+        return one
+    rounds = [
+        {"noise_share": r.noise_share, "tau": r.noise_share * tau, **solve_record(r.result)} for r in found.rounds
+    ]
+    sums = {k: sum(r[k] for r in rounds) for k in ("iterations", "seconds")}
+    ended = {"status": found.ended.status.name.lower(), "message": found.ended.message}
+    return one | sums | ended | {"history": None, "rounds": rounds}
+
+
+def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
+    """Of the graph as it was, with the kernel that was used last."""
+    if chosen.made.graph is graph:
+        return chosen.result.initial_cost
+    u, problem = residual_norms(graph) ** 2, chosen.made.problem
+    return sum(f.kernel.psi(u[of]).sum() for f, of in zip(problem.factors, chosen.made.edges.values(), strict=True))
+
+
+def _refused_record(graph: PoseGraph, refused: np.ndarray) -> dict[str, Any]:
+    loops, odometry = refused & ~graph.is_odometry, refused & graph.is_odometry
+    return {
+        "n_refused_loops": loops.sum(),
+        "refused_loops": graph.named(loops),
+        "n_refused_odometry": odometry.sum(),
+        "refused_odometry": graph.named(odometry),
+    }
+
+
+def _truth_record(graph: PoseGraph, refined: PoseGraph, truth: Truth | None) -> dict[str, Any]:
+    if truth is None:
+        return {}
+    index, where = truth
+    before, after = (trajectory_error(poses.positions(g.kind, g.poses)[index], where) for g in (graph, refined))
+    return {"initial_trajectory_error": before, "trajectory_error": after}
+
+
+def _false_record(graph: PoseGraph, refused: np.ndarray, is_false: np.ndarray | None) -> dict[str, Any]:
+    if is_false is None:
+        return {}
+    loops = refused & ~graph.is_odometry
+    return {
+        "n_false_loops": is_false.sum(),
+        "false_loops_kept": graph.named(is_false & ~loops),
+        "true_loops_refused": graph.named(loops & ~is_false),
+    }

@@ -1,0 +1,174 @@
+"""Pose graphs as an application."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.pose_graph import draw
+from asker.applications.pose_graph.errors import true_positions
+from asker.applications.pose_graph.false_loops import read_false_loops
+from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.noise import announces_too_much
+from asker.applications.pose_graph.options import ROBUST, Options
+from asker.applications.pose_graph.policy import GraphOutcome, Truth, refine
+from asker.applications.pose_graph.problem import (
+    PoseGraphProblem,
+    default_tau,
+    inlier_radius,
+    pose_graph_problem,
+    residual_norms,
+)
+from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.io.figures import FORMATS
+from asker.io.files import FileError, beginning
+from asker.result import Result
+
+ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
+
+
+class PoseGraphs(Application):
+    """Poses, and measurements of one pose from another, some of them wrong."""
+
+    name = "pose_graph"
+    title = "pose graphs"
+    expects = "a pose graph: g2o text of lines VERTEX_… and EDGE_…, also as .gz or .bz2"
+    endings = ENDINGS
+    options_class = Options
+    tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
+    study_title = "pose graphs"
+    columns = (("n_refused_loops", "loops refused"),)
+    sources = (Source("g2o", {"tau": None, "robust": "loops"}, place="file", choices={"robust": ROBUST}),)
+
+    def owns(self, path: Path) -> bool:
+        if not path.is_file():
+            return False
+        lines = (line.split(None, 1) for line in beginning(path).split(b"\n"))
+        first = next((words[0] for words in lines if words and not words[0].startswith(b"#")), b"")
+        return first.startswith((b"VERTEX", b"EDGE")) or first == b"FIX"
+
+    def load(self, path: Path) -> PoseGraph:
+        return read_g2o(path)
+
+    def write(self, path: Path, data: PoseGraph) -> None:
+        write_g2o(path, data)
+
+    def counts(self, data: PoseGraph) -> str:
+        return f"{data.kind}, {data.n_poses} poses, {data.n_edges} edges, {data.n_loops} of them loops"
+
+    def info(self, data: PoseGraph, tau: float | None) -> Told:
+        tau = default_tau(data.kind) if tau is None else tau
+        held = "" if data.fixed.any() else "; `asker solve` holds one"
+        fixed = f"fixed: {np.count_nonzero(data.fixed)} poses{held}"
+        if not data.n_edges:
+            return [fixed]
+        r = residual_norms(data)
+        rows = []
+        for name, own, psi in (
+            ("odometry", data.is_odometry, asker.Quadratic(inlier_radius(data.kind))),
+            ("loops", ~data.is_odometry, asker.SmoothTruncated(tau)),
+        ):
+            if own.any():
+                cost = psi.psi(np.minimum(r[own], 1e150) ** 2).sum()
+                inliers = f"{percent(np.mean(r[own] <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
+                rows.append([name, f"{own.sum()}", f"{cost:.7g}", inliers, f"{np.median(r[own]):.3g}"])
+        start = Table((f"start, tau {tau:.3g}", "edges", "cost", "inliers", "median residual"), rows)
+        told: Told = [fixed, spread(("edges per pose", np.concatenate([data.i, data.j]), data.n_poses)), start]
+        if bad := np.count_nonzero(np.isinf(r)):
+            told.append(f"not finite at the start: {bad} edges; `asker solve` refuses such a file")
+        return told
+
+    def check(self, path: Path, output: Path | None, options: Options) -> None:
+        check_name(output)
+        if options.figure and options.figure.suffix.lower() not in FORMATS:
+            raise FileError(options.figure, f"the name must end with {', '.join(FORMATS)}")
+
+    def refine(self, data: PoseGraph, options: Options, say: Any, **common: Any) -> GraphOutcome:
+        return refine(
+            data,
+            robust=options.robust,  # type: ignore[arg-type]
+            noise=options.noise,  # type: ignore[arg-type]
+            refit=options.refit,
+            truth=read_truth(data, options) if options.truth else None,
+            is_false=read_false_loops(options.false_loops, data) if options.false_loops else None,
+            say=say,
+            **common,
+        )
+
+    def tell(self, data: PoseGraph, outcome: Any, options: Options) -> Told:
+        r = outcome.record
+        told: Told = [f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}"]
+        if "rounds" in r:
+            found = f"found in {len(r['rounds'])} rounds."
+            told.append(f"This tau is for {r['noise_share']:.3g} of the announced noise, {found}")
+        rows = []
+        if "trajectory_error" in r:
+            rows.append(["trajectory error", f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
+        told += [before_and_after(r, *rows), f"{r['n_refused_loops']} of {r['n_loops']} loops refused"]
+        if r["n_refused_odometry"]:
+            told.append(f"{r['n_refused_odometry']} edges of odometry refused: the graph may fall into pieces")
+        if "n_false_loops" in r:
+            kept, lost = len(r["false_loops_kept"]), len(r["true_loops_refused"])
+            told.append(f"{r['n_false_loops']} loops are false: {kept} of them kept; {lost} others refused")
+        told.append(ended(r))
+        if r["refit"]:
+            told.append(f"Least squares with what was kept: {ended(r['refit'])}")
+        if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
+            seen = f"The inliers show {r['noise_seen']:.2g} of the noise that the file announces"
+            told.append(f"{seen}: with --noise estimated, false loops are told apart better.")
+        return [*told, *compiling(r)]
+
+    def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
+        graphs = {"before": outcome.found.rounds[0].made.graph, "after": outcome.refined}
+        figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused)
+        return [*super().outputs(outcome, options, output), (options.figure, figure)]
+
+    # ---- for studies
+
+    def sizes(self, data: PoseGraph) -> dict[str, Any]:
+        return {"n_poses": data.n_poses, "n_edges": data.n_edges, "n_observations": data.n_edges}
+
+    def problem(self, data: PoseGraph, keys: dict[str, Any]) -> PoseGraphProblem:
+        tau = default_tau(data.kind) if keys["tau"] is None else keys["tau"]
+        return pose_graph_problem(data, asker.SmoothTruncated(tau), keys["robust"])
+
+    def judge(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+        refused = made.refused(result) & ~data.is_odometry
+        return {"inlier_ratio": result.inlier_ratio, "n_refused_loops": int(refused.sum())}
+
+    def shown(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+        return draw.shown(data, made.refined(result.values), made.refused(result))
+
+    def page(self, runs: Runs) -> dict[str, Any]:
+        return draw.page(runs)
+
+    def figures(self, runs: Runs) -> dict[str, Callable[[Path], None]]:
+        return draw.figures(runs)
+
+
+def check_name(output: Path | None) -> None:
+    """Refuse a name that is none of a g2o file."""
+    if output and not output.name.lower().endswith(ENDINGS):
+        raise FileError(output, f"the name must end with {' or '.join(ENDINGS)}")
+
+
+def read_truth(graph: PoseGraph, options: Options) -> Truth:
+    """The true positions of the graph's poses, from the file that the options name."""
+    path = options.truth
+    assert path is not None
+    truth = read_g2o(path, trajectory=True)
+    try:
+        found = true_positions(graph, truth, options.truth_by)  # type: ignore[arg-type]
+    except ValueError as e:
+        raise FileError(path, str(e)) from None
+    if options.truth_by == "id" and len(found[0]) < graph.n_poses:
+        n = f"has {len(found[0])} of the graph's {graph.n_poses} ids"
+        raise FileError(path, f"{n}; was it recorded at other times? --truth-by length")
+    return found
+
+
+ROOM = PoseGraphs()

@@ -1,0 +1,109 @@
+"""Files of relative rotations.
+
+    a b  r11 r12 r13 r21 r22 r23 r31 r32 r33  [weight]
+
+One line for each pair: two names or numbers, the entries of R row by row, and a weight, 1 when it is not given.  R
+takes the frame of a to that of b: R_b ≈ R R_a.  What follows # is a comment.  Absolute rotations are written in the
+same way, with one name in a line.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from asker.geometry.alignment import nearest_rotation
+from asker.geometry.spanning import connected_parts, spanning_tree
+from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
+
+OFF = 1e-3  # the entries of RᵀR may differ by this from those of the identity; the nearest rotation is taken
+
+
+@dataclass(frozen=True, eq=False)
+class Rotations:
+    """Absolute rotations (n, 3, 3), by name."""
+
+    names: tuple[str, ...]
+    matrices: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeRotations:
+    """Relative rotations between named frames."""
+
+    names: tuple[str, ...]
+    i: np.ndarray  # (n_pairs,): the frame that a rotation begins at, as an index into `names`
+    j: np.ndarray  # and the one that it leads to
+    matrices: np.ndarray  # (n_pairs, 3, 3): R_j ≈ R R_i
+    weights: np.ndarray
+    truth: np.ndarray | None = None  # (n, 3, 3), where it is known
+
+    def start(self) -> np.ndarray:
+        """(n, 3, 3): along a spanning tree of pairs that close with others, the first frame at the identity."""
+        R = np.tile(np.eye(3), (len(self.names), 1, 1))
+        tree = spanning_tree(self.i, self.j, 2 + self.disagreement(), len(R), 1)
+        for k, parent, edge in zip(*tree, strict=True):
+            R[k] = (self.matrices[edge] if self.j[edge] == k else self.matrices[edge].T) @ R[parent]
+        return R
+
+    def disagreement(self) -> np.ndarray:
+        """(n_pairs,): how far a pair is from the ways over a third frame, at the best quarter of them; at most 3."""
+        pairs = list(zip(self.i.tolist(), self.j.tolist(), self.matrices, strict=True))
+        of: list[dict[int, np.ndarray]] = [{} for _ in self.names]
+        for i, j, R in pairs:
+            of[i][j], of[j][i] = R, R.T
+        ways = [[of[k][j] @ of[i][k] - R for k in of[i].keys() & of[j].keys()] for i, j, R in pairs]
+        return np.array([np.quantile(np.linalg.norm(way, axis=(1, 2)), 0.25) if way else 3.0 for way in ways])
+
+
+def lines(text: bytes) -> Iterator[tuple[int, list[str]]]:
+    """The words of each line that has any, and the line's number."""
+    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
+        if words := line.partition("#")[0].split():
+            yield number, words
+
+
+def parsed(words: list[str]) -> tuple[np.ndarray, float]:
+    """The matrix and the weight of a line; a `ValueError` says what is wrong."""
+    if len(words) not in (11, 12):
+        raise ValueError(f"a pair needs two names, nine numbers and perhaps a weight, found {len(words)} words")
+    numbers = np.array([float(word) for word in words[2:]])
+    R, weight = numbers[:9].reshape(3, 3), float(numbers[9]) if len(numbers) > 9 else 1.0
+    if not np.abs(R.T @ R - np.eye(3)).max() < OFF or np.linalg.det(R) < 0:
+        raise ValueError("these nine numbers are no rotation")
+    if words[0] == words[1]:
+        raise ValueError(f"a rotation from {words[0]!r} to itself")
+    if not 0 < weight < np.inf:
+        raise ValueError(f"a weight must be positive and finite, found {weight:g}")
+    return nearest_rotation(R)[0], weight
+
+
+def read_rotations(path: FilePath) -> RelativeRotations:
+    """Read relative rotations, also from `.gz` or `.bz2`.  Anything wrong in the file is a `FileError`."""
+    index: dict[str, int] = {}
+    ends, pairs = [], []
+    for number, words in lines(read_text_bytes(path)):
+        try:
+            pairs.append(parsed(words))
+        except ValueError as e:
+            raise FileError(path, str(e), number) from None
+        ends.append([index.setdefault(name, len(index)) for name in words[:2]])
+    if not ends:
+        raise FileError(path, "there is no relative rotation in this file")
+    (i, j), (matrices, weights) = np.array(ends).T, zip(*pairs, strict=True)
+    _check_connected(path, list(index), i, j)
+    return RelativeRotations(tuple(index), i, j, np.array(matrices), np.array(weights))
+
+
+def _check_connected(path: FilePath, names: list[str], i: np.ndarray, j: np.ndarray) -> None:
+    n_parts, part = connected_parts(i, j, len(names))
+    if n_parts > 1:
+        ends = f"{names[0]!r} to {names[int(np.argmax(part != part[0]))]!r}"
+        raise FileError(path, f"the rotations fall into {n_parts} parts: none lead from {ends}")
+
+
+def write_rotations(path: FilePath, rotations: Rotations) -> None:
+    """Write absolute rotations: a name and nine numbers in a line."""
+    with write_whole(path) as file:
+        for name, R in zip(rotations.names, rotations.matrices.reshape(-1, 9).tolist(), strict=True):
+            file.write(f"{name} {' '.join(map(repr, R))}\n".encode())

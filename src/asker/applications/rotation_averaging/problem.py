@@ -1,0 +1,86 @@
+"""Rotation averaging as a `Problem`, rotations with a known truth, and `refine`.
+
+The residual of a pair is R_j − R R_i, in units in which its norm is the angle between the two, in degrees, as long as
+that is small.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.outcome import Outcome, compilations, cost_fell, solve_record, strategy_of
+from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
+from asker.geometry.gauge import median_rotation
+from asker.rotations import matrix_from_angle_axis, matrix_from_quaternion
+
+TAU = 5.0  # degrees
+DEGREES = np.degrees(1) / np.sqrt(2)
+
+
+@dataclass(frozen=True, eq=False)
+class AveragingProblem:
+    """The problem, with its variables by name."""
+
+    data: RelativeRotations
+    problem: asker.Problem
+    rotations: asker.Variables
+
+    def refined(self, values: Any) -> Rotations:
+        return Rotations(self.data.names, values[self.rotations])
+
+
+def averaging_problem(data: RelativeRotations, kernel: asker.Kernel | None = None) -> AveragingProblem:
+    """Angles under `kernel`: smooth truncated with `TAU` when not given.  The first rotation is held."""
+    kernel = asker.SmoothTruncated(TAU) if kernel is None else kernel
+    R = asker.Variables(data.start(), asker.SO3, fixed=np.arange(len(data.names)) == 0, name="rotations")
+
+    def difference(Ri, Rj, Rij):
+        return DEGREES * (Rj - Rij @ Ri).reshape(9)
+
+    slots = R[data.i], R[data.j]
+    factors = asker.Factors(difference, *slots, data=data.matrices, kernel=kernel, weight=data.weights, name="pairs")
+    return AveragingProblem(data, asker.Problem(factors), R)
+
+
+def make_rotations(
+    n: int = 60, n_pairs: int | None = None, noise: float = 1.5, outlier_ratio: float = 0.2, seed: int = 0
+) -> RelativeRotations:
+    """Random rotations; `noise` is in degrees per axis, outliers are any rotation.  15 pairs for each by default."""
+    most = n * (n - 1) // 2
+    n_pairs = min(15 * n, most) if n_pairs is None else n_pairs
+    if n < 2 or not n - 1 <= n_pairs <= most or not 0 <= outlier_ratio < 1 or not 0 <= noise < 180:
+        raise ValueError(f"there are no {n_pairs} pairs of {n} rotations with {outlier_ratio:.0%} outliers")
+    rng = np.random.default_rng(seed)
+    truth = matrix_from_quaternion(rng.normal(size=(n, 4)))
+    i, j = np.triu_indices(n, 1)
+    way = np.flatnonzero(j == i + 1)  # keeps all connected
+    others = rng.permutation(np.flatnonzero(j > i + 1))[: n_pairs - len(way)]
+    i, j = i[[*way, *others]], j[[*way, *others]]
+    off = matrix_from_angle_axis(np.radians(noise) * rng.normal(size=(n_pairs, 3)))
+    R = truth[j] @ truth[i].transpose(0, 2, 1) @ off
+    outliers = rng.permutation(n_pairs) < int(outlier_ratio * n_pairs)
+    R[outliers] = matrix_from_quaternion(rng.normal(size=(outliers.sum(), 4)))
+    return RelativeRotations(tuple(map(str, range(n))), i, j, R, np.ones(n_pairs), truth)
+
+
+def angle_errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """(n,): degrees from the truth, once a rotation of the whole has aligned the two."""
+    aligned = found @ median_rotation(truth, found).T
+    return np.degrees(2 * np.arcsin(np.clip(np.linalg.norm(aligned - truth, axis=(1, 2)) / np.sqrt(8), 0, 1)))
+
+
+def refine(
+    data: RelativeRotations, method: str | None = None, kernel: str = "smooth-truncated", tau: Any = None, **limits: Any
+) -> Outcome:
+    """Find absolute rotations as `asker solve` does: `tau` is in degrees, `limits` go to `asker.solve`."""
+    tau = TAU if tau is None else tau
+    psi = asker.kernel_named(kernel, tau)
+    method, strategy = strategy_of(method, psi.convex)
+    with compilations() as compiled:
+        made = averaging_problem(data, psi)
+        result = asker.solve(made.problem, strategy, **limits)
+    record = {"n_rotations": len(data.names), "n_pairs": len(data.i), "method": method, "kernel": kernel, "tau": tau}
+    record |= {"inlier_ratio": result.inlier_ratio, "compiled": len(compiled)} | solve_record(result)
+    return Outcome(result, record, cost_fell(result), lambda: made.refined(result.values))

@@ -1,0 +1,96 @@
+"""Rotation averaging as an application."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.application import Application, Source
+from asker.applications.outcome import Outcome
+from asker.applications.rotation_averaging.files import (
+    RelativeRotations,
+    Rotations,
+    lines,
+    parsed,
+    read_rotations,
+    write_rotations,
+)
+from asker.applications.rotation_averaging.problem import (
+    TAU,
+    AveragingProblem,
+    angle_errors,
+    averaging_problem,
+    make_rotations,
+    refine,
+)
+from asker.applications.told import Told, before_and_after, compiling, ended, percent, spread
+from asker.io.files import beginning
+from asker.result import Result
+
+
+class RotationAveraging(Application):
+    """Relative rotations, some of them wrong; absolute ones are wanted."""
+
+    name = "rotation_averaging"
+    title = "relative rotations"
+    expects = "relative rotations: lines of two names and nine numbers, also as .gz or .bz2"
+    tau = f"for rotations {TAU:g} degrees"
+    study_title = "Rotation averaging"
+    columns = (("median_error", "median error, degrees"),)
+    sources = (
+        Source("rotations", {"tau": TAU}, place="file"),
+        Source(
+            "made rotations",
+            {"tau": TAU, "n": 60, "pairs": 900, "noise": 1.5, "outliers": 0.2, "seed": 0},
+            load=lambda k: make_rotations(k["n"], k["pairs"], k["noise"], k["outliers"], k["seed"]),
+        ),
+    )
+
+    def owns(self, path: Path) -> bool:
+        words = next((words for _, words in lines(beginning(path))), []) if path.is_file() else []
+        try:
+            return len(parsed(words)) == 2
+        except ValueError:
+            return False
+
+    def load(self, path: Path) -> RelativeRotations:
+        return read_rotations(path)
+
+    def write(self, path: Path, data: Rotations) -> None:
+        write_rotations(path, data)
+
+    def counts(self, data: RelativeRotations) -> str:
+        return f"{len(data.names)} rotations, {len(data.i)} pairs"
+
+    def info(self, data: RelativeRotations, tau: float | None) -> Told:
+        start = asker.solve(averaging_problem(data, asker.SmoothTruncated(tau or TAU)).problem, max_iterations=0)
+        median = np.median(np.linalg.norm(start.residuals[0], axis=1))
+        told = f"{percent(start.inlier_ratio)} inliers, median residual {median:.3g} degrees"
+        pairs = spread(("pairs per rotation", np.concatenate([data.i, data.j]), len(data.names)))
+        return [pairs, f"start along a spanning tree, tau {tau or TAU:g}: cost {start.cost:.7g}, {told}"]
+
+    def refine(self, data: RelativeRotations, options: Any, say: Any, **common: Any) -> Outcome:
+        return refine(data, **common)
+
+    def tell(self, data: RelativeRotations, outcome: Outcome, options: Any) -> Told:
+        r = outcome.record
+        told = f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} degrees"
+        return [told, before_and_after(r), f"inliers {percent(r['inlier_ratio'])}", ended(r), *compiling(r)]
+
+    def sizes(self, data: RelativeRotations) -> dict[str, Any]:
+        return {"n_rotations": len(data.names), "n_observations": len(data.i)}
+
+    def problem(self, data: RelativeRotations, keys: dict[str, Any]) -> AveragingProblem:
+        return averaging_problem(data, asker.SmoothTruncated(keys["tau"]))
+
+    def judge(
+        self, data: RelativeRotations, made: AveragingProblem, result: Result, keys: dict[str, Any]
+    ) -> dict[str, Any]:
+        facts = {"inlier_ratio": result.inlier_ratio}
+        if data.truth is not None:
+            facts["median_error"] = float(np.median(angle_errors(made.refined(result.values).matrices, data.truth)))
+        return facts
+
+
+ROOM = RotationAveraging()

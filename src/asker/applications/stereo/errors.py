@@ -1,0 +1,74 @@
+"""How good a disparity map is, where the truth is known."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from asker.applications.stereo.pairs import StereoPair
+from asker.problem import ProblemError
+
+
+@dataclass(frozen=True)
+class DisparityErrors:
+    """Over the pixels whose true disparity is known."""
+
+    bad_0_5: float
+    """Share of the pixels that are off by more than half a pixel,"""
+    bad_1: float
+    """by more than one pixel,"""
+    bad_2: float
+    """by more than two pixels."""
+    mean_error: float
+    """In pixels."""
+
+
+def disparity_errors(disparity: np.ndarray, truth: np.ndarray, among: np.ndarray | None = None) -> DisparityErrors:
+    """Against the true disparities, NaN where unknown; `among`: a mask of the pixels to count."""
+    if disparity.shape != truth.shape:
+        raise ProblemError(f"the disparity map has shape {disparity.shape}, the truth {truth.shape}")
+    known = np.isfinite(truth) if among is None else np.isfinite(truth) & among
+    if not known.any():
+        raise ProblemError("the truth is unknown at every pixel that counts")
+    off = np.abs(disparity - truth)[known]
+
+    def bad(threshold: float) -> float:
+        return float(np.mean(~(off <= threshold)))  # a NaN is bad
+
+    return DisparityErrors(bad(0.5), bad(1.0), bad(2.0), float(off.mean()))
+
+
+def visible(left_truth: np.ndarray, right_truth: np.ndarray) -> np.ndarray:
+    """Which pixels on the left are seen on the right: the disparity there leads back to within a pixel."""
+    if left_truth.shape != right_truth.shape:
+        raise ProblemError(f"the two truths differ in shape: {left_truth.shape} and {right_truth.shape}")
+    width = left_truth.shape[1]
+    known = np.isfinite(left_truth)
+    x = np.arange(width) - np.rint(np.where(known, left_truth, 0.0)).astype(int)
+    inside = known & (x >= 0)
+    there = np.take_along_axis(right_truth, np.where(inside, x, 0), axis=1)
+    return inside & (np.abs(there - left_truth) <= 1)
+
+
+def errors_by_part(disparity: np.ndarray, pair: StereoPair) -> Iterator[tuple[str, DisparityErrors]]:
+    """Errors over all pixels, and over the visible and the hidden ones, as far as the pair's truths are known."""
+    if pair.left_truth is None:
+        return
+    known = np.isfinite(pair.left_truth)
+    masks = {"": known}
+    if pair.right_truth is not None:
+        seen = visible(pair.left_truth, pair.right_truth)
+        masks |= {"_visible": known & seen, "_hidden": known & ~seen}
+    for suffix, mask in masks.items():
+        if mask.any():
+            yield suffix, disparity_errors(disparity, pair.left_truth, mask)
+
+
+def error_record(disparity: np.ndarray, winner: np.ndarray, pair: StereoPair) -> dict[str, Any]:
+    """The errors of a result, and of the winner that takes all, for records."""
+    record: dict[str, float] = {}
+    for prefix, found in (("", disparity), ("wta_", winner)):
+        for suffix, errors in errors_by_part(found, pair):
+            record |= {f"{prefix}{key}{suffix}": value for key, value in asdict(errors).items()}
+    return record

@@ -1,0 +1,163 @@
+"""Matching two rectified images: a cost for each pixel and disparity, and its local minima."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+
+from asker.applications.stereo.options import Cost
+from asker.problem import ProblemError
+
+ROWS_AT_A_TIME = 1 << 22  # numbers of a cost volume that are held at a time when only its minima are wanted
+FLAT = 1e-6  # a window whose standard deviation is a smaller part of its mean has no texture to correlate
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How two pixels are compared."""
+
+    max_disparity: int
+    cost: Cost = "zncc"
+    """1 − zero-mean normalised cross-correlation; census: the part of a window's pixels that are on another side of
+    its centre, averaged over the window; absolute: the mean absolute difference."""
+    window: int = 7
+    """Side of the square window, odd."""
+    n_minima: int = 2
+    """K: how many local minima of a pixel become data terms."""
+
+    def __post_init__(self) -> None:
+        if self.cost not in get_args(Cost):
+            raise ProblemError(f"cost must be one of {', '.join(get_args(Cost))}, not {self.cost!r}")
+        if self.window < 1 or self.window % 2 == 0:
+            raise ProblemError(f"window must be odd, not {self.window}")
+        if self.n_minima < 1:
+            raise ProblemError(f"n_minima must be at least 1, not {self.n_minima}")
+        if self.max_disparity < 2:
+            raise ProblemError(f"max_disparity must be at least 2, not {self.max_disparity}")
+
+
+def cost_volume(left: np.ndarray, right: np.ndarray, matching: Matching) -> np.ndarray:
+    """(D + 1, H, W): the cost of matching pixel (y, x) on the left with (y, x − d); infinite outside the image."""
+    left, right = _checked(left, right, matching)
+    prepare, compare = COSTS[matching.cost]
+    half = matching.window // 2
+    a, b = (prepare(np.pad(image, ((0, 0), (half, half)), mode="reflect"), matching.window) for image in (left, right))
+    volume = np.full((matching.max_disparity + 1, *left.shape), np.inf, dtype=np.float32)
+    width = a[0].shape[-1]
+    for d in range(len(volume)):
+        cost = compare([x[..., d:] for x in a], [x[..., : width - d] for x in b], matching.window)
+        volume[d, :, d:] = cost[:, half : width - d - half]  # whole windows only
+    return volume
+
+
+@dataclass(frozen=True, eq=False)
+class Minima:
+    """What is kept of a cost volume."""
+
+    disparity: np.ndarray
+    """(H, W, K): the lowest local minima, the lowest first; NaN where there are fewer."""
+    winner: np.ndarray
+    """(H, W): where the cost is lowest, refined where that is a local minimum."""
+
+
+def local_minima(volume: np.ndarray, n: int) -> Minima:
+    """The `n` lowest strict local minima along d of each pixel, refined by a parabola."""
+    before, here, after = volume[:-2], volume[1:-1], volume[2:]
+    with np.errstate(invalid="ignore", over="ignore"):
+        strict = (here < before) & (here < after) & np.isfinite(before) & np.isfinite(after)
+        shift = 0.5 * (before - after) / np.where(strict, before - 2 * here + after, 1.0)
+    places = np.arange(1, len(volume) - 1, dtype=np.float32)[:, None, None]
+    refined = places + np.where(strict, shift, 0.0)
+    candidates = np.where(strict, here, np.inf)
+    k = min(n, len(candidates))
+    lowest = np.argpartition(candidates, k - 1, axis=0)[:k] if k < len(candidates) else np.argsort(candidates, axis=0)
+    values = np.take_along_axis(candidates, lowest, axis=0)
+    order = np.argsort(values, axis=0, kind="stable")
+    lowest, values = np.take_along_axis(lowest, order, axis=0), np.take_along_axis(values, order, axis=0)
+    disparity = np.where(np.isfinite(values), np.take_along_axis(refined, lowest, axis=0), np.nan)
+    disparity = np.concatenate([disparity, np.full((n - k, *disparity.shape[1:]), np.nan)])
+    best = np.argmin(volume, axis=0)
+    inside = np.clip(best - 1, 0, len(here) - 1)
+    at_best = np.take_along_axis(refined, inside[None], axis=0)[0]
+    is_minimum = np.take_along_axis(strict, inside[None], axis=0)[0] & (best == inside + 1)
+    return Minima(np.moveaxis(disparity, 0, -1).astype(float), np.where(is_minimum, at_best, best).astype(float))
+
+
+def match(left: np.ndarray, right: np.ndarray, matching: Matching) -> Minima:
+    """The minima of the cost volume, which is made a band of rows at a time."""
+    left, right = _checked(left, right, matching)
+    height, width = left.shape
+    reach = matching.window - 1  # of a pixel's cost; census looks through a window at windows
+    band = max(matching.window, ROWS_AT_A_TIME // ((matching.max_disparity + 1) * width))
+    found = []
+    for first in range(0, height, band):
+        last = min(first + band, height)
+        top, bottom = max(0, first - reach), min(height, last + reach)
+        volume = cost_volume(left[top:bottom], right[top:bottom], matching)
+        found.append(local_minima(volume[:, first - top : last - top], matching.n_minima))
+    return Minima(np.concatenate([m.disparity for m in found]), np.concatenate([m.winner for m in found]))
+
+
+def _checked(left: np.ndarray, right: np.ndarray, matching: Matching) -> tuple[np.ndarray, np.ndarray]:
+    left, right = np.asarray(left, dtype=float), np.asarray(right, dtype=float)
+    for name, image in (("left", left), ("right", right)):
+        if image.ndim != 2:
+            raise ProblemError(f"the {name} image has shape {image.shape}, expected a grey image (H, W)")
+        if not np.isfinite(image).all():
+            raise ProblemError(f"the {name} image has values that are not finite")
+    if left.shape != right.shape:
+        raise ProblemError(f"the images differ in size: left {_size(left)}, right {_size(right)}")
+    if min(left.shape) < matching.window:
+        raise ProblemError(f"the images, {_size(left)}, are smaller than the window, {matching.window}")
+    if matching.max_disparity >= left.shape[1]:
+        raise ProblemError(
+            f"max_disparity {matching.max_disparity} is not below the width of the images, {_size(left)}"
+        )
+    return left, right
+
+
+def _size(image: np.ndarray) -> str:
+    return f"{image.shape[1]}×{image.shape[0]}"
+
+
+def _mean(image: np.ndarray, window: int) -> np.ndarray:
+    """Over a square window; the border is mirrored."""
+    from scipy.ndimage import uniform_filter
+
+    return uniform_filter(image, window, mode="mirror")
+
+
+def _prepare_zncc(image: np.ndarray, window: int) -> list[np.ndarray]:
+    mean = _mean(image, window)
+    deviation = np.sqrt(np.maximum(_mean(image**2, window) - mean**2, 0.0))
+    return [image, mean, np.where(deviation > FLAT * np.abs(mean), deviation, np.inf)]
+
+
+def _zncc(a: list[np.ndarray], b: list[np.ndarray], window: int) -> np.ndarray:
+    (left, left_mean, left_deviation), (right, right_mean, right_deviation) = a, b
+    return 1 - (_mean(left * right, window) - left_mean * right_mean) / (left_deviation * right_deviation)
+
+
+def _prepare_census(image: np.ndarray, window: int) -> list[np.ndarray]:
+    half = window // 2
+    padded = np.pad(image, half, mode="symmetric")
+    height, width = image.shape
+    shifts = [(y, x) for y in range(window) for x in range(window) if (y, x) != (half, half)]
+    bits = [padded[y : y + height, x : x + width] < image for y, x in shifts]
+    return [np.packbits(np.stack(bits), axis=0)]
+
+
+def _census(a: list[np.ndarray], b: list[np.ndarray], window: int) -> np.ndarray:
+    return _mean(np.bitwise_count(a[0] ^ b[0]).sum(axis=0) / max(window**2 - 1, 1), window)
+
+
+def _absolute(a: list[np.ndarray], b: list[np.ndarray], window: int) -> np.ndarray:
+    return _mean(np.abs(a[0] - b[0]), window)
+
+
+COSTS: dict[str, tuple[Callable, Callable]] = {
+    "zncc": (_prepare_zncc, _zncc),
+    "census": (_prepare_census, _census),
+    "absolute": (lambda image, window: [image], _absolute),
+}

@@ -1,0 +1,35 @@
+"""What can be asked of dense stereo."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from asker.applications.application import option
+
+Cost = Literal["zncc", "census", "absolute"]
+Start = Literal["constant", "wta", "random"]
+COSTS: tuple[Cost, ...] = get_args(Cost)
+STARTS: tuple[Start, ...] = get_args(Start)
+
+
+@dataclass(frozen=True)
+class EnergyOptions:
+    """What the energy is made of."""
+
+    max_disparity: int | None = option(
+        None, "The largest disparity, in pixels.", min=2, show_default="an eighth of the width"
+    )
+    start: str = option("constant", f"One of: {', '.join(STARTS)}.", choices=STARTS)
+    cost: str = option("zncc", f"One of: {', '.join(COSTS)}.", choices=COSTS)
+    window: int = option(7, "Side of the matching window, odd.")
+    n_minima: int = option(2, "How many matching minima of a pixel become data terms.", names="--minima")
+    eta: float = option(4.0, "Weight of the data terms.", least=0.0)
+    seed: int = option(0, "The same seed gives the same data.", min=0)
+
+
+@dataclass(frozen=True)
+class Options(EnergyOptions):
+    """Of `asker solve` for a stereo pair, and of `asker stereo`."""
+
+    pfm: Path | None = option(None, "Write the disparities as PFM too.", writes=True)
+    picture: Path | None = option(None, "Write them as a coloured PNG.", writes=True)

@@ -1,0 +1,102 @@
+"""Stereo pairs: in folders of the Middlebury layout, and made ones with a known truth.
+
+A made pair shows slanted planes at several depths, textured and noisy.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from asker.io.files import FileError
+from asker.io.images import read_disparity, read_grey
+
+MIDDLEBURY = {"left": "im2.png", "right": "im6.png", "truth": "disp2.png", "truth_right": "disp6.png"}
+SCALE = 4.0  # what the values of a truth image are divided by
+SMOOTH = 0.8  # pixels: blur of the texture, so that neighbouring pixels have something in common
+
+
+@dataclass(frozen=True, eq=False)
+class StereoPair:
+    """Two rectified grey images, and the true disparities of both where they are known."""
+
+    left: np.ndarray
+    right: np.ndarray
+    left_truth: np.ndarray | None = None
+    right_truth: np.ndarray | None = None
+    max_disparity: int | None = None
+
+
+def read_pair(
+    left: Path, right: Path, truth: Path | None = None, truth_right: Path | None = None, scale: float = SCALE
+) -> StereoPair:
+    """A pair from its images, and its truths where they are given."""
+    images = read_grey(left), read_grey(right)
+    true, true_right = (None if p is None else _read_truth(p, scale, images[0].shape) for p in (truth, truth_right))
+    return StereoPair(*images, true, true_right)
+
+
+def read_folder(folder: Path, scale: float = SCALE) -> StereoPair:
+    """A pair from a folder of the Middlebury layout; its truths where they are there."""
+    paths = {key: folder / name for key, name in MIDDLEBURY.items()}
+    truths = [paths[key] if paths[key].exists() else None for key in ("truth", "truth_right")]
+    return read_pair(paths["left"], paths["right"], truths[0], truths[1] if truths[0] else None, scale)
+
+
+def _read_truth(path: Path, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+    truth = read_disparity(path, scale)
+    if truth.shape != shape:
+        raise FileError(path, f"{truth.shape[1]}×{truth.shape[0]} pixels, but the images have {shape[1]}×{shape[0]}")
+    return truth
+
+
+def make_pair(
+    height: int = 96,
+    width: int = 128,
+    *,
+    max_disparity: int = 20,
+    n_planes: int = 4,
+    noise: float = 0.2,
+    seed: int = 0,
+) -> StereoPair:
+    """Rectangles on slanted planes before a slanted background, rendered from farthest to nearest.
+
+    noise   standard deviation of a grey value; the texture lies between 0 and 1
+    """
+    if height < 8 or width <= 2 * max_disparity or max_disparity < 4:
+        raise ValueError(f"{width}×{height} is too small for disparities up to {max_disparity}")
+    rng = np.random.default_rng(seed)
+    images, truths = np.zeros((2, height, width)), np.full((2, height, width), -np.inf)
+    y, x = np.mgrid[:height, :width].astype(float)
+    for k in range(n_planes + 1):
+        middle = max_disparity * (0.15 + 0.75 * k / max(n_planes, 1))
+        slant = rng.uniform(-0.08, 0.08, 2) * max_disparity / [height, width]
+        texture = _texture(rng, height, width + 2 * max_disparity)
+        if k == 0:
+            top, bottom, first, last = -np.inf, np.inf, -np.inf, np.inf
+        else:
+            top, first = rng.uniform(0.05, 0.5) * height, rng.uniform(0.1, 0.6) * width
+            bottom, last = top + rng.uniform(0.25, 0.45) * height, first + rng.uniform(0.2, 0.35) * width
+        # a plane is d = a + b·y + c·X over its left pixels X; a right pixel x sees X with X − d(X) = x
+        a, (b, c) = middle - slant[0] * height / 2 - slant[1] * width / 2, slant
+        for side in (0, 1):
+            X = x if side == 0 else (x + a + b * y) / (1 - c)
+            d = a + b * y + c * X
+            seen = (top <= y) & (y < bottom) & (first <= X) & (last > X) & (d > truths[side])
+            images[side][seen] = _sampled(texture, y, X + max_disparity)[seen]
+            truths[side][seen] = d[seen]
+    images += rng.normal(0, noise, images.shape)
+    return StereoPair(images[0], images[1], truths[0], truths[1], max_disparity)
+
+
+def _texture(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+    from scipy.ndimage import gaussian_filter
+
+    grain = gaussian_filter(rng.normal(size=(height, width)), SMOOTH, mode="wrap")
+    return 0.5 + 0.2 * grain / grain.std()
+
+
+def _sampled(texture: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    from scipy.ndimage import map_coordinates
+
+    return map_coordinates(texture, [y, x], order=3, mode="nearest")

@@ -1,1 +1,0 @@
-"""The commands of the command line, a file for each kind of problem."""

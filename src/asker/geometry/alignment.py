@@ -1,0 +1,39 @@
+"""The motion that takes one set of points nearest to another, and what is left between them."""
+
+import numpy as np
+
+Fit = tuple[float, np.ndarray, np.ndarray]
+"""s, R, t of a similarity X -> s R X + t."""
+
+
+def nearest_rotation(M: np.ndarray) -> tuple[np.ndarray, float]:
+    """The rotation R with the largest trace(RᵀM), no mirror image, and that trace (Procrustes)."""
+    U, D, Vt = np.linalg.svd(M)
+    sign = np.ones(len(D))
+    sign[-1] = np.linalg.det(U @ Vt)
+    return U * sign @ Vt, float(D @ sign)
+
+
+def similarity(source: np.ndarray, target: np.ndarray, scale: bool = True) -> Fit:
+    """s, R, t with target ≈ s R source + t in least squares (Umeyama, PAMI 1991); rows are points in 2-D or 3-D.
+
+    scale: False for a rigid motion, s = 1
+    """
+    a, b = source.mean(axis=0), target.mean(axis=0)
+    R, trace = nearest_rotation((target - b).T @ (source - a))
+    if not scale:
+        return 1.0, R, b - R @ a
+    s = trace / ((source - a) ** 2).sum()
+    return float(s), R, b - s * R @ a
+
+
+def distances(fit: Fit, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """(n,): how far each point of `source` ends from its `target`."""
+    s, R, t = fit
+    return np.linalg.norm(s * source @ R.T + t - target, axis=1)
+
+
+def trajectory_error(found: np.ndarray, truth: np.ndarray) -> float:
+    """The absolute trajectory error of positions (n, 2) or (n, 3): their root mean square after a rigid alignment."""
+    _, R, t = similarity(found, truth, scale=False)
+    return float(np.sqrt(((found @ R.T + t - truth) ** 2).sum(axis=1).mean()))

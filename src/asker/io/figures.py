@@ -1,0 +1,67 @@
+"""Figures that can be read in grey: costs over iterations and time, bars."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asker.io.files import write_whole
+
+STYLES = (("-", "#1b1b1b"), ("--", "#0072b2"), ("-.", "#d55e00"), (":", "#009e73"), ((0, (5, 1)), "#cc79a7"))
+FORMATS = (".png", ".svg", ".pdf")
+HATCHES = ("", "//", "..", "xx", "\\\\")
+Histories = dict[str, dict[str, list[Any]]]
+"""Of each problem and method: the iterations of a result."""
+
+
+def style(k: int) -> dict[str, Any]:
+    """Of the k-th line."""
+    line, color = STYLES[k % len(STYLES)]
+    return {"linestyle": line, "color": color}
+
+
+@contextmanager
+def figure(path: Path, width: float, height: float) -> Iterator[Any]:
+    """A matplotlib figure that is written at the end, whole or not at all."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    yield drawn
+    with write_whole(path) as file:
+        drawn.savefig(file, dpi=130, format=path.suffix.lstrip(".") or "png")
+
+
+def draw_curves(path: Path, histories: Histories, what: str) -> None:
+    """A row for each problem: the lowest cost so far over iterations, and over seconds."""
+    with figure(path, 9, 3.2 * len(histories)) as drawn:
+        grid = drawn.subplots(len(histories), 2, squeeze=False)
+        for axes, (name, runs) in zip(grid, histories.items(), strict=True):
+            for ax, unit in zip(axes, ("iteration", "seconds"), strict=True):
+                for k, (method, history) in enumerate(runs.items()):
+                    line, color = STYLES[k % len(STYLES)]
+                    begin = history[1].seconds if unit == "seconds" and len(history) > 1 else 0.0  # after compiling
+                    x = [max(0.0, getattr(h, unit) - begin) for h in history]
+                    ax.plot(x, [h.best_cost for h in history], linestyle=line, color=color, label=method)
+                ax.set_xlabel(unit)
+                ax.set_ylabel(f"lowest {what} so far")
+                ax.set_title(name)
+            axes[0].legend()
+
+
+def draw_bars(path: Path, values: dict[str, dict[str, float]], what: str) -> None:
+    """A group of bars for each problem, a bar for each method."""
+    with figure(path, 8, 3.4) as drawn:
+        ax = drawn.subplots()
+        methods = list(next(iter(values.values())))
+        width = 0.8 / len(methods)
+        for k, method in enumerate(methods):
+            x = np.arange(len(values)) + (k - (len(methods) - 1) / 2) * width
+            heights = [v[method] for v in values.values()]
+            style = {"color": STYLES[k % len(STYLES)][1], "hatch": HATCHES[k % len(HATCHES)], "edgecolor": "white"}
+            bars = ax.bar(x, heights, width, label=method, **style)
+            ax.bar_label(bars, fmt="%.4g", fontsize=7)
+        ax.set_xticks(range(len(values)), list(values))
+        ax.set_ylabel(what)
+        ax.legend(ncols=len(methods), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)

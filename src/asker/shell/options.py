@@ -1,0 +1,81 @@
+"""The options of `asker solve` that are for every application."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import asker
+from asker.applications import applications
+from asker.applications.application import option
+from asker.kernels import KERNELS, kernel_named
+from asker.solve import ENGINES
+
+METHODS = tuple(asker.METHODS)
+LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
+
+METHOD_HELP = f"One of: {', '.join(METHODS)}."
+KERNEL_HELP = f"One of: {', '.join(KERNELS)}; with parameters as in barron:alpha=-2."
+TAU_HELP = "Scale of the kernel, in pixels or standard deviations; inliers count up to tau/sqrt(3)."
+TAUS = "; ".join(dict.fromkeys(application.tau for application in applications()))
+ITERATIONS_HELP = "At most so many linear solves; graphs: in each round."
+ENGINE_HELP = f"One of: {', '.join(ENGINES)}; xla is for GPUs and clusters."
+THREADS_HELP = "All cores when not given."
+
+
+def check_kernel(option: str, text: str) -> None:
+    """Refuse a kernel that is not known, or parameters that it does not have."""
+    kernel_named(text, option=option)
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is minimised, and by which method."""
+
+    method: str | None = option(None, METHOD_HELP, show_default="asker; irls for a convex kernel", choices=METHODS)
+    tau: float | None = option(None, TAU_HELP, show_default=TAUS, above=0.0)
+    kernel: str = option("smooth-truncated", KERNEL_HELP, check=check_kernel)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a solve goes on."""
+
+    iterations: int | None = option(None, ITERATIONS_HELP, min=0, show_default="100; for stereo 150")
+    tol: float = option(1e-9, "Stop when a step lowers the cost by a smaller part.", least=0.0)
+    time_limit: float | None = option(None, "Stop after so many seconds.", least=0.0)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What it is computed with."""
+
+    linear_solver: str = option("auto", f"One of: {', '.join(LINEAR_SOLVERS)}.", choices=LINEAR_SOLVERS)
+    threads: int | None = option(None, THREADS_HELP, min=1)
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is written, and what is shown."""
+
+    json_file: Path | None = option(None, "Write the run as JSON.", names="--json", writes=True)
+    output: Path | None = option(None, "Write the refined data, in the format that was read.")
+    quiet: bool = option(False, "No progress line.", names="--quiet")
+
+
+@dataclass(frozen=True)
+class Common(Files, Machine, Limits, Method):
+    """What `asker solve` is asked whatever the data."""
+
+    engine: str = option("auto", ENGINE_HELP, choices=ENGINES)
+    checkpoint: Path | None = option(
+        None, "Write the run here now and then; continue from it if it is there.", writes=True
+    )
+    every: int = option(10, "Iterations from one checkpoint to the next.", min=1)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Who takes part in the run."""
+
+    coordinator: str | None = option(None, "Where process 0 listens; not needed in a Slurm job.", metavar="HOST:PORT")
+    num_processes: int | None = option(None, "How many processes take part.", min=1)
+    process_id: int | None = option(None, "Which of them this is, from 0.", min=0)

@@ -1,0 +1,92 @@
+"""Who imports whom: every file imports what is below its layer, and nothing above."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import asker
+
+SOURCE = Path(asker.__file__).parent
+LAYERS = (
+    ("arrays jax_versions rotations kernels manifolds linearity version", "formulas: they can be read alone"),
+    ("geometry", "frames and alignments: more than one application needs them"),
+    ("io", "bytes in and out: the library writes results and checkpoints, and knows no format of an application"),
+    ("problem", "what is to be solved, without a word on how"),
+    ("groups", "what belongs to groups of variables and factors, by name"),
+    ("result", "what a solve returns: engines and strategies fill it"),
+    ("engines", "residuals and linear systems on one kind of machine: they know no method"),
+    ("strategies", "methods: they know an engine by its verbs only"),
+    ("checkpoint", "a run on disk: it needs the states of strategies"),
+    ("solve", "the one loop: it brings problem, engine and strategy together"),
+    ("dense", "the simple door: a problem and a solve in one call"),
+    ("applications", "rooms: a file format, a problem and a policy each, on top of the library"),
+    ("study", "experiments: they know applications by their interface only"),
+    ("shell", "the command line: it parses, calls and prints, and nothing imports it"),
+)
+"""From the bottom to the top: the parts of a layer, and why it is one."""
+RANK = {name: rank for rank, (names, _) in enumerate(LAYERS) for name in names.split()}
+SHARED = ("__init__", "application", "clouds", "fetch", "outcome", "reconstruction", "told")
+"""Files of `applications` that belong to no room."""
+
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+
+
+def parts_of(path):
+    return path.relative_to(SOURCE).with_suffix("").parts
+
+
+def layer_of(path):
+    """The commands of a room are a part of the shell."""
+    parts = parts_of(path)
+    return "shell" if parts[0] == "applications" and parts[-1] == "commands" else parts[0]
+
+
+def imported(path):
+    """The parts of asker that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [node.module] if node.module != "asker" else [f"asker.{a.name}" for a in node.names]
+        yield from (name.split(".")[1:] for name in names if name.split(".")[0] == "asker")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_downwards(path):
+    layer = layer_of(path)
+    for target in imported(path):
+        if not target:  # asker itself, the public list
+            assert RANK[layer] >= RANK["applications"]
+        elif target[0] != layer:
+            beside = RANK[target[0]] == RANK[layer] == 0
+            assert RANK[target[0]] < RANK[layer] or beside, f"{layer} imports {'.'.join(target)}"
+        if layer == "strategies" and target[:1] == ["engines"]:
+            assert target[1] == "point"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_rooms_do_not_know_each_other(path):
+    """What two of them need is below them, or beside them in `applications`."""
+    parts = parts_of(path)
+    if parts[0] != "applications" or parts[1] in SHARED:
+        return
+    for target in imported(path):
+        if target[:1] == ["applications"] and len(target) > 1:
+            assert target[1] == parts[1] or target[1] in SHARED, ".".join(target)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_only_shared_files_of_applications_are_known_above(path):
+    """A study serves every application through the interface, and so does the shell but for a room's own commands."""
+    if layer_of(path) not in ("study", "shell") or parts_of(path)[0] == "applications":
+        return
+    for target in imported(path):
+        if target[:1] == ["applications"] and len(target) > 1:
+            assert target[1] in (*SHARED, "applications", "application_of", "ROOMS"), ".".join(target)
+
+
+def test_every_part_has_a_layer():
+    assert {parts_of(path)[0] for path in FILES} == set(RANK)
