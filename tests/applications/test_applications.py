@@ -1,0 +1,169 @@
+"""Laws of every application: its interface, whose a path is, and that one call does what a command does."""
+
+import inspect
+import json
+import shutil
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications import application_of, applications, bundle, colmap, pose_graph, rotation_averaging, stereo
+from asker.applications.application import Application
+from asker.io.files import FileError
+from asker.io.json import plain
+from asker.shell import main, program
+from asker.shell.solve import OPTIONS
+from asker.study.sources import sources
+from colmap_models import disturbed, some_model
+from graphs import circle
+
+EVERY = pytest.mark.parametrize("application", applications(), ids=lambda a: a.name)
+TIMES = {"seconds", "compiled"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """For every application a file or folder with an ordinary name."""
+    root = tmp_path_factory.mktemp("data")
+    bundle.write_bal(root / "bundle.txt", bundle.make_scene(6, 300, start_error=5.0).start)
+    colmap.write_model(root / "colmap", disturbed(some_model(("SIMPLE_RADIAL",), n_images=5, noise=0.3)))
+    graph, _ = pose_graph.add_false_loops(circle(drift=0.02)[1], 0.3, "random", seed=1)
+    pose_graph.write_g2o(root / "pose_graph.g2o", graph)
+    pairs = rotation_averaging.make_rotations(12, 50)
+    entries = [" ".join(map(repr, R)) for R in pairs.matrices.reshape(-1, 9).tolist()]
+    lines = [f"{i} {j} {text}" for i, j, text in zip(pairs.i, pairs.j, entries, strict=True)]
+    (root / "rotation_averaging.txt").write_text("\n".join(lines))
+    sizes = ["--width", "72", "--height", "48", "--max-disparity", "12"]
+    assert main(["stereo-generate", str(root / "stereo"), *sizes]) == 0
+    return {path.stem: path for path in root.iterdir()}
+
+
+@EVERY
+def test_an_application_says_what_it_is(application):
+    for name in ("name", "title", "expects", "study_title"):
+        assert getattr(application, name)
+    for one in fields(application.options_class):
+        assert one.metadata["help"].endswith("."), one.name
+        assert one.name in OPTIONS.fields
+    own = vars(type(application))
+    for name in ("owns", "load", "write", "counts", "info", "refine", "tell", "sizes", "problem", "judge"):
+        assert name in own, name
+        wanted, found = (inspect.signature(of).parameters for of in (getattr(Application, name), own[name]))
+        assert list(wanted) == list(found), name
+
+
+@EVERY
+def test_what_a_path_is_is_seen_from_what_is_in_it(application, data, tmp_path):
+    path = data[application.name]
+    assert [a.name for a in applications() if a.owns(path)][:1] == [application.name]
+    renamed = tmp_path / "something"
+    shutil.copytree(path, renamed) if path.is_dir() else shutil.copy(path, renamed)
+    assert application_of(renamed) is application
+
+
+def test_a_path_that_nobody_knows_names_the_applications(asks, tmp_path):
+    (tmp_path / "note.txt").write_text("hello")
+    (tmp_path / "empty").write_text("")
+    for path, what in (
+        (tmp_path, "this folder"),
+        (tmp_path / "note.txt", "this file"),
+        (tmp_path / "empty", "empty file"),
+    ):
+        for command in ("solve", "info", "compare"):
+            code, out, err = asks(command, path)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert all(a.expects in err for a in applications())
+            assert what in err
+    with pytest.raises(FileError, match="no such file"):
+        application_of(tmp_path / "none")
+
+
+def test_a_broken_file_with_a_telling_name_is_read_as_what_it_says(tmp_path):
+    (tmp_path / "a.g2o").write_text("VERTX_SE2 0 0 0 0\n")
+    assert application_of(tmp_path / "a.g2o").name == "pose_graph"
+
+
+@EVERY
+def test_options_of_others_are_refused(asks, data, application):
+    for name, owners in OPTIONS.owners.items():
+        if "" in owners or application.title in owners:
+            continue
+        one = OPTIONS.fields[name]
+        flag = one.metadata.get("names", "--" + name.replace("_", "-")).split("/")[0]
+        value = [] if one.type is bool else [str(one.default or 3)]
+        code, _, err = asks("solve", data[application.name], flag, *value)
+        assert (code, err) == (2, f"asker: {flag} is for {' and '.join(owners)}, and here are {application.title}\n")
+
+
+READERS = {
+    "bundle": (bundle.read_bal, bundle.refine),
+    "colmap": (colmap.read_model, colmap.refine),
+    "pose_graph": (pose_graph.read_g2o, pose_graph.refine),
+    "stereo": (stereo.read_folder, stereo.refine),
+    "rotation_averaging": (rotation_averaging.read_rotations, rotation_averaging.refine),
+}
+
+
+def without_times(x):
+    if isinstance(x, dict):
+        return {key: without_times(value) for key, value in x.items() if key not in TIMES}
+    return [without_times(value) for value in x] if isinstance(x, list) else x
+
+
+@EVERY
+def test_one_call_does_what_the_command_does(application, data, tmp_path):
+    path, told = data[application.name], tmp_path / "run.json"
+    assert main(["solve", str(path), "--iterations", "60", "--json", str(told), "--quiet"]) == 0
+    read, refine = READERS[application.name]
+    outcome = refine(read(path), max_iterations=60)
+    record = json.loads(told.read_text())
+    assert record.pop("folder" if path.is_dir() else "file") == str(path)
+    assert without_times(record) == without_times(plain(outcome.record))
+    assert outcome.fell
+
+
+@EVERY
+def test_methods_are_compared_and_drawn(application, data, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["--methods", "irls,asker", "--iterations", "5", "--processes", "1", "--output", str(out), "--figures"]
+    assert main(["compare", str(data[application.name]), *arguments, "--quiet"]) == 0
+    assert application.study_title in capsys.readouterr().out
+    page = (out / "index.html").read_text()
+    shown = json.loads(page.partition('<script id="data" type="application/json">')[2].partition("</script>")[0])
+    group = shown["groups"][0]
+    drawing = {"bundle": "clouds", "colmap": "clouds", "pose_graph": "paths", "stereo": "maps"}.get(application.name)
+    assert drawing is None or group[drawing]
+    assert [line["label"] for line in group["curves"][0]["lines"]] == ["irls", "asker"]
+    (out / "index.html").unlink()
+    assert main(["report", str(out)]) == 0
+    assert (out / "index.html").read_text() == page
+
+
+def test_a_plan_may_name_instances_of_any_application(data, tmp_path):
+    text = 'title = "All"\n'
+    for name, path in data.items():
+        source = next(a for a in applications() if a.name == name).sources[0]
+        text += f'[instances.{name}]\nkind = "{source.kind}"\n{source.place} = "{path}"\n'
+    text += f'[[groups]]\ninstances = {sorted(data)}\nmethods = ["irls"]\niterations = 2\n'
+    (tmp_path / "plan.toml").write_text(text)
+    assert main(["reproduce", "--plan", str(tmp_path / "plan.toml"), "--output", str(tmp_path / "out"), "--quiet"]) == 0
+    assert len(list((tmp_path / "out" / "runs").glob("*/result.json"))) == len(data)
+
+
+def test_every_source_has_its_own_kind():
+    assert len(sources()) == sum(len(a.sources) for a in applications()) + 1  # and the robust mean
+
+
+@pytest.mark.parametrize("command", program.COMMANDS, ids=lambda c: c.__name__)
+def test_no_command_is_a_switchboard(command):
+    """A function takes few parameters; options are the fields of dataclasses."""
+    assert command.__code__.co_argcount + command.__code__.co_kwonlyargcount <= 12
+
+
+def test_the_inlier_radius_is_that_of_the_default_kernel():
+    from asker.applications.outcome import INLIER
+
+    assert asker.SmoothTruncated(2.0).inlier_radius == pytest.approx(2 * INLIER)
+    assert np.sqrt(1 / 3) == pytest.approx(INLIER)
