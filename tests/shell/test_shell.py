@@ -18,7 +18,7 @@ from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.bundle.options import CAMERAS
 from asker.applications.bundle.problem import bundle_problem, camera_centres, reprojection_norms
 from asker.applications.bundle.scenes import make_scene
-from asker.applications.outcome import KERNELS, compilations
+from asker.applications.outcome import compilations
 from asker.engines.cpu.compiler import on_compile
 from asker.io.files import FileError
 from asker.io.json import plain
@@ -114,12 +114,12 @@ def test_what_is_not_finite_becomes_null():
     json.dumps(plain(value), allow_nan=False)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", asker.KERNELS)
 def test_every_kernel_can_be_named(asks, tmp_path, scene_file, kernel):
     told = tmp_path / "run.json"
     assert asks("solve", scene_file, "--kernel", kernel, "--tau", 3, "--iterations", 0, "--json", told)[0] == 0
     norms, _ = reprojection_norms(read_bal(scene_file), "pixel")
-    assert read_strict(told)["cost"] == pytest.approx(KERNELS[kernel](tau=3.0).psi(norms**2).sum())
+    assert read_strict(told)["cost"] == pytest.approx(asker.KERNELS[kernel](tau=3.0).psi(norms**2).sum())
 
 
 def test_a_kernel_has_its_parameters(asks, tmp_path, scene_file):
