@@ -16,6 +16,7 @@ from asker.geometry.alignment import nearest_rotation
 from asker.geometry.spanning import connected_parts, spanning_tree
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
+MOST_WAYS = 50  # over a third frame, of a pair
 OFF = 1e-3  # the entries of RᵀR may differ by this from those of the identity; the nearest rotation is taken
 
 
@@ -48,12 +49,23 @@ class RelativeRotations:
 
     def disagreement(self) -> np.ndarray:
         """(n_pairs,): how far a pair is from the ways over a third frame, at the best quarter of them; at most 3."""
-        pairs = list(zip(self.i.tolist(), self.j.tolist(), self.matrices, strict=True))
-        of: list[dict[int, np.ndarray]] = [{} for _ in self.names]
-        for i, j, R in pairs:
-            of[i][j], of[j][i] = R, R.T
-        ways = [[of[k][j] @ of[i][k] - R for k in of[i].keys() & of[j].keys()] for i, j, R in pairs]
-        return np.array([np.quantile(np.linalg.norm(way, axis=(1, 2)), 0.25) if way else 3.0 for way in ways])
+        n = len(self.names)
+        key = np.concatenate([self.i * n + self.j, self.j * n + self.i])  # of both directions, sorted
+        order = np.argsort(key, kind="stable")
+        key, turned = key[order], np.concatenate([self.matrices, self.matrices.transpose(0, 2, 1)])[order]
+        first, last = np.searchsorted(key, self.i * n), np.searchsorted(key, (self.i + 1) * n)
+        last = np.minimum(last, first + MOST_WAYS)
+        pair = np.repeat(np.arange(len(self.i)), last - first)
+        step = np.arange(len(pair)) - np.repeat(np.cumsum(last - first) - last, last - first)  # from i to a third frame
+        onward = key[step] % n * n + self.j[pair]
+        at = np.minimum(np.searchsorted(key, onward), len(key) - 1)
+        closes = key[at] == onward
+        pair, ways = pair[closes], turned[at[closes]] @ turned[step[closes]]
+        off = np.linalg.norm(ways - self.matrices[pair], axis=(1, 2))
+        count = np.bincount(pair, minlength=len(self.i))
+        off = np.append(off[np.lexsort((off, pair))], 3.0)
+        best = np.cumsum(count) - count + np.maximum(count - 1, 0) // 4
+        return np.where(count > 0, off[np.minimum(best, len(off) - 1)], 3.0)
 
 
 def lines(text: bytes) -> Iterator[tuple[int, list[str]]]:

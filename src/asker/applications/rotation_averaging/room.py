@@ -8,22 +8,9 @@ import numpy as np
 import asker
 from asker.applications.application import Application, Source
 from asker.applications.outcome import Outcome
-from asker.applications.rotation_averaging.files import (
-    RelativeRotations,
-    Rotations,
-    lines,
-    parsed,
-    read_rotations,
-    write_rotations,
-)
-from asker.applications.rotation_averaging.problem import (
-    TAU,
-    AveragingProblem,
-    angle_errors,
-    averaging_problem,
-    make_rotations,
-    refine,
-)
+from asker.applications.rotation_averaging import files, problem
+from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
+from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, averaging_problem
 from asker.applications.told import Told, before_and_after, compiling, ended, percent, spread
 from asker.io.files import beginning
 from asker.result import Result
@@ -43,22 +30,22 @@ class RotationAveraging(Application):
         Source(
             "made rotations",
             {"tau": TAU, "n": 60, "pairs": 900, "noise": 1.5, "outliers": 0.2, "seed": 0},
-            load=lambda k: make_rotations(k["n"], k["pairs"], k["noise"], k["outliers"], k["seed"]),
+            load=lambda k: problem.make_rotations(k["n"], k["pairs"], k["noise"], k["outliers"], k["seed"]),
         ),
     )
 
     def owns(self, path: Path) -> bool:
-        words = next((words for _, words in lines(beginning(path))), []) if path.is_file() else []
+        words = next((words for _, words in files.lines(beginning(path))), []) if path.is_file() else []
         try:
-            return len(parsed(words)) == 2
+            return len(files.parsed(words)) == 2
         except ValueError:
             return False
 
     def load(self, path: Path) -> RelativeRotations:
-        return read_rotations(path)
+        return files.read_rotations(path)
 
     def write(self, path: Path, data: Rotations) -> None:
-        write_rotations(path, data)
+        files.write_rotations(path, data)
 
     def counts(self, data: RelativeRotations) -> str:
         return f"{len(data.names)} rotations, {len(data.i)} pairs"
@@ -71,7 +58,7 @@ class RotationAveraging(Application):
         return [pairs, f"start along a spanning tree, tau {tau or TAU:g}: cost {start.cost:.7g}, {told}"]
 
     def refine(self, data: RelativeRotations, options: Any, say: Any, **common: Any) -> Outcome:
-        return refine(data, **common)
+        return problem.refine(data, **common)
 
     def tell(self, data: RelativeRotations, outcome: Outcome, options: Any) -> Told:
         r = outcome.record
@@ -89,7 +76,8 @@ class RotationAveraging(Application):
     ) -> dict[str, Any]:
         facts = {"inlier_ratio": result.inlier_ratio}
         if data.truth is not None:
-            facts["median_error"] = float(np.median(angle_errors(made.refined(result.values).matrices, data.truth)))
+            errors = problem.angle_errors(made.refined(result.values).matrices, data.truth)
+            facts["median_error"] = float(np.median(errors))
         return facts
 
 
