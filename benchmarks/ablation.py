@@ -15,6 +15,7 @@ import asker
 from asker.applications.bundle.bal import read_bal
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
+from record import add_record_option, recorded
 from rings import CASES
 
 VARIANTS = {
@@ -58,6 +59,7 @@ def main() -> None:
     here = Path(__file__).resolve().parents[2] / "shared" / "data"
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
     parser.add_argument("--seeds", type=int, default=3)
+    add_record_option(parser)
     args = parser.parse_args()
     files = [args.data / "bal" / f"problem-{name}-pre.txt.bz2" for name in BAL]
     real: list[tuple] = [(f,) for f in files if f.exists()]
@@ -66,13 +68,14 @@ def main() -> None:
         results = list(pool.map(run, real + made))
     on_real, on_made = results[: len(real)], results[len(real) :]
     names = [name for name, f in zip(BAL, files, strict=True) if f.exists()]
-    print(f"| variant | {' | '.join(names)} | made scenes: within 1 % | worst |")
-    print("|---|" + "---|" * (len(names) + 2))
-    for v in VARIANTS:
-        cells = [f"{r[v][0]:.1f} / {r[v][1]:.1f}" for r in on_real]
-        excess = [r[v][1] / min(c for _, c in r.values()) - 1 for r in on_made]
-        cells += [f"{sum(e <= 0.01 for e in excess)} / {len(excess)}", f"+{max(excess, default=0):.1%}"]
-        print(f"| {v} | {' | '.join(cells)} |")
+    with recorded(args.record):
+        print(f"| variant | {' | '.join(names)} | made scenes: within 1 % | worst |")
+        print("|---|" + "---|" * (len(names) + 2))
+        for v in VARIANTS:
+            cells = [f"{r[v][0]:.1f} / {r[v][1]:.1f}" for r in on_real]
+            excess = [r[v][1] / min(c for _, c in r.values()) - 1 for r in on_made]
+            cells += [f"{sum(e <= 0.01 for e in excess)} / {len(excess)}", f"+{max(excess, default=0):.1%}"]
+            print(f"| {v} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from record import add_record_option, recorded
+
 HERE = Path(__file__).resolve().parent
 PEERS = HERE / "peers"
 SCENES = HERE.parent / "runs" / "bundle"
@@ -239,14 +241,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path, help="where to write all runs")
     parser.add_argument("--quick", action="store_true", help="a tiny scene; fails when a peer does")
+    add_record_option(parser)
     args = parser.parse_args()
     if args.iterations < 3:
         parser.error("--iterations must be at least 3: the first one is not counted")
     python = peers_python()
     results, well = {}, True
-    for name in ["quick"] if args.quick else args.instances:
-        results[name], fine = compare(name, python, args)
-        well &= fine
+    with recorded(args.record):
+        for name in ["quick"] if args.quick else args.instances:
+            results[name], fine = compare(name, python, args)
+            well &= fine
     if args.json:
         settings = {"threads": args.threads, "iterations": args.iterations, "rounds": args.rounds}
         args.json.write_text(json.dumps({"settings": settings, "instances": results}, indent=1) + "\n")

@@ -21,6 +21,7 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
 from asker.engines.solvers import CG
 from asker.engines.xla.engine import XlaEngine
+from record import add_record_option, recorded
 
 SCENES: dict[str, dict[str, Any]] = {
     "small": {"n_cameras": 30, "n_observations": 18_000, "kind": "ring"},
@@ -34,7 +35,7 @@ def floor_bytes(engine: XlaEngine, cg_steps: float) -> float:
     """What one iteration moves at the least: J and r written and read, Y written and read, per-residual numbers."""
     total = 0.0
     d = engine.system.d
-    for f in engine.structure.layouts:
+    for f in engine.structure.factors:
         numbers = 2 * f.p * (f.width + 1) + 2 * d * f.kept_width + 20 + 2 * cg_steps * d * f.kept_width
         total += f.n * (8 * numbers + 4 * len(f.factors.slots) * 4)
     if engine.linear_solver == "dense-cholesky":
@@ -110,9 +111,10 @@ def show(r: dict[str, Any]) -> None:
     rows += [("CG steps per iteration", r["cg_steps_per_iteration"]), ("first iteration, s", r["first_iteration_s"])]
     rows += [("all iterations, s", r["all_iterations_s"])]
     rows += [(what.replace("_", " "), value) for what, value in r["memory"].items()]
+    print("\n| what | |\n|---|---|")
     for what, value in rows:
-        print(f"{what:<28}{value:12.3f}")
-    print("cost:", " ".join(f"{c:.6g}" for c in r["costs"]), flush=True)
+        print(f"| {what.strip()} | {value:.3f} |")
+    print(f"\non: {r['device']}\ncost:", " ".join(f"{c:.6g}" for c in r["costs"]), flush=True)
 
 
 def main() -> None:
@@ -124,17 +126,19 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float, default=4.3e12, help="bytes per second")
     parser.add_argument("--threads", type=int, default=2, help="of engine cpu")
     parser.add_argument("--json", default=None)
+    add_record_option(parser)
     given = parser.parse_args()
     if given.engine == "cpu":
         asker.set_threads(given.threads)
     solver = CG(order=2) if given.linear_solver == "power" else given.linear_solver
     names = ["356", "13682"] if given.scene == "all" else [given.scene]
     records = []
-    for name in names:
-        records.append(run(name, given.engine, given.threads, given.iterations, solver, given.bandwidth))
-        if given.json:
-            with open(given.json, "w") as file:
-                json.dump(records, file, indent=1)
+    with recorded(given.record):
+        for name in names:
+            records.append(run(name, given.engine, given.threads, given.iterations, solver, given.bandwidth))
+            if given.json:
+                with open(given.json, "w") as file:
+                    json.dump(records, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 import asker
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
+from record import add_record_option, recorded
 
 SIZES = (300_000, 1_000_000, 3_000_000, 10_000_000)
 SHAPES = (("ring", 30, 18_000), ("ring", 93, 287_451), ("ring", 356, 400_000), ("path", 356, 400_000),
@@ -56,10 +57,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=SIZES[-1])
     parser.add_argument("--iterations", type=int, default=5)
+    add_record_option(parser)
     args = parser.parse_args()
-    choice(args.iterations)
-    print()
-    growth(args.most, args.iterations)
+    with recorded(args.record):
+        choice(args.iterations)
+        print()
+        growth(args.most, args.iterations)
 
 
 if __name__ == "__main__":

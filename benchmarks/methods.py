@@ -15,6 +15,7 @@ import asker
 from asker.applications.bundle.bal import read_bal
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
+from record import add_record_option, recorded
 
 
 def main() -> None:
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("file", nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=30)
+    add_record_option(parser)
     args = parser.parse_args()
     bundle = read_bal(args.file) if args.file else make_scene(16, 83_718, mean_track=3.8, seed=0).start
     problem = bundle_problem(bundle).problem
@@ -32,11 +34,12 @@ def main() -> None:
             if r:  # the first round compiles
                 times[m] += np.diff([h.seconds for h in result.history[1:]]).tolist()
     irls = statistics.median(times["irls"])
-    print(f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations")
-    print("| method | ms per iteration | of IRLS |\n|---|---|---|")
-    for m, values in times.items():
-        middle = statistics.median(values)
-        print(f"| {m} | {1e3 * middle:.2f} | {middle / irls:.2f} |")
+    with recorded(args.record):
+        print(f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations\n")
+        print("| method | ms per iteration | of IRLS |\n|---|---|---|")
+        for m, values in times.items():
+            middle = statistics.median(values)
+            print(f"| {m} | {1e3 * middle:.2f} | {middle / irls:.2f} |")
 
 
 if __name__ == "__main__":

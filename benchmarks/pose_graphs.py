@@ -37,7 +37,6 @@ import numpy as np
 
 import asker
 from asker.applications import pose_graph
-from asker.applications.outcome import KERNELS
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import FalseLoops, add_false_loops
 from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
@@ -45,8 +44,10 @@ from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
+from asker.kernels import KERNELS
 from asker.solve import ENGINES
 from bundle import HERE, PEERS, names, peers_python
+from record import add_record_option, recorded
 
 GRAPHS = ("intel", "M3500", "parking-garage", "sphere2500", "torus3D")
 BICOCCA = "bicocca25b"
@@ -266,6 +267,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to keep the runs")
     parser.add_argument("--quick", action="store_true")
+    add_record_option(parser)
     args = parser.parse_args()
     if args.noise == "estimated" and KERNELS[args.kernel]().convex:
         parser.error("the noise is estimated under a kernel that is not convex; or --noise announced --no-refit")
@@ -281,11 +283,12 @@ def main() -> None:
         for task in [] if args.only_times else of_graph:
             measure(task, record, python, args)
     results, times = record.results, record.times
-    for name in dict.fromkeys(task.split()[0] for task in results):
-        print(f"\n{table({t: lines for t, lines in results.items() if t.split()[0] == name})}\n")
-    print("| ms per iteration | asker irls | gtsam |\n| --- | --- | --- |")
-    for name, line in times.items():
-        print(f"| {name} | {line['asker']:.2f} | {line['gtsam']:.2f} |")
+    with recorded(args.record):
+        for name in dict.fromkeys(task.split()[0] for task in results):
+            print(f"\n{table({t: lines for t, lines in results.items() if t.split()[0] == name})}\n")
+        print("| ms per iteration | asker irls | gtsam |\n| --- | --- | --- |")
+        for name, line in times.items():
+            print(f"| {name} | {line['asker']:.2f} | {line['gtsam']:.2f} |")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.threads import n_threads
+from record import add_record_option, recorded
 
 
 @njit(parallel=True, error_model="numpy", fastmath={"contract"})
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument("--cameras", type=int, default=356)
     parser.add_argument("--observations", type=int, default=1_250_000)
     parser.add_argument("--rounds", type=int, default=9)
+    add_record_option(parser)
     args = parser.parse_args()
     set_num_threads(n_threads())
 
@@ -85,9 +87,11 @@ def main() -> None:
     by_hand(*hand)
     lin = code.linearise(rows)
     error = max(np.abs(lin.r - r).max(), (np.abs(lin.J - J) / (1 + np.abs(J))).max())
-    print(f"{n} observations, {args.cameras} cameras, {n_threads()} threads, largest difference {error:.1e}")
-    for name, seconds in best.items():
-        print(f"{name:>8}  {1e3 * seconds:8.2f} ms   {best['asker'] / seconds:5.2f}× (asker / this)")
+    with recorded(args.record):
+        print(f"{n} observations, {args.cameras} cameras, {n_threads()} threads, largest difference {error:.1e}\n")
+        print("| loop | ms | asker / this |\n|---|---|---|")
+        for name, seconds in best.items():
+            print(f"| {name} | {1e3 * seconds:.2f} | {best['asker'] / seconds:.2f} |")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 import asker
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
+from record import add_record_option, recorded
 
 CASES = (
     (5.0, 0.3),
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(asker.METHODS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--processes", type=int, default=2)
+    add_record_option(parser)
     args = parser.parse_args()
     methods = tuple(args.methods.split(","))
     tasks = [(args.kind, *case, seed, methods) for case in CASES for seed in range(args.seeds)]
@@ -47,11 +49,12 @@ def main() -> None:
             wins[m][CASES.index((start_error, outliers))] += value <= 1.01 * best
             worst[m] = max(worst[m], value / best - 1)
     heads = [f"{e:g} px, {o:.0%}" for e, o in CASES]
-    print(f"{args.kind}: runs within 1 % of the best, of {args.seeds} each")
-    print(f"| method | {' | '.join(heads)} | all | worst |")
-    print("|---|" + "---|" * (len(CASES) + 2))
-    for m in methods:
-        print(f"| {m} | {' | '.join(map(str, wins[m]))} | {sum(wins[m])} / {len(tasks)} | +{worst[m]:.1%} |")
+    with recorded(args.record):
+        print(f"{args.kind}: runs within 1 % of the best, of {args.seeds} each\n")
+        print(f"| method | {' | '.join(heads)} | all | worst |")
+        print("|---|" + "---|" * (len(CASES) + 2))
+        for m in methods:
+            print(f"| {m} | {' | '.join(map(str, wins[m]))} | {sum(wins[m])} / {len(tasks)} | +{worst[m]:.1%} |")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ import asker
 from asker.applications.stereo.errors import disparity_errors, visible
 from asker.applications.stereo.matching import Matching, Minima, match
 from asker.applications.stereo.problem import energy
-from asker.engines.cpu.factorise import CG
+from asker.engines.solvers import CG
 from asker.io.images import read_disparity, read_grey
+from record import add_record_option, recorded
 
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data") / "stereo"
 PAIRS = {"teddy": (59, 4.0), "cones": (59, 4.0), "tsukuba": (15, 16.0)}  # largest disparity, unit of the truth
@@ -178,8 +179,10 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=7)
     parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--tau", type=float, default=1.0)
+    add_record_option(parser)
     args = parser.parse_args()
-    studies[args.study](args)
+    with recorded(args.record):
+        studies[args.study](args)
 
 
 if __name__ == "__main__":

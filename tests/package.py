@@ -15,7 +15,7 @@ import sys, pathlib
 from importlib import metadata, resources
 import numpy as np, asker
 assert pathlib.Path(sys.prefix) in pathlib.Path(asker.__file__).parents, asker.__file__
-assert metadata.version("asker") == asker.__version__
+assert metadata.version("asker-solver") == asker.__version__
 data = ["py.typed", "study/page.html", "study/plans/quick.toml", "study/plans/paper.toml"]
 assert all(resources.files("asker").joinpath(name).is_file() for name in data), "package data is missing"
 rng = np.random.default_rng(0)
@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
 
         run("python", "-m", "pip", "install", "--quiet", wheel)
         version = run("asker", "--version").split()[1]
-        if f"asker-{version}-" not in wheel.name or source.name != f"asker-{version}.tar.gz":
+        if not wheel.name.startswith(f"asker_solver-{version}-") or source.name != f"asker_solver-{version}.tar.gz":
             sys.exit(f"{wheel.name} and {source.name} hold version {version}")
         print(run("python", "-c", SMALL_SOLVE), end="")
         run("asker", "generate", "scene.txt", "--cameras", 4, "--observations", 200)

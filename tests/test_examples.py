@@ -11,6 +11,8 @@ import pytest
 import asker
 from asker.rotations import angle_axis_from_matrix
 
+pytestmark = pytest.mark.slow
+
 matplotlib.use("Agg")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

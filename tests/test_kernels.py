@@ -1,7 +1,7 @@
 """Laws of the kernels: a new one is tested by being listed here."""
 
 import inspect
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from asker.kernels import (
     TruncatedQuadratic,
     Tukey,
     Welsch,
+    kernel_named,
 )
 
 SHAPES = [
@@ -40,6 +41,7 @@ PLAIN = [replace(kernel, tau=tau) for kernel in SHAPES for tau in (1.0, 0.03, 20
 KERNELS = PLAIN + [Scaled(kernel, 4.0) for kernel in SHAPES] + [Scaled(Scaled(Tukey(0.5), 3.0), 2.0)]
 
 EVERY_SHAPE = pytest.mark.parametrize("kernel", SHAPES, ids=repr)
+EVERY_KERNEL_NAME = pytest.mark.parametrize("name", kernels.KERNELS)
 EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 
 V = np.concatenate([np.logspace(-6, -1, 40), np.linspace(0.1, 6, 301), np.logspace(1, 4, 40)])
@@ -52,7 +54,48 @@ def slope(function, u, h):
 
 def test_every_kernel_of_the_module_is_listed():
     classes = {c for _, c in inspect.getmembers(kernels, inspect.isclass) if issubclass(c, Kernel)}
-    assert classes - {Kernel} == {type(kernel) for kernel in SHAPES}
+    assert classes - {Kernel} == {type(kernel) for kernel in SHAPES} == set(kernels.KERNELS.values())
+
+
+@EVERY_KERNEL_NAME
+def test_a_kernel_has_a_name(name):
+    assert kernel_named(name) == kernels.KERNELS[name]()
+    assert kernel_named(name, tau=0.7) == kernels.KERNELS[name](tau=0.7)
+
+
+@EVERY_KERNEL_NAME
+def test_every_parameter_of_a_kernel_can_be_typed(name):
+    plain = kernels.KERNELS[name]()
+    values = {f.name: 0.25 * getattr(plain, f.name) - 1 for f in fields(plain) if f.name != "tau"}
+    text = f"{name}:" + ",".join(f"{key}={value}" for key, value in values.items())
+    assert kernel_named(text, tau=3.0) == replace(plain, tau=3.0, **values)
+
+
+def test_the_parameters_of_barron():
+    assert kernel_named("barron:alpha=-2", tau=2.0) == Barron(2.0, alpha=-2.0)
+    assert kernel_named("barron: alpha = -inf") == Barron(alpha=-np.inf)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hubber", [*kernels.KERNELS, "(did you mean huber?)"]),
+        ("", list(kernels.KERNELS)),
+        ("barron:alhpa=1", ["barron takes alpha after the colon", "not 'alhpa=1' (did you mean alpha?)"]),
+        ("barron:alpha=1,alpha=2", ["each once, not 'alpha=2'"]),
+        ("barron:alpha", ["alpha is '', expected alpha=NUMBER"]),
+        ("barron:alpha=two", ["alpha is 'two', expected alpha=NUMBER"]),
+        ("barron:alpha=3", ["alpha must be at most 2"]),
+        ("barron:alpha=nan", ["alpha must be at most 2"]),
+        ("barron:", ["barron takes alpha after the colon"]),
+        ("cauchy:tau=2", ["cauchy takes nothing after a colon", "tau is given by itself"]),
+    ],
+)
+def test_a_bad_kernel_is_refused(text, said):
+    with pytest.raises(ValueError, match="--kernel is ") as error:
+        kernel_named(text, option="--kernel")
+    for words in (repr(text), *said):
+        assert words in str(error.value)
 
 
 @EVERY_KERNEL

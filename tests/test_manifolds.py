@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+import asker
 from asker.arrays import float64
+from asker.factors import ProblemError, Variables
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3, log_se2, log_se3, log_so3
-from asker.problem import ProblemError, Variables
 
 N = 6
 
@@ -305,3 +306,16 @@ def test_no_variables_are_fine(manifold, draw, check):
     variables = Variables(none(draw(np.random.default_rng(10))), manifold)
     assert len(variables) == 0
     assert not variables.is_free
+
+
+@EVERY_MANIFOLD
+def test_units_are_mixed_where_there_are_parts(manifold, draw, check):
+    assert Variables(draw(np.random.default_rng(11)), manifold).mixes_units == isinstance(manifold, Product)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_damping_is_relative_where_a_manifold_mixes_units(mixed):
+    manifold = type("Own", (Euclidean,), {"mixes_units": mixed})(2)
+    x = Variables(np.zeros((1, 2)), manifold)
+    factors = asker.Factors(lambda x, d: x - d, x[np.zeros(3, int)], data=np.ones((3, 2)), kernel=asker.Quadratic())
+    assert asker.solve(asker.Problem(factors), engine="cpu").relative_damping is mixed

@@ -54,6 +54,24 @@ def test_the_command_line_page_has_every_option():
                 assert parameter.help in text.replace("\\", ""), parameter.opts
 
 
+@pytest.mark.parametrize(
+    ("page", "link", "on_the_site"),
+    [
+        ("limits.md", "../benchmarks/README.md", "benchmarks/README.md"),
+        ("how-to/large.md", "../../benchmarks/results/growth.md", "../benchmarks/results/growth.md"),
+        ("how-to/large.md", "../scaling.md#x", "../scaling.md#x"),
+        ("benchmarks/README.md", "results/growth.md", "results/growth.md"),
+        ("benchmarks/README.md", "../docs/stereo.md#methods-compared", "../stereo.md#methods-compared"),
+        ("benchmarks/results/growth.md", "../../docs/how-to/large.md", "../../how-to/large.md"),
+        ("CONTRIBUTING.md", "docs/how-to/kernel.md", "how-to/kernel.md"),
+        ("index.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
+        ("index.md", "#here", "#here"),
+    ],
+)
+def test_links_between_files_of_the_repository_lead_to_pages(page, link, on_the_site):
+    assert hook("included").followed(f"see [it]({link}).", page) == f"see [it]({on_the_site})."
+
+
 EXAMPLE = '''"""A dot.
 
 It is red.

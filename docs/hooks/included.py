@@ -1,31 +1,46 @@
-"""Pages that are files of the repository: the benchmarks' tables and the changelog."""
+"""Pages that are files of the repository: the benchmarks with their results, the changelog, how to contribute.
 
+They lie on the site as in the repository, and so do the pages of docs/, without `docs/`; links between them follow.
+"""
+
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
+INCLUDED = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/*.md", "benchmarks/results/*.md", "benchmarks/notes/*.md")
+PAGES = "docs/"
+LINK = re.compile(r"\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 
-INCLUDED = {"benchmarks.md": "benchmarks/README.md", "changelog.md": "CHANGELOG.md"}
-NO_CHANGELOG = "# Changes\n\nNo version has been released yet.\n"
 
+def on_files(files: Any, *, config: Any) -> Any:
+    from mkdocs.structure.files import File
 
-def on_files(files: Files, *, config: Any) -> Files:
     root = Path(config.config_file_path).parent
-    for page, source in INCLUDED.items():
-        path = root / source
-        content = path.read_text(encoding="utf-8") if path.exists() else NO_CHANGELOG
-        files.append(File.generated(config, page, content=content))
+    for path in sorted(path for pattern in INCLUDED for path in root.glob(pattern)):
+        name = path.relative_to(root).as_posix()
+        files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Links to those files lead to their pages."""
-    for name, source in INCLUDED.items():
-        markdown = re.sub(rf"\((\.\./)*{re.escape(source)}(#[\w-]+)?\)", _link(name, page), markdown)
-    return markdown
+    return followed(markdown, page.file.src_uri)
 
 
-def _link(name: str, page: Any) -> Any:
-    up = "../" * page.file.src_uri.count("/")
-    return lambda found: f"({up}{name}{found[2] or ''})"
+def followed(markdown: str, page: str) -> str:
+    """The text of a page with links between files of the repository turned into links between pages."""
+    here = posixpath.dirname(page if _is_included(page) else PAGES + page)
+
+    def link(found: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(here, found["path"]))
+        if not (_is_included(target) or target.startswith(PAGES)):
+            return found[0]
+        path = posixpath.relpath(target.removeprefix(PAGES), posixpath.dirname(page) or ".")
+        return f"]({path}{found['anchor'] or ''})"
+
+    return LINK.sub(link, markdown)
+
+
+def _is_included(name: str) -> bool:
+    """Whether a path from the repository's root is one of these files."""
+    return any(Path(name).match(pattern) and name.count("/") == pattern.count("/") for pattern in INCLUDED)

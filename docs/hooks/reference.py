@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PUBLIC = {
-    "problems": ("Problems", ("asker.problem",)),
+    "problems": ("Problems", ("asker.factors", "asker.problem")),
     "kernels": ("Kernels", ("asker.kernels",)),
     "manifolds": ("Manifolds", ("asker.manifolds",)),
     "strategies": ("Strategies", ("asker.strategies",)),

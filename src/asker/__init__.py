@@ -1,9 +1,11 @@
 """Robust estimation at large scale."""
 
 from asker.dense import least_squares
+from asker.factors import Factors, ProblemError, Variables
 from asker.groups import Groups
 from asker.io.files import FileError
 from asker.kernels import (
+    KERNELS,
     Barron,
     Cauchy,
     GemanMcClure,
@@ -16,19 +18,21 @@ from asker.kernels import (
     TruncatedQuadratic,
     Tukey,
     Welsch,
+    kernel_named,
 )
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sphere
-from asker.problem import Factors, Problem, ProblemError, Variables
+from asker.problem import Problem
 from asker.result import Iteration, Result, Status
 from asker.solve import set_threads, solve
 from asker.strategies import METHODS
-from asker.strategies.anneal import FixedRate, Paced
-from asker.strategies.asker import ASKER
+from asker.strategies.asker import FixedRate, GraduatedFilter
+from asker.strategies.default import ASKER, Paced
 from asker.strategies.gnc import GNC
 from asker.strategies.gnc_yang import SurrogateGNC
 from asker.strategies.irls import IRLS
 from asker.strategies.mhq import MHQ
 from asker.strategies.moo import LMMOO
+from asker.strategies.phases import BestKept, FirstDescent, LastPhase
 from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.strategy import Strategy
@@ -39,6 +43,7 @@ __all__ = [
     "ASKER",
     "GNC",
     "IRLS",
+    "KERNELS",
     "LMMOO",
     "METHODS",
     "MHQ",
@@ -46,16 +51,20 @@ __all__ = [
     "SE3",
     "SO3",
     "Barron",
+    "BestKept",
     "Cauchy",
     "Euclidean",
     "Factors",
     "FileError",
+    "FirstDescent",
     "FixedRate",
     "GemanMcClure",
+    "GraduatedFilter",
     "Groups",
     "Huber",
     "Iteration",
     "Kernel",
+    "LastPhase",
     "Manifold",
     "Paced",
     "Pose",
@@ -79,6 +88,7 @@ __all__ = [
     "Variables",
     "Welsch",
     "__version__",
+    "kernel_named",
     "least_squares",
     "set_threads",
     "solve",

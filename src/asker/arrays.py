@@ -2,11 +2,19 @@
 
 import math
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asker.jax_versions import enable_x64
+
+if TYPE_CHECKING:
+    import jax
+
+    Array = np.ndarray | jax.Array
+else:
+    Array = Any  # JAX takes long to import
+"""What a formula, a manifold or a point holds: an array of NumPy's, or of JAX's (a tracer is one too)."""
 
 
 def namespace(x: Any) -> Any:
@@ -28,3 +36,9 @@ def sum_of_rows(array: np.ndarray, numbers: np.ndarray | None = None) -> int:
             total = (total ^ column) * np.uint64(0x9E3779B97F4A7C15)
             total ^= total >> np.uint64(29)
         return int(total.sum(dtype=np.uint64))
+
+
+def as_argument(data: np.ndarray) -> np.ndarray:
+    """The same numbers in the type that a residual function is traced with: float64, int64 or bool."""
+    dtype = {"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}[data.dtype.kind]
+    return np.ascontiguousarray(data, dtype=dtype)

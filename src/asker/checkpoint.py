@@ -6,22 +6,23 @@ where they belong.  Nothing in it depends on the engine: a run may continue on a
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from asker.engines.point import Point
+from asker.engines.point import Engine, PerFactor, Point
 from asker.io.files import FileError, FilePath, read_text_bytes
 from asker.io.npz import parse_npz, write_npz
 from asker.result import Iteration
-from asker.strategies.strategy import State
+from asker.strategies.strategy import State, Strategy
 
 FORMAT = 2
 
 
 @dataclass
-class Progress:
+class Snapshot:
     """Where a run stands."""
 
     state: State
@@ -31,7 +32,9 @@ class Progress:
 
 
 class Checkpoint:
-    def __init__(self, path: FilePath, every: int, engine: Any, strategy: Any):
+    """The file of one run on one engine."""
+
+    def __init__(self, path: FilePath, every: int, engine: Engine, strategy: Strategy):
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
         self.path, self.every, self.engine = path, every, engine
@@ -42,21 +45,21 @@ class Checkpoint:
             "relative_damping": bool(engine.relative_damping),
         }
 
-    def write(self, progress: Progress) -> None:
+    def write(self, snapshot: Snapshot) -> None:
         """Whole or not at all; of several processes the first one writes."""
         writer = _Writer(self.engine)
         tree = {
             **self.of,
             "last_gradient": float(self.engine.last_gradient),
-            "seconds": progress.seconds,
-            "state": writer.encode(progress.state),
-            "best": writer.encode(progress.best),
-            "history": [writer.encode(asdict(line)) for line in progress.history],
+            "seconds": snapshot.seconds,
+            "state": writer.encode(snapshot.state),
+            "best": writer.encode(snapshot.best),
+            "history": [writer.encode(asdict(line)) for line in snapshot.history],
         }
         if self.engine.is_first:
             write_npz(self.path, tree, writer.arrays)
 
-    def read(self, template: State) -> Progress | None:
+    def read(self, template: State) -> Snapshot | None:
         """None when there is no file yet; `template` is a state of the same strategy."""
         content = read_text_bytes(self.path) if os.path.exists(self.path) else b""
         self.engine.check_same(hashlib.sha256(content).digest(), f"hold different checkpoints {self.path}")
@@ -70,7 +73,7 @@ class Checkpoint:
             best = reader.decode(tree["best"], template)
             history = [Iteration(**reader.decode(line)) for line in tree["history"]]
             self.engine.last_gradient = tree["last_gradient"]
-            return Progress(state, best, history, tree["seconds"])
+            return Snapshot(state, best, history, tree["seconds"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
             if isinstance(error, ValueError) and type(error) is not ValueError:  # it says what is wrong by itself
                 raise
@@ -94,14 +97,14 @@ class Checkpoint:
 class _Writer:
     """A state as plain JSON and named arrays; what two places share is written once."""
 
-    def __init__(self, engine: Any):
+    def __init__(self, engine: Engine):
         self.engine = engine
         self.arrays: dict[str, np.ndarray] = {}
         self.known: dict[int, tuple[Any, str]] = {}
 
     def encode(self, x: Any) -> Any:
         if isinstance(x, Point):
-            return {"point": self._add(x, lambda: self.engine.rows(x.theta))}
+            return {"point": self._add(x, lambda: self.engine.rows(x))}
         if is_dataclass(x) and not isinstance(x, type):
             return {"of": type(x).__name__, "fields": {f.name: self.encode(getattr(x, f.name)) for f in fields(x)}}
         if isinstance(x, tuple) and x and all(getattr(a, "ndim", 0) for a in x):
@@ -116,7 +119,7 @@ class _Writer:
             return x
         raise TypeError(f"a state with a {type(x).__name__} cannot be written to a checkpoint")
 
-    def _add(self, x: Any, arrays) -> str:
+    def _add(self, x: Any, arrays: Callable[[], tuple[np.ndarray, ...]]) -> str:
         if id(x) not in self.known:
             name = f"a{len(self.known)}"
             self.known[id(x)] = (x, name)
@@ -126,7 +129,9 @@ class _Writer:
 
 
 class _Reader:
-    def __init__(self, engine: Any, arrays: dict[str, np.ndarray]):
+    """The way back: from JSON and named arrays to a state."""
+
+    def __init__(self, engine: Engine, arrays: dict[str, np.ndarray]):
         self.engine, self.arrays = engine, arrays
         self.known: dict[str, Any] = {}
 
@@ -158,7 +163,7 @@ class _Reader:
         self._check([x.shape for x in rows], [(problem.count(v), v.rows.shape[1]) for v in problem.variables])
         return self.engine.evaluate(rows)
 
-    def _per_factor(self, arrays: tuple[np.ndarray, ...]) -> Any:
+    def _per_factor(self, arrays: tuple[np.ndarray, ...]) -> PerFactor:
         self._check([len(x) for x in arrays], list(self.engine.problem.n_observations))
         return self.engine.in_own_order(arrays)
 

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
-from asker.problem import Factors, Variables
+from asker.factors import Factors, Variables
 
 T = TypeVar("T")
 

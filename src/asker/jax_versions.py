@@ -6,8 +6,8 @@
     0.11   `scan` tells its constants and its carry by trees, `ft_in`, and not by two numbers
     0.12   `closed_call` is gone, `eval_jaxpr` calls; new primitives: `log2`, `one_minus_square`, `polynomial`
 
-New primitives need rules of their own (`asker.engines.cpu.rules`); `tests/test_jax_versions.py` names those that have
-none yet.
+New primitives need rules of their own (`asker.engines.cpu.compiler.rules`); `test_jax_versions.py` names those that
+have none yet.
 """
 
 from collections.abc import Callable

@@ -16,9 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from asker.arrays import namespace
-
-Array = Any
+from asker.arrays import Array, namespace
 
 
 class Manifold(Protocol):
@@ -31,6 +29,10 @@ class Manifold(Protocol):
     @property
     def tangent(self) -> int:
         """How many directions it can move in."""
+
+    @property
+    def mixes_units(self) -> bool:
+        """Whether its directions have different units; the damping is then λ diag(H), and not λI."""
 
     def pack(self, values: Any) -> np.ndarray:
         """The user's array of n variables as rows (n, ambient); a `ValueError` says what does not fit."""
@@ -61,9 +63,11 @@ class Euclidean:
     shape: Any
     """The shape of one variable; `()` for a number, 3 for a vector of three."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.shape, int):
             object.__setattr__(self, "shape", (self.shape,))
+
+    mixes_units = False
 
     @property
     def ambient(self) -> int:
@@ -172,6 +176,7 @@ class _SO3:
 
     ambient = 9
     tangent = 3
+    mixes_units = False
 
     def pack(self, values: Any) -> np.ndarray:
         R = Euclidean((3, 3)).pack(values)
@@ -194,6 +199,7 @@ class _SE3:
 
     ambient = 12
     tangent = 6
+    mixes_units = False  # damped as one: with λI, as in the paper
 
     def pack(self, values: Any) -> np.ndarray:
         poses = Euclidean((3, 4)).pack(values).reshape(-1, 3, 4)
@@ -220,6 +226,7 @@ class _SE2:
 
     ambient = 3
     tangent = 3
+    mixes_units = False  # damped as one, like poses in space
 
     def pack(self, values: Any) -> np.ndarray:
         return Euclidean(3).pack(values)
@@ -250,6 +257,7 @@ class Sphere:
     """Unit vectors of `dim` numbers, moved along great circles."""
 
     dim: int = 3
+    mixes_units = False
 
     @property
     def ambient(self) -> int:
@@ -292,9 +300,10 @@ class Sphere:
 class Product:
     """Several manifolds side by side: one variable with several parts.  Values and views are tuples."""
 
-    parts: tuple[Any, ...]
+    parts: tuple[Manifold, ...]
+    mixes_units = True
 
-    def __init__(self, *parts: Any):
+    def __init__(self, *parts: Manifold):
         object.__setattr__(self, "parts", parts)
 
     @property
@@ -323,7 +332,7 @@ class Product:
         return np.concatenate(rows, axis=1)
 
     def unpack(self, rows: np.ndarray) -> Any:
-        return tuple(m.unpack(x) for m, x in zip(self.parts, self._ambients(rows), strict=True))
+        return tuple(m.unpack(np.asarray(x)) for m, x in zip(self.parts, self._ambients(rows), strict=True))
 
     def view(self, x: Array) -> Any:
         return tuple(m.view(part) for m, part in zip(self.parts, self._ambients(x), strict=True))

@@ -1,292 +1,26 @@
-"""What the user writes: variables, the factors that tie them, and the problem they make.
+"""The problem that factors make, and the portion of one that a process may hold.
 
     cameras = Variables(poses, manifold=SE3)
     points = Variables(xyz)
     problem = Problem(Factors(reprojection, cameras[i], points[j], data=uv))
 
 minimises Ψ = Σ weightᵢ ψ(‖rᵢ‖) over all variables, where rᵢ = reprojection(cameras[i[k]], points[j[k]], uv[k]).
-Everything is checked here, so that a solver never meets an array that does not fit.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from asker.arrays import float64, sum_of_rows
-from asker.kernels import Kernel, Scaled, SmoothTruncated
-from asker.linearity import is_affine
-from asker.manifolds import Euclidean, Manifold
-
-REMEDIES = {
-    "TracerArrayConversionError": " (use jax.numpy in place of numpy)",
-    "TracerBoolConversionError": " (use jnp.where in place of `if`)",
-    "TracerIntegerConversionError": " (an index must not depend on a variable)",
-    "ConcretizationTypeError": " (shapes and loops must not depend on a variable)",
-}
-"""What helps against JAX's errors."""
-
-
-class ProblemError(ValueError):
-    """The arrays or functions of a problem do not fit together."""
-
-
-class Variables:
-    """A group of unknowns of one kind."""
-
-    def __init__(
-        self,
-        values: Any,
-        manifold: Manifold | None = None,
-        fixed: bool | np.ndarray = False,
-        name: str | None = None,
-    ):
-        """
-        values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
-        manifold  how they move; Euclidean when not given
-        fixed     which of them stay as they are: a mask (n,), or True for all
-        name      used in errors and results
-        """
-        self.name = name or "variables"
-        try:
-            self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
-            self.rows = np.array(self.manifold.pack(values), dtype=float, order="C")  # a copy
-        except (TypeError, ValueError) as e:
-            raise ProblemError(f"{self.name}: values {e}") from None
-        bad = np.flatnonzero(~np.isfinite(self.rows).all(axis=1))
-        if bad.size:
-            raise ProblemError(f"{self.name}: values hold NaN or infinity at index {bad[0]}")
-        if np.ndim(fixed) == 0:
-            self.fixed = np.full(len(self), bool(fixed))
-        else:
-            self.fixed = np.array(fixed)
-            if self.fixed.shape != (len(self),) or self.fixed.dtype != bool:
-                given = f"{self.fixed.dtype} {self.fixed.shape}"
-                raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> "Slot":
-        return Slot(self, np.asarray(index))
-
-    def __repr__(self) -> str:
-        return f"Variables({self.name!r}, n={len(self)}, manifold={self.manifold})"
-
-    @property
-    def is_free(self) -> bool:
-        """Whether anything in the group can move."""
-        return self.manifold.tangent > 0 and not self.fixed.all()
+from asker.arrays import sum_of_rows
+from asker.factors import Factors, ProblemError, Slot, Variables
 
 
 @dataclass(frozen=True, eq=False)
-class Slot:
-    """One argument of a residual function: the variable `index[k]` of a group for observation k."""
-
-    variables: Variables
-    index: np.ndarray
-
-
-class Factors:
-    """Observations of one kind: a residual function and what it is applied to."""
-
-    def __init__(
-        self,
-        residual: Callable[..., Any],
-        *slots: Slot,
-        data: Any = (),
-        kernel: Kernel | Scaled | None = None,
-        weight: Any = None,
-        tau: Any = None,
-        jacobian: Callable[..., Any] | None = None,
-        linear: bool = False,
-        name: str | None = None,
-    ):
-        """
-        residual  a JAX function of ONE observation, `residual(*variables, *data) -> (p,)` or a number
-        slots     `variables[index]`, one per argument
-        data      an array or a tuple of arrays with one row per observation
-        kernel    ψ; smooth truncated with τ = 1 when not given
-        weight    multiplies ψ: a number, or (n,)
-        tau       the kernel's scale per observation, (n,)
-        jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
-                  one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
-        linear    with `jacobian`: whether the residual is affine in the variables; without it asker sees that
-        name      used in errors and results; the function's own when not given
-        """
-        self.name = name or str(getattr(residual, "__name__", "residual"))
-        self.residual, self.jacobian, self.linear = residual, jacobian, linear
-        if linear and jacobian is None:
-            raise ProblemError(f"{self.name}: linear=True is for factors with `jacobian`; asker sees it in the others")
-        if not slots:
-            raise ProblemError(f"{self.name}: needs at least one `variables[index]`")
-        for k, slot in enumerate(slots):
-            if not isinstance(slot, Slot):
-                raise ProblemError(f"{self.name}: argument {k} is {type(slot).__name__}, expected `variables[index]`")
-        self.slots = tuple(self._checked_slot(k, slot) for k, slot in enumerate(slots))
-        self.n = len(self.slots[0].index)
-        for k, slot in enumerate(self.slots):
-            self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
-        data = data if isinstance(data, tuple) else (data,)
-        self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(data))
-        self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
-        if not isinstance(self.kernel, Kernel):
-            raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
-        self.weight = None if weight is None else self._per_observation("weight", weight)
-        if self.weight is not None and (self.weight < 0).any():
-            raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
-        if np.ndim(self.kernel.tau):
-            raise ProblemError(f"{self.name}: the kernel's tau is an array; Factors(tau=...) takes one per observation")
-        self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
-        if not np.all((np.asarray(self.tau) > 0) & np.isfinite(self.tau)):
-            raise ProblemError(f"{self.name}: tau must be positive and finite")
-
-    def __repr__(self) -> str:
-        groups = ", ".join(slot.variables.name for slot in self.slots)
-        return f"Factors({self.name!r}, n={self.n}, on {groups}, kernel={self.kernel})"
-
-    def _checked_slot(self, k: int, slot: Slot) -> Slot:
-        what = f"{self.name}: the index of argument {k} ({slot.variables.name})"
-        if slot.index.ndim != 1 or (slot.index.size and slot.index.dtype.kind not in "iu"):
-            raise ProblemError(f"{what} must be a 1-D array of integers, not {slot.index.dtype} {slot.index.shape}")
-        n = len(slot.variables)
-        bad = np.flatnonzero((slot.index < 0) | (slot.index >= n))
-        if bad.size:
-            raise ProblemError(f"{what} is {slot.index[bad[0]]} at observation {bad[0]}, allowed are 0 to {n - 1}")
-        return Slot(slot.variables, slot.index.astype(np.int32))
-
-    def _check_length(self, what: str, array: np.ndarray) -> None:
-        if array.ndim == 0 or len(array) != self.n:
-            raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n}, ...)")
-
-    def _numbers(self, what: str, array: Any) -> np.ndarray:
-        """As an array of finite numbers with one row per observation."""
-        try:
-            array = np.asarray(array)
-        except ValueError as e:
-            raise ProblemError(f"{self.name}: {what} is no array: {e}") from None
-        self._check_length(what, array)
-        if array.dtype.kind not in "fiub":
-            raise ProblemError(f"{self.name}: {what} holds {array.dtype}, expected numbers")
-        bad = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
-        if bad.size:
-            raise ProblemError(f"{self.name}: {what} holds NaN or infinity at observation {bad[0]}")
-        return array
-
-    def _per_observation(self, what: str, array: Any) -> np.ndarray:
-        array = self._numbers(what, np.full(self.n, array) if np.ndim(array) == 0 else array)
-        if array.ndim > 1:
-            raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")
-        return array.astype(float)
-
-    @cached_property
-    def residual_size(self) -> int:
-        """p, found by running the residual function on shapes alone (or, with `jacobian`, on all observations)."""
-        shape = self._batched_shape() if self.jacobian is not None else self._traced_shape()
-        if len(shape) > 1 or shape == (0,):
-            raise ProblemError(f"{self.name}: the residual of one observation has shape {shape}, expected () or (p,)")
-        return shape[0] if shape else 1
-
-    @cached_property
-    def is_linear(self) -> bool:
-        """Whether the residual is seen to be affine in all that can move."""
-        if self.jacobian is not None:
-            return self.linear
-        import jax
-
-        def moved(rows, steps, data):
-            slots = zip(self.slots, rows, steps, strict=True)
-            return self._of_rows(
-                [s.variables.manifold.retract(x, d) if s.variables.is_free else x for s, x, d in slots], data
-            )
-
-        rows, data = self._example()
-        steps = [np.zeros(slot.variables.manifold.tangent) for slot in self.slots]
-        free = [int(slot.variables.is_free) for slot in self.slots]
-        with float64():
-            traced = jax.make_jaxpr(moved)(rows, steps, data)
-        return is_affine(traced, [*free, *free, *[0] * len(data)])
-
-    def _of_rows(self, rows, data):
-        views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]
-        return self.residual(*views, *data)
-
-    def _example(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Arrays shaped as the rows and the data of one observation."""
-        rows = [np.zeros(slot.variables.manifold.ambient) for slot in self.slots]
-        return rows, [np.zeros(d.shape[1:], d.dtype) for d in self.data]
-
-    def _traced_shape(self) -> tuple[int, ...]:
-        import jax
-
-        try:
-            with float64():
-                out = jax.eval_shape(self._of_rows, *self._example())
-        except Exception as e:
-            raise self._failed("residual", e) from e
-        if not hasattr(out, "shape"):
-            raise ProblemError(f"{self.name}: the residual function returns {type(out).__name__}, expected an array")
-        if out.dtype.kind != "f":
-            raise ProblemError(f"{self.name}: the residual function returns {out.dtype}, expected real numbers")
-        return out.shape
-
-    def _batched_shape(self) -> tuple[int, ...]:
-        assert self.jacobian is not None
-        arguments = [*self.gather([s.variables.rows for s in self.slots]), *self.data]
-        try:
-            r = np.asarray(self.residual(*arguments), dtype=float)
-        except Exception as e:
-            raise self._failed("residual", e) from e
-        self._check_length("the batched residual", r)
-        try:
-            given = self.jacobian(*arguments)
-        except Exception as e:
-            raise self._failed("jacobian", e) from e
-        self._check_jacobian(given if isinstance(given, tuple) else (given,), r.shape)
-        return r.shape[1:]
-
-    def _check_jacobian(self, given: tuple[Any, ...], shape_of_r: tuple[int, ...]) -> None:
-        if len(given) != len(self.slots):
-            raise ProblemError(f"{self.name}: jacobian returns {len(given)} arrays for {len(self.slots)} arguments")
-        for k, (slot, J) in enumerate(zip(self.slots, given, strict=True)):
-            shape = (*shape_of_r, slot.variables.manifold.tangent)
-            if slot.variables.is_free and _without_ones(np.shape(J)) != _without_ones(shape):
-                raise ProblemError(f"{self.name}: jacobian[{k}] has shape {np.shape(J)}, expected {shape}")
-
-    def _failed(self, what: str, error: Exception) -> ProblemError:
-        shapes = [f"{s.variables.name} {s.variables.manifold}" for s in self.slots]
-        shapes += [f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data)]
-        kind, said = type(error).__name__, (str(error).splitlines() or [""])[0]
-        if "not a valid JAX type" in said:
-            return ProblemError(f"{self.name}: the {what} function returns what is no array of numbers")
-        on, advice = ", ".join(shapes), REMEDIES.get(kind, "")
-        return ProblemError(f"{self.name}: the {what} function fails on {on}: {kind}: {said}{advice}")
-
-    def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
-        """The arguments of a batched residual function: each slot's values for every observation."""
-
-        def values(slot: Slot, x: np.ndarray) -> Any:
-            each = x[slot.index] if len(x) > 1 else np.broadcast_to(x, (self.n, x.shape[1]))
-            return slot.variables.manifold.unpack(each)
-
-        return [values(slot, x) for slot, x in zip(self.slots, rows, strict=True)]
-
-
-def _plain(kernel: Any) -> Any:
-    """Without `Scaled`: the same kernel with another τ, since all are homogeneous in it."""
-    return replace(_plain(kernel.kernel), tau=kernel.tau) if isinstance(kernel, Scaled) else kernel
-
-
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size != 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Share:
-    """The part of a larger problem that one of several processes holds.
+class Portion:
+    """The portion of a larger problem that one of several processes holds.
 
     One group of variables is dealt to the processes, and every observation is with one of them; all other variables
     are whole in each.  What a solve returns is of the whole problem.
@@ -294,9 +28,9 @@ class Share:
 
     variables: Variables
     """Those that are dealt; the group has this process's own ones."""
-    rows: np.ndarray
+    numbers: np.ndarray
     """The number of each of them in the whole problem,"""
-    n_rows: int
+    n_variables: int
     """which has so many."""
     observations: tuple[np.ndarray, ...]
     """For each factor group: the number of each own observation in the whole problem,"""
@@ -307,7 +41,7 @@ class Share:
 class Problem:
     """Factors and the variables they touch."""
 
-    def __init__(self, *factors: Factors, share: Share | None = None):
+    def __init__(self, *factors: Factors, portion: Portion | None = None):
         if not factors:
             raise ProblemError("a problem needs at least one group of factors")
         for k, f in enumerate(factors):
@@ -320,34 +54,39 @@ class Problem:
             f.residual_size  # noqa: B018  checks the residual function against the arrays
         if not any(v.is_free for v in self.variables):
             raise ProblemError("every variable is fixed (or there are none): nothing to solve for")
-        self.share = share
+        self.portion = portion
         """What of a larger problem this is, where several processes solve one together."""
         if not sum(self.n_observations):
             raise ProblemError("there are no observations: nothing to fit")
-        if share is not None:
-            self._check_share(share)
+        if portion is not None:
+            self._check_portion(portion)
 
     def __repr__(self) -> str:
         return "Problem(" + ", ".join(map(repr, self.factors)) + ")"
 
     def count(self, variables: Variables) -> int:
         """How many there are in the whole problem."""
-        return self.share.n_rows if self.share and variables is self.share.variables else len(variables)
+        return self.portion.n_variables if self.portion and variables is self.portion.variables else len(variables)
 
     @property
     def n_observations(self) -> tuple[int, ...]:
         """Of each factor group, in the whole problem."""
-        return self.share.n_observations if self.share else tuple(f.n for f in self.factors)
+        return self.portion.n_observations if self.portion else tuple(f.n for f in self.factors)
 
-    def _check_share(self, share: Share) -> None:
-        v = share.variables
+    def _numbers(self, slot: Slot) -> np.ndarray:
+        """Which variables a slot touches, by their numbers in the whole problem."""
+        is_dealt = self.portion and slot.variables is self.portion.variables
+        return self.portion.numbers[slot.index] if self.portion and is_dealt else slot.index
+
+    def _check_portion(self, portion: Portion) -> None:
+        v = portion.variables
         if v not in self.variables or v.fixed.any():
-            raise ProblemError(f"share: {v.name} must be variables of the problem, none of them fixed")
-        if len(share.rows) != len(v):
-            raise ProblemError(f"share: {len(share.rows)} rows for {len(v)} {v.name}")
-        sizes = [len(numbers) for numbers in share.observations]
-        if sizes != [f.n for f in self.factors] or len(share.n_observations) != len(sizes):
-            raise ProblemError(f"share: observations have lengths {sizes}, expected {[f.n for f in self.factors]}")
+            raise ProblemError(f"portion: {v.name} must be variables of the problem, none of them fixed")
+        if len(portion.numbers) != len(v):
+            raise ProblemError(f"portion: {len(portion.numbers)} numbers for {len(v)} {v.name}")
+        sizes = [len(numbers) for numbers in portion.observations]
+        if sizes != [f.n for f in self.factors] or len(portion.n_observations) != len(sizes):
+            raise ProblemError(f"portion: observations have lengths {sizes}, expected {[f.n for f in self.factors]}")
 
     @property
     def is_linear(self) -> bool:
@@ -360,11 +99,11 @@ class Problem:
         return sum(f.n for f in self.factors)
 
     def fingerprint(self, added_up: Callable[[np.ndarray], np.ndarray] = lambda sums: sums) -> bytes:
-        """The same for problems with the same numbers, at the start, and for a share of them.
+        """The same for problems with the same numbers, at the start, and for a portion of them.
 
         Arrays enter by sums over their rows; `added_up` adds those of all processes.
         """
-        share, texts, sums, is_dealt = self.share, [], [], []
+        portion, texts, sums, is_dealt = self.portion, [], [], []
 
         def add(array: Any, numbers: np.ndarray | None) -> None:
             if isinstance(array, np.ndarray):
@@ -374,15 +113,14 @@ class Problem:
                 texts.append(repr(array))
 
         for v in self.variables:
-            dealt = share is not None and v is share.variables
             texts.append(f"{v.name} {v.manifold} {self.count(v)}")
-            add(v.rows, share.rows if share and dealt else None)
-            add(v.fixed, share.rows if share and dealt else None)
+            numbers = portion.numbers if portion and v is portion.variables else None
+            add(v.rows, numbers)
+            add(v.fixed, numbers)
         for k, f in enumerate(self.factors):
             texts.append(f"{f.name} {self.n_observations[k]} {f.residual_size} {f.kernel}")
-            indices = [share.rows[s.index] if share and s.variables is share.variables else s.index for s in f.slots]
-            for array in (f.weight, f.tau, *indices, *f.data):
-                add(array, share.observations[k] if share else None)
+            for array in (f.weight, f.tau, *[self._numbers(s) for s in f.slots], *f.data):
+                add(array, portion.observations[k] if portion else None)
         own = np.array(sums, dtype=np.uint64)
         total = np.where(is_dealt, added_up(own), own)
         return hashlib.sha256(repr(texts).encode() + total.tobytes()).digest()

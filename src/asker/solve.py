@@ -2,22 +2,25 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from asker.checkpoint import Checkpoint, Progress
+from asker.checkpoint import Checkpoint, Snapshot
+from asker.engines.point import Engine, Point
+from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
+from asker.factors import ProblemError, Variables
 from asker.groups import Groups
 from asker.io.files import FilePath
-from asker.manifolds import Product
-from asker.problem import Problem, ProblemError, Variables
+from asker.problem import Problem
 from asker.result import Iteration, Result, Status
-from asker.strategies.asker import ASKER
+from asker.strategies.default import ASKER
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, omega
 
 ENGINES = ("auto", "cpu", "xla")
 WORTH_A_GPU = 200_000  # residuals
+EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 
 def set_threads(n: int) -> None:
@@ -36,7 +39,7 @@ def solve(
     time_limit: float | None = None,
     on_iteration: Callable[[Iteration], bool | None] | None = None,
     engine: Literal["auto", "cpu", "xla"] = "auto",
-    linear_solver: Any = "auto",
+    linear_solver: LinearSolver = "auto",
     eliminate: Variables | bool = True,
     relative_damping: bool | None = None,
     checkpoint: FilePath | None = None,
@@ -57,7 +60,7 @@ def solve(
                     on xla: auto, dense-cholesky, cg, or `CG(...)`
     eliminate       the variables to eliminate first; True to choose, False for none
     relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
-                    when not given: if a variable is a `Product`
+                    when not given: if a manifold mixes units, as a `Product` does
     checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
                     continues from it, on whatever engine and number of devices
     threads         how many to use from now on (see `set_threads`)
@@ -78,27 +81,27 @@ def solve(
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     if relative_damping is None:
-        relative_damping = any(v.is_free and isinstance(v.manifold, Product) for v in problem.variables)
-    machine = _engine(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
+        relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
+    machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
     start = machine.start()
     _check_start(machine, start)
     file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
-    run = Run(begin, on_iteration, file)
-    status = run.loop(machine, strategy, start, max_iterations, tol, time_limit)
-    return _result(machine, strategy, run, status)
+    loop = SolveLoop(begin, on_iteration, file)
+    status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
+    return _result(machine, strategy, loop, status)
 
 
-def _engine(name: str, problem: Problem, linear_solver: Any) -> Any:
+def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver) -> EngineClass:
     """The class of the engine; `auto` takes xla where there is a GPU, enough for it to do, and a solver it has."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")
-    if problem.share is not None:
+    if problem.portion is not None:
         if name == "cpu":
-            raise ProblemError("this problem is the share of one of several processes, which only engine='xla' solves")
+            raise ProblemError("this problem is a portion of a larger one, which only engine='xla' solves")
         name = "xla"
     if name == "auto":
         large = problem.n_residuals >= WORTH_A_GPU and all(f.jacobian is None for f in problem.factors)
-        has_solver = linear_solver not in ("sparse-cholesky", "reference")
+        has_solver = isinstance(linear_solver, CG) or linear_solver in XLA_SOLVERS
         name = "xla" if large and has_solver and _has_gpu() else "cpu"
     if name == "xla":
         from asker.engines.xla.engine import XlaEngine
@@ -115,7 +118,7 @@ def _has_gpu() -> bool:
     return jax.default_backend() in ("gpu", "cuda", "rocm")
 
 
-class Run:
+class SolveLoop:
     """The loop, and what it remembers: the history and the best state."""
 
     def __init__(
@@ -131,13 +134,30 @@ class Run:
     def seconds(self) -> float:
         return time.perf_counter() - self.begin
 
-    def loop(self, engine, strategy, start, max_iterations: int, tol: float, time_limit: float | None) -> Status:
+    def run(
+        self,
+        engine: Engine,
+        strategy: Strategy,
+        start: Point,
+        max_iterations: int,
+        tol: float,
+        time_limit: float | None,
+    ) -> Status:
+        """From the start to the end; what was found is in `best` and `history`."""
         state = self.best = strategy.init(engine, start, max_iterations)
         status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
         self._save(self.last, at_the_end=True)
         return status
 
-    def _iterate(self, engine, strategy, state, max_iterations: int, tol: float, time_limit: float | None) -> Status:
+    def _iterate(
+        self,
+        engine: Engine,
+        strategy: Strategy,
+        state: State,
+        max_iterations: int,
+        tol: float,
+        time_limit: float | None,
+    ) -> Status:
         self.last = state
         try:
             earlier = self.file.read(state) if self.file else None
@@ -179,7 +199,7 @@ class Run:
     def _save(self, state: State, at_the_end: bool = False) -> None:
         done = len(self.history) - 1
         if self.file and (at_the_end or done % self.file.every == 0):
-            self.file.write(Progress(state, self.best, self.history, self.earlier + self.seconds))
+            self.file.write(Snapshot(state, self.best, self.history, self.earlier + self.seconds))
 
 
 def _converged(before: State, after: State, tol: float) -> bool:
@@ -189,7 +209,7 @@ def _converged(before: State, after: State, tol: float) -> bool:
     return after.cost == 0 or (tol > 0 and 0 <= before.objective - after.objective <= tol * before.objective)
 
 
-def _check_start(engine: Any, point: Any) -> None:
+def _check_start(engine: Engine, point: Point) -> None:
     if point.finite:
         return
     for factors, r in zip(engine.problem.factors, engine.residuals(point), strict=True):
@@ -199,15 +219,15 @@ def _check_start(engine: Any, point: Any) -> None:
     raise ProblemError("a squared residual overflows at the start")
 
 
-def _result(engine: Any, strategy: Strategy, run: Run, status: Status) -> Result:
-    problem, point = engine.problem, run.best.point
+def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
+    problem, point = engine.problem, loop.best.point
     residuals = engine.residuals(point)
     inliers = []
     taus = engine.whole(tuple(np.broadcast_to(f.tau, f.n) for f in problem.factors))
     for factors, r, tau in zip(problem.factors, residuals, taus, strict=True):
         radius = factors.kernel.inlier_radius / factors.kernel.tau * tau
         inliers.append(np.linalg.norm(r, axis=1) <= radius)
-    theta = zip(problem.variables, engine.rows(point.theta), strict=True)
+    theta = zip(problem.variables, engine.rows(point), strict=True)
     values = [v.manifold.unpack(rows) for v, rows in theta]
 
     def per_factor(items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
@@ -216,14 +236,14 @@ def _result(engine: Any, strategy: Strategy, run: Run, status: Status) -> Result
     return Result(
         problem=problem,
         values=Groups(values, [v.name for v in problem.variables], problem.variables),
-        cost=run.best.cost,
-        initial_cost=run.history[0].cost,
+        cost=loop.best.cost,
+        initial_cost=loop.history[0].cost,
         status=status,
-        history=run.history,
+        history=loop.history,
         residuals=per_factor(residuals),
         weights=per_factor(engine.in_user_order(engine.each(omega, point))),
         inliers=per_factor(inliers),
-        seconds=engine.seconds | {"total": run.seconds},
+        seconds=engine.seconds | {"total": loop.seconds},
         strategy=strategy,
         engine=engine.name,
         linear_solver=engine.linear_solver,

@@ -4,7 +4,7 @@ import os
 import re
 import socket
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -13,11 +13,12 @@ import pytest
 
 from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.bundle.scenes import make_scene
-from asker.applications.fetch import BAL, DATA_SETS, PAIR, PAPER, STEREO, fetch, locate
+from asker.applications.fetch import BAL, DATA_SETS, PAIR, PAPER, POSE_GRAPHS, SE_SYNC_GRAPHS, STEREO, fetch, locate
 from asker.io import download
-from asker.io.files import FileError
+from asker.io.files import FileError, read_text_bytes
 from asker.io.images import write_picture
 from asker.shell import main
+from conftest import DATA
 
 BUNDLE = "bal/problem-49-7776-pre.txt.bz2"
 
@@ -158,7 +159,7 @@ def test_the_table_is_the_public_list():
     counts = {family: sum(name.startswith(family) for name in BAL) for family in
               ("ladybug", "trafalgar", "dubrovnik", "venice", "final")}  # fmt: skip
     assert counts == {"ladybug": 31, "trafalgar": 14, "dubrovnik": 16, "venice": 29, "final": 8}
-    assert sum(counts.values()) + len(STEREO) == len(DATA_SETS)
+    assert sum(counts.values()) + len(STEREO) + len(POSE_GRAPHS) == len(DATA_SETS)
     places = [(d.folder, file) for d in DATA_SETS.values() for file in d.files]
     assert len(set(places)) == len(places)
 
@@ -174,6 +175,28 @@ def test_addresses_are_those_of_the_public_homes():
     assert f"{ladybug.home}/{ladybug.files[0]}" == f"{home}/ladybug/problem-49-7776-pre.txt.bz2"
     home = "https://vision.middlebury.edu/stereo/data/scenes2003/newdata"
     assert f"{teddy.home}/{teddy.files[0]}" == f"{home}/teddy/im2.png"
+    intel, m3500 = DATA_SETS["intel"], DATA_SETS["M3500"]
+    home = "https://raw.githubusercontent.com/david-m-rosen/SE-Sync/master/data"
+    assert f"{intel.home}/{intel.name_at_home}" == f"{home}/intel.g2o"
+    home = "https://www.dropbox.com/s/gmdzo74b3tzvbrw"
+    assert f"{m3500.home}/{m3500.name_at_home}" == f"{home}/input_M3500_g2o.g2o?dl=1"
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", POSE_GRAPHS)
+def test_graphs_at_hand_are_those_of_the_table(name):
+    """The file that is known by this name passes the check, and has as many poses and edges as the table says."""
+    path = POSE_GRAPHS[name].found_in(DATA)
+    if path is None:
+        pytest.skip(f"real data not found: {name} below {DATA}")
+    POSE_GRAPHS[name].check(path)
+    lines = [line.split() for line in read_text_bytes(path).splitlines() if line.strip()]
+    edges = [words for words in lines if words[0].startswith(b"EDGE")]
+    poses = {words[1] for words in lines} | {words[2] for words in edges}
+    n_edges = len({b" ".join(words) for words in edges})  # one of kitti_00 stands twice in some copies
+    said = [int(number) for number in re.findall(r"(\d+) (?:poses|edges)", POSE_GRAPHS[name].size)]
+    assert said[0] == len(poses)
+    assert said[1:] in ([], [len(edges)], [n_edges])
 
 
 def test_an_unknown_name_is_a_value_error(server):
@@ -202,6 +225,12 @@ def test_a_pair_is_found_when_all_its_images_are_there(server, tmp_path, image):
         assert locate("cones", tmp_path) is None
         put(tmp_path / "stereo" / "cones" / file, image)
     assert locate("cones", tmp_path) == tmp_path / "stereo" / "cones"
+
+
+@pytest.mark.parametrize("name", ["intel.g2o", "intel.g2o.bz2"])
+def test_a_graph_is_found_plain_or_packed(server, tmp_path, name):
+    assert locate("intel", tmp_path) is None
+    assert locate("intel", put(tmp_path / "g2o" / name, b"at hand").parents[1]) == tmp_path / "g2o" / name
 
 
 def test_the_folder_of_the_user_must_exist(server, tmp_path):
@@ -236,6 +265,20 @@ def test_of_a_pair_only_what_is_missing_is_downloaded(server, cache, image):
     server.asked.clear()
     fetch("teddy")
     assert server.asked == [(f"stereo/teddy/{PAIR[3]}", None)]
+
+
+def test_a_graph_is_downloaded_under_its_own_name(server, cache, monkeypatch):
+    """At home it has another one; a mirror is laid out like a folder of data."""
+    graph = b"EDGE_SE2 0 1 1 0 0 1 0 0 1 0 1\n"
+    server.files["g2o/M3500.g2o"] = Served(graph)
+    assert fetch("M3500") == cache / "g2o" / "M3500.g2o"
+    (cache / "g2o" / "M3500.g2o").unlink()
+    at_home = f"http://127.0.0.1:{server.server_port}/home"
+    monkeypatch.delenv("ASKER_MIRROR")
+    monkeypatch.setitem(DATA_SETS, "M3500", replace(DATA_SETS["M3500"], home=at_home))
+    server.files["home/input_M3500_g2o.g2o?dl=1"] = Served(graph)
+    assert fetch("M3500").read_bytes() == graph
+    assert server.asked[-1] == ("home/input_M3500_g2o.g2o?dl=1", None)
 
 
 def test_the_mirror_of_the_call_goes_first(server, final, bundle, monkeypatch):
@@ -347,6 +390,23 @@ def test_a_broken_image_is_refused(server, cache, image, how):
     assert os.listdir(cache / "stereo" / "cones") == ["im2.png"]
 
 
+@pytest.mark.parametrize("name", ["intel", "M3500"], ids=["with a checksum", "with an address alone"])
+@pytest.mark.parametrize("content", [b"<html>please log in</html>", b""], ids=["a web page", "empty"])
+def test_what_is_no_graph_is_refused(server, cache, name, content):
+    server.files[f"g2o/{name}.g2o"] = Served(content)
+    with pytest.raises(FileError, match="no g2o file"):
+        fetch(name)
+    assert os.listdir(cache / "g2o") == []
+
+
+def test_a_graph_with_another_checksum_is_refused(server, cache):
+    assert all(re.fullmatch("[0-9a-f]{64}", sha256) for _, sha256 in SE_SYNC_GRAPHS.values())
+    server.files["g2o/intel.g2o"] = Served(b"EDGE_SE2 0 1 1 0 0 1 0 0 1 0 1\n")
+    with pytest.raises(FileError, match="not the one that is known by this name"):
+        fetch("intel")
+    assert os.listdir(cache / "g2o") == []
+
+
 def test_a_part_of_another_file_is_refused_and_forgotten(server, final, bundle):
     server.files[BUNDLE] = Served(bundle)
     put(part_of(final), b"x" * 1000)
@@ -372,6 +432,16 @@ def test_without_a_connection_the_way_by_hand_is_told(server, final, monkeypatch
     assert_refused(final, "no connection", f"download {final.name} from {address}/bal/ by hand", f"into {final.parent}")
 
 
+def test_by_hand_a_graph_gets_its_own_name(server, cache, monkeypatch):
+    monkeypatch.delenv("ASKER_MIRROR")
+    home = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setitem(DATA_SETS, "NewCollege", replace(DATA_SETS["NewCollege"], home=home))
+    with pytest.raises(FileError) as caught:
+        fetch("NewCollege")
+    told = f"download NewCollege_odometry_bow_tr.g2o from {home}/ by hand"
+    assert f"{told} and put it into {cache / 'g2o'} as NewCollege.g2o" in str(caught.value)
+
+
 def test_a_cache_that_cannot_be_written(server, tmp_path, bundle, monkeypatch):
     server.files[BUNDLE] = Served(bundle)
     monkeypatch.setenv("ASKER_CACHE", str(put(tmp_path / "file", b"")))
@@ -393,7 +463,7 @@ def test_the_command_prints_where_the_data_is(asks, server, cache, final, bundle
     assert asks("fetch", "ladybug-49", "ladybug-49", "--stereo") == (0, f"ladybug-49: {final}\n{told}", "")
 
 
-@pytest.mark.parametrize(("option", "names"), [("--paper", PAPER), ("--all-bal", BAL)])
+@pytest.mark.parametrize(("option", "names"), [("--paper", PAPER), ("--all-bal", BAL), ("--pose-graphs", POSE_GRAPHS)])
 def test_groups_are_fetched_whole(asks, tmp_path, option, names):
     for name in names:
         put(DATA_SETS[name].below(tmp_path / "own"), b"at hand")

@@ -22,6 +22,8 @@ from asker.study.schedule import _fitting, run_all
 from asker.study.sources import sources
 from asker.study.summary import cost_rows, excess, profile, ranking, read_book, sentence, write_index
 
+pytestmark = pytest.mark.slow
+
 SMALL = """
 title = "Small"
 [instances.tiny]

@@ -26,6 +26,7 @@ def option(default: Any, help: str, **more: Any) -> Any:
 
     names    such as "--refit/--no-refit", where the name of the field does not do
     choices  the values that are allowed
+    check    called with the option's name and its value; raises a ValueError
     writes   True for the path of a file that is written
     other keywords go to `typer.Option`
     """

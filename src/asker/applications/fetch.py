@@ -2,23 +2,30 @@
 
     Bundle Adjustment in the Large      Agarwal, Snavely, Seitz, Szeliski, ECCV 2010
     Middlebury 2003, teddy and cones    Scharstein, Szeliski, CVPR 2003
+    Pose graphs, from SE-Sync           Rosen, Carlone, Bandeira, Leonard, IJRR 2019
+    Pose graphs, Carlone's collection   Carlone, Censi, IEEE Transactions on Robotics 2014
+    Pose graphs, from RRR               Latif, Cadena, Neira, IJRR 2013
 
 A data set is looked for in a folder of the user's, in the folder `ASKER_DATA`, in the cache, and then on the network.
-All three folders have the same layout: `bal/problem-49-7776-pre.txt.bz2`, `stereo/teddy/im2.png`.
+All three folders have the same layout: `bal/problem-49-7776-pre.txt.bz2`, `stereo/teddy/im2.png`, `g2o/intel.g2o`
+(or `g2o/intel.g2o.bz2`).
 """
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from asker.applications.bundle.bal import read_bal
-from asker.engines.cpu.compile import cache_folder
+from asker.cache import cache_folder
 from asker.io.download import Check, Say, Unreachable, download
-from asker.io.files import FileError, FilePath
+from asker.io.files import FileError, FilePath, read_text_bytes
 from asker.io.images import check_image
 
 BAL_HOME = "https://grail.cs.washington.edu/projects/bal/data"
 STEREO_HOME = "https://vision.middlebury.edu/stereo/data/scenes2003/newdata"
+SE_SYNC_HOME = "https://raw.githubusercontent.com/david-m-rosen/SE-Sync/master/data"
+RRR_HOME = "https://raw.githubusercontent.com/ylatif/rrr"
 
 BAL_SIZES = {
     "ladybug": """
@@ -51,6 +58,41 @@ PAPER_CAMERAS = {
 }
 """The 20 instances of Le & Zach, CVPR 2020."""
 
+SE_SYNC_GRAPHS = {
+    "intel": ("1728 poses, 2512 edges", "3e0724c048e0ba524be9dd268a8b78e19a2497043143584cbb61310638b15c4b"),
+    "MIT": ("808 poses, 827 edges", "e5922be0d0689c7a5bc04c58adf3a8e697e240bdd7691cc4218470eaf92956eb"),
+    "CSAIL": ("1045 poses, 1172 edges", "66d99ac857a9849d814d214a9ebd0d4876d5d40f0a37be9330c1ff6e6e9daaa6"),
+    "sphere2500": ("2500 poses, 4949 edges", "104ab57593394f24351d9f692f3b923f8b98fff1eb638c64356cf5049e06cf3c"),
+    "torus3D": ("5000 poses, 9048 edges", "1ef8831023b372188d33ca63ce0da079d51df89364df71f2bce1c5c7c69ed5ec"),
+    "parking-garage": ("1661 poses, 6275 edges", "3ac0a31bfb601d7455d451e2546655cb5dececf51a7823f57c8a7e0fe1ca6527"),
+    "cubicle": ("5750 poses, 16869 edges", "f7781d485383cec86d47d7650970132c36d6f3a1f4e5d62a49b7f8245c0a6465"),
+}
+"""Size, and the SHA-256 of the file's content, of graphs that come with SE-Sync."""
+
+OTHER_GRAPHS = {
+    "M3500": (
+        "3500 poses, 5453 edges",
+        "https://www.dropbox.com/s/gmdzo74b3tzvbrw/input_M3500_g2o.g2o?dl=1",
+    ),
+    "kitti_00": (
+        "4541 poses, 4676 edges",
+        "https://raw.githubusercontent.com/mit-acl/dpgo/aa193f4a4f993cf4ea550ff562ad0ff3138f8984/data/kitti_00.g2o",
+    ),
+    "bicocca25b-all-loops": (
+        "8358 poses, 8803 edges",
+        f"{RRR_HOME}/5173ff759a4199cd56949d428ca33d7c3b986f9c/datasets/B25b/B25b_0.000.g2o",
+    ),
+    "bicocca25b-truth": (
+        "6580 poses, by GPS",
+        f"{RRR_HOME}/7d57499b4d54daf53085c7700247e75f887e3e7c/datasets/B25b/Bicocca25b_GT_GPS.g2o",
+    ),
+    "NewCollege": (
+        "12816 poses, 13465 edges",
+        f"{RRR_HOME}/1a4219381f1165c699c7877cb50940c703b795bf/datasets/NewCollege/NewCollege_odometry_bow_tr.g2o",
+    ),
+}
+"""Size and address of graphs from Carlone's collection, from DPGO and from RRR.  Their checksums are not known."""
+
 PAIR = ("im2.png", "im6.png", "disp2.png", "disp6.png")
 
 
@@ -67,6 +109,8 @@ class DataSet:
     """The same in a folder of data."""
     files: tuple[str, ...]
     check: Check
+    name_at_home: str | None = None
+    """What its one file is called there, where that is another name."""
 
     @property
     def kind(self) -> str:
@@ -77,8 +121,12 @@ class DataSet:
         """Its place in a folder of data: the file, or the folder of the files."""
         return data / self.folder / self.files[0] if len(self.files) == 1 else data / self.folder
 
-    def is_in(self, data: Path) -> bool:
-        return all((data / self.folder / file).is_file() for file in self.files)
+    def found_in(self, data: Path) -> Path | None:
+        """The same where all of it is there.  One file may be packed, with `.bz2` after its name."""
+        place = self.below(data)
+        if len(self.files) == 1:
+            return next((p for p in (place, Path(f"{place}.bz2")) if p.is_file()), None)
+        return place if all((place / file).is_file() for file in self.files) else None
 
 
 def _bal(family: str, size: str) -> DataSet:
@@ -97,10 +145,27 @@ def _pair(name: str) -> DataSet:
     return DataSet(name, "450×375 pixels", f"{STEREO_HOME}/{name}", f"stereo/{name}", PAIR, check_image)
 
 
+def _graph(name: str, size: str, address: str, sha256: str | None = None) -> DataSet:
+    """A pose graph.  It is not read to check it: some public graphs are broken in ways that `read_g2o` refuses."""
+
+    def check(path: Path) -> None:
+        content = read_text_bytes(path)
+        if not content.startswith((b"VERTEX", b"EDGE")):
+            raise FileError(path, "this is no g2o file")
+        if sha256 and hashlib.sha256(content).hexdigest() != sha256:
+            raise FileError(path, "its content is not the one that is known by this name")
+
+    home, _, at_home = address.rpartition("/")
+    return DataSet(name, size, home, "g2o", (f"{name}.g2o",), check, at_home)
+
+
 BAL = {made.name: made for family, sizes in BAL_SIZES.items() for made in (_bal(family, s) for s in sizes.split())}
 PAPER = tuple(f"{family}-{n}" for family, cameras in PAPER_CAMERAS.items() for n in cameras)
 STEREO = {name: _pair(name) for name in ("teddy", "cones")}
-DATA_SETS = BAL | STEREO
+POSE_GRAPHS = {
+    name: _graph(name, size, f"{SE_SYNC_HOME}/{name}.g2o", sha256) for name, (size, sha256) in SE_SYNC_GRAPHS.items()
+} | {name: _graph(name, size, address) for name, (size, address) in OTHER_GRAPHS.items()}
+DATA_SETS = BAL | STEREO | POSE_GRAPHS
 
 
 def folders(data: FilePath | None = None) -> dict[str, Path]:
@@ -118,7 +183,7 @@ def folders(data: FilePath | None = None) -> dict[str, Path]:
 def locate(name: str, data: FilePath | None = None) -> Path | None:
     """The file of a data set, or its folder if it has several files.  None if it is not on this machine."""
     wanted = _known(name)
-    return next((wanted.below(folder) for folder in folders(data).values() if wanted.is_in(folder)), None)
+    return next((found for folder in folders(data).values() if (found := wanted.found_in(folder))), None)
 
 
 def fetch(
@@ -132,14 +197,17 @@ def fetch(
     if found := locate(name, data):
         return found
     wanted = _known(name)
-    home = _home(wanted, mirror or os.environ.get("ASKER_MIRROR"))
+    mirror = mirror or os.environ.get("ASKER_MIRROR")
+    home = _home(wanted, mirror)
+    there = (wanted.name_at_home,) if wanted.name_at_home and not mirror else wanted.files
     cache = folders()["cache"]
     folder = cache / wanted.folder
     try:
-        for file in wanted.files:
-            download(f"{home}/{file}", folder / file, wanted.check, progress)
+        for called, file in zip(there, wanted.files, strict=True):
+            download(f"{home}/{called}", folder / file, wanted.check, progress)
     except Unreachable as e:
-        by_hand = f"download {', '.join(wanted.files)} from {home}/ by hand and put it into {folder}"
+        renamed = "" if there == wanted.files else f" as {wanted.files[0]}"
+        by_hand = f"download {', '.join(there)} from {home}/ by hand and put it into {folder}{renamed}"
         raise Unreachable(e.path, f"{e.what}; {by_hand}") from e
     return wanted.below(cache)
 

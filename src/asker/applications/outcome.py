@@ -7,20 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import asker
-from asker.engines.cpu.compile import on_compile
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    "smooth-truncated": asker.SmoothTruncated,
-    "quadratic": asker.Quadratic,
-    "huber": asker.Huber,
-    "pseudo-huber": asker.PseudoHuber,
-    "cauchy": asker.Cauchy,
-    "geman-mcclure": asker.GemanMcClure,
-    "welsch": asker.Welsch,
-    "tukey": asker.Tukey,
-    "truncated-quadratic": asker.TruncatedQuadratic,
-    "barron": asker.Barron,
-}
 INLIER = asker.SmoothTruncated.unit_inflection
 """Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
 
@@ -50,17 +37,12 @@ def silent(text: str) -> None:
     """Says nothing of what is being done."""
 
 
-def named(what: str, name: str, known: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """The method or kernel of a name."""
-    if name not in known:
-        raise ValueError(f"{what} must be one of {', '.join(known)}, not {name!r}")
-    return known[name]
-
-
 def strategy_of(method: str | None, plain: bool) -> tuple[str, asker.Strategy]:
     """A method's name and strategy: ASKER when none is named, or IRLS where there is nothing to refuse (`plain`)."""
     method = ("irls" if plain else "asker") if method is None else method
-    return method, named("method", method, asker.METHODS)()
+    if method not in asker.METHODS:
+        raise ValueError(f"method must be one of {', '.join(asker.METHODS)}, not {method!r}")
+    return method, asker.METHODS[method]()
 
 
 def cost_fell(result: asker.Result) -> bool:
@@ -72,6 +54,8 @@ def cost_fell(result: asker.Result) -> bool:
 @contextmanager
 def compilations() -> Iterator[list[str]]:
     """The kernels that are compiled meanwhile, by name."""
+    from asker.engines.cpu.compiler import on_compile
+
     names: list[str] = []
     on_compile.append(names.append)
     try:

@@ -1,74 +1,141 @@
-"""What strategies and engines hand each other, and the verbs in which they speak.
+"""What strategies and engines hand each other, and the contract of an engine.
+
+Strategies speak in the verbs alone; the loop (`asker.solve`) and its checkpoints use the rest of the contract too.
 
 A formula is a function `formula(kernel, u, *arrays, **numbers)` of ONE residual, written with arithmetic and the
 array functions of `asker.arrays.namespace`; it is compiled in the same way as a residual function.
+
+`A` is the kind of arrays that an engine has, NumPy's or JAX's.  Only the engine looks into them.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from asker.problem import Problem, Variables
+from numpy.typing import NDArray
 
-Array = Any
-PerFactor = tuple[Array, ...]
+from asker.factors import Variables
+from asker.problem import Problem
+
+A = TypeVar("A")
+PerFactor = tuple[A, ...]
 """One array of per-residual numbers for each factor group, in the engine's own order."""
-
-
-@dataclass(frozen=True, eq=False)
-class Point:
-    """Values of all variables, and the squared residuals there."""
-
-    theta: tuple[Array, ...]
-    """The rows of each variable group."""
-    u: PerFactor
-    """‖r‖² of every residual."""
-    finite: Any
-    """Whether every residual is a number; a device may still be working it out."""
-
-
-class Model(NamedTuple):
-    """Hᵢ = Jᵢᵀ(aᵢI + bᵢ rᵢrᵢᵀ)Jᵢ,  gᵢ = cᵢJᵢᵀrᵢ: all that a strategy says about a step."""
-
-    a: PerFactor
-    b: PerFactor | None
-    """None for 0."""
-    c: PerFactor
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """The solution δ of the linear system, from one point."""
-
-    start: Point
-    delta: dict[Variables, Array]
-
-
 Formula = Callable[..., Any]
 
 
-class Engine(Protocol):
-    """All that a strategy sees of a machine."""
+@dataclass(frozen=True, eq=False)
+class Point(Generic[A]):
+    """Values of all variables, and the squared residuals there."""
+
+    theta: tuple[A, ...]
+    """The rows of each variable group."""
+    u: PerFactor[A]
+    """‖r‖² of every residual."""
+    finite: bool | A
+    """Whether every residual is a number; a device may still be working it out."""
+
+
+class Model(NamedTuple, Generic[A]):
+    """Hᵢ = Jᵢᵀ(aᵢI + bᵢ rᵢrᵢᵀ)Jᵢ,  gᵢ = cᵢJᵢᵀrᵢ: all that a strategy says about a step."""
+
+    a: PerFactor[A]
+    b: PerFactor[A] | None
+    """None for 0."""
+    c: PerFactor[A]
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Generic[A]):
+    """The solution δ of the linear system, from one point."""
+
+    start: Point[A]
+    delta: dict[Variables, A]
+
+
+class Verbs(Protocol[A]):
+    """All that a strategy sees of an engine."""
 
     problem: Problem
 
-    def each(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
+    def each(self, formula: Formula, point: Point[A], *arrays: PerFactor[A], **numbers: float) -> Any:
         """A formula of every residual: one PerFactor, or a tuple of them where the formula returns a tuple."""
 
-    def total(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
+    def total(self, formula: Formula, point: Point[A], *arrays: PerFactor[A], **numbers: float) -> Any:
         """The same, summed over all residuals; NaN where a residual of the point is not finite."""
 
-    def largest(self, formula: Formula, point: Point) -> float:
+    def largest(self, formula: Formula, point: Point[A]) -> float:
         """The largest value of a formula that is never negative."""
 
-    def solve(self, point: Point, model: Model, damping: float) -> Step | None:
+    def solve(self, point: Point[A], model: Model[A], damping: float) -> Step[A] | None:
         """The step of the one linear system; None when it has none."""
 
-    def radial(self, step: Step) -> PerFactor:
+    def radial(self, step: Step[A]) -> PerFactor[A]:
         """rᵀJδ of every residual."""
 
-    def gradient_products(self, point: Point, c: PerFactor, d: PerFactor) -> tuple[float, float, float]:
+    def gradient_products(self, point: Point[A], c: PerFactor[A], d: PerFactor[A]) -> tuple[float, float, float]:
         """g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr."""
 
-    def move(self, step: Step) -> Point:
+    def move(self, step: Step[A]) -> Point[A]:
         """The point that the step leads to, with its residuals and no derivatives."""
+
+
+class Engine(Verbs[A], Protocol[A]):
+    """A machine that a problem is solved on: the verbs, and what the loop and its checkpoints need beside them.
+
+    Arrays of an engine are in its own order, and perhaps on devices.  What goes to the user or to a file is in the
+    user's order, as NumPy arrays, and of the whole problem, also where several processes have a portion of it each.
+    Then all of them must call the same members.
+    """
+
+    last_gradient: float
+    """‖g‖ of the last system that conjugate gradients solved: with it a run continues as it would have."""
+
+    @property
+    def name(self) -> str:
+        """As in `solve(engine=...)`."""
+
+    @property
+    def linear_solver(self) -> str:
+        """The one that was chosen."""
+
+    @property
+    def relative_damping(self) -> bool:
+        """Whether λ diag(H) is added, and not λI."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The time spent so far, by what it was spent on."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process speaks for the run."""
+
+    def start(self) -> Point[A]:
+        """The point where the problem starts."""
+
+    def evaluate(self, theta: tuple[NDArray, ...]) -> Point[A]:
+        """The point with these rows of all variables."""
+
+    def rows(self, point: Point[A]) -> tuple[NDArray, ...]:
+        """The rows of all variables at a point, for the user."""
+
+    def residuals(self, point: Point[A]) -> tuple[NDArray, ...]:
+        """The residuals (n, p) of each factor group, without weights, for the user."""
+
+    def in_user_order(self, arrays: PerFactor[A]) -> tuple[NDArray, ...]:
+        """Per-residual numbers of the engine, for the user."""
+
+    def in_own_order(self, arrays: tuple[NDArray, ...]) -> PerFactor[A]:
+        """Per-residual numbers of the user, for the engine."""
+
+    def whole(self, arrays: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
+        """Of all observations, from those that this process has."""
+
+    def any(self, here: bool) -> bool:
+        """Whether it is so in any process."""
+
+    def fingerprint(self) -> bytes:
+        """That of the whole problem."""
+
+    def check_same(self, what: bytes, complaint: str) -> None:
+        """A `ProblemError` with the complaint, unless all processes have the same."""

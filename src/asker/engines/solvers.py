@@ -1,12 +1,11 @@
-"""The linear solvers by name, and their settings."""
+"""The linear solvers by name, which engine has which, and their settings."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
-LinearSolver = Literal["auto", "dense-cholesky", "sparse-cholesky", "cg", "reference"]
-SOLVERS = get_args(LinearSolver)
+CPU_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg", "reference")
+XLA_SOLVERS = ("auto", "dense-cholesky", "cg")
 SMALLEST_DIAGONAL = 1e-6
 """Of H, where the damping is relative to it, as in Ceres."""
 
@@ -29,3 +28,7 @@ class CG:
     def forcing(self, fall: float) -> float:
         """The relative residual to stop at, from the ratio of this gradient to the last."""
         return float(np.clip(0.9 * fall**2, self.tightest, self.loosest))
+
+
+LinearSolver = str | CG
+"""A name, or `CG(...)` with its settings."""

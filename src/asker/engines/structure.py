@@ -7,41 +7,50 @@ factor group are sorted by their eliminated variable, so that everything about o
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from asker.problem import Factors, Problem, Variables
+from asker.factors import Factors, Variables
+from asker.problem import Problem
 
-SPLIT = 1 << 16  # a row of the reduced matrix with more observations than this is summed in parts
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KeptSlot:
     """A slot whose variables stay in the reduced system."""
 
+    number: int
+    """Which argument of the residual function it is."""
+    variables: Variables
     offset: int
     """First column in the factor's Jacobian."""
     dim: int
     offset_in_Y: int
     """First row in the factor's coupling blocks Y."""
+    index: np.ndarray
+    """(n,): which variable, for each observation."""
     columns: np.ndarray
     """(n,): first column in the reduced system, for each observation."""
     first: int
     """First column of the whole group in the reduced system."""
-    rows_ptr: np.ndarray
-    """The observations of variable v are rows[rows_ptr[v]:rows_ptr[v + 1]]."""
-    rows: np.ndarray
+    ptr: np.ndarray
+    """The observations of variable v are observations[ptr[v]:ptr[v + 1]]."""
+    observations: np.ndarray
 
     @property
     def n_variables(self) -> int:
-        return len(self.rows_ptr) - 1
+        return len(self.ptr) - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EliminatedSlot:
     """The slot whose variables are eliminated."""
 
+    number: int
+    """Which argument of the residual function it is."""
+    variables: Variables
     offset: int
+    """First column in the factor's Jacobian."""
     dim: int
     index: np.ndarray
     """(n,): which variable, ascending."""
@@ -49,8 +58,8 @@ class EliminatedSlot:
     """The observations of variable j are ptr[j]:ptr[j + 1]."""
 
 
-@dataclass(frozen=True)
-class FactorLayout:
+@dataclass(frozen=True, eq=False)
+class FactorStructure:
     """One factor group, with its observations in the order of the engine."""
 
     factors: Factors
@@ -79,18 +88,6 @@ class FactorLayout:
     def kept_width(self) -> int:
         return sum(slot.dim for slot in self.kept)
 
-    def index_of(self, slot: KeptSlot) -> np.ndarray:
-        """Which variable of the slot's group each observation touches."""
-        return next(self.indices[k] for k, offset in zip(self.free, self.offsets, strict=True) if offset == slot.offset)
-
-    @property
-    def eliminated_variables(self) -> Variables | None:
-        e = self.eliminated
-        if e is None:
-            return None
-        (k,) = [k for k, offset in zip(self.free, self.offsets, strict=True) if offset == e.offset]
-        return self.factors.slots[k].variables
-
     def sorted(self, per_observation: np.ndarray) -> np.ndarray:
         """From the user's order to the engine's."""
         return per_observation if self.order is None else per_observation[self.order]
@@ -105,7 +102,7 @@ class FactorLayout:
 
 
 class Structure:
-    """The layout of a whole problem."""
+    """Who touches whom in a whole problem."""
 
     def __init__(self, problem: Problem, eliminate: Variables | bool = True):
         self.problem = problem
@@ -114,9 +111,9 @@ class Structure:
         sizes = [len(v) * v.manifold.tangent for v in self.kept]
         self.first = dict(zip(self.kept, np.cumsum([0, *sizes]).tolist(), strict=False))
         self.n_kept = sum(sizes)
-        self.layouts = tuple(self._layout(f) for f in problem.factors)
+        self.factors = tuple(self._of_factors(f) for f in problem.factors)
 
-    def _layout(self, f: Factors) -> FactorLayout:
+    def _of_factors(self, f: Factors) -> FactorStructure:
         free = tuple(k for k, slot in enumerate(f.slots) if slot.variables.is_free)
         dims = [f.slots[k].variables.manifold.tangent for k in free]
         offsets = tuple(np.cumsum([0, *dims])[:-1].tolist())
@@ -127,13 +124,13 @@ class Structure:
         for k, offset, dim in zip(free, offsets, dims, strict=True):
             v, index = f.slots[k].variables, indices[k]
             if v is self.eliminated:
-                eliminated = EliminatedSlot(offset, dim, index, _pointers(index, len(v)))
+                eliminated = EliminatedSlot(k, v, offset, dim, index, _pointers(index, len(v)))
                 continue
-            rows = np.argsort(index, kind="stable").astype(np.int32)
+            ptr, observations = _pointers(index, len(v)), np.argsort(index, kind="stable").astype(np.int32)
             columns = (self.first[v] + index.astype(np.int64) * dim).astype(np.int32)
             in_Y = sum(s.dim for s in kept)
-            kept.append(KeptSlot(offset, dim, in_Y, columns, self.first[v], _pointers(index, len(v)), rows))
-        return FactorLayout(f, order, indices, free, offsets, sum(dims), tuple(kept), eliminated)
+            kept.append(KeptSlot(k, v, offset, dim, in_Y, index, columns, self.first[v], ptr, observations))
+        return FactorStructure(f, order, indices, free, offsets, sum(dims), tuple(kept), eliminated)
 
     def _order(self, f: Factors) -> np.ndarray | None:
         """By eliminated variable, then by the first kept one."""
@@ -154,7 +151,7 @@ class Structure:
         dims = np.concatenate([np.full(len(v), v.manifold.tangent) for v in self.kept] or [np.zeros(0, int)])
         return np.concatenate([[0], np.cumsum(dims)[:-1]]).astype(np.int64)[: len(dims)], dims
 
-    def parts(self, x: np.ndarray) -> dict[Variables, np.ndarray]:
+    def parts(self, x: Any) -> dict[Variables, Any]:
         """Views of a vector of the reduced system, one (n, tangent) array per kept group."""
         return {
             v: x[start : start + len(v) * v.manifold.tangent].reshape(len(v), -1) for v, start in self.first.items()
@@ -171,14 +168,14 @@ class Structure:
         n = len(starts)
         meets = sparse.eye_array(n, dtype=bool, format="csr")
         seen_by = sparse.csr_array((max(self.n_eliminated, 1), n), dtype=bool)
-        for layout in self.layouts:
-            columns = [np.searchsorted(starts, slot.columns) for slot in layout.kept]
-            together = [(np.arange(layout.n), c) for c in columns]
+        for f in self.factors:
+            columns = [np.searchsorted(starts, slot.columns) for slot in f.kept]
+            together = [(np.arange(f.n), c) for c in columns]
             if len(columns) > 1:
-                touches = _incidence(together, (layout.n, n))
+                touches = _incidence(together, (f.n, n))
                 meets = meets + touches.T @ touches
-            if layout.eliminated is not None and after_elimination:
-                seen_by = seen_by + _incidence([(layout.eliminated.index, c) for c in columns], (self.n_eliminated, n))
+            if f.eliminated is not None and after_elimination:
+                seen_by = seen_by + _incidence([(f.eliminated.index, c) for c in columns], (self.n_eliminated, n))
         if after_elimination and self.n_eliminated:
             meets = meets + seen_by.T @ seen_by
         lower = sparse.csr_array(sparse.tril(meets, format="csr"))
@@ -186,7 +183,8 @@ class Structure:
         return lower.indptr.astype(np.int64), lower.indices.astype(np.int64)
 
 
-def _incidence(pairs, shape):
+def _incidence(pairs: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, int]) -> Any:
+    """The sparse matrix of those pairs."""
     from scipy import sparse
 
     rows = np.concatenate([i for i, _ in pairs] or [np.zeros(0, int)])
@@ -195,6 +193,7 @@ def _incidence(pairs, shape):
 
 
 def _pointers(index: np.ndarray, n: int) -> np.ndarray:
+    """Where each of `n` numbers begins in the sorted index."""
     return np.concatenate([[0], np.cumsum(np.bincount(index, minlength=n))]).astype(np.int64)
 
 

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from asker.applications.fetch import BAL, DATA_SETS, PAPER, STEREO, folders
+from asker.applications.fetch import BAL, DATA_SETS, PAPER, POSE_GRAPHS, STEREO, folders
 from asker.applications.fetch import fetch as fetch_one
 from asker.io.download import Unreachable
 from asker.io.files import FileError
 from asker.shell.support import Quiet, one_of
 from asker.shell.terminal import ProgressLine, print_table
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Such as ladybug-49 or teddy.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Such as ladybug-49, teddy or intel.")]
 Data = Annotated[Path | None, typer.Option(help="A folder to look in first.", show_default="ASKER_DATA")]
 Mirror = Annotated[
     str | None,
@@ -25,6 +25,7 @@ def fetch(
     paper: Annotated[bool, typer.Option("--paper", help="The 20 bundles of the paper.")] = False,
     all_bal: Annotated[bool, typer.Option("--all-bal", help=f"All {len(BAL)} bundles of BAL.")] = False,
     stereo: Annotated[bool, typer.Option("--stereo", help="The stereo pairs.")] = False,
+    pose_graphs: Annotated[bool, typer.Option("--pose-graphs", help="The pose graphs.")] = False,
     data: Data = None,
     mirror: Mirror = None,
     list_only: Annotated[bool, typer.Option("--list", help="Show what is known and what is at hand.")] = False,
@@ -32,13 +33,14 @@ def fetch(
 ) -> int:
     """Download public data sets and print where they are.  What is at hand already is not downloaded again."""
     chosen = [one_of("NAME", name, DATA_SETS) for name in names or []]
-    for asked, group in ((paper, PAPER), (all_bal, BAL), (stereo, STEREO)):
+    for asked, group in ((paper, PAPER), (all_bal, BAL), (stereo, STEREO), (pose_graphs, POSE_GRAPHS)):
         chosen += group if asked else ()
     if list_only:
         print_list(chosen or list(DATA_SETS), folders(data))
         return 0
     if not chosen:
-        raise ValueError("name a data set, or give --paper, --all-bal or --stereo; --list shows what there is")
+        groups = "--paper, --all-bal, --stereo or --pose-graphs"
+        raise ValueError(f"name a data set, or give {groups}; --list shows what there is")
     fetch_all(list(dict.fromkeys(chosen)), data, mirror, quiet)
     return 0
 
@@ -63,7 +65,7 @@ def print_list(names: list[str], places: dict[str, Path]) -> None:
     rows = []
     for name in names:
         wanted = DATA_SETS[name]
-        at_hand = next((place for place, folder in places.items() if wanted.is_in(folder)), "")
+        at_hand = next((place for place, folder in places.items() if wanted.found_in(folder)), "")
         rows.append([name, wanted.size, "yes" if name in PAPER else "", at_hand])
     print_table(["name", "size", "in the paper", "at hand"], *rows)
     for place, folder in places.items():

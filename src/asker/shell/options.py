@@ -6,19 +6,24 @@ from pathlib import Path
 import asker
 from asker.applications import applications
 from asker.applications.application import option
-from asker.applications.outcome import KERNELS
+from asker.kernels import KERNELS, kernel_named
 from asker.solve import ENGINES
 
 METHODS = tuple(asker.METHODS)
 LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 
 METHOD_HELP = f"One of: {', '.join(METHODS)}."
-KERNEL_HELP = f"One of: {', '.join(KERNELS)}."
+KERNEL_HELP = f"One of: {', '.join(KERNELS)}; with parameters as in barron:alpha=-2."
 TAU_HELP = "Scale of the kernel, in pixels or standard deviations; inliers count up to tau/sqrt(3)."
 TAUS = "; ".join(dict.fromkeys(application.tau for application in applications()))
 ITERATIONS_HELP = "At most so many linear solves; graphs: in each round."
 ENGINE_HELP = f"One of: {', '.join(ENGINES)}; xla is for GPUs and clusters."
 THREADS_HELP = "All cores when not given."
+
+
+def check_kernel(option: str, text: str) -> None:
+    """Refuse a kernel that is not known, or parameters that it does not have."""
+    kernel_named(text, option=option)
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Method:
 
     method: str | None = option(None, METHOD_HELP, show_default="asker; irls for a convex kernel", choices=METHODS)
     tau: float | None = option(None, TAU_HELP, show_default=TAUS, above=0.0)
-    kernel: str = option("smooth-truncated", KERNEL_HELP, choices=tuple(KERNELS))
+    kernel: str = option("smooth-truncated", KERNEL_HELP, check=check_kernel)
 
 
 @dataclass(frozen=True)

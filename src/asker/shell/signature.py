@@ -13,7 +13,7 @@ import typer
 
 from asker.shell.support import number, one_of
 
-OURS = ("names", "choices", "writes", "least", "above")
+OURS = ("names", "choices", "check", "writes", "least", "above")
 """Of the metadata, what is not for typer."""
 T = TypeVar("T")
 
@@ -72,6 +72,8 @@ def checked(dataclass: type[T], given: dict[str, Any]) -> T:
         value, more = own.get(one.name), one.metadata
         if "choices" in more and value is not None:
             one_of(flag(one), value, more["choices"])
+        if "check" in more and value is not None:
+            more["check"](flag(one), value)
         if ("least" in more or "above" in more) and value is not None:
             number(flag(one), value, positive="above" in more)
     return dataclass(**own)

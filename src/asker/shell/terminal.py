@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from asker.applications.told import Table, Told
-from asker.engines.cpu.compile import on_compile
 from asker.result import Iteration
 
 
@@ -19,12 +18,16 @@ class ProgressLine:
         self.task = ""
 
     def __enter__(self) -> "ProgressLine":
+        from asker.engines.cpu.compiler import on_compile
+
         on_compile.append(self.compile)
         if self.status:
             self.status.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        from asker.engines.cpu.compiler import on_compile
+
         on_compile.remove(self.compile)
         if self.status:
             self.status.stop()

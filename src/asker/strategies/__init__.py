@@ -1,15 +1,22 @@
-"""Methods by name; one paper, one file."""
+"""Methods by name; one paper, one file.
+
+strategy.py     every strategy: `init` and `step` on a frozen state, and the pieces that several use
+irls.py, …      a paper each; asker.py is ASKER as in the paper, with filter.py
+phases.py       strategies made of strategies: a first descent, a last phase, the best point kept
+default.py      ASKER, the default: the paper's method in such phases
+"""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from asker.strategies.asker import ASKER
+from asker.strategies.default import ASKER
 from asker.strategies.gnc import GNC
 from asker.strategies.gnc_yang import GM, TLS, SurrogateGNC
 from asker.strategies.irls import IRLS
 from asker.strategies.mhq import MHQ
 from asker.strategies.moo import LMMOO
+from asker.strategies.phases import LastPhase
 from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.triggs import Triggs
@@ -21,6 +28,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "mhq": MHQ,
     "gnc": GNC,
     "gnc-exit": partial(GNC, early_exit=True),
+    "gnc-last": partial(LastPhase, GNC()),
     "moo": LMMOO,
     "regemm": ReGeMM,
     "gnc-gm": partial(SurrogateGNC, GM()),

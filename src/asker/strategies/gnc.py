@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from asker.arrays import namespace
 from asker.engines.point import Model, Point
 from asker.kernels import Scaled
-from asker.strategies.strategy import LARGEST_DAMPING, Engine, State, attempt, cost, relaxed
+from asker.strategies.strategy import LARGEST_DAMPING, Engine, State, attempt, cost, lowered
 
 L = TypeVar("L", bound="LevelState")
 
@@ -42,14 +42,16 @@ def changes(kernel, u, u_before, scale):
 @dataclass(frozen=True, eq=False)
 class LevelState(State):
     level: int = 0
-    left: int = 0
-    """Iterations left in all."""
     left_here: int = 0
     """Iterations left on this level."""
 
     @property
     def details(self) -> dict[str, Any]:
-        return {"level": self.level}
+        return {"level": self.level, **super().details}
+
+    def unrelaxed(self: L, engine: Engine) -> L:
+        """The target's own level."""
+        return replace(self, level=0, left_here=self.left, on_target=True)
 
     @property
     def is_over(self) -> bool:
@@ -76,7 +78,7 @@ class GNC:
     early_exit: bool = False
     """Leave a level when its residuals no longer agree (GNC+)."""
     agreement: float = 0.1
-    """The share of agreement below which a level is left early."""
+    """The agreement (D⁺ − D⁻)/(D⁺ + D⁻) below which a level is left early."""
     level_tol: float = 1e-6
     """A level ends when an accepted step lowers Ψᵏ by less than this part of it."""
     damping: float = 1e-3
@@ -95,7 +97,7 @@ class GNC:
         if trial is None or not value < before:  # (1)
             after, done = replace(state, damping=10 * state.damping, accepted=False), False
         else:
-            damping = relaxed(state.damping)
+            damping = lowered(state.damping)
             after = replace(state, point=trial, cost=cost(engine, trial), damping=damping, accepted=True)
             done = before - value <= self.level_tol * before or self._disagree(engine, state.point, trial, scale)
         after = after.after_one()

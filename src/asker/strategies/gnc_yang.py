@@ -23,7 +23,7 @@ from typing import Any
 from asker.arrays import namespace
 from asker.engines.point import Model, Point
 from asker.strategies.irls import IRLS
-from asker.strategies.strategy import Engine, State, attempt, cost, relaxed
+from asker.strategies.strategy import Engine, State, attempt, cost, lowered
 
 
 def relative_square(kernel, u):
@@ -92,7 +92,7 @@ class SurrogateState(State):
 
     @property
     def details(self) -> dict[str, Any]:
-        return {"mu": self.mu}
+        return {"mu": self.mu, **super().details}
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class SurrogateGNC:
         if trial is None or not value < before:  # (3)
             after = replace(state, damping=10 * state.damping, accepted=False)
         else:
-            damping = relaxed(state.damping)
+            damping = lowered(state.damping)
             after = replace(state, point=trial, cost=cost(engine, trial), damping=damping, accepted=True)
         mu = self.schedule.next(state.mu)
         return replace(after, mu=mu, on_target=self.schedule.is_over(mu))

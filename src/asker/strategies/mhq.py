@@ -17,7 +17,7 @@ from typing import Any
 from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point
 from asker.problem import ProblemError
-from asker.strategies.strategy import Engine, State, cost, relaxed
+from asker.strategies.strategy import Engine, State, cost, lowered
 
 
 def penalty_terms(kernel, w):
@@ -70,11 +70,11 @@ class LiftedState(State):
 
     @property
     def objective(self) -> float:
-        return self.lifted_cost
+        return self.cost if self.phase else self.lifted_cost
 
     @property
     def details(self) -> dict[str, Any]:
-        return {"lifted_cost": self.lifted_cost}
+        return {"lifted_cost": self.lifted_cost, **super().details}
 
 
 @dataclass(frozen=True)
@@ -108,4 +108,5 @@ class MHQ:
         lifted = engine.total(lifted_cost, trial, w)
         if not lifted < state.lifted_cost:  # (4); a NaN is refused too
             return refused
-        return LiftedState(trial, cost(engine, trial), relaxed(lam), w=w, lifted_cost=lifted)
+        target = cost(engine, trial)
+        return replace(state, point=trial, cost=target, damping=lowered(lam), accepted=True, w=w, lifted_cost=lifted)

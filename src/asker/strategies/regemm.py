@@ -45,7 +45,7 @@ class BoundState(State):
 
     @property
     def details(self) -> dict[str, Any]:
-        return {"scale": self.sigma, "surrogate": self.bound}
+        return {"scale": self.sigma, "surrogate": self.bound, **super().details}
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""What every strategy is: `init` and `step` on a frozen state.
+"""Every strategy is `init` and `step` on a frozen state.
 
 A strategy sees an engine through the verbs of engines/point.py.  It gives, per residual, the numbers a, b, c of
 the one linear model, and decides what to accept.  The loop in solve.py does everything else.
+
+A *descent* (IRLS, Triggs, √ψ) is a strategy that minimises Ψ itself.  It needs no more than a point, its cost and λ, so
+it steps on the state of any other strategy: phases.py makes first and last phases of that.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from asker.engines.point import Engine, Model, Point
 
@@ -26,6 +29,16 @@ class State:
     """Whether the last trial was taken."""
     on_target: bool = True
     """Whether the strategy is on its last objective, so that a small decrease means convergence."""
+    budget: int = 0
+    """Iterations in all, for strategies that plan with them."""
+    left: int = 0
+    """Iterations left, for the same."""
+    descending: bool = False
+    """Whether a first descent goes on (phases.py)."""
+    last_phase: bool = False
+    """Whether the last phase has begun (phases.py)."""
+    best: tuple[float, Point] | None = None
+    """The lowest Ψ seen before the strategy came to its target, and where (phases.py)."""
 
     @property
     def objective(self) -> float:
@@ -33,21 +46,44 @@ class State:
         return self.cost
 
     @property
+    def phase(self) -> str | None:
+        """Which descent is at work: `first` or `last`; None for the method itself."""
+        return "first" if self.descending else "last" if self.last_phase else None
+
+    @property
     def details(self) -> dict[str, Any]:
         """What the history records beside the fields above."""
-        return {}
+        return {} if self.phase is None else {"phase": self.phase}
+
+    def unrelaxed(self, engine: Engine) -> Self:
+        """The same point with nothing relaxed: Ψ itself is the objective, and a descent may go on from here."""
+        return replace(self, on_target=True)
 
 
 S = TypeVar("S", bound=State)
 
 
 class Strategy(Protocol):
-    """How to get down.  Settings are the fields of a frozen dataclass."""
+    """A way to get down: `init` and `step`.  Settings are the fields of a frozen dataclass."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> Any:
         """The state at the start."""
 
     def step(self, engine: Engine, state: Any) -> Any:
+        """The state after one linear solve."""
+
+
+class Descent(Protocol):
+    """A strategy that minimises Ψ itself, from the state of any strategy."""
+
+    @property
+    def damping(self) -> float:
+        """λ at the start."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> State:
+        """The state at the start."""
+
+    def step(self, engine: Engine, state: S) -> S:
         """The state after one linear solve."""
 
 
@@ -75,9 +111,9 @@ def descend(engine: Engine, state: S, trial: Point | None) -> S:
     trial_cost = float("nan") if trial is None else cost(engine, trial)
     if trial is None or not trial_cost < state.cost:
         return replace(state, damping=10 * state.damping, accepted=False)
-    return replace(state, point=trial, cost=trial_cost, damping=relaxed(state.damping), accepted=True)
+    return replace(state, point=trial, cost=trial_cost, damping=lowered(state.damping), accepted=True)
 
 
-def relaxed(damping: float) -> float:
+def lowered(damping: float) -> float:
     """λ after an accepted step."""
     return max(damping / 10, SMALLEST_DAMPING)

@@ -12,7 +12,7 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.engine import CpuEngine
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.slow, pytest.mark.data]
 
 FILES = {
     "trafalgar-21": "bal/problem-21-11315-pre.txt.bz2",
@@ -120,7 +120,7 @@ def test_inliers_of_the_papers_table(solved, instance, method):
     assert ratio == pytest.approx(PAPER_INLIERS[instance][method], abs=0.6)
 
 
-class WithoutGradientOfH(asker.ASKER):
+class WithoutGradientOfH(asker.GraduatedFilter):
     """The authors' program takes the gradient of h as 0 in its very first step."""
 
     def _constants(self, scale_damping):
@@ -139,7 +139,7 @@ def test_the_first_steps_of_the_authors_program(problem, data_file):
     steps = [dict(x.split("=") for x in line.split()[1:]) for line in lines if line.startswith("COOP")]
     costs = [float(line.split("cost=")[1].split()[0]) for line in lines if line.startswith("TOP")]
     engine = CpuEngine(problem("trafalgar-21"))
-    strategy = asker.ASKER.published()
+    strategy = asker.GraduatedFilter.published()
     state = strategy.init(engine, engine.start(), 100)
     for k in range(10):
         said = steps[k]

@@ -19,6 +19,8 @@ from asker.geometry.alignment import trajectory_error
 from asker.groups import Groups
 from graphs import EVERY_KIND, circle, error
 
+pytestmark = pytest.mark.slow
+
 
 def announcing(graph: PoseGraph, factor: float) -> PoseGraph:
     """The same measurements, with information matrices for `factor` times the noise."""

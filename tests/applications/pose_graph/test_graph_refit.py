@@ -13,6 +13,8 @@ from asker.applications.pose_graph.problem import PoseGraphProblem, pose_graph_p
 from asker.applications.pose_graph.refit import refit
 from graphs import EVERY_KIND, assert_same_bits, circle, error
 
+pytestmark = pytest.mark.slow
+
 
 def solved(graph: PoseGraph, **settings) -> tuple[PoseGraphProblem, asker.Result]:
     made = pose_graph_problem(graph, **settings)

@@ -25,8 +25,10 @@ from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry import poses
 from asker.geometry.alignment import similarity, trajectory_error
 from asker.problem import ProblemError
-from asker.strategies.asker import start_scales
+from asker.strategies.default import start_scales
 from graphs import EVERY_KIND, assert_same_bits, circle, error, some_graph, some_information
+
+pytestmark = pytest.mark.slow
 
 # ---- residuals
 

@@ -11,11 +11,9 @@ from asker.applications.bundle.options import CameraModel, Dof
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 from asker.applications.outcome import (
     INLIER,
-    KERNELS,
     Outcome,
     compilations,
     cost_fell,
-    named,
     solve_record,
     strategy_of,
 )
@@ -44,7 +42,7 @@ def refine(
     """Refine cameras and points; `bundle` may be the part that one of several processes holds.
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
-    kernel  one of `KERNELS`
+    kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its scale in pixels, 1 when not given; inliers count up to τ/√3
     camera, dof, gauge   as in `bundle_problem`
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
@@ -52,7 +50,7 @@ def refine(
     part = bundle if isinstance(bundle, Part) else None
     own = bundle.bundle if isinstance(bundle, Part) else bundle
     tau = 1.0 if tau is None else tau
-    psi, radius = named("kernel", kernel, KERNELS)(tau=tau), INLIER * tau
+    psi, radius = asker.kernel_named(kernel, tau), INLIER * tau
     method, strategy = strategy_of(method, psi.convex)
     with compilations() as compiled:
         before = _ratio(reprojection_norms(own, camera)[0] <= radius, part is not None)

@@ -18,7 +18,7 @@ from asker.geometry.gauge import Gauge, Seen, centres, put_back
 from asker.groups import Groups
 from asker.kernels import Kernel
 from asker.manifolds import SE3, Euclidean, Product
-from asker.problem import Factors, Problem, Share, Variables
+from asker.problem import Factors, Portion, Problem, Variables
 from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 
 BATCH = 1 << 18  # observations projected at a time: bounds the memory
@@ -110,10 +110,10 @@ def bundle_problem(
     i, j = bundle.camera_index, bundle.point_index
     slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
     factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, name="reprojection")
-    share = None
+    portion = None
     if part is not None:
-        share = Share(points, part.points, part.n_points, (part.observations,), (part.n_observations,))
-    return BundleProblem(bundle, Problem(factors, share=share), cameras, points, dof)
+        portion = Portion(points, part.points, part.n_points, (part.observations,), (part.n_observations,))
+    return BundleProblem(bundle, Problem(factors, portion=portion), cameras, points, dof)
 
 
 def camera_poses(bundle: Bundle) -> np.ndarray:

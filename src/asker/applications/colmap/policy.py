@@ -13,11 +13,9 @@ from asker.applications.colmap.options import Refine
 from asker.applications.colmap.problem import colmap_problem, reprojection_norms
 from asker.applications.outcome import (
     INLIER,
-    KERNELS,
     Outcome,
     compilations,
     cost_fell,
-    named,
     solve_record,
     strategy_of,
 )
@@ -52,13 +50,13 @@ def refine(
     """Refine a model and count what became of its images and points.
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
-    kernel  one of `KERNELS`
+    kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its scale in pixels, 1 when not given; inliers count up to τ/√3
     refine, gauge   as in `colmap_problem`
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     tau = 1.0 if tau is None else tau
-    psi, radius = named("kernel", kernel, KERNELS)(tau=tau), INLIER * tau
+    psi, radius = asker.kernel_named(kernel, tau), INLIER * tau
     method, strategy = strategy_of(method, psi.convex)
     with compilations() as compiled:
         made = colmap_problem(model, psi, refine, gauge)

@@ -15,12 +15,10 @@ import numpy as np
 
 import asker
 from asker.applications.outcome import (
-    KERNELS,
     Outcome,
     Say,
     compilations,
     cost_fell,
-    named,
     silent,
     solve_record,
     strategy_of,
@@ -70,7 +68,7 @@ def refine(
     """Find the poses of a graph and the loops to refuse.
 
     method      one of `asker.METHODS`; when not given asker, or irls where no edge is under a kernel that refuses
-    kernel      one of `KERNELS`
+    kernel      one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau         its scale in standard deviations; `default_tau` when not given
     robust      the edges that the kernel acts on, as in `pose_graph_problem`
     noise       announced: the graph's noise is believed; estimated: solved again where less is seen; auto: estimated
@@ -83,7 +81,7 @@ def refine(
     limits      go to `asker.solve`: max_iterations (of each round), tol, on_iteration, engine, ...
     """
     tau = default_tau(graph.kind) if tau is None else tau
-    psi = named("kernel", kernel, KERNELS)
+    psi = partial(asker.kernel_named, kernel)
     plain = psi(tau=tau).convex or robust == "none"
     believed = _believed(noise, plain, checkpoint)
     method, strategy = strategy_of(method, plain)

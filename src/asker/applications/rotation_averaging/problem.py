@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.outcome import KERNELS, Outcome, compilations, cost_fell, named, solve_record, strategy_of
+from asker.applications.outcome import Outcome, compilations, cost_fell, solve_record, strategy_of
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.geometry.gauge import median_rotation
 from asker.rotations import matrix_from_angle_axis, matrix_from_quaternion
@@ -76,7 +76,7 @@ def refine(
 ) -> Outcome:
     """Find absolute rotations as `asker solve` does: `tau` is in degrees, `limits` go to `asker.solve`."""
     tau = TAU if tau is None else tau
-    psi = named("kernel", kernel, KERNELS)(tau=tau)
+    psi = asker.kernel_named(kernel, tau)
     method, strategy = strategy_of(method, psi.convex)
     with compilations() as compiled:
         made = averaging_problem(data, psi)

@@ -11,7 +11,6 @@ import typer
 
 import asker
 from asker.applications.application import option
-from asker.applications.outcome import KERNELS
 from asker.applications.stereo import options as stereo_options
 from asker.applications.stereo.draw import draw_maps
 from asker.applications.stereo.pairs import MIDDLEBURY, SCALE, make_pair, read_folder, read_pair
@@ -22,7 +21,7 @@ from asker.io.figures import draw_bars, draw_curves
 from asker.io.files import FileError
 from asker.io.images import write_grey
 from asker.io.json import write_json
-from asker.shell.options import KERNEL_HELP, METHOD_HELP, METHODS, THREADS_HELP, Files, Limits, Machine
+from asker.shell.options import KERNEL_HELP, METHOD_HELP, METHODS, THREADS_HELP, Files, Limits, Machine, check_kernel
 from asker.shell.signature import Options, checked, with_options
 from asker.shell.support import Quiet, Seed, check_outputs, complain, number, one_of, write_outputs
 from asker.shell.terminal import ProgressLine, print_table, print_told
@@ -50,7 +49,7 @@ class OfOnePair(Solving):
     """What `asker stereo` is asked beside."""
 
     method: str = option("asker", METHOD_HELP, choices=METHODS)
-    kernel: str = option("smooth-truncated", KERNEL_HELP, choices=tuple(KERNELS))
+    kernel: str = option("smooth-truncated", KERNEL_HELP, check=check_kernel)
     truth: Path | None = option(None, "The true disparities of the left image.")
     truth_right: Path | None = option(None, "And of the right one, to tell hidden pixels.")
 

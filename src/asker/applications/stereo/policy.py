@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import asker
-from asker.applications.outcome import KERNELS, Outcome, compilations, cost_fell, named, solve_record, strategy_of
+from asker.applications.outcome import Outcome, compilations, cost_fell, solve_record, strategy_of
 from asker.applications.stereo.errors import error_record
 from asker.applications.stereo.matching import Matching, Minima, match
 from asker.applications.stereo.options import Cost, Start
@@ -40,14 +40,15 @@ def refine(
     """Find the disparity of every pixel of a rectified pair.
 
     method         one of `asker.METHODS`
-    kernel, tau    one of `KERNELS`, and its scale in pixels, 1 when not given; for the data and for neighbours
+    kernel, tau    one of `asker.KERNELS`, with parameters as in "barron:alpha=-2", and its scale in pixels, 1 when not
+                   given; for the data and for neighbours
     max_disparity  in pixels; that of a made pair, or an eighth of the width, when not given
     cost, window, n_minima   as in `Matching`
     start, eta, seed   as in `energy`
     limits         go to `asker.solve`: tol, time_limit, on_iteration, engine, ...
     """
     tau = 1.0 if tau is None else tau
-    psi = named("kernel", kernel, KERNELS)(tau=tau)
+    psi = asker.kernel_named(kernel, tau)
     method, strategy = strategy_of(method, plain=False)
     height, width = pair.left.shape
     matching = Matching(max_disparity or pair.max_disparity or max(2, width // 8), cost, window, n_minima)

@@ -1,0 +1,13 @@
+"""The CPU engine.
+
+    engine.py    the verbs of `asker.engines.point.Engine`
+    factors.py   residuals and derivatives of one factor group, as compiled loops
+    compiler/    from a JAX function of one observation to a loop in machine code
+    system/      the one linear system, block by block
+    sparse/      the sparse Cholesky factorisation that it may need
+    cholesky.py  the dense one, in tiles
+    threads.py   tasks for several threads
+    pool.py      arrays that are used again
+
+Imports point one way: threads <- cholesky <- sparse <- system <- factors <- engine, and compiler <- system, factors.
+"""

@@ -59,7 +59,7 @@ def _tiles(begin: int, end: int) -> list[slice]:
     return [slice(k, min(k + TILE, end)) for k in range(begin, end, TILE)]
 
 
-def _pivots(A: np.ndarray, **flags: int) -> np.ndarray | None:
+def _corner(A: np.ndarray, **flags: int) -> np.ndarray | None:
     """R of a small A; None where a pivot is not positive.  (LAPACK lets a NaN pass.)"""
     from scipy.linalg import lapack
 
@@ -68,7 +68,7 @@ def _pivots(A: np.ndarray, **flags: int) -> np.ndarray | None:
 
 
 def _in_one_call(A: np.ndarray) -> bool:
-    R = _pivots(A, overwrite_a=1, clean=0)
+    R = _corner(A, overwrite_a=1, clean=0)
     if R is not None and not np.shares_memory(R, A):
         A[...] = R
     return R is not None
@@ -78,13 +78,13 @@ def _finish_row(R: np.ndarray, k: slice, rows: list[slice], columns: list[slice]
     """One block row of R, and its part in the rows below."""
     from scipy.linalg import blas
 
-    pivots = _pivots(R[k, k], clean=1)
-    if pivots is None:
+    corner = _corner(R[k, k], clean=1)
+    if corner is None:
         return False
-    R[k, k] = pivots
+    R[k, k] = corner
 
     def divide(t: int) -> None:
-        R[k, columns[t]] = blas.dtrsm(1.0, pivots, R[k, columns[t]], lower=0, trans_a=1)
+        R[k, columns[t]] = blas.dtrsm(1.0, corner, R[k, columns[t]], lower=0, trans_a=1)
 
     run_tasks(divide, len(columns))
     pairs = [(i, j) for t, i in enumerate(rows) for j in columns[t:]]

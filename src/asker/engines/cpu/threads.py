@@ -82,6 +82,6 @@ def balanced_bounds(work: np.ndarray, most: int = 64) -> np.ndarray:
     return np.unique(np.concatenate([[0], cuts, [len(work)]])).astype(np.uint64)
 
 
-def run_loop(loop: Callable[..., None], bounds: np.ndarray, *args: object) -> None:
-    """Call `loop(start, stop, *args)` for each task between `bounds`."""
-    run_tasks(lambda k: loop(bounds[k], bounds[k + 1], *args), len(bounds) - 1)
+def run_loop(loop: Callable[..., None], bounds: np.ndarray, **named: object) -> None:
+    """Call `loop(start, stop, **named)` for each task between `bounds`."""
+    run_tasks(lambda k: loop(bounds[k], bounds[k + 1], **named), len(bounds) - 1)

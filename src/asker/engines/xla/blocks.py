@@ -1,7 +1,5 @@
 """Small blocks by the million, and sums of them: what the linear system on a device is made of."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -9,12 +7,13 @@ from jax import lax
 from asker.engines.solvers import SMALLEST_DIAGONAL
 from asker.engines.xla.layout import Chunks
 
-Array = Any
 AXIS = "points"
 """The mesh axis over which eliminated variables and observations are spread."""
 
 
-def conjugate_gradients(product, precondition, b: Array, tol: Array, max_iterations: int) -> tuple[Array, Array]:
+def conjugate_gradients(
+    product, precondition, b: jax.Array, tol: jax.Array, max_iterations: int
+) -> tuple[jax.Array, jax.Array]:
     """Preconditioned; stops at ‖b − Ax‖ ≤ tol ‖b‖, and where the matrix shows not to be positive definite.
 
     What the loop asks is averaged over the devices, so that all of them leave it together.
@@ -44,7 +43,7 @@ def conjugate_gradients(product, precondition, b: Array, tol: Array, max_iterati
     return x, k
 
 
-def summed_products(A: Array, B: Array, chunks: Chunks, n_segments: int) -> Array:
+def summed_products(A: jax.Array, B: jax.Array, chunks: Chunks[jax.Array], n_segments: int) -> jax.Array:
     """Σ AᵀB over the members of each segment: (n_segments, i, j) from (n, k, i) and (n, k, j)."""
 
     def add(total, slab):
@@ -65,21 +64,21 @@ def summed_products(A: Array, B: Array, chunks: Chunks, n_segments: int) -> Arra
     return lax.scan(add, total, tuple(chunks))[0]
 
 
-def add_blocks(M: Array, row: Array, column: Array, blocks: Array) -> Array:
+def add_blocks(M: jax.Array, row: jax.Array, column: jax.Array, blocks: jax.Array) -> jax.Array:
     """Blocks (n, i, j) at their first row and column."""
     i, j = (jnp.arange(size, dtype=jnp.int32) for size in blocks.shape[1:])
     return M.at[row[:, None, None] + i[:, None], column[:, None, None] + j].add(blocks)
 
 
-def cholesky(V: Array, g: Array, damping: Array, relative: bool) -> tuple[Array, Array, Array]:
+def cholesky(V: jax.Array, g: jax.Array, damping: jax.Array, relative: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
     """V + λI (relative: V + λ diag V) = L Lᵀ, z = L⁻¹g, and where V is not positive; V and L packed row by row."""
     d = g.shape[1]
-    L: list[list[Array]] = []
-    z: list[Array] = []
+    L: list[list[jax.Array]] = []
+    z: list[jax.Array] = []
     bad = jnp.zeros(len(V), dtype=bool)
     for q in range(d):
         first = q * (q + 1) // 2
-        row: list[Array] = []
+        row: list[jax.Array] = []
         for s in range(q):
             terms = sum((row[m] * L[s][m] for m in range(s)), jnp.zeros(()))
             row.append((V[:, first + s] - terms) / L[s][s])
@@ -93,9 +92,9 @@ def cholesky(V: Array, g: Array, damping: Array, relative: bool) -> tuple[Array,
     return jnp.stack([x for row in L for x in row], axis=1), jnp.stack(z, axis=1), bad
 
 
-def coupling(J: Array, N: Array, L: Array) -> Array:
+def coupling(J: jax.Array, N: jax.Array, L: jax.Array) -> jax.Array:
     """Yᵀ = L⁻¹ (JᵀN)ᵀ, (n, d, K), from J (n, p, K), N (n, p, d) and the packed L of each observation."""
-    rows: list[Array] = []
+    rows: list[jax.Array] = []
     for s in range(N.shape[2]):
         first = s * (s + 1) // 2
         y = jnp.sum(J * N[:, :, s, None], axis=1)
@@ -105,21 +104,21 @@ def coupling(J: Array, N: Array, L: Array) -> Array:
     return jnp.stack(rows, axis=1)
 
 
-def solve_transposed(L: Array, b: Array) -> Array:
+def solve_transposed(L: jax.Array, b: jax.Array) -> jax.Array:
     """L⁻ᵀb"""
     d = b.shape[1]
-    x: dict[int, Array] = {}
+    x: dict[int, jax.Array] = {}
     for q in reversed(range(d)):
         y = b[:, q] - sum((L[:, m * (m + 1) // 2 + q] * x[m] for m in range(q + 1, d)), jnp.zeros(()))
         x[q] = y / L[:, q * (q + 1) // 2 + q]
     return jnp.stack([x[q] for q in range(d)], axis=1)
 
 
-def safe_inverse(whole: Array, YY: Array) -> Array:
+def safe_inverse(whole: jax.Array, YY: jax.Array) -> jax.Array:
     """Of whole − YY; of `whole` where that is not safely positive definite; the identity where neither is."""
     eye = jnp.broadcast_to(jnp.eye(whole.shape[-1]), whole.shape)
 
-    def invert(B: Array) -> tuple[Array, Array]:
+    def invert(B: jax.Array) -> tuple[jax.Array, jax.Array]:
         C = lax.linalg.cholesky(B, symmetrize_input=False)
         diagonal = jnp.diagonal(C, axis1=1, axis2=2)
         good = jnp.min(diagonal, axis=1) ** 2 > 1e-12 * jnp.max(jnp.abs(B), axis=(1, 2))

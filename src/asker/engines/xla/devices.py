@@ -11,7 +11,6 @@ import numpy as np
 
 from asker.engines.xla.layout import SLAB, Layout
 
-Array = Any
 GPUS = ("gpu", "cuda", "rocm")
 
 
@@ -51,7 +50,7 @@ def available(n: int | None = None) -> list[Any]:
     return sorted(found, key=lambda device: (device.process_index, device.id))[:n]
 
 
-def own_part(x: Array) -> np.ndarray:
+def own_part(x: jax.Array) -> np.ndarray:
     """What this process's devices hold of an array."""
     if x.is_fully_replicated:
         return np.asarray(x)
@@ -59,7 +58,7 @@ def own_part(x: Array) -> np.ndarray:
     return np.concatenate([np.asarray(shard.data) for shard in shards])
 
 
-def fetch(x: Array) -> np.ndarray:
+def fetch(x: jax.Array) -> np.ndarray:
     """The whole array on this host; where there are several, all of them must ask."""
     if getattr(x, "is_fully_addressable", True) or x.is_fully_replicated:
         return np.asarray(x)
@@ -78,7 +77,7 @@ def estimate(layout: Layout, solver: str) -> int:
     e = structure.eliminated
     d = 0 if e is None else e.manifold.tangent
     n, total = structure.n_kept, 0.0
-    for f, source in zip(structure.layouts, layout.sources, strict=True):
+    for f, source in zip(structure.factors, layout.sources, strict=True):
         m, p, D, K = len(source) // k, f.p, f.width, f.kept_width
         data = sum(x[:1].nbytes for x in f.factors.data) + 4 * (len(f.factors.slots) + 2 * len(f.kept)) + 24
         numbers = 12 + 3 * p * (D + 1) + 2 * p * (K + 1) + (4 if solver == "cg" else 2) * d * K

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -20,31 +19,32 @@ from jax.sharding import PartitionSpec as P
 
 from asker.arrays import float64
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
-from asker.engines.solvers import CG, LinearSolver
+from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.engines.structure import Structure
-from asker.engines.xla import devices, hosts
+from asker.engines.xla import devices, formulas, hosts
 from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.layout import Layout
-from asker.engines.xla.residuals import FactorFunctions, used
+from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights, gradients
+from asker.factors import ProblemError, Variables
 from asker.jax_versions import shard_map
-from asker.problem import Problem, ProblemError, Share, Variables
+from asker.problem import Portion, Problem
 
-Array = Any
 log = logging.getLogger("asker")
-SOLVERS = ("auto", "dense-cholesky", "cg")
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
 MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
 EACH, WHOLE = P(AXIS), P()
 
 
 class XlaEngine:
+    """The engine of accelerators: each verb is one compiled function over all devices."""
+
     name = "xla"
 
     def __init__(
         self,
         problem: Problem,
-        linear_solver: LinearSolver | CG = "auto",
+        linear_solver: LinearSolver = "auto",
         eliminate: Variables | bool = True,
         relative_damping: bool = False,
         n_devices: int | None = None,
@@ -59,16 +59,16 @@ class XlaEngine:
         self.relative_damping = relative_damping
         found = devices.available(n_devices)
         self.mesh = Mesh(np.array(found), (AXIS,))
-        self.share = problem.share
-        if self.share:
-            if isinstance(eliminate, Variables) and eliminate is not self.share.variables:
-                raise ProblemError(f"{self.share.variables.name} are dealt to the processes, so these are eliminated")
-            self._check_shares(self.share)
-            eliminate = self.share.variables
+        self.portion = problem.portion
+        if self.portion:
+            if isinstance(eliminate, Variables) and eliminate is not self.portion.variables:
+                raise ProblemError(f"{self.portion.variables.name} are dealt to the processes, so these are eliminated")
+            self._check_portions(self.portion)
+            eliminate = self.portion.variables
         self.structure = Structure(problem, eliminate)
         self.layout = (
             Layout(self.structure, len(self.mesh.local_devices), hosts.largest)
-            if self.share
+            if self.portion
             else Layout(self.structure, self.mesh.size)
         )
         cg, self.linear_solver = self._choose(linear_solver)
@@ -81,7 +81,7 @@ class XlaEngine:
         pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
         kinds = tuple(which for which, _ in pairs)
         self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
-        self.factors = [FactorFunctions(f) for f in self.structure.layouts]
+        self.factors = [FactorFunctions(f) for f in self.structure.factors]
         self.free = tuple(v for v in problem.variables if v.is_free)
         self.last_gradient: Any = np.inf
         """‖g‖ of the last system that conjugate gradients solved."""
@@ -96,25 +96,28 @@ class XlaEngine:
         self.layout.release()
         self._functions: dict[Any, Callable] = {}
         self._linear: tuple[Linearization, ...] = ()
-        self._linear_at: Point | None = None
+        self._linear_at: Point[jax.Array] | None = None
         self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0, "assemble": 0.0, "factorise": 0.0}
 
-    def _check_shares(self, share: Share) -> None:
+    def _check_portions(self, portion: Portion) -> None:
         """Those of all processes make the whole, and no more."""
-        numbers = (share.rows, *share.observations)
+        numbers = (portion.numbers, *portion.observations)
         found = hosts.added_up(np.array([(len(x), x.sum()) for x in numbers], dtype=np.int64))
-        whole = [(n, n * (n - 1) // 2) for n in (share.n_rows, *share.n_observations)]
+        whole = [(n, n * (n - 1) // 2) for n in (portion.n_variables, *portion.n_observations)]
         if found.tolist() != list(map(list, whole)):
             raise ProblemError(
-                f"the shares of {hosts.place()[1]} processes do not make the whole: {found[0, 0]} of {share.n_rows} "
-                f"{share.variables.name}, {found[1:, 0].sum()} of {sum(share.n_observations)} observations"
+                f"the portions of {hosts.place()[1]} processes do not make the whole: {found[0, 0]} of "
+                f"{portion.n_variables} {portion.variables.name}, {found[1:, 0].sum()} of "
+                f"{sum(portion.n_observations)} observations"
             )
 
-    def _choose(self, solver: LinearSolver | CG) -> tuple[CG, str]:
+    def _choose(self, solver: LinearSolver) -> tuple[CG, str]:
         if isinstance(solver, CG):
             return solver, "cg"
-        if solver not in SOLVERS:
-            raise ValueError(f"linear_solver must be one of {', '.join(SOLVERS)}, or CG(...), on xla, not {solver!r}")
+        if solver not in XLA_SOLVERS:
+            raise ValueError(
+                f"linear_solver must be one of {', '.join(XLA_SOLVERS)}, or CG(...), on xla, not {solver!r}"
+            )
         if solver == "auto":
             fits = self.structure.n_kept <= LARGEST_DENSE and self.layout.n_pairs() <= MOST_PAIRS
             solver = "dense-cholesky" if fits else "cg"
@@ -122,44 +125,51 @@ class XlaEngine:
 
     # ------------------------------------------------------------ verbs
 
-    def start(self) -> Point:
+    def start(self) -> Point[jax.Array]:
         """The point where the problem starts."""
         return self._evaluated(tuple(v.rows for v in self.problem.variables))
 
-    def evaluate(self, theta: tuple[np.ndarray, ...]) -> Point:
+    def evaluate(self, theta: tuple[np.ndarray, ...]) -> Point[jax.Array]:
         """`theta` in the user's order."""
-        share = self.share
-        if share:
+        portion = self.portion
+        if portion:
             theta = tuple(
-                x[share.rows] if v is share.variables else x for v, x in zip(self.problem.variables, theta, strict=True)
+                x[portion.numbers] if v is portion.variables else x
+                for v, x in zip(self.problem.variables, theta, strict=True)
             )
         return self._evaluated(theta)
 
-    def _evaluated(self, theta: tuple[np.ndarray, ...]) -> Point:
+    def _evaluated(self, theta: tuple[np.ndarray, ...]) -> Point[jax.Array]:
         with self._clock("evaluate"):
             rows = self._put_rows(theta)
             u, finite = self._function("evaluate", self._evaluate, (self._specs,), (EACH, WHOLE))(self._arrays, rows)
         return Point(rows, u, finite)
 
-    def each(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
+    def each(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
         with self._clock("evaluate"):
-            outs = self._formula(formula, False, arrays, numbers)(self._arrays, point.u, arrays, _floats(numbers))
+            outs = self._formula(formula, False, len(arrays), tuple(numbers))(
+                self._arrays, point.u, arrays, _floats(numbers)
+            )
         columns = tuple(zip(*outs, strict=True))
         return columns if len(columns) > 1 else columns[0]
 
-    def total(self, formula: Formula, point: Point, *arrays: PerFactor, **numbers: float) -> Any:
+    def total(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
         with self._clock("evaluate"):
-            sums = self._formula(formula, True, arrays, numbers)(self._arrays, point.u, arrays, _floats(numbers))
+            sums = self._formula(formula, True, len(arrays), tuple(numbers))(
+                self._arrays, point.u, arrays, _floats(numbers)
+            )
             sums, finite = jax.device_get((sums, point.finite))
             values = [float(x) if finite else float("nan") for x in sums]
         return values[0] if len(values) == 1 else tuple(values)
 
-    def largest(self, formula: Formula, point: Point) -> float:
+    def largest(self, formula: Formula, point: Point[jax.Array]) -> float:
         with self._clock("evaluate"):
-            function = self._function(("largest", formula), self._largest(formula), (EACH,), WHOLE)
+            function = self._function(
+                ("largest", formula), formulas.largest(self.problem.factors, formula), (EACH,), WHOLE
+            )
             return float(function(self._arrays, point.u))
 
-    def solve(self, point: Point, model: Model, damping: float) -> Step | None:
+    def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
         linear = self._linearised(point)
         b = (None,) * len(model.a) if model.b is None else model.b
         weights = tuple(Weights(*abc) for abc in zip(model.a, b, model.c, strict=True))
@@ -178,20 +188,22 @@ class XlaEngine:
             self.last_gradient, self.cg_steps = float(size), self.cg_steps + int(steps)
         return Step(point, dict(zip(self.free, delta, strict=True))) if ok else None
 
-    def radial(self, step: Step) -> PerFactor:
+    def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
         linear = self._linearised(step.start)
         with self._clock("solve"):
             function = self._function("radial", self._radial, (EACH, self._delta_specs), EACH)
             return function(self._arrays, linear, tuple(step.delta[v] for v in self.free))
 
-    def gradient_products(self, point: Point, c: PerFactor, d: PerFactor) -> tuple[float, float, float]:
+    def gradient_products(
+        self, point: Point[jax.Array], c: PerFactor[jax.Array], d: PerFactor[jax.Array]
+    ) -> tuple[float, float, float]:
         linear = self._linearised(point)
         with self._clock("solve"):
             function = self._function("gradients", self._gradients, (EACH, EACH, EACH), WHOLE)
             gg, gh, hh = jax.device_get(function(self._arrays, linear, c, d)).tolist()
         return gg, gh, hh
 
-    def move(self, step: Step) -> Point:
+    def move(self, step: Step[jax.Array]) -> Point[jax.Array]:
         with self._clock("evaluate"):
             specs = (self._specs, self._specs, self._delta_specs)
             function = self._function("move", self._move, specs, (self._specs, EACH, WHOLE))
@@ -200,27 +212,27 @@ class XlaEngine:
 
     # ------------------------------------------------------------ back to the user
 
-    def residuals(self, point: Point) -> PerFactor:
+    def residuals(self, point: Point[jax.Array]) -> PerFactor[np.ndarray]:
         """The residuals (n, p) of each factor group, in the user's order, without weights."""
         with float64():
             return self.in_user_order(
                 self._function("residuals", self._residuals, (self._specs,), EACH)(self._arrays, point.theta)
             )
 
-    def in_user_order(self, arrays: PerFactor) -> PerFactor:
+    def in_user_order(self, arrays: PerFactor[jax.Array]) -> PerFactor[np.ndarray]:
         return self.whole(tuple(self.layout.unsorted(f, self._fetch(x)) for f, x in enumerate(arrays)))
 
-    def in_own_order(self, arrays: PerFactor) -> PerFactor:
-        if self.share:
-            arrays = tuple(x[own] for x, own in zip(arrays, self.share.observations, strict=True))
+    def in_own_order(self, arrays: PerFactor[np.ndarray]) -> PerFactor[jax.Array]:
+        if self.portion:
+            arrays = tuple(x[own] for x, own in zip(arrays, self.portion.observations, strict=True))
         with float64():
             return tuple(self._put(self.layout.sorted(f, x)) for f, x in enumerate(arrays))
 
-    def whole(self, arrays: PerFactor) -> PerFactor:
+    def whole(self, arrays: PerFactor[np.ndarray]) -> PerFactor[np.ndarray]:
         """Of all observations, from arrays of those that this process has."""
-        if self.share is None:
+        if self.portion is None:
             return arrays
-        each = zip(arrays, self.share.observations, self.share.n_observations, strict=True)
+        each = zip(arrays, self.portion.observations, self.portion.n_observations, strict=True)
         return tuple(hosts.whole(np.asarray(x), own, n) for x, own, n in each)
 
     def any(self, here: bool) -> bool:
@@ -230,23 +242,23 @@ class XlaEngine:
     def fingerprint(self) -> bytes:
         return self.problem.fingerprint(hosts.added_up)
 
-    def rows(self, theta: tuple[Array, ...]) -> tuple[np.ndarray, ...]:
-        """Rows (or steps) of all variables, in the user's order."""
-        return tuple(self._unspread(v, x) for v, x in zip(self.problem.variables, theta, strict=True))
+    def rows(self, point: Point[jax.Array]) -> tuple[np.ndarray, ...]:
+        """Rows of all variables, in the user's order."""
+        return tuple(self._unspread(v, x) for v, x in zip(self.problem.variables, point.theta, strict=True))
 
-    def step_of(self, step: Step, v: Variables) -> np.ndarray:
+    def step_of(self, step: Step[jax.Array], v: Variables) -> np.ndarray:
         return self._unspread(v, step.delta[v])
 
-    def _unspread(self, v: Variables, x: Array) -> np.ndarray:
-        x = self._fetch(x)
+    def _unspread(self, v: Variables, x: jax.Array) -> np.ndarray:
+        rows = self._fetch(x)
         if v is not self.structure.eliminated:
-            return np.array(x)
-        x = x[self.layout.at]
-        return hosts.whole(x, self.share.rows, self.share.n_rows) if self.share else x
+            return np.array(rows)
+        rows = rows[self.layout.at]
+        return hosts.whole(rows, self.portion.numbers, self.portion.n_variables) if self.portion else rows
 
-    def _fetch(self, x: Array) -> np.ndarray:
+    def _fetch(self, x: jax.Array) -> np.ndarray:
         """What this host is responsible for."""
-        return devices.own_part(x) if self.share else devices.fetch(x)
+        return devices.own_part(x) if self.portion else devices.fetch(x)
 
     @property
     def is_first(self) -> bool:
@@ -297,7 +309,7 @@ class XlaEngine:
     def _radial(self, arrays, linear, delta):
         steps = dict(zip(self.free, delta, strict=True))
         outs = []
-        for f, o, lin in zip(self.structure.layouts, arrays[0], linear, strict=True):
+        for f, o, lin in zip(self.structure.factors, arrays[0], linear, strict=True):
             rJ = jnp.sum(lin.r[:, :, None] * lin.J, axis=1)
             gathered = [steps[f.factors.slots[k].variables][o.indices[k]] for k in f.free]
             outs.append(jnp.sum(rJ * jnp.concatenate(gathered, axis=1), axis=1) if gathered else jnp.zeros(len(rJ)))
@@ -306,47 +318,15 @@ class XlaEngine:
     def _gradients(self, arrays, linear, c, d):
         return gradients(self.structure, arrays[0], self.layout.n_local, linear, c, d)
 
-    def _formula(self, formula: Formula, summed: bool, arrays: tuple[PerFactor, ...], numbers: dict[str, float]):
-        """The formula of every residual of a device, or the sums of it over all of them."""
-
-        def run(observations, u, arrays, numbers):
-            outs = []
-            for f, o in enumerate(observations[0]):
-                values = self._of_each(formula, f, o, u[f], [a[f] for a in arrays], numbers)
-                outs.append([used(o, v) for v in values])
-            if not summed:
-                return tuple(map(tuple, outs))
-            sums = [sum(jnp.sum(out[k]) for out in outs) for k in range(len(outs[0]))]
-            return lax.psum(tuple(sums), AXIS)
-
-        key = (formula, summed, len(arrays), tuple(numbers))
-        return self._function(key, run, (EACH, EACH, WHOLE), WHOLE if summed else EACH)
-
-    def _largest(self, formula: Formula):
-        def run(observations, u):
-            parts = [
-                jnp.max(used(o, self._of_each(formula, f, o, u[f], [], {})[0])) for f, o in enumerate(observations[0])
-            ]
-            return lax.pmax(jnp.max(jnp.stack(parts)), AXIS)
-
-        return run
-
-    def _of_each(self, formula: Formula, f: int, o, u, arrays, numbers) -> tuple[Array, ...]:
-        factors = self.problem.factors[f]
-
-        def one(tau, u, *arrays):
-            values = formula(replace(factors.kernel, tau=tau), u, *arrays, **numbers)
-            values = values if isinstance(values, tuple) else (values,)
-            return tuple(jnp.asarray(v, dtype=float) for v in values)
-
-        if o.tau is None:
-            return jax.vmap(lambda u, *arrays: one(factors.tau, u, *arrays))(u, *arrays)
-        return jax.vmap(one)(o.tau, u, *arrays)
-
     # ------------------------------------------------------------ support
 
-    def _linearised(self, point: Point) -> tuple[Linearization, ...]:
-        """Derivatives at the point; they are kept until another point asks."""
+    def _formula(self, formula: Formula, summed: bool, n_arrays: int, names: tuple[str, ...]) -> Callable:
+        run = formulas.of_each(self.problem.factors, formula, summed)
+        key = (formula, summed, n_arrays, names)
+        return self._function(key, run, (EACH, EACH, WHOLE), WHOLE if summed else EACH)
+
+    def _linearised(self, point: Point[jax.Array]) -> tuple[Linearization, ...]:
+        """Derivatives at the point; they are held until another point asks."""
         if self._linear_at is not point:
             with self._clock("linearise"):
                 self._linear = ()
@@ -361,10 +341,10 @@ class XlaEngine:
             self._functions[key] = jax.jit(shard_map(function, self.mesh, (EACH, *in_specs), out_specs))
         return self._functions[key]
 
-    def _by_variable(self, arrays: tuple[Array, ...]) -> dict[Variables, Array]:
+    def _by_variable(self, arrays: tuple[jax.Array, ...]) -> dict[Variables, jax.Array]:
         return dict(zip(self.problem.variables, arrays, strict=True))
 
-    def _put_rows(self, theta: Any) -> tuple[Array, ...]:
+    def _put_rows(self, theta: Any) -> tuple[jax.Array, ...]:
         rows = []
         for v, x in zip(self.problem.variables, theta, strict=True):
             if v is self.structure.eliminated:
@@ -373,10 +353,10 @@ class XlaEngine:
                 rows.append(self._put(x, WHOLE))
         return tuple(rows)
 
-    def _put(self, x: np.ndarray, spec: P = EACH) -> Array:
+    def _put(self, x: np.ndarray, spec: P = EACH) -> jax.Array:
         """On the devices; each host gives its own part."""
         sharding = NamedSharding(self.mesh, spec)
-        if self.share and spec == EACH:
+        if self.portion and spec == EACH:
             return jax.make_array_from_process_local_data(sharding, x, (hosts.place()[1] * len(x), *x.shape[1:]))
         return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 

@@ -3,8 +3,8 @@
 Eliminated variables are dealt to the devices by the length of their tracks, so that all devices get the same work;
 their observations go with them.  All other variables are on every device.  On a device the observations of a factor
 group are sorted by eliminated variable and end in at least one dummy: no weight, no residual, no derivative.  Every
-device has arrays of the same size; one array over all devices is the concatenation.  Where each process has a share of
-the problem, a layout is of its own devices, and the processes agree on the sizes.
+device has arrays of the same size; one array over all devices is the concatenation.  Where each process has a portion
+of the problem, a layout is of its own devices, and the processes agree on the sizes.
 
 A sum over the observations of a camera, or over the pairs of observations that meet in one block of the reduced matrix,
 is done in two steps.  `Chunks` lists the members of each segment, some at a time; a chunk becomes one small matrix
@@ -13,50 +13,51 @@ product, and few additions remain.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from asker.engines.structure import FactorLayout, Structure
+from asker.arrays import as_argument
+from asker.engines.point import A
+from asker.engines.structure import FactorStructure, Structure
 
-Array = Any
 WIDTHS = (4, 8, 16, 32, 64)
 SLAB = 1 << 22  # members gathered at a time: bounds the memory
 UNUSED = -1
 
 
-class Chunks(NamedTuple):
+class Chunks(NamedTuple, Generic[A]):
     """Members of segments, the same number in every chunk; the dummy fills up."""
 
-    members: tuple[Array, ...]
+    members: tuple[A, ...]
     """(slabs, chunks, width) each, on every device: positions of observations."""
-    segment: Array
+    segment: A
     """(slabs, chunks), ascending."""
 
 
-class Pairs(NamedTuple):
+class Pairs(NamedTuple, Generic[A]):
     """The pairs of observations of one eliminated variable, by the block of the reduced matrix that they meet in."""
 
-    chunks: Chunks
+    chunks: Chunks[A]
     """Two members: a row of the block, a column of it.  The segments are the blocks."""
-    row: Array
+    row: A
     """First row of each block,"""
-    column: Array
+    column: A
     """and its first column."""
 
 
-class Observations(NamedTuple):
+class Observations(NamedTuple, Generic[A]):
     """The arrays of one factor group; the first axis is shared by the devices."""
 
-    count: Array
+    n_used: A
     """One number per device: how many observations are no dummies."""
-    indices: tuple[Array, ...]
+    indices: tuple[A, ...]
     """Which variable, for each slot; of the device's own ones, for the eliminated slot."""
-    data: tuple[Array, ...]
-    tau: Array | None
+    data: tuple[A, ...]
+    tau: A | None
     """√w·τ, where it is not the same for all."""
-    root_weight: Array | None
-    by_kept: tuple[Chunks, ...]
+    root_weight: A | None
+    by_kept: tuple[Chunks[A], ...]
     """For each kept slot, the observations of each variable."""
 
 
@@ -77,9 +78,11 @@ class Layout:
         """`agreed`: the largest of the sizes that the processes need."""
         self.structure, self.n_devices, self.agreed = structure, n_devices, agreed
         self._deal()
-        self.sources = [self._source(f) for f in structure.layouts]
+        self.sources = [self._source(f) for f in structure.factors]
         """For each factor group: the user's number of each observation, `UNUSED` for a dummy."""
-        self.observations: tuple[Observations, ...] = tuple(map(self._observations, structure.layouts, self.sources))
+        self.observations: tuple[Observations[np.ndarray], ...] = tuple(
+            map(self._observations, structure.factors, self.sources)
+        )
 
     def release(self) -> None:
         """Once the devices have the arrays."""
@@ -91,7 +94,7 @@ class Layout:
         """The longest tracks first, to and fro over the devices."""
         n, k = self.structure.n_eliminated, self.n_devices
         length = np.zeros(n, dtype=np.int64)
-        for f in self.structure.layouts:
+        for f in self.structure.factors:
             if f.eliminated is not None:
                 length += np.diff(f.eliminated.ptr)
         if k == 1:
@@ -120,7 +123,7 @@ class Layout:
 
     # ------------------------------------------------------------ observations
 
-    def _source(self, f: FactorLayout) -> np.ndarray:
+    def _source(self, f: FactorStructure) -> np.ndarray:
         """Observations by device, then as in the structure; at least one dummy at the end of each."""
         k = self.n_devices
         e = f.eliminated
@@ -144,12 +147,12 @@ class Layout:
     def unsorted(self, f: int, per_observation: np.ndarray) -> np.ndarray:
         """From the engine's order to the user's."""
         source = self.sources[f]
-        out = np.empty((self.structure.layouts[f].n, *per_observation.shape[1:]), dtype=per_observation.dtype)
+        out = np.empty((self.structure.factors[f].n, *per_observation.shape[1:]), dtype=per_observation.dtype)
         used = source != UNUSED
         out[source[used]] = per_observation[used]
         return out
 
-    def _observations(self, f: FactorLayout, source: np.ndarray) -> Observations:
+    def _observations(self, f: FactorStructure, source: np.ndarray) -> Observations[np.ndarray]:
         k = self.n_devices
         used = source != UNUSED
         at = np.where(used, source, 0)
@@ -171,17 +174,17 @@ class Layout:
             tau = (pick(tau, 1.0) if isinstance(tau, np.ndarray) else tau) * np.where(root > 0, root, 1.0)
         elif isinstance(tau, np.ndarray):
             tau = pick(tau, 1.0)
-        chunks = [self._by_variable(used, index[slot_at(f, s.offset)], s.n_variables) for s in f.kept]
+        chunks = [self._by_variable(used, index[s.number], s.n_variables) for s in f.kept]
         return Observations(
-            count=used.reshape(k, -1).sum(axis=1).astype(np.int32),
+            n_used=used.reshape(k, -1).sum(axis=1).astype(np.int32),
             indices=tuple(index),
-            data=tuple(pick(_as_argument(d), 0) for d in f.factors.data),
+            data=tuple(pick(as_argument(d), 0) for d in f.factors.data),
             tau=tau if isinstance(tau, np.ndarray) else None,
             root_weight=root,
             by_kept=tuple(chunks),
         )
 
-    def _by_variable(self, used: np.ndarray, index: np.ndarray, n: int) -> Chunks:
+    def _by_variable(self, used: np.ndarray, index: np.ndarray, n: int) -> Chunks[np.ndarray]:
         """The observations of each of `n` variables, dummies left out."""
         dummy = len(used) // self.n_devices - 1
         own = [x.reshape(self.n_devices, -1) for x in (index, used)]
@@ -193,19 +196,16 @@ class Layout:
     def n_pairs(self) -> float:
         """How many pairs of observations the reduced matrix is a sum over, on these devices."""
         total = 0.0
-        counts = [np.diff(f.eliminated.ptr) * len(f.kept) for f in self.structure.layouts if f.eliminated is not None]
+        counts = [np.diff(f.eliminated.ptr) * len(f.kept) for f in self.structure.factors if f.eliminated is not None]
         if counts:
             length = np.sum(counts, axis=0).astype(float)
             total = float((length * (length - 1) / 2).sum())
         return float(self.agreed(int(total)))
 
-    def pairs(self) -> tuple[tuple[SlotPair, Pairs], ...]:
+    def pairs(self) -> tuple[tuple[SlotPair, Pairs[np.ndarray]], ...]:
         """Every two kept slots that meet in an eliminated variable, and their pairs of observations."""
         slots = [
-            (f, s)
-            for f, layout in enumerate(self.structure.layouts)
-            if layout.eliminated is not None
-            for s in range(len(layout.kept))
+            (k, s) for k, f in enumerate(self.structure.factors) if f.eliminated is not None for s in range(len(f.kept))
         ]
         out = []
         for a, (f, s) in enumerate(slots):
@@ -213,9 +213,9 @@ class Layout:
                 out.append((SlotPair(f, s, g, t), self._pairs_of(SlotPair(f, s, g, t))))
         return tuple(out)
 
-    def _pairs_of(self, which: SlotPair) -> Pairs:
-        layouts = self.structure.layouts
-        A, B = layouts[which.f].kept[which.s], layouts[which.g].kept[which.t]
+    def _pairs_of(self, which: SlotPair) -> Pairs[np.ndarray]:
+        factors = self.structure.factors
+        A, B = factors[which.f].kept[which.s], factors[which.g].kept[which.t]
         same = (which.f, which.s) == (which.g, which.t)
         keys, items = [], []
         for device in range(self.n_devices):
@@ -245,21 +245,16 @@ class Layout:
             (B.first + column * B.dim).astype(np.int32),
         )
 
-    def _on_device(self, f: int, s: int, device: int) -> tuple[np.ndarray, np.ndarray]:
+    def _on_device(self, k: int, s: int, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Eliminated and kept variable of each observation that is no dummy."""
-        layout, o = self.structure.layouts[f], self.observations[f]
-        assert layout.eliminated is not None
-        m = len(self.sources[f]) // self.n_devices
-        part = slice(device * m, device * m + int(o.count[device]))
+        f, o = self.structure.factors[k], self.observations[k]
+        assert f.eliminated is not None
+        m = len(self.sources[k]) // self.n_devices
+        part = slice(device * m, device * m + int(o.n_used[device]))
         return (
-            o.indices[slot_at(layout, layout.eliminated.offset)][part],
-            o.indices[slot_at(layout, layout.kept[s].offset)][part],
+            o.indices[f.eliminated.number][part],
+            o.indices[f.kept[s].number][part],
         )
-
-
-def slot_at(f: FactorLayout, offset: int) -> int:
-    """Which slot has its Jacobian columns at `offset`."""
-    return next(k for k, o in zip(f.free, f.offsets, strict=True) if o == offset)
 
 
 def collect(
@@ -268,7 +263,7 @@ def collect(
     dummies: tuple[int, ...],
     n: int,
     agreed: Callable[[int], int],
-) -> Chunks:
+) -> Chunks[np.ndarray]:
     """Chunks of the items with equal keys, for each device; `keys` are segments below `n`."""
     counts = [np.bincount(key, minlength=n) for key in keys]
     width = agreed(min(WIDTHS, key=lambda w: sum(int((-(-c // w)).sum()) for c in counts) * (w + 4)))
@@ -287,8 +282,3 @@ def collect(
         segment[d, : chunks.sum()] = np.repeat(np.arange(n), chunks)
     shape = (len(keys) * slabs, per_slab)
     return Chunks(tuple(m.reshape(*shape, width) for m in members), segment.reshape(shape))
-
-
-def _as_argument(data: np.ndarray) -> np.ndarray:
-    dtype = {"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}[data.dtype.kind]
-    return np.ascontiguousarray(data, dtype=dtype)

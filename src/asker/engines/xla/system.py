@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from asker.engines.solvers import CG, SMALLEST_DIAGONAL
-from asker.engines.structure import FactorLayout, KeptSlot, Structure
+from asker.engines.structure import EliminatedSlot, FactorStructure, KeptSlot, Structure
 from asker.engines.xla.blocks import (
     AXIS,
     add_blocks,
@@ -27,52 +27,52 @@ from asker.engines.xla.blocks import (
     solve_transposed,
     summed_products,
 )
-from asker.engines.xla.layout import Observations, Pairs, SlotPair, slot_at
-from asker.problem import Variables
-
-Array = Any
+from asker.engines.xla.layout import Observations, Pairs, SlotPair
+from asker.factors import Variables
 
 
 class Linearization(NamedTuple):
     """One factor group at a point."""
 
-    r: Array  # (n, p)
-    J: Array  # (n, p, D)
+    r: jax.Array  # (n, p)
+    J: jax.Array  # (n, p, D)
 
 
 class Weights(NamedTuple):
     """One factor group's part of a model; `b` is None for 0."""
 
-    a: Array
-    b: Array | None
-    c: Array
+    a: jax.Array
+    b: jax.Array | None
+    c: jax.Array
 
 
 class Elimination(NamedTuple):
     """What is left of the eliminated variables of a device."""
 
-    L: Array  # (n, d(d+1)/2), row by row
-    z: Array  # (n, d)
-    Yt: tuple[Array, ...]
+    L: jax.Array  # (n, d(d+1)/2), row by row
+    z: jax.Array  # (n, d)
+    Yt: tuple[jax.Array, ...]
     """(observations, d, K) for each factor group with both kinds of slots, else nothing."""
 
 
 class Reduced(NamedTuple):
     """The reduced system, the same on every device; all but `M` by kept group."""
 
-    H: tuple[Array, ...]
+    H: tuple[jax.Array, ...]
     """(n, d, d): the diagonal blocks of H_KK."""
-    YY: tuple[Array, ...]
+    YY: tuple[jax.Array, ...]
     """(n, d, d): those of Σ YYᵀ."""
-    g: tuple[Array, ...]
+    g: tuple[jax.Array, ...]
     """(n, d): the reduced gradient."""
-    M: Array | None
+    M: jax.Array | None
     """Half of what lies off the diagonal blocks: S = blocks + M + Mᵀ.  None when it is not formed."""
-    ok: Array
+    ok: jax.Array
     """Whether every V is positive definite."""
 
 
 class System:
+    """The one linear system, as functions of arrays on one device."""
+
     def __init__(self, structure: Structure, dense: bool, pairs: tuple[SlotPair, ...], cg: CG, relative: bool):
         self.structure, self.dense, self.pairs, self.cg, self.relative = structure, dense, pairs, cg, relative
         e = structure.eliminated
@@ -82,13 +82,13 @@ class System:
 
     def assemble(
         self,
-        observations: tuple[Observations, ...],
-        pairs: tuple[Pairs, ...],
-        n_used: Array,
+        observations: tuple[Observations[jax.Array], ...],
+        pairs: tuple[Pairs[jax.Array], ...],
+        n_used: jax.Array,
         n_local: int,
         linear: list[Linearization],
         model: list[Weights],
-        damping: Array,
+        damping: jax.Array,
     ) -> tuple[Elimination, Reduced]:
         MJ = [_weighted(lin, w) for lin, w in zip(linear, model, strict=True)]
         e, ok = self._eliminate(observations, n_used, n_local, linear, model, MJ, damping)
@@ -96,19 +96,19 @@ class System:
         H = {v: jnp.zeros((len(v), v.manifold.tangent, v.manifold.tangent)) for v in kept}
         YY = dict(H)
         g = {v: jnp.zeros((len(v), v.manifold.tangent)) for v in kept}
-        for k, (f, o, lin, w) in enumerate(zip(self.structure.layouts, observations, linear, model, strict=True)):
+        for k, (f, o, lin, w) in enumerate(zip(self.structure.factors, observations, linear, model, strict=True)):
             for slot, chunks in zip(f.kept, o.by_kept, strict=True):
-                v = _variables(f, slot)
+                v = slot.variables
                 J = _columns(lin.J, slot)
                 right = jnp.concatenate([_columns(MJ[k], slot), (w.c[:, None] * lin.r)[:, :, None]], axis=2)
                 sums = summed_products(J, right, chunks, len(v))
                 H[v], g[v] = H[v] + sums[:, :, :-1], g[v] + sums[:, :, -1]
                 if f.eliminated is not None:
-                    Y = _rows_of(e.Yt[k], slot)
-                    z = e.z[o.indices[slot_at(f, f.eliminated.offset)]]
+                    Y = _columns_of_Y(e.Yt[k], slot)
+                    z = e.z[o.indices[f.eliminated.number]]
                     sums = summed_products(Y, jnp.concatenate([Y, z[:, :, None]], axis=2), chunks, len(v))
                     YY[v], g[v] = YY[v] + sums[:, :, :-1], g[v] - sums[:, :, -1]
-        for f, o, lin, N in zip(self.structure.layouts, observations, linear, MJ, strict=True):
+        for f, o, lin, N in zip(self.structure.factors, observations, linear, MJ, strict=True):
             for edge in _edges(f, o, lin, N):
                 v, at = edge.ends[0]
                 H[v] = H[v] if edge.own is None else H[v].at[at].add(edge.own)
@@ -117,42 +117,42 @@ class System:
         H_all, YY_all, g_all, M, ok_all = lax.psum((*parts, M, jnp.where(ok, 0, 1)), AXIS)
         return e, Reduced(H_all, YY_all, g_all, M, ok_all == 0)
 
-    def _eliminate(self, observations, n_used, n_local, linear, model, MJ, damping) -> tuple[Elimination, Array]:
-        d, layouts = self.d, self.structure.layouts
+    def _eliminate(self, observations, n_used, n_local, linear, model, MJ, damping) -> tuple[Elimination, jax.Array]:
+        d, factors = self.d, self.structure.factors
         nothing = jnp.zeros(1)
         if not d:
-            return Elimination(nothing, nothing, (nothing,) * len(layouts)), jnp.array(True)
+            return Elimination(nothing, nothing, (nothing,) * len(factors)), jnp.array(True)
         lower = [(q, s) for q in range(d) for s in range(q + 1)]
         sums = jnp.zeros((n_local, len(lower) + d))
-        for k, f in enumerate(layouts):
+        for k, f in enumerate(factors):
             if f.eliminated is None:
                 continue
             J, N = _columns(linear[k].J, f.eliminated), _columns(MJ[k], f.eliminated)
             rows = [jnp.sum(J[:, :, q] * N[:, :, s], axis=1) for q, s in lower]
             rows += [model[k].c * jnp.sum(J[:, :, q] * linear[k].r, axis=1) for q in range(d)]
-            index = observations[k].indices[slot_at(f, f.eliminated.offset)]
+            index = observations[k].indices[f.eliminated.number]
             sums = sums.at[index].add(jnp.stack(rows, axis=1), indices_are_sorted=True)
         used = jnp.arange(n_local) < n_used[0]
         L, z, bad = cholesky(sums[:, : len(lower)], sums[:, len(lower) :], damping, self.relative)
         Yt = []
-        for k, f in enumerate(layouts):
+        for k, f in enumerate(factors):
             if f.eliminated is None or not f.kept:
                 Yt.append(nothing)
                 continue
             J = jnp.concatenate([_columns(linear[k].J, slot) for slot in f.kept], axis=2)
-            index = observations[k].indices[slot_at(f, f.eliminated.offset)]
+            index = observations[k].indices[f.eliminated.number]
             Yt.append(coupling(J, _columns(MJ[k], f.eliminated), L[index]))
         return Elimination(L, z, tuple(Yt)), ~jnp.any(bad & used)
 
-    def _off_diagonal(self, observations, pairs, linear, MJ, e: Elimination) -> Array:
+    def _off_diagonal(self, observations, pairs, linear, MJ, e: Elimination) -> jax.Array:
         """M: each pair of variables once; M + Mᵀ has them in both triangles."""
-        n, layouts = self.structure.n_kept, self.structure.layouts
+        n, factors = self.structure.n_kept, self.structure.factors
         M = jnp.zeros((n, n))
         for which, p in zip(self.pairs, pairs, strict=True):
-            A = _rows_of(e.Yt[which.f], layouts[which.f].kept[which.s])
-            B = _rows_of(e.Yt[which.g], layouts[which.g].kept[which.t])
+            A = _columns_of_Y(e.Yt[which.f], factors[which.f].kept[which.s])
+            B = _columns_of_Y(e.Yt[which.g], factors[which.g].kept[which.t])
             M = add_blocks(M, p.row, p.column, -summed_products(A, B, p.chunks, len(p.row)))
-        for f, o, lin, N in zip(layouts, observations, linear, MJ, strict=True):
+        for f, o, lin, N in zip(factors, observations, linear, MJ, strict=True):
             for edge in _edges(f, o, lin, N):
                 row, column = (self.structure.first[v] + i * v.manifold.tangent for v, i in edge.ends)
                 M = add_blocks(M, row, column, edge.apart)
@@ -162,14 +162,14 @@ class System:
 
     def solve(
         self,
-        observations: tuple[Observations, ...],
+        observations: tuple[Observations[jax.Array], ...],
         linear: list[Linearization],
         model: list[Weights],
         e: Elimination,
         reduced: Reduced,
-        damping: Array,
-        last_gradient: Array,
-    ) -> tuple[tuple[Array, ...], Array | None, Array, Array, Array]:
+        damping: jax.Array,
+        last_gradient: jax.Array,
+    ) -> tuple[tuple[jax.Array, ...], jax.Array | None, jax.Array, jax.Array, jax.Array]:
         """δ by kept group and of the eliminated variables, whether it is one, ‖g‖, and how many CG steps it took."""
         kept = self.structure.kept
         size, steps = last_gradient, jnp.array(0)
@@ -190,17 +190,17 @@ class System:
         bad = lax.psum(jnp.sum(~jnp.isfinite(own)), AXIS)
         return tuple(parts[v] for v in kept), own, ok & (bad == 0), size, steps
 
-    def _damped(self, reduced: Reduced, damping: Array) -> list[Array]:
+    def _damped(self, reduced: Reduced, damping: jax.Array) -> list[jax.Array]:
         """The diagonal blocks of H_KK with λ added."""
 
-        def add(H: Array) -> Array:
+        def add(H: jax.Array) -> jax.Array:
             diagonal = jnp.diagonal(H, axis1=1, axis2=2)
             unit = jnp.maximum(diagonal, SMALLEST_DIAGONAL) if self.relative else jnp.ones_like(diagonal)
             return H + damping * unit[:, :, None] * jnp.eye(H.shape[-1])
 
         return [add(H) for H in reduced.H]
 
-    def _factorise(self, reduced: Reduced, g: Array, damping: Array) -> Array:
+    def _factorise(self, reduced: Reduced, g: jax.Array, damping: jax.Array) -> jax.Array:
         """By Cholesky of S scaled to a unit diagonal; where that fails, by a pivoted LU of the same."""
         assert reduced.M is not None
         S = reduced.M + reduced.M.T
@@ -215,13 +215,13 @@ class System:
         x = jax.scipy.linalg.cho_solve((C, True), b)
         return scale * lax.cond(jnp.all(jnp.isfinite(x)), lambda: x, lambda: jnp.linalg.solve(S, b))
 
-    def _iterate(self, observations, linear, model, e, reduced, g, damping, fall) -> tuple[Array, Array]:
+    def _iterate(self, observations, linear, model, e, reduced, g, damping, fall) -> tuple[jax.Array, jax.Array]:
         """Conjugate gradients on S, which is never formed."""
         blocks = self._damped(reduced, damping)
         couple = self._coupled(observations, e)
         edges = self._edge_products(observations, linear, model)
 
-        def product(x: Array) -> Array:
+        def product(x: jax.Array) -> jax.Array:
             parts = self.structure.parts(x)
             own = {v: jnp.zeros_like(part) for v, part in parts.items()}
             edges(parts, own)
@@ -233,13 +233,13 @@ class System:
         YY = reduced.YY if self.cg.order == 0 else [jnp.zeros_like(B) for B in blocks]  # a power series needs H_KK's
         inverse = [safe_inverse(B, y) for B, y in zip(blocks, YY, strict=True)]
 
-        def divide(r: Array) -> Array:
+        def divide(r: jax.Array) -> jax.Array:
             parts = self.structure.parts(r).values()
             return jnp.concatenate(
                 [jnp.einsum("nij,nj->ni", B, p).ravel() for B, p in zip(inverse, parts, strict=True)]
             )
 
-        def precondition(r: Array) -> Array:
+        def precondition(r: jax.Array) -> jax.Array:
             z = divide(r)
             for _ in range(self.cg.order):  # Σ (B⁻¹(B − S))ⁱ B⁻¹ r
                 z = z + divide(r - product(z))
@@ -248,31 +248,31 @@ class System:
         tol = jnp.clip(0.9 * fall**2, self.cg.tightest, self.cg.loosest)
         return conjugate_gradients(product, precondition, -g, tol, self.cg.max_iterations)
 
-    def _couple_back(self, observations, e: Elimination, parts: dict[Variables, Array]) -> Array:
+    def _couple_back(self, observations, e: Elimination, parts: dict[Variables, jax.Array]) -> jax.Array:
         """Yᵀx of the eliminated variables."""
         t = jnp.zeros_like(e.z)
-        for k, f in enumerate(self.structure.layouts):
+        for k, f in enumerate(self.structure.factors):
             if f.eliminated is None:
                 continue
             index = observations[k].indices
             for slot in f.kept:
-                x = parts[_variables(f, slot)][index[slot_at(f, slot.offset)]]
-                Yx = jnp.sum(_rows_of(e.Yt[k], slot) * x[:, None, :], axis=2)
-                t = t.at[index[slot_at(f, f.eliminated.offset)]].add(Yx, indices_are_sorted=True)
+                x = parts[slot.variables][index[slot.number]]
+                Yx = jnp.sum(_columns_of_Y(e.Yt[k], slot) * x[:, None, :], axis=2)
+                t = t.at[index[f.eliminated.number]].add(Yx, indices_are_sorted=True)
         return t
 
     def _coupled(self, observations, e: Elimination):
         """A function that takes YYᵀx from `own`; Y is laid out by kept variable once, for many products."""
         by_variable = []
-        for k, f in enumerate(self.structure.layouts):
+        for k, f in enumerate(self.structure.factors):
             for slot, chunks in zip(f.kept, observations[k].by_kept, strict=True):
                 if f.eliminated is not None:
                     (members,) = chunks.members
-                    Y = _rows_of(e.Yt[k], slot)[members]  # (slabs, chunks, width, d, dim)
-                    at = observations[k].indices[slot_at(f, f.eliminated.offset)][members]
-                    by_variable.append((_variables(f, slot), Y, at, chunks.segment))
+                    Y = _columns_of_Y(e.Yt[k], slot)[members]  # (slabs, chunks, width, d, dim)
+                    at = observations[k].indices[f.eliminated.number][members]
+                    by_variable.append((slot.variables, Y, at, chunks.segment))
 
-        def subtract(parts: dict[Variables, Array], own: dict[Variables, Array]) -> None:
+        def subtract(parts: dict[Variables, jax.Array], own: dict[Variables, jax.Array]) -> None:
             if not by_variable:
                 return
             t = self._couple_back(observations, e, parts)
@@ -286,10 +286,10 @@ class System:
     def _edge_products(self, observations, linear, model):
         """A function that adds to `own` what factors with several kept slots have off the diagonal blocks."""
         edges = []
-        for f, o, lin, w in zip(self.structure.layouts, observations, linear, model, strict=True):
+        for f, o, lin, w in zip(self.structure.factors, observations, linear, model, strict=True):
             edges += _edges(f, o, lin, _weighted(lin, w))
 
-        def add(parts: dict[Variables, Array], own: dict[Variables, Array]) -> None:
+        def add(parts: dict[Variables, jax.Array], own: dict[Variables, jax.Array]) -> None:
             for edge in edges:
                 (v, at), (w, bt) = edge.ends
                 own[v] = own[v].at[at].add(jnp.einsum("nij,nj->ni", edge.apart, parts[w][bt]))
@@ -301,56 +301,55 @@ class System:
 # ------------------------------------------------------------------ pieces
 
 
-def gradients(structure: Structure, observations, n_local: int, linear, c, d) -> Array:
+def gradients(structure: Structure, observations, n_local: int, linear, c, d) -> jax.Array:
     """g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr."""
     kept = {v: jnp.zeros((len(v), v.manifold.tangent, 2)) for v in structure.kept}
     e = structure.eliminated
     own = jnp.zeros((n_local, e.manifold.tangent, 2)) if e is not None else jnp.zeros((0, 0, 2))
-    for f, o, lin, weights in zip(structure.layouts, observations, linear, zip(c, d, strict=True), strict=True):
+    for f, o, lin, weights in zip(structure.factors, observations, linear, zip(c, d, strict=True), strict=True):
         right = jnp.stack([w[:, None] * lin.r for w in weights], axis=2)
         for slot, chunks in zip(f.kept, o.by_kept, strict=True):
-            v = _variables(f, slot)
+            v = slot.variables
             kept[v] = kept[v] + summed_products(_columns(lin.J, slot), right, chunks, len(v))
         if f.eliminated is not None:
             terms = jnp.einsum("npd,npk->ndk", _columns(lin.J, f.eliminated), right)
-            own = own.at[o.indices[slot_at(f, f.eliminated.offset)]].add(terms, indices_are_sorted=True)
+            own = own.at[o.indices[f.eliminated.number]].add(terms, indices_are_sorted=True)
     total, kept_all = lax.psum((_products(own), tuple(kept.values())), AXIS)
     return total + sum(_products(G) for G in kept_all)
 
 
-def _products(G: Array) -> Array:
+def _products(G: jax.Array) -> jax.Array:
     return jnp.stack([jnp.sum(G[..., i] * G[..., j]) for i, j in ((0, 0), (0, 1), (1, 1))])
 
 
-def _variables(f: FactorLayout, slot: KeptSlot) -> Variables:
-    return f.factors.slots[slot_at(f, slot.offset)].variables
-
-
-def _columns(J: Array, slot: Any) -> Array:
+def _columns(J: jax.Array, slot: KeptSlot | EliminatedSlot) -> jax.Array:
+    """What belongs to a slot, of J."""
     return J[:, :, slot.offset : slot.offset + slot.dim]
 
 
-def _rows_of(Yt: Array, slot: KeptSlot) -> Array:
+def _columns_of_Y(Yt: jax.Array, slot: KeptSlot) -> jax.Array:
+    """The same, of Yᵀ."""
     return Yt[:, :, slot.offset_in_Y : slot.offset_in_Y + slot.dim]
 
 
 class Edges(NamedTuple):
     """What two kept slots A, B of a factor group add to H_KK beside their diagonal blocks."""
 
-    ends: tuple[tuple[Variables, Array], ...]
+    ends: tuple[tuple[Variables, jax.Array], ...]
     """Of A and of B: the group, and the variable of each observation."""
-    apart: Array
+    apart: jax.Array
     """J_AᵀMJ_B of each observation that touches two variables there, else 0,"""
-    own: Array | None
+    own: jax.Array | None
     """and J_AᵀMJ_B + J_BᵀMJ_A of those that touch one variable twice."""
 
 
-def _edges(f: FactorLayout, o: Observations, lin: Linearization, MJ: Array) -> list[Edges]:
+def _edges(f: FactorStructure, o: Observations[jax.Array], lin: Linearization, MJ: jax.Array) -> list[Edges]:
+    """One for every two kept slots of a factor group."""
     edges = []
     for k, A in enumerate(f.kept):
         for B in f.kept[k + 1 :]:
             E = jnp.einsum("npi,npj->nij", _columns(lin.J, A), _columns(MJ, B))
-            ends = tuple((_variables(f, slot), o.indices[slot_at(f, slot.offset)]) for slot in (A, B))
+            ends = tuple((slot.variables, o.indices[slot.number]) for slot in (A, B))
             (v, at), (w, bt) = ends
             if v is not w:
                 edges.append(Edges(ends, E, None))
@@ -360,7 +359,7 @@ def _edges(f: FactorLayout, o: Observations, lin: Linearization, MJ: Array) -> l
     return edges
 
 
-def _weighted(lin: Linearization, w: Weights) -> Array:
+def _weighted(lin: Linearization, w: Weights) -> jax.Array:
     """(aI + b rrᵀ) J"""
     MJ = w.a[:, None, None] * lin.J
     if w.b is None:

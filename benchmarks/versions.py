@@ -1,0 +1,89 @@
+"""The same results and the same speed with every version of Python, JAX, NumPy and Numba?
+
+    python benchmarks/versions.py run OUT.json              every method on the BAL files, with this interpreter
+    python benchmarks/versions.py compare A.json B.json …   the first beside each of the others
+
+`run` takes ASKER_DATA or ../shared/data.  It compiles in an empty cache first, which is timed; then each method makes
+its iterations, whose time is the median of one iteration on the largest file.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+FILES = ("problem-21-11315-pre", "problem-49-7776-pre", "problem-16-22106-pre")
+NAMES = ("jax", "numpy", "numba", "scipy")
+DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+
+
+def run(iterations: int, methods: list[str] | None) -> dict:
+    """Costs by file and method, seconds for compiling and for an iteration, and the versions."""
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["ASKER_CACHE"] = cache  # before asker looks
+        import asker
+        from asker.applications.bundle.bal import read_bal
+        from asker.applications.bundle.problem import bundle_problem
+
+        costs: dict[str, dict[str, float]] = {}
+        compiling, each = 0.0, {}
+        for name in FILES:
+            made = bundle_problem(read_bal(DATA / "bal" / f"{name}.txt.bz2"), asker.SmoothTruncated(1.0))
+            costs[name] = {}
+            for method in methods or asker.METHODS:
+                begin = time.perf_counter()
+                asker.solve(made.problem, asker.METHODS[method](), max_iterations=1)
+                compiling += time.perf_counter() - begin if name == FILES[0] else 0.0
+                result = asker.solve(made.problem, asker.METHODS[method](), max_iterations=iterations, tol=0)
+                costs[name][method] = result.cost
+                steps = [b.seconds - a.seconds for a, b in zip(result.history, result.history[1:], strict=False)]
+                each[method] = median(steps)
+                print(f"{name} {method:16} {result.cost:.10g}", flush=True)
+    versions = {"python": sys.version.split()[0]} | {name: version(name) for name in NAMES}
+    return {"versions": versions, "iterations": iterations, "compiling": compiling, "iteration": each, "costs": costs}
+
+
+def compare(files: list[str]) -> None:
+    """How far the costs of each file of results are from those of the first, relatively."""
+    first, *others = [json.loads(Path(f).read_text()) for f in files]
+    print("beside", _named(first))
+    for other in others:
+        print("\n" + _named(other))
+        far = {}
+        for name, costs in first["costs"].items():
+            for method in costs.keys() & other["costs"].get(name, {}).keys():
+                far[name, method] = abs(other["costs"][name][method] / costs[method] - 1)
+        same = [pair for pair, d in far.items() if d <= 1e-9]
+        print(f"  {len(same)} of {len(far)} costs are the same to 1e-9")
+        for (name, method), d in sorted(far.items(), key=lambda item: -item[1]):
+            if d > 1e-9:
+                print(f"  {name} {method}: {d:.1e}")
+        print(f"  compiling: {other['compiling'] / first['compiling']:.2f} times as long")
+        ratios = [other["iteration"][m] / t for m, t in first["iteration"].items() if m in other["iteration"]]
+        print(f"  an iteration: {min(ratios):.2f} to {max(ratios):.2f} times, in the median {median(ratios):.2f}")
+
+
+def _named(record: dict) -> str:
+    return ", ".join(f"{name} {v}" for name, v in record["versions"].items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "compare"))
+    parser.add_argument("files", nargs="+", help="results")
+    parser.add_argument("--iterations", type=int, default=100)
+    parser.add_argument("--methods", help="with commas; all when not given")
+    asked = parser.parse_args()
+    if asked.what == "compare":
+        return compare(asked.files)
+    methods = asked.methods.split(",") if asked.methods else None
+    Path(asked.files[0]).write_text(json.dumps(run(asked.iterations, methods), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The compiler: from a JAX function of one item to a loop over all items, in machine code.
+
+    trace       JAX makes a jaxpr of the function, with arrays as they are for one item                  loops.py
+    scalarise   the jaxpr is walked; its arrays become arrays of scalar values                          jaxprs.py
+                one rule for each primitive: arithmetic, sums and products                               rules.py
+                what moves values and computes nothing; indices; sorting                              movement.py
+                factorisations of small matrices                                                linear_algebra.py
+    simplify    statements are shared and folded; what nobody needs is not printed                     scalars.py
+    print       straight-line code inside one loop                                                       loops.py
+    compile     by Numba, once per machine; the source stays in the cache folder                       compile.py
+
+What has no rule is run by XLA instead, a batch at a time.  `primitives()` lists what is known, and what is left out for
+which reason (primitives.py, left_out.py).
+
+Others import from here, and from no file inside.  The compiler knows arrays, versions of JAX, the cache folder and
+threads; it does not know what a residual, a problem or a strategy is.
+"""
+
+from asker.engines.cpu.compiler.compile import Printed, compile_source, on_compile, tell_of_compiling
+from asker.engines.cpu.compiler.loops import Argument, BatchedLoop, Loop, make_loop
+from asker.engines.cpu.compiler.primitives import Primitives, primitives
+from asker.engines.cpu.compiler.rules import ReadsOutside, UnsupportedPrimitive
+
+__all__ = [
+    "Argument",
+    "BatchedLoop",
+    "Loop",
+    "Primitives",
+    "Printed",
+    "ReadsOutside",
+    "UnsupportedPrimitive",
+    "compile_source",
+    "make_loop",
+    "on_compile",
+    "primitives",
+    "tell_of_compiling",
+]

@@ -1,0 +1,105 @@
+"""From a traced JAX function to a scalar program.
+
+`scalarise` walks a jaxpr whose arrays are arrays of scalar values.  Elementwise primitives become one statement per
+scalar, data movement moves the values, sums and products unroll, and nested calls are walked in place.  Constants
+are NumPy arrays; whatever depends on constants alone is folded.  The rules stand in one table, `RULES`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from asker.engines.cpu.compiler import linear_algebra, movement  # noqa: F401  fill the table
+from asker.engines.cpu.compiler.rules import (
+    RULES,
+    Parameters,
+    UnsupportedPrimitive,
+    Values,
+    check_parameters,
+    rule,
+    select_n,
+)
+from asker.engines.cpu.compiler.scalars import Name, Program
+from asker.jax_versions import CALLS, called_jaxpr, platform_index, scan_counts
+
+
+def scalarise(program: Program, closed_jaxpr: Any, inputs: list[Values]) -> list[Values]:
+    """Walk a ClosedJaxpr; the outputs as arrays of values."""
+    return _walk(program, closed_jaxpr.jaxpr, [np.asarray(c) for c in closed_jaxpr.consts], inputs)
+
+
+def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Values]) -> list[Values]:
+    env: dict[Any, Values] = dict(zip(jaxpr.constvars, consts, strict=True))
+    env.update(zip(jaxpr.invars, inputs, strict=True))
+
+    def read(atom):
+        return np.asarray(atom.val) if hasattr(atom, "val") else env[atom]
+
+    for eqn in jaxpr.eqns:
+        args, name = [read(v) for v in eqn.invars], eqn.primitive.name
+        if name in RULES:
+            check_parameters(name, eqn.params, RULES[name].uses)
+            outs = RULES[name].apply(program, eqn.replace(params=Parameters(name, eqn.params)), args)
+        elif any(a.dtype == object for a in args):
+            raise UnsupportedPrimitive(name)
+        else:
+            outs = eqn.primitive.bind(*args, **eqn.params)
+            outs = outs if eqn.primitive.multiple_results else [outs]
+        for var, out in zip(eqn.outvars, outs, strict=True):
+            env[var] = _settled(out, var.aval)
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _settled(x: Values, aval: Any) -> Values:
+    """With the shape that JAX promises, and as plain numbers once no name is left in it."""
+    x = np.asarray(x).reshape(aval.shape)
+    if x.dtype == object and not any(isinstance(v, Name) for v in x.flat):
+        return x.astype(aval.dtype)
+    return x
+
+
+@rule(*CALLS, uses="jaxpr call_jaxpr fun_jaxpr")
+def _call(program, eqn, args):
+    inner = called_jaxpr(eqn.primitive.name, eqn.params)
+    return scalarise(program, inner, args) if hasattr(inner, "consts") else _walk(program, inner, [], args)
+
+
+@rule("custom_linear_solve", uses="const_lengths jaxprs")
+def _custom_linear_solve(program, eqn, args):
+    """By the function that solves; the others are for its derivatives, which were taken before."""
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    before = lengths.matvec + lengths.vecmat
+    right_hand_side = args[sum(lengths) :]
+    return scalarise(program, jaxprs.solve, [*args[before : before + lengths.solve], *right_hand_side])
+
+
+@rule("cond", uses="branches")
+def _cond(program, eqn, args):
+    which, *operands = args
+    branches = eqn.params["branches"]
+    if which.dtype != object:
+        return scalarise(program, branches[int(np.clip(which, 0, len(branches) - 1))], operands)
+    results = [scalarise(program, b, operands) for b in branches]  # all are computed, one is chosen
+    return [select_n(program, eqn, [which, *cases])[0] for cases in zip(*results, strict=True)]
+
+
+@rule("platform_index", uses="platforms has_default")
+def _platform_index(program, eqn, args):
+    return [np.array(platform_index(eqn.params), np.int32)]
+
+
+@rule("scan", uses="ft_in ft_out jaxpr length num_carry num_consts reverse")
+def _scan(program, eqn, args):
+    p = eqn.params
+    n_consts, n_carry = scan_counts(p, len(args))
+    consts, carry, sequences = args[:n_consts], args[n_consts : n_consts + n_carry], args[n_consts + n_carry :]
+    stacked: list[list[Values]] = []
+    steps = range(p["length"])
+    for k in reversed(steps) if p["reverse"] else steps:
+        outs = scalarise(program, p["jaxpr"], [*consts, *carry, *[s[k] for s in sequences]])
+        carry = outs[:n_carry]
+        stacked.append(outs[n_carry:])
+    if p["reverse"]:
+        stacked.reverse()
+    columns = [np.stack([o.astype(object) for o in column]) for column in zip(*stacked, strict=True)]
+    return [*carry, *columns]

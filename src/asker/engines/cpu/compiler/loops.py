@@ -1,0 +1,190 @@
+"""Loops over observations (or variables) made from a JAX function of one of them.
+
+`Loop(name, arguments, function)` traces `function` once, prints it as straight-line scalar code inside one loop and
+compiles that.  The function returns `(stores, sums)`: arrays written per item, and numbers added up over all items.
+
+What cannot be printed is run by XLA, `BatchedLoop`: slower, and the user is told.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from asker.arrays import float64
+from asker.engines.cpu.compiler.compile import compile_source
+from asker.engines.cpu.compiler.jaxprs import scalarise
+from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
+from asker.engines.cpu.compiler.scalars import Program, literal
+from asker.engines.cpu.threads import even_bounds, run_tasks
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the traced function, and where item k finds it."""
+
+    kind: Literal["each", "gathered", "scalar"]
+    """`each`: row k of an array.  `gathered`: row index[k] of an array.  `scalar`: the same number for all."""
+    shape: tuple[int, ...] = ()
+    dtype: str = "float64"
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    def inputs(self, program: Program, j: int) -> np.ndarray:
+        """The names that the printed loop reads this argument from."""
+        if self.kind == "scalar":
+            texts = [f"a{j}"]
+        else:
+            row = "k" if self.kind == "each" else f"k{j}"
+            texts = [f"a{j}[{row}, {i}]" for i in range(self.size)] if self.shape else [f"a{j}[{row}]"]
+        return np.array([program.input(t) for t in texts], dtype=object).reshape(self.shape)
+
+
+class Loop:
+    """A compiled loop.  Call it with n, the arrays in the order of the arguments, and the arrays to store into."""
+
+    def __init__(self, name: str, arguments: Sequence[Argument], *functions: Callable[..., Any]):
+        """Functions that compute the same are tried in turn; the shortest program is compiled.
+
+        One that fails is passed over where another works: JAX differentiates some functions in one mode only.
+        """
+        self.arguments = tuple(arguments)
+        traced, errors = [], []
+        for function in functions:
+            try:
+                traced.append(_Traced(function, self.arguments))
+            except Exception as e:
+                errors.append(e)
+        if not traced:
+            raise next((e for e in errors if isinstance(e, UnsupportedPrimitive)), errors[0])
+        self.kernel, self.store_shapes, self.n_sums = min(traced, key=lambda t: len(t.lines)).compiled(name)
+
+    def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
+        flat: list[Any] = []
+        for argument, value in zip(self.arguments, inputs, strict=True):
+            if argument.kind == "scalar":
+                flat.append(float(value))
+            elif argument.kind == "gathered":
+                flat += [_as_rows(value[0], argument), value[1]]
+            else:
+                flat.append(_as_rows(value, argument))
+        outs = [
+            s.reshape(n, int(np.prod(shape))) if shape else s
+            for s, shape in zip(stores, self.store_shapes, strict=True)
+        ]
+        bounds = even_bounds(n)
+        sums = np.zeros((len(bounds) - 1, self.n_sums))
+
+        def task(k: int) -> None:
+            self.kernel(bounds[k], bounds[k + 1], *flat, *outs, sums[k])
+
+        if n:
+            run_tasks(task, len(sums))
+        return sums.sum(axis=0)
+
+
+class BatchedLoop:
+    """The same by `jit(vmap(function))`: for what the compiler does not know."""
+
+    def __init__(self, arguments: Sequence[Argument], *functions: Callable[..., Any]):
+        """The first of the functions that JAX can trace is taken."""
+        import jax
+
+        self.arguments = tuple(arguments)
+        examples = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments]
+        errors = []
+        for function in functions:
+            try:
+                with float64():
+                    stores, sums = jax.eval_shape(function, *examples)
+                break
+            except Exception as e:
+                errors.append(e)
+        else:
+            raise errors[0]
+        self.store_shapes, self.n_sums = [s.shape for s in stores], len(sums)
+        axes = [None if a.kind == "scalar" else 0 for a in arguments]
+        self._run = jax.jit(jax.vmap(function, in_axes=axes))
+
+    def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """As `Loop`'s, a piece at a time: the memory that XLA needs is bounded."""
+        sums = np.zeros(self.n_sums)
+        for start in range(0, n, PIECE):
+            piece = slice(start, start + PIECE)
+            with float64():
+                found, added = self._run(*[_piece(a, x, piece) for a, x in zip(self.arguments, inputs, strict=True)])
+            for store, value, shape in zip(stores, found, self.store_shapes, strict=True):
+                store.reshape(n, *shape)[piece] = value
+            sums += [np.asarray(s).sum() for s in added]
+        return sums
+
+
+PIECE = 1 << 16
+
+
+def _piece(argument: Argument, value: Any, piece: slice) -> Any:
+    if argument.kind == "scalar":
+        return float(value)
+    rows = value[0][value[1][piece]] if argument.kind == "gathered" else value[piece]
+    return rows.reshape(len(rows), *argument.shape)
+
+
+def make_loop(
+    name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str
+) -> Loop | BatchedLoop:
+    """A compiled loop; where the compiler does not know a primitive, one that XLA runs, with a warning about `what`."""
+    try:
+        return Loop(name, arguments, *functions)
+    except UnsupportedPrimitive as e:
+        how = "XLA computes it instead, which is slower (or pass batched NumPy functions `residual` and `jacobian`)"
+        warnings.warn(f"{what}: {e.what}; {how}", stacklevel=2)
+        return BatchedLoop(arguments, *functions)
+
+
+def _as_rows(array: np.ndarray, argument: Argument) -> np.ndarray:
+    if array.dtype != argument.dtype or not array.flags.c_contiguous:
+        raise TypeError(f"expected contiguous {argument.dtype}, got {array.dtype}")
+    return array.reshape(len(array), argument.size) if argument.shape else array
+
+
+class _Traced:
+    """A function of one item as a scalar program."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Argument, ...]):
+        import jax
+
+        examples = [np.zeros(a.shape, a.dtype) for a in arguments]
+        program = Program()
+        with float64():
+            jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*examples)
+            outs = scalarise(program, jaxpr, [a.inputs(program, j) for j, a in enumerate(arguments)])
+        self.arguments = arguments
+        self.stores, self.sums = outs[: len(shapes[0])], outs[len(shapes[0]) :]
+        self.lines = program.lines([v for out in outs for v in out.ravel()])
+
+    def compiled(self, name: str) -> tuple[Callable[..., None], list[tuple[int, ...]], int]:
+        """The kernel, the shapes of its stores, and how many sums it returns."""
+        parameters, before, after = ["start", "stop"], [], []
+        for j, a in enumerate(self.arguments):
+            parameters.append(f"a{j}")
+            if a.kind == "gathered":
+                parameters.append(f"i{j}")
+                before.append(f"k{j} = np.uint64(i{j}[k])")
+        parameters += [f"out{j}" for j in range(len(self.stores))] + ["sums"]
+        for j, out in enumerate(self.stores):
+            targets = [f"out{j}[k, {i}]" for i in range(out.size)] if out.shape else [f"out{j}[k]"]
+            after += [f"{t} = {literal(v)}" for t, v in zip(targets, out.ravel(), strict=True)]
+        after += [f"sum{j} += {literal(s.item())}" for j, s in enumerate(self.sums)]
+        body = "".join(f"        {line}\n" for line in before + self.lines + after)
+        source = (
+            f"def {name}({', '.join(parameters)}):\n"
+            + "".join(f"    sum{j} = 0.0\n" for j in range(len(self.sums)))
+            + f"    for k in range(start, stop):\n{body or '        pass'}\n"
+            + "".join(f"    sums[{j}] = sum{j}\n" for j in range(len(self.sums)))
+        )
+        return compile_source(name, source), [out.shape for out in self.stores], len(self.sums)

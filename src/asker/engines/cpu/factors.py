@@ -1,0 +1,166 @@
+"""Residuals and derivatives of one factor group, as compiled loops over its observations."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from asker.arrays import as_argument
+from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside, make_loop
+from asker.engines.cpu.pool import Pool
+from asker.engines.cpu.system import Linearization, spacious
+from asker.engines.structure import FactorStructure
+from asker.factors import ProblemError, Variables
+
+AnyLoop = Loop | BatchedLoop
+Rows = dict[Variables, np.ndarray]
+
+
+def compiled_loop(name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str) -> AnyLoop:
+    """`make_loop`, with a mistake in a user's function told as one of the problem."""
+    try:
+        return make_loop(name, arguments, *functions, what=what)
+    except ReadsOutside as error:
+        raise ProblemError(str(error)) from None
+
+
+class FactorCode:
+    """The compiled residual and derivatives of one factor group, and its arrays in the engine's order.
+
+    A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ.
+    """
+
+    def __init__(self, structure: FactorStructure, pool: Pool):
+        self.structure, self.factors, self.pool = structure, structure.factors, pool
+        f = structure.factors
+        self.root_weight = None if f.weight is None else np.sqrt(structure.sorted(f.weight))
+        tau = structure.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
+        if self.root_weight is None:
+            self.tau = tau
+        else:
+            self.tau = np.ascontiguousarray(tau * np.where(self.root_weight > 0, self.root_weight, 1.0))
+        self.data = [as_argument(structure.sorted(d)) for d in f.data]
+        self.free_masks = [(~f.slots[k].variables.fixed).astype(float) for k in structure.free]
+        self.loops: dict[str, AnyLoop] = {}
+        self.J = np.empty((0, 0))
+
+    def evaluate(self, rows: Rows) -> tuple[np.ndarray, bool]:
+        """‖r‖² of every observation, and whether all are finite."""
+        n = self.factors.n
+        if self.factors.jacobian is not None:
+            r = self._batched_residual(rows)
+            u = np.einsum("np,np->n", r, r)
+            return u, bool(np.isfinite(u).all())
+        u = self.pool.empty(n)
+        (not_finite,) = self._loop("squared")(n, self._inputs(rows), [u])
+        return u, not not_finite
+
+    def linearise(self, rows: Rows) -> Linearization:
+        """Residuals and derivatives; the next call writes to the same arrays."""
+        f = self.structure
+        if not f.width:  # every variable it touches is fixed
+            return Linearization(np.zeros((f.n, f.p)), np.zeros((f.n, 0)))
+        if self.factors.jacobian is not None:
+            return Linearization(self._batched_residual(rows), self._batched_jacobian(rows))
+        if not self.J.size:
+            self.J, self.r = spacious(f.n, f.p * f.width), np.empty((f.n, f.p))
+        masks = [(mask, f.indices[k]) for mask, k in zip(self.free_masks, f.free, strict=True)]
+        self._loop("linearise")(f.n, [*self._inputs(rows), *masks], [self.r, self.J])
+        return Linearization(self.r, self.J)
+
+    def residuals(self, rows: Rows) -> np.ndarray:
+        """Without weights, in the user's order."""
+        if self.factors.jacobian is not None:
+            return self.structure.unsorted(self._batched_residual(rows, weighted=False))
+        r = np.empty((self.structure.n, self.structure.p))
+        self._loop("residual")(self.structure.n, self._inputs(rows), [r])
+        return self.structure.unsorted(r)
+
+    # ------------------------------------------------------------ the loops
+
+    def _inputs(self, rows: Rows) -> list[Any]:
+        slots = self.factors.slots
+        gathered = [(rows[s.variables], index) for s, index in zip(slots, self.structure.indices, strict=True)]
+        return [*gathered, *self.data, *([] if self.root_weight is None else [self.root_weight])]
+
+    def _arguments(self) -> list[Argument]:
+        gathered = [Argument("gathered", (s.variables.manifold.ambient,)) for s in self.factors.slots]
+        each = [Argument("each", d.shape[1:], str(d.dtype)) for d in self.data]
+        return [*gathered, *each, *([] if self.root_weight is None else [Argument("each")])]
+
+    def _loop(self, what: str) -> AnyLoop:
+        if what not in self.loops:
+            if what == "linearise":
+                import jax
+
+                arguments = self._arguments() + [Argument("gathered")] * len(self.free_masks)
+                ways = [partial(self._one_linearise, jax.jacfwd), partial(self._one_linearise, jax.jacrev)]
+                self.loops[what] = compiled_loop(what, arguments, *ways, what=f"the derivatives of {self.factors.name}")
+            else:
+                one, subject = getattr(self, f"_one_{what}"), f"the residual of {self.factors.name}"
+                self.loops[what] = compiled_loop(what, self._arguments(), one, what=subject)
+        return self.loops[what]
+
+    # ------------------------------------------------------------ of one observation, traced by JAX
+
+    def _split(self, arguments: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Any]:
+        """Rows, data, and what the residual is multiplied with: √w, or nothing."""
+        n_slots, n_data = len(self.factors.slots), len(self.data)
+        rows, data, rest = arguments[:n_slots], arguments[n_slots : n_slots + n_data], arguments[n_slots + n_data :]
+        return rows, data, (lambda r: r * rest[0]) if rest else (lambda r: r)
+
+    def _one_residual(self, *arguments: Any) -> Any:
+        rows, data, _ = self._split(arguments)
+        return (self.factors.residual_at(rows, data),), ()
+
+    def _one_squared(self, *arguments: Any) -> Any:
+        import jax.numpy as jnp
+
+        rows, data, weighted = self._split(arguments)
+        r = weighted(self.factors.residual_at(rows, data))
+        u = r @ r
+        return (u,), (jnp.where(jnp.isfinite(u), 0.0, 1.0),)
+
+    def _one_linearise(self, derivative: Callable[..., Any], *arguments: Any) -> Any:
+        import jax.numpy as jnp
+
+        f, n_masks = self.structure, len(self.free_masks)
+        masks = arguments[-n_masks:]
+        rows, data, weighted = self._split(arguments[:-n_masks])
+        J = derivative(lambda step: weighted(self.factors.residual_after(rows, step, data)))(np.zeros(f.width))
+        columns = []
+        for k, start, mask in zip(f.free, f.offsets, masks, strict=True):
+            v = self.factors.slots[k].variables
+            block = J[:, start : start + v.manifold.tangent]
+            columns.append(jnp.where(mask > 0, block, 0.0) if v.fixed.any() else block)
+        return (weighted(self.factors.residual_at(rows, data)), jnp.concatenate(columns, axis=1)), ()
+
+    # ------------------------------------------------------------ of all observations, by the user's own functions
+
+    def _batched_residual(self, rows: Rows, weighted: bool = True) -> np.ndarray:
+        f = self.factors
+        r = np.asarray(f.residual(*f.gather([rows[s.variables] for s in f.slots]), *f.data), dtype=float)
+        r = self.structure.sorted(r.reshape(f.n, self.structure.p))
+        return np.ascontiguousarray(r * self.root_weight[:, None] if weighted and self.root_weight is not None else r)
+
+    def _batched_jacobian(self, rows: Rows) -> np.ndarray:
+        f, structure = self.factors, self.structure
+        assert f.jacobian is not None
+        given = f.jacobian(*f.gather([rows[s.variables] for s in f.slots]), *f.data)
+        given = given if isinstance(given, tuple) else (given,)
+        if len(given) != len(f.slots):
+            raise ValueError(f"{f.name}: jacobian returned {len(given)} arrays, expected one per slot: {len(f.slots)}")
+        columns = []
+        for k, mask in zip(structure.free, self.free_masks, strict=True):
+            shape = (f.n, structure.p, f.slots[k].variables.manifold.tangent)
+            J = np.asarray(given[k], dtype=float)
+            if J.size != np.prod(shape):
+                raise ValueError(f"{f.name}: jacobian[{k}] has shape {J.shape}, expected {shape}")
+            columns.append(structure.sorted(J.reshape(shape)) * mask[structure.indices[k]][:, None, None])
+        flat = spacious(f.n, structure.p * structure.width)
+        J = flat.reshape(f.n, structure.p, structure.width)
+        np.concatenate(columns, axis=2, out=J)
+        if self.root_weight is not None:
+            J *= self.root_weight[:, None, None]
+        return flat

@@ -1,0 +1,15 @@
+"""The sparse Cholesky factorisation: A x = b for a large matrix with few numbers in each row.
+
+    order       thin cuts take the graph of the matrix apart                                        dissection.py
+                minimum degree orders what lies between them                                    minimum_degree.py
+                both make one tree of fronts                                                  elimination_tree.py
+    symbolic    where every number lies, in panels and on stacks; which subtrees are tasks            symbolic.py
+    numeric     front by front: assemble, eliminate, leave the rest to the parent; substitute     multifrontal.py
+
+The first two are done once for a pattern, the third for every matrix.  `Multifrontal` does all of it; others import
+nothing else.  The room knows dense Cholesky in tiles and threads, and no problem.
+"""
+
+from asker.engines.cpu.sparse.multifrontal import Multifrontal
+
+__all__ = ["Multifrontal"]

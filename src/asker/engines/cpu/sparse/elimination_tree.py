@@ -1,0 +1,173 @@
+"""The order in which a sparse matrix is eliminated, and the tree of its fronts.
+
+Thin cuts take the graph apart (dissection.py), minimum degree orders what lies between them (minimum_degree.py).
+Cuts suit meshes, and they give work to all threads; long ways that meet here and there are better left whole.  So both
+are tried where that takes little time.  A front is a cut, or a few vertices that were put together because that stores
+few zeros; one of its vertices names it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from asker.engines.cpu.sparse.dissection import cuts
+from asker.engines.cpu.sparse.minimum_degree import eliminate
+
+HUB = 10.0  # a vertex with more than HUB·√n neighbours, or more than
+MOST = 1000  # this, is eliminated last: minimum degree would look at all its neighbours again and again
+WHOLE = 200  # vertices up to which a part is not cut
+BOTH = 100_000  # vertices up to which the order without cuts is tried too
+LESS = 0.8  # it is taken if it does less than this share of the work
+NARROW = 28  # unknowns up to which a front, with those it is coupled to, may hold any zeros
+ZEROS = 0.15  # share of zeros in a larger one
+
+
+class Tree(NamedTuple):
+    """Fronts in the order of elimination: each comes after its children, and every subtree is in a row."""
+
+    order: np.ndarray
+    """The vertex in each place."""
+    first: np.ndarray
+    """(n + 1,): front k eliminates the vertices order[first[k]:first[k + 1]]."""
+    parent: np.ndarray
+    """The front that takes what front k leaves; −1 for none."""
+
+
+class Graph(NamedTuple):
+    """The neighbours of v are neighbours[ptr[v]:ptr[v + 1]]."""
+
+    ptr: np.ndarray
+    neighbours: np.ndarray
+    weight: np.ndarray
+    """Unknowns of each vertex."""
+
+
+class Cutting(NamedTuple):
+    """What `dissection.cuts` returns; −1 stands for none."""
+
+    own: np.ndarray
+    """The cut that a vertex is in."""
+    over: np.ndarray
+    """The cut above a vertex that is in none."""
+    above: np.ndarray
+    """The cut above each cut."""
+
+
+def elimination_tree(graph: Graph) -> Tree:
+    degree = np.diff(graph.ptr)
+    is_hub = degree > max(min(HUB * np.sqrt(len(degree)), MOST), NARROW)
+    others = np.flatnonzero(~is_hub)
+    cutting = Cutting(*cuts(*_among(others, graph)[:2], WHOLE))
+    tree = _tree(_below_hubs(is_hub, cutting), graph)
+    if len(degree) > BOTH or not len(cutting.above):
+        return tree
+    none = np.full(len(others), -1)
+    whole = _tree(_below_hubs(is_hub, Cutting(none, none, none[:0])), graph)
+    return whole if _work(whole.order, *graph) < LESS * _work(tree.order, *graph) else tree
+
+
+def _below_hubs(is_hub: np.ndarray, cutting: Cutting) -> Cutting:
+    """A few vertices that meet nearly all others leave no thin cut: they are a cut above all."""
+    if not is_hub.any():
+        return cutting
+    own, over = np.zeros(len(is_hub), dtype=np.int64), np.full(len(is_hub), -1)
+    own[~is_hub], over[~is_hub] = np.where(cutting.own >= 0, cutting.own + 1, -1), cutting.over + 1
+    return Cutting(own, over, np.concatenate([[-1], cutting.above + 1]))
+
+
+def _tree(cutting: Cutting, graph: Graph) -> Tree:
+    n, own = len(graph.weight), cutting.own
+    cut, rest = np.flatnonzero(own >= 0), np.flatnonzero(own < 0)
+    cut = cut[np.argsort(-own[cut], kind="stable")]  # those below come first
+    name = np.full(len(cutting.above) + 1, -1)
+    name[own[cut]] = cut  # the last entry stands for none
+    between = _among(rest, graph)
+    order, parent, load = eliminate(*between)
+    inner, above_inner = _gather(order, parent, load, between.weight, NARROW, ZEROS)
+    front, above = np.empty(n, dtype=np.int64), np.full(n, -1)
+    front[cut], front[rest] = name[own[cut]], rest[inner]
+    above[name[:-1]] = name[cutting.above]
+    above[rest] = np.where(above_inner >= 0, rest[above_inner], name[cutting.over[rest]])
+    order = np.concatenate([rest[order], cut])
+    rank = _postorder(order[front[order] == order], above)
+    order = order[np.argsort(rank[front[order]], kind="stable")]
+    names = order[front[order] == order]
+    first = np.searchsorted(rank[front[order]], np.arange(len(names) + 1))
+    return Tree(order, first, np.where(above[names] >= 0, rank[above[names]], -1))
+
+
+def _among(some: np.ndarray, graph: Graph) -> Graph:
+    """The graph of some vertices, which are numbered anew."""
+    n = len(graph.weight)
+    number = np.full(n, -1)
+    number[some] = np.arange(len(some))
+    source, target = number[np.repeat(np.arange(n), np.diff(graph.ptr))], number[graph.neighbours]
+    inside = (source >= 0) & (target >= 0)
+    counts = np.bincount(source[inside], minlength=len(some))
+    return Graph(np.concatenate([[0], np.cumsum(counts)]), target[inside], graph.weight[some])
+
+
+@njit(nogil=True, cache=True)
+def _gather(order, parent, load, weight, narrow, share):
+    """The front of each vertex, and the one above each front.  `load`: unknowns that a vertex is still coupled to."""
+    front, width, zeros = np.arange(len(order)), weight.copy(), np.zeros(len(order), np.int64)
+    for c in order:  # children come before parents, so the front of c is complete
+        p = parent[c]
+        if p < 0:
+            continue
+        wide = width[c] + width[p]
+        empty = zeros[c] + zeros[p] + width[c] * (width[p] + load[p] - load[c])
+        if wide + load[p] <= narrow or empty <= share * wide * (wide / 2 + load[p]):
+            front[c], width[p], zeros[p] = p, wide, empty
+    above = np.full(len(order), -1, np.int64)
+    for v in order[::-1]:
+        front[v] = front[front[v]]
+        if front[v] == v and parent[v] >= 0:
+            above[v] = front[parent[v]]
+    return front, above
+
+
+@njit(nogil=True, cache=True)
+def _postorder(fronts, above):
+    """The rank of each front, so that a subtree has ranks in a row; `fronts`: children before parents."""
+    inside, rank, taken = np.zeros(len(above), np.int64), np.full(len(above), -1, np.int64), np.zeros_like(above)
+    for f in fronts:
+        inside[f] += 1
+        if above[f] >= 0:
+            inside[above[f]] += inside[f]
+    end = len(fronts)
+    for f in fronts[::-1]:  # a subtree ends where the one of the sibling met before begins
+        if above[f] < 0:
+            rank[f] = end - 1
+            end -= inside[f]
+        else:
+            rank[f] = rank[above[f]] - 1 - taken[above[f]]
+            taken[above[f]] += inside[f]
+    return rank
+
+
+@njit(nogil=True, cache=True)
+def _work(order, ptr, neighbours, weight):
+    """Multiply-adds of a factorisation: over the vertices, unknowns × (unknowns they are coupled to)²."""
+    n = len(order)
+    rank, parent, ancestor = np.empty(n, np.int64), np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    rank[order] = np.arange(n)
+    for k in range(n):  # the elimination tree (Liu 1986)
+        for e in range(ptr[order[k]], ptr[order[k] + 1]):
+            i = rank[neighbours[e]]
+            while i < k and i >= 0 and ancestor[i] != k:
+                above, ancestor[i] = ancestor[i], k
+                if above < 0:
+                    parent[i] = k
+                i = above
+    height, mark = weight[order].astype(np.float64), np.full(n, -1, np.int64)
+    for k in range(n):  # row k of L lies on the ways up from its neighbours
+        mark[k] = k
+        for e in range(ptr[order[k]], ptr[order[k] + 1]):
+            i = rank[neighbours[e]]
+            while i < k and mark[i] != k:
+                mark[i] = k
+                height[i] += weight[order[k]]
+                i = parent[i]
+    return (weight[order] * height**2).sum()

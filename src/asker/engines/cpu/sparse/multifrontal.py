@@ -1,0 +1,218 @@
+"""Sparse Cholesky factorisation by fronts.
+
+Duff, Reid: The Multifrontal Solution of Indefinite Sparse Symmetric Linear Equations, 1983.
+
+A front is a small dense matrix: the unknowns that it eliminates, then those they are still coupled to.  It sums the
+matrix's own numbers and what its children left, eliminates, and leaves the rest to its parent.  What stays is its panel
+R = [R₁₁ R₁₂], the rows of Lᵀ.  Whole subtrees are tasks for the threads; the few fronts above them are done one after
+the other, the large ones in rows or in tiles (cholesky.py) that are shared out.  Everything but the numbers themselves
+is worked out once (symbolic.py).
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from asker.engines.cpu import cholesky
+from asker.engines.cpu.sparse.symbolic import analyse
+from asker.engines.cpu.threads import even_bounds, run_tasks
+
+TILED = 100_000  # numbers in a panel, from which on tiles are faster than rows
+STRIP = 512  # columns updated at a time: a strip of a panel stays in the cache
+JIT: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
+
+
+class Multifrontal:
+    """Analysed once for a pattern; then `solve` for any values and right-hand side."""
+
+    def __init__(self, meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]):
+        """As `analyse`."""
+        self.order, self.fronts, self.work, self.tasks, self.top, n_panels, n_updates = analyse(meeting, dims, at)
+        self.panels, self.updates = np.empty(n_panels), np.empty(n_updates)
+        self.left = np.empty(len(self.fronts.coupled))
+
+    def solve(self, values: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+        """x with A x = b; None when A is not positive definite."""
+        x = b[self.order]
+        arrays = (values, self.panels, self.updates, self.left, x)
+        ok = np.ones(len(self.tasks) + 1, dtype=bool)
+
+        def subtree(t: int) -> None:
+            ok[t] = factorise_fronts(*self.tasks[t], self.fronts, *arrays)
+
+        run_tasks(subtree, len(self.tasks))
+        if not (ok.all() and self._factorise_top(arrays)):
+            return None
+        for begin, end, _ in reversed(self.top):
+            substitute_fronts(begin, end, self.fronts, self.panels, self.left, x)
+        run_tasks(lambda t: substitute_fronts(*self.tasks[t], self.fronts, self.panels, self.left, x), len(self.tasks))
+        out = np.empty_like(x)
+        out[self.order] = x
+        return out
+
+    def _factorise_top(self, arrays: tuple[np.ndarray, ...]) -> bool:
+        """The fronts above the subtrees."""
+        with cholesky.one_blas_thread():
+            for begin, end, is_small in self.top:
+                done = factorise_fronts(begin, end, self.fronts, *arrays) if is_small else self._shared(begin, *arrays)
+                if not done:
+                    return False
+        return True
+
+    def _shared(self, k: int, values: np.ndarray, *arrays: np.ndarray) -> bool:
+        """A large front, by all threads."""
+        assemble_front(k, self.fronts, values, *arrays)
+        pivots, R, U, y, t = parts_of_front(k, self.fronts, *arrays)
+        in_tiles = R.size >= TILED
+        if not (cholesky.factorise_rows(R) if in_tiles else eliminate_in_panel(R)):
+            return False
+        substitute_forward(R, y, t)
+        if in_tiles:
+            cholesky.subtract_gram(U, R[:, pivots:])
+        else:
+            cuts = even_bounds(len(U), smallest=64, most=32).astype(np.int64)
+            run_tasks(lambda i: update_rest(R, U, cuts[i], cuts[i + 1]), len(cuts) - 1)
+        leave_update(k, self.fronts, self.updates)
+        return True
+
+
+@njit(**JIT)
+def _subtract(out, R, n, column, begin):
+    """out −= Σ_k R[k, column] R[k, begin:] over the first n rows, as many numbers as `out` has."""
+    end = begin + len(out)
+    k = 0
+    while k + 8 <= n:
+        r0, r1, r2, r3 = R[k, begin:end], R[k + 1, begin:end], R[k + 2, begin:end], R[k + 3, begin:end]
+        r4, r5, r6, r7 = R[k + 4, begin:end], R[k + 5, begin:end], R[k + 6, begin:end], R[k + 7, begin:end]
+        c0, c1, c2, c3 = R[k, column], R[k + 1, column], R[k + 2, column], R[k + 3, column]
+        c4, c5, c6, c7 = R[k + 4, column], R[k + 5, column], R[k + 6, column], R[k + 7, column]
+        for j in range(len(out)):
+            first = c0 * r0[j] + c1 * r1[j] + c2 * r2[j] + c3 * r3[j]
+            out[j] -= first + c4 * r4[j] + c5 * r5[j] + c6 * r6[j] + c7 * r7[j]
+        k += 8
+    while k < n:
+        c0, r0 = R[k, column], R[k, begin:end]
+        for j in range(len(out)):
+            out[j] -= c0 * r0[j]
+        k += 1
+
+
+@njit(inline="always")
+def _front(k, F, panels):
+    """Number of unknowns eliminated, number left, and the panel."""
+    pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
+    return pivots, left, panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
+
+
+@njit(**JIT)
+def parts_of_front(k, F, panels, updates, left_over, x):
+    """Number of unknowns eliminated; panel, update, and the parts of the right-hand side for both."""
+    pivots, left, R = _front(k, F, panels)
+    U = updates[F.update[k] : F.update[k] + left * left].reshape(left, left)
+    return pivots, R, U, x[F.first[k] : F.first[k + 1]], left_over[F.coupled_ptr[k] : F.coupled_ptr[k + 1]]
+
+
+@njit(**JIT)
+def assemble_front(k, F, values, panels, updates, left_over, x):
+    """Sum up what the matrix and the children give."""
+    pivots, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
+    width = np.uint64(pivots)  # with an unsigned index nothing is counted from the end
+    R[:] = 0.0
+    t[:] = 0.0
+    for i in range(len(U)):
+        U[i, i:] = 0.0
+    for v in range(F.value_ptr[k], F.value_ptr[k + 1]):
+        panels[F.target[v]] = values[F.source[v]]
+    for c in F.child[F.child_ptr[k] : F.child_ptr[k + 1]]:
+        place = F.place[F.coupled_ptr[c] : F.coupled_ptr[c + 1]]
+        n = len(place)
+        C = updates[F.rest[c] : F.rest[c] + n * n].reshape(n, n)
+        t_child = left_over[F.coupled_ptr[c] : F.coupled_ptr[c + 1]]
+        for i in range(n):
+            p = place[i]
+            if p < width:
+                y[p] += t_child[i]
+                row, shift = R[p], np.uint64(0)
+            else:
+                t[p - width] += t_child[i]
+                row, shift = U[p - width], width
+            for j in range(i, n):
+                row[place[j] - shift] += C[i, j]
+
+
+@njit(**JIT)
+def substitute_forward(R, y, t):
+    """Of a front: y becomes R₁₁⁻ᵀ y, and t −= R₁₂ᵀ y."""
+    pivots = len(y)
+    for i in range(pivots):
+        y[i] /= R[i, i]
+        for j in range(i + 1, pivots):
+            y[j] -= y[i] * R[i, j]
+        for j in range(len(t)):
+            t[j] -= y[i] * R[i, pivots + j]
+
+
+@njit(**JIT)
+def eliminate_in_panel(R):
+    """False if a pivot is not positive."""
+    for i in range(len(R)):
+        _subtract(R[i, i:], R, i, i, i)
+        pivot = R[i, i]
+        if not pivot > 0.0:
+            return False
+        root = 1.0 / np.sqrt(pivot)
+        for j in range(i, R.shape[1]):
+            R[i, j] *= root
+    return True
+
+
+@njit(**JIT)
+def update_rest(R, U, begin, end):
+    """U −= R₁₂ᵀ R₁₂, the rows begin … end − 1."""
+    pivots = len(R)
+    for strip in range(begin // STRIP * STRIP, len(U), STRIP):
+        stop = min(strip + STRIP, len(U))
+        for i in range(begin, min(end, stop)):
+            _subtract(U[i, max(i, strip) : stop], R, pivots, pivots + i, pivots + max(i, strip))
+
+
+@njit(**JIT)
+def leave_update(k, F, updates):
+    """Move it to where the parent looks; the places may overlap."""
+    left = F.coupled_ptr[k + 1] - F.coupled_ptr[k]
+    if F.rest[k] != F.update[k]:
+        for i in range(left):
+            begin, end = i * left + i, (i + 1) * left
+            updates[F.rest[k] + begin : F.rest[k] + end] = updates[F.update[k] + begin : F.update[k] + end]
+
+
+@njit(**JIT)
+def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
+    for k in range(begin, end):
+        assemble_front(k, F, values, panels, updates, left_over, x)
+        _, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
+        if not eliminate_in_panel(R):
+            return False
+        substitute_forward(R, y, t)
+        update_rest(R, U, 0, len(U))
+        leave_update(k, F, updates)
+    return True
+
+
+@njit(**JIT)
+def substitute_fronts(begin, end, F, panels, left_over, x):
+    """Substitute backward, from the last front to the first."""
+    for k in range(end - 1, begin - 1, -1):
+        pivots, left, R = _front(k, F, panels)
+        f = F.first[k]
+        t = left_over[F.coupled_ptr[k] : F.coupled_ptr[k + 1]]
+        for q in range(left):
+            t[q] = x[F.coupled[F.coupled_ptr[k] + q]]
+        for i in range(pivots - 1, -1, -1):
+            s = 0.0
+            for j in range(i + 1, pivots):
+                s += R[i, j] * x[f + j]
+            for q in range(left):
+                s += R[i, pivots + q] * t[q]
+            x[f + i] = (x[f + i] - s) / R[i, i]

@@ -1,0 +1,252 @@
+"""The symbolic factorisation: where everything is, worked out once for a pattern.
+
+A front that eliminates many unknowns becomes a chain of narrower ones, whose panels stay in the cache; a very broad one
+stays whole and is left to tiles.  Whole subtrees with little work are tasks for the threads.  Updates lie on stacks: a
+front's is computed on top of those of its children, and left where they were.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from asker.engines.cpu.sparse.elimination_tree import Graph, elimination_tree
+
+WIDEST = 96  # unknowns eliminated by one front; wider ones become a chain
+BROAD = 384  # but from here on they stay whole, if they are much of the work
+TASKS = 32  # a subtree with less than 1/TASKS of the work is one task
+SHARED = 2e6  # multiply-adds from which a front above the subtrees is shared out
+
+
+class Fronts(NamedTuple):
+    """Where everything is; unknowns are numbered in the order of elimination."""
+
+    first: np.ndarray
+    """Front k eliminates the unknowns first[k] … first[k + 1] − 1."""
+    coupled_ptr: np.ndarray
+    coupled: np.ndarray
+    """Those unknowns that they are still coupled to, ascending."""
+    place: np.ndarray
+    """Of each of `coupled`: its number in the parent's front."""
+    child_ptr: np.ndarray
+    child: np.ndarray
+    value_ptr: np.ndarray
+    source: np.ndarray
+    """Which values of the matrix a front holds,"""
+    target: np.ndarray
+    """and where in the panels."""
+    panel: np.ndarray
+    """Where its panel begins."""
+    update: np.ndarray
+    """Where its update, the upper triangle of a square, is computed,"""
+    rest: np.ndarray
+    """and where it is left for the parent."""
+
+
+class Symbolic(NamedTuple):
+    """All of a factorisation but the numbers."""
+
+    order: np.ndarray
+    """The unknown that comes in each place."""
+    fronts: Fronts
+    work: np.ndarray
+    """Multiply-adds of each front."""
+    tasks: list[tuple[int, int]]
+    """Ranges of fronts that need nothing from others."""
+    top: list[tuple[int, int, bool]]
+    """Ranges of those above, in order, and whether they are small; a large front stands alone."""
+    n_panels: int
+    n_updates: int
+
+
+def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Symbolic:
+    """The symbolic factorisation of a pattern.
+
+    `meeting`: which variables meet, pointers and columns of a lower triangle; `dims`: the unknowns of each;
+    `at`: row and column of every value that will come.  Those above the diagonal are passed over.
+    """
+    starts = np.concatenate([[0], np.cumsum(dims)])
+    tree = elimination_tree(_graph(*meeting, dims.astype(np.int64)))
+    sizes = dims[tree.order]
+    order = np.repeat(starts[tree.order] - np.cumsum(sizes) + sizes, sizes) + np.arange(starts[-1])
+    rank = np.empty(starts[-1], dtype=np.int64)
+    rank[order] = np.arange(len(rank))
+    first, parent = _chains(np.concatenate([[0], np.cumsum(sizes)])[tree.first], tree.parent)
+    source = np.flatnonzero(at[0] >= at[1])
+    i, j = rank[at[0][source]], rank[at[1][source]]
+    i, j = np.minimum(i, j), np.maximum(i, j)
+    front = np.searchsorted(first, i, side="right") - 1
+    by_front = np.argsort(front, kind="stable")
+    source, i, j = source[by_front], i[by_front], j[by_front]
+    value_ptr = _pointers(front, len(parent))
+    child, child_ptr = np.argsort(parent, kind="stable"), _pointers(parent + 1, len(parent) + 1)[1:]
+    coupled_ptr, coupled = _coupled(first, child_ptr, child, value_ptr, j)
+    place = _places(first, parent, coupled_ptr, coupled)
+    pivots, left = np.diff(first), np.diff(coupled_ptr)
+    panel = np.concatenate([[0], np.cumsum(pivots * (pivots + left))])
+    target = _targets(first, coupled_ptr, coupled, value_ptr, panel, i, j)
+    work = ((pivots + left) ** 3.0 - left**3.0) / 3
+    tasks, top = _subtrees(parent, work, pivots >= BROAD)
+    update, rest, size = _memory(child_ptr, child, left, tasks, top)
+    fronts = Fronts(
+        first, coupled_ptr, coupled, place, child_ptr, child, value_ptr, source, target, panel, update, rest
+    )
+    return Symbolic(order, fronts, work, tasks, _runs(top, work[top] < SHARED), int(panel[-1]), size)
+
+
+def _pointers(numbers: np.ndarray, n: int) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=n))])
+
+
+def _graph(ptr: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> Graph:
+    """Both neighbours of every edge, from a lower triangle."""
+    n = len(ptr) - 1
+    rows = np.repeat(np.arange(n), np.diff(ptr))
+    edge = rows != columns
+    a, b = np.concatenate([rows[edge], columns[edge]]), np.concatenate([columns[edge], rows[edge]])
+    return Graph(_pointers(a, n), b[np.argsort(a, kind="stable")], weight)
+
+
+def _chains(first: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fronts that eliminate too many unknowns for one, and are no work for all threads, are cut into chains."""
+    widths = np.diff(first)
+    is_broad = (widths >= BROAD) & (widths**3.0 > (widths**3.0).sum() / TASKS)
+    links = np.where(is_broad, 1, np.maximum(1, -(-widths // WIDEST)))
+    ends = np.cumsum(links)
+    begins = ends - links
+    number = np.arange(ends[-1] if len(ends) else 0)
+    link = number - np.repeat(begins, links)
+    cut_first = np.repeat(first[:-1], links) + np.repeat(widths, links) * link // np.repeat(links, links)
+    is_last = link == np.repeat(links, links) - 1
+    above = np.repeat(np.where(parent >= 0, begins[parent], -1), links)
+    return np.append(cut_first, first[-1]), np.where(is_last, above, number + 1)
+
+
+def _subtrees(parent: np.ndarray, work: np.ndarray, is_broad: np.ndarray) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Ranges of fronts that are whole subtrees with little work, and the fronts above all of these."""
+    total, begin = np.where(is_broad, np.inf, work), np.arange(len(parent))
+    _accumulate(parent, total, begin)
+    limit = work.sum() / TASKS
+    small = total <= limit
+    roots = np.flatnonzero(small & ~np.where(parent >= 0, small[parent], False))
+    # Neighbours go together, up to that limit.
+    done = np.cumsum(total[roots])
+    new = (begin[roots] != np.append(-1, roots[:-1] + 1)) | (done // limit != np.append(-1, done[:-1] // limit))
+    return [(int(begin[g[0]]), int(g[-1]) + 1) for g in _split(roots, new)], np.flatnonzero(~small)
+
+
+def _split(numbers: np.ndarray, is_first: np.ndarray) -> list[np.ndarray]:
+    """Groups, each of which begins where `is_first` says so."""
+    return [group for group in np.split(numbers, np.flatnonzero(is_first)) if len(group)]
+
+
+def _runs(fronts: np.ndarray, is_small: np.ndarray) -> list[tuple[int, int, bool]]:
+    """First front, end, and whether it is a run of small ones; large ones stand alone."""
+    alone = ~is_small | ~np.append(False, is_small[:-1])
+    runs = _split(fronts, alone | (np.diff(fronts, prepend=-2) > 1))
+    small = dict(zip(fronts.tolist(), is_small.tolist(), strict=True))
+    return [(int(run[0]), int(run[-1]) + 1, small[run[0]]) for run in runs]
+
+
+@njit(nogil=True, cache=True)
+def _accumulate(parent, total, begin):
+    for k in range(len(parent)):
+        p = parent[k]
+        if p >= 0:
+            total[p] += total[k]
+            begin[p] = min(begin[p], begin[k])
+
+
+@njit(nogil=True, cache=True)
+def _coupled(first, child_ptr, child, value_ptr, columns):
+    """The unknowns that each front is coupled to: its values' and its children's, as far as they come later."""
+    n = len(first) - 1
+    seen = np.full(first[-1], -1, np.int64)
+    coupled_ptr = np.zeros(n + 1, np.int64)
+    coupled = np.empty(max(1024, 4 * first[-1]), np.int64)
+    for k in range(n):
+        size = coupled_ptr[k]
+        most = value_ptr[k + 1] - value_ptr[k]
+        for c in child[child_ptr[k] : child_ptr[k + 1]]:
+            most += coupled_ptr[c + 1] - coupled_ptr[c]
+        while size + most > len(coupled):
+            longer = np.empty(2 * len(coupled), np.int64)
+            longer[:size] = coupled[:size]
+            coupled = longer
+        for v in range(value_ptr[k], value_ptr[k + 1]):
+            j = columns[v]
+            if j >= first[k + 1] and seen[j] != k:
+                seen[j] = k
+                coupled[size] = j
+                size += 1
+        for c in child[child_ptr[k] : child_ptr[k + 1]]:
+            for q in range(coupled_ptr[c], coupled_ptr[c + 1]):
+                j = coupled[q]
+                if j >= first[k + 1] and seen[j] != k:
+                    seen[j] = k
+                    coupled[size] = j
+                    size += 1
+        coupled[coupled_ptr[k] : size].sort()
+        coupled_ptr[k + 1] = size
+    return coupled_ptr, coupled[: coupled_ptr[n]].copy()
+
+
+@njit(nogil=True, cache=True)
+def _places(first, parent, coupled_ptr, coupled):
+    """The number of each coupled unknown in the parent's front."""
+    place = np.empty(len(coupled), np.uint64)
+    for k in range(len(parent)):
+        p = parent[k]
+        if p < 0:
+            continue
+        pivots = first[p + 1] - first[p]
+        q = coupled_ptr[p]
+        for m in range(coupled_ptr[k], coupled_ptr[k + 1]):
+            j = coupled[m]
+            if j < first[p + 1]:
+                place[m] = j - first[p]
+            else:
+                while coupled[q] < j:
+                    q += 1
+                place[m] = pivots + q - coupled_ptr[p]
+    return place
+
+
+@njit(nogil=True, cache=True)
+def _targets(first, coupled_ptr, coupled, value_ptr, panel, i, j):
+    """Where in the panels each value of the matrix goes."""
+    target = np.empty(len(i), np.int64)
+    for k in range(len(first) - 1):
+        pivots = first[k + 1] - first[k]
+        width = pivots + coupled_ptr[k + 1] - coupled_ptr[k]
+        for v in range(value_ptr[k], value_ptr[k + 1]):
+            if j[v] < first[k + 1]:
+                at = j[v] - first[k]
+            else:
+                at = pivots + np.searchsorted(coupled[coupled_ptr[k] : coupled_ptr[k + 1]], j[v])
+            target[v] = panel[k] + (i[v] - first[k]) * width + at
+    return target
+
+
+def _memory(child_ptr, child, left, tasks, top) -> tuple[np.ndarray, np.ndarray, int]:
+    """Where updates are computed and left: a stack for each task, and one for the fronts above."""
+    update, rest = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
+    size = 0
+    for begin, end in tasks:
+        size = _stack(np.arange(begin, end), child_ptr, child, left, size, update, rest)
+    return update, rest, _stack(top, child_ptr, child, left, size, update, rest)
+
+
+@njit(nogil=True, cache=True)
+def _stack(fronts, child_ptr, child, left, base, update, rest):
+    """Returns the end of the highest place used.  What lies below `base` belongs to others."""
+    end, highest = base, base
+    for k in fronts:
+        bottom = end
+        for c in child[child_ptr[k] : child_ptr[k + 1]]:
+            if rest[c] >= base:
+                bottom = min(bottom, rest[c])
+        update[k], rest[k] = end, bottom
+        highest = max(highest, end + left[k] ** 2)
+        end = bottom + left[k] ** 2
+    return highest

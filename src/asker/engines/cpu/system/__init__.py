@@ -1,0 +1,25 @@
+"""The block system: the one linear system of every strategy, solved block by block.
+
+    (Σ Jᵢᵀ (aᵢ I + bᵢ rᵢ rᵢᵀ) Jᵢ + λI) δ = −Σ cᵢ Jᵢᵀ rᵢ
+
+    choose      dense, sparse, or by conjugate gradients                                                 system.py
+    eliminate   one group of variables leaves the system: L, z and Y                                elimination.py
+                the loops for it                                                                         blocks.py
+    assemble    the matrix of those that are kept, S = H_KK − YYᵀ, row by row                           reduced.py
+                the loops for it                                                                    matrix_rows.py
+    solve       Cholesky, dense or sparse                                                             factorise.py
+                or products with S alone                                                    conjugate_gradients.py
+    substitute  back, for the eliminated variables                                                  elimination.py
+
+`reference.py` writes the same system as one dense matrix: the oracle of all that.  `gradients.py` has what needs
+derivatives and no system.  Loops are printed as straight-line code for the block sizes at hand (printing.py).
+
+Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.structure`.
+"""
+
+from asker.engines.cpu.system.gradients import add_gradients, radial_change
+from asker.engines.cpu.system.linearization import Linearization, Weights
+from asker.engines.cpu.system.printing import spacious
+from asker.engines.cpu.system.system import System
+
+__all__ = ["Linearization", "System", "Weights", "add_gradients", "radial_change", "spacious"]

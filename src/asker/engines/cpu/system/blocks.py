@@ -1,0 +1,188 @@
+"""Loops for the elimination of one group of variables, block by block.
+
+    Hᵢ = Jᵢᵀ Mᵢ Jᵢ,   Mᵢ = aᵢ I + bᵢ rᵢ rᵢᵀ,   gᵢ = cᵢ Jᵢᵀ rᵢ
+
+J holds one row of p·D numbers per observation.  An eliminated variable of d numbers has a block V = L Lᵀ, stored as
+d(d+1)/2 numbers row by row; its coupling to the K numbers of the kept slots is Yᵀ = L⁻¹Wᵀ with W = J_Kᵀ M J_E, d rows
+of K numbers per observation.
+"""
+
+from functools import cache
+
+from asker.engines.cpu.compiler import Printed
+from asker.engines.cpu.system.printing import (
+    add_products,
+    dot,
+    indented,
+    lanes,
+    load_jacobian,
+    load_model,
+    load_residual,
+    packed,
+    printed,
+    weighted,
+)
+from asker.engines.solvers import SMALLEST_DIAGONAL
+
+
+@cache
+def eliminated_blocks(p: int, D: int, offset: int, d: int, radial: bool) -> Printed:
+    """V += Σ JᵀMJ and g += Σ cJᵀr for each eliminated variable."""
+    lower = [(q, s) for q in range(d) for s in range(q + 1)]
+    return printed(
+        "eliminated_blocks",
+        "ptr, J, r, a, b, c, V, g",
+        "for j in range(start, stop):",
+        indented(1, [f"v{q}_{s} = V[j, {packed(q, s)}]" for q, s in lower]),
+        indented(1, [f"g{q} = g[j, {q}]" for q in range(d)]),
+        "    for k in range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)])):",
+        indented(2, load_model(radial) + load_residual(p) + load_jacobian("e", p, D, offset, d)),
+        indented(2, weighted("e", p, d, radial, "m")),
+        indented(2, [f"v{q}_{s} += {dot(p, 'm', q, 'e', s)}" for q, s in lower]),
+        indented(2, [f"g{q} += c_k * eg_{q}" for q in range(d)]),
+        indented(1, [f"V[j, {packed(q, s)}] = v{q}_{s}" for q, s in lower]),
+        indented(1, [f"g[j, {q}] = g{q}" for q in range(d)]),
+    )
+
+
+@cache
+def factor_blocks(d: int, relative: bool) -> Printed:
+    """V + λI (relative: V + λ diag V) = L Lᵀ in place, z = L⁻¹g in place of g; failed[0] where V is not positive."""
+    lines = []
+    for q in range(d):
+        for s in range(q):
+            terms = "".join(f" - l{q}_{m} * l{s}_{m}" for m in range(s))
+            lines.append(f"l{q}_{s} = (V[j, {packed(q, s)}]{terms}) / l{s}_{s}")
+        terms = "".join(f" - l{q}_{m} * l{q}_{m}" for m in range(q))
+        unit = f"max(V[j, {packed(q, q)}], {SMALLEST_DIAGONAL!r})" if relative else "1.0"
+        lines.append(f"added = damping * {unit}")
+        lines.append(f"pivot = V[j, {packed(q, q)}] + added{terms}")
+        lines.append("pivot = added if pivot < added else pivot")  # never below, but for rounding
+        lines += ["bad |= not pivot > 0.0", f"l{q}_{q} = math.sqrt(pivot) if pivot > 0.0 else 1.0"]
+    for q in range(d):
+        terms = "".join(f" - l{q}_{s} * z{s}" for s in range(q))
+        lines.append(f"z{q} = (g[j, {q}]{terms}) / l{q}_{q}")
+    return printed(
+        "factor_blocks",
+        "damping, V, g, failed",
+        "n_failed = 0",
+        "for j in range(start, stop):",
+        "    bad = False",
+        indented(1, lines),
+        indented(1, [f"V[j, {packed(q, s)}] = l{q}_{s}" for q in range(d) for s in range(q + 1)]),
+        indented(1, [f"g[j, {q}] = z{q}" for q in range(d)]),
+        "    n_failed += bad",
+        "if n_failed:",
+        "    failed[0] = True",
+    )
+
+
+@cache
+def coupling(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int, radial: bool) -> Printed:
+    """Yᵀ = L⁻¹ (J_KᵀMJ_E)ᵀ for each observation; `kept` lists (offset, size) of the kept slots.
+
+    On the way, the own blocks of the kept variables: U += J_AᵀMJ_A and G += cJ_Aᵀr, since J is at hand here in the
+    order in which it lies.  U and G belong to one task alone.
+    """
+    K = sum(size for _, size in kept)
+    lines = [f"l{q}_{s} = L[j, {packed(q, s)}]" for q in range(d) for s in range(q + 1)]
+    lines += [f"i{q} = 1.0 / l{q}_{q}" for q in range(d)]
+    row = 0
+    for n, (at, size) in enumerate(kept):
+        lines += [f"x{i}_{t} = J[k, {i * D + at + t}]" for i in range(p) for t in range(lanes(size))]
+        for s in range(d):
+            for q in range(size):
+                terms = "".join(f" - y{q}_{m} * l{s}_{m}" for m in range(s))
+                lines.append(f"y{q}_{s} = ({dot(p, 'x', q, 'm', s)}{terms}) * i{s}")
+        lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(size)]
+        lines += [f"v = np.uint64(variable{n}[k])", *weighted("x", p, size, radial, "n")]
+        lines += [f"G{n}[v, {q}] += c_k * xg_{q}" for q in range(size)]
+        lines += add_products("+", size, size, [(f"n{i}_", f"x{i}_") for i in range(p)], f"U{n}[v, {{q}}, {{t}}]")
+        row += size
+    own = ", ".join(f"variable{n}, U{n}, G{n}" for n in range(len(kept)))
+    return printed(
+        "coupling",
+        f"index, J, r, a, b, c, L, Y, {own}",
+        "for k in range(start, stop):",
+        "    j = np.uint64(index[k])",
+        indented(1, load_model(radial) + load_residual(p) + load_jacobian("e", p, D, offset, d)),
+        indented(1, weighted("e", p, d, radial, "m")),
+        indented(1, lines),
+    )
+
+
+@cache
+def couple_back(d: int, slots: tuple[tuple[int, int], ...]) -> Printed:
+    """t += Yᵀx for each eliminated variable; `slots` lists (first row in Y, size) of all kept slots."""
+    K = sum(dim for _, dim in slots)
+    body = []
+    for m, (at, dim) in enumerate(slots):
+        body.append(f"column = np.uint64(columns{m}[k])")
+        body += [f"x{q} = x[column + np.uint64({q})]" for q in range(dim)]
+        for s in range(d):
+            body.append(f"t{s} += " + " + ".join(f"Y[k, {s * K + at + q}] * x{q}" for q in range(dim)))
+    columns = ", ".join(f"columns{m}" for m in range(len(slots)))
+    return printed(
+        "couple_back",
+        f"ptr, {columns}, Y, x, t",
+        "for j in range(start, stop):",
+        indented(1, [f"t{s} = t[j, {s}]" for s in range(d)]),
+        "    for k in range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)])):",
+        indented(2, body),
+        indented(1, [f"t[j, {s}] = t{s}" for s in range(d)]),
+    )
+
+
+@cache
+def couple_forward(d: int, at: int, dim: int, K: int) -> Printed:
+    """y −= Y t for each kept variable of one slot."""
+    return printed(
+        "couple_forward",
+        "ptr, observations, index, Y, t, first_row, y",
+        "for v in range(start, stop):",
+        indented(1, [f"y{q} = 0.0" for q in range(dim)]),
+        "    for entry in range(np.uint64(ptr[v]), np.uint64(ptr[v + np.uint64(1)])):",
+        "        k = np.uint64(observations[entry])",
+        "        j = np.uint64(index[k])",
+        indented(2, [f"t{s} = t[j, {s}]" for s in range(d)]),
+        indented(
+            2,
+            [f"y{q} += " + " + ".join(f"Y[k, {s * K + at + q}] * t{s}" for s in range(d)) for q in range(dim)],
+        ),
+        f"    own = first_row + np.int64(v) * {dim}",
+        indented(1, [f"y[own + {q}] -= y{q}" for q in range(dim)]),
+    )
+
+
+@cache
+def schur_diagonal(d: int, at: int, dim: int, K: int) -> Printed:
+    """B −= Y Yᵀ for each kept variable of one slot: the diagonal blocks, as if it saw each eliminated one once."""
+    lower = [(q, s) for q in range(dim) for s in range(q + 1)]
+    return printed(
+        "schur_diagonal",
+        "ptr, observations, Y, B",
+        "for v in range(start, stop):",
+        indented(1, [f"b{q}_{s} = 0.0" for q, s in lower]),
+        "    for entry in range(np.uint64(ptr[v]), np.uint64(ptr[v + np.uint64(1)])):",
+        "        k = np.uint64(observations[entry])",
+        indented(2, [f"y{q}_{m} = Y[k, {m * K + at + q}]" for q in range(dim) for m in range(d)]),
+        indented(2, [f"b{q}_{s} += " + " + ".join(f"y{q}_{m} * y{s}_{m}" for m in range(d)) for q, s in lower]),
+        indented(1, [f"B[v, {q}, {s}] -= b{q}_{s}" for q, s in lower]),
+        indented(1, [f"B[v, {s}, {q}] -= b{q}_{s}" for q, s in lower if q != s]),
+    )
+
+
+@cache
+def solve_transposed(d: int) -> Printed:
+    """δ = −L⁻ᵀ t for each eliminated variable."""
+    lines = []
+    for q in reversed(range(d)):
+        terms = "".join(f" - L[j, {packed(m, q)}] * x{m}" for m in range(q + 1, d))
+        lines.append(f"x{q} = (t[j, {q}]{terms}) / L[j, {packed(q, q)}]")
+    return printed(
+        "solve_transposed",
+        "L, t, delta",
+        "for j in range(start, stop):",
+        indented(1, lines),
+        indented(1, [f"delta[j, {q}] = -x{q}" for q in range(d)]),
+    )

@@ -1,0 +1,116 @@
+"""Solve (S + damping) x = −g for the kept variables, by dense or by sparse Cholesky.
+
+When Cholesky fails, a factorisation that may pivot is tried on the same matrix, scaled to a unit diagonal; when that
+fails too, the answer is None.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from asker.engines.cpu import cholesky
+from asker.engines.cpu.system.reduced import ReducedMatrix
+
+SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+
+
+def _unit_scale(diagonal: np.ndarray) -> np.ndarray:
+    """What rows and columns are multiplied with so that the diagonal is 1."""
+    return 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+
+
+def if_finite(x: np.ndarray) -> np.ndarray | None:
+    """x, or None where it is no answer."""
+    return x if np.isfinite(x).all() else None
+
+
+class DenseCholesky:
+    """Tiled Cholesky of the lower triangle of a row-major matrix; LAPACK's indefinite solver where that fails."""
+
+    def __init__(self, reduced: ReducedMatrix):
+        self.reduced, self.scaled = reduced, np.empty((0, 0))
+
+    def __call__(self, damping: np.ndarray) -> np.ndarray | None:
+        """x, once the matrix is assembled."""
+        from scipy.linalg import lapack
+
+        reduced, g = self.reduced, self.reduced.gradient
+        n = len(g)
+        if self.scaled.shape != (n, n):
+            self.scaled = np.zeros((n, n))
+        diagonal = reduced.diagonal_of_S() + damping
+        d = _unit_scale(diagonal)
+
+        def refill() -> None:
+            reduced.copy_scaled(d, self.scaled)
+            np.fill_diagonal(self.scaled, diagonal * d * d)
+
+        refill()
+        rhs = -d * g
+        with cholesky.one_blas_thread():
+            if cholesky.factorise_rows(self.scaled.T):
+                return if_finite(d * cholesky.solve(self.scaled.T, rhs))
+            refill()
+            *_, x, failed = lapack.dsysv(self.scaled.T, rhs[:, None], lower=0, overwrite_a=1)
+        return None if failed else if_finite(d * x[:, 0])
+
+
+class Symmetric:
+    """A whole sparse matrix from the values of its lower triangle, with the pattern found once."""
+
+    def __init__(self, n: int, rows: np.ndarray, columns: np.ndarray, rank: np.ndarray | None = None):
+        """Values above the diagonal are passed over; `rank` permutes rows and columns."""
+        from scipy import sparse
+
+        lower = np.flatnonzero(rows >= columns)
+        strict = np.flatnonzero(rows > columns)
+        source = np.concatenate([lower, strict])
+        i, j = np.concatenate([rows[lower], columns[strict]]), np.concatenate([columns[lower], rows[strict]])
+        if rank is not None:
+            i, j = rank[i], rank[j]
+        self.matrix = sparse.csc_array((source + 1.0, (i, j)), (n, n))
+        self.matrix.sort_indices()
+        self.source = self.matrix.data.astype(np.int64) - 1
+        self.diagonal = np.flatnonzero(self.matrix.indices == np.repeat(np.arange(n), np.diff(self.matrix.indptr)))
+
+    def __call__(self, values: np.ndarray, damping: np.ndarray | float = 0.0) -> Any:
+        self.matrix.data = values[self.source]
+        self.matrix.data[self.diagonal] += damping
+        return self.matrix
+
+
+class SparseCholesky:
+    """By fronts (multifrontal.py); by SuperLU where a pivot is not positive."""
+
+    def __init__(self, reduced: ReducedMatrix):
+        """The pattern is analysed here, once."""
+        from asker.engines.cpu.sparse import Multifrontal
+
+        self.reduced = reduced
+        rows, columns = self.at = reduced.coordinates()
+        self.diagonal = np.flatnonzero(rows == columns)
+        self.fronts = Multifrontal(reduced.meeting(), reduced.dims, self.at)
+
+    def __call__(self, damping: np.ndarray) -> np.ndarray | None:
+        """x, once the matrix is assembled."""
+        v, g = self.reduced.values.copy(), self.reduced.gradient
+        v[self.diagonal] += damping
+        x = self.fronts.solve(v, -g)
+        return if_finite(x) if x is not None else self._pivoted(v, -g)
+
+    def _pivoted(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+        from scipy.sparse.linalg import splu
+
+        d = _unit_scale(v[self.diagonal])
+        order = self.fronts.order
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        rows, columns = self.at
+        permuted = Symmetric(len(order), rows, columns, rank)(v * d[rows] * d[columns])
+        if not np.isfinite(permuted.data).all():
+            return None
+        try:
+            lu = splu(permuted, permc_spec="NATURAL", **SYMMETRIC_MODE)
+        except RuntimeError:  # exactly singular
+            return None
+        return if_finite(d * lu.solve((d * b)[order])[rank])

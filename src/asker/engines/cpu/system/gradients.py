@@ -1,0 +1,102 @@
+"""Gradients, and how residuals change along a step: what needs J, and no linear system."""
+
+from functools import cache
+
+import numpy as np
+
+from asker.engines.cpu.compiler import Printed
+from asker.engines.cpu.system.linearization import Delta, Linearization
+from asker.engines.cpu.system.printing import indented, load_jacobian, load_residual, printed
+from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
+from asker.engines.structure import FactorStructure
+
+
+def add_gradients(f: FactorStructure, lin: Linearization, c: np.ndarray, d: np.ndarray, G: Delta) -> None:
+    """G += Σ c Jᵀr and Σ d Jᵀr of one factor group, (2, n, tangent) for each group of variables.
+
+    Each task sums the kept variables in a copy of its own; the eliminated ones are nobody else's anyway.
+    """
+    if not f.free:
+        return
+    e = f.eliminated
+    kept = [(s.index, G[s.variables]) for s in f.kept]
+    loop = _gradient_loop(
+        f.p, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset if e else 0, e.dim if e else 0
+    )
+    ptr = e.ptr if e else np.zeros(1, dtype=np.int64)
+    E = G[e.variables] if e else np.zeros((2, 0, 0))
+    bounds = even_bounds(E.shape[1] if e else f.n, smallest=2048, most=16)
+    sums = [np.zeros((len(bounds) - 1, *g.shape)) for _, g in kept]
+
+    def task(t: int) -> None:
+        own = {f"variable{n}": index for n, (index, _) in enumerate(kept)}
+        own |= {f"G{n}": total[t] for n, total in enumerate(sums)}
+        loop(bounds[t], bounds[t + 1], ptr=ptr, J=lin.J, r=lin.r, c=c, d=d, E=E, **own)
+
+    run_tasks(task, len(bounds) - 1)
+    for (_, g), total in zip(kept, sums, strict=True):
+        g += total.sum(axis=0)
+
+
+def radial_change(f: FactorStructure, lin: Linearization, delta: Delta, out: np.ndarray) -> None:
+    """out = rᵀJδ of one factor group."""
+    if not f.free:
+        out[:] = 0.0
+        return
+    slots = [f.factors.slots[k].variables for k in f.free]
+    loop = _radial_loop(f.p, f.width, tuple((o, v.manifold.tangent) for o, v in zip(f.offsets, slots, strict=True)))
+    steps = {f"index{m}": f.indices[k] for m, k in enumerate(f.free)}
+    steps |= {f"delta{m}": delta[v] for m, v in enumerate(slots)}
+    run_loop(loop, even_bounds(f.n), J=lin.J, r=lin.r, out=out, **steps)
+
+
+@cache
+def _radial_loop(p: int, D: int, slots: tuple[tuple[int, int], ...]) -> Printed:
+    """rᵀJδ for each observation."""
+    lines = load_residual(p)
+    for m, (_, dim) in enumerate(slots):
+        lines.append(f"i = np.uint64(index{m}[k])")
+        lines += [f"d{m}_{q} = delta{m}[i, {q}]" for q in range(dim)]
+    terms = []
+    for i in range(p):
+        moved = [f"J[k, {i * D + at + q}] * d{m}_{q}" for m, (at, dim) in enumerate(slots) for q in range(dim)]
+        terms.append(f"r{i} * ({' + '.join(moved)})")
+    pairs = ", ".join(f"index{m}, delta{m}" for m in range(len(slots)))
+    return printed(
+        "radial_change",
+        f"J, r, {pairs}, out",
+        "for k in range(start, stop):",
+        indented(1, lines),
+        f"    out[k] = {' + '.join(terms)}",
+    )
+
+
+@cache
+def _gradient_loop(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int) -> Printed:
+    """G += Σ c Jᵀr for two sets of weights c at once, in the order in which J lies.
+
+    Items are the eliminated variables (at `offset`, of size d), or the observations where d is 0.  The arrays of the
+    kept slots belong to one task alone.
+    """
+    body = load_residual(p)
+    for n, (at, size) in enumerate(kept):
+        body += [*load_jacobian("x", p, D, at, size), f"v = np.uint64(variable{n}[k])"]
+        for q in range(size):
+            body.append(f"x_{q} = " + " + ".join(f"r{i} * x{i}_{q}" for i in range(p)))
+            body += [f"G{n}[0, v, {q}] += c_k * x_{q}", f"G{n}[1, v, {q}] += d_k * x_{q}"]
+    body = ["c_k, d_k = c[k], d[k]", *body]
+    body += load_jacobian("e", p, D, offset, d)
+    for q in range(d):
+        body.append(f"e_{q} = " + " + ".join(f"r{i} * e{i}_{q}" for i in range(p)))
+        body += [f"c{q} += c_k * e_{q}", f"d{q} += d_k * e_{q}"]
+    own = "".join(f", variable{n}, G{n}" for n in range(len(kept)))
+    observations = "range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)]))"
+    return printed(
+        "gradients",
+        f"ptr, J, r, c, d, E{own}",
+        "for j in range(start, stop):",
+        indented(1, [f"c{q}, d{q} = E[0, j, {q}], E[1, j, {q}]" for q in range(d)]),
+        f"    for k in {observations if d else '(j,)'}:",
+        indented(2, body),
+        indented(1, [f"E[0, j, {q}], E[1, j, {q}] = c{q}, d{q}" for q in range(d)]),
+    )

@@ -1,0 +1,151 @@
+"""Loops for the rows of the reduced matrix, S = H_KK − YYᵀ."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from asker.engines.cpu.compiler import Printed
+from asker.engines.cpu.system.printing import (
+    add_products,
+    dot,
+    indented,
+    lanes,
+    load_jacobian,
+    load_model,
+    load_residual,
+    printed,
+    weighted,
+)
+
+
+@dataclass(frozen=True)
+class RowsSpec:
+    """What the rows of one kept slot A are made of."""
+
+    p: int
+    D: int
+    offset: int
+    """First Jacobian column of A."""
+    dim: int
+    gram: tuple[tuple[int, int], ...]
+    """(offset, size) of the kept slots B of the same factor whose J_AᵀMJ_B is added here."""
+    d: int
+    """Size of the eliminated variables; 0 where none are eliminated: then the own blocks and g are made here too."""
+    in_Y: tuple[int, int]
+    """First row of A in its factor's Y, and K of that factor."""
+    schur: tuple[tuple[int, int, int, bool], ...]
+    """(first row in Y, size, K, whether its lanes ascend within an eliminated variable) of every kept slot that may
+    share an eliminated variable."""
+    radial: bool
+    dense: bool
+
+
+@cache
+def matrix_rows(spec: RowsSpec) -> Printed:
+    """The rows of one kept slot: S += J_AᵀMJ_B − Y_A Y_Bᵀ, g += cJ_Aᵀr − Y_A z, diagonal += diag J_AᵀMJ_A.
+
+    An item is one variable, or a part of its observations; only columns at or below the diagonal count.
+    Dense: S is the matrix with its columns in lanes.  Sparse: the rows are summed in a private strip and then added to
+    S, which holds the values of the blocks that `pattern` lists, row after row.  U and G are the own blocks and
+    gradients that `coupling` made.
+    """
+    dim, special = spec.dim, [f"gram_lane{n}" for n in range(len(spec.gram))]
+    if spec.d:
+        special += ["index", "YA", "z", "U", "G"]
+        special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("ptr", "schur_lane", "Y")]
+    return printed(
+        "matrix_rows",
+        f"items, first_lane, observations, J, r, a, b, c, {', '.join(special)}, "
+        "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S, n_lanes",
+        [] if spec.dense else [f"strip = np.zeros(({dim}, n_lanes))", *[f"s{q} = strip[{q}]" for q in range(dim)]],
+        "for item in range(start, stop):",
+        indented(1, [f"s{q} = S[items[item, 3] + {q}]" for q in range(dim)] if spec.dense else []),
+        f"    own = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
+        indented(1, [f"g{q}, h{q} = 0.0, 0.0" for q in range(dim)]),
+        "    for entry in range(np.uint64(items[item, 1]), np.uint64(items[item, 2])):",
+        "        k = np.uint64(observations[entry])",
+        indented(2, _gram_body(spec) + (_schur_body(spec) if spec.d else [])),
+        "    target = items[item, 3]",
+        indented(1, _own_blocks(dim) if spec.d else []),
+        indented(1, [f"g[target + {q}] += g{q}" for q in range(dim)]),
+        indented(1, [f"diagonal[target + {q}] += h{q}" for q in range(dim)]),
+        indented(1, [] if spec.dense else _flush(dim)),
+    )
+
+
+def _gram_body(spec: RowsSpec) -> list[str]:
+    """J_AᵀMJ_B of one observation, for every B."""
+    if not spec.gram:
+        return []
+    p, D, dim = spec.p, spec.D, spec.dim
+    body = load_model(spec.radial) + load_residual(p)
+    body += load_jacobian("x", p, D, spec.offset, dim) + weighted("x", p, dim, spec.radial, "m")
+    if not spec.d:
+        body += [f"g{q} += c_k * xg_{q}" for q in range(dim)]
+        body += [f"h{q} += {dot(p, 'm', q, 'x', q)}" for q in range(dim)]
+    for n, (at, size) in enumerate(spec.gram):
+        inner = [f"y{i}_{t} = J[k, {i * D + at + t}]" for i in range(p) for t in range(lanes(size))]
+        inner += add_products("+", dim, size, [(f"m{i}_", f"y{i}_") for i in range(p)])
+        if at != spec.offset and size == dim:  # another slot, with perhaps the same variable
+            inner += ["if lane == own:", *[f"    h{q} += {dot(p, 'm', q, 'y', q)}" for q in range(dim)]]
+        body += [f"lane = np.uint64(gram_lane{n}[k])", "if lane <= own:", *indented(1, inner)]
+    return body
+
+
+def _own_blocks(dim: int) -> list[str]:
+    """The own blocks and gradients of an item's variable, once a row."""
+    lines = ["if target == items[item, 5]:", "    v = items[item, 0]"]
+    for q in range(dim):
+        lines += [f"    g{q} += G[v, {q}]", f"    h{q} += U[v, {q}, {q}]"]
+        lines += [f"    s{q}[own + np.uint64({t})] += U[v, {q}, {t}]" for t in range(dim)]
+    return lines
+
+
+def _schur_body(spec: RowsSpec) -> list[str]:
+    """−Y_A Y_Bᵀ and −Y_A z of one observation, for every B that shares its eliminated variable."""
+    d, (at_x, K) = spec.d, spec.in_Y
+    body = ["j = np.uint64(index[k])"]
+    body += [f"w{s}_{q} = YA[k, {s * K + at_x + q}]" for s in range(d) for q in range(spec.dim)]
+    body += [f"g{q} -= " + " + ".join(f"w{s}_{q} * z[j, {s}]" for s in range(d)) for q in range(spec.dim)]
+    for n, (at, size, K, ascending) in enumerate(spec.schur):
+        inner = [f"y{s}_{t} = Y{n}[o, {s * K + at + t}]" for s in range(d) for t in range(lanes(size))]
+        inner += add_products("-", spec.dim, size, [(f"w{s}_", f"y{s}_") for s in range(d)])
+        body += [
+            f"for o in range(np.uint64(ptr{n}[j]), np.uint64(ptr{n}[j + np.uint64(1)])):",
+            f"    lane = np.uint64(schur_lane{n}[o])",
+            "    if lane > own:",
+            "        break" if ascending else "        continue",
+            *indented(1, inner),
+        ]
+    return body
+
+
+def _flush(dim: int) -> list[str]:
+    """Add the strip to the values of a sparse row, block by block, and clear it."""
+    return [
+        "variable = items[item, 4]",
+        "value = pattern_ptr[variable, 2]",
+        "width = pattern_ptr[variable, 3]",
+        "for m in range(pattern_ptr[variable, 0], pattern_ptr[variable, 1]):",
+        "    block = pattern[m]",
+        "    lane = lane_of[block]",
+        "    for t in range(dims[block]):",
+        *[f"        S[value + {q} * width + t] += s{q}[lane + t]" for q in range(dim)],
+        "    for t in range(lane_of[block + 1] - lane):",
+        *[f"        s{q}[lane + t] = 0.0" for q in range(dim)],
+        "    value += dims[block]",
+    ]
+
+
+@cache
+def scaled_lower() -> Printed:
+    """The lower triangle of a dense matrix whose columns are in lanes, out of them, rows and columns scaled."""
+    return printed(
+        "scaled_lower",
+        "starts, dims, lane_of, S, scale, out",
+        "for v in range(start, stop):",
+        "    for row in range(starts[v], starts[v] + dims[v]):",
+        "        for block in range(v + np.uint64(1)):",
+        "            lane = lane_of[block] - starts[block]",
+        "            for column in range(starts[block], starts[block] + dims[block]):",
+        "                out[row, column] = S[row, lane + column] * scale[row] * scale[column]",
+    )

@@ -1,0 +1,91 @@
+"""How loops over observations are printed as straight-line code, for the block sizes at hand.
+
+Every loop works on items start…stop and writes only what belongs to them, so that any number of threads can share the
+work.  All other arguments are given by name.
+
+Where it counts, neighbouring statements differ by neighbouring addresses only, and all loads stand before the stores:
+then LLVM makes vector instructions of them.  A block of 6 columns is computed in 8 lanes; the last lanes read past the
+block and write to columns of the strip that nobody reads.  J and Y therefore end in a few spare numbers (`SLACK`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from asker.engines.cpu.compiler import Printed, compile_source
+
+INDENT = "    "
+SLACK = 16
+STRIP = "s{q}[lane + np.uint64({t})]"
+
+
+def lanes(dim: int) -> int:
+    """How many columns of a strip a variable of `dim` numbers takes."""
+    return dim if dim <= 2 else -(-dim // 4) * 4
+
+
+def spacious(n: int, width: int) -> np.ndarray:
+    """An uninitialised array (n, width) with readable numbers behind its end."""
+    flat = np.empty(n * width + SLACK)
+    flat[n * width :] = 0.0
+    return flat[: n * width].reshape(n, width)
+
+
+def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
+    """The loop `name` of items start…stop, compiled."""
+    flat: list[str] = []
+    for line in lines:
+        flat += [line] if isinstance(line, str) else list(line)
+    text = "".join(f"{INDENT}{line}\n" for line in flat)
+    return compile_source(name, f"def {name}(start, stop, {parameters}):\n{text}")
+
+
+def indented(depth: int, lines: Sequence[str]) -> list[str]:
+    """The lines, some steps further in."""
+    return [INDENT * depth + line for line in lines]
+
+
+def load_jacobian(x: str, p: int, D: int, offset: int, d: int) -> list[str]:
+    """x_iq, the numbers of a block of J of observation k: d columns from `offset`."""
+    return [f"{x}{i}_{q} = J[k, {i * D + offset + q}]" for i in range(p) for q in range(d)]
+
+
+def load_residual(p: int) -> list[str]:
+    """r_i of observation k."""
+    return [f"r{i} = r[k, {i}]" for i in range(p)]
+
+
+def weighted(x: str, p: int, d: int, radial: bool, m: str) -> list[str]:
+    """m = M x for the block x: m_iq = a x_iq + b r_i (rᵀx)_q; and its gradient part xg_q = (rᵀx)_q."""
+    lines = [f"{x}g_{q} = " + " + ".join(f"r{i} * {x}{i}_{q}" for i in range(p)) for q in range(d)]
+    if radial:
+        lines += [f"{m}{i}_{q} = a_k * {x}{i}_{q} + b_k * r{i} * {x}g_{q}" for i in range(p) for q in range(d)]
+    else:
+        lines += [f"{m}{i}_{q} = a_k * {x}{i}_{q}" for i in range(p) for q in range(d)]
+    return lines
+
+
+def dot(p: int, x: str, q: int, y: str, s: int) -> str:
+    """Column q of the block x times column s of the block y."""
+    return " + ".join(f"{x}{i}_{q} * {y}{i}_{s}" for i in range(p))
+
+
+def load_model(radial: bool) -> list[str]:
+    """a, c and, where there is one, b of observation k."""
+    return ["a_k = a[k]", "c_k = c[k]"] + (["b_k = b[k]"] if radial else [])
+
+
+def packed(q: int, s: int) -> int:
+    """Where (q, s ≤ q) stands in a lower triangle stored row by row."""
+    return q * (q + 1) // 2 + s
+
+
+def add_products(sign: str, dim: int, size: int, pairs: list[tuple[str, str]], cell: str = STRIP) -> list[str]:
+    """cell ± Σ x_q y_t for all q and t, row by row in whole vectors."""
+    lines = []
+    for q in range(dim):
+        for t in range(lanes(size)):
+            terms = "".join(f" {sign} {x}{q} * {y}{t}" for x, y in pairs)
+            lines.append(f"sum{t} = {cell.format(q=q, t=t)}{terms}")
+        lines += [f"{cell.format(q=q, t=t)} = sum{t}" for t in range(lanes(size))]
+    return lines

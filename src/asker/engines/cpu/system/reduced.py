@@ -1,0 +1,225 @@
+"""The matrix of the kept variables, S = H_KK − Y Yᵀ, dense or sparse, assembled row by row.
+
+Only the lower triangle is computed.  Each variable owns the rows of its numbers, so threads never meet.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+
+from asker.engines.cpu.system.elimination import Elimination
+from asker.engines.cpu.system.linearization import Linearization, Weights
+from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower
+from asker.engines.cpu.system.printing import SLACK, lanes
+from asker.engines.cpu.threads import balanced_bounds, run_loop
+from asker.engines.structure import FactorStructure, KeptSlot, Structure
+
+SPLIT = 1 << 16  # a row of the matrix with more observations than this is summed in parts
+WORK_OF_A_TASK = 10_000  # blocks; a task that is much smaller costs more to hand out than to do
+PASS_BYTES = 1 << 23  # of Y in a pass over the rows: what stays in the cache while all rows use it
+
+
+class RowPasses:
+    """How the rows of the matrix that belong to one kept slot are shared out.
+
+    Items (variable, first entry, last entry, target row, number among all kept variables, own row): one for each
+    variable, or several for one with very many observations, whose later parts are summed in spare rows of the matrix.
+    With several passes, each takes the observations of all variables that lie in one stretch of memory.
+    """
+
+    def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None, n_passes: int):
+        """`work` per entry of slot.observations; `spare`: first spare row, None for no parts."""
+        n = len(slot.observations)
+        self.done = np.concatenate([[0], np.cumsum(work)])
+        self.most = int(np.clip(self.done[-1] / n_passes / WORK_OF_A_TASK, 4, 64))
+        v = np.arange(slot.n_variables)
+        own = slot.first + v * slot.dim
+        self.moves: list[tuple[int, int, int]] = []  # own row, spare row, number of rows: to add at the end
+        if n_passes == 1 and spare is not None:
+            self.passes = [self._in_parts(slot, v, own, number, spare)]
+            return
+        order = np.repeat(v, np.diff(slot.ptr)) * n + slot.observations  # ascending
+        stops = [np.searchsorted(order, v * n + stop) for stop in np.linspace(0, n, n_passes + 1).astype(int)]
+        self.passes = [
+            self._shared([v, first, last, own, number + v, own if k == 0 else np.full_like(own, -1)])
+            for k, (first, last) in enumerate(pairwise(stops))
+        ]
+
+    def _in_parts(
+        self, slot: KeptSlot, v: np.ndarray, own: np.ndarray, number: int, spare: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        counts = np.diff(slot.ptr)
+        parts = np.maximum(1, -(-counts // SPLIT))
+        size = -(-counts // parts)
+        v = np.repeat(v, parts)
+        part = np.arange(len(v)) - np.repeat(np.cumsum(parts) - parts, parts)
+        first = slot.ptr[v] + part * size[v]
+        last = np.minimum(first + size[v], slot.ptr[v + 1])
+        target = own[v]
+        extra = np.flatnonzero(part > 0)
+        target[extra] = spare + np.arange(extra.size) * slot.dim
+        self.moves = [(int(own[v[e]]), int(target[e]), slot.dim) for e in extra]
+        return self._shared([v, first, last, target, number + v, own[v]])
+
+    def _shared(self, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Items, and tasks of about equal work."""
+        items = np.ascontiguousarray(np.column_stack(columns).astype(np.int64))
+        return items, balanced_bounds(1.0 + self.done[columns[2]] - self.done[columns[1]], self.most)
+
+
+class ReducedMatrix:
+    """The matrix S and the reduced gradient: storage, symbolic work and assembly.
+
+    Dense: rows of whole vectors (`printing.lanes`), and spare rows.  Sparse: values over a fixed pattern.
+    """
+
+    def __init__(self, structure: Structure, dense: bool, eliminate: bool = True):
+        """`eliminate=False` assembles H_KK alone."""
+        self.structure, self.dense, self.eliminate = structure, dense, eliminate
+        self.starts, self.dims = structure.kept_variables
+        self.lane_of = np.concatenate([[0], np.cumsum([lanes(d) for d in self.dims.tolist()])]).astype(np.int64)
+        spare = structure.n_kept
+        self._passes: dict[KeptSlot, RowPasses] = {}
+        for f in structure.factors:
+            for slot in f.kept:
+                work = _work_per_entry(structure, f, slot)
+                n_passes = self._n_passes(f, slot, work)
+                rows = RowPasses(slot, work, self._number(slot), spare if dense else None, n_passes)
+                spare = max([spare, *[target + dim for _, target, dim in rows.moves]])
+                self._passes[slot] = rows
+        self._lanes = {slot: self._lanes_of(slot) for slot in self._passes}
+        self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
+        if dense:
+            self.values = np.zeros((spare, int(self.lane_of[-1]) + SLACK))
+            self.pattern_ptr, self.pattern = np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        else:
+            self._make_pattern()
+
+    def _n_passes(self, f: FactorStructure, slot: KeptSlot, work: np.ndarray) -> int:
+        """Enough that a pass stays in the cache; sparse: if adding the strips once a pass costs little."""
+        if f.eliminated is None:
+            return 1
+        bytes_of_Y = 8 * f.kept_width * f.eliminated.dim
+        wanted = -(-f.n * bytes_of_Y // PASS_BYTES)
+        if self.dense:
+            return wanted
+        strips = 16 * slot.n_variables * slot.dim * int(self.lane_of[-1])
+        return wanted if 4 * wanted * strips <= bytes_of_Y * work.sum() else 1
+
+    def _number(self, slot: KeptSlot) -> int:
+        """The number of the slot's first variable among all kept ones."""
+        return int(np.searchsorted(self.starts, slot.first))
+
+    def _lanes_of(self, slot: KeptSlot) -> np.ndarray:
+        """First strip column of each observation's variable."""
+        variable = self._number(slot) + (slot.columns - slot.first) // slot.dim
+        return self.lane_of[variable].astype(np.int32)
+
+    def _make_pattern(self) -> None:
+        ptr, self.pattern = self.structure.pattern(after_elimination=self.eliminate)
+        widths = np.add.reduceat(np.append(self.dims[self.pattern], 0), ptr[:-1]) * (np.diff(ptr) > 0)
+        values = np.concatenate([[0], np.cumsum(widths * self.dims)])
+        self.pattern_ptr = np.ascontiguousarray(np.column_stack([ptr[:-1], ptr[1:], values[:-1], widths]))
+        self.values = np.zeros(values[-1])
+
+    def assemble(self, linear: list[Linearization], model: list[Weights], elimination: Elimination) -> None:
+        """S and the reduced gradient for the weights of `model`."""
+        for array in (self.values, self.g, self.diagonals):
+            array[...] = 0.0
+        everywhere = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
+        everywhere |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g}
+        for k, f in enumerate(self.structure.factors):
+            lin, w = linear[k], model[k]
+            for m, slot in enumerate(f.kept):
+                spec, special = self._spec(k, m, w.radial, elimination)
+                for items, bounds in self._passes[slot].passes:
+                    run_loop(
+                        matrix_rows(spec), bounds, items=items, first_lane=int(self.lane_of[self._number(slot)]),
+                        observations=slot.observations, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c,
+                        diagonal=self.diagonals, n_lanes=int(self.lane_of[-1]) + SLACK, **everywhere, **special,
+                    )  # fmt: skip
+        for rows in self._passes.values():
+            for own, target, dim in rows.moves:
+                for array in (self.values, self.g, self.diagonals):
+                    array[own : own + dim] += array[target : target + dim]
+
+    def _spec(self, k: int, m: int, radial: bool, e: Elimination) -> tuple[RowsSpec, dict[str, np.ndarray]]:
+        """The loop of the rows of kept slot m of factor group k, and the arguments that only it takes."""
+        f = self.structure.factors[k]
+        slot, is_eliminating = f.kept[m], f.eliminated is not None  # then the own blocks come from the elimination
+        others = [s for s in f.kept if not (is_eliminating and s is slot)]
+        special = {f"gram_lane{n}": self._lanes[s] for n, s in enumerate(others)}
+        d, schur = 0, list[tuple[int, int, int, bool]]()
+        if f.eliminated is not None:
+            d, own = f.eliminated.dim, e.own[k][m]
+            special |= {"index": f.eliminated.index, "YA": e.Y[k], "z": e.z, "U": own.U, "G": own.G}
+        if is_eliminating and self.eliminate:
+            for other, eliminated, Y in e.coupled():
+                for s in other.kept:
+                    n, is_first = len(schur), s is other.kept[0]
+                    schur.append((s.offset_in_Y, s.dim, other.kept_width, is_first))  # see Structure._order
+                    special |= {f"ptr{n}": eliminated.ptr, f"schur_lane{n}": self._lanes[s], f"Y{n}": Y}
+        gram = tuple((s.offset, s.dim) for s in others)
+        in_Y = (slot.offset_in_Y, f.kept_width)
+        return RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), radial, self.dense), special
+
+    @property
+    def gradient(self) -> np.ndarray:
+        """The reduced gradient, g_K − Y z."""
+        return self.g[: self.structure.n_kept]
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """diag H_KK, before the elimination."""
+        return self.diagonals[: self.structure.n_kept]
+
+    def diagonal_of_S(self) -> np.ndarray:
+        """Of the dense matrix, after the elimination."""
+        lane = np.repeat(self.lane_of[:-1] - self.starts, self.dims) + np.arange(self.structure.n_kept)
+        return self.values[np.arange(self.structure.n_kept), lane]
+
+    def copy_scaled(self, scale: np.ndarray, out: np.ndarray) -> None:
+        """The lower triangle of the dense matrix, rows and columns scaled."""
+        bounds = balanced_bounds(np.arange(1.0, len(self.starts) + 1))
+        run_loop(
+            scaled_lower(), bounds, starts=self.starts, dims=self.dims, lane_of=self.lane_of, S=self.values,
+            scale=scale, out=out,
+        )  # fmt: skip
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The dense lower triangle."""
+        n = self.structure.n_kept
+        out = np.zeros((n, n))
+        self.copy_scaled(np.ones(n), out)
+        return out
+
+    def meeting(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which variables meet in the sparse matrix: pointers and columns of a lower triangle."""
+        return np.append(self.pattern_ptr[:, 0], len(self.pattern)), self.pattern
+
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column of every sparse value (whole diagonal blocks are among them)."""
+        widths = self.pattern_ptr[:, 3]
+        rows = np.repeat(_expand(self.starts, self.dims), np.repeat(widths, self.dims))
+        columns = _expand(self.starts[self.pattern], self.dims[self.pattern])  # of each variable's rows, once
+        offset = np.concatenate([[0], np.cumsum(widths)])[:-1]
+        per_row = np.repeat(offset, self.dims)
+        return rows, columns[_expand(per_row, np.repeat(widths, self.dims))]
+
+
+def _expand(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """start, start + 1, … start + count − 1 for each pair, one after the other."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) - np.repeat(ends - counts, counts) + np.repeat(starts, counts)
+
+
+def _work_per_entry(structure: Structure, f: FactorStructure, slot: KeptSlot) -> np.ndarray:
+    """About how many blocks each observation of the slot's variables adds to."""
+    work = np.ones(f.n)
+    if f.eliminated is not None:
+        for other in structure.factors:
+            if other.eliminated is not None:
+                work += np.diff(other.eliminated.ptr)[f.eliminated.index] / 2
+    return work[slot.observations]

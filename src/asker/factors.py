@@ -1,0 +1,298 @@
+"""Variables, and the factors that tie them.
+
+    cameras = Variables(poses, manifold=SE3)
+    points = Variables(xyz)
+    factors = Factors(reprojection, cameras[i], points[j], data=uv)
+
+Everything is checked here, so that a solver never meets an array that does not fit.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from asker.arrays import Array, float64
+from asker.kernels import Kernel, Scaled, SmoothTruncated
+from asker.linearity import is_affine
+from asker.manifolds import Euclidean, Manifold
+
+REMEDIES = {
+    "TracerArrayConversionError": " (use jax.numpy in place of numpy)",
+    "TracerBoolConversionError": " (use jnp.where in place of `if`)",
+    "TracerIntegerConversionError": " (an index must not depend on a variable)",
+    "ConcretizationTypeError": " (shapes and loops must not depend on a variable)",
+}
+"""What helps against JAX's errors."""
+
+
+class ProblemError(ValueError):
+    """The arrays or functions of a problem do not fit together."""
+
+
+class Variables:
+    """A group of unknowns of one kind."""
+
+    def __init__(
+        self,
+        values: Any,
+        manifold: Manifold | None = None,
+        fixed: bool | np.ndarray = False,
+        name: str | None = None,
+    ):
+        """
+        values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
+        manifold  how they move; Euclidean when not given
+        fixed     which of them stay as they are: a mask (n,), or True for all
+        name      used in errors and results
+        """
+        self.name = name or "variables"
+        try:
+            self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
+            self.rows = np.array(self.manifold.pack(values), dtype=float, order="C")  # a copy
+        except (TypeError, ValueError) as e:
+            raise ProblemError(f"{self.name}: values {e}") from None
+        bad = np.flatnonzero(~np.isfinite(self.rows).all(axis=1))
+        if bad.size:
+            raise ProblemError(f"{self.name}: values hold NaN or infinity at index {bad[0]}")
+        if np.ndim(fixed) == 0:
+            self.fixed = np.full(len(self), bool(fixed))
+        else:
+            self.fixed = np.array(fixed)
+            if self.fixed.shape != (len(self),) or self.fixed.dtype != bool:
+                given = f"{self.fixed.dtype} {self.fixed.shape}"
+                raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Slot":
+        return Slot(self, np.asarray(index))
+
+    def __repr__(self) -> str:
+        return f"Variables({self.name!r}, n={len(self)}, manifold={self.manifold})"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether anything in the group can move."""
+        return self.manifold.tangent > 0 and not self.fixed.all()
+
+    @property
+    def mixes_units(self) -> bool:
+        """Whether the directions of a step have different units; a manifold that does not say so has one."""
+        return getattr(self.manifold, "mixes_units", False)
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """One argument of a residual function: the variable `index[k]` of a group for observation k."""
+
+    variables: Variables
+    index: np.ndarray
+
+
+class Factors:
+    """Observations of one kind: a residual function and what it is applied to."""
+
+    def __init__(
+        self,
+        residual: Callable[..., Any],
+        *slots: Slot,
+        data: Any = (),
+        kernel: Kernel | Scaled | None = None,
+        weight: Any = None,
+        tau: Any = None,
+        jacobian: Callable[..., Any] | None = None,
+        linear: bool = False,
+        name: str | None = None,
+    ):
+        """
+        residual  a JAX function of ONE observation, `residual(*variables, *data) -> (p,)` or a number
+        slots     `variables[index]`, one per argument
+        data      an array or a tuple of arrays with one row per observation
+        kernel    ψ; smooth truncated with τ = 1 when not given
+        weight    multiplies ψ: a number, or (n,)
+        tau       the kernel's scale per observation, (n,)
+        jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
+                  one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
+        linear    with `jacobian`: whether the residual is affine in the variables; without it asker sees that
+        name      used in errors and results; the function's own when not given
+        """
+        self.name = name or str(getattr(residual, "__name__", "residual"))
+        self.residual, self.jacobian, self.linear = residual, jacobian, linear
+        if linear and jacobian is None:
+            raise ProblemError(f"{self.name}: linear=True is for factors with `jacobian`; asker sees it in the others")
+        if not slots:
+            raise ProblemError(f"{self.name}: needs at least one `variables[index]`")
+        for k, slot in enumerate(slots):
+            if not isinstance(slot, Slot):
+                raise ProblemError(f"{self.name}: argument {k} is {type(slot).__name__}, expected `variables[index]`")
+        self.slots = tuple(self._checked_slot(k, slot) for k, slot in enumerate(slots))
+        self.n = len(self.slots[0].index)
+        for k, slot in enumerate(self.slots):
+            self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
+        data = data if isinstance(data, tuple) else (data,)
+        self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(data))
+        self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
+        if not isinstance(self.kernel, Kernel):
+            raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
+        self.weight = None if weight is None else self._per_observation("weight", weight)
+        if self.weight is not None and (self.weight < 0).any():
+            raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
+        if np.ndim(self.kernel.tau):
+            raise ProblemError(f"{self.name}: the kernel's tau is an array; Factors(tau=...) takes one per observation")
+        self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
+        if not np.all((np.asarray(self.tau) > 0) & np.isfinite(self.tau)):
+            raise ProblemError(f"{self.name}: tau must be positive and finite")
+
+    def __repr__(self) -> str:
+        groups = ", ".join(slot.variables.name for slot in self.slots)
+        return f"Factors({self.name!r}, n={self.n}, on {groups}, kernel={self.kernel})"
+
+    def _checked_slot(self, k: int, slot: Slot) -> Slot:
+        what = f"{self.name}: the index of argument {k} ({slot.variables.name})"
+        if slot.index.ndim != 1 or (slot.index.size and slot.index.dtype.kind not in "iu"):
+            raise ProblemError(f"{what} must be a 1-D array of integers, not {slot.index.dtype} {slot.index.shape}")
+        n = len(slot.variables)
+        bad = np.flatnonzero((slot.index < 0) | (slot.index >= n))
+        if bad.size:
+            raise ProblemError(f"{what} is {slot.index[bad[0]]} at observation {bad[0]}, allowed are 0 to {n - 1}")
+        return Slot(slot.variables, slot.index.astype(np.int32))
+
+    def _check_length(self, what: str, array: np.ndarray) -> None:
+        if array.ndim == 0 or len(array) != self.n:
+            raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n}, ...)")
+
+    def _numbers(self, what: str, array: Any) -> np.ndarray:
+        """As an array of finite numbers with one row per observation."""
+        try:
+            array = np.asarray(array)
+        except ValueError as e:
+            raise ProblemError(f"{self.name}: {what} is no array: {e}") from None
+        self._check_length(what, array)
+        if array.dtype.kind not in "fiub":
+            raise ProblemError(f"{self.name}: {what} holds {array.dtype}, expected numbers")
+        bad = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
+        if bad.size:
+            raise ProblemError(f"{self.name}: {what} holds NaN or infinity at observation {bad[0]}")
+        return array
+
+    def _per_observation(self, what: str, array: Any) -> np.ndarray:
+        array = self._numbers(what, np.full(self.n, array) if np.ndim(array) == 0 else array)
+        if array.ndim > 1:
+            raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")
+        return array.astype(float)
+
+    @cached_property
+    def residual_size(self) -> int:
+        """p, found by running the residual function on shapes alone (or, with `jacobian`, on all observations)."""
+        shape = self._batched_shape() if self.jacobian is not None else self._traced_shape()
+        if len(shape) > 1 or shape == (0,):
+            raise ProblemError(f"{self.name}: the residual of one observation has shape {shape}, expected () or (p,)")
+        return shape[0] if shape else 1
+
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether the residual is seen to be affine in all that can move."""
+        if self.jacobian is not None:
+            return self.linear
+        import jax
+
+        rows, data = self._example()
+        groups = [slot.variables for slot in self.slots]
+        step = np.zeros(sum(v.manifold.tangent for v in groups if v.is_free))
+        with float64():
+            traced = jax.make_jaxpr(self.residual_after)(rows, step, data)
+        return is_affine(traced, [*(int(v.is_free) for v in groups), 1, *[0] * len(data)])
+
+    def residual_at(self, rows: Sequence[Array], data: Sequence[Array]) -> Any:
+        """The residual (p,) of one observation, from the row of each of its variables and its data."""
+        import jax.numpy as jnp
+
+        return jnp.asarray(self._given_at(rows, data)).reshape(self.residual_size)
+
+    def residual_after(self, rows: Sequence[Array], step: Array, data: Sequence[Array]) -> Any:
+        """The same after a step: one vector, in which the free slots follow each other."""
+        moved, start = list(rows), 0
+        for k, slot in enumerate(self.slots):
+            if slot.variables.is_free:
+                manifold = slot.variables.manifold
+                moved[k] = manifold.retract(rows[k], step[start : start + manifold.tangent])
+                start += manifold.tangent
+        return self.residual_at(moved, data)
+
+    def _given_at(self, rows: Sequence[Array], data: Sequence[Array]) -> Any:
+        """What the user's function returns."""
+        views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]
+        return self.residual(*views, *data)
+
+    def _example(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Arrays shaped as the rows and the data of one observation."""
+        rows = [np.zeros(slot.variables.manifold.ambient) for slot in self.slots]
+        return rows, [np.zeros(d.shape[1:], d.dtype) for d in self.data]
+
+    def _traced_shape(self) -> tuple[int, ...]:
+        import jax
+
+        try:
+            with float64():
+                out = jax.eval_shape(self._given_at, *self._example())
+        except Exception as e:
+            raise self._failed("residual", e) from e
+        if not hasattr(out, "shape"):
+            raise ProblemError(f"{self.name}: the residual function returns {type(out).__name__}, expected an array")
+        if out.dtype.kind != "f":
+            raise ProblemError(f"{self.name}: the residual function returns {out.dtype}, expected real numbers")
+        return out.shape
+
+    def _batched_shape(self) -> tuple[int, ...]:
+        assert self.jacobian is not None
+        arguments = [*self.gather([s.variables.rows for s in self.slots]), *self.data]
+        try:
+            r = np.asarray(self.residual(*arguments), dtype=float)
+        except Exception as e:
+            raise self._failed("residual", e) from e
+        self._check_length("the batched residual", r)
+        try:
+            given = self.jacobian(*arguments)
+        except Exception as e:
+            raise self._failed("jacobian", e) from e
+        self._check_jacobian(given if isinstance(given, tuple) else (given,), r.shape)
+        return r.shape[1:]
+
+    def _check_jacobian(self, given: tuple[Any, ...], shape_of_r: tuple[int, ...]) -> None:
+        if len(given) != len(self.slots):
+            raise ProblemError(f"{self.name}: jacobian returns {len(given)} arrays for {len(self.slots)} arguments")
+        for k, (slot, J) in enumerate(zip(self.slots, given, strict=True)):
+            shape = (*shape_of_r, slot.variables.manifold.tangent)
+            if slot.variables.is_free and _without_ones(np.shape(J)) != _without_ones(shape):
+                raise ProblemError(f"{self.name}: jacobian[{k}] has shape {np.shape(J)}, expected {shape}")
+
+    def _failed(self, what: str, error: Exception) -> ProblemError:
+        shapes = [f"{s.variables.name} {s.variables.manifold}" for s in self.slots]
+        shapes += [f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data)]
+        kind, said = type(error).__name__, (str(error).splitlines() or [""])[0]
+        if "not a valid JAX type" in said:
+            return ProblemError(f"{self.name}: the {what} function returns what is no array of numbers")
+        on, advice = ", ".join(shapes), REMEDIES.get(kind, "")
+        return ProblemError(f"{self.name}: the {what} function fails on {on}: {kind}: {said}{advice}")
+
+    def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
+        """The arguments of a batched residual function: each slot's values for every observation."""
+
+        def values(slot: Slot, x: np.ndarray) -> Any:
+            each = x[slot.index] if len(x) > 1 else np.broadcast_to(x, (self.n, x.shape[1]))
+            return slot.variables.manifold.unpack(each)
+
+        return [values(slot, x) for slot, x in zip(self.slots, rows, strict=True)]
+
+
+def _plain(kernel: Any) -> Any:
+    """Without `Scaled`: the same kernel with another τ, since all are homogeneous in it."""
+    return replace(_plain(kernel.kernel), tau=kernel.tau) if isinstance(kernel, Scaled) else kernel
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)

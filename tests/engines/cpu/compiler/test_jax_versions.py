@@ -1,0 +1,154 @@
+"""The JAX that is installed has nothing that the compiler does not know of; what cannot be compiled is run by XLA."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import asker
+from asker.arrays import float64
+from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, UnsupportedPrimitive, primitives
+from asker.engines.cpu.compiler.jaxprs import RULES
+from asker.engines.cpu.compiler.left_out import LEFT_OUT
+from asker.engines.cpu.compiler.primitives import LIMITS
+from asker.engines.cpu.compiler.rules import PASSED_OVER, REFUSED, Parameters, check_parameters
+from engines.cpu.compiler.scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
+
+ALL_PRIMITIVES = """
+import gc
+import jax, jax.numpy, jax.scipy.linalg, jax.scipy.special
+from jax.extend.core import Primitive
+print(*{o.name for o in gc.get_objects() if isinstance(o, Primitive)})
+"""
+
+
+def equations(jaxpr):
+    """Of a jaxpr and of all that are inside it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from equations(inner)
+
+
+def test_every_primitive_of_this_jax_is_known():
+    """In a process of its own: others may have made primitives."""
+    shown = subprocess.run([sys.executable, "-c", ALL_PRIMITIVES], capture_output=True, text=True, check=True)
+    known = {*primitives().compiled, *primitives().left_out}
+    new = sorted(set(shown.stdout.split()) - known)
+    assert not new, f"JAX {jax.__version__} has primitives with neither a rule nor a line in left_out.py: {new}"
+
+
+def test_no_primitive_is_in_both_tables():
+    left_out = [name for names in LEFT_OUT.values() for name in names]
+    assert len(set(left_out)) == len(left_out)
+    assert not set(left_out) & set(RULES)
+
+
+def test_people_can_read_which_primitives_are_known():
+    compiled, left_out = primitives()
+    assert compiled["sin"] == ""
+    assert "6 rows" in compiled["cholesky"]
+    assert left_out["while"] == "loops whose length is not known"
+    assert {name for names in LIMITS.values() for name in names} <= set(compiled)
+
+
+def test_every_parameter_of_this_jax_is_known():
+    """Over all functions of scalar_cases.py and their derivatives: a rule that is tested is looked at here."""
+    new, seen = set(), set()
+    with float64():
+        for function in CASES.values():
+            jaxpr = jax.make_jaxpr(printed(function))(X[0], Y[0], WHOLE[0], TRUTH[0])
+            for eqn in equations(jaxpr.jaxpr):
+                name = eqn.primitive.name
+                seen.add(name)
+                if name in RULES:
+                    new |= {(name, key) for key in eqn.params.keys() - RULES[name].uses - PASSED_OVER - REFUSED}
+    assert {"scan", "gather", "dot_general", "lu"} <= seen
+    assert not new, f"JAX {jax.__version__} has parameters that the compiler does not know: {sorted(new)}"
+
+
+def test_a_parameter_that_is_not_known_is_refused_unless_it_says_nothing():
+    check_parameters("slice", {"strides": None, "tomorrow": None, "later": False}, RULES["slice"].uses)
+    with pytest.raises(UnsupportedPrimitive, match="'slice' with the parameter 'tomorrow'"):
+        check_parameters("slice", {"strides": None, "tomorrow": 1}, RULES["slice"].uses)
+
+
+def test_a_parameter_that_is_missing_is_named():
+    with pytest.raises(UnsupportedPrimitive, match="'scan' without the parameter 'length'"):
+        Parameters("scan", {"jaxpr": 1})["length"]
+
+
+@pytest.mark.parametrize("name", ["projection", "loops", "determinant", "computed_gather"])
+def test_xla_computes_the_same_in_a_loop(name):
+    def one(*args):
+        stores, sums = printed(CASES[name])(*args)
+        return stores, (*sums, stores[0].sum())
+
+    stored = []
+    for loop in (Loop("case", ARGUMENTS, one), BatchedLoop(ARGUMENTS, one)):
+        stores = [np.empty((N, *shape)) for shape in loop.store_shapes]
+        sums = loop(N, [(X, INDEX), Y, WHOLE, TRUTH], stores)
+        stored.append([*stores, sums])
+    for ours, theirs in zip(*stored, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_pieces_of_a_long_loop_make_the_whole(monkeypatch):
+    monkeypatch.setattr("asker.engines.cpu.compiler.loops.PIECE", 4)
+    x, out = np.arange(10.0), np.empty(10)
+    loop = BatchedLoop([Argument("each"), Argument("scalar")], lambda x, s: ((x * s,), (x,)))
+    np.testing.assert_array_equal(loop(10, [x, 2.0], [out]), [45.0])
+    np.testing.assert_array_equal(out, 2 * x)
+
+
+def root(a, x, y):
+    """y = the root of z + z³ = a x, by steps until it is found: a loop of unknown length."""
+    z = lax.while_loop(
+        lambda z: abs(z + z**3 - a[0] * x) > 1e-13 * (1 + abs(a[0] * x)),
+        lambda z: z - (z + z**3 - a[0] * x) / (1 + 3 * z * z),
+        a[0] * x,
+    )
+    return z - y
+
+
+def test_a_problem_with_an_unknown_primitive_is_solved_and_the_user_is_told():
+    x = np.linspace(-2, 2, 200)
+    z = np.sort(x + 0.1)
+    y = np.array([np.roots([1, 0, 1, -1.7 * v]) for v in z])
+    y = np.array([r[np.abs(r.imag).argmin()].real for r in y])
+    y[::5] += 3.0
+    a = asker.Variables([[1.0]], name="a")
+    factors = asker.Factors(root, a[np.zeros(200, int)], data=(z, y), kernel=asker.SmoothTruncated(0.5), name="roots")
+    with pytest.warns(UserWarning, match="XLA computes it instead") as told:
+        result = asker.solve(asker.Problem(factors))
+    assert {str(w.message).split(":")[0] for w in told} >= {"the residual of roots", "the derivatives of roots"}
+    assert all("'while'" in str(w.message) and "jacobian" in str(w.message) for w in told)
+    np.testing.assert_allclose(result[a], [[1.7]], rtol=1e-6)
+
+
+def test_a_function_that_nobody_can_differentiate_says_why():
+    def no_way(x, d):
+        if x[0] > 0:  # depends on a value while JAX traces
+            return x - d
+        return x + d
+
+    x = asker.Variables(np.ones((1, 2)))
+    with pytest.raises(asker.ProblemError, match="no_way"):
+        asker.Problem(asker.Factors(no_way, x[np.zeros(3, int)], data=np.zeros((3, 2)), kernel=asker.Quadratic()))
+
+
+@pytest.mark.filterwarnings("ignore:engine xla without a GPU")
+def test_both_engines_take_the_same_first_steps():
+    rng = np.random.default_rng(0)
+    x = asker.Variables(rng.normal(size=(4, 2)), name="x")
+    index, d = rng.integers(0, 4, 60), rng.normal(size=(60, 2))
+    problem = asker.Problem(asker.Factors(lambda x, d: jnp.tanh(x) - d, x[index], data=d, kernel=asker.Huber(1.0)))
+    by_cpu, by_xla = (asker.solve(problem, asker.IRLS(), max_iterations=3, engine=e).history for e in ("cpu", "xla"))
+    np.testing.assert_allclose([h.cost for h in by_cpu], [h.cost for h in by_xla], rtol=1e-10)
+    assert by_cpu[-1].cost < by_cpu[0].cost

@@ -1,0 +1,97 @@
+"""Both engines have all that the contract asks for, and nobody asks an engine for more."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import asker
+from asker.engines.cpu.engine import CpuEngine
+from asker.engines.point import Engine, Verbs
+from asker.engines.xla.engine import XlaEngine
+from engines.linear_problems import line_problem
+
+SOURCE = Path(asker.__file__).parent
+STRATEGIES = sorted((SOURCE / "strategies").glob("*.py"))
+LIBRARY = [SOURCE / "solve.py", SOURCE / "checkpoint.py"]
+pytestmark = pytest.mark.filterwarnings("ignore:engine xla without a GPU")
+
+
+def members(protocol):
+    """The public names that a protocol, or one that it extends, asks for."""
+    names = set()
+    for cls in protocol.__mro__:
+        if cls.__module__ == Engine.__module__:
+            names |= {name for name in {*vars(cls), *inspect.get_annotations(cls)} if not name.startswith("_")}
+    return names
+
+
+def asked(path):
+    """The attributes of anything called an engine in a file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
+            if owner in ("engine", "machine"):
+                yield node.attr
+
+
+def test_the_contract_is_what_it_was_thought_to_be():
+    assert {"each", "solve", "move", "problem"} <= members(Verbs) < members(Engine)
+    assert "fingerprint" in members(Engine) - members(Verbs)
+
+
+@pytest.mark.parametrize("cls", [CpuEngine, XlaEngine])
+def test_an_engine_has_every_member(cls):
+    engine = cls(line_problem())
+    assert not {name for name in members(Engine) if not hasattr(engine, name)}
+    for name in members(Engine):
+        promised, given = getattr(Engine, name, None), getattr(cls, name, None)
+        if inspect.isfunction(promised):
+            assert list(inspect.signature(given).parameters) == list(inspect.signature(promised).parameters), name
+
+
+@pytest.mark.parametrize("path", STRATEGIES, ids=lambda p: p.stem)
+def test_a_strategy_speaks_in_verbs_alone(path):
+    assert set(asked(path)) <= members(Verbs)
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=lambda p: p.stem)
+def test_the_library_uses_the_contract_alone(path):
+    assert set(asked(path)) <= members(Engine)
+
+
+def test_every_member_is_used():
+    used = {name for path in [*STRATEGIES, *LIBRARY] for name in asked(path)}
+    assert members(Engine) <= used
+
+
+def imports(folder):
+    """What the files of a folder import of asker, beside each other."""
+    own = "asker." + str(folder.relative_to(SOURCE)).replace("/", ".")
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            if module and module.startswith("asker.") and not module.startswith(own):
+                yield from ([f"{module}.{a.name}" for a in node.names] if module == "asker.engines.cpu" else [module])
+
+
+ROOMS = {
+    "compiler": {"arrays", "cache", "jax_versions", "engines.cpu.threads"},
+    "sparse": {"engines.cpu.cholesky", "engines.cpu.threads"},
+    "system": {
+        "engines.cpu.cholesky",
+        "engines.cpu.compiler",
+        "engines.cpu.sparse",
+        "engines.cpu.threads",
+        "engines.solvers",
+        "engines.structure",
+        "factors",
+    },
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_from_below_and_through_doors(room):
+    """From another room: what its `__init__` has, and no file inside."""
+    assert {name.removeprefix("asker.") for name in imports(SOURCE / "engines" / "cpu" / room)} <= ROOMS[room]

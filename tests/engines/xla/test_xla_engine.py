@@ -1,0 +1,262 @@
+"""The XLA engine gives what the CPU engine gives."""
+
+import json
+import sys
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import asker
+from asker.applications.bundle.bal import read_bal, write_bal
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
+from asker.engines.cpu.engine import CpuEngine
+from asker.engines.solvers import CG
+from asker.engines.structure import Structure
+from asker.engines.xla import devices, layout
+from asker.engines.xla.engine import XlaEngine
+from asker.factors import Factors, ProblemError
+from asker.problem import Problem
+from asker.shell import main
+from conftest import data_path
+from engines import linear_problems
+from engines.linear_problems import (
+    EVERY_STRUCTURE,
+    bundle,
+    close,
+    graph,
+    line_problem,
+    make_setup,
+    priors,
+    two_cameras_and_a_point,
+    two_kept_groups,
+    two_kinds_of_observations,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:engine xla without a GPU")]
+METHODS = sorted(asker.METHODS)
+loop = sys.modules["asker.solve"]  # `asker.solve` is the function
+EXACT_CG = CG(**linear_problems.EXACT_CG)
+
+# ------------------------------------------------------------------ the linear system
+
+
+def traced(o):
+    """The same observations as a JAX function."""
+    n = len(o.slots)
+
+    def affine(*arguments):
+        x, r, J = arguments[:n], arguments[n], arguments[n + 1 :]
+        return r + sum(A @ y for A, y in zip(J, x, strict=True))
+
+    return Factors(affine, *o.slots, data=(o.r, *o.J), weight=o.weight)
+
+
+def traced_setup(structure):
+    setup = make_setup(structure)
+    return replace(setup, problem=Problem(*map(traced, setup.observations)))
+
+
+def flat(engine, step):
+    return np.concatenate([engine.step_of(step, v).ravel() for v in engine.free])
+
+
+def check_step(structure, solver, relative):
+    setup = traced_setup(structure)
+    engine = XlaEngine(setup.problem, solver, relative_damping=relative)
+    start, model = engine.start(), setup.model(engine)
+    step = engine.solve(start, model, 0.03)
+    assert close(flat(engine, step), setup.step(0.03, relative))
+    along = [r @ J @ flat(engine, step) for r, J, *_ in setup.rows()]
+    radial = np.concatenate(engine.in_user_order(engine.radial(step)))
+    np.testing.assert_allclose(radial, along, rtol=1e-10, atol=1e-10)
+    return setup, engine, start, model
+
+
+@EVERY_STRUCTURE
+def test_dense_step_is_that_of_the_whole_matrix(structure):
+    check_step(structure, "dense-cholesky", relative=True)
+
+
+ITERATED = [
+    bundle,
+    two_kept_groups,
+    priors,
+    graph,
+    two_cameras_and_a_point,
+]
+
+
+@pytest.mark.parametrize("structure", ITERATED, ids=lambda s: s.__name__)
+def test_iterated_step_is_that_of_the_whole_matrix(structure):
+    setup, engine, start, model = check_step(structure, EXACT_CG, relative=False)
+    g = sum(c * J.T @ r for r, J, _, _, c in setup.rows())
+    h = sum(a * J.T @ r for r, J, a, _, _ in setup.rows())
+    products = engine.gradient_products(start, model.c, model.a)
+    np.testing.assert_allclose(products, [g @ g, g @ h, h @ h], rtol=1e-10, atol=1e-10)
+
+
+def test_power_series_as_preconditioner():
+    check_step(bundle, replace(EXACT_CG, order=3), relative=True)
+
+
+def test_sums_in_slabs_give_the_same(monkeypatch):
+    monkeypatch.setattr(layout, "SLAB", 16)
+    check_step(two_kinds_of_observations, "dense-cholesky", relative=False)
+
+
+def test_an_indefinite_matrix_is_solved_and_what_is_not_finite_is_refused():
+    setup = traced_setup(graph)
+    setup.a = [a - 0.3 for a in setup.a]
+    engine = XlaEngine(setup.problem)
+    start = engine.start()
+    step = engine.solve(start, setup.model(engine), 1e-3)
+    assert close(flat(engine, step), setup.step(1e-3))
+    setup.a[0][3] = np.nan
+    assert engine.solve(start, setup.model(engine), 1e-3) is None
+
+
+def test_tracks_are_dealt_evenly():
+    made = bundle_problem(make_scene(8, 600).start)
+    dealt = layout.Layout(Structure(made.problem), 3)
+    (o,) = dealt.observations
+    lengths = np.bincount(made.bundle.point_index)
+    assert o.n_used.sum() == 600
+    assert np.ptp(o.n_used) <= lengths.max()
+    per_device = [np.sort(lengths[dealt.device == d]) for d in range(3)]
+    assert max(map(len, per_device)) - min(map(len, per_device)) <= 1
+    order = dealt.sorted(0, np.arange(600), fill=-1)
+    np.testing.assert_array_equal(dealt.unsorted(0, order), np.arange(600))
+
+
+# ------------------------------------------------------------------ the same iterates as the CPU engine
+
+
+def held_scene():
+    """Every direction is determined: rounding cannot grow.  (Elsewhere two solvers of the CPU differ by 1e-7, too.)"""
+    made = bundle_problem(make_scene(8, 600, start_error=0.7, outlier_ratio=0.05, mean_track=8.0).start)
+    made.cameras.fixed[:2] = True
+    return made.problem
+
+
+@pytest.fixture(scope="module")
+def both():
+    problem = held_scene()
+    return CpuEngine(problem), XlaEngine(problem)
+
+
+def iterate(engine, strategy, n=5):
+    run = loop.SolveLoop(0.0, None)
+    run.run(engine, strategy, engine.start(), n, tol=0.0, time_limit=None)
+    return run
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_first_five_iterates_are_those_of_the_cpu(both, method):
+    expected, ours = (iterate(engine, asker.METHODS[method]()) for engine in both)
+    assert [h.accepted for h in ours.history] == [h.accepted for h in expected.history]
+    np.testing.assert_allclose([h.cost for h in ours.history], [h.cost for h in expected.history], rtol=1e-8)
+    for a, b in zip(both[1].rows(ours.best.point), both[0].rows(expected.best.point), strict=True):
+        assert np.linalg.norm(a - b) <= 1e-8 * np.linalg.norm(b)
+
+
+def test_nothing_is_compiled_again(both, caplog):
+    """λ, levels and scales are arguments."""
+    for strategy in (asker.GNC(levels=2), asker.ASKER()):
+        iterate(both[1], strategy, 4)
+    with jax.log_compiles():
+        for strategy in (asker.GNC(levels=3), asker.ASKER(damping=0.3, s0=3.0)):
+            iterate(both[1], strategy, 9)
+        assert not [line for line in caplog.messages if "Compiling" in line]
+        jax.jit(lambda x: x + 1)(1.0)
+        assert [line for line in caplog.messages if "Compiling" in line]  # the log would have told
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["49-7776", "16-22106", "21-11315"])
+def test_first_five_iterates_on_a_bal_file(name):
+    """Nothing is held in these files: rounding grows by 1/λ, and with λ below 1e-6 two CPU solvers differ by 1e-5."""
+    made = bundle_problem(read_bal(data_path(f"bal/problem-{name}-pre.txt.bz2")))
+    engines = CpuEngine(made.problem), XlaEngine(made.problem)
+    for method in set(METHODS) - {"gnc-last"}:  # its first steps are those of gnc, and λ is a setting of that
+        strategy = replace(asker.METHODS[method](), damping=100.0)
+        expected, ours = ([h.cost for h in iterate(engine, strategy).history] for engine in engines)
+        np.testing.assert_allclose(ours, expected, rtol=1e-8, err_msg=method)
+    expected, ours = ([h.cost for h in iterate(engine, asker.ASKER()).history] for engine in engines)
+    np.testing.assert_allclose(ours, expected, rtol=1e-7)
+
+
+def slope(a, b, x, y):
+    return a * x + b - y
+
+
+def test_weights_taus_and_numbers_as_variables():
+    rng = np.random.default_rng(0)
+    a, b = asker.Variables(np.zeros(4), name="a"), asker.Variables(np.zeros(3), name="b", fixed=np.array([1, 0, 0]) > 0)
+    i, j = rng.integers(0, 4, 60), rng.integers(0, 3, 60)
+    data = (rng.normal(size=60), rng.normal(size=60))
+    options = {"weight": rng.uniform(0, 2, 60), "tau": rng.uniform(0.5, 2, 60), "kernel": asker.Cauchy()}
+    problem = Problem(Factors(slope, a[i], b[j], data=data, **options))
+    expected, ours = (asker.solve(problem, max_iterations=8, engine=e) for e in ("cpu", "xla"))
+    assert ours.cost == pytest.approx(expected.cost, rel=1e-9)
+    np.testing.assert_allclose(ours.weights[0], expected.weights[0], rtol=1e-5)
+    np.testing.assert_allclose(ours.residuals[0], expected.residuals[0], atol=1e-6)
+    np.testing.assert_array_equal(ours.inliers[0], expected.inliers[0])
+    assert (ours.engine, ours.linear_solver) == ("xla", "dense-cholesky")
+    assert ours[b][0] == 0
+
+
+# ------------------------------------------------------------------ choosing, and bad input
+
+
+def test_auto_takes_a_gpu_for_a_large_problem(monkeypatch):
+    problem = line_problem()
+    assert asker.solve(problem, max_iterations=1).engine == "cpu"
+    monkeypatch.setattr(loop, "_has_gpu", lambda: True)
+    assert asker.solve(problem, max_iterations=1).engine == "cpu"
+    monkeypatch.setattr(loop, "WORTH_A_GPU", 20)
+    assert asker.solve(problem, max_iterations=1).engine == "xla"
+
+
+def test_what_xla_cannot_do_is_refused():
+    with pytest.raises(ValueError, match="engine must be one of auto, cpu, xla, not 'gpu'"):
+        asker.solve(line_problem(), engine="gpu")
+    with pytest.raises(ValueError, match="on xla, not 'sparse-cholesky'"):
+        asker.solve(line_problem(), engine="xla", linear_solver="sparse-cholesky")
+    with pytest.raises(ProblemError, match="p2: a residual with `jacobian=` is a NumPy function"):
+        asker.solve(make_setup(bundle).problem, engine="xla")
+    with pytest.raises(devices.DeviceError, match="9 devices were asked for"):
+        XlaEngine(line_problem(), n_devices=9)
+
+
+def test_a_problem_that_does_not_fit_is_refused_with_advice(monkeypatch):
+    monkeypatch.setattr(devices, "memory_of", lambda device: 1000)
+    with pytest.raises(MemoryError, match=r"about .* GB are needed on each of 1 cpu dev.*1e-06 GB; use more"):
+        XlaEngine(line_problem())
+
+
+def test_no_device(monkeypatch):
+    def none_found():
+        raise RuntimeError("Unable to initialize backend 'cuda'")
+
+    monkeypatch.setattr(devices.jax, "devices", none_found)
+    with pytest.raises(devices.DeviceError, match="Unable to initialize backend 'cuda'; is jax installed"):
+        XlaEngine(line_problem())
+
+
+def test_the_command_line_solves_on_xla_and_continues(tmp_path, capsys):
+    file, record, checkpoint = tmp_path / "scene.txt", tmp_path / "run.json", tmp_path / "run.npz"
+    write_bal(file, make_scene(8, 600).start)
+    options = [f"--json={record}", f"--checkpoint={checkpoint}", "--every=2", "--tol=0"]
+    assert main(["solve", str(file), "--engine=xla", "--iterations=3", *options]) == 0
+    assert "xla: 1 x cpu, dense-cholesky, about" in capsys.readouterr().err
+    run = json.loads(record.read_text())
+    assert (run["engine"], run["iterations"]) == ("xla", 3)
+    assert main(["solve", str(file), "--engine=cpu", "--iterations=5", *options]) == 0
+    again = json.loads(record.read_text())
+    assert (again["engine"], again["iterations"]) == ("cpu", 5)
+    assert [h["cost"] for h in again["history"]][:4] == [h["cost"] for h in run["history"]]
+    assert main(["solve", str(file), "--engine=cpu", "--process-id=0"]) == 2
+    assert "are for --engine xla" in capsys.readouterr().err

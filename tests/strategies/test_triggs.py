@@ -1,0 +1,24 @@
+"""Triggs' correction."""
+
+import jax
+import numpy as np
+import pytest
+from small_problems import SMOOTH, residuals
+
+from asker.arrays import float64
+from asker.strategies.triggs import triggs_weights
+
+
+@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_triggs_is_the_hessian_kept_convex(kernel, p):
+    epsilon = 0.3
+    for r in residuals(p):
+        w, b = triggs_weights(kernel, np.float64(r @ r), epsilon)
+        with float64():
+            H = np.asarray(jax.hessian(lambda r: kernel.psi(r @ r))(r))
+        M = w * np.eye(p) + b * np.outer(r, r)
+        u = r @ r
+        assert r @ M @ r / u == pytest.approx(max(r @ H @ r / u, epsilon * w), rel=1e-9)
+        across = np.eye(p) - np.outer(r, r) / u  # at right angles to r
+        np.testing.assert_allclose(across @ M @ across, across @ H @ across, rtol=1e-8, atol=1e-10)
