@@ -83,36 +83,24 @@ def refine(
     tau = default_tau(graph.kind) if tau is None else tau
     psi = partial(asker.kernel_named, kernel)
     plain = psi(tau=tau).convex or robust == "none"
-    believed = noise
-    if noise == "auto":
-        believed = "announced" if plain or checkpoint else "estimated"
-    if believed == "estimated" and checkpoint:
-        raise ValueError("--noise estimated solves several times: it goes without --checkpoint")
+    believed = _believed(noise, plain, checkpoint)
     method, strategy = strategy_of(method, plain)
     clock = Clock(time_limit)
     with compilations() as compiled:
         solve = partial(asker.solve, **limits)
-        with_checkpoint = partial(solve, checkpoint=checkpoint)
         asked: Any = (robust, clock.left(), believed)
-        found = solve_pose_graph(graph, with_checkpoint, strategy, psi, tau, *asked)
+        found = solve_pose_graph(graph, partial(solve, checkpoint=checkpoint), strategy, psi, tau, *asked)  # (1)
         again = None
         if refit and not plain and not found.is_cut_short and found.chosen.result.iterations:
             say("least squares with what was kept")
-            again = _refit(found.chosen, partial(solve, time_limit=clock.left()))
+            again = _refit(found.chosen, partial(solve, time_limit=clock.left()))  # (2)
     chosen = found.chosen
-    refined = again.graph if again else chosen.refined
-    refused = chosen.made.refused(chosen.result)
+    refined, refused = again.graph if again else chosen.refined, chosen.made.refused(chosen.result)
+    how: dict[str, Any] = {"method": method, "kernel": kernel, "robust": robust, "noise": believed}
+    how |= {"noise_seen": None if plain else noise_share(chosen.made, chosen.result), "compiled": len(compiled)}
     record = {
-        "kind": graph.kind,
-        "n_poses": graph.n_poses,
-        "n_edges": graph.n_edges,
-        "n_loops": graph.n_loops,
-        "method": method,
-        "kernel": kernel,
-        "robust": robust,
-        "noise": believed,
-        "noise_seen": None if plain else noise_share(chosen.made, chosen.result),
-        "compiled": len(compiled),
+        **_sizes(graph),
+        **how,
         **_search_record(graph, found, tau),
         "refit": again and solve_record(again.result),
         **_refused_record(graph, refused),
@@ -121,6 +109,19 @@ def refine(
     }
     fell = any(cost_fell(r.result) for r in found.rounds)
     return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, refused & ~graph.is_odometry)
+
+
+def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:
+    """What `auto` stands for: announced where nothing can be refused, or where a checkpoint can hold one solve only."""
+    if noise == "auto":
+        return "announced" if plain or checkpoint else "estimated"
+    if noise == "estimated" and checkpoint:
+        raise ValueError("--noise estimated solves several times: it goes without --checkpoint")
+    return noise
+
+
+def _sizes(graph: PoseGraph) -> dict[str, Any]:
+    return {"kind": graph.kind, "n_poses": graph.n_poses, "n_edges": graph.n_edges, "n_loops": graph.n_loops}
 
 
 def _refit(searched: Round, solve: Callable[..., Any]) -> Refit | None:

@@ -150,9 +150,8 @@ def stereo_compare(
                 maps[name]["truth"] = truth
     _print_rows(records)
     energies = {name: {r["method"]: r["energy"] for r in records if r["pair"] == name} for name in maps}
-    settings = _settings(asked, options)
     write_outputs(
-        (output / "runs.json", partial(write_json, record={"settings": settings, "runs": records})),
+        (output / "runs.json", partial(write_json, record={"settings": _common(asked, options), "runs": records})),
         (output / "energy.png", partial(draw_curves, histories=histories, what="energy")),
         (output / "energy-bars.png", partial(draw_bars, values=energies, what="final energy")),
         (output / "maps.png", partial(draw_maps, maps=maps)),
@@ -189,7 +188,7 @@ def _print_rows(records: list[dict[str, Any]]) -> None:
     )
 
 
-def _settings(asked: Solving, options: Any) -> dict[str, Any]:
+def _common(asked: Solving, options: Any) -> dict[str, Any]:
     """What all runs have in common, for `runs.json`."""
     told = {"iterations": asked.iterations}
     told |= {name: getattr(options, name) for name in ("start", "cost", "window", "n_minima")}

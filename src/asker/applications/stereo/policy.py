@@ -57,17 +57,13 @@ def refine(
         made = energy(minima, matching.max_disparity, start, eta, psi, psi, seed)
         result = asker.solve(made.problem, strategy, max_iterations=max_iterations, **limits)
     disparity = made.refined(result.values)
+    how = {"method": method, "kernel": kernel, "tau": tau, "eta": eta, "start": start, "seed": seed}
     record = {
         "width": width,
         "height": height,
         "n_residuals": made.problem.n_residuals,
         **asdict(matching),
-        "method": method,
-        "kernel": kernel,
-        "tau": tau,
-        "eta": eta,
-        "start": start,
-        "seed": seed,
+        **how,
         "compiled": len(compiled),
         **solve_record(result),
         "energy": result.cost,
