@@ -83,15 +83,15 @@ def test_a_wheel_holds_the_code_and_its_data(tmp_path):
     done = subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     name = done.stdout.split()[-1]
-    assert name == f"asker-{asker.__version__}-py3-none-any.whl"
+    assert name == f"asker_solver-{asker.__version__}-py3-none-any.whl"
     with zipfile.ZipFile(tmp_path / name) as wheel:
         held = set(wheel.namelist())
-        entry = wheel.read(f"asker-{asker.__version__}.dist-info/entry_points.txt").decode()
+        entry = wheel.read(f"asker_solver-{asker.__version__}.dist-info/entry_points.txt").decode()
     source = ROOT / "src"
     code = {str(path.relative_to(source)) for path in (source / "asker").rglob("*.py")}
     assert {name for name in held if name.endswith(".py")} == code
     assert {f"asker/{name}" for name in DATA} <= held
-    assert f"asker-{asker.__version__}.dist-info/licenses/LICENSE" in held
+    assert f"asker_solver-{asker.__version__}.dist-info/licenses/LICENSE" in held
     assert "asker = asker.shell:main" in entry
 
 
