@@ -151,7 +151,7 @@ def _print_group(group: "Results") -> None:
     from asker.study.summary import cost_rows, ranking, sentence
 
     print(f"\n{group.title}")
-    if group.kind == "comparison" and group.complete():
+    if group.is_comparison and group.complete():
         rows = [
             [r["method"], str(r["wins"]), *(f"{r[key]:.2f}" for key in ("median", "worst", "seconds"))]
             for r in ranking(group)

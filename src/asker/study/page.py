@@ -57,9 +57,9 @@ def group_data(g: Results) -> dict[str, Any]:
         "sentence": sentence(g) if complete else "",
         "clouds": [], "space": [], "paths": [], "maps": [],
     }  # fmt: skip
-    if g.kind == "comparison" and len(complete) > 1:
+    if g.is_comparison and len(complete) > 1:
         data["profiles"] = {"Best cost": profile(g, "cost"), "Mean cost": profile(g, "mean_cost")}
-    if g.kind == "comparison" and all(application.shows_inside for application in g.by_application()):
+    if g.is_comparison and all(application.shows_inside for application in g.by_application()):
         data |= inside(g)
     for application, runs in g.drawn():
         for key, drawing in application.page(runs).items():  # type: ignore[arg-type]

@@ -32,6 +32,11 @@ class Results:
     records: dict[tuple[str, str], Record]
     """Of each instance and label; of several repeats the one with the median time."""
 
+    @property
+    def is_comparison(self) -> bool:
+        """Whether it asks who wins; else it is a study of what a setting does."""
+        return self.kind != "study"
+
     def of(self, instance: str) -> dict[str, Record]:
         return {label: self.records[instance, label] for label in self.labels if (instance, label) in self.records}
 
@@ -47,7 +52,7 @@ class Results:
     def drawn(self) -> Iterator[tuple[Application, dict[str, dict[str, Record]]]]:
         """The applications that draw something of this group, and their runs."""
         for application, runs in self.by_application().items():
-            if self.kind == "comparison" or application.draws_in_studies:
+            if self.is_comparison or application.draws_in_studies:
                 yield application, runs
 
     def complete(self) -> list[str]:
