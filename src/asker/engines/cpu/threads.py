@@ -80,8 +80,3 @@ def balanced_bounds(work: np.ndarray, most: int = 64) -> np.ndarray:
     done = np.concatenate([[0.0], np.cumsum(work, dtype=float)])
     cuts = np.searchsorted(done, np.linspace(0, done[-1], min(most, max(1, len(work))) + 1)[1:-1])
     return np.unique(np.concatenate([[0], cuts, [len(work)]])).astype(np.uint64)
-
-
-def run_loop(loop: Callable[..., None], bounds: np.ndarray, **named: object) -> None:
-    """Call `loop(start, stop, **named)` for each task between `bounds`."""
-    run_tasks(lambda k: loop(bounds[k], bounds[k + 1], **named), len(bounds) - 1)

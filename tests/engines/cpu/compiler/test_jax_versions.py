@@ -13,8 +13,8 @@ import asker
 from asker.arrays import float64
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, UnsupportedPrimitive, primitives
 from asker.engines.cpu.compiler.jaxprs import RULES
+from asker.engines.cpu.compiler.known import LIMITS
 from asker.engines.cpu.compiler.left_out import LEFT_OUT
-from asker.engines.cpu.compiler.primitives import LIMITS
 from asker.engines.cpu.compiler.rules import PASSED_OVER, REFUSED, Parameters, check_parameters
 from engines.cpu.compiler.scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
 

@@ -10,15 +10,15 @@
     compile     by Numba, once per machine; the source stays in the cache folder                       compile.py
 
 What has no rule is run by XLA instead, a batch at a time.  `primitives()` lists what is known, and what is left out for
-which reason (primitives.py, left_out.py).
+which reason (known.py, left_out.py).
 
 Others import from here, and from no file inside.  The compiler knows arrays, versions of JAX, the cache folder and
 threads; it does not know what a residual, a problem or a strategy is.
 """
 
 from asker.engines.cpu.compiler.compile import Printed, compile_source, on_compile, tell_of_compiling
+from asker.engines.cpu.compiler.known import Primitives, primitives
 from asker.engines.cpu.compiler.loops import Argument, BatchedLoop, Loop, make_loop
-from asker.engines.cpu.compiler.primitives import Primitives, primitives
 from asker.engines.cpu.compiler.rules import ReadsOutside, UnsupportedPrimitive
 
 __all__ = [

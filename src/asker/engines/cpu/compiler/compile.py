@@ -92,22 +92,30 @@ class Printed:
 
     def __init__(self, function: Any):
         self.function = function
+        self.parameters = tuple(inspect.signature(function.py_func).parameters)
         self.call: Callable[..., Any] = self._first_call
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         return self.call(*args, **named)
+
+    def in_order(self, n_given: int, named: dict[str, Any]) -> list[Any]:
+        """Named arguments as they follow the first `n_given` ones: for many calls, since names take time to sort."""
+        rest = self.parameters[n_given:]
+        if named.keys() != set(rest):
+            raise TypeError(f"{self.function.__name__} takes {', '.join(rest)}, not {', '.join(named)}")
+        return [named[name] for name in rest]
 
     def _first_call(self, *args: Any, **named: Any) -> Any:
         from numba import typeof
         from numba.core import config as numba_config
 
         config: Any = numba_config
-        given = inspect.signature(self.function.py_func).bind(*args, **named)
+        given = [*args, *self.in_order(len(args), named)]
         with _compiling:
             before = config.SLP_VECTORIZE
             config.SLP_VECTORIZE = 1
             try:
-                self.function.compile(tuple(map(typeof, given.args)))
+                self.function.compile(tuple(map(typeof, given)))
             finally:
                 config.SLP_VECTORIZE = before
             self.call = self.function

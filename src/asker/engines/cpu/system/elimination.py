@@ -13,8 +13,8 @@ import numpy as np
 
 from asker.engines.cpu.system import blocks
 from asker.engines.cpu.system.linearization import Linearization, Weights
-from asker.engines.cpu.system.printing import lanes, spacious
-from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
+from asker.engines.cpu.system.printing import lanes, run_loop, spacious
+from asker.engines.cpu.threads import even_bounds, run_tasks
 from asker.engines.structure import EliminatedSlot, FactorStructure, KeptSlot, Structure
 
 LARGEST_SUMS = 1 << 26  # bytes

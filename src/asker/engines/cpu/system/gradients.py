@@ -6,8 +6,8 @@ import numpy as np
 
 from asker.engines.cpu.compiler import Printed
 from asker.engines.cpu.system.linearization import Delta, Linearization
-from asker.engines.cpu.system.printing import indented, load_jacobian, load_residual, printed
-from asker.engines.cpu.threads import even_bounds, run_loop, run_tasks
+from asker.engines.cpu.system.printing import indented, load_jacobian, load_residual, printed, run_loop
+from asker.engines.cpu.threads import even_bounds, run_tasks
 from asker.engines.structure import FactorStructure
 
 

@@ -1,7 +1,7 @@
 """How loops over observations are printed as straight-line code, for the block sizes at hand.
 
 Every loop works on items start…stop and writes only what belongs to them, so that any number of threads can share the
-work.  All other arguments are given by name.
+work.  All other arguments are given by name (`run_loop`).
 
 Where it counts, neighbouring statements differ by neighbouring addresses only, and all loads stand before the stores:
 then LLVM makes vector instructions of them.  A block of 6 columns is computed in 8 lanes; the last lanes read past the
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed, compile_source
+from asker.engines.cpu.threads import run_tasks
 
 INDENT = "    "
 SLACK = 16
@@ -38,6 +39,12 @@ def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
         flat += [line] if isinstance(line, str) else list(line)
     text = "".join(f"{INDENT}{line}\n" for line in flat)
     return compile_source(name, f"def {name}(start, stop, {parameters}):\n{text}")
+
+
+def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:
+    """Call `loop(start, stop, **named)` for each task between `bounds`."""
+    arguments = loop.in_order(2, named)
+    run_tasks(lambda k: loop(bounds[k], bounds[k + 1], *arguments), len(bounds) - 1)
 
 
 def indented(depth: int, lines: Sequence[str]) -> list[str]:

@@ -10,8 +10,8 @@ import numpy as np
 from asker.engines.cpu.system.elimination import Elimination
 from asker.engines.cpu.system.linearization import Linearization, Weights
 from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower
-from asker.engines.cpu.system.printing import SLACK, lanes
-from asker.engines.cpu.threads import balanced_bounds, run_loop
+from asker.engines.cpu.system.printing import SLACK, lanes, run_loop
+from asker.engines.cpu.threads import balanced_bounds
 from asker.engines.structure import FactorStructure, KeptSlot, Structure
 
 SPLIT = 1 << 16  # a row of the matrix with more observations than this is summed in parts
