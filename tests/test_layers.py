@@ -10,8 +10,10 @@ import asker
 SOURCE = Path(asker.__file__).parent
 LAYERS = (
     ("arrays jax_versions rotations kernels manifolds linearity version", "formulas: they can be read alone"),
+    ("cache", "the user's folder for what can be made again: compiled code, downloads"),
     ("geometry", "frames and alignments: more than one application needs them"),
     ("io", "bytes in and out: the library writes results and checkpoints, and knows no format of an application"),
+    ("factors", "variables, and the residuals that tie them"),
     ("problem", "what is to be solved, without a word on how"),
     ("groups", "what belongs to groups of variables and factors, by name"),
     ("result", "what a solve returns: engines and strategies fill it"),

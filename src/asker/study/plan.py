@@ -119,7 +119,7 @@ def plan_of_files(files: list[Path], methods: list[str], iterations: int, option
         source = application.sources[0]
         keys = source.keys | {k: v for k, v in options.items() if k in source.keys}
         runs: dict[tuple[str, str], tuple[Run, ...]] = {
-            (name, m): (Run(name, source.kind, keys | _at(source, file), m, {}, iterations, content=content_of(file)),)
+            (name, m): (Run(name, source.kind, _at(source, file) | keys, m, {}, iterations, content=content_of(file)),)
             for name, file in of.items()
             for m in methods
         }
@@ -187,7 +187,8 @@ class _Reader:
         source = sources()[kind][1]
         place = source.place
         self._known("key", given, {"kind", *source.keys, *([place] if place else [])})
-        options = source.keys | {k: v for k, v in given.items() if k != "kind"}
+        first = {place: None} if place else {}
+        options = first | source.keys | {k: v for k, v in given.items() if k != "kind"}
         for key, default in source.keys.items():
             self._check_type(key, options[key], default)
         for key, allowed in source.choices.items():
@@ -222,7 +223,7 @@ class _Reader:
                 self._refuse(f"{name} is not at hand; `asker fetch {name}` gets it", name)
             return None
         source = sources()[DATA_SETS[name].kind][1]
-        return source.kind, source.keys | _at(source, path)
+        return source.kind, _at(source, path) | source.keys
 
     def _group(self, given: Any) -> Group | None:
         if not isinstance(given, dict):

@@ -146,7 +146,7 @@ def test_false_loops_that_cannot_be_made_are_refused():
     chain = {name: getattr(graph, name)[odometry] for name in ("i", "j", "measurements", "information")}
     with pytest.raises(ValueError, match="no loop closures"):
         add_false_loops(replace(graph, **chain), 0.5)
-    with pytest.raises(ValueError, match="share"):
+    with pytest.raises(ValueError, match="ratio"):
         add_false_loops(graph, -0.1)
     with pytest.raises(ValueError, match="no room"):
         add_false_loops(some_graph(), 50)
