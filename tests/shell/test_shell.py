@@ -422,9 +422,10 @@ def test_version_and_help(asks):
         assert asks(command, "--help")[0] == 0
 
 
-def test_help_is_quick_to_import():
-    code = "import sys; from asker.shell import main; assert main(['--help']) == 0; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["solve", "--help"]], ids=" ".join)
+def test_help_is_quick_to_import(arguments):
+    code = "import sys; from asker.shell import main; assert main(sys.argv[1:]) == 0; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     assert not {"jax", "numba", "scipy", "matplotlib", "pooch", "requests"} & set(done.stdout.split())
 
 
