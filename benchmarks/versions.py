@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
+from record import add_record_option, recorded
+
 FILES = ("problem-21-11315-pre", "problem-49-7776-pre", "problem-16-22106-pre")
 NAMES = ("jax", "numpy", "numba", "scipy")
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
@@ -78,9 +80,11 @@ def main() -> None:
     parser.add_argument("files", nargs="+", help="results")
     parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--methods", help="with commas; all when not given")
+    add_record_option(parser)
     asked = parser.parse_args()
     if asked.what == "compare":
-        return compare(asked.files)
+        with recorded(asked.record):
+            return compare(asked.files)
     methods = asked.methods.split(",") if asked.methods else None
     Path(asked.files[0]).write_text(json.dumps(run(asked.iterations, methods), indent=1))
 

@@ -41,6 +41,7 @@ def test_a_run_continues_as_if_nothing_had_happened(method, tmp_path):
     assert result.initial_cost == whole.initial_cost
 
 
+@pytest.mark.slow
 def test_a_run_of_the_cpu_continues_on_xla(tmp_path):
     problem = bundle_problem(make_scene(8, 600).start).problem
     options = {"max_iterations": 8, "tol": 0}

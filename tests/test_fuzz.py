@@ -24,6 +24,7 @@ from fuzzing import CASES, MEMORY, Case, around, damaged, limits, repacked
 from graphs import some_graph
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process as Linux does"),
     pytest.mark.filterwarnings("ignore::UserWarning:PIL.*"),
 ]

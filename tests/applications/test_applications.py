@@ -19,6 +19,8 @@ from asker.study.sources import sources
 from colmap_models import disturbed, some_model
 from graphs import circle
 
+pytestmark = pytest.mark.slow
+
 EVERY = pytest.mark.parametrize("application", applications(), ids=lambda a: a.name)
 TIMES = {"seconds", "compiled"}
 

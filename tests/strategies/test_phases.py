@@ -10,6 +10,8 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
 from asker.engines.cpu.engine import CpuEngine
 
+pytestmark = pytest.mark.slow
+
 
 def solved(problem, strategy, n=30):
     return asker.solve(problem, strategy, max_iterations=n, tol=0)

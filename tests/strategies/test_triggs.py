@@ -8,6 +8,8 @@ from small_problems import SMOOTH, residuals
 from asker.arrays import float64
 from asker.strategies.triggs import triggs_weights
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
 @pytest.mark.parametrize("p", [1, 2, 3])

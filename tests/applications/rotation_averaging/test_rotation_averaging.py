@@ -103,6 +103,7 @@ def test_what_cannot_be_made_is_refused():
             rotation_averaging.make_rotations(**bad)
 
 
+@pytest.mark.slow
 def test_the_commands_serve_it(tmp_path, made, capsys):
     file, out, told = write_pairs(tmp_path / "a.txt", made), tmp_path / "out.txt", tmp_path / "run.json"
     assert main(["info", str(file)]) == 0
@@ -124,6 +125,7 @@ def test_the_commands_serve_it(tmp_path, made, capsys):
     assert "--robust is for pose graphs, and here are relative rotations" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_plan_may_make_rotations(tmp_path):
     plan = '[instances.r]\nkind = "made rotations"\nn = 12\npairs = 50\n'
     plan += '[[groups]]\ninstances = ["r"]\nmethods = ["irls"]\niterations = 4\n'

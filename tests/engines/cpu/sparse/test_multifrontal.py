@@ -12,6 +12,8 @@ from asker.engines.cpu.sparse.elimination_tree import _work
 from asker.engines.cpu.sparse.minimum_degree import eliminate
 from asker.engines.cpu.sparse.symbolic import _graph
 
+pytestmark = pytest.mark.slow
+
 
 def lower_triangle(n, a, b):
     """Which vertices meet, from the edges (a, b): CSR pointers and columns with the diagonal."""
