@@ -8,6 +8,7 @@ import pytest
 
 from asker import kernels
 from asker.arrays import float64
+from asker.kernel_names import kernel_named
 from asker.kernels import (
     Barron,
     Cauchy,
@@ -21,7 +22,6 @@ from asker.kernels import (
     TruncatedQuadratic,
     Tukey,
     Welsch,
-    kernel_named,
 )
 
 SHAPES = [

@@ -9,7 +9,10 @@ import asker
 
 SOURCE = Path(asker.__file__).parent
 LAYERS = (
-    ("arrays jax_versions rotations kernels manifolds linearity version", "formulas: they can be read alone"),
+    (
+        "arrays jax_versions rotations kernels kernel_names manifolds linearity version",
+        "formulas: they can be read alone",
+    ),
     ("cache", "the user's folder for what can be made again: compiled code, downloads"),
     ("geometry", "frames and alignments: more than one application needs them"),
     ("io", "bytes in and out: the library writes results and checkpoints, and knows no format of an application"),
@@ -52,7 +55,8 @@ def imported(path):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names = [node.module] if node.module != "asker" else [f"asker.{a.name}" for a in node.names]
+            of_package = SOURCE.joinpath(*node.module.split(".")[1:]).is_dir()
+            names = [f"{node.module}.{a.name}" if of_package else node.module for a in node.names]
         yield from (name.split(".")[1:] for name in names if name.split(".")[0] == "asker")
 
 
@@ -88,6 +92,16 @@ def test_only_shared_files_of_applications_are_known_above(path):
     for target in imported(path):
         if target[:1] == ["applications"] and len(target) > 1:
             assert target[1] in (*SHARED, "applications", "application_of", "ROOMS"), ".".join(target)
+
+
+def test_a_room_is_seen_however_it_is_imported(tmp_path):
+    for line in (
+        "from asker.applications import bundle",
+        "from asker.applications.bundle import bal",
+        "import asker.applications.bundle.bal",
+    ):
+        (tmp_path / "a.py").write_text(line)
+        assert next(imported(tmp_path / "a.py"))[:2] == ["applications", "bundle"]
 
 
 def test_every_part_has_a_layer():

@@ -4,8 +4,8 @@ from asker.dense import least_squares
 from asker.factors import Factors, ProblemError, Variables
 from asker.groups import Groups
 from asker.io.files import FileError
+from asker.kernel_names import KERNELS, kernel_named
 from asker.kernels import (
-    KERNELS,
     Barron,
     Cauchy,
     GemanMcClure,
@@ -18,7 +18,6 @@ from asker.kernels import (
     TruncatedQuadratic,
     Tukey,
     Welsch,
-    kernel_named,
 )
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sphere
 from asker.problem import Problem

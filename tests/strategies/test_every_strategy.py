@@ -17,6 +17,8 @@ METHODS = asker.METHODS | {
     "last phase, mhq": lambda: LastPhase(asker.MHQ()),
     "last phase, regemm": lambda: LastPhase(asker.ReGeMM(), asker.SqrtPsi()),
     "last phase, paced filter": lambda: LastPhase(asker.GraduatedFilter(anneal=asker.Paced())),
+    "last phase, first descent": lambda: LastPhase(FirstDescent(asker.GraduatedFilter(anneal=asker.Paced()))),
+    "last phase, best kept": lambda: LastPhase(BestKept(asker.GraduatedFilter(anneal=asker.Paced()))),
     "best kept, irls": lambda: BestKept(asker.IRLS()),
     "best kept, gnc": lambda: BestKept(asker.GNC()),
     "all three, gnc-gm": lambda: BestKept(FirstDescent(LastPhase(asker.METHODS["gnc-gm"]()))),

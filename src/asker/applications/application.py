@@ -26,6 +26,8 @@ def option(default: Any, help: str, **more: Any) -> Any:
 
     names    such as "--refit/--no-refit", where the name of the field does not do
     choices  the values that are allowed
+    least    the smallest number that is allowed
+    above    a number that it must be larger than
     check    called with the option's name and its value; raises a ValueError
     writes   True for the path of a file that is written
     other keywords go to `typer.Option`
@@ -62,8 +64,21 @@ class Source:
     """Makes the data from the keys; when not given, the application loads what is at the `place`."""
     choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """Of keys: the values that are allowed."""
-    needed_mb: Callable[[dict[str, Any]], float] = lambda keys: 400.0
-    """About how much memory a run takes; generous."""
+    needed_mb: Callable[[dict[str, Any]], float] | None = None
+    """About how much memory a run takes; generous.  When not given: by the size of the file at the `place`."""
+
+    def memory(self, keys: dict[str, Any]) -> float:
+        """About how much memory a run takes, in MB."""
+        if self.needed_mb is not None:
+            return self.needed_mb(keys)
+        return 400.0 if self.place is None else 400.0 + 25 * text_mb(Path(keys[self.place]))
+
+
+def text_mb(path: Path) -> float:
+    """The size of a text file once it is unpacked, about."""
+    if not path.is_file():
+        return 0.0
+    return path.stat().st_size * (6 if path.suffix in (".bz2", ".gz") else 1.5) / 1e6
 
 
 class Recorded(Protocol):
@@ -131,7 +146,7 @@ class Application:
         raise NotImplementedError
 
     def write(self, path: Path, data: Any) -> None:
-        """Write data in the format that was read."""
+        """Write what was found."""
         raise NotImplementedError
 
     def counts(self, data: Any) -> str:
@@ -164,6 +179,10 @@ class Application:
     def problem(self, data: Any, keys: dict[str, Any]) -> Made:
         """The problem of an instance, for any method; `keys` are those of its `Source`."""
         raise NotImplementedError
+
+    def relative_damping(self, made: Any) -> bool | None:
+        """How a run of a study is damped, as in `asker.solve`; None lets that decide."""
+        return None
 
     def judge(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         """Facts about a result: inliers, and errors where the truth is known."""

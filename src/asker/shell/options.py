@@ -5,8 +5,8 @@ from pathlib import Path
 
 import asker
 from asker.applications import applications
-from asker.applications.application import option
-from asker.kernels import KERNELS, kernel_named
+from asker.applications.application import Application, option
+from asker.kernel_names import KERNELS, kernel_named
 from asker.solve import ENGINES
 
 METHODS = tuple(asker.METHODS)
@@ -17,6 +17,9 @@ KERNEL_HELP = f"One of: {', '.join(KERNELS)}; with parameters as in barron:alpha
 TAU_HELP = "Scale of the kernel, in pixels or standard deviations; inliers count up to tau/sqrt(3)."
 TAUS = "; ".join(dict.fromkeys(application.tau for application in applications()))
 ITERATIONS_HELP = "At most so many linear solves; graphs: in each round."
+ITERATIONS = "; ".join(
+    ["100", *(f"for {a.title} {a.iterations}" for a in applications() if a.iterations != Application.iterations)]
+)
 ENGINE_HELP = f"One of: {', '.join(ENGINES)}; xla is for GPUs and clusters."
 THREADS_HELP = "All cores when not given."
 
@@ -39,7 +42,7 @@ class Method:
 class Limits:
     """How long a solve goes on."""
 
-    iterations: int | None = option(None, ITERATIONS_HELP, min=0, show_default="100; for stereo 150")
+    iterations: int | None = option(None, ITERATIONS_HELP, min=0, show_default=ITERATIONS)
     tol: float = option(1e-9, "Stop when a step lowers the cost by a smaller part.", least=0.0)
     time_limit: float | None = option(None, "Stop after so many seconds.", least=0.0)
 

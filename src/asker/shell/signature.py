@@ -75,8 +75,14 @@ def checked(dataclass: type[T], given: dict[str, Any]) -> T:
         if "check" in more and value is not None:
             more["check"](flag(one), value)
         if ("least" in more or "above" in more) and value is not None:
-            number(flag(one), value, positive="above" in more)
+            check_bound(flag(one), value, more)
     return dataclass(**own)
+
+
+def check_bound(option: str, value: float, more: Any) -> None:
+    """Refuse a number that is below `least`, or not above `above`; both are 0 so far."""
+    assert more.get("least", 0.0) == more.get("above", 0.0) == 0.0, f"{option}: a bound other than 0 is not known"
+    number(option, value, positive="above" in more)
 
 
 def given_on_the_command_line(context: typer.Context, name: str) -> bool:

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import asker
 from asker.applications import application_of, applications
 from asker.applications.application import Application
-from asker.shell.options import METHODS, TAUS
+from asker.shell.options import ITERATIONS, METHODS, TAUS
 from asker.shell.signature import Options, checked, given_on_the_command_line, refuse_others, with_options
 from asker.shell.support import Quiet, check_outputs, complain, number, one_of, write_outputs
 from asker.shell.terminal import PlanBars, print_table
 from asker.study import SHIPPED
 
 if TYPE_CHECKING:
-    from asker.study.plan import Plan, Run
+    from asker.study.plan import Plan
     from asker.study.summary import Book, Results
 
 Output = Annotated[Path, typer.Option(help="The folder for runs, tables, figures and the page.")]
@@ -52,7 +51,9 @@ def compare(
     context: typer.Context,
     files: FilesToCompare,
     methods: Annotated[str, typer.Option(help="The methods, with commas.")] = "irls,gnc,moo,asker",
-    iterations: Annotated[int, typer.Option(min=1, help="Linear solves of each run.")] = 100,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Linear solves of each run.", show_default=ITERATIONS)
+    ] = None,
     tau: Annotated[float | None, typer.Option(help="Scale of the kernel.", show_default=TAUS)] = None,
     output: Output = Path("compared"),
     best: Annotated[Path | None, typer.Option(help="Write the best result of the one file.")] = None,
@@ -64,6 +65,7 @@ def compare(
 ) -> int:
     """Compare methods on your own files: a table here, and a page with curves and drawings."""
     from asker.study.plan import plan_of_files
+    from asker.study.runs import solved_again
     from asker.study.summary import read_book
 
     chosen = methods.split(",")
@@ -88,7 +90,7 @@ def compare(
         group = read_book(output).groups[0]
         label, record = min(group.of(plan.groups[0].instances[0]).items(), key=lambda item: item[1].cost)
         print(f"The best is {label}, with a cost of {record.cost:.7g}.")
-        write_outputs((best, lambda path: found[0].write(path, _solved_again(record.run))))
+        write_outputs((best, lambda path: found[0].write(path, solved_again(record.run))))
     return code
 
 
@@ -104,16 +106,6 @@ def _check_best(application: Application, file: Path, best: Path) -> None:
     application.check(file, best, application.options_class())
     if not application.writes_folder:
         check_outputs(file, best)
-
-
-def _solved_again(run: "Run") -> Any:
-    """The same numbers, so that the runs need not keep whole reconstructions."""
-    from asker.study.sources import application_of_kind, load
-
-    made: Any = application_of_kind(run.kind).problem(load(run.kind, run.options), run.options)
-    how: dict[str, Any] = {"relative_damping": getattr(made, "relative_damping", None)}
-    strategy = asker.METHODS[run.method]()
-    return made.refined(asker.solve(made.problem, strategy, max_iterations=run.iterations, tol=0, **how).values)
 
 
 def _run(plan: "Plan", output: Path, processes: int | None, memory: float | None, figures: bool, quiet: bool) -> int:

@@ -9,6 +9,7 @@ steps on the method's own state (see strategy.py), so a composed strategy has th
 remember are fields that every state has.  The details of the history tell which phase an iteration belongs to.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +37,11 @@ class FirstDescent:
     share: float = 0.2
     """and the share of the iterations that this may take; the method is told of the others."""
 
+    @property
+    def is_over(self) -> Callable[[Any], bool] | None:
+        """The method's own, where it says by itself that it is over."""
+        return getattr(self.method, "is_over", None)
+
     def init(self, engine: Engine, start: Point, max_iterations: int) -> Any:
         state = self.method.init(engine, start, max_iterations)
         if self.share * max_iterations < 1:
@@ -60,8 +66,8 @@ class FirstDescent:
 class LastPhase:
     """The method, then a descent on Ψ itself.
 
-    It begins where the method says that it is over (`is_over`), as ASKER's does when its scales are down; any other
-    method is over when it comes to rest on its target.
+    It begins where the method says that it is over (`is_over`), as the graduated filter does when its scales are down
+    (with the paper's fixed rate they never are); any other method is over when it comes to rest on its target.
     """
 
     method: Strategy
@@ -75,7 +81,7 @@ class LastPhase:
 
     def step(self, engine: Engine, state: Any) -> Any:
         says = getattr(self.method, "is_over", None)
-        if says and not state.last_phase and says(state):
+        if says and not (state.last_phase or state.descending) and says(state):
             state = self._begin(engine, state)
         if state.last_phase:
             return self.last.step(engine, state)
@@ -99,6 +105,11 @@ class BestKept:
     method: Strategy
     damping: float = 1e-2
     """λ at that point."""
+
+    @property
+    def is_over(self) -> Callable[[Any], bool] | None:
+        """The method's own, where it says by itself that it is over."""
+        return getattr(self.method, "is_over", None)
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> Any:
         state = self.method.init(engine, start, max_iterations)

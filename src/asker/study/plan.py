@@ -104,10 +104,11 @@ def read_plan(name: FilePath, data: Path | None = None) -> Plan:
     return _Reader(str(name), text, Path(name).parent, data, may_lack=False).plan()
 
 
-def plan_of_files(files: list[Path], methods: list[str], iterations: int, options: dict[str, Any]) -> Plan:
+def plan_of_files(files: list[Path], methods: list[str], iterations: int | None, options: dict[str, Any]) -> Plan:
     """A comparison of methods on files and folders, a group for each application.
 
-    options: keys of instances; each goes to the applications that have it
+    iterations  of each run; the application's own when not given
+    options     keys of instances; each goes to the applications that have it, others are as in `asker solve`
     """
     names = [f.name.split(".")[0] for f in files]
     names = [n if names.count(n) == 1 else f"{n} ({k + 1})" for k, n in enumerate(names)]
@@ -117,9 +118,11 @@ def plan_of_files(files: list[Path], methods: list[str], iterations: int, option
     groups = []
     for application, of in found.items():
         source = application.sources[0]
-        keys = source.keys | {k: v for k, v in options.items() if k in source.keys}
+        defaults = {f.name: f.default for f in fields(application.options_class)}
+        keys = source.keys | {k: v for k, v in (defaults | options).items() if k in source.keys}
+        n = application.iterations if iterations is None else iterations
         runs: dict[tuple[str, str], tuple[Run, ...]] = {
-            (name, m): (Run(name, source.kind, _at(source, file) | keys, m, {}, iterations, content=content_of(file)),)
+            (name, m): (Run(name, source.kind, _at(source, file) | keys, m, {}, n, content=content_of(file)),)
             for name, file in of.items()
             for m in methods
         }

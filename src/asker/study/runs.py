@@ -13,16 +13,16 @@ import json
 import os
 import platform
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from asker.applications.application import Arrays
+from asker.applications.application import Arrays, Made
 from asker.io.files import FileError
 from asker.io.json import plain, write_json
-from asker.result import Iteration, Status
+from asker.result import Iteration, Result, Status
 from asker.solve import solve
 from asker.strategies import METHODS
 from asker.study.plan import Run
@@ -34,7 +34,7 @@ PARTIAL = ".partial"
 
 def needed_mb(run: Run) -> float:
     """About how much memory a run takes."""
-    return sources()[run.kind][1].needed_mb(run.options)
+    return sources()[run.kind][1].memory(run.options)
 
 
 def execute(run: Run, root: Path, threads: int | None = None) -> Path:
@@ -48,16 +48,14 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
     write_json(partial / "config.json", asdict(run) | {"versions": versions()})
     application, data = application_of_kind(run.kind), load(run.kind, run.options)
     made = application.problem(data, run.options)
-    strategy = METHODS[run.method](**run.settings)
-    how: dict[str, Any] = {"engine": "cpu", "relative_damping": getattr(made, "relative_damping", None)}
-    solve(made.problem, strategy, max_iterations=1, threads=threads, **how)  # compiles: the times do not tell of it
+    solved(made, replace(run, iterations=1), threads=threads)  # compiles: the times do not tell of it
     with open(partial / "history.jsonl", "w", encoding="utf-8") as file:
 
         def record(line: Iteration) -> None:
             file.write(json.dumps(plain(line.as_dict())) + "\n")
             file.flush()
 
-        result = solve(made.problem, strategy, max_iterations=run.iterations, tol=0, on_iteration=record, **how)
+        result = solved(made, run, on_iteration=record)
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     np.savez_compressed(partial / "arrays.npz", **application.shown(data, made, result, run.options))  # type: ignore[arg-type]
@@ -76,6 +74,20 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
     write_json(partial / "result.json", record_of)
     os.replace(partial, final)
     return final
+
+
+def solved(made: Made, run: Run, **more: Any) -> Result:
+    """A run's method on its problem; the same numbers each time."""
+    damping = application_of_kind(run.kind).relative_damping(made)
+    how: dict[str, Any] = {"engine": "cpu", "tol": 0, "relative_damping": damping}
+    strategy = METHODS[run.method](**run.settings)
+    return solve(made.problem, strategy, max_iterations=run.iterations, **how, **more)
+
+
+def solved_again(run: Run) -> Any:
+    """The refined data of a recorded run, which keeps no whole reconstruction."""
+    made = application_of_kind(run.kind).problem(load(run.kind, run.options), run.options)
+    return made.refined(solved(made, run).values)
 
 
 def versions() -> dict[str, str]:
@@ -135,6 +147,8 @@ def read_record(folder: Path) -> Record:
                 raise TypeError(f"{key} is {result[key]!r}")
         if not history or not all(isinstance(line["best_cost"], int | float) for line in history):
             raise ValueError("its history is not one of costs")
+        if config["kind"] not in sources():
+            raise ValueError(f"it is of the kind {config['kind']!r}; known are {', '.join(sources())}")
         return Record(Run(**config), folder, versions_used, result, history)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         raise FileError(folder, f"this is not the folder of a finished run: {e}") from e

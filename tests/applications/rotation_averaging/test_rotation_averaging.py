@@ -48,11 +48,11 @@ def line(a="a", b="b", R=TURN, more=""):
         ("", "there is no relative rotation"),
         ("# nothing\n", "there is no relative rotation"),
         (line() + "a b 1 2 3\n", ":2: a pair needs two names"),
-        (line() + line(more="x"), ":2: could not convert"),
+        (line() + line(more="x"), ":2: a pair needs two names"),
         (line() + line(R=2 * TURN), ":2: these nine numbers are no rotation"),
         (line() + line(R=-TURN), ":2: these nine numbers are no rotation"),
         (line() + line(R=np.full(9, np.nan)), ":2: these nine numbers are no rotation"),
-        (line() + line("c", "c"), ":2: a rotation from 'c' to itself"),
+        (line() + line("c", "c"), ":2: a rotation from a frame to itself"),
         (line() + line(more="0"), ":2: a weight must be positive"),
         (line() + line("c", "d"), "fall into 2 parts: none lead from 'a' to 'c'"),
     ],
@@ -64,6 +64,12 @@ def test_bad_files_are_refused_with_the_line(tmp_path, text, said):
         rotation_averaging.read_rotations(path)
     assert str(refused.value).startswith(str(path))
     assert said in str(refused.value)
+
+
+def test_a_first_line_that_is_no_rotation_is_named(asks, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(line(R=1.01 * TURN) + line("b", "c"))
+    assert asks("info", path)[::2] == (2, f"asker: {path}:1: these nine numbers are no rotation\n")
 
 
 def test_a_file_of_whole_numbers_is_no_bundle(tmp_path):

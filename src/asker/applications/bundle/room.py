@@ -1,6 +1,5 @@
 """Bundle adjustment as an application: BAL files and made scenes."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -130,7 +129,6 @@ class BundleAdjustment(Application):
             {"tau": 1.0, "camera": "pixel", "dof": 6},
             place="file",
             choices={"camera": CAMERAS, "dof": DOFS},
-            needed_mb=lambda keys: text_mb(keys["file"]),
         ),
         Source(
             "scene",
@@ -163,13 +161,6 @@ def scene_of(keys: dict[str, Any]) -> Scene:
         start_error=keys["start_error"],
         seed=keys["seed"],
     )
-
-
-def text_mb(file: str) -> float:
-    """The memory for a file of numbers: about 25 bytes for one of text."""
-    size = os.path.getsize(file)
-    packed = file.endswith((".bz2", ".gz"))
-    return 400 + size * (6 if packed else 1.5) * 25 / 1e6
 
 
 def _inliers(bundle: Bundle, keys: dict[str, Any]) -> np.ndarray:

@@ -128,6 +128,9 @@ class ColmapModels(Application):
     def problem(self, data: ColmapModel, keys: dict[str, Any]) -> ColmapProblem:
         return colmap_problem(data, asker.SmoothTruncated(keys["tau"]), keys["refine"])
 
+    def relative_damping(self, made: ColmapProblem) -> bool:
+        return made.relative_damping
+
     def judge(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         return {"inlier_ratio": float(np.mean(reprojection_norms(made.refined(result.values)) <= INLIER * keys["tau"]))}
 

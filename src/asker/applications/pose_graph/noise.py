@@ -111,7 +111,8 @@ def solve_pose_graph(
     time_limit: float | None = None,
     noise: Literal["announced", "estimated"] = "estimated",
 ) -> Solved:
-    """
+    """Solve a pose graph by the steps (1) to (5) above.
+
     solve       called for each round as solve(problem, strategy, time_limit=…)
     kernel      called with tau=…, which is `tau` times the share of the noise
     tau         for the noise as announced; `default_tau` when not given

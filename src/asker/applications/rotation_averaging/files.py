@@ -7,12 +7,10 @@ takes the frame of a to that of b: R_b ≈ R R_a.  What follows # is a comment. 
 same way, with one name in a line.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from asker.geometry.alignment import nearest_rotation
 from asker.geometry.spanning import connected_parts, spanning_tree
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
@@ -68,43 +66,47 @@ class RelativeRotations:
         return np.where(count > 0, off[np.minimum(best, len(off) - 1)], 3.0)
 
 
-def lines(text: bytes) -> Iterator[tuple[int, list[str]]]:
+def lines(text: bytes) -> list[tuple[int, list[str]]]:
     """The words of each line that has any, and the line's number."""
-    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
-        if words := line.partition("#")[0].split():
-            yield number, words
+    told = (line.partition("#")[0].split() for line in text.decode("utf-8", "replace").splitlines())
+    return [(number, words) for number, words in enumerate(told, 1) if words]
 
 
-def parsed(words: list[str]) -> tuple[np.ndarray, float]:
-    """The matrix and the weight of a line; a `ValueError` says what is wrong."""
-    if len(words) not in (11, 12):
-        raise ValueError(f"a pair needs two names, nine numbers and perhaps a weight, found {len(words)} words")
-    numbers = np.array([float(word) for word in words[2:]])
-    R, weight = numbers[:9].reshape(3, 3), float(numbers[9]) if len(numbers) > 9 else 1.0
-    if not np.abs(R.T @ R - np.eye(3)).max() < OFF or np.linalg.det(R) < 0:
-        raise ValueError("these nine numbers are no rotation")
-    if words[0] == words[1]:
-        raise ValueError(f"a rotation from {words[0]!r} to itself")
-    if not 0 < weight < np.inf:
-        raise ValueError(f"a weight must be positive and finite, found {weight:g}")
-    return nearest_rotation(R)[0], weight
+def is_a_pair(words: list[str]) -> bool:
+    """Whether a line has two names, nine numbers and perhaps a weight."""
+    try:
+        return len([float(word) for word in words[2:]]) in (9, 10)
+    except ValueError:
+        return False
 
 
 def read_rotations(path: FilePath) -> RelativeRotations:
     """Read relative rotations, also from `.gz` or `.bz2`.  Anything wrong in the file is a `FileError`."""
-    index: dict[str, int] = {}
-    ends, pairs = [], []
-    for number, words in lines(read_text_bytes(path)):
-        try:
-            pairs.append(parsed(words))
-        except ValueError as e:
-            raise FileError(path, str(e), number) from None
-        ends.append([index.setdefault(name, len(index)) for name in words[:2]])
-    if not ends:
+    told = lines(read_text_bytes(path))
+    if not told:
         raise FileError(path, "there is no relative rotation in this file")
-    (i, j), (matrices, weights) = np.array(ends).T, zip(*pairs, strict=True)
-    _check_connected(path, list(index), i, j)
-    return RelativeRotations(tuple(index), i, j, np.array(matrices), np.array(weights))
+    for number, words in told:
+        if not is_a_pair(words):
+            needs = "a pair needs two names, nine numbers and perhaps a weight"
+            raise FileError(path, f"{needs}, found {' '.join(words)[:60]!r}", number)
+    numbers = np.array([[*words[2:], "1"][:10] for _, words in told], dtype=float)
+    R, weights = numbers[:, :9].reshape(-1, 3, 3), numbers[:, 9]
+    names = list(dict.fromkeys(name for _, words in told for name in words[:2]))
+    index = {name: k for k, name in enumerate(names)}
+    i, j = (np.array([index[words[k]] for _, words in told]) for k in (0, 1))
+    with np.errstate(all="ignore"):
+        off = np.abs(R.transpose(0, 2, 1) @ R - np.eye(3)).max(axis=(1, 2))
+        no_rotation = ~(off < OFF) | ~(np.linalg.det(R) > 0)
+    for bad, what in (
+        (no_rotation, "these nine numbers are no rotation"),
+        (i == j, "a rotation from a frame to itself"),
+        (~((weights > 0) & (weights < np.inf)), "a weight must be positive and finite"),
+    ):
+        if bad.any():
+            raise FileError(path, what, told[int(np.argmax(bad))][0])
+    _check_connected(path, names, i, j)
+    U, _, Vt = np.linalg.svd(R)
+    return RelativeRotations(tuple(names), i, j, U @ Vt, weights)
 
 
 def _check_connected(path: FilePath, names: list[str], i: np.ndarray, j: np.ndarray) -> None:

@@ -54,10 +54,12 @@ def make_rotations(
         raise ValueError(f"there are no {n_pairs} pairs of {n} rotations with {outlier_ratio:.0%} outliers")
     rng = np.random.default_rng(seed)
     truth = matrix_from_quaternion(rng.normal(size=(n, 4)))
-    i, j = np.triu_indices(n, 1)
-    way = np.flatnonzero(j == i + 1)  # keeps all connected
-    others = rng.permutation(np.flatnonzero(j > i + 1))[: n_pairs - len(way)]
-    i, j = i[[*way, *others]], j[[*way, *others]]
+    code = np.arange(n - 1) * (n + 1) + 1  # of the pairs (k, k + 1), which keep all connected
+    while len(code) < n_pairs:
+        a, b = np.sort(rng.integers(n, size=(2, 2 * n_pairs)), axis=0)
+        code = np.concatenate([code, (a * n + b)[a < b]])
+        code = code[np.sort(np.unique(code, return_index=True)[1])]
+    i, j = np.divmod(code[:n_pairs], n)
     off = matrix_from_angle_axis(np.radians(noise) * rng.normal(size=(n_pairs, 3)))
     R = truth[j] @ truth[i].transpose(0, 2, 1) @ off
     outliers = rng.permutation(n_pairs) < int(outlier_ratio * n_pairs)

@@ -35,11 +35,7 @@ class RotationAveraging(Application):
     )
 
     def owns(self, path: Path) -> bool:
-        words = next((words for _, words in files.lines(beginning(path))), []) if path.is_file() else []
-        try:
-            return len(files.parsed(words)) == 2
-        except ValueError:
-            return False
+        return path.is_file() and any(files.is_a_pair(words) for _, words in files.lines(beginning(path))[:1])
 
     def load(self, path: Path) -> RelativeRotations:
         return files.read_rotations(path)

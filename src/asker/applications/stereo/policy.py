@@ -21,6 +21,11 @@ class StereoOutcome(Outcome):
     minima: Minima
 
 
+def largest_disparity(pair: StereoPair, asked: int | None) -> int:
+    """What was asked for; else that of a made pair, or an eighth of the width."""
+    return asked or pair.max_disparity or max(2, pair.left.shape[1] // 8)
+
+
 def refine(
     pair: StereoPair,
     method: str | None = "asker",
@@ -51,7 +56,7 @@ def refine(
     psi = asker.kernel_named(kernel, tau)
     method, strategy = strategy_of(method, plain=False)
     height, width = pair.left.shape
-    matching = Matching(max_disparity or pair.max_disparity or max(2, width // 8), cost, window, n_minima)
+    matching = Matching(largest_disparity(pair, max_disparity), cost, window, n_minima)
     with compilations() as compiled:
         minima = match(pair.left, pair.right, matching)
         made = energy(minima, matching.max_disparity, start, eta, psi, psi, seed)

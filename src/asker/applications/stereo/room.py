@@ -16,7 +16,7 @@ from asker.applications.stereo.errors import error_record, errors_by_part
 from asker.applications.stereo.matching import Matching, match
 from asker.applications.stereo.options import STARTS, EnergyOptions, Options
 from asker.applications.stereo.pairs import MIDDLEBURY, StereoPair, read_folder
-from asker.applications.stereo.policy import ITERATIONS, StereoOutcome, refine
+from asker.applications.stereo.policy import ITERATIONS, StereoOutcome, largest_disparity, refine
 from asker.applications.stereo.problem import StereoProblem, energy
 from asker.applications.told import Table, Told, percent
 from asker.io.files import FileError
@@ -105,14 +105,16 @@ class DenseStereo(Application):
         return {"width": width, "height": height}
 
     def problem(self, data: StereoPair, keys: dict[str, Any]) -> StereoProblem:
-        matching = Matching(keys["max_disparity"], window=keys["window"], n_minima=keys["n_minima"])
+        largest = largest_disparity(data, keys["max_disparity"])
+        matching = Matching(largest, window=keys["window"], n_minima=keys["n_minima"])
         kernel = asker.SmoothTruncated(keys["tau"])
         minima = match(data.left, data.right, matching)
-        return energy(minima, keys["max_disparity"], keys["start"], keys["eta"], kernel, kernel, keys["seed"])
+        return energy(minima, largest, keys["start"], keys["eta"], kernel, kernel, keys["seed"])
 
     def judge(self, data: StereoPair, made: StereoProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         facts = error_record(made.refined(result.values), made.minima.winner, data)
-        return {"n_observations": made.problem.n_residuals} | facts
+        largest = largest_disparity(data, keys["max_disparity"])
+        return {"n_observations": made.problem.n_residuals, "max_disparity": largest} | facts
 
     def shown(self, data: StereoPair, made: StereoProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         arrays = {"disparity": made.refined(result.values), "winner": made.minima.winner}
@@ -162,7 +164,7 @@ def _maps(of_instance: Any) -> dict[str, np.ndarray]:
 
 def _map_row(instance: str, of_instance: Any) -> dict[str, Any]:
     first = next(iter(of_instance.values()))
-    largest = first.options["max_disparity"]
+    largest = first.options["max_disparity"] or first.result["max_disparity"]
     bad = {label: run.result.get("bad_1") for label, run in of_instance.items()}
     bad["winner takes all"] = first.result.get("wta_bad_1")
     images = [_map(label, image, largest, bad.get(label)) for label, image in _maps(of_instance).items()]
