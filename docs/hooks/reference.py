@@ -10,7 +10,7 @@ from typing import Any
 
 PUBLIC = {
     "problems": ("Problems", ("asker.factors", "asker.problem")),
-    "kernels": ("Kernels", ("asker.kernels",)),
+    "kernels": ("Kernels", ("asker.kernels", "asker.kernel_names")),
     "manifolds": ("Manifolds", ("asker.manifolds",)),
     "strategies": ("Strategies", ("asker.strategies",)),
     "solving": ("Solving and results", ("asker",)),  # all that the others leave
