@@ -8,7 +8,8 @@ import pytest
 
 from asker import kernels
 from asker.arrays import float64
-from asker.kernel_names import KERNELS, kernel_named
+from asker.kernel_names import KERNELS as NAMED
+from asker.kernel_names import kernel_named
 from asker.kernels import (
     Barron,
     Cauchy,
@@ -41,7 +42,7 @@ PLAIN = [replace(kernel, tau=tau) for kernel in SHAPES for tau in (1.0, 0.03, 20
 KERNELS = PLAIN + [Scaled(kernel, 4.0) for kernel in SHAPES] + [Scaled(Scaled(Tukey(0.5), 3.0), 2.0)]
 
 EVERY_SHAPE = pytest.mark.parametrize("kernel", SHAPES, ids=repr)
-EVERY_KERNEL_NAME = pytest.mark.parametrize("name", KERNELS)
+EVERY_KERNEL_NAME = pytest.mark.parametrize("name", NAMED)
 EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 
 V = np.concatenate([np.logspace(-6, -1, 40), np.linspace(0.1, 6, 301), np.logspace(1, 4, 40)])
@@ -54,18 +55,18 @@ def slope(function, u, h):
 
 def test_every_kernel_of_the_module_is_listed():
     classes = {c for _, c in inspect.getmembers(kernels, inspect.isclass) if issubclass(c, Kernel)}
-    assert classes - {Kernel} == {type(kernel) for kernel in SHAPES} == set(KERNELS.values())
+    assert classes - {Kernel} == {type(kernel) for kernel in SHAPES} == set(NAMED.values())
 
 
 @EVERY_KERNEL_NAME
 def test_a_kernel_has_a_name(name):
-    assert kernel_named(name) == KERNELS[name]()
-    assert kernel_named(name, tau=0.7) == KERNELS[name](tau=0.7)
+    assert kernel_named(name) == NAMED[name]()
+    assert kernel_named(name, tau=0.7) == NAMED[name](tau=0.7)
 
 
 @EVERY_KERNEL_NAME
 def test_every_parameter_of_a_kernel_can_be_typed(name):
-    plain = KERNELS[name]()
+    plain = NAMED[name]()
     values = {f.name: 0.25 * getattr(plain, f.name) - 1 for f in fields(plain) if f.name != "tau"}
     text = f"{name}:" + ",".join(f"{key}={value}" for key, value in values.items())
     assert kernel_named(text, tau=3.0) == replace(plain, tau=3.0, **values)
@@ -79,8 +80,8 @@ def test_the_parameters_of_barron():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hubber", [*KERNELS, "(did you mean huber?)"]),
-        ("", list(KERNELS)),
+        ("hubber", [*NAMED, "(did you mean huber?)"]),
+        ("", list(NAMED)),
         ("barron:alhpa=1", ["barron takes alpha after the colon", "not 'alhpa=1' (did you mean alpha?)"]),
         ("barron:alpha=1,alpha=2", ["each once, not 'alpha=2'"]),
         ("barron:alpha", ["alpha is '', expected alpha=NUMBER"]),
