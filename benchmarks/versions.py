@@ -3,8 +3,9 @@
     python benchmarks/versions.py run OUT.json              every method on the BAL files, with this interpreter
     python benchmarks/versions.py compare A.json B.json …   the first beside each of the others
 
-`run` takes ASKER_DATA or ../shared/data.  It compiles in an empty cache first, which is timed; then each method makes
-its iterations, whose time is the median of one iteration on the largest file.
+`run` takes ASKER_DATA or ../shared/data.  It compiles in an empty cache first, then each method makes its iterations.
+Times are those of the processor, over all threads, which another program on the machine hardly changes; that of an
+iteration is a mean on the largest file.
 """
 
 import argparse
@@ -38,13 +39,13 @@ def run(iterations: int, methods: list[str] | None) -> dict:
             made = bundle_problem(read_bal(DATA / "bal" / f"{name}.txt.bz2"), asker.SmoothTruncated(1.0))
             costs[name] = {}
             for method in methods or asker.METHODS:
-                begin = time.perf_counter()
+                begin = time.process_time()
                 asker.solve(made.problem, asker.METHODS[method](), max_iterations=1)
-                compiling += time.perf_counter() - begin if name == FILES[0] else 0.0
+                compiling += time.process_time() - begin if name == FILES[0] else 0.0
+                begin = time.process_time()
                 result = asker.solve(made.problem, asker.METHODS[method](), max_iterations=iterations, tol=0)
+                each[method] = (time.process_time() - begin) / iterations
                 costs[name][method] = result.cost
-                steps = [b.seconds - a.seconds for a, b in zip(result.history, result.history[1:], strict=False)]
-                each[method] = median(steps)
                 print(f"{name} {method:16} {result.cost:.10g}", flush=True)
     versions = {"python": sys.version.split()[0]} | {name: version(name) for name in NAMES}
     return {"versions": versions, "iterations": iterations, "compiling": compiling, "iteration": each, "costs": costs}

@@ -14,7 +14,7 @@ INLIER = asker.SmoothTruncated.unit_inflection
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Outcome:
     """What a `refine` ends with."""
 
@@ -26,6 +26,9 @@ class Outcome:
     """Whether the cost fell, or there was nothing to gain."""
     make: Callable[[], Any]
     """Makes `refined`."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.result!r})"
 
     @cached_property
     def refined(self) -> Any:

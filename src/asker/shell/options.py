@@ -14,8 +14,8 @@ LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 
 METHOD_HELP = f"One of: {', '.join(METHODS)}."
 KERNEL_HELP = f"One of: {', '.join(KERNELS)}; with parameters as in barron:alpha=-2."
-TAU_HELP = "Scale of the kernel, in pixels or standard deviations; inliers count up to tau/sqrt(3)."
-TAUS = "; ".join(dict.fromkeys(application.tau for application in applications()))
+TAU_HELP = "Scale of the kernel, in pixels, degrees or standard deviations; inliers count up to tau/sqrt(3)."
+TAUS = "; ".join(sorted({application.tau for application in applications()}))  # what is for all comes first
 ITERATIONS_HELP = "At most so many linear solves; graphs: in each round."
 ITERATIONS = "; ".join(
     ["100", *(f"for {a.title} {a.iterations}" for a in applications() if a.iterations != Application.iterations)]

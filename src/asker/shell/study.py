@@ -63,7 +63,10 @@ def compare(
     quiet: Quiet = False,
     **given: Any,
 ) -> int:
-    """Compare methods on your own files: a table here, and a page with curves and drawings."""
+    """Compare methods on your own files: a table here, and a page with curves and drawings.
+
+    Each method runs alone: what `asker solve` does before and after, as with the noise of a pose graph, is left out.
+    """
     from asker.study.plan import plan_of_files
     from asker.study.runs import solved_again
     from asker.study.summary import read_book

@@ -20,7 +20,7 @@ from asker.applications.outcome import (
 from asker.geometry.gauge import Gauge
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BundleOutcome(Outcome):
     """What `refine` ends with."""
 

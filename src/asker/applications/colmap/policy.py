@@ -22,7 +22,7 @@ from asker.applications.outcome import (
 from asker.geometry.gauge import Gauge
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ColmapOutcome(Outcome):
     """What `refine` ends with."""
 

@@ -37,7 +37,7 @@ Truth = tuple[np.ndarray, np.ndarray]
 """Indices of poses, and where they truly are: what `true_positions` returns."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GraphOutcome(Outcome):
     """What `refine` ends with."""
 

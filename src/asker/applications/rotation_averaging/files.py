@@ -85,10 +85,8 @@ def read_rotations(path: FilePath) -> RelativeRotations:
     told = lines(read_text_bytes(path))
     if not told:
         raise FileError(path, "there is no relative rotation in this file")
-    for number, words in told:
-        if not is_a_pair(words):
-            needs = "a pair needs two names, nine numbers and perhaps a weight"
-            raise FileError(path, f"{needs}, found {' '.join(words)[:60]!r}", number)
+    for number, _ in (line for line in told if not is_a_pair(line[1])):
+        raise FileError(path, "a pair needs two names, nine numbers and perhaps a weight", number)
     numbers = np.array([[*words[2:], "1"][:10] for _, words in told], dtype=float)
     R, weights = numbers[:, :9].reshape(-1, 3, 3), numbers[:, 9]
     names = list(dict.fromkeys(name for _, words in told for name in words[:2]))
@@ -96,24 +94,17 @@ def read_rotations(path: FilePath) -> RelativeRotations:
     i, j = (np.array([index[words[k]] for _, words in told]) for k in (0, 1))
     with np.errstate(all="ignore"):
         off = np.abs(R.transpose(0, 2, 1) @ R - np.eye(3)).max(axis=(1, 2))
-        no_rotation = ~(off < OFF) | ~(np.linalg.det(R) > 0)
-    for bad, what in (
-        (no_rotation, "these nine numbers are no rotation"),
-        (i == j, "a rotation from a frame to itself"),
-        (~((weights > 0) & (weights < np.inf)), "a weight must be positive and finite"),
-    ):
-        if bad.any():
-            raise FileError(path, what, told[int(np.argmax(bad))][0])
-    _check_connected(path, names, i, j)
-    U, _, Vt = np.linalg.svd(R)
-    return RelativeRotations(tuple(names), i, j, U @ Vt, weights)
-
-
-def _check_connected(path: FilePath, names: list[str], i: np.ndarray, j: np.ndarray) -> None:
+        bad = {"these nine numbers are no rotation": ~(off < OFF) | ~(np.linalg.det(R) > 0)}
+    bad["a rotation from a frame to itself"] = i == j
+    bad["a weight must be positive and finite"] = ~((weights > 0) & (weights < np.inf))
+    for what, lines_of in ((what, at) for what, at in bad.items() if at.any()):
+        raise FileError(path, what, told[int(np.argmax(lines_of))][0])
     n_parts, part = connected_parts(i, j, len(names))
     if n_parts > 1:
         ends = f"{names[0]!r} to {names[int(np.argmax(part != part[0]))]!r}"
         raise FileError(path, f"the rotations fall into {n_parts} parts: none lead from {ends}")
+    U, _, Vt = np.linalg.svd(R)
+    return RelativeRotations(tuple(names), i, j, U @ Vt, weights)
 
 
 def write_rotations(path: FilePath, rotations: Rotations) -> None:

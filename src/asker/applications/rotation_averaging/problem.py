@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.outcome import Outcome, compilations, cost_fell, solve_record, strategy_of
+from asker.applications.outcome import INLIER, Outcome, compilations, cost_fell, solve_record, strategy_of
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.geometry.gauge import median_rotation
 from asker.rotations import matrix_from_angle_axis, matrix_from_quaternion
@@ -84,5 +84,8 @@ def refine(
         made = averaging_problem(data, psi)
         result = asker.solve(made.problem, strategy, **limits)
     record = {"n_rotations": len(data.names), "n_pairs": len(data.i), "method": method, "kernel": kernel, "tau": tau}
-    record |= {"inlier_ratio": result.inlier_ratio, "compiled": len(compiled)} | solve_record(result)
+    inliers = np.linalg.norm(result.residuals[0], axis=1) <= INLIER * tau
+    record |= {"inlier_radius": INLIER * tau, "inlier_ratio": inliers.mean(), "compiled": len(compiled)} | solve_record(
+        result
+    )
     return Outcome(result, record, cost_fell(result), lambda: made.refined(result.values))

@@ -59,7 +59,13 @@ class RotationAveraging(Application):
     def tell(self, data: RelativeRotations, outcome: Outcome, options: Any) -> Told:
         r = outcome.record
         told = f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} degrees"
-        return [told, before_and_after(r), f"inliers {percent(r['inlier_ratio'])}", ended(r), *compiling(r)]
+        return [
+            told,
+            before_and_after(r),
+            f"inliers ({r['inlier_radius']:.3g} degrees) {percent(r['inlier_ratio'])}",
+            ended(r),
+            *compiling(r),
+        ]
 
     def sizes(self, data: RelativeRotations) -> dict[str, Any]:
         return {"n_rotations": len(data.names), "n_observations": len(data.i)}

@@ -14,7 +14,7 @@ from asker.applications.stereo.problem import energy
 ITERATIONS = 150
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StereoOutcome(Outcome):
     """What `refine` ends with; `refined` is the disparity of every pixel."""
 
