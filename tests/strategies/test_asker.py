@@ -12,6 +12,8 @@ from asker.strategies import asker as paper
 from asker.strategies.asker import OneScale
 from asker.strategies.filter import Filter
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("p", [1, 2, 3, 6])
 @pytest.mark.parametrize("preset", [GraduatedFilter.published(), GraduatedFilter.paper()], ids=["published", "paper"])

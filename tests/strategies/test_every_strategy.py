@@ -11,6 +11,8 @@ import asker
 from asker import BestKept, FirstDescent, LastPhase
 from asker.engines.cpu.engine import CpuEngine
 
+pytestmark = pytest.mark.slow
+
 METHODS = asker.METHODS | {
     "first descent, gnc": lambda: FirstDescent(asker.GNC()),
     "first descent, gnc-tls": lambda: FirstDescent(asker.SurrogateGNC(), asker.Triggs(), share=0.5),

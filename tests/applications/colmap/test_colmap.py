@@ -26,6 +26,8 @@ from asker.rotations import matrix_from_quaternion, quaternion_from_matrix
 from asker.shell import main
 from colmap_models import PARAMS, disturbed, some_model
 
+pytestmark = pytest.mark.slow
+
 PARTS = ("cameras", "images", "points3D", "rigs", "frames")
 
 
