@@ -4,7 +4,7 @@ VENV ?= .venv
 DEMO ?= runs/demo
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-fast matrix lint bench docs package clean
+.PHONY: install demo test test-fast test-long matrix lint bench docs package clean
 
 install: $(VENV)/installed
 
@@ -19,11 +19,15 @@ demo: install
 	$(BIN)/asker reproduce --plan quick --output $(DEMO)
 
 test: install
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long"
+
+# The few that take longest, on real data.
+test-long: install
+	$(BIN)/python -m pytest --numprocesses 2 -m long
 
 # What shows most faults in about a minute.
 test-fast: install
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not long"
 
 # The fast tests and the demo on every Python there is (PYTHONS="..." names others), oldest and newest versions.
 matrix:

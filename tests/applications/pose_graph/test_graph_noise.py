@@ -73,6 +73,7 @@ def test_false_loops_are_told_apart_by_the_noise_that_is_there():
     assert error(found.chosen.refined, truth) < error(made.refined(believing.values), truth) / 3
 
 
+@pytest.mark.long
 def test_right_loops_in_long_tails_come_back():
     """Every tenth loop has 18 times the noise of the others; 30 times the noise is announced."""
     _, start = circle(n=300)
@@ -277,6 +278,7 @@ def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
 
 
 @pytest.mark.data
+@pytest.mark.long
 def test_parking_garage_announces_far_too_much_noise(data_file):
     """With the noise as announced, 5 of 462 false loops are believed, and the error is 3 m."""
     graph = read_g2o(data_file("g2o/parking-garage.g2o.bz2"))

@@ -315,7 +315,7 @@ GTSAM = {
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", GTSAM)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n == "torus3D" else ()) for n in GTSAM])
 def test_least_squares_ends_where_gtsam_ends(data_file, name):
     made = pose_graph_problem(read_g2o(data_file(f"g2o/{name}.g2o.bz2")), robust="none")
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=80, tol=1e-9)

@@ -175,7 +175,8 @@ def test_nothing_is_compiled_again(both, caplog):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["21-11315"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["49-7776", "16-22106", "21-11315"])
 def test_first_five_iterates_on_a_bal_file(name):
     """Nothing is held in these files: rounding grows by 1/λ, and with λ below 1e-6 two CPU solvers differ by 1e-5."""
     made = bundle_problem(read_bal(data_path(f"bal/problem-{name}-pre.txt.bz2")))
