@@ -21,7 +21,7 @@ demo: install
 test: install
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long"
 
-# The few that take longest, on real data.
+# The few that take longest.
 test-long: install
 	$(BIN)/python -m pytest --numprocesses 2 -m long
 

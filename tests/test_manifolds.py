@@ -9,6 +9,8 @@ from asker.arrays import float64
 from asker.factors import ProblemError, Variables
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3, log_se2, log_se3, log_so3
 
+pytestmark = pytest.mark.slow
+
 N = 6
 
 

@@ -249,6 +249,7 @@ def test_an_interrupt_between_rounds_keeps_what_was_found(n_solved, chosen):
     assert found.chosen.refined.poses[-1, 0] == chosen
 
 
+@pytest.mark.long
 def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
     truth, start = circle(n=300)
     bad, is_false = add_false_loops(start, 0.5, "random", seed=1)

@@ -120,6 +120,7 @@ def test_eight_devices_give_the_costs_of_one(costs):
     np.testing.assert_allclose(finished(launch(n_devices=8)), costs, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_two_processes_give_the_costs_of_one(costs, port):
     both = [launch((f"localhost:{port}", 2, k), n_devices=2) for k in range(2)]
     for process in both:
@@ -198,6 +199,7 @@ def test_a_portion_is_checked():
         asker.solve(problem, engine="cpu")
 
 
+@pytest.mark.long
 def test_a_killed_run_on_eight_devices_continues_on_another_engine(costs, tmp_path):
     file = tmp_path / "run.npz"
     killed = launch(die={"at": 7, "file": str(file)}, n_devices=8)
@@ -209,6 +211,7 @@ def test_a_killed_run_on_eight_devices_continues_on_another_engine(costs, tmp_pa
     np.testing.assert_allclose([h.cost for h in result.history], costs[0], rtol=1e-8)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_is_reported(port, tmp_path):
     file = tmp_path / "run.npz"
     first, second = (launch((f"localhost:{port}", 2, k), die={"at": 4, "file": str(file)}) for k in range(2))

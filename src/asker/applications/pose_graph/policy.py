@@ -116,9 +116,7 @@ def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:
     if noise == "auto":
         return "announced" if plain or checkpoint else "estimated"
     if noise == "estimated" and checkpoint:
-        raise ValueError(
-            "estimated noise (--noise estimated) means several solves: it goes without a checkpoint (--checkpoint)"
-        )
+        raise ValueError("--noise estimated solves several times: it goes without --checkpoint")
     return noise
 
 

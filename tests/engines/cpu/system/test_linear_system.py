@@ -30,6 +30,8 @@ from engines.linear_problems import (
     two_kinds_of_observations,
 )
 
+pytestmark = pytest.mark.slow
+
 # ------------------------------------------------------------------ solvers
 
 
