@@ -15,7 +15,7 @@ N = 6
 
 
 def rotations(rng, n=N):
-    return Rotation.random(n, rng=rng).as_matrix()
+    return Rotation.from_quat(rng.normal(size=(n, 4))).as_matrix()
 
 
 def poses(rng, n=N):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import pairwise
 
 import numpy as np
@@ -136,6 +137,8 @@ BAD = [
 
 @pytest.mark.parametrize(("build", "words"), BAD, ids=[words for _, words in BAD])
 def test_what_does_not_fit_is_refused_by_name(build, words):
+    if "reads index" in words and tuple(map(int, version("jax").split(".")[:2])) < (0, 9):
+        pytest.skip("before 0.9 JAX reads the nearest element, and its trace does not show it")
     with pytest.raises(ValueError, match=words):
         build()
 

@@ -3,6 +3,7 @@
     0.5    the oldest that is tried (`make matrix`)
     0.6    `jax.shard_map` leaves `jax.experimental`
     0.7    the primitive `pjit` is called `jit`; `enable_x64` leaves `jax.experimental` in 0.8
+    0.9    an index outside of an array is seen in the trace; before, the nearest element is read in silence
     0.11   `scan` tells its constants and its carry by trees, `ft_in`, and not by two numbers
     0.12   `closed_call` is gone, `eval_jaxpr` calls; new primitives: `log2`, `one_minus_square`, `polynomial`
 

@@ -18,14 +18,13 @@ def spanning_tree(
     price    of each edge
     n_known  how many poses, the first ones, are where they should be; at least one
     """
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
     pair, edge = np.unique(_pairs(i, j, n), return_index=True)  # one edge for each pair
     known = np.arange(n_known)
     ends = np.concatenate([i[edge], known]), np.concatenate([j[edge], np.full(n_known, n)])
     prices = np.concatenate([price[edge], np.full(n_known, GIVEN)])
-    tree = minimum_spanning_tree(csr_array((prices, ends), shape=(n + 1, n + 1)))
+    tree = minimum_spanning_tree(_matrix(prices, *ends, n + 1))
     order, parent = breadth_first_order(tree, n, directed=False)
     order = order[(order >= n_known) & (order < n)]
     parent = parent[order]
@@ -35,10 +34,16 @@ def spanning_tree(
 
 def connected_parts(i: NDArray[Any], j: NDArray[Any], n: int) -> tuple[int, NDArray[Any]]:
     """How many parts the edges leave of `n` poses, and the part of each."""
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    return connected_components(csr_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)
+    return connected_components(_matrix(np.ones(len(i)), i, j, n), directed=False)
+
+
+def _matrix(values: NDArray[Any], i: NDArray[Any], j: NDArray[Any], n: int) -> Any:
+    """The graph as a sparse matrix; up to SciPy 1.15 its algorithms take 32-bit indices only."""
+    from scipy.sparse import csr_array
+
+    return csr_array((values, (i.astype(np.int32), j.astype(np.int32))), shape=(n, n))
 
 
 def _pairs(a: NDArray[Any], b: NDArray[Any], n: int) -> NDArray[np.int64]:
