@@ -20,6 +20,7 @@ LAYERS = (
     ("problem", "what is to be solved, without a word on how"),
     ("groups", "what belongs to groups of variables and factors, by name"),
     ("result", "what a solve returns: engines and strategies fill it"),
+    ("holdout", "observations taken away from a problem, and what judges a result by them"),
     ("engines", "residuals and linear systems on one kind of machine: they know no method"),
     ("strategies", "methods: they know an engine by its verbs only"),
     ("checkpoint", "a run on disk: it needs the states of strategies"),
@@ -31,7 +32,7 @@ LAYERS = (
 )
 """From the bottom to the top: the parts of a layer, and why it is one."""
 RANK = {name: rank for rank, (names, _) in enumerate(LAYERS) for name in names.split()}
-SHARED = ("__init__", "application", "clouds", "fetch", "outcome", "reconstruction", "told")
+SHARED = ("__init__", "application", "clouds", "fetch", "held_out", "outcome", "reconstruction", "told")
 """Files of `applications` that belong to no room."""
 
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]

@@ -3,6 +3,7 @@
 from asker.dense import least_squares
 from asker.factors import Factors, ProblemError, Variables
 from asker.groups import Groups
+from asker.holdout import Judge, Prediction, holdout
 from asker.io.files import FileError
 from asker.kernel_names import KERNELS, kernel_named
 from asker.kernels import (
@@ -62,11 +63,13 @@ __all__ = [
     "Groups",
     "Huber",
     "Iteration",
+    "Judge",
     "Kernel",
     "LastPhase",
     "Manifold",
     "Paced",
     "Pose",
+    "Prediction",
     "Problem",
     "ProblemError",
     "Product",
@@ -87,6 +90,7 @@ __all__ = [
     "Variables",
     "Welsch",
     "__version__",
+    "holdout",
     "kernel_named",
     "least_squares",
     "set_threads",

@@ -151,6 +151,20 @@ class Factors:
         groups = ", ".join(slot.variables.name for slot in self.slots)
         return f"Factors({self.name!r}, n={self.n}, on {groups}, kernel={self.kernel})"
 
+    def taken(self, mask: np.ndarray) -> "Factors":
+        """The same factors with some of the observations alone."""
+        return Factors(
+            self.residual,
+            *(Slot(slot.variables, slot.index[mask]) for slot in self.slots),
+            data=tuple(d[mask] for d in self.data),
+            kernel=self.kernel,
+            weight=None if self.weight is None else self.weight[mask],
+            tau=self.tau[mask] if isinstance(self.tau, np.ndarray) else None,
+            jacobian=self.jacobian,
+            linear=self.linear,
+            name=self.name,
+        )
+
     def _checked_slot(self, k: int, slot: Slot) -> Slot:
         what = f"{self.name}: the index of argument {k} ({slot.variables.name})"
         if slot.index.ndim != 1 or (slot.index.size and slot.index.dtype.kind not in "iu"):

@@ -16,7 +16,7 @@ from asker.applications.bundle.bal import read_bal, write_bal
 from asker.io.files import FileError
 from asker.shell import main
 from asker.study import SHIPPED
-from asker.study.plan import Run, plan_of_files, read_plan
+from asker.study.plan import Asked, Run, plan_of_files, read_plan
 from asker.study.runs import execute, needed_mb, read_record
 from asker.study.schedule import _fitting, run_all
 from asker.study.sources import sources
@@ -243,7 +243,7 @@ def test_compare_takes_users_files_and_writes_the_best(asks, tmp_path):
     assert "The best is" in text
     group = read_book(tmp_path / "out").groups[0]
     lowest = min(r.cost for r in group.records.values())
-    plan = plan_of_files([best], ["irls"], 1, {})
+    plan = plan_of_files([best], Asked(["irls"], iterations=1), {})
     assert read_bal(best).n_cameras == 6
     told = read_record(execute(plan.runs()[0], tmp_path / "again")).result["initial_cost"]
     assert told == pytest.approx(lowest, rel=1e-6)

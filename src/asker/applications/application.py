@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from asker.applications.held_out import HeldOut
 from asker.applications.outcome import Outcome, Say
 from asker.applications.told import Told
 from asker.problem import Problem
@@ -128,6 +129,8 @@ class Application:
     """The cost, on the axis of a curve."""
     columns: tuple[tuple[str, str], ...] = ()
     """Facts that `judge` finds, and the titles of their columns; one that ends with % is for a ratio."""
+    truth: str = ""
+    """The fact of `columns` that is the error against a truth: where it is known, methods are ranked by it."""
     shows_inside: bool = True
     """Whether a page shows the inside of ASKER."""
     draws_in_studies: bool = False
@@ -171,6 +174,10 @@ class Application:
     def outputs(self, outcome: Any, options: Any, output: Path | None) -> list[Write]:
         """The files to write beside `--json`."""
         return [(output, lambda path: self.write(path, outcome.refined))]
+
+    def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+        """The data without a share of its observations; `keys` are options, or those of a `Source`."""
+        raise ValueError(f"--holdout: of {self.title} nothing can be held out")
 
     def sizes(self, data: Any) -> dict[str, Any]:
         """The size of the data, for records."""

@@ -36,6 +36,11 @@ class Outcome:
         return self.make()
 
 
+def kernel_of(keys: dict[str, Any], tau: float = 1.0) -> asker.Kernel:
+    """The kernel that the keys of a study's run ask for; `tau` where they name none."""
+    return asker.kernel_named(keys.get("kernel", "smooth-truncated"), tau if keys["tau"] is None else keys["tau"])
+
+
 def silent(text: str) -> None:
     """Says nothing of what is being done."""
 

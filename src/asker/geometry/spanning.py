@@ -1,4 +1,4 @@
-"""A minimum spanning tree, in the order in which poses along it can be put one after the other."""
+"""Minimum spanning trees and forests, and the connected parts of a graph."""
 
 from typing import Any
 
@@ -30,6 +30,17 @@ def spanning_tree(
     parent = parent[order]
     used = edge[np.searchsorted(pair, _pairs(order, parent, n))]
     return order.tolist(), parent.tolist(), used.tolist()
+
+
+def spanning_forest(i: NDArray[Any], j: NDArray[Any], price: NDArray[np.float64], n: int) -> NDArray[np.int64]:
+    """The edges of the cheapest forest that leaves the parts of the graph connected; prices are positive."""
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    by = np.argsort(price, kind="stable")  # of several edges of a pair the cheapest one
+    pair, first = np.unique(_pairs(i, j, n)[by], return_index=True)
+    edge = by[first]
+    tree = minimum_spanning_tree(_matrix(price[edge], i[edge], j[edge], n)).tocoo()
+    return edge[np.searchsorted(pair, _pairs(tree.row, tree.col, n))]
 
 
 def connected_parts(i: NDArray[Any], j: NDArray[Any], n: int) -> tuple[int, NDArray[Any]]:

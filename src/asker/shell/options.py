@@ -21,6 +21,9 @@ ITERATIONS = "; ".join(
     ["100", *(f"for {a.title} {a.iterations}" for a in applications() if a.iterations != Application.iterations)]
 )
 ENGINE_HELP = f"One of: {', '.join(ENGINES)}; xla is for GPUs and clusters."
+HOLDOUT_HELP = "Solve without a share of the observations, 0.1 say, and tell how well they are predicted."
+RANKED_HELP = "Rank by a share of the observations, 0.1 say, that no method sees."
+SEED_HELP = "The same seed holds out the same observations."
 THREADS_HELP = "All cores when not given."
 
 
@@ -64,8 +67,23 @@ class Files:
     quiet: bool = option(False, "No progress line.", names="--quiet")
 
 
+def check_share(option: str, share: float) -> None:
+    """Refuse what is no part of a whole."""
+    if not 0 < share < 1:
+        raise ValueError(f"{option} must lie between 0 and 1, got {share:g}")
+
+
 @dataclass(frozen=True)
-class Common(Files, Machine, Limits, Method):
+class Judging:
+    """What a result is judged by where the truth is not known."""
+
+    holdout: float | None = option(None, HOLDOUT_HELP, metavar="SHARE", check=check_share)
+    holdout_seed: int = option(0, SEED_HELP, min=0)
+    again: bool = option(True, "With --holdout: then solve with everything.", names="--again/--no-again")
+
+
+@dataclass(frozen=True)
+class Common(Judging, Files, Machine, Limits, Method):
     """What `asker solve` is asked whatever the data."""
 
     engine: str = option("auto", ENGINE_HELP, choices=ENGINES)
@@ -73,6 +91,18 @@ class Common(Files, Machine, Limits, Method):
         None, "Write the run here now and then; continue from it if it is there.", writes=True
     )
     every: int = option(10, "Iterations from one checkpoint to the next.", min=1)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What `asker compare` runs, whatever the data; lists have commas."""
+
+    methods: str = option("irls,gnc,moo,asker", "The methods, with commas.")
+    kernels: str | None = option(None, "Kernels; several need --holdout.", show_default="smooth-truncated")
+    tau: str | None = option(None, "Width of the kernel; several need --holdout.", show_default=TAUS)
+    iterations: int | None = option(None, "Linear solves of each run.", min=1, show_default=ITERATIONS)
+    holdout: float | None = option(None, RANKED_HELP, metavar="SHARE", check=check_share)
+    holdout_seed: int = option(0, SEED_HELP, min=0)
 
 
 @dataclass(frozen=True)

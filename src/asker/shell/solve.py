@@ -1,5 +1,6 @@
 """`asker solve` and `asker info`, for every application."""
 
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -9,14 +10,17 @@ import typer
 
 from asker.applications import application_of, applications
 from asker.applications.application import Application
+from asker.applications.held_out import held_out_table
+from asker.applications.outcome import Outcome
 from asker.io.json import write_json
+from asker.result import Status
 from asker.shell.hosts import Hosts, Place
-from asker.shell.options import TAUS, Common, Files, Processes
+from asker.shell.options import TAUS, Common, Files, Judging, Processes
 from asker.shell.signature import Options, checked, refuse_others, with_options
 from asker.shell.support import check_outputs, complain, number, write_outputs
 from asker.shell.terminal import ProgressLine, print_told
 
-NOT_FOR_REFINE = {"iterations", *(f.name for f in fields(Files))}
+NOT_FOR_REFINE = {"iterations", *(f.name for of in (Files, Judging) for f in fields(of))}
 FILE_HELP = f"What the applications know: {'; '.join(a.expects for a in applications())}."
 
 Data = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP)]
@@ -38,6 +42,8 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
     hosts = Hosts(**asdict(processes))
     common = replace(common, engine=hosts.engine(common.engine))
     application.check(file, common.output, options)
+    if common.holdout is not None:
+        _check_holdout(application, common, options, hosts)
     if not processes.process_id:
         check_outputs(file, *_written(application, common, options))
     with hosts.together(common.quiet, common.engine, application.several_processes) as place:
@@ -50,22 +56,64 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
         progress.say(f"reading {file}")
         data = application.load(file) if place.alone else application.load_part(file, place.process, place.n_processes)
         progress.say(f"preparing {application.counts(data)}")
-        asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}
         iterations = application.iterations if common.iterations is None else common.iterations
-        outcome = application.refine(
-            data, options, progress.begin, max_iterations=iterations, on_iteration=progress.iteration, **asked
-        )
+        asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}
+        asked |= {"max_iterations": iterations, "on_iteration": progress.iteration}
+
+        def call(given: Any) -> Outcome:
+            return application.refine(given, options, progress.begin, **asked)
+
+        judged: dict[str, Any] = {}
+        if common.holdout is None:
+            outcome = call(data)
+        else:
+            data, outcome, judged = _judged(application, data, common, options, call, progress)
     place.part()
     if place.process > 0:
         return 0
     name = "folder" if file.is_dir() else "file"
-    outcome = replace(outcome, record={name: str(file)} | outcome.record)
+    outcome = replace(outcome, record={name: str(file)} | outcome.record | judged)
     print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
+    if judged:
+        print_told([held_out_table(judged["holdout"])])
     json_writer = partial(write_json, record=outcome.record)
     write_outputs((common.json_file, json_writer), *application.outputs(outcome, options, common.output))
     if iterations and not outcome.fell:
         return complain(f"{file}: the {application.cost_name} did not fall: {outcome.result.status.value}", 1)
     return 0
+
+
+def _judged(
+    application: Application,
+    data: Any,
+    common: Common,
+    options: Any,
+    call: Callable[[Any], Outcome],
+    progress: ProgressLine,
+) -> tuple[Any, Outcome, dict[str, Any]]:
+    """Refine without what is held out, judge that, and refine with everything; what the outcome is of comes first."""
+    assert common.holdout is not None
+    held = application.hold_out(data, asdict(options), common.holdout, common.holdout_seed)
+    progress.begin("without what is held out")
+    outcome = call(held.training)
+    judged = {"holdout": {"share": common.holdout, "seed": common.holdout_seed} | held.record(outcome.refined)}
+    if not common.again or outcome.result.status is Status.INTERRUPTED:
+        return held.training, outcome, judged
+    progress.begin("with everything")
+    return data, call(data), judged
+
+
+def _check_holdout(application: Application, common: Common, options: Any, hosts: Hosts) -> None:
+    """Refuse what does not go with held-out observations, before the work."""
+    if common.checkpoint is not None and common.again:
+        raise ValueError("--holdout solves twice: it goes without --checkpoint, or with --no-again")
+    if hosts.given:
+        raise ValueError("--holdout is for one process")
+    named = [
+        path for path in _written(application, common, options) if path not in (common.json_file, common.checkpoint)
+    ]
+    if not common.again and (common.output or any(named)):
+        raise ValueError("--no-again ends after the judging: nothing but --json is written")
 
 
 def _written(application: Application, common: Common, options: Any) -> list[Path | None]:

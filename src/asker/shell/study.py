@@ -1,6 +1,8 @@
 """Commands that run many methods on many instances: reproduce, compare, report."""
 
 import os
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,14 +10,14 @@ import typer
 
 from asker.applications import application_of, applications
 from asker.applications.application import Application
-from asker.shell.options import ITERATIONS, METHODS, TAUS
+from asker.shell.options import METHODS, Compared, check_kernel
 from asker.shell.signature import Options, checked, given_on_the_command_line, refuse_others, with_options
 from asker.shell.support import Quiet, check_outputs, complain, number, one_of, write_outputs
 from asker.shell.terminal import PlanBars, print_table
 from asker.study import SHIPPED
 
 if TYPE_CHECKING:
-    from asker.study.plan import Plan
+    from asker.study.plan import Asked, Plan
     from asker.study.summary import Book, Results
 
 Output = Annotated[Path, typer.Option(help="The folder for runs, tables, figures and the page.")]
@@ -25,7 +27,7 @@ Figures = Annotated[bool, typer.Option("--figures", help="Also write PNG and PDF
 Folder = Annotated[Path, typer.Argument(help="What reproduce or compare made.")]
 FilesToCompare = Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `asker solve` takes.")]
 
-OPTIONS = Options()
+OPTIONS = Options(Compared)
 for _application in applications():
     OPTIONS.add(_application.options_class, _application.title, only=_application.sources[0].keys)
 
@@ -50,11 +52,6 @@ def reproduce(
 def compare(
     context: typer.Context,
     files: FilesToCompare,
-    methods: Annotated[str, typer.Option(help="The methods, with commas.")] = "irls,gnc,moo,asker",
-    iterations: Annotated[
-        int | None, typer.Option(min=1, help="Linear solves of each run.", show_default=ITERATIONS)
-    ] = None,
-    tau: Annotated[float | None, typer.Option(help="Scale of the kernel.", show_default=TAUS)] = None,
     output: Output = Path("compared"),
     best: Annotated[Path | None, typer.Option(help="Write the best result of the one file.")] = None,
     processes: Processes = None,
@@ -71,30 +68,56 @@ def compare(
     from asker.study.runs import solved_again
     from asker.study.summary import read_book
 
-    chosen = methods.split(",")
-    for method in chosen:
-        one_of("--methods", method, METHODS)
-    if len(set(chosen)) < len(chosen):
-        raise ValueError("--methods names a method twice")
+    asked = _asked(checked(Compared, given))
     found = [application_of(file) for file in files]
     refuse_others(context, OPTIONS, *dict.fromkeys(application.title for application in found))
     for application in found:
         checked(application.options_class, given)
-    keys = {name: value for name, value in given.items() if given_on_the_command_line(context, name)}
-    if tau is not None:
-        keys["tau"] = float(number("--tau", tau, positive=True))
+    common = {one.name for one in fields(Compared)}
+    keys = {
+        name: value for name, value in given.items() if name not in common and given_on_the_command_line(context, name)
+    }
     if best is not None:
         if len(files) > 1:
             raise ValueError("--best needs a single file")
         _check_best(found[0], files[0], best)
-    plan = plan_of_files([f.resolve() for f in files], chosen, iterations, keys)
+    plan = plan_of_files([f.resolve() for f in files], asked, keys)
     code = _run(plan, output, processes, memory, figures, quiet)
     if best is not None and code == 0:
         group = read_book(output).groups[0]
-        label, record = min(group.of(plan.groups[0].instances[0]).items(), key=lambda item: item[1].cost)
-        print(f"The best is {label}, with a cost of {record.cost:.7g}.")
+        key, noun = group.measure.key, group.measure.noun
+        label, record = min(group.of(plan.groups[0].instances[0]).items(), key=lambda item: item[1].result[key])
+        print(f"The best is {label}, with a {noun} of {record.result[key]:.7g}.")
         write_outputs((best, lambda path: found[0].write(path, solved_again(record.run))))
     return code
+
+
+def _asked(given: Compared) -> "Asked":
+    """What is compared, checked: costs under different kernels say nothing about each other."""
+    from asker.study.plan import Asked
+
+    methods = given.methods.split(",")
+    kernels: list[str | None] = [None] if given.kernels is None else [*re.split(r",(?![a-z]+=)", given.kernels)]
+    taus: list[float | None] = [None] if given.tau is None else [_width(text) for text in given.tau.split(",")]
+    for method in methods:
+        one_of("--methods", method, METHODS)
+    for kernel in filter(None, kernels):
+        check_kernel("--kernels", kernel)
+    for option, named in (("--methods", methods), ("--kernels", kernels), ("--tau", taus)):
+        if len(set(named)) < len(named):
+            raise ValueError(f"{option} names one twice")
+    if given.holdout is None and len(kernels) * len(taus) > 1:
+        raise ValueError("costs under different kernels cannot be compared: give --holdout as well")
+    seed = None if given.holdout is None else given.holdout_seed
+    return Asked(methods, kernels, taus, given.iterations, given.holdout, seed)
+
+
+def _width(text: str) -> float:
+    try:
+        given = float(text)
+    except ValueError:
+        raise ValueError(f"--tau is {text!r}, expected numbers, with commas between them") from None
+    return number("--tau", given, positive=True)
 
 
 def report(folder: Folder, figures: Figures = False) -> int:
@@ -143,15 +166,19 @@ def _report(book: "Book", figures: bool) -> None:
 
 
 def _print_group(group: "Results") -> None:
-    from asker.study.summary import cost_rows, ranking, sentence
+    from asker.study.summary import COST, cost_rows, ranking, sentence
 
     print(f"\n{group.title}")
     if group.is_comparison and group.complete():
-        rows = [
-            [r["method"], str(r["wins"]), *(f"{r[key]:.2f}" for key in ("median", "worst", "seconds"))]
-            for r in ranking(group)
-        ]
-        print_table(["method", "lowest on", "median\nexcess %", "worst\nexcess %", "seconds"], *rows)
+        of, typical = group.measure.noun, group.measure != COST
+        titles = ["method", *([f"median\n{of}"] if typical else []), "lowest on", "median\nexcess %", "worst\nexcess %"]
+        rows = []
+        for r in ranking(group):
+            first = [f"{r['typical']:.4g}"] if typical else []
+            rows.append(
+                [r["method"], *first, str(r["wins"]), *(f"{r[key]:.2f}" for key in ("median", "worst", "seconds"))]
+            )
+        print_table([*titles, "seconds"], *rows)
         print(sentence(group))
     else:
         rows = [[r["instance"], r["method"], f"{r['cost']:.6g}"] for r in cost_rows(group)]

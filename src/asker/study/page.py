@@ -11,7 +11,18 @@ import numpy as np
 from asker.io.files import write_whole
 from asker.strategies.filter import Filter
 from asker.study.runs import Record
-from asker.study.summary import Book, Results, cost_rows, inlier_rows, profile, ranking, sentence
+from asker.study.summary import (
+    COST,
+    HELD_OUT_COLUMNS,
+    Book,
+    Measure,
+    Results,
+    cost_rows,
+    inlier_rows,
+    profile,
+    ranking,
+    sentence,
+)
 
 DIGITS = 7
 
@@ -33,7 +44,7 @@ def page_data(book: Book) -> dict[str, Any]:
     versions = {json.dumps(r.versions, sort_keys=True): r.versions for r in records}
     settings = [
         {"instance": g_instance, "method": label, "of": r.run.method, "iterations": r.run.iterations}
-        | {"settings": _told(r.run.settings), "instance settings": _told(r.run.options)}
+        | {"settings": _told(r.run.settings), "instance settings": _told(r.run.keys)}
         for g in book.groups
         for (g_instance, label), r in g.records.items()
     ]
@@ -53,7 +64,8 @@ def group_data(g: Results) -> dict[str, Any]:
         "title": g.title, "text": g.text, "kind": g.kind, "what": symbols.pop() if len(symbols) == 1 else "Ψ",
         "curves": [curve_data(g, i) for i in g.instances if g.of(i)],
         "rows": cost_rows(g), "inliers": inlier_rows(g),
-        "ranking": [_ranked(row, len(complete)) for row in ranking(g)] if complete else [],
+        "ranking": [_ranked(row, len(complete), g.measure) for row in ranking(g)] if complete else [],
+        "lowest": next((title for key, title in HELD_OUT_COLUMNS if key == g.measure.key), "cost"),
         "sentence": sentence(g) if complete else "",
         "clouds": [], "space": [], "paths": [], "maps": [],
     }  # fmt: skip
@@ -67,14 +79,16 @@ def group_data(g: Results) -> dict[str, Any]:
     return data
 
 
-def _ranked(row: dict[str, Any], n: int) -> dict[str, Any]:
-    return {
+def _ranked(row: dict[str, Any], n: int, measure: Measure) -> dict[str, Any]:
+    shown = {
         "method": row["method"],
+        f"median {measure.noun}": row["typical"],
         f"lowest (of {n})": row["wins"],
         "median excess %": row["median"],
         "worst excess %": row["worst"],
         "seconds in all": row["seconds"],
     }
+    return {key: value for key, value in shown.items() if measure is not COST or not key.endswith("cost")}
 
 
 def curve_data(g: Results, instance: str) -> dict[str, Any]:

@@ -13,17 +13,20 @@ A plan is a TOML file:
     instances = ["mine", "trafalgar-21"]
     methods = ["irls", { name = "asker", s0 = 3.0, label = "asker, s0 = 3" }]
     iterations = 100
+    holdout = 0.1                    held-out observations judge the results
 
+A method may also have a kernel and a tau of its own: { name = "irls", kernel = "cauchy", tau = 2.0, label = "Cauchy" }.
 A plan is checked as a whole before anything runs; an error names the line and the nearest name that would do.
 """
 
 import difflib
 import hashlib
+import itertools
 import json
 import re
 import tomllib
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,12 +35,15 @@ from asker.applications import application_of
 from asker.applications.application import Application, Source
 from asker.applications.fetch import DATA_SETS, locate
 from asker.io.files import FileError, FilePath, read_text_bytes
+from asker.kernel_names import kernel_named
 from asker.strategies import METHODS
 from asker.study import SHIPPED
 from asker.study.sources import sources
 from asker.version import __version__
 
-GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats"}
+GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats", "holdout"}
+MAY_LACK = ("kernel", "tau", "holdout", "holdout_seed")
+"""Of a run: what enters its name only where it is given."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +59,24 @@ class Run:
     repeat: int = 0
     content: str = ""
     """What tells the data from other data at the same place."""
+    kernel: str | None = None
+    """As in `asker.kernel_named`; smooth truncated when not given."""
+    tau: float | None = None
+    """That of the options when not given."""
+    holdout: float | None = None
+    """The share of the observations that is held out, and judges the result."""
+    holdout_seed: int | None = None
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What the application is told: the options, with the kernel and τ of this run."""
+        return self.options | {k: v for k, v in (("kernel", self.kernel), ("tau", self.tau)) if v is not None}
 
     @property
     def folder(self) -> str:
         """A name of its own; equal runs of two plans have the same, and no other version of asker."""
-        told = json.dumps(asdict(self) | {"instance": "", "version": __version__}, sort_keys=True)
+        given = {k: v for k, v in asdict(self).items() if v is not None or k not in MAY_LACK}
+        told = json.dumps(given | {"instance": "", "version": __version__}, sort_keys=True)
         digest = hashlib.sha256(told.encode()).hexdigest()[:10]
         return f"{re.sub(r'[^A-Za-z0-9.-]+', '_', self.instance)}-{self.method}-{digest}"
 
@@ -104,29 +123,52 @@ def read_plan(name: FilePath, data: Path | None = None) -> Plan:
     return _Reader(str(name), text, Path(name).parent, data, may_lack=False).plan()
 
 
-def plan_of_files(files: list[Path], methods: list[str], iterations: int | None, options: dict[str, Any]) -> Plan:
+@dataclass(frozen=True)
+class Asked:
+    """What `asker compare` is asked: each method under each kernel and each τ."""
+
+    methods: list[str]
+    kernels: list[str | None] = field(default_factory=lambda: [None])
+    taus: list[float | None] = field(default_factory=lambda: [None])
+    iterations: int | None = None
+    """Of each run; the application's own when not given."""
+    holdout: float | None = None
+    holdout_seed: int | None = None
+
+    def labelled(self) -> dict[str, tuple[str, str | None, float | None]]:
+        """By a name that says what differs: method, kernel and τ."""
+        made = {}
+        for method, kernel, tau in itertools.product(self.methods, self.kernels, self.taus):
+            words = [method, kernel or "" if len(self.kernels) > 1 else "", f"{tau:g}" if len(self.taus) > 1 else ""]
+            made[" ".join(word for word in words if word)] = (method, kernel, tau)
+        return made
+
+
+def plan_of_files(files: list[Path], asked: Asked, options: dict[str, Any]) -> Plan:
     """A comparison of methods on files and folders, a group for each application.
 
-    iterations  of each run; the application's own when not given
-    options     keys of instances; each goes to the applications that have it, others are as in `asker solve`
+    options  keys of instances; each goes to the applications that have it, others are as in `asker solve`
     """
     names = [f.name.split(".")[0] for f in files]
     names = [n if names.count(n) == 1 else f"{n} ({k + 1})" for k, n in enumerate(names)]
     found: dict[Application, dict[str, Path]] = {}
     for name, file in zip(names, files, strict=True):
         found.setdefault(application_of(file), {})[name] = file
+    labelled = asked.labelled()
+    more = {"holdout": asked.holdout, "holdout_seed": asked.holdout_seed}
     groups = []
     for application, of in found.items():
         source = application.sources[0]
         defaults = {f.name: f.default for f in fields(application.options_class)}
         keys = source.keys | {k: v for k, v in (defaults | options).items() if k in source.keys}
-        n = application.iterations if iterations is None else iterations
-        runs: dict[tuple[str, str], tuple[Run, ...]] = {
-            (name, m): (Run(name, source.kind, _at(source, file) | keys, m, {}, n, content=content_of(file)),)
-            for name, file in of.items()
-            for m in methods
-        }
-        groups.append(Group(application.study_title, "comparison", tuple(of), tuple(methods), runs))
+        n = application.iterations if asked.iterations is None else asked.iterations
+        runs: dict[tuple[str, str], tuple[Run, ...]] = {}
+        for name, file in of.items():
+            place, content = _at(source, file), content_of(file)
+            for label, (method, kernel, tau) in labelled.items():
+                run = Run(name, source.kind, place | keys, method, {}, n, 0, content, kernel, tau, **more)  # type: ignore[arg-type]
+                runs[name, label] = (run,)
+        groups.append(Group(application.study_title, "comparison", tuple(of), tuple(labelled), runs))
     return Plan("Comparison", tuple(groups))
 
 
@@ -241,7 +283,10 @@ class _Reader:
             if not isinstance(numbers[key], int) or numbers[key] < 1:
                 self._refuse(f"{key} is {numbers[key]!r}, expected a whole number of at least 1", key)
         kind = self._one_of("kind", given.get("kind", "comparison"), ("comparison", "study"))
-        methods: dict[str, tuple[str, dict[str, Any]]] = {}
+        holdout = given.get("holdout")
+        if holdout is not None and not (isinstance(holdout, float) and 0 < holdout < 1):
+            self._refuse(f"holdout is {holdout!r}, expected a number between 0 and 1", "holdout")
+        methods: dict[str, tuple[str, dict[str, Any], str | None, float | None]] = {}
         for label, method in map(self._method, given["methods"]):
             if label in methods:
                 self._refuse(f"two methods of a group are called {label!r}: give one a label", label)
@@ -251,22 +296,43 @@ class _Reader:
             return None
         runs = {
             (n, label): tuple(
-                Run(n, k, options, m, settings, numbers["iterations"], r, _content(k, options))
+                Run(
+                    n,
+                    k,
+                    options,
+                    m,
+                    settings,
+                    numbers["iterations"],
+                    r,
+                    _content(k, options),
+                    kernel,
+                    tau,
+                    holdout,
+                    None if holdout is None else 0,
+                )
                 for r in range(numbers["repeats"])
             )
             for n, (k, options) in found.items()
-            for label, (m, settings) in methods.items()
+            for label, (m, settings, kernel, tau) in methods.items()
         }
         title = str(given.get("title", "Comparison"))
         return Group(title, kind, tuple(found), tuple(methods), runs, str(given.get("text", "")))
 
-    def _method(self, given: Any) -> tuple[str, tuple[str, dict[str, Any]]]:
-        """Its label, its name and its settings."""
+    def _method(self, given: Any) -> tuple[str, tuple[str, dict[str, Any], str | None, float | None]]:
+        """Its label; its name, its settings, its kernel and τ."""
         if not isinstance(given, str | dict):
             self._refuse(f"a method is {given!r}, expected a name or a table", given)
         given = {"name": given} if isinstance(given, str) else dict(given)
         name = self._one_of("method", given.pop("name", None), METHODS)
         label = str(given.pop("label", name))
+        kernel, tau = given.pop("kernel", None), given.pop("tau", None)
+        if kernel is not None:
+            try:
+                kernel_named(kernel if isinstance(kernel, str) else "", option="kernel")
+            except ValueError as error:
+                self._refuse(str(error), kernel)
+        if tau is not None and (not isinstance(tau, int | float) or not 0 < tau < float("inf")):
+            self._refuse(f"tau is {tau!r}, expected a positive number", "tau")
         known = {f.name for f in fields(METHODS[name]()) if isinstance(getattr(METHODS[name](), f.name), int | float)}
         self._known("setting", given, known)
         for key, value in given.items():
@@ -274,7 +340,7 @@ class _Reader:
                 value, int | float
             ):
                 self._refuse(f"{key} is {value!r}, expected a number", key)
-        return label, (name, given)
+        return label, (name, given, kernel, None if tau is None else float(tau))
 
     def _known(self, what: str, given: dict[str, Any], known: Collection[str]) -> None:
         for key in given:

@@ -47,7 +47,11 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
     partial.mkdir(parents=True)
     write_json(partial / "config.json", asdict(run) | {"versions": versions()})
     application, data = application_of_kind(run.kind), load(run.kind, run.options)
-    made = application.problem(data, run.options)
+    held = None
+    if run.holdout is not None:
+        held = application.hold_out(data, run.keys, run.holdout, run.holdout_seed or 0)
+        data = held.training
+    made = application.problem(data, run.keys)
     solved(made, replace(run, iterations=1), threads=threads)  # compiles: the times do not tell of it
     with open(partial / "history.jsonl", "w", encoding="utf-8") as file:
 
@@ -58,7 +62,7 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
         result = solved(made, run, on_iteration=record)
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    np.savez_compressed(partial / "arrays.npz", **application.shown(data, made, result, run.options))  # type: ignore[arg-type]
+    np.savez_compressed(partial / "arrays.npz", **application.shown(data, made, result, run.keys))  # type: ignore[arg-type]
     record_of = {
         "cost": result.cost,
         "initial_cost": result.initial_cost,
@@ -69,8 +73,11 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
         "engine": result.engine,
         "linear_solver": result.linear_solver,
         **application.sizes(data),
-        **application.judge(data, made, result, run.options),
+        **application.judge(data, made, result, run.keys),
     }
+    if held:
+        predicted = held.record(made.refined(result.values))
+        record_of |= {f"held_out_{key}": value for key, value in predicted.items()}
     write_json(partial / "result.json", record_of)
     os.replace(partial, final)
     return final
@@ -85,8 +92,8 @@ def solved(made: Made, run: Run, **more: Any) -> Result:
 
 
 def solved_again(run: Run) -> Any:
-    """The refined data of a recorded run, which keeps no whole reconstruction."""
-    made = application_of_kind(run.kind).problem(load(run.kind, run.options), run.options)
+    """The refined data of a recorded run, which keeps no whole reconstruction; nothing is held out."""
+    made = application_of_kind(run.kind).problem(load(run.kind, run.options), run.keys)
     return made.refined(solved(made, run).values)
 
 
@@ -128,7 +135,7 @@ class Record:
 
     @property
     def options(self) -> dict[str, Any]:
-        return self.run.options
+        return self.run.keys
 
     def arrays(self) -> Arrays:
         with np.load(self.folder / "arrays.npz") as file:

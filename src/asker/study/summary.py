@@ -20,6 +20,25 @@ from asker.study.sources import application_of_kind
 TIE = 1e-3  # two costs this near, relatively, are the same
 
 
+@dataclass(frozen=True)
+class Measure:
+    """What methods are ranked by; less is better."""
+
+    key: str
+    """In the record of a run."""
+    noun: str
+
+
+COST = Measure("cost", "cost")
+HELD_OUT = Measure("held_out_score", "held-out score")
+HELD_OUT_COLUMNS = (
+    ("held_out_score", "held-out score"),
+    ("held_out_median", "held-out median"),
+    ("held_out_below_1", "held out below 1, %"),
+    ("held_out_below_2", "held out below 2, %"),
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Results:
     """The recorded runs of one group."""
@@ -54,6 +73,13 @@ class Results:
         for application, runs in self.by_application().items():
             if self.is_comparison or application.draws_in_studies:
                 yield application, runs
+
+    @property
+    def measure(self) -> Measure:
+        """What ranks: held-out observations, or the truth, where all runs know it; else the cost."""
+        truths = {application_of_kind(r.run.kind).truth for r in self.records.values()}
+        keys = [HELD_OUT, *([Measure(truths.pop(), "error")] if len(truths) == 1 else [])]
+        return next((m for m in keys if m.key and all(m.key in r.result for r in self.records.values())), COST)
 
     def complete(self) -> list[str]:
         """Instances on which every method has run."""
@@ -135,14 +161,15 @@ def excess(results: Results, what: str = "cost") -> dict[str, list[float]]:
 
 
 def ranking(results: Results) -> list[dict[str, Any]]:
-    """The best method first."""
-    table = excess(results)
+    """The best method first, by the results' measure."""
+    table = excess(results, results.measure.key)
     rows = [
         {
             "method": label,
             "wins": sum(e <= TIE for e in values),
             "median": 100 * median(values),
             "worst": 100 * max(values),
+            "typical": median(results.records[i, label].result[results.measure.key] for i in results.complete()),
             "seconds": sum(results.records[i, label].result["seconds"] for i in results.complete()),
         }
         for label, values in table.items()
@@ -153,7 +180,7 @@ def ranking(results: Results) -> list[dict[str, Any]]:
 
 def sentence(results: Results) -> str:
     """Who wins, and by how much."""
-    rows, n = ranking(results), len(results.complete())
+    rows, n, noun = ranking(results), len(results.complete()), results.measure.noun
     if len(rows) < 2:
         return "Nothing to compare yet."
     first, second = rows[0], rows[1]
@@ -162,7 +189,10 @@ def sentence(results: Results) -> str:
     verb = "have" if len(names) > 1 else "has"
     on = "the instance" if n == 1 else f"{first['wins']} of {n} instances"
     others = [r for r in rows if r["method"] not in names] or [second]
-    told = f"{who} {verb} the lowest cost on {on}. Next comes {others[0]['method']}, {_higher(others[0])} in the median"
+    if others[0]["median"] <= 100 * TIE and n == 1:
+        return f"{who} {verb} the lowest {noun}; all are within {100 * TIE:g} % of it."
+    middle = "" if n == 1 else " in the median"
+    told = f"{who} {verb} the lowest {noun} on {on}. Next comes {others[0]['method']}, {_higher(others[0])}{middle}"
     return told + (f"; the last is {rows[-1]['method']}, {_higher(rows[-1])}." if len(rows) > 2 else ".")
 
 
@@ -188,22 +218,24 @@ def profile(results: Results, what: str) -> dict[str, tuple[list[float], list[fl
 def _is_the_papers(run: Run) -> bool:
     """Whether the paper's numbers are about the same."""
     asked = {"tau": 1.0, "camera": "pixel", "dof": 6}
-    same = all(run.options.get(key) == value for key, value in asked.items())
-    return same and run.iterations == 100 and not run.settings
+    same = all(run.keys.get(key) == value for key, value in asked.items())
+    own = run.settings or run.kernel or run.holdout
+    return same and run.iterations == 100 and not own
 
 
 def cost_rows(results: Results) -> list[dict[str, Any]]:
-    """One row for each run, with the paper's number beside it where there is one."""
+    """One row for each run: what is known of the truth first, the paper's number beside the cost where there is one."""
     rows = []
     for (instance, label), r in results.records.items():
         known = reference_cost(instance, r.run.method) if _is_the_papers(r.run) else None
-        row = {"instance": instance, "method": label, "start": r.result["initial_cost"], "cost": r.cost}
+        row: dict[str, Any] = {"instance": instance, "method": label}
+        for key, title in (*HELD_OUT_COLUMNS, *application_of_kind(r.run.kind).columns):
+            if key in r.result:
+                row[title] = (100 if title.endswith("%") else 1) * r.result[key]
+        row |= {"start": r.result["initial_cost"], "cost": r.cost}
         row |= {"mean cost": r.result["mean_cost"], "seconds": r.result["seconds"]}
         row |= {"reference": known[0] if known else None, "from": known[1] if known else ""}
         row["difference %"] = 100 * (r.cost / known[0] - 1) if known else None
-        for key, title in application_of_kind(r.run.kind).columns:
-            if key in r.result:
-                row[title] = (100 if title.endswith("%") else 1) * r.result[key]
         rows.append(row | {"files": f"runs/{r.folder.name}/"})
     return rows
 

@@ -57,6 +57,11 @@ class Bundle:
     def n_observations(self) -> int:
         return len(self.uv)
 
+    def with_observations(self, chosen: NDArray[np.bool_]) -> "Bundle":
+        """All cameras and points, and the observations of a mask."""
+        index = self.camera_index[chosen], self.point_index[chosen]
+        return Bundle(self.cameras, self.points, *index, self.uv[chosen])
+
 
 @dataclass(frozen=True, eq=False)
 class Part:

@@ -1,6 +1,7 @@
 """Bundle adjustment as an application: BAL files and made scenes."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from asker.applications.bundle.options import CAMERAS, DOFS, Options
 from asker.applications.bundle.policy import BundleOutcome, refine
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
-from asker.applications.outcome import INLIER
+from asker.applications.held_out import HeldOut
+from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.holdout import Prediction, draw
 from asker.io.files import beginning
 from asker.result import Result
 
@@ -33,6 +36,7 @@ class BundleAdjustment(Application):
     several_processes = True
     study_title = "Robust bundle adjustment"
     columns = (("camera_error", "camera error %"),)
+    truth = "camera_error"
 
     def owns(self, path: Path) -> bool:
         return path.is_file() and HEADER.match(beginning(path)) is not None
@@ -92,6 +96,20 @@ class BundleAdjustment(Application):
 
         return [*super().outputs(outcome, options, output), (options.ply, write_cloud)]
 
+    def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+        whole = start_of(data)
+        (mask,) = draw(bundle_problem(whole).problem, share, seed)
+
+        def predicted(refined: Bundle) -> Prediction:
+            r, depth = reprojection_norms(
+                replace(whole, cameras=refined.cameras, points=refined.points), keys["camera"]
+            )
+            return Prediction(np.where(depth > 0, r, np.inf)[mask])
+
+        training = whole.with_observations(~mask)
+        given = replace(data, start=training) if isinstance(data, Scene) else training
+        return HeldOut(given, predicted, "px")
+
     # ---- for studies
 
     def sizes(self, data: Any) -> dict[str, Any]:
@@ -100,7 +118,7 @@ class BundleAdjustment(Application):
 
     def problem(self, data: Any, keys: dict[str, Any]) -> BundleProblem:
         keys = PAPERS | keys
-        return bundle_problem(start_of(data), asker.SmoothTruncated(keys["tau"]), keys["camera"], keys["dof"])
+        return bundle_problem(start_of(data), kernel_of(keys), keys["camera"], keys["dof"])
 
     def judge(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         refined = made.refined(result.values)

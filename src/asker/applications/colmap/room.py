@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from asker.applications import clouds
 from asker.applications.application import Application, Arrays, Runs, Source, Write
 from asker.applications.colmap.files import FORMS, PARTS, check_target, read_model, write_model
 from asker.applications.colmap.inliers import InlierTable
-from asker.applications.colmap.model import ColmapModel
+from asker.applications.colmap.model import NO_POINT, ColmapModel
 from asker.applications.colmap.options import REFINES, Options
 from asker.applications.colmap.policy import ColmapOutcome, refine
 from asker.applications.colmap.problem import ColmapProblem, camera_centres, colmap_problem, reprojection_norms
-from asker.applications.outcome import INLIER
+from asker.applications.held_out import HeldOut
+from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.holdout import Prediction, draw
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.io.ply import write_ply
@@ -119,6 +122,20 @@ class ColmapModels(Application):
             (options.report, lambda path: write_json(path, _report(outcome))),
         ]
 
+    def hold_out(self, data: ColmapModel, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+        made, mask = colmap_problem(data), np.zeros(data.n_observations, bool)
+        for index, held in zip(made.observations, draw(made.problem, share, seed), strict=True):
+            mask[index] = held
+        point_ids = data.images.point_ids.copy()
+        point_ids[data.observations().feature[mask]] = NO_POINT  # the features stay; they show no point
+
+        def predicted(refined: ColmapModel) -> Prediction:
+            images = replace(refined.images, point_ids=data.images.point_ids)
+            return Prediction(reprojection_norms(replace(refined, images=images))[mask])
+
+        training = replace(data, images=replace(data.images, point_ids=point_ids))
+        return HeldOut(training, predicted, "px")
+
     # ---- for studies
 
     def sizes(self, data: ColmapModel) -> dict[str, Any]:
@@ -126,7 +143,7 @@ class ColmapModels(Application):
         return sizes | {"n_observations": data.n_observations}
 
     def problem(self, data: ColmapModel, keys: dict[str, Any]) -> ColmapProblem:
-        return colmap_problem(data, asker.SmoothTruncated(keys["tau"]), keys["refine"])
+        return colmap_problem(data, kernel_of(keys), keys["refine"])
 
     def relative_damping(self, made: ColmapProblem) -> bool:
         return made.relative_damping

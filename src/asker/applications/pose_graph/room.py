@@ -1,6 +1,7 @@
 """Pose graphs as an application."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 
 import asker
 from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.held_out import HeldOut
+from asker.applications.outcome import kernel_of
 from asker.applications.pose_graph import draw
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import read_false_loops
@@ -24,6 +27,8 @@ from asker.applications.pose_graph.problem import (
     residual_norms,
 )
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.holdout import Prediction
+from asker.holdout import draw as drawn
 from asker.io.figures import FORMATS
 from asker.io.files import FileError, beginning
 from asker.result import Result
@@ -127,14 +132,24 @@ class PoseGraphs(Application):
         figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused)
         return [*super().outputs(outcome, options, output), (options.figure, figure)]
 
+    def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+        """Of the loops alone: without odometry the way itself is not known."""
+        made = pose_graph_problem(data)
+        among = [np.full(len(index), name == "loops") for name, index in made.edges.items()]
+        mask = made.per_edge(drawn(made.problem, share, seed, among))
+
+        def predicted(refined: PoseGraph) -> Prediction:
+            return Prediction(residual_norms(replace(data, poses=refined.poses).with_edges(mask)))
+
+        return HeldOut(data.with_edges(~mask), predicted, "σ")
+
     # ---- for studies
 
     def sizes(self, data: PoseGraph) -> dict[str, Any]:
         return {"n_poses": data.n_poses, "n_edges": data.n_edges, "n_observations": data.n_edges}
 
     def problem(self, data: PoseGraph, keys: dict[str, Any]) -> PoseGraphProblem:
-        tau = default_tau(data.kind) if keys["tau"] is None else keys["tau"]
-        return pose_graph_problem(data, asker.SmoothTruncated(tau), keys["robust"])
+        return pose_graph_problem(data, kernel_of(keys, default_tau(data.kind)), keys["robust"])
 
     def judge(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         refused = made.refused(result) & ~data.is_odometry

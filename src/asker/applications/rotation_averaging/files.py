@@ -7,7 +7,7 @@ takes the frame of a to that of b: R_b ≈ R R_a.  What follows # is a comment. 
 same way, with one name in a line.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class RelativeRotations:
     matrices: np.ndarray  # (n_pairs, 3, 3): R_j ≈ R R_i
     weights: np.ndarray
     truth: np.ndarray | None = None  # (n, 3, 3), where it is known
+
+    def with_pairs(self, chosen: np.ndarray) -> "RelativeRotations":
+        """All frames, and the pairs of a mask."""
+        names = ("i", "j", "matrices", "weights")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     def start(self) -> np.ndarray:
         """(n, 3, 3): along a spanning tree of pairs that close with others, the first frame at the identity."""

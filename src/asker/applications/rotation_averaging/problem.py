@@ -67,6 +67,11 @@ def make_rotations(
     return RelativeRotations(tuple(map(str, range(n))), i, j, R, np.ones(n_pairs), truth)
 
 
+def residual_norms(data: RelativeRotations, R: np.ndarray) -> np.ndarray:
+    """(n_pairs,): how far each pair is from the rotations R (n, 3, 3), in degrees."""
+    return DEGREES * np.linalg.norm(R[data.j] - data.matrices @ R[data.i], axis=(1, 2))
+
+
 def angle_errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """(n,): degrees from the truth, once a rotation of the whole has aligned the two."""
     aligned = found @ median_rotation(truth, found).T

@@ -7,11 +7,13 @@ import numpy as np
 
 import asker
 from asker.applications.application import Application, Source
-from asker.applications.outcome import Outcome
+from asker.applications.held_out import HeldOut
+from asker.applications.outcome import Outcome, kernel_of
 from asker.applications.rotation_averaging import files, problem
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, averaging_problem
 from asker.applications.told import Told, before_and_after, compiling, ended, percent, spread
+from asker.holdout import Prediction, draw
 from asker.io.files import beginning
 from asker.result import Result
 
@@ -25,6 +27,7 @@ class RotationAveraging(Application):
     tau = f"for rotations {TAU:g} degrees"
     study_title = "Rotation averaging"
     columns = (("median_error", "median error, degrees"),)
+    truth = "median_error"
     sources = (
         Source("rotations", {"tau": TAU}, place="file"),
         Source(
@@ -67,11 +70,20 @@ class RotationAveraging(Application):
             *compiling(r),
         ]
 
+    def hold_out(self, data: RelativeRotations, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+        (mask,) = draw(averaging_problem(data).problem, share, seed)
+        training = data.with_pairs(~mask)
+
+        def predicted(refined: Rotations) -> Prediction:
+            return Prediction(problem.residual_norms(data.with_pairs(mask), refined.matrices))
+
+        return HeldOut(training, predicted, "degrees")
+
     def sizes(self, data: RelativeRotations) -> dict[str, Any]:
         return {"n_rotations": len(data.names), "n_observations": len(data.i)}
 
     def problem(self, data: RelativeRotations, keys: dict[str, Any]) -> AveragingProblem:
-        return averaging_problem(data, asker.SmoothTruncated(keys["tau"]))
+        return averaging_problem(data, kernel_of(keys))
 
     def judge(
         self, data: RelativeRotations, made: AveragingProblem, result: Result, keys: dict[str, Any]

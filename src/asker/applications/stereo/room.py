@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-import asker
 from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.outcome import kernel_of
 from asker.applications.stereo.draw import draw_maps
 from asker.applications.stereo.errors import error_record, errors_by_part
 from asker.applications.stereo.matching import Matching, match
@@ -38,6 +38,7 @@ class DenseStereo(Application):
     draws_in_studies = True
     study_title = "Dense stereo correspondences"
     columns = (("bad_1", "bad 1 px %"), ("bad_1_visible", "visible bad %"))
+    truth = "bad_1_visible"
     sources = (
         Source(
             "stereo",
@@ -107,7 +108,7 @@ class DenseStereo(Application):
     def problem(self, data: StereoPair, keys: dict[str, Any]) -> StereoProblem:
         largest = largest_disparity(data, keys["max_disparity"])
         matching = Matching(largest, window=keys["window"], n_minima=keys["n_minima"])
-        kernel = asker.SmoothTruncated(keys["tau"])
+        kernel = kernel_of(keys)
         minima = match(data.left, data.right, matching)
         return energy(minima, largest, keys["start"], keys["eta"], kernel, kernel, keys["seed"])
 
