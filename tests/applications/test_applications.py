@@ -15,6 +15,7 @@ from asker.io.files import FileError
 from asker.io.json import plain
 from asker.shell import main, program
 from asker.shell.solve import OPTIONS
+from asker.study.plan import read_plan
 from asker.study.sources import sources
 from colmap_models import disturbed, some_model
 from graphs import circle
@@ -127,6 +128,72 @@ def test_one_call_does_what_the_command_does(application, data, tmp_path):
 
 
 @EVERY
+def test_what_is_held_out_judges_a_result(application, data, tmp_path, asks):
+    path, told = data[application.name], tmp_path / "run.json"
+    given = "solve", path, "--holdout", "0.2", "--iterations", "20", "--quiet"
+    if application.name == "stereo":
+        assert asks(*given) == (2, "", "asker: --holdout: of stereo pairs nothing can be held out\n")
+        return
+    code, out, _ = asks(*given, "--json", told)
+    assert code == 0
+    assert "held out" in out
+    record = json.loads(told.read_text())
+    judged = record["holdout"]
+    assert (judged["share"], judged["seed"]) == (0.2, 0)
+    assert 0 <= judged["score"] <= 1
+    assert judged["n"] > 0
+    read, refine = READERS[application.name]
+    whole = refine(read(path), max_iterations=20)
+    assert record["cost"] == whole.record["cost"]  # it was solved again, with everything
+    assert asks(*given, "--no-again", "--json", told)[0] == 0
+    alone = json.loads(told.read_text())
+    assert alone["holdout"] == judged
+    assert alone["cost"] != record["cost"]
+
+
+def test_what_does_not_go_with_held_out_observations_is_told(asks, data, tmp_path):
+    file, out = data["bundle"], tmp_path / "out.txt"
+    for more, message in (
+        (["--holdout", "0"], "--holdout must lie between 0 and 1, got 0"),
+        (["--holdout", "1"], "--holdout must lie between 0 and 1, got 1"),
+        (["--holdout", "0.1", "--checkpoint", out], "--holdout solves twice: it goes without --checkpoint"),
+        (["--holdout", "0.1", "--no-again", "--output", out], "nothing but --json is written"),
+    ):
+        code, _, err = asks("solve", file, *more)
+        assert code == 2
+        assert message in err
+    for more, message in (
+        (["--kernels", "cauchy,huber"], "costs under different kernels cannot be compared: give --holdout as well"),
+        (["--tau", "1,2"], "costs under different kernels cannot be compared"),
+        (["--tau", "1,1", "--holdout", "0.1"], "--tau names one twice"),
+        (["--tau", "1,x"], "--tau is 'x'"),
+        (["--kernels", "cauch"], "did you mean cauchy?"),
+    ):
+        code, _, err = asks("compare", file, "--output", tmp_path / "none", *more)
+        assert code == 2
+        assert message in err
+
+
+@EVERY
+def test_methods_are_ranked_by_what_is_held_out(application, data, tmp_path, asks):
+    if application.name == "stereo":
+        pytest.skip("nothing can be held out")
+    out = tmp_path / "out"
+    more = ["--methods", "irls", "--kernels", "cauchy,huber", "--iterations", "5", "--processes", "1", "--quiet"]
+    code, told, _ = asks("compare", data[application.name], *more, "--holdout", "0.2", "--output", out)
+    assert code == 0
+    assert "the lowest held-out score" in told
+    page = (out / "index.html").read_text()
+    shown = json.loads(page.partition('<script id="data" type="application/json">')[2].partition("</script>")[0])
+    rows = shown["groups"][0]["rows"]
+    assert [row["method"] for row in rows] == ["irls cauchy", "irls huber"]
+    assert list(rows[0])[:3] == ["instance", "method", "held-out score"]
+    scores = [row["held-out score"] for row in rows]
+    assert shown["groups"][0]["ranking"][0]["median held-out score"] == min(scores)
+    assert scores[0] != scores[1]
+
+
+@EVERY
 def test_methods_are_compared_and_drawn(application, data, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["--methods", "irls,asker", "--iterations", "5", "--processes", "1", "--output", str(out), "--figures"]
@@ -141,6 +208,28 @@ def test_methods_are_compared_and_drawn(application, data, tmp_path, capsys):
     (out / "index.html").unlink()
     assert main(["report", str(out)]) == 0
     assert (out / "index.html").read_text() == page
+
+
+def test_a_plan_may_hold_out_and_name_kernels(data, tmp_path):
+    plan = tmp_path / "plan.toml"
+    text = f'[instances.mine]\nfile = "{data["bundle"]}"\n[[groups]]\ninstances = ["mine"]\n'
+    text += "iterations = 2\nholdout = 0.1\n"
+    plan.write_text(text + 'methods = ["irls", { name = "irls", kernel = "cauchy", tau = 2, label = "Cauchy" }]\n')
+    out = tmp_path / "out"
+    assert main(["reproduce", "--plan", str(plan), "--output", str(out), "--quiet"]) == 0
+    configs = [json.loads(path.read_text()) for path in out.glob("runs/*/config.json")]
+    assert {(c["kernel"], c["tau"], c["holdout"]) for c in configs} == {(None, None, 0.1), ("cauchy", 2.0, 0.1)}
+    for wrong, message in (
+        ("holdout = 2", "holdout is 2, expected a number between 0 and 1"),
+        ('methods = [{ name = "irls", kernel = "couchy" }]', "did you mean cauchy"),
+        ('methods = [{ name = "irls", tau = -1 }]', "tau is -1, expected a positive number"),
+    ):
+        key = wrong.split()[0]
+        kept = [line for line in plan.read_text().splitlines() if not line.startswith(key)]
+        bad = tmp_path / "bad.toml"
+        bad.write_text("\n".join([*kept, wrong]))
+        with pytest.raises(FileError, match=message):
+            read_plan(bad)
 
 
 def test_a_plan_may_name_instances_of_any_application(data, tmp_path):
