@@ -159,6 +159,7 @@ def main() -> None:
     if unknown := [name for name in names if name not in FAMILIES]:
         parser.error(f"no family is called {unknown[0]!r}; there are {', '.join(FAMILIES)}")
     tasks = [(name, c, seed + args.seeds_from) for name in names for c, seed in FAMILIES[name].cases(args.quick)]
+    tasks.sort(key=lambda task: task[2])  # a run that was stopped has something of each family
     how = f"{'quick' if args.quick else 'all'} {args.only or ''}".strip()
     work = partial(run_case, quick=args.quick, only=args.only)
     try:
