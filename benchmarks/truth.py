@@ -26,8 +26,8 @@ from typing import Any
 import asker
 from families import FAMILIES
 from families.family import Condition, Instance
+from families.tables import DEFAULT, OWN_DEFAULT, Row, print_tables
 from record import HERE, add_record_option, commit, recorded
-from truth_tables import DEFAULT, OWN_DEFAULT, Row, print_tables
 
 METHODS: dict[str, tuple[Callable[[], Any], type[asker.Kernel]]] = {
     "irls-huber": (asker.IRLS, asker.Huber),
