@@ -5,6 +5,7 @@
 Every case of every family is solved by asker with nothing given, by each of its methods and by other programs, over
 several settings of the number that they need.  Every error is a ratio to the oracle's: least squares on the true
 inliers, from the truth.  A run is *solved* within 1.5 of the oracle's error, or within three standard deviations of it.
+What is compared with what: notes/truth.md.
 
 A case is written to FILE when it is done, and is not run again; delete the file to begin anew.
 """
