@@ -100,7 +100,7 @@ def poselib(made: Made, number: float | None) -> float:
 
 def peers(made: Made, user: float) -> dict[str, Peer]:
     """RANSAC by those that are installed."""
-    known = {
+    known: dict[str, tuple[str, Any]] = {
         "OpenCV RANSAC": ("cv2", partial(opencv, "RANSAC")),
         "OpenCV MAGSAC": ("cv2", partial(opencv, "USAC_MAGSAC")),
         "poselib RANSAC": ("poselib", poselib),

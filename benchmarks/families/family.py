@@ -41,11 +41,17 @@ class Instance:
 class Family(Protocol):
     """Problems of one kind."""
 
-    name: str
-    sweep: Sequence[float]
-    """Times the user's number: the settings among which the best one is looked for."""
-    methods: Sequence[str] | None
-    """Of asker, as `truth.py` names them; None: all."""
+    @property
+    def name(self) -> str:
+        """As the command line and the tables call it."""
+
+    @property
+    def sweep(self) -> Sequence[float]:
+        """Times the user's number: the settings among which the best one is looked for."""
+
+    @property
+    def methods(self) -> Sequence[str] | None:
+        """Of asker, as `truth.py` names them; None: all."""
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
         """Conditions and seeds."""

@@ -144,7 +144,7 @@ def print_summary(families: dict[str, Runs]) -> None:
 
 
 def winner(lines: dict[str, Figures]) -> str:
-    """The best of some methods, with its name; others as good are counted."""
+    """The best of some methods, with its name."""
     if not lines:
         return ""
     name = min(lines, key=lambda each: lines[each].rank)
@@ -155,8 +155,7 @@ def print_family(runs: Runs) -> None:
     """The methods of a family, the best first."""
     plain, best = lines_of(runs)
     print("| method | solved | ratio | 90 % | s | best setting: solved | ratio | 90 % | s |\n|---|" + "---|" * 8)
-    names = {*plain, *best}
-    for name in sorted(names, key=lambda each: (each != DEFAULT, plain.get(each, best.get(each)).rank)):
+    for name in sorted({**best, **plain}, key=lambda each: (each != DEFAULT, {**best, **plain}[each].rank)):
         print(f"| {name} | {long(plain.get(name))} | {long(best.get(name))} |")
 
 
