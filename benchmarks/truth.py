@@ -62,14 +62,20 @@ def nothing_given(instance: Instance) -> float:
     """The error of asker's default."""
     if instance.default is not None:
         return instance.default()
-    return instance.error(asker.solve(instance.problem(None), max_iterations=instance.max_iterations))
+    return error_of(instance, instance.problem(None), None)
 
 
 def with_number(instance: Instance, method: str, factor: float) -> float:
     """The error of a method of asker, with a multiple of the user's number."""
     strategy, kernel = METHODS[method]
-    problem = instance.problem(kernel(factor * instance.number))
-    return instance.error(asker.solve(problem, strategy(), max_iterations=instance.max_iterations))
+    return error_of(instance, instance.problem(kernel(factor * instance.number)), strategy())
+
+
+def error_of(instance: Instance, problem: asker.Problem, strategy: asker.Strategy | None) -> float:
+    """The error of one solve."""
+    n, seconds = instance.max_iterations, instance.time_limit
+    result = asker.solve(problem, strategy, max_iterations=n, time_limit=seconds)
+    return float("inf") if result.status is asker.Status.TIME_LIMIT else instance.error(result)
 
 
 def run(method: str, factor: Any, error: Callable[[], float]) -> dict[str, Any]:

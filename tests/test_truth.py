@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -149,6 +150,11 @@ def test_an_exception_is_a_run_that_solved_nothing():
     assert truth.run("m", 1.0, lambda: float("nan"))["error"] is None
     with pytest.raises(KeyboardInterrupt):
         truth.run("m", 1.0, interrupted)
+
+
+def test_a_run_that_meets_the_time_limit_solved_nothing():
+    instance = replace(FAMILIES["circle"].make(CONDITION, 0), time_limit=0.0)
+    assert truth.nothing_given(instance) == truth.with_number(instance, "irls-cauchy", 1.0) == inf
 
 
 def interrupted():

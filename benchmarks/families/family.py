@@ -36,6 +36,8 @@ class Instance:
     without_number: frozenset[str] = frozenset()
     """Those of the peers that take no number, and are run once."""
     max_iterations: int = 100
+    time_limit: float | None = None
+    """Seconds for one run of asker; the error of a run that meets it is infinite."""
 
 
 class Family(Protocol):
