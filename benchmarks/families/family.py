@@ -33,17 +33,27 @@ class Instance:
     """What asker does when nothing is given, where that is more than `asker.solve(problem(None))`: its error."""
     peers: dict[str, Peer] = field(default_factory=dict)
     """Those that can be run here, by name."""
+    without_number: frozenset[str] = frozenset()
+    """Those of the peers that take no number, and are run once."""
     max_iterations: int = 100
+    time_limit: float | None = None
+    """Seconds for one run of asker; the error of a run that meets it is infinite."""
 
 
 class Family(Protocol):
     """Problems of one kind."""
 
-    name: str
-    sweep: Sequence[float]
-    """Times the user's number: the settings among which the best one is looked for."""
-    methods: Sequence[str] | None
-    """Of asker, as `truth.py` names them; None: all."""
+    @property
+    def name(self) -> str:
+        """As the command line and the tables call it."""
+
+    @property
+    def sweep(self) -> Sequence[float]:
+        """Times the user's number: the settings among which the best one is looked for."""
+
+    @property
+    def methods(self) -> Sequence[str] | None:
+        """Of asker, as `truth.py` names them; None: all."""
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
         """Conditions and seeds."""

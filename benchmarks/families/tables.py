@@ -1,0 +1,195 @@
+"""The tables of `truth.py`, from its cases.
+
+A *setting* of a method is the factor by which the user's number was multiplied; a *choice* is one setting for each
+condition.  A method that needs a number is shown with two choices: the user's number, and its best setting, which
+solves most seeds of a condition (then: has the lowest median ratio).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+"""A case as `truth.py` writes it."""
+DEFAULT = "asker, nothing given"
+OWN_DEFAULT = "default"
+"""The setting of another program that is given no number."""
+RATIO, DEVIATIONS = 1.5, 3.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run, measured by the oracle."""
+
+    solved: bool
+    ratio: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a table says of some runs."""
+
+    solved: float
+    ratio: float
+    worst: float
+    """The 90th percentile of the ratio."""
+    seconds: float
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The better, the smaller."""
+        return -self.solved, self.ratio
+
+
+Runs = dict[str, dict[str, dict[Any, list[Outcome]]]]
+"""Of one family: method -> condition -> setting -> a run for each seed."""
+
+
+def is_solved(error: float, oracle: float, deviation: float) -> bool:
+    """Whether an error is about as small as can be; `deviation` is the oracle's root mean square error."""
+    return error <= max(RATIO * oracle, DEVIATIONS * deviation)
+
+
+def by_method(rows: Iterable[Row]) -> Runs:
+    """The runs of one family."""
+    rows = list(rows)
+    oracles = defaultdict(list)
+    for row in rows:
+        oracles[name_of(row["condition"])].append(row["oracle"])
+    deviation = {condition: float(np.sqrt(np.mean(np.square(each)))) for condition, each in oracles.items()}
+    found: Runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in rows:
+        condition, oracle = name_of(row["condition"]), row["oracle"]
+        for run in row["runs"]:
+            error = inf if run["error"] is None else run["error"]
+            outcome = Outcome(is_solved(error, oracle, deviation[condition]), error / oracle, run["seconds"])
+            found[run["method"]][condition][run["factor"]].append(outcome)
+    return found
+
+
+def name_of(condition: dict[str, Any]) -> str:
+    """A condition in words."""
+    return ", ".join(f"{k} {v}" if isinstance(v, str) else f"{k} {json.dumps(v)}" for k, v in condition.items())
+
+
+def figures(runs: list[Outcome]) -> Figures:
+    """The figures of runs; a run that failed has an infinite ratio."""
+    ratios = np.array([run.ratio for run in runs])
+    ratio, worst = (float(np.quantile(ratios, q, method="inverted_cdf")) for q in (0.5, 0.9))
+    return Figures(
+        float(np.mean([run.solved for run in runs])), ratio, worst, float(np.median([run.seconds for run in runs]))
+    )
+
+
+def with_setting(conditions: dict[str, dict[Any, list[Outcome]]], setting: Any) -> list[Outcome]:
+    """The runs of one setting under all conditions; empty where a condition has none."""
+    if not all(setting in settings for settings in conditions.values()):
+        return []
+    return [run for settings in conditions.values() for run in settings[setting]]
+
+
+def with_best_setting(conditions: dict[str, dict[Any, list[Outcome]]]) -> list[Outcome]:
+    """The runs of the best setting of each condition."""
+    best = (min(settings.values(), key=lambda runs: figures(runs).rank) for settings in conditions.values())
+    return [run for runs in best for run in runs]
+
+
+def lines_of(runs: Runs) -> tuple[dict[str, Figures], dict[str, Figures]]:
+    """Of each method the figures with what a user would give, and with its best setting.
+
+    Another program is a line of the first kind twice: with the user's number, and by its own default.
+    """
+    plain, best = {}, {}
+    for method, conditions in runs.items():
+        for setting, name in ((None, method), (1.0, method), (OWN_DEFAULT, f"{method}, its default")):
+            if chosen := with_setting(conditions, setting):
+                plain[name] = figures(chosen)
+        if method != DEFAULT:
+            best[method] = figures(with_best_setting(conditions))
+    return plain, best
+
+
+def print_tables(rows: list[Row], every_condition: bool) -> None:
+    """A summary, then each family, in Markdown."""
+    families = {name: by_method(r for r in rows if r["family"] == name) for name in dict.fromkeys(map(family_of, rows))}
+    print_summary(families)
+    for name, runs in families.items():
+        print(f"\n## {name}\n")
+        print_family(runs)
+        if every_condition:
+            print_conditions(runs)
+    print_failures(rows)
+
+
+def family_of(row: Row) -> str:
+    return row["family"]
+
+
+def print_summary(families: dict[str, Runs]) -> None:
+    """Each family in a line.  *Other* is every method but asker with nothing given; asker's own are among them."""
+    heads = (DEFAULT, "best other, the user's number", "best other, its best setting")
+    print("## Summary\n\nShare solved, and the median ratio of the error to the oracle's.\n")
+    print(f"| family | cases | {' | '.join(heads)} |\n|---|---|---|---|---|")
+    for name, runs in families.items():
+        plain, best = lines_of(runs)
+        ours = plain.pop(DEFAULT)
+        n = len(with_setting(runs[DEFAULT], None))
+        print(f"| {name} | {n} | {short(ours)} | {winner(plain)} | {winner(best)} |")
+
+
+def winner(lines: dict[str, Figures]) -> str:
+    """The best of some methods, with its name."""
+    if not lines:
+        return ""
+    name = min(lines, key=lambda each: lines[each].rank)
+    return f"{name}: {short(lines[name])}"
+
+
+def print_family(runs: Runs) -> None:
+    """The methods of a family, the best first."""
+    plain, best = lines_of(runs)
+    print("| method | solved | ratio | 90 % | s | best setting: solved | ratio | 90 % | s |\n|---|" + "---|" * 8)
+    for name in sorted({**best, **plain}, key=lambda each: (each != DEFAULT, {**best, **plain}[each].rank)):
+        print(f"| {name} | {long(plain.get(name))} | {long(best.get(name))} |")
+
+
+def print_conditions(runs: Runs) -> None:
+    """Condition by condition: asker with nothing given, and the best of all others with its best setting."""
+    print(f"\n| condition | {DEFAULT} | best other, its best setting |\n|---|---|---|")
+    for condition, settings in runs[DEFAULT].items():
+        others = {m: figures(with_best_setting({condition: c[condition]})) for m, c in runs.items() if m != DEFAULT}
+        print(f"| {condition} | {short(figures(settings[None]))} | {winner(others)} |")
+
+
+def print_failures(rows: list[Row]) -> None:
+    """What was said by the runs that ended with an exception."""
+    said: dict[tuple[str, str, str], int] = defaultdict(int)
+    for row in rows:
+        for run in row["runs"]:
+            if "failed" in run:
+                said[row["family"], run["method"], run["failed"]] += 1
+    if said:
+        print("\n## Runs that failed\n\n| family | method | runs | what was said |\n|---|---|---|---|")
+    for (family, method, text), n in said.items():
+        print(f"| {family} | {method} | {n} | {text.replace('|', '/')} |")
+
+
+def short(f: Figures) -> str:
+    return f"{f.solved:.0%}, {number(f.ratio)}"
+
+
+def long(f: Figures | None) -> str:
+    return " | | | " if f is None else f"{f.solved:.0%} | {number(f.ratio)} | {number(f.worst)} | {f.seconds:.3f}"
+
+
+def number(x: float) -> str:
+    """Two decimals, or fewer where there is more before them."""
+    if not isfinite(x):
+        return "∞"
+    return f"{x:.2f}" if x < 100 else f"{x:.0f}" if x < 1e5 else f"{x:.0e}"
