@@ -16,6 +16,8 @@ from families.family import Condition
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "benchmarks" / "peers"
 TRIES = 200
+KEPT = 0.95
+"""The part of the cameras, or rotations, that an error is over."""
 
 
 def balanced(levels: dict[str, Sequence[Any]], n: int, seed: int = 0) -> list[Condition]:
@@ -32,6 +34,16 @@ def balanced(levels: dict[str, Sequence[Any]], n: int, seed: int = 0) -> list[Co
 
     best = max(tables, key=n_pairs)
     return [{k: levels[k][column[row]] for k, column in best.items()} for row in range(n)]
+
+
+def n_kept(n: int) -> int:
+    """How many of n things an error is over."""
+    return int(np.ceil(KEPT * n))
+
+
+def trimmed(off: np.ndarray) -> float:
+    """The root mean square of the smallest 95 % of distances (n,): one thing in twenty may be lost without a say."""
+    return float(np.sqrt(np.mean(np.sort(off)[: n_kept(len(off))] ** 2)))
 
 
 def data_folder() -> Path:
