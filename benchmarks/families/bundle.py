@@ -40,7 +40,7 @@ LOSSES = ("TRIVIAL", "SOFT_L1", "HUBER", "CAUCHY")
 
 class BundleFamily:
     name = "bundle"
-    sweep = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    sweep = (0.5, 1.0, 2.0, 5.0, 15.0)
     methods = None
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
@@ -62,6 +62,7 @@ class BundleFamily:
             oracle=error(oracle(scene)),
             number=1.0,
             peers=ceres_peers(scene.start, off),
+            without_number=frozenset({"Ceres trivial"}),
         )
 
 
@@ -113,9 +114,8 @@ def _ceres(ceres: Any, start: Bundle, off: Callable[[np.ndarray], float], loss: 
     The gauge is free, as in asker: where COLMAP holds it, by a camera and a coordinate of another, a hundred
     iterations do not suffice from far starts.
     """
-    from pycolmap import BundleAdjustmentConfig, BundleAdjustmentOptions, LossFunctionType
+    from pycolmap import BundleAdjustmentConfig, BundleAdjustmentOptions, LossFunctionType, logging
     from pycolmap import create_default_ceres_bundle_adjuster as adjuster
-    from pycolmap import logging
 
     logging.minloglevel = 2  # a step that cannot be computed is tried again, damped more; Ceres warns each time
     options = BundleAdjustmentOptions()

@@ -1,8 +1,8 @@
 """Public pose graphs as they are in the wild, made fit for `read_g2o`, until the reader does that itself.
 
-    (1) an edge from a vertex to itself is dropped
-    (2) of several edges between the same two vertices the first one stays: exact duplicates, and pairs measured twice
-    (3) an information matrix with negative eigenvalues becomes the nearest positive semidefinite one: they are set to 0
+(1) an edge from a vertex to itself is dropped
+(2) of several edges between the same two vertices the first one stays: exact duplicates, and pairs measured twice
+(3) an information matrix with negative eigenvalues becomes the nearest positive semidefinite one: they are set to 0
 """
 
 import tempfile

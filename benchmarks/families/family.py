@@ -33,7 +33,11 @@ class Instance:
     """What asker does when nothing is given, where that is more than `asker.solve(problem(None))`: its error."""
     peers: dict[str, Peer] = field(default_factory=dict)
     """Those that can be run here, by name."""
+    without_number: frozenset[str] = frozenset()
+    """Those of the peers that take no number, and are run once."""
     max_iterations: int = 100
+    time_limit: float | None = None
+    """Seconds for one run of asker; the error of a run that meets it is infinite."""
 
 
 class Family(Protocol):

@@ -1,5 +1,5 @@
-"""GTSAM on one pose graph: `GncLMOptimizer` (truncated least squares) with odometry as known inliers, or plain
-Levenberg-Marquardt, timed by the iteration.
+"""GTSAM on one pose graph: `GncLMOptimizer` (truncated least squares) with odometry as known inliers,
+Levenberg-Marquardt with a Huber loss on the loops, or plain Levenberg-Marquardt, timed by the iteration.
 
 Prints one line of JSON; `--out` gets the ids and the positions that were found.
 """
@@ -42,8 +42,13 @@ def positions(values: gtsam.Values) -> tuple[np.ndarray, np.ndarray]:
         return ids, np.array([values.atPose3(k).translation() for k in ids.tolist()])
 
 
-def graduated(graph: Any, start: Any, trusted: list[int], inner_iterations: int | None) -> tuple[Any, dict[str, Any]]:
-    """inner_iterations: the most of Levenberg-Marquardt in one step of GNC; GTSAM's own default is 100."""
+def graduated(
+    graph: Any, start: Any, trusted: list[int], inner_iterations: int | None, radius: float | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """inner_iterations: the most of Levenberg-Marquardt in one step of GNC; GTSAM's own default is 100.
+
+    radius: the whitened residual up to which a loop is right; the 99 % quantile when not given.
+    """
     settings = gtsam.GncLMParams()
     if inner_iterations is not None:
         descent = settings.baseOptimizerParams
@@ -53,10 +58,28 @@ def graduated(graph: Any, start: Any, trusted: list[int], inner_iterations: int 
     settings.setKnownInliers(trusted)
     begin = time.perf_counter()
     optimizer = gtsam.GncLMOptimizer(graph, start, settings)
-    optimizer.setInlierCostThresholdsAtProbability(INLIERS)
+    if radius is None:
+        optimizer.setInlierCostThresholdsAtProbability(INLIERS)
+    else:
+        optimizer.setInlierCostThresholds(radius**2 / 2)
     values = optimizer.optimize()
     kept = np.flatnonzero(np.asarray(optimizer.getWeights()) > 0.5)
     return values, {"seconds": time.perf_counter() - begin, "kept": kept[kept < graph.size() - 1].tolist()}
+
+
+def with_huber(graph: Any, start: Any, trusted: list[int], radius: float) -> tuple[Any, dict[str, Any]]:
+    """Levenberg-Marquardt; the loss turns at the `radius`, and acts on what is not trusted."""
+    loss, sure = gtsam.noiseModel.mEstimator.Huber.Create(radius), set(trusted)
+    robust = gtsam.NonlinearFactorGraph()
+    for k in range(graph.size()):
+        factor = graph.at(k)
+        if k not in sure:
+            factor = factor.cloneWithNewNoiseModel(gtsam.noiseModel.Robust.Create(loss, factor.noiseModel()))
+        robust.add(factor)
+    begin = time.perf_counter()
+    optimizer = gtsam.LevenbergMarquardtOptimizer(robust, start)
+    values = optimizer.optimize()
+    return values, {"seconds": time.perf_counter() - begin, "cost": optimizer.error()}
 
 
 def timed(graph: Any, start: Any, iterations: int) -> tuple[Any, dict[str, Any]]:
@@ -74,13 +97,17 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="plain g2o, not compressed")
     parser.add_argument("--time-iterations", type=int, default=0, help="so many of plain least squares, at least 2")
     parser.add_argument("--inner-iterations", type=int, help="at most, in each step of GNC (GTSAM: 100)")
+    parser.add_argument("--radius", type=float, help="GNC: the whitened residual up to which a loop is right")
+    parser.add_argument("--huber", type=float, help="no GNC: a Huber loss that turns at this whitened residual")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     graph, start, trusted = read(args.file)
     if args.time_iterations:
         values, line = timed(graph, start, args.time_iterations)
+    elif args.huber is not None:
+        values, line = with_huber(graph, start, trusted, args.huber)
     else:
-        values, line = graduated(graph, start, trusted, args.inner_iterations)
+        values, line = graduated(graph, start, trusted, args.inner_iterations, args.radius)
     if args.out:
         ids, where = positions(values)
         np.savez(args.out, ids=ids, positions=where)

@@ -37,7 +37,7 @@ def extent(centres: np.ndarray) -> float:
 
 
 def least_median_fit(source: np.ndarray, target: np.ndarray) -> Fit:
-    """The best of many similarities that three points give, fitted again to the half of the points that it fits best."""
+    """The best of many similarities that three points give, fitted again to the half of the points it fits best."""
 
     def spread(fit: Fit) -> float:
         return float(np.median(distances(fit, source, target)))

@@ -111,7 +111,7 @@ def _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, o
         (0 <= noise < np.inf, f"noise must be finite and not negative, got {noise}"),
         (0 <= outlier_ratio < 1, f"outlier_ratio must be in [0, 1), got {outlier_ratio}"),
         (0 <= outlier_size < np.inf, f"outlier_size must be finite and not negative, got {outlier_size}"),
-        (outlier_kind in OUTLIER_KINDS, f"outlier_kind must be one of {', '.join(OUTLIER_KINDS)}, got {outlier_kind!r}"),
+        (outlier_kind in OUTLIER_KINDS, f"outlier_kind must be one of {OUTLIER_KINDS}, got {outlier_kind!r}"),
         (noise > 0 or outlier_kind != "near", f"noise must be positive where outliers are near, got {noise}"),
         (start_error >= floor, f"start_error must be at least 1.18 noise = {floor:.3g}, got {start_error}"),
     ):
