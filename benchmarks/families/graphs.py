@@ -50,10 +50,10 @@ SEEDS = 5
 SMALL = ("MIT", "intel", "CSAIL", "kitti_00")
 LARGE: dict[str, tuple[tuple[str, float], ...]] = {
     "M3500": (("none", 0.0), ("random", 0.1), ("grouped", 0.3), ("local", 0.5), ("random", 0.5)),
-    "parking-garage": (("none", 0.0), ("random", 0.3)),
+    "parking-garage": (("none", 0.0), ("random", 0.1)),
     "sphere2500": (("none", 0.0), ("grouped", 0.3)),
     "torus3D": (("none", 0.0), ("local", 0.3)),
-    "NewCollege": (("none", 0.0), ("random", 0.1)),
+    "NewCollege": (("none", 0.0), ("random", 0.3), ("local", 0.5)),
     "cubicle": (("none", 0.0), ("grouped", 0.1)),
 }
 BICOCCA = "bicocca25b"
@@ -70,7 +70,7 @@ class GraphFamily:
     sweep: Sequence[float]
     methods: Sequence[str] | None
     time_limit: float
-    """Seconds for one run; asker's default and GTSAM, which need no setting, have twice that."""
+    """Seconds for one run; GTSAM has twice that, and asker's default, which solves several times, three times."""
     n_quick: int = 2
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
@@ -99,8 +99,9 @@ class GraphFamily:
             error=error,
             oracle=oracle,
             number=tau,
-            default=partial(by_default, graph, off, 2 * limit),
+            default=partial(by_default, graph, off, 3 * limit),
             peers=gtsam_peers(graph, off, 2 * limit),
+            without_number=frozenset({"GTSAM GNC-TLS"}),
             time_limit=limit,
         )
 
@@ -123,12 +124,10 @@ SMALL_GRAPHS = GraphFamily(
     "graphs",
     _small(),
     (0.3, 1.0, 3.0),
-    ("irls-huber", "irls-cauchy", "irls-gm", "irls", "gnc", "gnc-tls", "moo", "asker", "asker-cauchy"),
-    time_limit=15,
+    ("irls-huber", "irls-cauchy", "irls-gm", "irls", "gnc", "gnc-tls", "asker", "asker-cauchy"),
+    time_limit=10,
 )
-LARGE_GRAPHS = GraphFamily(
-    "large_graphs", _large(), (1.0,), ("irls-huber", "irls-cauchy", "gnc-tls", "asker"), time_limit=30
-)
+LARGE_GRAPHS = GraphFamily("large_graphs", _large(), (1.0,), ("irls-cauchy", "gnc-tls", "asker"), time_limit=20)
 FAMILIES = (SMALL_GRAPHS, LARGE_GRAPHS)
 
 
@@ -221,8 +220,8 @@ def by_default(graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit:
 def gtsam_peers(graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit: float) -> dict[str, Any]:
     """GTSAM on the graph's file, odometry trusted.
 
-    The number is τ of the smooth truncated kernel, τ/√3 what a right loop stays below: GNC's threshold, and where
-    Huber's loss turns.  Without one: the 99 % quantile of χ², and 1.345.
+    The number is τ of the smooth truncated kernel; at τ/√3, what a right loop stays below, Huber's loss turns, and
+    without a number at 1.345.  GNC takes no number: its threshold is the 99 % quantile of χ², as asker's is.
     """
     if peer("gtsam_graph") is None:
         return {}
@@ -233,11 +232,8 @@ def _gtsam(
     graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit: float, how: str, number: float | None
 ) -> float:
     """In a process of its own, which a time limit can end."""
-    radius = None if number is None else number * SmoothTruncated.unit_inflection
-    if how == "Huber":
-        asked = ["--huber", str(1.345 if radius is None else radius)]
-    else:
-        asked = [] if radius is None else ["--radius", str(radius)]
+    radius = 1.345 if number is None else number * SmoothTruncated.unit_inflection
+    asked = ["--huber", str(radius)] if how == "Huber" else []
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "graph.g2o", Path(folder) / "out.npz"
         write_g2o(file, graph)

@@ -42,13 +42,8 @@ def positions(values: gtsam.Values) -> tuple[np.ndarray, np.ndarray]:
         return ids, np.array([values.atPose3(k).translation() for k in ids.tolist()])
 
 
-def graduated(
-    graph: Any, start: Any, trusted: list[int], inner_iterations: int | None, radius: float | None = None
-) -> tuple[Any, dict[str, Any]]:
-    """inner_iterations: the most of Levenberg-Marquardt in one step of GNC; GTSAM's own default is 100.
-
-    radius: the whitened residual up to which a loop is right; the 99 % quantile when not given.
-    """
+def graduated(graph: Any, start: Any, trusted: list[int], inner_iterations: int | None) -> tuple[Any, dict[str, Any]]:
+    """inner_iterations: the most of Levenberg-Marquardt in one step of GNC; GTSAM's own default is 100."""
     settings = gtsam.GncLMParams()
     if inner_iterations is not None:
         descent = settings.baseOptimizerParams
@@ -58,10 +53,7 @@ def graduated(
     settings.setKnownInliers(trusted)
     begin = time.perf_counter()
     optimizer = gtsam.GncLMOptimizer(graph, start, settings)
-    if radius is None:
-        optimizer.setInlierCostThresholdsAtProbability(INLIERS)
-    else:
-        optimizer.setInlierCostThresholds(radius**2 / 2)
+    optimizer.setInlierCostThresholdsAtProbability(INLIERS)
     values = optimizer.optimize()
     kept = np.flatnonzero(np.asarray(optimizer.getWeights()) > 0.5)
     return values, {"seconds": time.perf_counter() - begin, "kept": kept[kept < graph.size() - 1].tolist()}
@@ -97,7 +89,6 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="plain g2o, not compressed")
     parser.add_argument("--time-iterations", type=int, default=0, help="so many of plain least squares, at least 2")
     parser.add_argument("--inner-iterations", type=int, help="at most, in each step of GNC (GTSAM: 100)")
-    parser.add_argument("--radius", type=float, help="GNC: the whitened residual up to which a loop is right")
     parser.add_argument("--huber", type=float, help="no GNC: a Huber loss that turns at this whitened residual")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -107,7 +98,7 @@ def main() -> None:
     elif args.huber is not None:
         values, line = with_huber(graph, start, trusted, args.huber)
     else:
-        values, line = graduated(graph, start, trusted, args.inner_iterations, args.radius)
+        values, line = graduated(graph, start, trusted, args.inner_iterations)
     if args.out:
         ids, where = positions(values)
         np.savez(args.out, ids=ids, positions=where)
