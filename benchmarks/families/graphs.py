@@ -11,6 +11,9 @@ enough: 0.1 % of the map's extent (the diagonal of the optimum's bounding box), 
 Bicocca's wrong loops are its own.  Its error is in metres from GPS, at the same part of the way.  A loop is right where
 the distance of its ends by GPS is within a metre of the measured one; the oracle is least squares with these.
 
+NewCollege is left out.  Its own loops do not fit together: least squares over all of them costs 77824, where about 960
+is what right ones would, and a robust fit refuses 112 of 641.  Which of them are right is not known.
+
 Every run has a time limit; one that meets it is not solved, and its error is infinite.  `graphs` has the small ones and
 several settings; `large_graphs` the others, with fewer cases, fewer methods and one setting.
 """
@@ -53,7 +56,6 @@ LARGE: dict[str, tuple[tuple[str, float], ...]] = {
     "parking-garage": (("none", 0.0), ("random", 0.1)),
     "sphere2500": (("none", 0.0), ("grouped", 0.3)),
     "torus3D": (("none", 0.0), ("local", 0.3)),
-    "NewCollege": (("none", 0.0), ("random", 0.3), ("local", 0.5)),
     "cubicle": (("none", 0.0), ("grouped", 0.1)),
 }
 BICOCCA = "bicocca25b"
