@@ -18,10 +18,10 @@ import numpy as np
 import asker
 from asker.applications.bundle.bal import Bundle
 from asker.applications.bundle.errors import extent, least_median_fit
-from asker.applications.bundle.problem import bundle_problem, camera_centres
+from asker.applications.bundle.problem import bundle_problem, camera_centres, camera_poses
 from asker.applications.bundle.scenes import Scene, make_scene
 from asker.geometry.alignment import distances, similarity
-from asker.geometry.gauge import centres
+from asker.geometry.gauge import Seen, centres, put_back
 from families.design import balanced, n_kept, peer, trimmed
 from families.family import Condition, Instance
 
@@ -54,12 +54,12 @@ class BundleFamily:
         off = partial(camera_error, truth=camera_centres(scene.truth))
 
         def error(result: asker.Result) -> float:
-            return off(centres(result["cameras"]))
+            return off(centres_in_front(scene.start, result["cameras"], result["points"]))
 
         return Instance(
             problem=lambda kernel: bundle_problem(scene.start, kernel).problem,
             error=error,
-            oracle=error(oracle(scene)),
+            oracle=off(centres(oracle(scene)["cameras"])),
             number=1.0,
             peers=ceres_peers(scene.start, off),
             without_number=frozenset({"Ceres trivial"}),
@@ -67,6 +67,18 @@ class BundleFamily:
 
 
 FAMILY = BundleFamily()
+
+
+def centres_in_front(start: Bundle, poses: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """(n, 3): the camera centres of a result, as `asker solve` returns it.
+
+    A pixel is the same where the whole scene is behind its cameras: the scale of such a result is negative.
+    """
+    if not (np.isfinite(poses).all() and np.isfinite(points).all()):
+        return np.full((len(poses), 3), np.nan)
+    i, j = start.camera_index, start.point_index
+    depth = -np.einsum("ni,ni->n", poses[i, 2, :3], points[j]) - poses[i, 2, 3]
+    return centres(put_back(camera_poses(start), poses, points, np.zeros(len(poses), bool), Seen(i, j, depth))[0])
 
 
 def camera_error(found: np.ndarray, truth: np.ndarray) -> float:

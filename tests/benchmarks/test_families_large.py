@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import asker
+from asker.applications.bundle.problem import camera_centres, camera_poses
+from asker.applications.bundle.scenes import make_scene
+from asker.geometry.gauge import centres
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -97,6 +100,18 @@ def test_the_camera_error_is_that_of_an_aligned_similarity():
     assert few < bundle.camera_error(one_lost, truth) < 1.5 * few
     assert bundle.camera_error(two_lost, truth) > 10 * few
     assert bundle.camera_error(np.full_like(truth, np.nan), truth) == np.inf
+
+
+def test_a_scene_behind_its_cameras_is_as_good_as_one_in_front():
+    scene = make_scene(20, 1000, kind="path", start_error=5.0)
+    poses, truth = camera_poses(scene.start), camera_centres(scene.truth)
+    turned = poses * [1, 1, 1, -1]
+    found = [
+        bundle.camera_error(bundle.centres_in_front(scene.start, *of), truth)
+        for of in ((poses, scene.start.points), (turned, -scene.start.points))
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert bundle.camera_error(centres(turned), truth) > 10 * found[0]
 
 
 DIRTY = b"""VERTEX_SE2 0 0 0 0
