@@ -1,5 +1,5 @@
-"""GTSAM on one pose graph: `GncLMOptimizer` (truncated least squares) with odometry as known inliers, or plain
-Levenberg-Marquardt, timed by the iteration.
+"""GTSAM on one pose graph: `GncLMOptimizer` (truncated least squares) with odometry as known inliers,
+Levenberg-Marquardt with a Huber loss on the loops, or plain Levenberg-Marquardt, timed by the iteration.
 
 Prints one line of JSON; `--out` gets the ids and the positions that were found.
 """
@@ -59,6 +59,21 @@ def graduated(graph: Any, start: Any, trusted: list[int], inner_iterations: int 
     return values, {"seconds": time.perf_counter() - begin, "kept": kept[kept < graph.size() - 1].tolist()}
 
 
+def with_huber(graph: Any, start: Any, trusted: list[int], radius: float) -> tuple[Any, dict[str, Any]]:
+    """Levenberg-Marquardt; the loss turns at the `radius`, and acts on what is not trusted."""
+    loss, sure = gtsam.noiseModel.mEstimator.Huber.Create(radius), set(trusted)
+    robust = gtsam.NonlinearFactorGraph()
+    for k in range(graph.size()):
+        factor = graph.at(k)
+        if k not in sure:
+            factor = factor.cloneWithNewNoiseModel(gtsam.noiseModel.Robust.Create(loss, factor.noiseModel()))
+        robust.add(factor)
+    begin = time.perf_counter()
+    optimizer = gtsam.LevenbergMarquardtOptimizer(robust, start)
+    values = optimizer.optimize()
+    return values, {"seconds": time.perf_counter() - begin, "cost": optimizer.error()}
+
+
 def timed(graph: Any, start: Any, iterations: int) -> tuple[Any, dict[str, Any]]:
     optimizer = gtsam.LevenbergMarquardtOptimizer(graph, start)
     times = []
@@ -74,11 +89,14 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="plain g2o, not compressed")
     parser.add_argument("--time-iterations", type=int, default=0, help="so many of plain least squares, at least 2")
     parser.add_argument("--inner-iterations", type=int, help="at most, in each step of GNC (GTSAM: 100)")
+    parser.add_argument("--huber", type=float, help="no GNC: a Huber loss that turns at this whitened residual")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     graph, start, trusted = read(args.file)
     if args.time_iterations:
         values, line = timed(graph, start, args.time_iterations)
+    elif args.huber is not None:
+        values, line = with_huber(graph, start, trusted, args.huber)
     else:
         values, line = graduated(graph, start, trusted, args.inner_iterations)
     if args.out:

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from asker.applications.bundle.scenes import REACH, make_scene
+from asker.applications.bundle.scenes import GROUP, REACH, WIDE, make_scene
 from asker.rotations import matrix_from_angle_axis
 
 KINDS = ["ring", "path"]
@@ -108,6 +108,52 @@ def test_the_share_of_outliers_and_their_size_are_as_asked(kind, ratio):
 
 
 @EVERY_KIND
+def test_near_outliers_lie_3_to_10_deviations_from_the_true_pixel(kind):
+    scene = make_scene(kind=kind, outlier_ratio=0.3, outlier_kind="near", noise=0.7)
+    off = (pixels(scene.truth) - scene.truth.uv)[scene.outliers] / 0.7
+    assert len(off) == 0.3 * 18_000
+    length = np.linalg.norm(off, axis=1)
+    assert length.min() >= 3 - 1e-9
+    assert length.max() <= 10 + 1e-9
+    np.testing.assert_allclose(np.quantile(length, [0.25, 0.5, 0.75]), [4.75, 6.5, 8.25], rtol=0.03)
+    np.testing.assert_allclose(off.mean(axis=0), 0, atol=0.3)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("ratio", [0.0, 0.001, 0.3, 0.7])
+def test_grouped_outliers_share_their_error_over_neighbouring_cameras(kind, ratio):
+    scene = make_scene(kind=kind, outlier_ratio=ratio, outlier_kind="grouped", outlier_size=90.0, noise=0.0)
+    assert scene.outliers.sum() == int(ratio * 18_000)
+    b, off = scene.truth, scene.truth.uv - pixels(scene.truth)
+    np.testing.assert_allclose(off[~scene.outliers], 0, atol=1e-9)
+    assert np.abs(off).max() <= 90
+    _, group = np.unique(off[scene.outliers].round(6), axis=0, return_inverse=True)
+    if ratio < 0.1:
+        return
+    assert 20 <= np.median(np.bincount(group.ravel())) <= 40
+    camera = b.camera_index[scene.outliers]
+    for k in range(20):
+        assert np.ptp(camera[group.ravel() == k]) < 3
+
+
+def test_a_group_moves_a_point_in_all_cameras_that_it_spans():
+    scene = make_scene(outlier_ratio=0.3, outlier_kind="grouped", noise=0.0)
+    b = scene.truth
+    key = b.point_index.astype(int) * 1000 + b.camera_index // WIDE
+    some, all_ = (np.bincount(key, scene.outliers), np.bincount(key))
+    assert np.count_nonzero((some > 0) & (some < all_)) <= GROUP  # of the last group, which is cut
+
+
+@pytest.mark.parametrize("kind", ["near", "grouped"])
+def test_every_kind_of_outliers_has_the_same_scene_below(kind):
+    gross, other = (make_scene(outlier_kind=k, outlier_ratio=0.3) for k in ("gross", kind))
+    np.testing.assert_array_equal(gross.truth.cameras, other.truth.cameras)
+    np.testing.assert_array_equal(gross.truth.points, other.truth.points)
+    both = ~gross.outliers & ~other.outliers
+    np.testing.assert_array_equal(gross.truth.uv[both], other.truth.uv[both])
+
+
+@EVERY_KIND
 @pytest.mark.parametrize("target", [1.0, 5.0, 24.0, 40.0, 63.0])
 @pytest.mark.parametrize("ratio", [0.2, 0.5])
 def test_the_start_has_the_median_error_asked_for(kind, target, ratio):
@@ -195,6 +241,8 @@ def test_the_seed_decides(kind):
         {"outlier_ratio": -0.1},
         {"outlier_ratio": 1.0},
         {"outlier_size": -1.0},
+        {"outlier_kind": "far"},
+        {"noise": 0.0, "outlier_kind": "near"},
         {"start_error": 0.4},
         {"start_error": -1.0},
         {"start_error": float("nan")},

@@ -21,11 +21,23 @@ class Errors(NamedTuple):
 def errors(found: Bundle, truth: Bundle) -> Errors:
     """How far a reconstruction is from the truth, once a similarity has aligned the two.
 
-    Lost cameras must not bend it, so it is a least median fit of the camera centres: the best of many that
-    three cameras give, fitted again to the half of the cameras that it fits best.
+    Lost cameras must not bend it, so it is a least median fit of the camera centres.
     """
     source, target = camera_centres(found), camera_centres(truth)
-    size = np.linalg.norm(target - target.mean(axis=0), axis=1).mean()
+    fit = least_median_fit(source, target)
+    cameras = np.median(distances(fit, source, target))
+    points = np.median(distances(fit, found.points, truth.points))
+    size = extent(target)
+    return Errors(float(cameras) / size, float(points) / size)
+
+
+def extent(centres: np.ndarray) -> float:
+    """The mean distance of camera centres (n, 3) from their middle."""
+    return float(np.linalg.norm(centres - centres.mean(axis=0), axis=1).mean())
+
+
+def least_median_fit(source: np.ndarray, target: np.ndarray) -> Fit:
+    """The best of many similarities that three points give, fitted again to the half of the points it fits best."""
 
     def spread(fit: Fit) -> float:
         return float(np.median(distances(fit, source, target)))
@@ -34,6 +46,4 @@ def errors(found: Bundle, truth: Bundle) -> Errors:
     triples = [rng.choice(len(source), 3, replace=False) for _ in range(N_TRIPLES)]
     fit = min((similarity(source[k], target[k]) for k in triples), key=spread)
     half = distances(fit, source, target) <= spread(fit)
-    fit = similarity(source[half], target[half])
-    points = np.median(distances(fit, found.points, truth.points))
-    return Errors(spread(fit) / size, float(points) / size)
+    return similarity(source[half], target[half])

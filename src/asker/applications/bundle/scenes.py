@@ -10,7 +10,7 @@ uv = −f (P_x, P_y) / P_z in pixels from the image centre.  A scene is made in 
     (1) place the cameras
     (2) draw points in front of a middle camera, and for each a track: some of the cameras around it;
         keep what is in front of the camera and inside the image
-    (3) add noise and outliers to the true pixels
+    (3) add noise and outliers to the true pixels: gross ones anywhere, near ones, or groups that agree
     (4) perturb cameras and points in fixed proportions; bisect their common size
         until the median inlier residual is the one asked for
 """
@@ -29,12 +29,15 @@ Floats = NDArray[np.float64]
 Rng = np.random.Generator
 
 KINDS = ("ring", "path")
+OUTLIER_KINDS = ("gross", "near", "grouped")
 FOCAL = 800.0
 HALF_IMAGE = np.array([800.0, 600.0])  # pixels from the centre to the border
 RADIUS = 10.0  # of the ring; the path has one camera per unit of length
 REACH = 48  # cameras that a track on the path can span
 TAIL = 1.0  # log-normal spread of the track lengths
 TURN, SHIFT, MOVE = 1.0, 0.5, 1.0  # start errors: radians, part of the median depth, part of a point's depth
+NEAREST, FARTHEST = 3.0, 10.0  # near outliers, in standard deviations of the noise
+GROUP, WIDE = 30, 3  # observations in a group of outliers, about, and the neighbouring cameras that it spans
 BATCH = 200_000  # points drawn at a time, observations projected at a time: bounds the memory
 
 
@@ -59,6 +62,7 @@ def make_scene(
     noise: float = 0.4,
     outlier_ratio: float = 0.2,
     outlier_size: float = 150.0,
+    outlier_kind: str = "gross",
     start_error: float = 5.0,
     seed: int = 0,
 ) -> Scene:
@@ -68,22 +72,34 @@ def make_scene(
     kind             "ring" or "path", see above
     mean_track       how many cameras see a point, about, with a long tail; less where few cameras can see it
     noise            standard deviation of each pixel coordinate
-    outlier_ratio    part of the observations that get an error uniform in ±outlier_size pixels
+    outlier_ratio    part of the observations that are outliers
+    outlier_kind     "gross": each gets an error uniform in ±outlier_size pixels
+                     "near": each lies 3 to 10 times `noise` from its true pixel, in any direction
+                     "grouped": as "gross", but some 30 observations in up to 3 neighbouring cameras share one error;
+                     the points that several of them see have moved together
     start_error      median residual norm of the inliers at the start, in pixels
     """
     N = 600 * n_cameras if n_observations is None else n_observations
-    _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, start_error)
+    _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, outlier_kind, start_error)
     rng = np.random.default_rng(seed)
     cameras = _ring(n_cameras, rng) if kind == "ring" else _path(n_cameras, rng)  # (1)
     exact, depth = _observe(cameras, N, kind, mean_track, rng)  # (2)
     uv = exact.uv + noise * rng.standard_normal((N, 2))  # (3)
-    outliers = rng.permutation(N) < int(outlier_ratio * N)
-    uv[outliers] += rng.uniform(-outlier_size, outlier_size, (np.count_nonzero(outliers), 2))
+    n_outliers = int(outlier_ratio * N)
+    if outlier_kind == "grouped":
+        outliers, off = _grouped(exact, n_outliers, outlier_size, rng)
+        uv[outliers] += off
+    else:
+        outliers = rng.permutation(N) < n_outliers
+        if outlier_kind == "near":
+            uv[outliers] = exact.uv[outliers] + noise * _near(n_outliers, rng)
+        else:
+            uv[outliers] += rng.uniform(-outlier_size, outlier_size, (n_outliers, 2))
     truth = replace(exact, uv=uv)
     return Scene(_perturbed(truth, depth, ~outliers, start_error, rng), truth, outliers)  # (4)
 
 
-def _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, start_error) -> None:
+def _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, outlier_kind, start_error) -> None:
     fewest = 20 if kind == "path" else 2
     floor = 1.18 * noise  # the median norm of the noise itself
     for holds, law in (
@@ -95,10 +111,33 @@ def _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, s
         (0 <= noise < np.inf, f"noise must be finite and not negative, got {noise}"),
         (0 <= outlier_ratio < 1, f"outlier_ratio must be in [0, 1), got {outlier_ratio}"),
         (0 <= outlier_size < np.inf, f"outlier_size must be finite and not negative, got {outlier_size}"),
+        (outlier_kind in OUTLIER_KINDS, f"outlier_kind must be one of {OUTLIER_KINDS}, got {outlier_kind!r}"),
+        (noise > 0 or outlier_kind != "near", f"noise must be positive where outliers are near, got {noise}"),
         (start_error >= floor, f"start_error must be at least 1.18 noise = {floor:.3g}, got {start_error}"),
     ):
         if not holds:
             raise ValueError(law)
+
+
+def _near(n: int, rng: Rng) -> Floats:
+    """(n, 2): in any direction, NEAREST to FARTHEST long."""
+    direction, length = rng.uniform(0, 2 * np.pi, n), rng.uniform(NEAREST, FARTHEST, n)
+    return length[:, None] * np.column_stack([np.cos(direction), np.sin(direction)])
+
+
+def _grouped(exact: Bundle, n: int, size: float, rng: Rng) -> tuple[NDArray[np.bool_], Floats]:
+    """A mask of n observations in whole groups, but for the last one, and the error of each of them.
+
+    A group is a share of the points, as WIDE neighbouring cameras see them.
+    """
+    block = exact.camera_index // WIDE
+    n_shares = max(1, exact.n_observations // (GROUP * (block.max() + 1)))
+    group = block * n_shares + rng.integers(n_shares, size=exact.n_points)[exact.point_index]
+    place = rng.permutation(group.max() + 1)[group]  # groups become outliers in this order
+    outliers = np.zeros(exact.n_observations, bool)
+    outliers[np.argsort(place, kind="stable")[:n]] = True
+    errors = rng.uniform(-size, size, (group.max() + 1, 2))
+    return outliers, errors[group[outliers]]
 
 
 def _ring(n: int, rng: Rng) -> Floats:

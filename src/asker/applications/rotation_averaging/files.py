@@ -36,6 +36,7 @@ class RelativeRotations:
     matrices: np.ndarray  # (n_pairs, 3, 3): R_j ≈ R R_i
     weights: np.ndarray
     truth: np.ndarray | None = None  # (n, 3, 3), where it is known
+    outliers: np.ndarray | None = None  # (n_pairs,): which are known to be wrong, where that is known
 
     def with_pairs(self, chosen: np.ndarray) -> "RelativeRotations":
         """All frames, and the pairs of a mask."""

@@ -64,7 +64,7 @@ def make_rotations(
     R = truth[j] @ truth[i].transpose(0, 2, 1) @ off
     outliers = rng.permutation(n_pairs) < int(outlier_ratio * n_pairs)
     R[outliers] = matrix_from_quaternion(rng.normal(size=(outliers.sum(), 4)))
-    return RelativeRotations(tuple(map(str, range(n))), i, j, R, np.ones(n_pairs), truth)
+    return RelativeRotations(tuple(map(str, range(n))), i, j, R, np.ones(n_pairs), truth, outliers)
 
 
 def residual_norms(data: RelativeRotations, R: np.ndarray) -> np.ndarray:

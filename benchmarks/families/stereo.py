@@ -1,0 +1,118 @@
+"""Dense stereo: teddy, cones and tsukuba.  The error is the share of the visible pixels that are off by more than 1.
+
+The images are matched whole, and the energy is over a part of them that is rich in edges of depth.  (Tsukuba comes
+without the truth of its right image: all its pixels with a truth count.)
+
+There is no oracle in the sense of the other families: no inliers are known, and the energy is not how the images were
+made.  In its place stands what the energy keeps of the truth: plain IRLS with nothing given, from the true disparities
+(unknown ones from the nearest known).  Lower energies can have more bad pixels than that, and another model fewer; so
+a ratio below 1 is no error.
+
+Peers are OpenCV's semi-global matching, and the lowest matching cost, which takes all: neither takes a number.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.stereo.errors import disparity_errors, visible
+from asker.applications.stereo.matching import Matching, Minima, match
+from asker.applications.stereo.pairs import StereoPair, read_folder
+from asker.applications.stereo.problem import energy
+from families.design import data_folder
+from families.family import Condition, Instance
+
+PAIRS: dict[str, tuple[int, float, slice, slice]] = {
+    "teddy": (59, 4.0, slice(150, 250), slice(150, 280)),
+    "cones": (59, 4.0, slice(150, 250), slice(150, 280)),
+    "tsukuba": (15, 16.0, slice(100, 200), slice(140, 270)),
+}
+"""The largest disparity, the unit of the truth, and the rows and columns that are solved for."""
+STARTS = ("constant", "wta")
+SGBM_SMOOTHNESS = 8 * 3**2, 32 * 3**2  # P1 and P2 as OpenCV's documentation advises, for 3 × 3 blocks and grey images
+
+
+class StereoFamily:
+    name = "stereo"
+    sweep = (0.5, 1.0, 2.0)
+    methods = ("irls-huber", "irls-cauchy", "irls-gm", "irls", "mhq", "gnc", "moo", "asker", "asker-cauchy")
+
+    def cases(self, quick: bool) -> list[tuple[Condition, int]]:
+        found = [name for name in PAIRS if (data_folder() / "stereo" / name / "disp2.png").exists()]
+        if len(found) < len(PAIRS):
+            print(f"stereo: {len(PAIRS) - len(found)} of {len(PAIRS)} pairs are not there; ASKER_DATA says where")
+        starts = STARTS[:1] if quick else STARTS
+        return [({"pair": name, "start": start}, 0) for name in found[: 1 if quick else None] for start in starts]
+
+    def make(self, condition: Condition, seed: int) -> Instance:
+        name = condition["pair"]
+        minima, truth, counted = given(name)
+
+        def bad(disparity: np.ndarray) -> float:
+            return disparity_errors(disparity, truth, counted).bad_1
+
+        def problem(kernel: asker.Kernel | None) -> asker.Problem:
+            start = condition["start"]
+            return energy(minima, PAIRS[name][0], start, data_kernel=kernel, smoothness_kernel=kernel).problem
+
+        peers: dict[str, Any] = {"winner takes all": lambda _: bad(minima.winner)}
+        if (semi_global := sgbm(name)) is not None:
+            peers["OpenCV SGBM"] = lambda _: bad(semi_global)
+        return Instance(
+            problem=problem,
+            error=lambda result: bad(result["disparity"].reshape(truth.shape)),
+            oracle=oracle(name),
+            number=1.0,
+            peers=peers,
+            without_number=frozenset(peers),
+        )
+
+
+FAMILY = StereoFamily()
+
+
+@cache
+def whole(name: str) -> StereoPair:
+    return read_folder(data_folder() / "stereo" / name, PAIRS[name][1])
+
+
+@cache
+def given(name: str) -> tuple[Minima, np.ndarray, np.ndarray]:
+    """Of the part that is solved for: the minima, the truth, and which pixels count."""
+    pair, (largest, _, *part) = whole(name), PAIRS[name]
+    assert pair.left_truth is not None
+    counted = np.isfinite(pair.left_truth)
+    if pair.right_truth is not None:
+        counted &= visible(pair.left_truth, pair.right_truth)
+    minima, k = match(pair.left, pair.right, Matching(largest)), tuple(part)
+    return Minima(minima.disparity[k], minima.winner[k]), pair.left_truth[k], counted[k]
+
+
+@cache
+def oracle(name: str) -> float:
+    """What the energy keeps of the truth: see above."""
+    from scipy.ndimage import distance_transform_edt
+
+    minima, truth, counted = given(name)
+    nearest = distance_transform_edt(~np.isfinite(truth), return_distances=False, return_indices=True)
+    made = energy(minima, PAIRS[name][0], truth[tuple(nearest)])
+    found = made.refined(asker.solve(made.problem, asker.IRLS()).values)
+    return disparity_errors(found, truth, counted).bad_1
+
+
+@cache
+def sgbm(name: str) -> np.ndarray | None:
+    """OpenCV's semi-global matching over the whole images, of the part; None where OpenCV is not installed."""
+    try:
+        import cv2
+    except ImportError:
+        return None
+    pair, (largest, _, *part) = whole(name), PAIRS[name]
+    P1, P2 = SGBM_SMOOTHNESS
+    n = 16 * (1 + largest // 16)  # a multiple of 16
+    matcher = cv2.StereoSGBM_create(minDisparity=0, numDisparities=n, blockSize=3, P1=P1, P2=P2)
+    left, right = (np.rint(image).astype(np.uint8) for image in (pair.left, pair.right))
+    found = matcher.compute(left, right) / 16.0
+    return np.where(found < 0, np.nan, found)[tuple(part)]

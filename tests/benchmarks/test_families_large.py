@@ -1,0 +1,149 @@
+"""Families with a known truth: bundle adjustment, pose graphs, rotation averaging, stereo."""
+
+import sys
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications.bundle.problem import camera_centres, camera_poses
+from asker.applications.bundle.scenes import make_scene
+from asker.geometry.gauge import centres
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+from families import bundle, graphs, rotations, stereo  # noqa: E402
+from families.clean_g2o import clean  # noqa: E402
+from families.design import balanced, data_folder, trimmed  # noqa: E402
+
+FAMILIES = [bundle.FAMILY, rotations.FAMILY, *graphs.FAMILIES, stereo.FAMILY]
+EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+
+
+def first_case(family):
+    """A quick case; the test is skipped when the family has none for want of data."""
+    cases = family.cases(quick=True)
+    if not cases:
+        pytest.skip(f"real data not found: {data_folder()} (set ASKER_DATA to its folder)")
+    return cases[0]
+
+
+def at_the_start(instance):
+    return asker.solve(instance.problem(None), max_iterations=0)
+
+
+def small_case(family):
+    """A case that is made fast: the large graphs' optimum takes long to find."""
+    if family is graphs.LARGE_GRAPHS:
+        pytest.skip("its optimum takes long to find; `graphs` is made in the same way")
+    return first_case(family)
+
+
+@EVERY_FAMILY
+def test_a_case_made_twice_is_the_same(family):
+    case = small_case(family)
+    a, b = family.make(*case), family.make(*case)
+    assert a.oracle == b.oracle
+    assert a.number == b.number
+    first, second = at_the_start(a), at_the_start(b)
+    for x, y in zip((*first.values, *first.residuals), (*second.values, *second.residuals), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@EVERY_FAMILY
+def test_the_oracle_is_better_than_the_start(family):
+    instance = family.make(*small_case(family))
+    assert 0 < instance.oracle < instance.error(at_the_start(instance))
+
+
+@EVERY_FAMILY
+def test_cases_differ_and_quick_ones_are_among_them(family):
+    first_case(family)
+    all_, quick = ([str(case) for case in family.cases(quick)] for quick in (False, True))
+    assert len(set(all_)) == len(all_)
+    assert set(quick) < set(all_)
+
+
+def test_every_value_comes_equally_often_in_a_balanced_table():
+    levels = {"a": (1, 2, 3), "b": "wxyz", "c": (True, False)}
+    table = balanced(levels, 12)
+    for name, values in levels.items():
+        assert Counter(row[name] for row in table) == dict.fromkeys(values, 12 // len(values))
+    assert table == balanced(levels, 12)
+    pairs = {(row["a"], row["b"]) for row in table}
+    assert len(pairs) > 0.7 * len(list(product(*list(levels.values())[:2])))
+
+
+def test_one_in_twenty_may_be_lost_without_a_say():
+    off = np.ones(20)
+    off[3] = 100.0
+    assert trimmed(off) == 1
+    off[7] = 100.0
+    assert trimmed(off) > 20
+
+
+def test_the_camera_error_is_that_of_an_aligned_similarity():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(20, 3))
+    turned = 3.0 * truth @ np.linalg.qr(rng.normal(size=(3, 3)))[0].T
+    turned = turned if np.linalg.det(turned[:3]) * np.linalg.det(truth[:3]) > 0 else turned * [1, 1, -1]
+    assert bundle.camera_error(turned + 5, truth) < 1e-12
+    moved = turned + 0.03 * rng.normal(size=truth.shape)
+    one_lost, two_lost = moved.copy(), moved.copy()
+    one_lost[3] += 50
+    two_lost[3:5] += 50
+    few = bundle.camera_error(moved, truth)
+    assert few < bundle.camera_error(one_lost, truth) < 1.5 * few
+    assert bundle.camera_error(two_lost, truth) > 10 * few
+    assert bundle.camera_error(np.full_like(truth, np.nan), truth) == np.inf
+
+
+def test_a_scene_behind_its_cameras_is_as_good_as_one_in_front():
+    scene = make_scene(20, 1000, kind="path", start_error=5.0)
+    poses, truth = camera_poses(scene.start), camera_centres(scene.truth)
+    turned = poses * [1, 1, 1, -1]
+    found = [
+        bundle.camera_error(bundle.centres_in_front(scene.start, *of), truth)
+        for of in ((poses, scene.start.points), (turned, -scene.start.points))
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert bundle.camera_error(centres(turned), truth) > 10 * found[0]
+
+
+DIRTY = b"""VERTEX_SE2 0 0 0 0
+VERTEX_SE2 1 1 0 0
+EDGE_SE2 0 1 1 0 0 1 0 0 1 0 1
+EDGE_SE2 1 1 0 0 0 1 0 0 1 0 1
+EDGE_SE2 0 1 1 0 0 1 0 0 1 0 1
+EDGE_SE2 1 0 -1 0 0 2 0 0 2 0 2
+EDGE_SE2 1 2 1 0 0 1 2 0 1 0 1
+"""
+
+
+def test_a_dirty_graph_is_cleaned():
+    text, told = clean(DIRTY)
+    assert (told.to_itself, told.repeated, told.indefinite) == (1, 2, 1)
+    edges = [line.split() for line in text.splitlines() if line.startswith(b"EDGE")]
+    assert [edge[1:3] for edge in edges] == [[b"0", b"1"], [b"1", b"2"]]
+    assert [float(x) for x in edges[0][6:]] == [1, 0, 0, 1, 0, 1]
+    np.testing.assert_allclose([float(x) for x in edges[1][6:]], [1.5, 1.5, 0, 1.5, 0, 1], atol=1e-12)
+    assert clean(text)[0] == text
+
+
+@pytest.mark.parametrize("name", ["CSAIL", "NewCollege"])
+def test_graphs_that_the_reader_refuses_are_read(name, data_file):
+    data_file(f"g2o/{name}.g2o.bz2")
+    graph = graphs.clean_graph(name)
+    ends = np.sort(np.stack([graph.i, graph.j], axis=1), axis=1)
+    assert len(np.unique(ends, axis=0)) == graph.n_edges
+
+
+def test_a_graph_within_the_extents_thousandth_is_solved(data_file):
+    data_file("g2o/CSAIL.g2o.bz2")
+    instance = graphs.SMALL_GRAPHS.make({"graph": "CSAIL", "kind": "none", "share": 0.0}, 1)
+    assert instance.default is not None
+    assert instance.default() <= 1.5 * instance.oracle
