@@ -30,11 +30,13 @@ from families.family import Condition, Instance
 from families.tables import DEFAULT, OWN_DEFAULT, Row, print_tables
 from record import HERE, add_record_option, commit, recorded
 
+ALIKE = ("asker-paper", "gnc-exit")
+"""Methods that end where `asker-published` and `gnc` do, about; they are left out."""
 METHODS: dict[str, tuple[Callable[[], Any], type[asker.Kernel]]] = {
     "irls-huber": (asker.IRLS, asker.Huber),
     "irls-cauchy": (asker.IRLS, asker.Cauchy),
     "irls-gm": (asker.IRLS, asker.GemanMcClure),
-    **{name: (strategy, asker.SmoothTruncated) for name, strategy in asker.METHODS.items()},
+    **{name: (of, asker.SmoothTruncated) for name, of in asker.METHODS.items() if name not in ALIKE},
     "asker-cauchy": (asker.ASKER, asker.Cauchy),
 }
 """Those of asker that need a number, τ of their kernel.  A name of `asker.METHODS` has the smooth truncated kernel."""

@@ -1,9 +1,22 @@
 """Families of problems with a known truth, by name."""
 
+from families import bundle, graphs, held_out, rotations, stereo
 from families.essential import ESSENTIAL
 from families.family import Family
 from families.fits import FITS
 from families.pnp import PNP
 from families.registration import families as registrations
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (*FITS, *registrations(), PNP, ESSENTIAL)}
+LISTED: tuple[Family, ...] = (
+    bundle.FAMILY,
+    graphs.SMALL_GRAPHS,
+    graphs.LARGE_GRAPHS,
+    rotations.FAMILY,
+    *FITS,
+    *registrations(),
+    PNP,
+    ESSENTIAL,
+    stereo.FAMILY,
+    held_out.FAMILY,
+)
+FAMILIES: dict[str, Family] = {family.name: family for family in LISTED}

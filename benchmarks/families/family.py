@@ -25,8 +25,8 @@ class Instance:
     """The problem from its start, under a kernel; None: nothing is given."""
     error: Callable[[asker.Result], float]
     """How far a result is from the truth; infinite where it is no result."""
-    oracle: float
-    """The error of the oracle."""
+    oracle: float | None
+    """The error of the oracle; None: there is none, and the lowest error of all that is run stands in its place."""
     number: float
     """The scale that a user would give: 1 pixel, or the announced noise.  The noise itself is another one."""
     default: Callable[[], float] | None = None

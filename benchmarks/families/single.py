@@ -20,7 +20,7 @@ import asker
 from asker.arrays import float64
 from families.family import Condition, Instance, Peer
 
-SWEEP = (0.2, 0.5, 1.0, 2.0, 5.0)
+SWEEP = (0.3, 1.0, 2.0, 5.0)
 """Times the user's number.  The noise is 0.3 to 3 times the announced one, so the best setting is among these."""
 REACH = 3.0
 """The user's number over the announced noise: what is farther off is taken for an outlier."""
@@ -64,7 +64,7 @@ class MadeFamily:
     """Of a source of random numbers, a condition and the noise itself."""
     conditions: Sequence[Condition]
     quick: Sequence[Condition]
-    seeds: int = 3
+    seeds: int = 2
     peers: Callable[[Made, float], dict[str, Peer]] | None = None
     """Of the data and the user's number: those beside SciPy."""
     sweep: Sequence[float] = SWEEP

@@ -20,6 +20,8 @@ DEFAULT = "asker, nothing given"
 OWN_DEFAULT = "default"
 """The setting of another program that is given no number."""
 RATIO, DEVIATIONS = 1.5, 3.0
+WITHOUT_ORACLE = 1.01
+"""Times the lowest error: what is *solved* where there is no oracle."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,21 @@ Runs = dict[str, dict[str, dict[Any, list[Outcome]]]]
 """Of one family: method -> condition -> setting -> a run for each seed."""
 
 
-def is_solved(error: float, oracle: float, deviation: float) -> bool:
-    """Whether an error is about as small as can be; `deviation` is the oracle's root mean square error."""
+def is_solved(error: float, oracle: float, deviation: float | None) -> bool:
+    """Whether an error is about as small as can be.
+
+    `deviation` is the oracle's root mean square error; None: there is no oracle, but the lowest error of all.
+    """
+    if deviation is None:
+        return error <= WITHOUT_ORACLE * oracle
     return error <= max(RATIO * oracle, DEVIATIONS * deviation)
+
+
+def floor_of(row: Row) -> float:
+    """The oracle's error, or the lowest one where there is none."""
+    if row["oracle"] is not None:
+        return row["oracle"]
+    return min(run["error"] for run in row["runs"] if run["error"] is not None)
 
 
 def by_method(rows: Iterable[Row]) -> Runs:
@@ -62,10 +76,13 @@ def by_method(rows: Iterable[Row]) -> Runs:
     oracles = defaultdict(list)
     for row in rows:
         oracles[name_of(row["condition"])].append(row["oracle"])
-    deviation = {condition: float(np.sqrt(np.mean(np.square(each)))) for condition, each in oracles.items()}
+    deviation = {
+        condition: None if None in each else float(np.sqrt(np.mean(np.square(each))))
+        for condition, each in oracles.items()
+    }
     found: Runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
-        condition, oracle = name_of(row["condition"]), row["oracle"]
+        condition, oracle = name_of(row["condition"]), floor_of(row)
         for run in row["runs"]:
             error = inf if run["error"] is None else run["error"]
             outcome = Outcome(is_solved(error, oracle, deviation[condition]), error / oracle, run["seconds"])

@@ -1,0 +1,60 @@
+"""Held-out observations of real reconstructions: the BAL files and the COLMAP models.
+
+The truth is not known; a tenth of the observations is held out (`asker.holdout`), and the error is their score, in
+pixels.  There is no oracle: the lowest score of all methods and settings stands in its place, and *solved* means within
+1 % of it.
+"""
+
+from functools import cache
+from typing import Any
+
+import asker
+from asker.applications.bundle import bundle_problem, read_bal
+from asker.applications.colmap import colmap_problem, read_model
+from families.design import data_folder
+from families.family import Condition, Instance
+
+BAL = {"trafalgar-21": "21-11315", "ladybug-49": "49-7776", "dubrovnik-16": "16-22106"}
+MODELS = ("small-15", "video-177")
+SHARE = 0.1
+
+
+class HeldOutFamily:
+    name = "held-out"
+    sweep = (0.5, 1.0, 2.0, 3.0, 6.0)
+    methods = ("irls-huber", "irls-cauchy", "irls-gm", "irls", "mhq", "gnc", "gnc-tls", "moo", "asker", "asker-cauchy")
+
+    def cases(self, quick: bool) -> list[tuple[Condition, int]]:
+        found = [name for name in (*BAL, *MODELS) if path_of(name).exists()]
+        if len(found) < len(BAL) + len(MODELS):
+            print(f"held-out: {len(BAL) + len(MODELS) - len(found)} data sets are not there; ASKER_DATA says where")
+        return [({"data": name}, 0) for name in (found[1:2] if quick else found)]
+
+    def make(self, condition: Condition, seed: int) -> Instance:
+        name = condition["data"]
+        _, judge = asker.holdout(problem_of(name, None), SHARE, seed)
+
+        def problem(kernel: asker.Kernel | None) -> asker.Problem:
+            nonlocal judge
+            training, judge = asker.holdout(problem_of(name, kernel), SHARE, seed)  # on variables of its own
+            return training
+
+        return Instance(problem, lambda result: judge(result).score, None, number=1.0)
+
+
+FAMILY = HeldOutFamily()
+
+
+def path_of(name: str) -> Any:
+    data = data_folder()
+    return data / "bal" / f"problem-{BAL[name]}-pre.txt.bz2" if name in BAL else data / "colmap" / name
+
+
+@cache
+def data_of(name: str) -> Any:
+    return (read_bal if name in BAL else read_model)(path_of(name))
+
+
+def problem_of(name: str, kernel: asker.Kernel | None) -> asker.Problem:
+    make: Any = bundle_problem if name in BAL else colmap_problem
+    return make(data_of(name), kernel).problem
