@@ -53,9 +53,9 @@ SEEDS = 5
 SMALL = ("MIT", "intel", "CSAIL", "kitti_00")
 LARGE: dict[str, tuple[tuple[str, float], ...]] = {
     "M3500": (("none", 0.0), ("random", 0.1), ("grouped", 0.3), ("local", 0.5), ("random", 0.3)),
-    "parking-garage": (("none", 0.0), ("random", 0.1)),
-    "sphere2500": (("none", 0.0), ("grouped", 0.3)),
-    "torus3D": (("none", 0.0), ("local", 0.3)),
+    "parking-garage": (("none", 0.0), ("local", 0.3)),
+    "sphere2500": (("none", 0.0), ("grouped", 0.1)),
+    "torus3D": (("none", 0.0), ("random", 0.1)),
     "cubicle": (("none", 0.0), ("grouped", 0.1)),
 }
 BICOCCA = "bicocca25b"
