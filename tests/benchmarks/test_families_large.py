@@ -36,16 +36,9 @@ def at_the_start(instance):
     return asker.solve(instance.problem(None), max_iterations=0)
 
 
-def small_case(family):
-    """A case that is made fast: the large graphs' optimum takes long to find."""
-    if family is graphs.LARGE_GRAPHS:
-        pytest.skip("its optimum takes long to find; `graphs` is made in the same way")
-    return first_case(family)
-
-
 @EVERY_FAMILY
 def test_a_case_made_twice_is_the_same(family):
-    case = small_case(family)
+    case = first_case(family)
     a, b = family.make(*case), family.make(*case)
     assert a.oracle == b.oracle
     assert a.number == b.number
@@ -56,7 +49,7 @@ def test_a_case_made_twice_is_the_same(family):
 
 @EVERY_FAMILY
 def test_the_oracle_is_better_than_the_start(family):
-    instance = family.make(*small_case(family))
+    instance = family.make(*first_case(family))
     assert 0 < instance.oracle < instance.error(at_the_start(instance))
 
 
