@@ -14,8 +14,8 @@ the distance of its ends by GPS is within a metre of the measured one; the oracl
 NewCollege is left out.  Its own loops do not fit together: least squares over all of them costs 77824, where about 960
 is what right ones would, and a robust fit refuses 112 of 641.  Which of them are right is not known.
 
-Every run has a time limit; one that meets it is not solved, and its error is infinite.  `graphs` has the small ones and
-several settings; `large_graphs` the others, with fewer cases, fewer methods and one setting.
+Every run has a time limit; one that meets it is a `TimeoutError`, not solved.  `graphs` has the small ones and several
+settings; `large_graphs` the others, with fewer cases, fewer methods and one setting.
 """
 
 import hashlib
@@ -95,7 +95,7 @@ class GraphFamily:
 
         def error(result: asker.Result) -> float:
             if result.status is asker.Status.TIME_LIMIT:
-                return np.inf
+                raise not_finished(limit)
             return off(positions_of(graph, result))
 
         return Instance(
@@ -225,7 +225,13 @@ def by_default(graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit:
     """The error of `pose_graph.refine` with nothing given."""
     outcome = pose_graph.refine(graph, time_limit=time_limit)
     cut = outcome.found.is_cut_short or (outcome.refit and outcome.refit.result.status is asker.Status.TIME_LIMIT)
-    return np.inf if cut else off(poses.positions(graph.kind, outcome.refined.poses))
+    if cut:
+        raise not_finished(time_limit)
+    return off(poses.positions(graph.kind, outcome.refined.poses))
+
+
+def not_finished(time_limit: float) -> TimeoutError:
+    return TimeoutError(f"not finished in {time_limit:g} s")
 
 
 def gtsam_peers(graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit: float) -> dict[str, Any]:
@@ -252,6 +258,6 @@ def _gtsam(
         try:
             subprocess.run(command, capture_output=True, timeout=time_limit, check=True)
         except subprocess.TimeoutExpired:
-            return np.inf
+            raise not_finished(time_limit) from None
         with np.load(out) as found:
             return off(found["positions"][np.searchsorted(found["ids"], graph.ids)])
