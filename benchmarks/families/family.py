@@ -37,7 +37,7 @@ class Instance:
     """Those of the peers that take no number, and are run once."""
     max_iterations: int = 100
     time_limit: float | None = None
-    """Seconds for one run of asker; the error of a run that meets it is infinite."""
+    """Seconds for one run of asker; `error` raises a `TimeoutError` for a result that met it."""
 
 
 class Family(Protocol):

@@ -36,16 +36,9 @@ def at_the_start(instance):
     return asker.solve(instance.problem(None), max_iterations=0)
 
 
-def small_case(family):
-    """A case that is made fast: the large graphs' optimum takes long to find."""
-    if family is graphs.LARGE_GRAPHS:
-        pytest.skip("its optimum takes long to find; `graphs` is made in the same way")
-    return first_case(family)
-
-
 @EVERY_FAMILY
 def test_a_case_made_twice_is_the_same(family):
-    case = small_case(family)
+    case = first_case(family)
     a, b = family.make(*case), family.make(*case)
     assert a.oracle == b.oracle
     assert a.number == b.number
@@ -56,7 +49,7 @@ def test_a_case_made_twice_is_the_same(family):
 
 @EVERY_FAMILY
 def test_the_oracle_is_better_than_the_start(family):
-    instance = family.make(*small_case(family))
+    instance = family.make(*first_case(family))
     assert 0 < instance.oracle < instance.error(at_the_start(instance))
 
 
@@ -140,6 +133,14 @@ def test_graphs_that_the_reader_refuses_are_read(name, data_file):
     graph = graphs.clean_graph(name)
     ends = np.sort(np.stack([graph.i, graph.j], axis=1), axis=1)
     assert len(np.unique(ends, axis=0)) == graph.n_edges
+
+
+def test_a_run_that_meets_its_time_limit_says_so(data_file):
+    data_file("g2o/CSAIL.g2o.bz2")
+    instance = graphs.SMALL_GRAPHS.make({"graph": "CSAIL", "kind": "random", "share": 0.1}, 1)
+    cut = asker.solve(instance.problem(None), time_limit=1e-9)
+    with pytest.raises(TimeoutError, match="not finished in 10 s"):
+        instance.error(cut)
 
 
 def test_a_graph_within_the_extents_thousandth_is_solved(data_file):
