@@ -114,7 +114,7 @@ class Factors:
         data      an array or a tuple of arrays with one row per observation
         kernel    ψ; smooth truncated with τ = 1 when not given
         weight    multiplies ψ: a number, or (n,)
-        tau       the kernel's scale per observation, (n,)
+        tau       the kernel's width per observation, (n,)
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
         linear    with `jacobian`: whether the residual is affine in the variables; without it asker sees that

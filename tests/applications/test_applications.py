@@ -60,7 +60,8 @@ def test_an_application_says_what_it_is(application):
 @EVERY
 def test_what_a_path_is_is_seen_from_what_is_in_it(application, data, tmp_path):
     path = data[application.name]
-    assert [a.name for a in applications() if a.owns(path)][:1] == [application.name]
+    assert [a.name for a in applications() if a.owns(path)] == [application.name]
+    assert application.reads_folder == path.is_dir()
     renamed = tmp_path / "something"
     shutil.copytree(path, renamed) if path.is_dir() else shutil.copy(path, renamed)
     assert application_of(renamed) is application
@@ -77,10 +78,16 @@ def test_a_path_that_nobody_knows_names_the_applications(asks, tmp_path):
         for command in ("solve", "info", "compare"):
             code, out, err = asks(command, path)
             assert (code, out, err.count("\n")) == (2, "", 1)
-            assert all(a.expects in err for a in applications())
+            assert all((a.expects in err) == (a.reads_folder == path.is_dir()) for a in applications())
             assert what in err
     with pytest.raises(FileError, match="no such file"):
         application_of(tmp_path / "none")
+
+
+def test_a_folder_further_down_is_named(data, tmp_path):
+    shutil.copytree(data["colmap"], tmp_path / "project" / "sparse" / "0")
+    with pytest.raises(FileError, match=r"is it .*sparse.0 that you mean"):
+        application_of(tmp_path / "project")
 
 
 def test_a_broken_file_with_a_telling_name_is_read_as_what_it_says(tmp_path):

@@ -42,5 +42,15 @@ def application_of(path: Path) -> "Application":
         if application.endings and path.name.lower().endswith(application.endings):
             return application
     what = "folder" if path.is_dir() else "empty file" if path.stat().st_size == 0 else "file"
-    known = "; ".join(application.expects for application in applications())
-    raise FileError(path, f"no application knows this {what}; it is none of: {known}")
+    known = "; ".join(a.expects for a in applications() if a.reads_folder == path.is_dir())
+    inside = f"; is it {inner} that you mean?" if (inner := _known_inside(path)) else ""
+    raise FileError(path, f"no application knows this {what}; it is none of: {known}{inside}")
+
+
+def _known_inside(folder: Path) -> Path | None:
+    """A folder that an application knows, up to two levels down, as sparse/0 of a COLMAP project."""
+    for pattern in ("*", "*/*"):
+        for inner in sorted(path for path in folder.glob(pattern) if path.is_dir()):
+            if any(a.reads_folder and a.owns(inner) for a in applications()):
+                return inner
+    return None

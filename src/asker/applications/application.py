@@ -118,6 +118,8 @@ class Application:
     iterations: int = 100
     several_processes: bool = False
     """Whether several processes can hold parts of the data."""
+    reads_folder: bool = False
+    """Whether its data is a folder."""
     writes_folder: bool = False
     """Whether `write` makes a folder."""
     cost_name: str = "cost"
@@ -144,7 +146,7 @@ class Application:
         """Read the data.  Anything wrong in it is a `FileError`."""
         raise NotImplementedError
 
-    def load_part(self, path: Path, process: int, n_processes: int) -> Any:
+    def load_portion(self, path: Path, process: int, n_processes: int) -> Any:
         """Read the part of the data that one of several processes holds."""
         raise NotImplementedError
 

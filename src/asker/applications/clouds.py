@@ -13,7 +13,7 @@ from asker.applications.application import Arrays, Recorded, Runs
 
 MOST_POINTS = 3000  # of a cloud that a page shows
 FLAT_POINTS = 1500
-METHODS = ("irls", "asker")  # whose clouds are shown
+DRAWN = ("irls", "asker")  # whose clouds are shown
 IN_SPACE = 3  # instances that are shown in space: a browser draws no more than a dozen such figures at a time
 GREY, ORANGE = (160, 160, 160), (255, 140, 0)
 
@@ -61,7 +61,7 @@ def page(runs: Runs) -> dict[str, Any]:
 
 
 def _is_shown(run: Recorded) -> bool:
-    return run.method in METHODS and not run.settings
+    return run.method in DRAWN and not run.settings
 
 
 def _flat(runs: Runs) -> Iterator[dict[str, Any]]:

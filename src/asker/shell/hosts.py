@@ -66,12 +66,12 @@ class Place:
     def alone(self) -> bool:
         return self.n_processes == 1
 
-    def part(self) -> None:
+    def part_ways(self) -> None:
         """The others end; this one may go on for as long as it likes."""
         if not self.alone:
             from asker.engines.xla import hosts
 
-            hosts.part()
+            hosts.part_ways()
 
 
 class OnStderr(logging.Handler):

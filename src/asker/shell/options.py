@@ -9,12 +9,11 @@ from asker.applications.application import Application, option
 from asker.kernel_names import KERNELS, kernel_named
 from asker.solve import ENGINES
 
-METHODS = tuple(asker.METHODS)
 LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 
-METHOD_HELP = f"One of: {', '.join(METHODS)}."
+METHOD_HELP = f"One of: {', '.join(asker.METHODS)}."
 KERNEL_HELP = f"One of: {', '.join(KERNELS)}; with parameters as in barron:alpha=-2."
-TAU_HELP = "Scale of the kernel, in pixels, degrees or standard deviations; inliers count up to tau/sqrt(3)."
+TAU_HELP = "Width of the kernel, in pixels, degrees or standard deviations; inliers count up to tau/sqrt(3)."
 TAUS = "; ".join(sorted({application.tau for application in applications()}))  # what is for all comes first
 ITERATIONS_HELP = "At most so many linear solves; graphs: in each round."
 ITERATIONS = "; ".join(
@@ -36,7 +35,9 @@ def check_kernel(option: str, text: str) -> None:
 class Method:
     """What is minimised, and by which method."""
 
-    method: str | None = option(None, METHOD_HELP, show_default="asker; irls for a convex kernel", choices=METHODS)
+    method: str | None = option(
+        None, METHOD_HELP, show_default="asker; irls for a convex kernel", choices=tuple(asker.METHODS)
+    )
     tau: float | None = option(None, TAU_HELP, show_default=TAUS, above=0.0)
     kernel: str = option("smooth-truncated", KERNEL_HELP, check=check_kernel)
 

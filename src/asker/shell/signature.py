@@ -18,7 +18,7 @@ OURS = ("names", "choices", "check", "writes", "least", "above")
 T = TypeVar("T")
 
 
-class Options:
+class CommandOptions:
     """Fields that become options of a command, each once: two dataclasses may share a field."""
 
     def __init__(self, *dataclasses: type) -> None:
@@ -47,7 +47,7 @@ class Options:
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def with_options(options: Options) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def with_options(options: CommandOptions) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give a command that takes `**given` the signature that the options make."""
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -90,7 +90,7 @@ def given_on_the_command_line(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def refuse_others(context: typer.Context, options: Options, *titles: str) -> None:
+def refuse_others(context: typer.Context, options: CommandOptions, *titles: str) -> None:
     """Refuse what was given on the command line, but is for other applications than those of the titles."""
     for name, owners in options.owners.items():
         if not {"", *titles} & set(owners) and given_on_the_command_line(context, name):

@@ -16,7 +16,7 @@ from asker.io.json import write_json
 from asker.result import Status
 from asker.shell.hosts import Hosts, Place
 from asker.shell.options import TAUS, Common, Files, Judging, Processes
-from asker.shell.signature import Options, checked, refuse_others, with_options
+from asker.shell.signature import CommandOptions, checked, refuse_others, with_options
 from asker.shell.support import check_outputs, complain, number, write_outputs
 from asker.shell.terminal import ProgressLine, print_told
 
@@ -25,7 +25,7 @@ FILE_HELP = f"What the applications know: {'; '.join(a.expects for a in applicat
 
 Data = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP)]
 
-OPTIONS = Options(Common)
+OPTIONS = CommandOptions(Common)
 for _application in applications():
     OPTIONS.add(_application.options_class, _application.title)
     if _application.several_processes:
@@ -54,7 +54,9 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
     """Read, refine, tell and write; of several processes each holds a part, the first one prints and writes."""
     with ProgressLine(common.quiet or place.process > 0) as progress:
         progress.say(f"reading {file}")
-        data = application.load(file) if place.alone else application.load_part(file, place.process, place.n_processes)
+        data = (
+            application.load(file) if place.alone else application.load_portion(file, place.process, place.n_processes)
+        )
         progress.say(f"preparing {application.counts(data)}")
         iterations = application.iterations if common.iterations is None else common.iterations
         asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}
@@ -68,7 +70,7 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
             outcome = call(data)
         else:
             data, outcome, judged = _judged(application, data, common, options, call, progress)
-    place.part()
+    place.part_ways()
     if place.process > 0:
         return 0
     name = "folder" if file.is_dir() else "file"
@@ -125,7 +127,7 @@ def _written(application: Application, common: Common, options: Any) -> list[Pat
 def info(
     file: Data,
     tau: Annotated[
-        float | None, typer.Option(help="Scale of the kernel, as in `asker solve`.", show_default=TAUS)
+        float | None, typer.Option(help="Width of the kernel, as in `asker solve`.", show_default=TAUS)
     ] = None,
 ) -> int:
     """Describe a file or folder: its size, and how good its start is."""

@@ -10,10 +10,11 @@ import typer
 
 from asker.applications import application_of, applications
 from asker.applications.application import Application
-from asker.shell.options import METHODS, Compared, check_kernel
-from asker.shell.signature import Options, checked, given_on_the_command_line, refuse_others, with_options
+from asker.shell.options import Compared, check_kernel
+from asker.shell.signature import CommandOptions, checked, given_on_the_command_line, refuse_others, with_options
 from asker.shell.support import Quiet, check_outputs, complain, number, one_of, write_outputs
 from asker.shell.terminal import PlanBars, print_table
+from asker.strategies import METHODS
 from asker.study import SHIPPED
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from asker.study.summary import Book, Results
 
 Output = Annotated[Path, typer.Option(help="The folder for runs, tables, figures and the page.")]
-Processes = Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each core")]
+AtATime = Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each core")]
 Memory = Annotated[float | None, typer.Option(help="Budget in GB.", show_default="70 % of what is free")]
 Figures = Annotated[bool, typer.Option("--figures", help="Also write PNG and PDF figures.")]
 Folder = Annotated[Path, typer.Argument(help="What reproduce or compare made.")]
 FilesToCompare = Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `asker solve` takes.")]
 
-OPTIONS = Options(Compared)
+OPTIONS = CommandOptions(Compared)
 for _application in applications():
     OPTIONS.add(_application.options_class, _application.title, only=_application.sources[0].keys)
 
@@ -36,7 +37,7 @@ def reproduce(
     plan: Annotated[str, typer.Option(help=f"{' or '.join(SHIPPED)}, or a TOML file of your own.")] = "paper",
     output: Output = Path("reproduced"),
     data: Annotated[Path | None, typer.Option(help="A folder of data; ASKER_DATA and the cache come next.")] = None,
-    processes: Processes = None,
+    processes: AtATime = None,
     memory: Memory = None,
     figures: Figures = False,
     quiet: Quiet = False,
@@ -54,7 +55,7 @@ def compare(
     files: FilesToCompare,
     output: Output = Path("compared"),
     best: Annotated[Path | None, typer.Option(help="Write the best result of the one file.")] = None,
-    processes: Processes = None,
+    processes: AtATime = None,
     memory: Memory = None,
     figures: Figures = False,
     quiet: Quiet = False,
@@ -145,6 +146,7 @@ def _run(plan: "Plan", output: Path, processes: int | None, memory: float | None
     budget = 0.7 * available_mb() if memory is None else 1e3 * number("--memory", memory, positive=True)
     with PlanBars(quiet) as progress:
         failed = run_all(plan.runs(), output / "runs", processes or os.cpu_count() or 1, budget, progress.tell)
+    write_index(plan, output, failed)
     book = read_book(output)
     for group in book.groups:
         _print_group(group)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from asker.study.summary import (
 )
 
 DIGITS = 7
+DIGEST = re.compile(r"-[0-9a-f]{10}$")  # of the folder of a run
 
 
 def write_page(path: Path, book: Book) -> None:
@@ -51,6 +53,7 @@ def page_data(book: Book) -> dict[str, Any]:
     return {
         "title": book.title,
         "missing": book.missing,
+        "failed": [f"{DIGEST.sub('', run)}: {why}" for run, why in book.failed.items()],
         "versions": list(versions.values()),
         "settings": settings,
         "groups": [group_data(g) for g in book.groups],

@@ -4,7 +4,7 @@ Best Ψ after 100 iterations, τ = 1 pixel, k1 and k2 acting on pixels.  What wa
 about 1 %.
 """
 
-METHODS = ("irls", "mhq", "gnc", "moo", "asker-published")
+COMPARED = ("irls", "mhq", "gnc", "moo", "asker-published")
 
 AUTHORS_PROGRAM = {
     "trafalgar-21": (4924.0, 3475.3, 3464.4, 3468.1, 3430.8),
@@ -34,14 +34,14 @@ PAPERS_INLIERS = {  # percent within 0.577 pixels: the paper's table
 def reference_cost(instance: str, method: str) -> tuple[float, str] | None:
     """A cost and where it is from."""
     for table, source in ((AUTHORS_PROGRAM, "authors' program"), (PAPERS_FIGURES, "paper's figure")):
-        if instance in table and method in METHODS:
-            cost = table[instance][METHODS.index(method)]  # type: ignore[index]
+        if instance in table and method in COMPARED:
+            cost = table[instance][COMPARED.index(method)]  # type: ignore[index]
             return None if cost is None else (float(cost), source)
     return None
 
 
 def reference_inliers(instance: str, method: str) -> float | None:
     """The paper's percentage."""
-    if instance in PAPERS_INLIERS and method in METHODS:
-        return PAPERS_INLIERS[instance][METHODS.index(method)]
+    if instance in PAPERS_INLIERS and method in COMPARED:
+        return PAPERS_INLIERS[instance][COMPARED.index(method)]
     return None

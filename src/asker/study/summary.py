@@ -92,15 +92,19 @@ class Book:
 
     title: str
     missing: list[str]
+    """Data sets that were not at hand."""
+    failed: dict[str, str]
+    """Runs that ended with an error, and what it said."""
     groups: list[Results]
     root: Path
 
 
-def write_index(plan: Plan, root: Path) -> None:
-    """Which runs belong to which group: all that a report needs beside the runs."""
+def write_index(plan: Plan, root: Path, failed: dict[str, str] | None = None) -> None:
+    """Which runs belong to which group, and which failed: all that a report needs beside the runs."""
     index = {
         "title": plan.title,
         "missing": list(plan.missing),
+        "failed": failed or {},
         "groups": [
             {
                 "title": g.title, "kind": g.kind, "text": g.text, "instances": g.instances, "labels": g.labels,
@@ -122,7 +126,9 @@ def read_book(root: Path) -> Book:
     index = read_json(file, what)
     try:
         groups = _groups(index, root)
-        book = Book(str(index["title"]), [str(name) for name in index["missing"]], groups, root)
+        missing = [str(name) for name in index["missing"]]
+        failed = {str(run): str(why) for run, why in index.get("failed", {}).items()}
+        book = Book(str(index["title"]), missing, failed, groups, root)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         if isinstance(e, FileError):
             raise

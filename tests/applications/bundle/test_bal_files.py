@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from asker.applications.bundle import bal
-from asker.applications.bundle.bal import Bundle, read_bal, read_bal_part, write_bal
+from asker.applications.bundle.bal import Bundle, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.scenes import make_scene
 from asker.io.files import FileError, read_text_bytes, write_whole
 from asker.io.ply import VERTEX, write_ply
@@ -83,7 +83,7 @@ def test_real_files_survive_a_round_trip(data_file, tmp_path, counts):
 def test_parts_of_a_file_make_the_whole(tmp_path):
     bundle = make_scene(5, 400).start
     write_bal(tmp_path / "a.txt", bundle)
-    parts = [read_bal_part(tmp_path / "a.txt", k, 3) for k in range(3)]
+    parts = [read_bal_portion(tmp_path / "a.txt", k, 3) for k in range(3)]
     points, uv = np.empty_like(bundle.points), np.empty_like(bundle.uv)
     for part in parts:
         own = part.bundle
@@ -121,7 +121,7 @@ def test_a_word_without_end_is_not_read_to_its_end(tmp_path):
 def test_more_processes_than_points(tmp_path):
     write_bal(tmp_path / "a.txt", some_bundle())
     with pytest.raises(FileError, match="3 points cannot be dealt to 4 processes"):
-        read_bal_part(tmp_path / "a.txt", 0, 4)
+        read_bal_portion(tmp_path / "a.txt", 0, 4)
 
 
 # ---- bad BAL files: the good one has the header, 5 observations, 18 + 9 numbers: 33 lines

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.applications.bundle.bal import read_bal, read_bal_part, write_bal
+from asker.applications.bundle.bal import read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 from asker.applications.bundle.scenes import make_scene
 from asker.engines.xla import devices, hosts
@@ -175,7 +175,7 @@ def test_portions_add_up_to_the_whole(tmp_path, monkeypatch):
     kept = scene.point_index % 3 != 2
     scene = replace(scene, **{name: getattr(scene, name)[kept] for name in ("camera_index", "point_index", "uv")})
     write_bal(tmp_path / "scene.txt", scene)
-    parts = [bundle_problem(read_bal_part(tmp_path / "scene.txt", k, 3)).problem for k in range(3)]
+    parts = [bundle_problem(read_bal_portion(tmp_path / "scene.txt", k, 3)).problem for k in range(3)]
     assert [p.factors[0].n > 0 for p in parts] == [True, True, False]
     own = []
     for p in parts:

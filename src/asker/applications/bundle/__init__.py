@@ -1,6 +1,6 @@
 """Bundle adjustment: BAL files, the problem, scenes with a known truth, and `refine`."""
 
-from asker.applications.bundle.bal import Bundle, Part, read_bal, read_bal_part, write_bal
+from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.errors import Errors, errors
 from asker.applications.bundle.options import CameraModel, Dof, Options
 from asker.applications.bundle.policy import BundleOutcome, refine
@@ -16,12 +16,12 @@ from asker.applications.bundle.scenes import Scene, make_scene
 __all__ = [
     "Bundle",
     "BundleOutcome",
+    "BundlePortion",
     "BundleProblem",
     "CameraModel",
     "Dof",
     "Errors",
     "Options",
-    "Part",
     "Scene",
     "bundle_problem",
     "camera_centres",
@@ -29,7 +29,7 @@ __all__ = [
     "errors",
     "make_scene",
     "read_bal",
-    "read_bal_part",
+    "read_bal_portion",
     "refine",
     "reprojection_norms",
     "write_bal",

@@ -64,7 +64,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class BundlePortion:
     """What one of several processes holds: all cameras, every so many-th point, and the observations of these."""
 
     bundle: Bundle
@@ -91,10 +91,10 @@ class Part:
 
 def read_bal(path: FilePath) -> Bundle:
     """Read a BAL file (`.txt`, `.txt.bz2`, `.txt.gz`).  Anything wrong in it is a `FileError`."""
-    return read_bal_part(path, 0, 1).bundle
+    return read_bal_portion(path, 0, 1).bundle
 
 
-def read_bal_part(path: FilePath, part: int, n_parts: int) -> Part:
+def read_bal_portion(path: FilePath, part: int, n_parts: int) -> BundlePortion:
     """Read points part, part + n_parts, … of a BAL file.  The text is never in memory as a whole."""
     with opened(path) as file:
         text = _Text(path, file)
@@ -116,7 +116,7 @@ def read_bal_part(path: FilePath, part: int, n_parts: int) -> Part:
             own = _between(k, values, first_point)
             number = max(k - first_point, 0) + np.arange(len(own))
             points.append(own[number // 3 % n_parts == part])
-    return Part(
+    return BundlePortion(
         bundle=Bundle(
             cameras=np.concatenate(cameras).reshape(-1, 9),
             points=np.concatenate(points).reshape(-1, 3),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.bundle.bal import Bundle, Part
+from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 from asker.applications.outcome import (
@@ -29,7 +29,7 @@ class BundleOutcome(Outcome):
 
 
 def refine(
-    bundle: Bundle | Part,
+    bundle: Bundle | BundlePortion,
     method: str | None = None,
     kernel: str = "smooth-truncated",
     tau: float | None = None,
@@ -43,12 +43,12 @@ def refine(
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
-    tau     its scale in pixels, 1 when not given; inliers count up to τ/√3
+    tau     its width in pixels, 1 when not given; inliers count up to τ/√3
     camera, dof, gauge   as in `bundle_problem`
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
-    part = bundle if isinstance(bundle, Part) else None
-    own = bundle.bundle if isinstance(bundle, Part) else bundle
+    part = bundle if isinstance(bundle, BundlePortion) else None
+    own = bundle.bundle if isinstance(bundle, BundlePortion) else bundle
     tau = 1.0 if tau is None else tau
     psi, radius = asker.kernel_named(kernel, tau), INLIER * tau
     method, strategy = strategy_of(method, psi.convex)

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from asker.applications.bundle.bal import Bundle, Part
+from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
 from asker.geometry.gauge import Gauge, Seen, centres, put_back
 from asker.groups import Groups
@@ -61,7 +61,7 @@ class BundleProblem:
 
 
 def bundle_problem(
-    bundle: Bundle | Part,
+    bundle: Bundle | BundlePortion,
     kernel: Kernel | None = None,
     camera: CameraModel = "pixel",
     dof: Dof = 6,
@@ -69,12 +69,12 @@ def bundle_problem(
 ) -> BundleProblem:
     """Reprojection errors in pixels under `kernel`.
 
-    bundle  the whole, or the part of it that one of several processes holds (`read_bal_part`)
+    bundle  the whole, or the part of it that one of several processes holds (`read_bal_portion`)
     dof     6 moves poses and points, 7 also the focal lengths, 9 also the distortions
     gauge   free leaves position, orientation and scale of the whole to the damping; fixed holds the pose of the first
             camera, which leaves the scale; with dof = 6 only, since a camera that moves is one variable
     """
-    part, bundle = (bundle, bundle.bundle) if isinstance(bundle, Part) else (None, bundle)
+    part, bundle = (bundle, bundle.bundle) if isinstance(bundle, BundlePortion) else (None, bundle)
     if camera not in get_args(CameraModel):
         raise ValueError(f"camera must be 'pixel' or 'bal', not {camera!r}")
     if dof not in get_args(Dof):

@@ -10,7 +10,7 @@ import numpy as np
 import asker
 from asker.applications import clouds
 from asker.applications.application import Application, Arrays, Runs, Source, Write
-from asker.applications.bundle.bal import Bundle, Part, read_bal, read_bal_part, write_bal
+from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.errors import errors
 from asker.applications.bundle.options import CAMERAS, DOFS, Options
 from asker.applications.bundle.policy import BundleOutcome, refine
@@ -44,10 +44,10 @@ class BundleAdjustment(Application):
     def load(self, path: Path) -> Bundle:
         return read_bal(path)
 
-    def load_part(self, path: Path, process: int, n_processes: int) -> Any:
+    def load_portion(self, path: Path, process: int, n_processes: int) -> Any:
         from asker.engines.xla import hosts
 
-        part = read_bal_part(path, process, n_processes)
+        part = read_bal_portion(path, process, n_processes)
         hosts.check_same(part.checksum.to_bytes(4), "were given different files")
         return part
 
@@ -162,7 +162,7 @@ PAPERS: dict[str, Any] = {"tau": 1.0, "camera": "pixel", "dof": 6}
 """The keys of a scene that a plan cannot change."""
 
 
-def counts(bundle: Bundle | Part) -> str:
+def counts(bundle: Bundle | BundlePortion) -> str:
     return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
 
 

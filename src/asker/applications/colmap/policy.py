@@ -51,7 +51,7 @@ def refine(
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
-    tau     its scale in pixels, 1 when not given; inliers count up to τ/√3
+    tau     its width in pixels, 1 when not given; inliers count up to τ/√3
     refine, gauge   as in `colmap_problem`
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """

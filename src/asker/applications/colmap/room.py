@@ -37,7 +37,7 @@ class ColmapModels(Application):
     title = "COLMAP models"
     expects = "a COLMAP model: a folder with cameras, images and points3D, as .bin or .txt"
     options_class = Options
-    writes_folder = True
+    reads_folder = writes_folder = True
     study_title = "COLMAP models"
     sources = (
         Source(

@@ -69,7 +69,7 @@ def refine(
 
     method      one of `asker.METHODS`; when not given asker, or irls where no edge is under a kernel that refuses
     kernel      one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
-    tau         its scale in standard deviations; `default_tau` when not given
+    tau         its width in standard deviations; `default_tau` when not given
     robust      the edges that the kernel acts on, as in `pose_graph_problem`
     noise       announced: the graph's noise is believed; estimated: solved again where less is seen; auto: estimated
                 where loops can be refused, and without a checkpoint

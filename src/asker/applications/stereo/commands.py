@@ -22,7 +22,7 @@ from asker.io.files import FileError
 from asker.io.images import write_grey
 from asker.io.json import write_json
 from asker.shell.options import KERNEL_HELP, METHOD_HELP, METHODS, THREADS_HELP, Files, Limits, Machine, check_kernel
-from asker.shell.signature import Options, checked, with_options
+from asker.shell.signature import checked, with_options
 from asker.shell.support import Quiet, Seed, check_outputs, complain, number, one_of, write_outputs
 from asker.shell.terminal import ProgressLine, print_table, print_told
 

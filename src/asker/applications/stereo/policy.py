@@ -45,7 +45,7 @@ def refine(
     """Find the disparity of every pixel of a rectified pair.
 
     method         one of `asker.METHODS`
-    kernel, tau    one of `asker.KERNELS`, with parameters as in "barron:alpha=-2", and its scale in pixels, 1 when not
+    kernel, tau    one of `asker.KERNELS`, with parameters as in "barron:alpha=-2", and its width in pixels, 1 when not
                    given; for the data and for neighbours
     max_disparity  in pixels; that of a made pair, or an eighth of the width, when not given
     cost, window, n_minima   as in `Matching`

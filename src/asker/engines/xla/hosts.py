@@ -207,7 +207,7 @@ def are_several() -> bool:
     return jax.process_count() > 1
 
 
-def part() -> None:
+def part_ways() -> None:
     """The processes go their ways: none waits for another any more."""
     if are_several():
         jax.distributed.shutdown()
