@@ -21,10 +21,11 @@ from asker.io.figures import draw_bars, draw_curves
 from asker.io.files import FileError
 from asker.io.images import write_grey
 from asker.io.json import write_json
-from asker.shell.options import KERNEL_HELP, METHOD_HELP, METHODS, THREADS_HELP, Files, Limits, Machine, check_kernel
-from asker.shell.signature import checked, with_options
+from asker.shell.options import KERNEL_HELP, METHOD_HELP, THREADS_HELP, Files, Limits, Machine, check_kernel
+from asker.shell.signature import CommandOptions, checked, with_options
 from asker.shell.support import Quiet, Seed, check_outputs, complain, number, one_of, write_outputs
 from asker.shell.terminal import ProgressLine, print_table, print_told
+from asker.strategies import METHODS
 
 COMPARED = "irls,mhq,gnc,moo,asker"
 
@@ -48,7 +49,7 @@ class Solving:
 class OfOnePair(Solving):
     """What `asker stereo` is asked beside."""
 
-    method: str = option("asker", METHOD_HELP, choices=METHODS)
+    method: str = option("asker", METHOD_HELP, choices=tuple(METHODS))
     kernel: str = option("smooth-truncated", KERNEL_HELP, check=check_kernel)
     truth: Path | None = option(None, "The true disparities of the left image.")
     truth_right: Path | None = option(None, "And of the right one, to tell hidden pixels.")
@@ -61,8 +62,8 @@ class OutputFiles(Files):
     output: Path | None = option(None, "Write the disparities: .png (16 bit, times 256) or .pfm.", writes=True)
 
 
-STEREO = Options(OfOnePair, stereo_options.Options, Limits, Machine, OutputFiles)
-COMPARE = Options(stereo_options.EnergyOptions, Solving)
+STEREO = CommandOptions(OfOnePair, stereo_options.Options, Limits, Machine, OutputFiles)
+COMPARE = CommandOptions(stereo_options.EnergyOptions, Solving)
 
 
 @with_options(STEREO)
