@@ -20,29 +20,32 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 import asker
+from asker.io.files import write_whole
 from families import FAMILIES
 from families.family import Condition, Instance
 from families.tables import DEFAULT, OWN_DEFAULT, Row, print_tables
 from record import HERE, add_record_option, commit, recorded
 
-ALIKE = ("asker-paper", "gnc-exit")
-"""Methods that end where `asker-published` and `gnc` do, about; they are left out."""
+LEFT_OUT = ("asker-paper", "gnc-exit", "gnc-last", "regemm", "sqrt-psi", "triggs")
+"""Variants of `asker-published`, `gnc` and `irls`, and what the paper does not compare with."""
 METHODS: dict[str, tuple[Callable[[], Any], type[asker.Kernel]]] = {
     "irls-huber": (asker.IRLS, asker.Huber),
     "irls-cauchy": (asker.IRLS, asker.Cauchy),
     "irls-gm": (asker.IRLS, asker.GemanMcClure),
-    **{name: (of, asker.SmoothTruncated) for name, of in asker.METHODS.items() if name not in ALIKE},
+    **{name: (of, asker.SmoothTruncated) for name, of in asker.METHODS.items() if name not in LEFT_OUT},
     "asker-cauchy": (asker.ASKER, asker.Cauchy),
 }
 """Those of asker that need a number, τ of their kernel.  A name of `asker.METHODS` has the smooth truncated kernel."""
 QUICK = ("irls-cauchy", "gnc", "asker")
 """Those of `--quick`."""
+OTHER_SEEDS = 10_000
+"""The first seed of the oracles that say how much their errors vary."""
 Task = tuple[str, Condition, int]
 
 
@@ -61,7 +64,17 @@ def run_case(task: Task, quick: bool, only: str | None) -> Row:
             runs.append(run(peer, OWN_DEFAULT, partial(error, None)))
             if peer not in instance.without_number:
                 runs += [run(peer, factor, partial(error, factor * instance.number)) for factor in factors]
-    return {"family": name, "condition": condition, "seed": seed, "oracle": instance.oracle, "runs": runs}
+    oracles = [] if instance.oracle is None or quick else oracles_of(name, json.dumps(condition))
+    row = {"family": name, "condition": condition, "seed": seed, "oracle": instance.oracle, "oracles": oracles}
+    return row | {"runs": runs}
+
+
+@cache
+def oracles_of(family: str, condition: str) -> list[float]:
+    """The oracle's errors under a condition, with seeds of their own: how much they vary by chance."""
+    one = FAMILIES[family]
+    made = (one.make(json.loads(condition), seed) for seed in range(OTHER_SEEDS, OTHER_SEEDS + one.n_oracles))
+    return [instance.oracle for instance in made if instance.oracle is not None]
 
 
 def nothing_given(instance: Instance) -> float:
@@ -141,8 +154,9 @@ def run_all(tasks: list[Task], file: Path, how: str, work: Callable[[Task], Row]
     left = [task for k, task in zip(wanted, tasks, strict=True) if k not in found]
     if left:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("w", encoding="utf-8") as out:  # without a line that was cut short
-            out.writelines(json.dumps(row) + "\n" for row in earlier)
+        with write_whole(file) as whole:  # without a line that was cut short
+            whole.writelines(json.dumps(row).encode() + b"\n" for row in earlier)
+        with file.open("a", encoding="utf-8") as out:
             for row in computed(left, work, processes):
                 row |= {"how": how, "commit": now}
                 out.write(json.dumps(row) + "\n")
@@ -183,13 +197,14 @@ def main() -> None:
     cases = {name: FAMILIES[name].cases(args.quick)[: 1 if args.quick else None] for name in names}
     tasks = [(name, c, seed + args.seeds_from) for name in names for c, seed in cases[name]]
     tasks.sort(key=lambda task: task[2])  # a run that was stopped has something of each family
-    how = f"{'quick' if args.quick else 'all'} {args.only or ''}".strip()
+    how = f"{'quick' if args.quick else 'all'} {args.only or ','.join(METHODS)}"
     work = partial(run_case, quick=args.quick, only=args.only)
     try:
         rows = run_all(tasks, args.runs, how, work, args.processes)
     except KeyboardInterrupt:
         sys.exit(f"\nstopped; {args.runs.name} has the cases that were done, and the same command goes on from there")
     with recorded(args.record):
+        print(f"Cases of the commits {', '.join(sorted({row['commit'] for row in rows}))}.\n")
         print_tables(rows, args.conditions)
 
 

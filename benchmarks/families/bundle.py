@@ -40,6 +40,7 @@ LOSSES = ("TRIVIAL", "SOFT_L1", "HUBER", "CAUCHY")
 
 class BundleFamily:
     name = "bundle"
+    n_oracles = 8
     sweep = (0.5, 1.0, 2.0, 5.0, 15.0)
     methods = None
 

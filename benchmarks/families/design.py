@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
@@ -57,5 +58,11 @@ def peer(name: str) -> ModuleType | None:
         sys.path.append(str(PEERS))
     try:
         return importlib.import_module(name)
-    except ImportError:
+    except ImportError as error:
+        _tell_once(f"benchmarks/peers/{name}.py is left out: {error}")
         return None
+
+
+@cache
+def _tell_once(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -55,6 +55,10 @@ class Family(Protocol):
     def methods(self) -> Sequence[str] | None:
         """Of asker, as `truth.py` names them; None: all."""
 
+    @property
+    def n_oracles(self) -> int:
+        """Seeds from which it is seen how much the oracle's error varies by chance; 0: it does not."""
+
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
         """Conditions and seeds."""
 

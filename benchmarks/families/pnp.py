@@ -57,14 +57,17 @@ def made(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 
     return Made(off_pixel, world[None], start[None], (points, uv), right, error, asker.SE3)
 
 
+TRIES = 10_000
+
+
 def pixels(seen: np.ndarray) -> np.ndarray:
     return FOCAL * seen[:, :2] / seen[:, 2:]
 
 
 def opencv(made: Made, number: float | None) -> float:
-    """`solvePnPRansac`; its own threshold is 8 pixels."""
+    """`solvePnPRansac`; its own threshold is 8 pixels, after 100 tries; with a threshold it has more."""
     points, uv = made.data
-    options = {} if number is None else {"reprojectionError": number}
+    options = {} if number is None else {"reprojectionError": number, "iterationsCount": TRIES}
     ok, turn, t, _ = module("cv2").solvePnPRansac(points, uv + K[:2, 2], K, None, **options)
     if not ok:
         return np.inf

@@ -44,6 +44,7 @@ class Started(RelativeRotations):
 
 class RotationFamily:
     name = "rotations"
+    n_oracles = 8
     sweep = (0.5, 1.0, 2.0, 4.0, 8.0)
     methods = None
 

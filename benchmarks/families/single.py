@@ -5,6 +5,7 @@ The noise itself is `condition["noise"]` times the announced one; no solver is t
 """
 
 import importlib
+import json
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -64,11 +65,12 @@ class MadeFamily:
     """Of a source of random numbers, a condition and the noise itself."""
     conditions: Sequence[Condition]
     quick: Sequence[Condition]
-    seeds: int = 2
+    seeds: int = 3
     peers: Callable[[Made, float], dict[str, Peer]] | None = None
     """Of the data and the user's number: those beside SciPy."""
     sweep: Sequence[float] = SWEEP
     methods: Sequence[str] | None = None
+    n_oracles: int = 20
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
         if quick:
@@ -76,7 +78,7 @@ class MadeFamily:
         return [(condition, seed) for condition in self.conditions for seed in range(self.seeds)]
 
     def make(self, condition: Condition, seed: int) -> Instance:
-        made = self.made(random(self.name, seed), condition, condition.get("noise", 1.0) * self.noise)
+        made = self.made(random(self.name, condition, seed), condition, condition.get("noise", 1.0) * self.noise)
         number = REACH * self.noise
         return instance(made, number, self.peers(made, number) if self.peers else {})
 
@@ -147,9 +149,9 @@ def mixed(condition: Condition, right: np.ndarray, wrong: np.ndarray, second: np
     return np.where(is_right.reshape(-1, *[1] * (right.ndim - 1)), right, other), is_right
 
 
-def random(family: str, seed: int) -> np.random.Generator:
-    """The source of a case.  All conditions of a family draw the same numbers, so that they can be compared."""
-    return np.random.default_rng([zlib.crc32(family.encode()), seed])
+def random(family: str, condition: Condition, seed: int) -> np.random.Generator:
+    """The source of a case; no two cases draw the same numbers."""
+    return np.random.default_rng([zlib.crc32((family + json.dumps(condition, sort_keys=True)).encode()), seed])
 
 
 @cache

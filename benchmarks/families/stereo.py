@@ -36,6 +36,7 @@ SGBM_SMOOTHNESS = 8 * 3**2, 32 * 3**2  # P1 and P2 as OpenCV's documentation adv
 
 class StereoFamily:
     name = "stereo"
+    n_oracles = 0
     sweep = (0.5, 1.0, 2.0)
     methods = ("irls-huber", "irls-cauchy", "irls-gm", "irls", "mhq", "gnc", "moo", "asker", "asker-cauchy")
 

@@ -19,6 +19,8 @@ Row = dict[str, Any]
 DEFAULT = "asker, nothing given"
 OWN_DEFAULT = "default"
 """The setting of another program that is given no number."""
+START = "the start"
+"""What the names of lines begin with that show the start for comparison."""
 RATIO, DEVIATIONS = 1.5, 3.0
 WITHOUT_ORACLE = 1.01
 """Times the lowest error: what is *solved* where there is no oracle."""
@@ -56,7 +58,7 @@ Runs = dict[str, dict[str, dict[Any, list[Outcome]]]]
 def is_solved(error: float, oracle: float, deviation: float | None) -> bool:
     """Whether an error is about as small as can be.
 
-    `deviation` is the oracle's root mean square error; None: there is no oracle, but the lowest error of all.
+    `deviation` is the standard deviation of the oracle's errors; None: there is no oracle, but the lowest error of all.
     """
     if deviation is None:
         return error <= WITHOUT_ORACLE * oracle
@@ -67,19 +69,20 @@ def floor_of(row: Row) -> float:
     """The oracle's error, or the lowest one where there is none."""
     if row["oracle"] is not None:
         return row["oracle"]
-    return min(run["error"] for run in row["runs"] if run["error"] is not None)
+    return min(run["error"] for run in row["runs"] if run["error"] is not None and run["factor"] != OWN_DEFAULT)
+
+
+def deviation_of(row: Row) -> float | None:
+    """The standard deviation of the oracle's errors under the row's condition."""
+    if row["oracle"] is None:
+        return None
+    return float(np.std(row["oracles"], ddof=1)) if row["oracles"] else 0.0
 
 
 def by_method(rows: Iterable[Row]) -> Runs:
     """The runs of one family."""
     rows = list(rows)
-    oracles = defaultdict(list)
-    for row in rows:
-        oracles[name_of(row["condition"])].append(row["oracle"])
-    deviation = {
-        condition: None if None in each else float(np.sqrt(np.mean(np.square(each))))
-        for condition, each in oracles.items()
-    }
+    deviation = {name_of(row["condition"]): deviation_of(row) for row in rows}
     found: Runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
         condition, oracle = name_of(row["condition"]), floor_of(row)
@@ -161,7 +164,8 @@ def print_summary(families: dict[str, Runs]) -> None:
 
 
 def winner(lines: dict[str, Figures]) -> str:
-    """The best of some methods, with its name."""
+    """The best of some methods, with its name; the start is none."""
+    lines = {name: figures for name, figures in lines.items() if not name.startswith(START)}
     if not lines:
         return ""
     name = min(lines, key=lambda each: lines[each].rank)
