@@ -8,7 +8,7 @@ import asker
 from asker.applications import applications, bundle
 from asker.applications.bundle.problem import bundle_problem
 from asker.geometry.spanning import connected_parts
-from asker.holdout import Prediction, draw
+from asker.holdout import Prediction, held_out_masks
 
 SHARES = (0.05, 0.3, 0.9)
 
@@ -21,7 +21,7 @@ def problem_of(start, kernel=None):
     return bundle_problem(start, kernel or asker.Cauchy(1.0)).problem
 
 
-def line(x, y, n_fixed=0):
+def line(x, y):
     """y = a x + b through points, with one variable."""
 
     def residual(ab, x, y):
@@ -48,7 +48,7 @@ def chain(n, extra=(), fixed=(), weight=None):
 def test_every_variable_stays_determined(share, seed):
     start = scene(seed).start
     problem = problem_of(start)
-    (held,) = draw(problem, share, seed)
+    (held,) = held_out_masks(problem, share, seed)
     assert 0 < held.sum() <= round(share * len(held))
     if share < 0.1:
         assert held.sum() == round(share * len(held))
@@ -67,10 +67,50 @@ def test_every_variable_stays_determined(share, seed):
     assert parts[0][0] == parts[1][0]
 
 
+@pytest.mark.parametrize("dof", [6, 9])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_few_points_in_many_images_stay_determined(dof, share):
+    """Ten points in ten cameras: the variables would spare more than the whole can."""
+    rng = np.random.default_rng(0)
+    camera, point = (x.ravel().astype(np.int32) for x in np.meshgrid(range(10), range(10)))
+    cameras = np.tile([0.0, 0, 0, 0, 0, -10, 800, 0, 0], (10, 1)) + 0.1 * rng.normal(size=(10, 9))
+    made = bundle_problem(bundle.Bundle(cameras, rng.normal(size=(10, 3)), camera, point, np.zeros((100, 2))), dof=dof)
+    (held,) = held_out_masks(made.problem, share)
+    left = np.bincount(camera[~held], minlength=10)
+    assert 2 * left.min() >= dof
+    needed = 10 * dof + 30 - 7  # the place and the size of the whole are free
+    assert needed <= 2 * left.sum()
+    if share > 0.5:
+        assert 2 * left.sum() <= needed + 8
+
+
+def test_a_prior_that_holds_the_whole_stays():
+    def difference(a, b, d):
+        return b - a - d
+
+    def prior(a, d):
+        return a - d
+
+    x = asker.Variables(np.zeros(4), name="numbers")
+    i, j = np.array([0, 1, 2, 0, 1]), np.array([1, 2, 3, 3, 3])
+    chain = asker.Factors(difference, x[i], x[j], data=np.ones(5))
+    problem = asker.Problem(chain, asker.Factors(prior, x[np.array([0])], data=np.zeros(1)))
+    for seed in range(20):
+        of_chain, of_prior = held_out_masks(problem, 0.3, seed)
+        assert of_chain.sum() == 2
+        assert not of_prior.any()
+
+
+def test_a_triangle_spares_one_whatever_the_seed():
+    problem, _ = chain(3, extra=[(0, 2)])
+    for seed in range(10):
+        assert held_out_masks(problem, 0.4, seed)[0].sum() == 1
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_what_was_connected_stays_so(seed):
     problem, pairs = chain(12, extra=[(0, 5), (5, 11), (2, 9), (3, 4), (1, 10), (0, 11)])
-    (held,) = draw(problem, 0.9, seed)
+    (held,) = held_out_masks(problem, 0.9, seed)
     assert held.sum() == 6  # a tree of 12 needs 11 of the 17
     assert connected_parts(*pairs[~held].T, 12)[0] == 1
 
@@ -78,7 +118,7 @@ def test_what_was_connected_stays_so(seed):
 def test_what_ties_to_a_known_variable_stays():
     problem, _ = chain(3, extra=[(1, 2), (1, 2)], fixed=[0])
     for seed in range(10):
-        (held,) = draw(problem, 0.9, seed)
+        (held,) = held_out_masks(problem, 0.9, seed)
         assert not held[0]
         assert held.sum() == 2
 
@@ -86,18 +126,18 @@ def test_what_ties_to_a_known_variable_stays():
 def test_an_observation_without_weight_is_no_observation():
     problem, _ = chain(2, extra=[(0, 1), (0, 1)], weight=np.array([0.0, 1.0, 1.0]))
     for seed in range(10):
-        (held,) = draw(problem, 0.9, seed)
+        (held,) = held_out_masks(problem, 0.9, seed)
         assert not held[0]
         assert held.sum() == 1
 
 
 def test_the_draw_looks_at_no_value():
     start = scene().start
-    (one,) = draw(problem_of(start), 0.2, 3)
+    (one,) = held_out_masks(problem_of(start), 0.2, 3)
     changed = bundle.Bundle(start.cameras, start.points + 1, start.camera_index, start.point_index, start.uv * 2)
-    (other,) = draw(problem_of(changed), 0.2, 3)
+    (other,) = held_out_masks(problem_of(changed), 0.2, 3)
     assert np.array_equal(one, other)
-    assert not np.array_equal(one, draw(problem_of(start), 0.2, 4)[0])
+    assert not np.array_equal(one, held_out_masks(problem_of(start), 0.2, 4)[0])
 
 
 def test_no_observation_is_in_both_sets():
@@ -110,7 +150,7 @@ def test_no_observation_is_in_both_sets():
 
 def test_held_out_values_change_the_score_and_not_the_solution():
     start = scene().start
-    (held,) = draw(problem_of(start), 0.1)
+    (held,) = held_out_masks(problem_of(start), 0.1)
     rng, uv = np.random.default_rng(0), start.uv.copy()
     uv[held] = rng.permutation(uv[held])
     found = []
@@ -170,9 +210,9 @@ def test_groups_are_held_out_where_they_may_be():
     assert [f.n for f in training.factors] == [20, 10]
     assert [f.name for f in judge.factors] == ["b"]
     with pytest.raises(ValueError, match="1 masks for 2 factor groups"):
-        draw(problem, 0.5, among=[None])
+        held_out_masks(problem, 0.5, among=[None])
     with pytest.raises(ValueError, match=r"a: among is float64 \(3,\), expected a mask: bool \(20,\)"):
-        draw(problem, 0.5, among=[np.zeros(3), None])
+        held_out_masks(problem, 0.5, among=[np.zeros(3), None])
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, 2, float("nan")])
@@ -182,10 +222,12 @@ def test_a_share_is_between_0_and_1(share):
 
 
 def test_a_problem_that_needs_everything_is_refused():
-    with pytest.raises(asker.ProblemError, match=r"of 2 observations none can be held out .*needed"):
+    with pytest.raises(asker.ProblemError, match="of 2 observations none can be held out: the variables need each"):
         asker.holdout(line(np.arange(2.0), np.arange(2.0)), 0.5)
-    with pytest.raises(asker.ProblemError, match="fewer than one"):
+    with pytest.raises(asker.ProblemError, match=r"a share of 0.1 of 4 observations is less than one"):
         asker.holdout(line(np.arange(4.0), np.arange(4.0)), 0.1)
+    with pytest.raises(asker.ProblemError, match="of 4 observations none may be held out"):
+        asker.holdout(line(np.arange(4.0), np.arange(4.0)), 0.5, among=[np.zeros(4, bool)])
 
 
 @pytest.mark.parametrize("what", ["unit", "cap"])

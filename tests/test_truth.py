@@ -24,9 +24,16 @@ def at_the_start(instance):
     return asker.solve(instance.problem(None), max_iterations=0)
 
 
+def case_of(family):
+    cases = family.cases(quick=True)
+    if not cases:
+        pytest.skip("its data is not there")
+    return cases[0]
+
+
 @EVERY
 def test_a_case_gives_the_same_instance_twice(family):
-    case = family.cases(quick=True)[0]
+    case = case_of(family)
     first, again = family.make(*case), family.make(*case)
     assert first.oracle == again.oracle
     assert at_the_start(first).initial_cost == at_the_start(again).initial_cost
@@ -35,19 +42,24 @@ def test_a_case_gives_the_same_instance_twice(family):
 
 @EVERY
 def test_another_seed_gives_another_instance(family):
-    condition, seed = family.cases(quick=True)[0]
-    assert family.make(condition, seed).oracle != family.make(condition, seed + 1).oracle
+    condition, seed = case_of(family)
+    if family.n_oracles == 0 and family.name != "held-out":
+        pytest.skip("its quick case is real data with nothing drawn")
+    first, other = (at_the_start(family.make(condition, s)).residuals[-1] for s in (seed, seed + 1))
+    assert first.shape != other.shape or not np.allclose(first, other)
 
 
 @EVERY
 def test_the_oracle_is_better_than_the_start(family):
-    instance = family.make(*family.cases(quick=True)[-1])
+    instance = family.make(*case_of(family))
+    if instance.oracle is None:
+        pytest.skip("it has no oracle")
     assert 0 < instance.oracle < instance.error(at_the_start(instance)) < inf
 
 
 @EVERY
 def test_the_oracle_grows_with_the_noise(family):
-    condition, seed = family.cases(quick=True)[0]
+    condition, seed = case_of(family)
     noises = sorted({c["noise"] for c, _ in family.cases(quick=False) if "noise" in c})
     if not noises:
         pytest.skip("real data: its noise is what it is")
@@ -59,7 +71,7 @@ def test_the_oracle_grows_with_the_noise(family):
 def test_cases_are_named_once_and_can_be_written(family):
     for quick in (True, False):
         named = [json.dumps(case, sort_keys=True) for case in family.cases(quick)]
-        assert len(set(named)) == len(named) > 0
+        assert len(set(named)) == len(named)
     assert 1.0 in family.sweep
     assert set(family.methods or ()) <= set(truth.METHODS)
 
@@ -113,7 +125,14 @@ def made_rows():
         yield {"method": "peer", "factor": 1.0, "error": None, "seconds": 0.1, "failed": "ValueError: no"}
 
     return [
-        {"family": "f", "condition": {"noise": name}, "seed": seed, "oracle": 1.0 - 0.9 * seed, "runs": [*runs(name)]}
+        {
+            "family": "f",
+            "condition": {"noise": name},
+            "seed": seed,
+            "oracle": 1.0 - 0.9 * seed,
+            "oracles": [1.0, 0.0],
+            "runs": [*runs(name)],
+        }
         for name in ("low", "high")
         for seed in (0, 1)
     ]

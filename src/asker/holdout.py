@@ -6,8 +6,9 @@
 Some observations are taken away, the rest is solved, and the judge says how well the result predicts those that it has
 not seen.  What is taken away is drawn at random, so that every variable stays determined:
 
-(1) the factors of a random spanning forest stay, so that what was connected remains so;
-(2) each variable keeps at least as many numbers as it has unknowns: a point in space two observations in images.
+(1) the factors of a random spanning forest stay, so that what was connected, or tied to something known, remains so;
+(2) each variable keeps at least as many numbers as it has unknowns: a point in space two observations in images;
+(3) so does the whole.
 
 The draw looks at who observes whom, never at values.  A start that was made from all observations, as that of a
 reconstruction is, still knows something of those that are held out: compare results from the same start.
@@ -41,7 +42,7 @@ class Prediction:
     """How well held-out observations are predicted."""
 
     norms: NDArray[np.float64]
-    """‖r‖ of each, in units; infinite where there is none, as for a point behind its camera."""
+    """‖r‖ of each, in units; infinite where there is none.  (Applications give none to a point behind its camera.)"""
     cap: float = CAP
 
     @property
@@ -61,7 +62,7 @@ class Prediction:
 
     @property
     def mean(self) -> float:
-        """Of those that have a residual; NaN if none has."""
+        """The mean norm of those that have a residual; NaN if none has."""
         good = self.norms[np.isfinite(self.norms)]
         return float(good.mean()) if good.size else float("nan")
 
@@ -70,7 +71,7 @@ class Prediction:
         return float(np.mean(self.norms <= limit))
 
     def as_dict(self) -> dict[str, float]:
-        """All of it, for a record."""
+        """The figures, for a record."""
         ratios = {f"below_{limit}": self.below(limit) for limit in LIMITS}
         plain = {"score": self.score, "median": self.median, "mean": self.mean}
         return {"n": len(self.norms), **plain, **ratios, "n_lost": self.n_lost}
@@ -92,7 +93,7 @@ class Judge:
     cap: float = CAP
 
     def __call__(self, result: Result | Groups[Any]) -> Prediction:
-        """Of a result, or of its values."""
+        """The prediction of a result, or of its values."""
         values = result.values if isinstance(result, Result) else result
         norms = [
             _norms(f, [np.asarray(s.variables.manifold.pack(values[s.variables])) for s in f.slots])
@@ -102,7 +103,7 @@ class Judge:
 
     @property
     def start(self) -> Prediction:
-        """Of the start."""
+        """The prediction of the start."""
         norms = [_norms(f, [s.variables.rows for s in f.slots]) for f in self.factors]
         return Prediction(np.concatenate(norms) / self.unit, self.cap)
 
@@ -135,13 +136,13 @@ def holdout(
     for what, number in (("unit", unit), ("cap", cap)):
         if not (number > 0 and np.isfinite(number)):
             raise ValueError(f"{what} must be positive and finite, got {number}")
-    masks = draw(problem, share, seed, among)
+    masks = held_out_masks(problem, share, seed, among)
     training = Problem(*(f.taken(~mask) for f, mask in zip(problem.factors, masks, strict=True)))
     taken = tuple(f.taken(mask) for f, mask in zip(problem.factors, masks, strict=True) if mask.any())
     return Holdout(training, Judge(taken, unit, cap))
 
 
-def draw(
+def held_out_masks(
     problem: Problem, share: float = 0.1, seed: int = 0, among: Sequence[Mask | None] | None = None
 ) -> tuple[Mask, ...]:
     """The observations to hold out, a mask for each factor group; the arguments are those of `holdout`."""
@@ -151,22 +152,40 @@ def draw(
         raise ProblemError("observations can be held out of a whole problem only, and this is a portion of one")
     may = _may_be_taken(problem, among)
     wanted = round(share * np.count_nonzero(may))
+    if not may.any():
+        raise ProblemError(f"of {problem.n_residuals} observations none may be held out")
+    if not wanted:
+        raise ProblemError(f"a share of {share:g} of {np.count_nonzero(may)} observations is less than one")
     order = np.random.default_rng(seed).permutation(len(may))  # the first ones go first
     touched = _touched(problem)
-    may &= ~_spanning(problem, touched, order)  # (1)
-    held = np.zeros(len(may), bool)
-    while (missing := wanted - np.count_nonzero(held)) > 0:
-        free = _spare(problem, touched, order, may & ~held, held)  # (2)
-        if not free.any():
+    can = _spare(problem, touched, order, may, np.zeros(len(may), bool))
+    may &= ~_spanning(problem, touched, np.where(can, order, order + len(order)))  # (1); what cannot go spans first
+    taken = np.zeros(len(may), bool)
+    while (missing := wanted - np.count_nonzero(taken)) > 0:
+        free = np.flatnonzero(_spare(problem, touched, order, may & ~taken, taken))  # (2)
+        chosen = free[np.argsort(order[free])[:missing]]
+        chosen = chosen[np.cumsum(_numbers(problem)[chosen]) <= _spare_numbers(problem, touched, taken)]  # (3)
+        if not chosen.size:
             break
-        chosen = np.flatnonzero(free)
-        held[chosen[np.argsort(order[chosen])[:missing]]] = True
-    if not held.any():
-        least = (
-            "fewer than one" if wanted == 0 else "each of them is needed to determine a variable, or may not be taken"
+        taken[chosen] = True
+    if not taken.any():
+        raise ProblemError(
+            f"of {problem.n_residuals} observations none can be held out: the variables need each of them"
         )
-        raise ProblemError(f"of {problem.n_residuals} observations none can be held out ({least})")
-    return tuple(np.split(held, np.cumsum([f.n for f in problem.factors])[:-1]))
+    return tuple(np.split(taken, np.cumsum([f.n for f in problem.factors])[:-1]))
+
+
+def _spare_numbers(problem: Problem, touched: "_Touched", taken: Mask) -> int:
+    """How many numbers are left beyond what the unknowns of the whole need.
+
+    Where nothing ties them to what is known, the place of the whole is free: at least a variable less.
+    """
+    free = [v for v in problem.variables if v.is_free]
+    unknowns = sum(v.manifold.tangent * int(np.count_nonzero(~v.fixed)) for v in free)
+    alone = np.bincount(touched.observation) == 1
+    is_tied = not touched.is_free.all() or bool(alone.any())
+    gauge = 0 if is_tied else min(v.manifold.tangent for v in free)
+    return int(_numbers(problem)[~taken].sum()) - unknowns + gauge
 
 
 class _Touched(NamedTuple):
@@ -215,30 +234,36 @@ def _numbers(problem: Problem) -> NDArray[np.int64]:
 
 
 def _spanning(problem: Problem, touched: _Touched, order: NDArray[np.int64]) -> Mask:
-    """The observations of a random spanning forest of the free variables, and of one with the held variables too.
+    """The observations of a random spanning forest of the free variables, and of one with what is known.
 
-    The second one keeps what ties a variable to one that is known.
+    In the second one all fixed variables are one node, and an observation of a single free variable ties it to that.
     """
     n, counts = sum(map(len, problem.variables)), _numbers(problem) > 0
     stay = np.zeros(len(order), bool)
-    for of in (touched.is_free, np.ones(len(touched.is_free), bool)):
-        chosen = np.flatnonzero(of & counts[touched.observation])
-        chosen = chosen[np.argsort(touched.observation[chosen], kind="stable")]
-        observation, variable = touched.observation[chosen], touched.variable[chosen]
-        same = observation[1:] == observation[:-1]  # an observation of several variables is a chain of edges
-        price = 2.0 + len(order) - order[observation[1:][same]]  # what would go last is cheap
-        edges = spanning_forest(variable[:-1][same], variable[1:][same], price, n)
-        stay[observation[1:][same][edges]] = True
+    for with_known in (False, True):
+        chosen = np.flatnonzero((touched.is_free | with_known) & counts[touched.observation])
+        observation = touched.observation[chosen]
+        node = np.where(touched.is_free[chosen], touched.variable[chosen], n)
+        if with_known:
+            alone = np.flatnonzero(np.bincount(observation, minlength=len(order)) == 1)
+            observation = np.concatenate([observation, alone])
+            node = np.concatenate([node, np.full(len(alone), n)])
+        by = np.argsort(observation, kind="stable")
+        observation, node = observation[by], node[by]
+        edge = (observation[1:] == observation[:-1]) & (node[1:] != node[:-1])  # of several variables a chain
+        price = 2.0 + 2 * len(order) - order[observation[1:][edge]]  # what would go last is cheap
+        used = spanning_forest(node[:-1][edge], node[1:][edge], price, n + 1)
+        stay[observation[1:][edge][used]] = True
     return stay
 
 
-def _spare(problem: Problem, touched: _Touched, order: NDArray[np.int64], may: Mask, held: Mask) -> Mask:
+def _spare(problem: Problem, touched: _Touched, order: NDArray[np.int64], may: Mask, taken: Mask) -> Mask:
     """Those that can be taken all at once: in its order each variable gives away what it can spare."""
     numbers = _numbers(problem)
     n = sum(map(len, problem.variables))
     needed = np.concatenate([np.full(len(v), v.manifold.tangent) for v in problem.variables])
     observation, variable, _ = (part[touched.is_free] for part in touched)
-    left = np.bincount(variable, numbers[observation] * ~held[observation], minlength=n)
+    left = np.bincount(variable, numbers[observation] * ~taken[observation], minlength=n)
     asked = may[observation]
     observation, variable = observation[asked], variable[asked]
     by = np.lexsort((order[observation], variable))

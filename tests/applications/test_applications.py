@@ -3,7 +3,7 @@
 import inspect
 import json
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -163,6 +163,9 @@ def test_what_does_not_go_with_held_out_observations_is_told(asks, data, tmp_pat
     for more, message in (
         (["--holdout", "0"], "--holdout must lie between 0 and 1, got 0"),
         (["--holdout", "1"], "--holdout must lie between 0 and 1, got 1"),
+        (["--no-again"], "--again goes with --holdout"),
+        (["--holdout-seed", "3"], "--holdout-seed goes with --holdout"),
+        (["--holdout", "0.1", "--holdout-unit", "0"], "--holdout-unit must be positive"),
         (["--holdout", "0.1", "--checkpoint", out], "--holdout solves twice: it goes without --checkpoint"),
         (["--holdout", "0.1", "--no-again", "--output", out], "nothing but --json is written"),
     ):
@@ -215,6 +218,56 @@ def test_methods_are_compared_and_drawn(application, data, tmp_path, capsys):
     (out / "index.html").unlink()
     assert main(["report", str(out)]) == 0
     assert (out / "index.html").read_text() == page
+
+
+@pytest.mark.parametrize("kind", [k for k, (a, s) in sources().items() if s.place is None and a.holds_out])
+def test_made_data_is_held_out_too(kind, tmp_path):
+    if kind == "mean":
+        pytest.skip("the paper's mean has one variable and is no application")
+    plan, out = tmp_path / "plan.toml", tmp_path / "out"
+    small = {"scene": "cameras = 6\nobservations = 300\nstart_error = 5.0\n", "made rotations": "n = 12\npairs = 50\n"}
+    text = f'[instances.made]\nkind = "{kind}"\n{small.get(kind, "")}[[groups]]\ninstances = ["made"]\n'
+    plan.write_text(text + 'methods = ["irls"]\niterations = 2\nholdout = 0.1\n')
+    assert main(["reproduce", "--plan", str(plan), "--output", str(out), "--quiet"]) == 0
+    (record,) = (json.loads(path.read_text()) for path in out.glob("runs/*/result.json"))
+    assert 0 < record["held_out_score"] <= 1
+
+
+def test_a_run_without_a_number_is_shown_last(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    asked = ["--methods", "irls,gnc", "--iterations", "2", "--processes", "1", "--holdout", "0.2", "--quiet"]
+    assert main(["compare", str(data["bundle"]), *asked, "--output", str(out)]) == 0
+    bad = next(out.glob("runs/*-gnc-*/result.json"))
+    bad.write_text(json.dumps(json.loads(bad.read_text()) | {"held_out_median": None, "held_out_score": None}))
+    capsys.readouterr()
+    assert main(["report", str(out)]) == 0
+    page = (out / "index.html").read_text()
+    shown = json.loads(page.partition('<script id="data" type="application/json">')[2].partition("</script>")[0])
+    assert [row["method"] for row in shown["groups"][0]["ranking"]] == ["irls", "gnc"]
+
+
+def test_when_every_run_fails_the_reason_is_told(tmp_path, asks):
+    graph = circle(drift=0.02)[1]
+    pose_graph.write_g2o(tmp_path / "way.g2o", graph.with_edges(graph.is_odometry))
+    out = tmp_path / "out"
+    code, _, err = asks("compare", tmp_path / "way.g2o", "--methods", "irls", "--holdout", "0.2", "--output", out)
+    assert code == 1
+    assert "none may be held out" in err
+
+
+def test_what_was_interrupted_is_not_written_without_what_was_held_out(data, tmp_path, asks, monkeypatch):
+    def interrupted(*arguments, **more):
+        return replace(solve(*arguments, **more), status=asker.Status.INTERRUPTED)
+
+    solve = asker.solve
+    monkeypatch.setattr(asker, "solve", interrupted)
+    out, told = tmp_path / "out.txt", tmp_path / "run.json"
+    given = "--holdout", "0.2", "--iterations", "3", "--output", out, "--json", told
+    code, printed, _ = asks("solve", data["bundle"], *given, "--quiet")
+    assert code == 0
+    assert "nothing but --json is written" in printed
+    assert told.exists()
+    assert not out.exists()
 
 
 def test_a_plan_may_hold_out_and_name_kernels(data, tmp_path):

@@ -116,6 +116,8 @@ class Application:
     tau: str = "1"
     """The default of τ, in words."""
     iterations: int = 100
+    holds_out: bool = True
+    """Whether observations can be held out."""
     several_processes: bool = False
     """Whether several processes can hold parts of the data."""
     reads_folder: bool = False
@@ -179,7 +181,7 @@ class Application:
 
     def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
         """The data without a share of its observations; `keys` are options, or those of a `Source`."""
-        raise ValueError(f"--holdout: of {self.title} nothing can be held out")
+        raise ValueError(f"of {self.title} nothing can be held out")
 
     def sizes(self, data: Any) -> dict[str, Any]:
         """The size of the data, for records."""

@@ -19,9 +19,10 @@ class HeldOut:
     unit: str
     """What their residuals are measured in."""
 
-    def record(self, refined: Any) -> dict[str, Any]:
-        """What `--json` says of it."""
-        return {"unit": self.unit} | self.predicted(refined).as_dict()
+    def record(self, refined: Any, size: float = 1.0) -> dict[str, Any]:
+        """What `--json` says of it; `size` is how many units a good residual has, about."""
+        unit = self.unit if size == 1 else f"× {size:g} {self.unit}"
+        return {"unit": unit} | Prediction(self.predicted(refined).norms / size).as_dict()
 
 
 def held_out_table(record: dict[str, Any]) -> Table:

@@ -23,6 +23,9 @@ ENGINE_HELP = f"One of: {', '.join(ENGINES)}; xla is for GPUs and clusters."
 HOLDOUT_HELP = "Solve without a share of the observations, 0.1 say, and tell how well they are predicted."
 RANKED_HELP = "Rank by a share of the observations, 0.1 say, that no method sees."
 SEED_HELP = "The same seed holds out the same observations."
+UNIT_HELP = (
+    "About the size of a good residual, in px, degrees or standard deviations: held-out ones count up to 4 of it."
+)
 THREADS_HELP = "All cores when not given."
 
 
@@ -80,6 +83,7 @@ class Judging:
 
     holdout: float | None = option(None, HOLDOUT_HELP, metavar="SHARE", check=check_share)
     holdout_seed: int = option(0, SEED_HELP, min=0)
+    holdout_unit: float = option(1.0, UNIT_HELP, above=0.0)
     again: bool = option(True, "With --holdout: then solve with everything.", names="--again/--no-again")
 
 
@@ -104,6 +108,7 @@ class Compared:
     iterations: int | None = option(None, "Linear solves of each run.", min=1, show_default=ITERATIONS)
     holdout: float | None = option(None, RANKED_HELP, metavar="SHARE", check=check_share)
     holdout_seed: int = option(0, SEED_HELP, min=0)
+    holdout_unit: float = option(1.0, UNIT_HELP, above=0.0)
 
 
 @dataclass(frozen=True)

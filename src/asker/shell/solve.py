@@ -9,18 +9,27 @@ from typing import Annotated, Any
 import typer
 
 from asker.applications import application_of, applications
-from asker.applications.application import Application
+from asker.applications.application import Application, Write
 from asker.applications.held_out import held_out_table
 from asker.applications.outcome import Outcome
 from asker.io.json import write_json
 from asker.result import Status
 from asker.shell.hosts import Hosts, Place
 from asker.shell.options import TAUS, Common, Files, Judging, Processes
-from asker.shell.signature import CommandOptions, checked, refuse_others, with_options
+from asker.shell.signature import (
+    CommandOptions,
+    checked,
+    flag,
+    given_on_the_command_line,
+    refuse_others,
+    with_options,
+)
 from asker.shell.support import check_outputs, complain, number, write_outputs
 from asker.shell.terminal import ProgressLine, print_told
 
 NOT_FOR_REFINE = {"iterations", *(f.name for of in (Files, Judging) for f in fields(of))}
+JUDGING = tuple(f.name for f in fields(Judging) if f.name != "holdout")
+"""What goes with `--holdout` alone."""
 FILE_HELP = f"What the applications know: {'; '.join(a.expects for a in applications())}."
 
 Data = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP)]
@@ -44,6 +53,8 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
     application.check(file, common.output, options)
     if common.holdout is not None:
         _check_holdout(application, common, options, hosts)
+    elif unused := [name for name in JUDGING if given_on_the_command_line(context, name)]:
+        raise ValueError(f"{flag(OPTIONS.fields[unused[0]])} goes with --holdout")
     if not processes.process_id:
         check_outputs(file, *_written(application, common, options))
     with hosts.together(common.quiet, common.engine, application.several_processes) as place:
@@ -66,10 +77,12 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
             return application.refine(given, options, progress.begin, **asked)
 
         judged: dict[str, Any] = {}
+        whole = data
         if common.holdout is None:
             outcome = call(data)
         else:
             data, outcome, judged = _judged(application, data, common, options, call, progress)
+        is_whole = data is whole
     place.part_ways()
     if place.process > 0:
         return 0
@@ -78,8 +91,12 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
     print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
     if judged:
         print_told([held_out_table(judged["holdout"])])
-    json_writer = partial(write_json, record=outcome.record)
-    write_outputs((common.json_file, json_writer), *application.outputs(outcome, options, common.output))
+    writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
+    if is_whole:
+        writers += application.outputs(outcome, options, common.output)
+    elif common.again:
+        print("Interrupted before everything was solved: nothing but --json is written.")
+    write_outputs(*writers)
     if iterations and not outcome.fell:
         return complain(f"{file}: the {application.cost_name} did not fall: {outcome.result.status.value}", 1)
     return 0
@@ -98,7 +115,8 @@ def _judged(
     held = application.hold_out(data, asdict(options), common.holdout, common.holdout_seed)
     progress.begin("without what is held out")
     outcome = call(held.training)
-    judged = {"holdout": {"share": common.holdout, "seed": common.holdout_seed} | held.record(outcome.refined)}
+    found = held.record(outcome.refined, common.holdout_unit)
+    judged = {"holdout": {"share": common.holdout, "seed": common.holdout_seed} | found}
     if not common.again or outcome.result.status is Status.INTERRUPTED:
         return held.training, outcome, judged
     progress.begin("with everything")
@@ -107,6 +125,8 @@ def _judged(
 
 def _check_holdout(application: Application, common: Common, options: Any, hosts: Hosts) -> None:
     """Refuse what does not go with held-out observations, before the work."""
+    if not application.holds_out:
+        raise ValueError(f"--holdout: of {application.title} nothing can be held out")
     if common.checkpoint is not None and common.again:
         raise ValueError("--holdout solves twice: it goes without --checkpoint, or with --no-again")
     if hosts.given:

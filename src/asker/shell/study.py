@@ -74,6 +74,8 @@ def compare(
     refuse_others(context, OPTIONS, *dict.fromkeys(application.title for application in found))
     for application in found:
         checked(application.options_class, given)
+        if asked.holdout is not None and not application.holds_out:
+            raise ValueError(f"--holdout: of {application.title} nothing can be held out")
     common = {one.name for one in fields(Compared)}
     keys = {
         name: value for name, value in given.items() if name not in common and given_on_the_command_line(context, name)
@@ -109,8 +111,10 @@ def _asked(given: Compared) -> "Asked":
             raise ValueError(f"{option} names one twice")
     if given.holdout is None and len(kernels) * len(taus) > 1:
         raise ValueError("costs under different kernels cannot be compared: give --holdout as well")
-    seed = None if given.holdout is None else given.holdout_seed
-    return Asked(methods, kernels, taus, given.iterations, given.holdout, seed)
+    if given.holdout is None:
+        return Asked(methods, kernels, taus, given.iterations)
+    unit = None if given.holdout_unit == 1 else given.holdout_unit
+    return Asked(methods, kernels, taus, given.iterations, given.holdout, given.holdout_seed, unit)
 
 
 def _width(text: str) -> float:
@@ -147,12 +151,14 @@ def _run(plan: "Plan", output: Path, processes: int | None, memory: float | None
     with PlanBars(quiet) as progress:
         failed = run_all(plan.runs(), output / "runs", processes or os.cpu_count() or 1, budget, progress.tell)
     write_index(plan, output, failed)
+    for run, why in failed.items():
+        complain(f"{run} failed: {why}", 1)
+    if len(failed) == len(plan.runs()):
+        return 1
     book = read_book(output)
     for group in book.groups:
         _print_group(group)
     _report(book, figures)
-    for run, why in failed.items():
-        complain(f"{run} failed: {why}", 1)
     return 1 if failed else 0
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from asker.io.files import write_whole
 from asker.strategies.filter import Filter
+from asker.study.plan import Run
 from asker.study.runs import Record
 from asker.study.summary import (
     COST,
@@ -46,7 +47,7 @@ def page_data(book: Book) -> dict[str, Any]:
     versions = {json.dumps(r.versions, sort_keys=True): r.versions for r in records}
     settings = [
         {"instance": g_instance, "method": label, "of": r.run.method, "iterations": r.run.iterations}
-        | {"settings": _told(r.run.settings), "instance settings": _told(r.run.keys)}
+        | {"settings": _told(r.run.settings), "instance settings": _told(r.run.keys | _held_out(r.run))}
         for g in book.groups
         for (g_instance, label), r in g.records.items()
     ]
@@ -68,18 +69,26 @@ def group_data(g: Results) -> dict[str, Any]:
         "curves": [curve_data(g, i) for i in g.instances if g.of(i)],
         "rows": cost_rows(g), "inliers": inlier_rows(g),
         "ranking": [_ranked(row, len(complete), g.measure) for row in ranking(g)] if complete else [],
-        "lowest": next((title for key, title in HELD_OUT_COLUMNS if key == g.measure.key), "cost"),
+        "lowest": _column(g),
         "sentence": sentence(g) if complete else "",
         "clouds": [], "space": [], "paths": [], "maps": [],
     }  # fmt: skip
     if g.is_comparison and len(complete) > 1:
-        data["profiles"] = {"Best cost": profile(g, "cost"), "Mean cost": profile(g, "mean_cost")}
+        costs = {"Best cost": profile(g, "cost"), "Mean cost": profile(g, "mean_cost")}
+        name = g.measure.noun.capitalize()
+        data["profiles"] = costs if g.measure is COST else {name: profile(g, g.measure.key)}
     if g.is_comparison and all(application.shows_inside for application in g.by_application()):
         data |= inside(g)
     for application, runs in g.drawn():
         for key, drawing in application.page(runs).items():  # type: ignore[arg-type]
             data[key] = data[key] + drawing if isinstance(drawing, list) else drawing
     return data
+
+
+def _column(g: Results) -> str:
+    """The title of the column that ranks."""
+    known = [*HELD_OUT_COLUMNS, *(column for application in g.by_application() for column in application.columns)]
+    return next((title for key, title in known if key == g.measure.key), "cost")
 
 
 def _ranked(row: dict[str, Any], n: int, measure: Measure) -> dict[str, Any]:
@@ -140,6 +149,10 @@ def filter_data(r: Record) -> dict[str, Any]:
             edge += [[level, h], [f, h]]
             level = f
     return {"at": at, "corners": corners, "steps": steps, "edge": [*edge, [level, right], [top, right]] if edge else []}
+
+
+def _held_out(run: Run) -> dict[str, Any]:
+    return {} if run.holdout is None else {"held out": run.holdout, "seed of that": run.holdout_seed or 0}
 
 
 def _told(options: dict[str, Any]) -> str:

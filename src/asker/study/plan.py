@@ -42,7 +42,7 @@ from asker.study.sources import sources
 from asker.version import __version__
 
 GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats", "holdout"}
-MAY_LACK = ("kernel", "tau", "holdout", "holdout_seed")
+MAY_LACK = ("kernel", "tau", "holdout", "holdout_seed", "holdout_unit")
 """Of a run: what enters its name only where it is given."""
 
 
@@ -66,6 +66,7 @@ class Run:
     holdout: float | None = None
     """The share of the observations that is held out, and judges the result."""
     holdout_seed: int | None = None
+    holdout_unit: float | None = None
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -134,6 +135,7 @@ class Asked:
     """Of each run; the application's own when not given."""
     holdout: float | None = None
     holdout_seed: int | None = None
+    holdout_unit: float | None = None
 
     def labelled(self) -> dict[str, tuple[str, str | None, float | None]]:
         """By a name that says what differs: method, kernel and τ."""
@@ -155,7 +157,7 @@ def plan_of_files(files: list[Path], asked: Asked, options: dict[str, Any]) -> P
     for name, file in zip(names, files, strict=True):
         found.setdefault(application_of(file), {})[name] = file
     labelled = asked.labelled()
-    more = {"holdout": asked.holdout, "holdout_seed": asked.holdout_seed}
+    more = {name: getattr(asked, name) for name in ("holdout", "holdout_seed", "holdout_unit")}
     groups = []
     for application, of in found.items():
         source = application.sources[0]

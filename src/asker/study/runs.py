@@ -76,7 +76,7 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
         **application.judge(data, made, result, run.keys),
     }
     if held:
-        predicted = held.record(made.refined(result.values))
+        predicted = held.record(made.refined(result.values), run.holdout_unit or 1.0)
         record_of |= {f"held_out_{key}": value for key, value in predicted.items()}
     write_json(partial / "result.json", record_of)
     os.replace(partial, final)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -160,10 +161,17 @@ def excess(results: Results, what: str = "cost") -> dict[str, list[float]]:
     table: dict[str, list[float]] = {label: [] for label in results.labels}
     for instance in results.complete():
         runs = results.of(instance)
-        lowest = min(r.result[what] for r in runs.values())
-        for label, r in runs.items():
-            table[label].append(r.result[what] / lowest - 1 if lowest > 0 else float(r.result[what] > 0))
+        values = {label: _value(r, what) for label, r in runs.items()}
+        lowest = min(values.values())
+        for label, value in values.items():
+            table[label].append(value / lowest - 1 if 0 < lowest < inf else float(value > lowest))
     return table
+
+
+def _value(record: Record, key: str) -> float:
+    """A number of a record; infinite where it is none."""
+    value = record.result[key]
+    return inf if value is None else value
 
 
 def ranking(results: Results) -> list[dict[str, Any]]:
@@ -175,7 +183,7 @@ def ranking(results: Results) -> list[dict[str, Any]]:
             "wins": sum(e <= TIE for e in values),
             "median": 100 * median(values),
             "worst": 100 * max(values),
-            "typical": median(results.records[i, label].result[results.measure.key] for i in results.complete()),
+            "typical": median(_value(results.records[i, label], results.measure.key) for i in results.complete()),
             "seconds": sum(results.records[i, label].result["seconds"] for i in results.complete()),
         }
         for label, values in table.items()
@@ -236,7 +244,7 @@ def cost_rows(results: Results) -> list[dict[str, Any]]:
         known = reference_cost(instance, r.run.method) if _is_the_papers(r.run) else None
         row: dict[str, Any] = {"instance": instance, "method": label}
         for key, title in (*HELD_OUT_COLUMNS, *application_of_kind(r.run.kind).columns):
-            if key in r.result:
+            if r.result.get(key) is not None:
                 row[title] = (100 if title.endswith("%") else 1) * r.result[key]
         row |= {"start": r.result["initial_cost"], "cost": r.cost}
         row |= {"mean cost": r.result["mean_cost"], "seconds": r.result["seconds"]}

@@ -19,7 +19,7 @@ from asker.applications.bundle.scenes import KINDS, Scene, make_scene
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
-from asker.holdout import Prediction, draw
+from asker.holdout import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.result import Result
 
@@ -97,8 +97,8 @@ class BundleAdjustment(Application):
         return [*super().outputs(outcome, options, output), (options.ply, write_cloud)]
 
     def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
-        whole = start_of(data)
-        (mask,) = draw(bundle_problem(whole).problem, share, seed)
+        whole, keys = start_of(data), PAPERS | keys
+        (mask,) = held_out_masks(bundle_problem(whole, dof=keys["dof"]).problem, share, seed)
 
         def predicted(refined: Bundle) -> Prediction:
             r, depth = reprojection_norms(

@@ -21,7 +21,7 @@ from asker.applications.colmap.problem import ColmapProblem, camera_centres, col
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
-from asker.holdout import Prediction, draw
+from asker.holdout import Prediction, held_out_masks
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.io.ply import write_ply
@@ -123,8 +123,8 @@ class ColmapModels(Application):
         ]
 
     def hold_out(self, data: ColmapModel, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
-        made, mask = colmap_problem(data), np.zeros(data.n_observations, bool)
-        for index, held in zip(made.observations, draw(made.problem, share, seed), strict=True):
+        made, mask = colmap_problem(data, refine=keys["refine"]), np.zeros(data.n_observations, bool)
+        for index, held in zip(made.observations, held_out_masks(made.problem, share, seed), strict=True):
             mask[index] = held
         point_ids = data.images.point_ids.copy()
         point_ids[data.observations().feature[mask]] = NO_POINT  # the features stay; they show no point

@@ -27,8 +27,7 @@ from asker.applications.pose_graph.problem import (
     residual_norms,
 )
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
-from asker.holdout import Prediction
-from asker.holdout import draw as drawn
+from asker.holdout import Prediction, held_out_masks
 from asker.io.figures import FORMATS
 from asker.io.files import FileError, beginning
 from asker.result import Result
@@ -136,7 +135,7 @@ class PoseGraphs(Application):
         """Of the loops alone: without odometry the way itself is not known."""
         made = pose_graph_problem(data)
         among = [np.full(len(index), name == "loops") for name, index in made.edges.items()]
-        mask = made.per_edge(drawn(made.problem, share, seed, among))
+        mask = made.per_edge(held_out_masks(made.problem, share, seed, among))
 
         def predicted(refined: PoseGraph) -> Prediction:
             return Prediction(residual_norms(replace(data, poses=refined.poses).with_edges(mask)))

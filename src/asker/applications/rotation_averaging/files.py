@@ -40,7 +40,7 @@ class RelativeRotations:
 
     def with_pairs(self, chosen: np.ndarray) -> "RelativeRotations":
         """All frames, and the pairs of a mask."""
-        names = ("i", "j", "matrices", "weights")
+        names = ("i", "j", "matrices", "weights", *(["outliers"] if self.outliers is not None else []))
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     def start(self) -> np.ndarray:

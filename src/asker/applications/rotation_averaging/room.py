@@ -13,7 +13,7 @@ from asker.applications.rotation_averaging import files, problem
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, averaging_problem
 from asker.applications.told import Told, before_and_after, compiling, ended, percent, spread
-from asker.holdout import Prediction, draw
+from asker.holdout import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.result import Result
 
@@ -71,7 +71,7 @@ class RotationAveraging(Application):
         ]
 
     def hold_out(self, data: RelativeRotations, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
-        (mask,) = draw(averaging_problem(data).problem, share, seed)
+        (mask,) = held_out_masks(averaging_problem(data).problem, share, seed)
         training = data.with_pairs(~mask)
 
         def predicted(refined: Rotations) -> Prediction:

@@ -32,6 +32,7 @@ class DenseStereo(Application):
     name = "stereo"
     title = "stereo pairs"
     reads_folder = True
+    holds_out = False
     expects = f"a stereo pair: a folder with {' and '.join(PAIR)}"
     options_class = Options
     iterations = ITERATIONS
