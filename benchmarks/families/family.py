@@ -28,7 +28,7 @@ class Instance:
     oracle: float | None
     """The error of the oracle; None: there is none, and the lowest error of all that is run stands in its place."""
     number: float
-    """The scale that a user would give: 1 pixel, or the announced noise.  The noise itself is another one."""
+    """What a user would give: 1 pixel, or three times the announced noise.  The noise itself is another one."""
     default: Callable[[], float] | None = None
     """What asker does when nothing is given, where that is more than `asker.solve(problem(None))`: its error."""
     peers: dict[str, Peer] = field(default_factory=dict)
