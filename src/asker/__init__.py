@@ -21,6 +21,7 @@ from asker.kernels import (
     Welsch,
 )
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sphere
+from asker.noise import Noise
 from asker.problem import Problem
 from asker.result import Iteration, Result, Status
 from asker.solve import set_threads, solve
@@ -67,6 +68,7 @@ __all__ = [
     "Kernel",
     "LastPhase",
     "Manifold",
+    "Noise",
     "Paced",
     "Pose",
     "Prediction",

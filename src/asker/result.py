@@ -3,6 +3,7 @@
 import html
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from asker.factors import Variables
 from asker.groups import Groups, count, shape_of
 from asker.io.files import FileError, FilePath
 from asker.io.npz import Arrays, Tree, read_npz, write_npz
+from asker.noise import Noise, estimate
 from asker.problem import Problem
 from asker.version import __version__
 
@@ -95,6 +97,22 @@ class Result:
             raise AttributeError("`x` is for problems with one variable; use `result[variables]`")
         value = self.values[0]
         return tuple(part[0] for part in value) if isinstance(value, tuple) else value[0]
+
+    @cached_property
+    def noise(self) -> Groups[Noise]:
+        """The noise that the residuals of each factor group show, with the share of inliers and the τ that follows.
+
+        It is seen in the solution as it is: where the kernel was far too narrow or too wide for the noise, solve again
+        with that τ, and look again.
+        """
+        if self.problem is None or self.problem.portion is not None:
+            raise AttributeError(
+                "the noise needs the whole problem; a loaded result has none, and a portion is not whole"
+            )
+        factors = self.problem.factors
+        squares = [np.einsum("np,np->n", r, r) for r in self.residuals]
+        weighted = [u if f.weight is None else f.weight * u for f, u in zip(factors, squares, strict=True)]
+        return Groups(estimate(factors, weighted), self.residuals.names, factors)
 
     @property
     def iterations(self) -> int:

@@ -72,6 +72,20 @@ def compilations() -> Iterator[list[str]]:
         on_compile.remove(names.append)
 
 
+def noise_record(result: asker.Result) -> dict[str, Any]:
+    """What `--json` says of the noise, by factor group; nothing where a process has a portion of the data alone."""
+    if result.problem is None or result.problem.portion is not None:
+        return {}
+    return {name: _plain_noise(noise) for name, noise in result.noise.items()}
+
+
+def _plain_noise(noise: asker.Noise) -> dict[str, Any]:
+    """What cannot be told is None."""
+    known = {"sigma": noise.sigma, "uncertainty": noise.uncertainty, "tau": noise.tau}
+    told = known if noise.is_known else dict.fromkeys(known)
+    return told | {"inlier_ratio": noise.inlier_ratio}
+
+
 def solve_record(result: asker.Result) -> dict[str, Any]:
     """What `--json` says of every solve."""
     return {

@@ -15,6 +15,8 @@ class Table:
 
 
 Told = list[str | Table]
+FITS = 2.0
+"""A τ within this factor of the one that the noise asks for is left alone."""
 
 
 def percent(ratio: Any) -> str:
@@ -35,6 +37,23 @@ def before_and_after(record: dict[str, Any], *rows: list[str]) -> Table:
     """The cost before and after, and more rows."""
     costs = [f"{record[key]:.7g}" for key in ("initial_cost", "cost")]
     return Table(("", "before", "after"), [["cost", *costs], *rows])
+
+
+def noise_told(record: dict[str, Any], unit: str) -> Told:
+    """The noise that was found, and the τ that follows where the one that was used does not fit it."""
+    told = []
+    for name, noise in record["noise"].items():
+        of = f" of {name}" if len(record["noise"]) > 1 else ""
+        if noise["sigma"] is None:
+            told.append(f"The noise{of} cannot be told: too few observations agree.")
+            continue
+        sigma = f"{noise['sigma']:.3g} {unit} (± {percent(noise['uncertainty'])})"
+        fits = record["tau"] / FITS <= noise["tau"] <= FITS * record["tau"] or record["kernel"] != "smooth-truncated"
+        advice = "" if fits else f"; --tau {noise['tau']:.2g} would fit it"
+        told.append(
+            f"The noise{of} seems to be {sigma} in {percent(noise['inlier_ratio'])} of the observations{advice}."
+        )
+    return [*told]
 
 
 def ended(record: dict[str, Any]) -> str:

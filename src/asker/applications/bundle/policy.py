@@ -14,6 +14,7 @@ from asker.applications.outcome import (
     Outcome,
     compilations,
     cost_fell,
+    noise_record,
     solve_record,
     strategy_of,
 )
@@ -71,6 +72,7 @@ def refine(
         "inlier_ratio": inliers.mean(),
         "compiled": len(compiled),
         "inlier_radius": radius,
+        "noise": noise_record(result),
         **solve_record(result),
     }
 

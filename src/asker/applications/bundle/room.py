@@ -18,7 +18,7 @@ from asker.applications.bundle.problem import BundleProblem, bundle_problem, cam
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
-from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.result import Result
@@ -86,6 +86,7 @@ class BundleAdjustment(Application):
         return [
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {r['camera']} camera, {r['dof']} dof",
             before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            *noise_told(r, "px"),
             ended(r),
             *compiling(r),
         ]

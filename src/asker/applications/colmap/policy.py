@@ -16,6 +16,7 @@ from asker.applications.outcome import (
     Outcome,
     compilations,
     cost_fell,
+    noise_record,
     solve_record,
     strategy_of,
 )
@@ -77,6 +78,7 @@ def refine(
         "initial_inlier_ratio": before.mean(),
         "inlier_ratio": after.mean(),
         "inlier_radius": radius,
+        "noise": noise_record(result),
         **solve_record(result),
         "compiled": len(compiled),
     }

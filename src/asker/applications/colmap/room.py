@@ -20,7 +20,7 @@ from asker.applications.colmap.policy import ColmapOutcome, refine
 from asker.applications.colmap.problem import ColmapProblem, camera_centres, colmap_problem, reprojection_norms
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
-from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import FileError
 from asker.io.json import write_json
@@ -109,6 +109,7 @@ class ColmapModels(Application):
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {moves}",
             before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
             Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
+            *noise_told(r, "px"),
             ended(r),
             *compiling(r),
             *([f"without outliers: {_left(outcome.clean)} are left"] if options.drop_outliers else []),

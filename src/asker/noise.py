@@ -1,0 +1,163 @@
+"""The noise of each factor group, seen in the residuals of a solution.
+
+Model       A residual has p numbers.  Those of an inlier are Gaussian with variance σ²; those of all others are
+            Gaussian with a larger variance S²; a share π are inliers.
+Leverage    A fit has used up some of the numbers: a point with m observations in images has used 3 of their 2m, so
+            its residuals are smaller than the noise.  An observation with weight w keeps p·a of its p numbers, with
+
+                a = 1 − Σ w·d/(p·Σw)        over its variables; d: unknowns of one, Σw: over its observations
+
+            A residual of which nothing is left (a = 0) says nothing.
+Algorithm   (1) many first σ, from that of everything downwards; the likeliest after a few steps go on
+            (2) w = 1/(1 + u/4σ²), and a from it
+            (3) σ, S and π by expectation and maximisation: in the likelihood an inlier has p·a numbers
+            (4) back to (2) until σ is at rest; the likeliest end counts
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, log, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.factors import Factors
+
+Floats = NDArray[np.float64]
+
+ROUNDS, STEPS, AT_REST = 10, 200, 1e-4
+REACH = 5.0
+"""τ over σ: the smooth truncated kernel then gives an inlier at 3σ two thirds of the full weight."""
+SCALES = tuple(4.0**-k for k in range(13))
+"""The first σ², as parts of the mean square: σ from all of it to 1/4096."""
+STEPS_FIRST, LIKELY = 5, 2
+TINY = float(np.finfo(float).tiny)
+DISTINCT = 3.0
+"""S over σ, below which the others are the tail of one noise, and no outliers."""
+FEW = 10
+"""Spare numbers below which σ is not told: it could be wrong by a factor."""
+SMALLEST = 1e-26
+"""σ² over the mean square: below it residuals count as exact."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a factor group."""
+
+    sigma: float
+    """The standard deviation of each number of an inlier's residual, the p numbers taken as independent; 0 where they
+    are exact, NaN where it cannot be told."""
+    inlier_ratio: float
+    """The share of the observations that have this noise, about."""
+    n_spare: float
+    """How many numbers of the inliers the fit has not used up: what σ rests on."""
+
+    @property
+    def is_known(self) -> bool:
+        return self.n_spare >= FEW
+
+    @property
+    def tau(self) -> float:
+        """The width of a smooth truncated kernel that fits the noise."""
+        return REACH * self.sigma
+
+    @property
+    def uncertainty(self) -> float:
+        """The standard deviation of σ itself, as a part of it."""
+        return 1 / sqrt(2 * self.n_spare) if self.is_known else inf
+
+    def __str__(self) -> str:
+        if not self.is_known:
+            return "cannot be told: too few observations agree"
+        return f"{self.sigma:.3g} ± {100 * self.uncertainty:.1g} %, inliers {self.inlier_ratio:.1%}"
+
+
+def estimate(factors: Sequence[Factors], u: Sequence[Floats]) -> tuple[Noise, ...]:
+    """The noise of each factor group, from the squared norms u of all residuals, weights included."""
+    whole = [max(float(x.mean()) / f.residual_size, TINY) if len(x) else 1.0 for f, x in zip(factors, u, strict=True)]
+    tried = [_round(factors, u, [scale * variance for variance in whole], STEPS_FIRST) for scale in SCALES]  # (1)
+    likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
+    ends = [_at_rest(factors, u, [fit.variance for fit in fits]) for fits in likely]
+    best = max(ends, key=lambda fits: sum(fit.gain for fit in fits))
+    return tuple(_noise(fit, x) for fit, x in zip(best, u, strict=True))
+
+
+def _round(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], steps: int) -> list["_Fit"]:
+    """(2) and (3)"""
+    keeps = kept_shares(factors, [1 / (1 + x / (4 * s)) for x, s in zip(u, variances, strict=True)])
+    each = zip(factors, u, keeps, variances, strict=True)
+    return [_mixture(x, f.residual_size, a, s, steps) for f, x, a, s in each]
+
+
+def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float]) -> list["_Fit"]:
+    """(2) to (4)"""
+    fits: list[_Fit] = []
+    for _ in range(ROUNDS):
+        fits = _round(factors, u, variances, STEPS)
+        before, variances = variances, [fit.variance for fit in fits]
+        if np.allclose(variances, before, rtol=AT_REST, atol=0):  # (4)
+            break
+    return fits
+
+
+def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats]) -> list[Floats]:
+    """a of every observation: the share of its numbers that a fit with these weights has not used up."""
+    totals: dict[int, Any] = {}
+    for f, w in zip(factors, weights, strict=True):
+        for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
+            numbers = np.bincount(index, w * f.residual_size, minlength=len(v))
+            totals[id(v)] = totals.get(id(v), 0.0) + numbers
+    keeps = []
+    for f, w in zip(factors, weights, strict=True):
+        used = np.zeros(f.n)
+        for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
+            d = v.manifold.tangent
+            used += w * np.where(v.fixed, 0.0, d / np.maximum(totals[id(v)], d))[index]
+        keeps.append(np.clip(1 - used, 0.0, 1.0))
+    return keeps
+
+
+class _Fit(NamedTuple):
+    variance: float
+    inlier_ratio: float
+    n_spare: float
+    gain: float = 0.0
+    """The logarithm of the likelihood beside one variance for everything, less what more numbers cost (BIC)."""
+
+
+NOTHING = _Fit(1.0, 0.0, 0.0, -inf)
+"""Where no observation has a number to spare."""
+
+
+def _mixture(u: Floats, p: int, a: Floats, variance: float, steps: int) -> _Fit:
+    """(3)"""
+    n = len(u)
+    everything = float(u.mean()) / p if n else 0.0
+    if not everything > 0:  # there are none, or all are exact
+        return _Fit(TINY, 1.0, float(p * a.sum()))
+    smallest, ratio, broad = SMALLEST * everything, 0.5, max(everything, 4 * variance)
+    for _ in range(steps):
+        odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
+        inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
+        spare = float(p * (inlier * a).sum())
+        if spare < 0.5:
+            return NOTHING
+        before, variance = variance, max(float((inlier * u).sum()) / spare, smallest)
+        broad = max(float(((1 - inlier) * u).sum()) / max(float(p * (1 - inlier).sum()), 1e-3), variance)
+        ratio = min(max(float(inlier.mean()), 1e-9), 1 - 1e-9)
+        if abs(log(variance / before)) < AT_REST:
+            break
+    if broad < DISTINCT**2 * variance:
+        spare = float(p * a.sum())
+        return _Fit(float(u.sum()) / spare, 1.0, spare) if spare >= 0.5 else NOTHING
+    others = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
+    gain = float((others + np.logaddexp(0.0, np.clip(odds, -700, 700))).sum())
+    return _Fit(variance, ratio, spare, gain - log(n))  # S and π are two numbers more: each costs ½ log n
+
+
+def _noise(fit: _Fit, u: Floats) -> Noise:
+    if fit.n_spare < FEW:
+        return Noise(float("nan"), fit.inlier_ratio, fit.n_spare)
+    exact = not u.size or fit.variance <= 10 * SMALLEST * max(float(u.mean()), 1e-300)
+    return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare)

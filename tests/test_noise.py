@@ -1,0 +1,101 @@
+"""The noise that residuals show: on made problems, whose noise is known."""
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications import bundle
+from asker.noise import Noise, estimate, kept_shares
+
+
+def fitted(n, d, sigma, outliers, seed, spread=50.0):
+    """A linear fit with d unknowns to n numbers, some of them far off: its result."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n, d))
+    y = A @ np.ones(d) + sigma * rng.normal(size=n)
+    y[: round(outliers * n)] += spread * sigma * rng.normal(size=round(outliers * n))
+
+    def residual(x, row, y):
+        return row @ x - y
+
+    x = asker.Variables(np.zeros((1, d)), name="x")
+    kernel = asker.SmoothTruncated(5 * sigma)
+    return asker.solve(asker.Problem(asker.Factors(residual, x[np.zeros(n, int)], data=(A, y), kernel=kernel)))
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("outliers", [0.0, 0.2, 0.5])
+def test_the_noise_of_a_fit_is_found(sigma, outliers):
+    found = [fitted(400, 3, sigma, outliers, seed).noise[0] for seed in range(5)]
+    assert np.mean([noise.sigma for noise in found]) == pytest.approx(sigma, rel=0.06)
+    for noise in found:
+        assert abs(noise.sigma / sigma - 1) < 5 * noise.uncertainty + 0.05
+        assert noise.inlier_ratio == pytest.approx(1 - outliers, abs=0.08)
+        assert noise.tau == 5 * noise.sigma
+
+
+def test_what_a_fit_has_used_up_counts():
+    """Half as many unknowns as numbers: without that the noise would come out 0.7 times as large."""
+    found = [fitted(60, 30, 1.0, 0.0, seed).noise[0].sigma for seed in range(20)]
+    assert np.mean(found) == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("noise", "outliers"), [(0.1, 0.3), (0.4, 0.7), (1.5, 0.5), (1.0, 0.0)])
+def test_the_noise_of_a_scene_is_found(noise, outliers):
+    scene = bundle.make_scene(12, 3600, noise=noise, outlier_ratio=outliers, start_error=8.0, seed=5)
+    problem = bundle.bundle_problem(scene.start, asker.Cauchy(2 * noise)).problem
+    found = asker.solve(problem, asker.IRLS()).noise["reprojection"]
+    assert found.sigma == pytest.approx(noise, rel=0.12)
+
+
+def test_the_shares_that_are_kept_add_up():
+    """A fit with full weights keeps as many numbers as there are beyond the unknowns."""
+    scene = bundle.make_scene(6, 600, outlier_ratio=0.0)
+    factors = bundle.bundle_problem(scene.start).problem.factors
+    (a,) = kept_shares(factors, [np.ones(600)])
+    unknowns = 6 * 6 + 3 * scene.start.n_points
+    assert np.all((a >= 0) & (a <= 1))
+    assert 2 * a.sum() >= 1200 - unknowns - 1e-9  # a point with two observations has none to give
+
+
+def test_weights_count():
+    rng = np.random.default_rng(0)
+
+    def residual(x, y):
+        return x - y
+
+    x = asker.Variables(np.zeros(1), name="x")
+    weight = np.where(np.arange(1000) < 500, 4.0, 1.0)
+    data = rng.normal(size=1000) / np.sqrt(weight)
+    factors = asker.Factors(residual, x[np.zeros(1000, int)], data=data, weight=weight, kernel=asker.Huber())
+    assert asker.solve(asker.Problem(factors)).noise[0].sigma == pytest.approx(1.0, rel=0.07)
+
+
+def test_what_cannot_be_told_is_said():
+    few = fitted(6, 3, 1.0, 0.0, 0).noise[0]
+    assert not few.is_known
+    assert np.isnan(few.sigma)
+    assert few.uncertainty == np.inf
+    assert "cannot be told" in str(few)
+
+
+def test_exact_residuals_have_no_noise():
+    x = asker.Variables(np.zeros(1), name="x")
+    factors = asker.Factors(lambda x, y: x - y, x[np.zeros(50, int)], data=np.ones(50), kernel=asker.Huber())
+    noise = asker.solve(asker.Problem(factors)).noise[0]
+    assert noise.sigma == pytest.approx(0.0, abs=1e-6)
+    assert noise.inlier_ratio == pytest.approx(1.0)
+
+
+def test_a_loaded_result_does_not_know(tmp_path):
+    fitted(20, 2, 1.0, 0.0, 0).save(tmp_path / "a.npz")
+    with pytest.raises(AttributeError, match="the noise needs the whole problem"):
+        asker.Result.load(tmp_path / "a.npz").noise  # noqa: B018
+
+
+def test_an_empty_group_says_nothing():
+    x = asker.Variables(np.zeros(1), name="x")
+    factors = asker.Factors(lambda x, y: x - y, x[np.zeros(0, int)], data=np.zeros(0))
+    (noise,) = estimate([factors], [np.zeros(0)])
+    assert isinstance(noise, Noise)
+    assert not noise.is_known
