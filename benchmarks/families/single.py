@@ -65,7 +65,7 @@ class MadeFamily:
     """Of a source of random numbers, a condition and the noise itself."""
     conditions: Sequence[Condition]
     quick: Sequence[Condition]
-    seeds: int = 3
+    seeds: int = 2
     peers: Callable[[Made, float], dict[str, Peer]] | None = None
     """Of the data and the user's number: those beside SciPy."""
     sweep: Sequence[float] = SWEEP
