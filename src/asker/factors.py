@@ -8,6 +8,7 @@ Everything is checked here, so that a solver never meets an array that does not 
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -150,6 +151,12 @@ class Factors:
     def __repr__(self) -> str:
         groups = ", ".join(slot.variables.name for slot in self.slots)
         return f"Factors({self.name!r}, n={self.n}, on {groups}, kernel={self.kernel})"
+
+    def under(self, kernel: Kernel) -> "Factors":
+        """The same factors under another kernel; widths of observations are those of the kernel."""
+        other = copy(self)
+        other.kernel, other.tau = kernel, float(kernel.tau)
+        return other
 
     def taken(self, mask: np.ndarray) -> "Factors":
         """The same factors with some of the observations alone."""

@@ -8,7 +8,8 @@ minimises Ψ = Σ weightᵢ ψ(‖rᵢ‖) over all variables, where rᵢ = repr
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from asker.arrays import sum_of_rows
 from asker.factors import Factors, ProblemError, Slot, Variables
+from asker.kernels import Kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,12 @@ class Problem:
             raise ProblemError("there are no observations: nothing to fit")
         if portion is not None:
             self._check_portion(portion)
+
+    def under(self, kernels: Sequence[Kernel]) -> "Problem":
+        """The same problem, on the same variables, under other kernels: one for each factor group."""
+        other = copy(self)
+        other.factors = tuple(f.under(kernel) for f, kernel in zip(self.factors, kernels, strict=True))
+        return other
 
     def __repr__(self) -> str:
         return "Problem(" + ", ".join(map(repr, self.factors)) + ")"

@@ -8,13 +8,14 @@ array functions of `asker.arrays.namespace`; it is compiled in the same way as a
 `A` is the kind of arrays that an engine has, NumPy's or JAX's.  Only the engine looks into them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
 from asker.factors import Variables
+from asker.kernels import Kernel
 from asker.problem import Problem
 
 A = TypeVar("A")
@@ -77,6 +78,9 @@ class Verbs(Protocol[A]):
 
     def move(self, step: Step[A]) -> Point[A]:
         """The point that the step leads to, with its residuals and no derivatives."""
+
+    def under(self, kernels: Sequence[Kernel]) -> "Self":
+        """The same engine under other kernels, one for each factor group; points and derivatives are shared."""
 
 
 class Engine(Verbs[A], Protocol[A]):

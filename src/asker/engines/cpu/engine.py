@@ -5,9 +5,10 @@ held until another point does: a refused step costs a solve, and a residual alon
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,16 @@ from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.factors import Variables
+from asker.kernels import Kernel
 from asker.problem import Problem
+
+
+@dataclass
+class _Held:
+    """The derivatives of the last point that asked for them; an engine under other kernels shares them."""
+
+    linear: list[Linearization] = field(default_factory=list)
+    at: Point[ndarray] | None = None
 
 
 class CpuEngine:
@@ -47,9 +57,15 @@ class CpuEngine:
         self.factors = [FactorCode(f, self.pool) for f in self.structure.factors]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
         self._formula_loops: dict[tuple, list[AnyLoop]] = {}
-        self._linear: list[Linearization] = []
-        self._linear_at: Point[ndarray] | None = None
+        self._held = _Held()
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
+
+    def under(self, kernels: Sequence[Kernel]) -> "CpuEngine":
+        other = copy(self)
+        other.problem = self.problem.under(kernels)
+        other.factors = [code.under(f) for code, f in zip(self.factors, other.problem.factors, strict=True)]
+        other._formula_loops = {}
+        return other
 
     @property
     def linear_solver(self) -> str:
@@ -182,12 +198,12 @@ class CpuEngine:
 
     def _linearised(self, point: Point[ndarray]) -> list[Linearization]:
         """Derivatives at the point; they are held until another point asks."""
-        if self._linear_at is not point:
+        held = self._held
+        if held.at is not point:
             with self._clock("linearise"):
                 rows = dict(zip(self.problem.variables, point.theta, strict=True))
-                self._linear = [code.linearise(rows) for code in self.factors]
-                self._linear_at = point
-        return self._linear
+                held.linear, held.at = [code.linearise(rows) for code in self.factors], point
+        return held.linear
 
     def _inputs(
         self, f: int, point: Point[ndarray], arrays: tuple[PerFactor[ndarray], ...], numbers: dict[str, float]

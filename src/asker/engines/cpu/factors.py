@@ -1,6 +1,7 @@
 """Residuals and derivatives of one factor group, as compiled loops over its observations."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, spacious
 from asker.engines.structure import FactorStructure
-from asker.factors import ProblemError, Variables
+from asker.factors import Factors, ProblemError, Variables
 
 AnyLoop = Loop | BatchedLoop
 Rows = dict[Variables, np.ndarray]
@@ -35,15 +36,25 @@ class FactorCode:
         self.structure, self.factors, self.pool = structure, structure.factors, pool
         f = structure.factors
         self.root_weight = None if f.weight is None else np.sqrt(structure.sorted(f.weight))
-        tau = structure.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
-        if self.root_weight is None:
-            self.tau = tau
-        else:
-            self.tau = np.ascontiguousarray(tau * np.where(self.root_weight > 0, self.root_weight, 1.0))
+        self.tau = self._width(f)
         self.data = [as_argument(structure.sorted(d)) for d in f.data]
         self.free_masks = [(~f.slots[k].variables.fixed).astype(float) for k in structure.free]
         self.loops: dict[str, AnyLoop] = {}
-        self.J = np.empty((0, 0))
+        self.arrays: dict[str, np.ndarray] = {}
+        """r and J of the last linearisation, shared with the code under other kernels."""
+
+    def under(self, factors: Factors) -> "FactorCode":
+        """The same code for the same factors under another kernel."""
+        other = copy(self)
+        other.factors, other.tau = factors, self._width(factors)
+        return other
+
+    def _width(self, f: Factors) -> Any:
+        """τ as the loops take it: with √w, in the engine's order."""
+        tau = self.structure.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
+        if self.root_weight is None:
+            return tau
+        return np.ascontiguousarray(tau * np.where(self.root_weight > 0, self.root_weight, 1.0))
 
     def evaluate(self, rows: Rows) -> tuple[np.ndarray, bool]:
         """‖r‖² of every observation, and whether all are finite."""
@@ -63,11 +74,12 @@ class FactorCode:
             return Linearization(np.zeros((f.n, f.p)), np.zeros((f.n, 0)))
         if self.factors.jacobian is not None:
             return Linearization(self._batched_residual(rows), self._batched_jacobian(rows))
-        if not self.J.size:
-            self.J, self.r = spacious(f.n, f.p * f.width), np.empty((f.n, f.p))
+        if not self.arrays:
+            self.arrays |= {"J": spacious(f.n, f.p * f.width), "r": np.empty((f.n, f.p))}
+        r, J = self.arrays["r"], self.arrays["J"]
         masks = [(mask, f.indices[k]) for mask, k in zip(self.free_masks, f.free, strict=True)]
-        self._loop("linearise")(f.n, [*self._inputs(rows), *masks], [self.r, self.J])
-        return Linearization(self.r, self.J)
+        self._loop("linearise")(f.n, [*self._inputs(rows), *masks], [r, J])
+        return Linearization(r, J)
 
     def residuals(self, rows: Rows) -> np.ndarray:
         """Without weights, in the user's order."""

@@ -6,8 +6,10 @@ but scalars comes back to the host until the end.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -28,12 +30,21 @@ from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights, gradients
 from asker.factors import ProblemError, Variables
 from asker.jax_versions import shard_map
+from asker.kernels import Kernel
 from asker.problem import Portion, Problem
 
 log = logging.getLogger("asker")
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
 MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
 EACH, WHOLE = P(AXIS), P()
+
+
+@dataclass
+class _Held:
+    """The derivatives of the last point that asked for them; an engine under other kernels shares them."""
+
+    linear: tuple[Linearization, ...] = ()
+    at: Point[jax.Array] | None = None
 
 
 class XlaEngine:
@@ -95,8 +106,8 @@ class XlaEngine:
             self._fixed = self._put_rows([v.fixed for v in problem.variables])
         self.layout.release()
         self._functions: dict[Any, Callable] = {}
-        self._linear: tuple[Linearization, ...] = ()
-        self._linear_at: Point[jax.Array] | None = None
+        self._taus = tuple(f.tau if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors)
+        self._held = _Held()
         self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0, "assemble": 0.0, "factorise": 0.0}
 
     def _check_portions(self, portion: Portion) -> None:
@@ -123,6 +134,17 @@ class XlaEngine:
             solver = "dense-cholesky" if fits else "cg"
         return CG(), solver
 
+    def under(self, kernels: Sequence[Kernel]) -> "XlaEngine":
+        other = copy(self)
+        other.problem = self.problem.under(kernels)
+        other._taus = tuple(float(kernel.tau) for kernel in kernels)
+        return other
+
+    @property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        """With a width of 1: functions of these are compiled once, whatever τ is."""
+        return tuple(replace(f.kernel, tau=1.0) for f in self.problem.factors)
+
     # ------------------------------------------------------------ verbs
 
     def start(self) -> Point[jax.Array]:
@@ -148,7 +170,7 @@ class XlaEngine:
     def each(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
         with self._clock("evaluate"):
             outs = self._formula(formula, False, len(arrays), tuple(numbers))(
-                self._arrays, point.u, arrays, _floats(numbers)
+                self._arrays, point.u, arrays, _floats(numbers), self._taus
             )
         columns = tuple(zip(*outs, strict=True))
         return columns if len(columns) > 1 else columns[0]
@@ -156,7 +178,7 @@ class XlaEngine:
     def total(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
         with self._clock("evaluate"):
             sums = self._formula(formula, True, len(arrays), tuple(numbers))(
-                self._arrays, point.u, arrays, _floats(numbers)
+                self._arrays, point.u, arrays, _floats(numbers), self._taus
             )
             sums, finite = jax.device_get((sums, point.finite))
             values = [float(x) if finite else float("nan") for x in sums]
@@ -164,10 +186,9 @@ class XlaEngine:
 
     def largest(self, formula: Formula, point: Point[jax.Array]) -> float:
         with self._clock("evaluate"):
-            function = self._function(
-                ("largest", formula), formulas.largest(self.problem.factors, formula), (EACH,), WHOLE
-            )
-            return float(function(self._arrays, point.u))
+            key = ("largest", formula, self._kernels)
+            function = self._function(key, formulas.largest(self._kernels, formula), (EACH, WHOLE), WHOLE)
+            return float(function(self._arrays, point.u, self._taus))
 
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
         linear = self._linearised(point)
@@ -321,19 +342,19 @@ class XlaEngine:
     # ------------------------------------------------------------ support
 
     def _formula(self, formula: Formula, summed: bool, n_arrays: int, names: tuple[str, ...]) -> Callable:
-        run = formulas.of_each(self.problem.factors, formula, summed)
-        key = (formula, summed, n_arrays, names)
-        return self._function(key, run, (EACH, EACH, WHOLE), WHOLE if summed else EACH)
+        run = formulas.of_each(self._kernels, formula, summed)
+        key = (formula, summed, n_arrays, names, self._kernels)
+        return self._function(key, run, (EACH, EACH, WHOLE, WHOLE), WHOLE if summed else EACH)
 
     def _linearised(self, point: Point[jax.Array]) -> tuple[Linearization, ...]:
         """Derivatives at the point; they are held until another point asks."""
-        if self._linear_at is not point:
+        held = self._held
+        if held.at is not point:
             with self._clock("linearise"):
-                self._linear = ()
+                held.linear = ()
                 function = self._function("linearise", self._linearise, (self._specs, self._specs), EACH)
-                self._linear = function(self._arrays, self._fixed, point.theta)
-                self._linear_at = point
-        return self._linear
+                held.linear, held.at = function(self._arrays, self._fixed, point.theta), point
+        return held.linear
 
     def _function(self, key: Any, function: Callable, in_specs: tuple, out_specs: Any) -> Callable:
         """Compiled once; the first argument is always the arrays of the layout."""
