@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -9,17 +11,22 @@ import numpy as np
 from asker.checkpoint import Checkpoint, Snapshot
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
-from asker.factors import ProblemError, Variables
+from asker.factors import Factors, ProblemError, Variables
 from asker.groups import Groups
 from asker.io.files import FilePath
 from asker.problem import Problem
 from asker.result import Iteration, Result, Status
 from asker.strategies.default import ASKER
 from asker.strategies.irls import IRLS
-from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, omega
+from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, cost, omega
+from asker.unknown import Search
 
 ENGINES = ("auto", "cpu", "xla")
+NOISES = ("given", "estimated")
+MANY = 10_000
 WORTH_A_GPU = 200_000  # residuals
+ENOUGH = 1e-6
+"""The relative decrease at which a stage ends: others follow."""
 EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 
@@ -34,7 +41,7 @@ def solve(
     problem: Problem,
     strategy: Strategy | None = None,
     *,
-    max_iterations: int = 100,
+    max_iterations: int | None = None,
     tol: float = 1e-9,
     time_limit: float | None = None,
     on_iteration: Callable[[Iteration], bool | None] | None = None,
@@ -45,12 +52,14 @@ def solve(
     checkpoint: FilePath | None = None,
     every: int = 10,
     threads: int | None = None,
+    noise: Literal["given", "estimated"] = "given",
 ) -> Result:
     """Minimise Ψ and return the best point seen.
 
     strategy        how: `ASKER()` and its siblings, with their settings as fields; when not given, `ASKER()`,
                     or `IRLS()` where every kernel is convex
-    max_iterations  linear solves; a refused step counts as one
+    max_iterations  linear solves; a refused step counts as one.  100 when not given; as many as it takes where the
+                    noise is estimated
     tol             stop when an accepted step lowers the objective by less than this part of it; 0 to go on
     time_limit      seconds
     on_iteration    called with each `Iteration`; return True to stop
@@ -64,6 +73,9 @@ def solve(
     checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
                     continues from it, on whatever engine and number of devices
     threads         how many to use from now on (see `set_threads`)
+    noise           given: by the kernels.  estimated: it is found while solving, kernels that are not convex are made
+                    as wide as it asks for, and several ways down are tried (see `asker.unknown`); `strategy` is then
+                    the one that gets out of poor minima, and `max_iterations` is of all of them together
 
     Ctrl-C ends the loop and returns the best point so far.
     """
@@ -74,6 +86,8 @@ def solve(
         what = repr(strategy) if isinstance(strategy, str) else f"the class {strategy.__name__}"
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
         raise ProblemError(f"strategy is {what}, expected {advice}")
+    if max_iterations is None:
+        max_iterations = MANY if noise == "estimated" else 100
     if max_iterations < 0:
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
     if threads is not None:
@@ -82,9 +96,16 @@ def solve(
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     if relative_damping is None:
         relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
+    if noise not in NOISES:
+        raise ValueError(f"noise must be one of {', '.join(NOISES)}, not {noise!r}")
+    if noise == "estimated" and (checkpoint is not None or problem.portion is not None):
+        raise ValueError("noise='estimated' goes without a checkpoint, and needs the whole problem in one process")
     machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
     start = machine.start()
     _check_start(machine, start)
+    if noise == "estimated" and not all(f.kernel.convex for f in problem.factors):
+        stages = Stages(begin, on_iteration, max_iterations, tol, time_limit)
+        return stages.result(machine, strategy, start)
     file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
     loop = SolveLoop(begin, on_iteration, file)
     status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
@@ -202,6 +223,58 @@ class SolveLoop:
             self.file.write(Snapshot(state, self.best, self.history, self.earlier + self.seconds))
 
 
+class Stages:
+    """Descents one after the other, each a loop of its own; their histories follow each other."""
+
+    def __init__(
+        self,
+        begin: float,
+        on_iteration: Callable[[Iteration], bool | None] | None,
+        max_iterations: int,
+        tol: float,
+        time_limit: float | None,
+    ):
+        self.begin, self.on_iteration, self.left, self.tol = begin, on_iteration, max_iterations, tol
+        self.time_limit = time_limit
+        self.history: list[Iteration] = []
+        self.ended: Status | None = None
+        """Why no descent goes on any more."""
+
+    def result(self, engine: Engine, strategy: Strategy, start: Point) -> Result:
+        """Of the best of all candidates."""
+        candidates = Search(engine, self.descend, strategy, IRLS()).best(start)
+        best = candidates[0]
+        final = engine.under(best.kernels)
+        state = IRLS().init(final, best.point, 0)
+        loop = SolveLoop(self.begin, None)
+        loop.best, loop.history = state, self.history
+        result = _result(final, strategy, loop, self.ended or Status.CONVERGED, engine.problem.factors)
+        return replace(result, initial_cost=cost(final, start))
+
+    def descend(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
+        """Where a descent leads; once one was ended by a limit or the user, the others stay where they are."""
+        if self.ended:
+            return point
+        loop = SolveLoop(self.begin, partial(self._record, stage))
+        n = min(n, self.left)
+        status = loop.run(engine, strategy, point, n, max(self.tol, ENOUGH), self.time_limit)
+        self.left -= loop.history[-1].iteration
+        if status in (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED):
+            self.ended = status
+        elif self.left <= 0:
+            self.ended = Status.MAX_ITERATIONS
+        return loop.best.point
+
+    def _record(self, stage: str, line: Iteration) -> bool:
+        """A line of the whole history; the start of a stage is where the last one was, and no iteration."""
+        if line.iteration == 0 and self.history:
+            return False
+        number = len(self.history)
+        whole = replace(line, iteration=number, details={"stage": stage} | line.details)
+        self.history.append(whole)
+        return bool(self.on_iteration and self.on_iteration(whole))
+
+
 def _converged(before: State, after: State, tol: float) -> bool:
     """An accepted step on Ψ itself gained next to nothing."""
     if not (after.accepted and after.on_target and before.on_target):
@@ -219,7 +292,10 @@ def _check_start(engine: Engine, point: Point) -> None:
     raise ProblemError("a squared residual overflows at the start")
 
 
-def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
+def _result(
+    engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status, keys: Sequence[Factors] | None = None
+) -> Result:
+    """`keys` are the factors that a user knows, where the engine has them under other kernels."""
     problem, point = engine.problem, loop.best.point
     residuals = engine.residuals(point)
     inliers = []
@@ -231,7 +307,7 @@ def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status)
     values = [v.manifold.unpack(rows) for v, rows in theta]
 
     def per_factor(items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
-        return Groups(items, [f.name for f in problem.factors], problem.factors)
+        return Groups(items, [f.name for f in problem.factors], keys or problem.factors)
 
     return Result(
         problem=problem,

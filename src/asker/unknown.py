@@ -38,6 +38,8 @@ WIDE, NARROW = 0.5, 0.05
 FIRST, AGAIN, ROUNDS, LAST = 40, 15, 3, 15
 """Iterations: of a first descent, of each round at another σ, rounds, and of the end."""
 STEPS, AT_REST = 200, 1e-5
+SMALLEST = 1e-150
+"""The width of a kernel where all is exact."""
 
 
 def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
@@ -88,6 +90,8 @@ class Candidate:
     noises: tuple[Noise, ...]
     cost: float
     """L"""
+    kernels: tuple[Kernel, ...] = ()
+    """Under which it ended."""
 
 
 class Search:
@@ -100,6 +104,8 @@ class Search:
         plain      the one that does not
         """
         self.engine, self.descend, self.graduated, self.plain = engine, descend, graduated, plain
+        self.given = [f.kernel if f.kernel.convex else None for f in engine.problem.factors]
+        """Kernels that stay: factors under a convex one are trusted."""
 
     def best(self, start: Point) -> list[Candidate]:
         """All candidates, the best first, the best one refined at last."""
@@ -114,9 +120,9 @@ class Search:
         typical = [float(np.sqrt(np.median(u))) if len(u) else 1.0 for u in squares(self.engine, start)]
 
         def cauchy(part: float) -> list[Kernel]:
-            return [Cauchy(max(part * r, 1e-150)) for r in typical]
+            return self._kernels(Cauchy, [part * r for r in typical])
 
-        everything = self._run([Quadratic(max(r, 1e-150)) for r in typical], self.plain, start, AGAIN, "least squares")
+        everything = self._run(self._kernels(Quadratic, typical), self.plain, start, AGAIN, "least squares")
         return [
             ("least squares", everything),
             ("narrow", self._run(cauchy(NARROW), self.plain, start, FIRST, "narrow")),
@@ -138,20 +144,23 @@ class Search:
             widths = [self._width(n, Q, CAUCHY) for n, Q in zip(noises, broad, strict=True)]
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
-            point = self._run([Cauchy(width) for width in widths], self.plain, point, AGAIN, name)
+            point = self._run(self._kernels(Cauchy, widths), self.plain, point, AGAIN, name)
             noises, before = self.noises(point), widths
         return Candidate(name, point, noises, likelihood(self.engine, point, noises, broad))
 
     def _refined(self, best: Candidate, broad: list[float]) -> Candidate:
-        point, noises = best.point, best.noises
+        point, noises, kernels = best.point, best.noises, []
         for _ in range(2):
-            kernels: list[Kernel] = [
-                SmoothTruncated(self._width(n, Q, REACH)) for n, Q in zip(noises, broad, strict=True)
-            ]
+            widths = [self._width(n, Q, REACH) for n, Q in zip(noises, broad, strict=True)]
+            kernels = self._kernels(SmoothTruncated, widths)
             point = self._run(kernels, self.plain, point, LAST, "end")
             noises = self.noises(point)
-        return Candidate(best.name, point, noises, likelihood(self.engine, point, noises, broad))
+        cost = likelihood(self.engine, point, noises, broad)
+        return Candidate(best.name, point, noises, cost, tuple(kernels))
+
+    def _kernels(self, kind: type[Kernel], widths: Sequence[float]) -> list[Kernel]:
+        return [kind(max(w, SMALLEST)) if given is None else given for given, w in zip(self.given, widths, strict=True)]
 
     def _width(self, noise: Noise, Q: float, reach: float) -> float:
         """Of a kernel; where the noise cannot be told, everything counts as noise."""
-        return max(reach * (noise.sigma if noise.is_known else float(np.sqrt(Q))), 1e-150)
+        return reach * (noise.sigma if noise.is_known else float(np.sqrt(Q)))
