@@ -23,6 +23,7 @@ LAYERS = (
     ("result", "what a solve returns: engines and strategies fill it"),
     ("holdout", "observations taken away from a problem, and what judges a result by them"),
     ("engines", "residuals and linear systems on one kind of machine: they know no method"),
+    ("unknown", "candidates where the noise is not known: it runs what it is given on an engine"),
     ("strategies", "methods: they know an engine by its verbs only"),
     ("checkpoint", "a run on disk: it needs the states of strategies"),
     ("solve", "the one loop: it brings problem, engine and strategy together"),

@@ -171,6 +171,10 @@ class Application:
         """The room's `refine` with what the options ask for; `say` may be told what is being done."""
         raise NotImplementedError
 
+    def most_iterations(self, options: Any) -> int | None:
+        """Of a solve, where none are given; None: as many as it takes."""
+        return self.iterations
+
     def tell(self, data: Any, outcome: Any, options: Any) -> Told:
         """What became of it."""
         raise NotImplementedError

@@ -72,6 +72,18 @@ def compilations() -> Iterator[list[str]]:
         on_compile.remove(names.append)
 
 
+def check_estimated(estimate_noise: bool, kernel: str, tau: float | None) -> None:
+    """Refuse a width that the noise is to give."""
+    if estimate_noise and (tau is not None or kernel != "smooth-truncated"):
+        raise ValueError("--estimate-noise finds the kernel and its tau: it goes without --kernel and --tau")
+
+
+def width_of(result: asker.Result) -> float:
+    """τ of the kernel that a solve ended with; of several factor groups the widest."""
+    assert result.problem is not None
+    return max(float(f.tau) for f in result.problem.factors)
+
+
 def noise_record(result: asker.Result) -> dict[str, Any]:
     """What `--json` says of the noise, by factor group; nothing where a process has a portion of the data alone."""
     if result.problem is None or result.problem.portion is not None:

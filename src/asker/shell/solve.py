@@ -69,7 +69,7 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
             application.load(file) if place.alone else application.load_portion(file, place.process, place.n_processes)
         )
         progress.say(f"preparing {application.counts(data)}")
-        iterations = application.iterations if common.iterations is None else common.iterations
+        iterations = application.most_iterations(options) if common.iterations is None else common.iterations
         asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}
         asked |= {"max_iterations": iterations, "on_iteration": progress.iteration}
 
@@ -97,7 +97,7 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
     elif common.again:
         print("Interrupted before everything was solved: nothing but --json is written.")
     write_outputs(*writers)
-    if iterations and not outcome.fell:
+    if iterations != 0 and not outcome.fell:
         return complain(f"{file}: the {application.cost_name} did not fall: {outcome.result.status.value}", 1)
     return 0
 

@@ -12,11 +12,13 @@ from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 from asker.applications.outcome import (
     INLIER,
     Outcome,
+    check_estimated,
     compilations,
     cost_fell,
     noise_record,
     solve_record,
     strategy_of,
+    width_of,
 )
 from asker.geometry.gauge import Gauge
 
@@ -38,6 +40,7 @@ def refine(
     camera: CameraModel = "pixel",
     dof: Dof = 6,
     gauge: Gauge = "free",
+    estimate_noise: bool = False,
     **limits: Any,
 ) -> BundleOutcome:
     """Refine cameras and points; `bundle` may be the part that one of several processes holds.
@@ -46,17 +49,21 @@ def refine(
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers count up to τ/√3
     camera, dof, gauge   as in `bundle_problem`
+    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     part = bundle if isinstance(bundle, BundlePortion) else None
     own = bundle.bundle if isinstance(bundle, BundlePortion) else bundle
+    check_estimated(estimate_noise, kernel, tau)
     tau = 1.0 if tau is None else tau
-    psi, radius = asker.kernel_named(kernel, tau), INLIER * tau
+    psi = asker.kernel_named(kernel, tau)
     method, strategy = strategy_of(method, psi.convex)
     with compilations() as compiled:
-        before = _ratio(reprojection_norms(own, camera)[0] <= radius, part is not None)
         made = bundle_problem(bundle, psi, camera, dof, gauge)
-        result = asker.solve(made.problem, strategy, **limits)
+        result = asker.solve(made.problem, strategy, noise="estimated" if estimate_noise else "given", **limits)
+        tau = width_of(result) if estimate_noise else tau
+        radius = INLIER * tau
+        before = _ratio(reprojection_norms(own, camera)[0] <= radius, part is not None)
     inliers = np.linalg.norm(result.residuals[0], axis=1) <= radius
     record = {
         "n_cameras": own.n_cameras,
@@ -72,6 +79,7 @@ def refine(
         "inlier_ratio": inliers.mean(),
         "compiled": len(compiled),
         "inlier_radius": radius,
+        "estimate_noise": estimate_noise,
         "noise": noise_record(result),
         **solve_record(result),
     }

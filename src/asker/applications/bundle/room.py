@@ -78,7 +78,11 @@ class BundleAdjustment(Application):
         return [seen, Table(titles, rows), told, *refused]
 
     def refine(self, data: Any, options: Options, say: Any, **common: Any) -> BundleOutcome:
-        return refine(data, camera=options.camera, dof=options.dof, gauge=options.gauge, **common)  # type: ignore[arg-type]
+        asked = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}
+        return refine(data, estimate_noise=options.estimate_noise, **asked, **common)  # type: ignore[arg-type]
+
+    def most_iterations(self, options: Options) -> int | None:
+        return None if options.estimate_noise else self.iterations
 
     def tell(self, data: Any, outcome: Any, options: Options) -> Told:
         r = outcome.record

@@ -14,11 +14,13 @@ from asker.applications.colmap.problem import colmap_problem, reprojection_norms
 from asker.applications.outcome import (
     INLIER,
     Outcome,
+    check_estimated,
     compilations,
     cost_fell,
     noise_record,
     solve_record,
     strategy_of,
+    width_of,
 )
 from asker.geometry.gauge import Gauge
 
@@ -46,6 +48,7 @@ def refine(
     *,
     refine: Refine = "poses",
     gauge: Gauge = "free",
+    estimate_noise: bool = False,
     **limits: Any,
 ) -> ColmapOutcome:
     """Refine a model and count what became of its images and points.
@@ -54,15 +57,20 @@ def refine(
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers count up to τ/√3
     refine, gauge   as in `colmap_problem`
+    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
+    check_estimated(estimate_noise, kernel, tau)
     tau = 1.0 if tau is None else tau
-    psi, radius = asker.kernel_named(kernel, tau), INLIER * tau
+    psi, noise = asker.kernel_named(kernel, tau), "estimated" if estimate_noise else "given"
     method, strategy = strategy_of(method, psi.convex)
     with compilations() as compiled:
         made = colmap_problem(model, psi, refine, gauge)
+        damping = made.relative_damping
+        result = asker.solve(made.problem, strategy, relative_damping=damping, noise=noise, **limits)  # type: ignore[arg-type]
+        tau = width_of(result) if estimate_noise else tau
+        radius = INLIER * tau
         before = reprojection_norms(model) <= radius
-        result = asker.solve(made.problem, strategy, relative_damping=made.relative_damping, **limits)
     refined = made.refined(result.values)
     after = reprojection_norms(refined) <= radius
     record = {
@@ -78,6 +86,7 @@ def refine(
         "initial_inlier_ratio": before.mean(),
         "inlier_ratio": after.mean(),
         "inlier_radius": radius,
+        "estimate_noise": estimate_noise,
         "noise": noise_record(result),
         **solve_record(result),
         "compiled": len(compiled),

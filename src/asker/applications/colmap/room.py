@@ -94,7 +94,11 @@ class ColmapModels(Application):
             check_target(output)
 
     def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
-        return refine(data, refine=options.refine, gauge=options.gauge, **common)  # type: ignore[arg-type]
+        asked: Any = {"refine": options.refine, "gauge": options.gauge}
+        return refine(data, estimate_noise=options.estimate_noise, **asked, **common)  # type: ignore[arg-type]
+
+    def most_iterations(self, options: Options) -> int | None:
+        return None if options.estimate_noise else self.iterations
 
     def tell(self, data: ColmapModel, outcome: Any, options: Options) -> Told:
         r, images = outcome.record, outcome.images

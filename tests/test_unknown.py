@@ -1,0 +1,133 @@
+"""Problems whose noise is not known: the noise is found, and the best of several solutions."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import asker
+from asker.applications import bundle
+from asker.engines.cpu.engine import CpuEngine
+from asker.engines.xla.engine import XlaEngine
+from asker.noise import estimate
+from asker.strategies.strategy import cost, omega
+from asker.unknown import likelihood, squares
+
+
+def off_circle(circle, point):
+    d = point - circle[:2]
+    return jnp.sqrt(d @ d + 1e-12) - circle[2]
+
+
+def circle_problem(sigma, outliers, seed, start=(20.0, 15.0, 8.0), kernel=None, n=200):
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    points = np.column_stack([30 + 10 * np.cos(angle), 20 + 10 * np.sin(angle)]) + sigma * rng.normal(size=(n, 2))
+    points[: round(outliers * n)] = rng.uniform(0, [60, 40], (round(outliers * n), 2))
+    circle = asker.Variables(np.array([start]), name="circle")
+    return asker.Problem(asker.Factors(off_circle, circle[np.zeros(n, int)], data=points, kernel=kernel))
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("outliers", [0.0, 0.3, 0.5])
+def test_a_circle_whose_noise_nobody_knows(sigma, outliers):
+    for seed in range(3):
+        result = asker.solve(circle_problem(sigma, outliers, seed), noise="estimated")
+        assert result.noise[0].sigma == pytest.approx(sigma, rel=0.3)
+        assert result.x == pytest.approx([30, 20, 10], abs=1.2 * sigma)
+        assert result.cost < result.initial_cost
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_unit_does_not_matter(unit):
+    """Every number of the problem times one factor: so is the result."""
+    given, other = (circle_problem(0.1, 0.4, 3) for _ in range(2))
+    factors = other.factors[0]
+    circle = asker.Variables(unit * factors.slots[0].variables.rows, name="circle")
+
+    def scaled(circle, point):
+        return unit * off_circle(circle / unit, point / unit)
+
+    changed = asker.Factors(scaled, circle[factors.slots[0].index], data=unit * factors.data[0])
+    found = [asker.solve(p, noise="estimated", relative_damping=True) for p in (given, asker.Problem(changed))]
+    np.testing.assert_allclose(found[1].x, unit * found[0].x, rtol=1e-3)
+
+
+def test_a_scene_whose_noise_nobody_knows():
+    """At τ = 1, noise of 2 pixels costs a factor of two and more."""
+    scene = bundle.make_scene(10, 3000, noise=2.0, outlier_ratio=0.3, start_error=15.0, seed=4)
+    errors = {}
+    for noise in ("given", "estimated"):
+        made = bundle.bundle_problem(scene.start)
+        result = asker.solve(made.problem, noise=noise)
+        errors[noise] = bundle.errors(made.refined(result.values), scene.truth).cameras
+    assert result.noise["reprojection"].sigma == pytest.approx(2.0, rel=0.1)
+    assert errors["estimated"] < 0.7 * errors["given"]
+
+
+def test_the_right_circle_is_the_likelier_one():
+    """Beside the least squares circle, and one through three points."""
+    problem = circle_problem(0.1, 0.6, 1)
+    engine = CpuEngine(problem)
+    found = {}
+    for name, row in {"right": (30, 20, 10), "wide": (29, 20, 15), "narrow": (10, 12, 5)}.items():
+        point = engine.evaluate((np.array([row], dtype=float),))
+        u = squares(engine, point)
+        found[name] = likelihood(engine, point, estimate(problem.factors, u), [25.0])
+    assert found["right"] < min(found["wide"], found["narrow"]) - 50
+
+
+def test_trusted_factors_keep_their_kernel():
+    rng = np.random.default_rng(0)
+
+    def residual(x, y):
+        return x - y
+
+    x = asker.Variables(np.zeros(1), name="x")
+    data = np.concatenate([rng.normal(3.0, 0.1, 60), rng.uniform(-50, 50, 40)])
+    loops = asker.Factors(residual, x[np.zeros(100, int)], data=data, name="loops")
+    prior = asker.Factors(residual, x[np.zeros(1, int)], data=np.zeros(1), kernel=asker.Quadratic(2.0), name="prior")
+    result = asker.solve(asker.Problem(loops, prior), noise="estimated")
+    assert isinstance(result.problem.factors[1].kernel, asker.Quadratic)
+    assert result.x == pytest.approx(3.0, abs=0.15)
+    assert len(result.residuals[loops]) == 100  # by the factors that the user has
+
+
+def test_limits_hold_for_all_stages_together():
+    problem = circle_problem(0.1, 0.3, 0)
+    lines = []
+    result = asker.solve(problem, noise="estimated", max_iterations=7, on_iteration=lines.append)
+    assert result.status is asker.Status.MAX_ITERATIONS
+    assert [line.iteration for line in lines] == list(range(8)) == [line.iteration for line in result.history]
+    assert all("stage" in line.details for line in lines)
+    stopped = asker.solve(problem, noise="estimated", on_iteration=lambda line: line.iteration == 3)
+    assert stopped.status is asker.Status.STOPPED
+    assert stopped.iterations == 3
+
+
+def test_what_does_not_go_together_is_refused(tmp_path):
+    problem = circle_problem(0.1, 0.3, 0)
+    with pytest.raises(ValueError, match="noise must be one of given, estimated, not 'guessed'"):
+        asker.solve(problem, noise="guessed")
+    with pytest.raises(ValueError, match="goes without a checkpoint"):
+        asker.solve(problem, noise="estimated", checkpoint=tmp_path / "a.npz")
+
+
+def test_exact_data_has_an_end():
+    result = asker.solve(circle_problem(0.0, 0.3, 0), noise="estimated")
+    assert result.x == pytest.approx([30, 20, 10], abs=1e-5)
+
+
+@pytest.mark.parametrize("engine", [CpuEngine, XlaEngine])
+@pytest.mark.parametrize("weight", [None, 2.0])
+def test_an_engine_under_other_kernels_is_one_made_for_them(engine, weight):
+    given = circle_problem(0.1, 0.3, 0)
+    f = given.factors[0]
+    given = asker.Problem(asker.Factors(off_circle, *f.slots, data=f.data, weight=weight))
+    kernels = [asker.Cauchy(0.7)]
+    one, other = engine(given).under(kernels), engine(given.under(kernels))
+    a, b = one.start(), other.start()
+    assert cost(one, a) == pytest.approx(cost(other, b), rel=1e-12)
+    for p, q in zip(*(e.in_user_order(e.each(omega, x)) for e, x in ((one, a), (other, b))), strict=True):
+        np.testing.assert_allclose(p, q, rtol=1e-12)
+    first, again = (asker.IRLS().step(e, asker.IRLS().init(e, x, 5)) for e, x in ((one, a), (other, b)))
+    assert first.cost == pytest.approx(again.cost, rel=1e-10)
