@@ -215,9 +215,9 @@ def test_groups_are_held_out_where_they_may_be():
         held_out_masks(problem, 0.5, among=[np.zeros(3), None])
 
 
-@pytest.mark.parametrize("share", [0, 1, -0.1, 2, float("nan")])
+@pytest.mark.parametrize("share", [0, 1, -0.1, 2, float("nan"), "a", None])
 def test_a_share_is_between_0_and_1(share):
-    with pytest.raises(ValueError, match="must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="must lie strictly between 0 and 1"):
         asker.holdout(line(np.arange(9.0), np.arange(9.0)), share)
 
 
@@ -259,3 +259,13 @@ def test_a_held_out_point_behind_its_camera_is_lost():
     lost = held.predicted(mirrored)
     assert fine.n_lost < lost.n_lost
     assert lost.score > fine.score
+
+
+def test_what_is_no_result_is_refused():
+    training, judge = asker.holdout(line(np.arange(9.0), np.arange(9.0)), 0.2)
+    result = asker.solve(training)
+    assert judge(result).score == judge(result.values).score
+    with pytest.raises(TypeError, match=r"a judge takes the result of `asker.solve`, or its `values`, not ndarray"):
+        judge(result["line"])
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        asker.holdout(line(np.arange(9.0), np.arange(9.0)), 0.2, -1)

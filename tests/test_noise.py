@@ -71,6 +71,10 @@ def test_weights_count():
     assert asker.solve(asker.Problem(factors)).noise[0].sigma == pytest.approx(1.0, rel=0.07)
 
 
+def test_it_can_be_printed():
+    assert str(fitted(100, 3, 1.0, 0.2, 0).noise).startswith("Groups('residual': 1.0")
+
+
 def test_what_cannot_be_told_is_said():
     few = fitted(6, 3, 1.0, 0.0, 0).noise[0]
     assert not few.is_known

@@ -93,7 +93,7 @@ def count(item: Any) -> int:
 
 
 def shape_of(item: Any) -> str:
-    """The shape of an array, or of each part of a `Product`."""
+    """The shape of an array, or of each part of a `Product`; what is no array is told in words."""
     if isinstance(item, tuple):
         return " and ".join(map(shape_of, item))
-    return "×".join(map(str, item.shape))
+    return "×".join(map(str, item.shape)) if hasattr(item, "shape") else str(item)

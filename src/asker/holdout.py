@@ -95,6 +95,9 @@ class Judge:
     def __call__(self, result: Result | Groups[Any]) -> Prediction:
         """The prediction of a result, or of its values."""
         values = result.values if isinstance(result, Result) else result
+        if not isinstance(values, Groups):
+            given = type(values).__name__
+            raise TypeError(f"a judge takes the result of `asker.solve`, or its `values`, not {given}")
         norms = [
             _norms(f, [np.asarray(s.variables.manifold.pack(values[s.variables])) for s in f.slots])
             for f in self.factors
@@ -146,8 +149,10 @@ def held_out_masks(
     problem: Problem, share: float = 0.1, seed: int = 0, among: Sequence[Mask | None] | None = None
 ) -> tuple[Mask, ...]:
     """The observations to hold out, a mask for each factor group; the arguments are those of `holdout`."""
-    if not 0 < share < 1:
-        raise ValueError(f"the share of observations to hold out must lie between 0 and 1, got {share:g}")
+    if not (isinstance(share, int | float | np.number) and 0 < share < 1):
+        raise ValueError(f"the share of observations to hold out must lie strictly between 0 and 1, got {share!r}")
+    if not (isinstance(seed, int | np.integer) and seed >= 0):
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     if problem.portion is not None:
         raise ProblemError("observations can be held out of a whole problem only, and this is a portion of one")
     may = _may_be_taken(problem, among)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from asker.applications.told import Table, percent
+from asker.applications.told import Table, Told, percent
 from asker.holdout import LIMITS, Prediction
 
 
@@ -18,19 +18,27 @@ class HeldOut:
     """Of refined data: how well it predicts them."""
     unit: str
     """What their residuals are measured in."""
+    n_may: int
+    """Of how many observations they were drawn."""
 
     def record(self, refined: Any, size: float = 1.0) -> dict[str, Any]:
         """What `--json` says of it; `size` is how many units a good residual has, about."""
         unit = self.unit if size == 1 else f"× {size:g} {self.unit}"
-        return {"unit": unit} | Prediction(self.predicted(refined).norms / size).as_dict()
+        return {"unit": unit, "n_may": self.n_may} | Prediction(self.predicted(refined).norms / size).as_dict()
 
 
-def held_out_table(record: dict[str, Any]) -> Table:
+def held_out_told(record: dict[str, Any], solved_again: bool) -> Told:
     """What a person reads of a record."""
-    unit = record["unit"]
-    rows = [["score", f"{record['score']:.4f}"]]
+    unit, n, asked = record["unit"], record["n"], round(record["share"] * record["n_may"])
+    rows = [["score, 0 to 1", f"{record['score']:.4f}"]]
     rows += [[name, f"{record[name]:.3g} {unit}"] for name in ("median", "mean")]
     rows += [[f"up to {limit} {unit}", percent(record[f"below_{limit}"])] for limit in LIMITS]
     if record["n_lost"]:
-        rows.append(["without a residual", str(record["n_lost"])])
-    return Table((f"{record['n']} held out", "predicted"), rows)
+        rows.append(["lost: behind a camera, say", str(record["n_lost"])])
+    told: Told = []
+    if n < asked:
+        told.append(f"{n} observations were held out, not {asked}: the variables need the others.")
+    if solved_again:
+        how = f"{record['iterations']} iterations: {record['message']}"
+        told.append(f"Above: solved with everything.  Below: solved without {n} observations, which judge it ({how}).")
+    return [*told, Table((f"{n} held out", "predicted"), rows)]

@@ -47,7 +47,7 @@ def noise_told(record: dict[str, Any], unit: str) -> Told:
         if noise["sigma"] is None:
             told.append(f"The noise{of} cannot be told: too few observations agree.")
             continue
-        sigma = f"{noise['sigma']:.3g} {unit} (± {percent(noise['uncertainty'])})"
+        sigma = f"{noise['sigma']:.2g} {unit}"
         fits = record["tau"] / FITS <= noise["tau"] <= FITS * record["tau"] or record["kernel"] != "smooth-truncated"
         advice = "" if fits else f"; --tau {noise['tau']:.2g} would fit it"
         told.append(

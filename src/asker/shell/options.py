@@ -74,7 +74,7 @@ class Files:
 def check_share(option: str, share: float) -> None:
     """Refuse what is no part of a whole."""
     if not 0 < share < 1:
-        raise ValueError(f"{option} must lie between 0 and 1, got {share:g}")
+        raise ValueError(f"{option} must lie strictly between 0 and 1, as 0.1 does, got {share:g}")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import typer
 
 from asker.applications import application_of, applications
 from asker.applications.application import Application, Write
-from asker.applications.held_out import held_out_table
+from asker.applications.held_out import held_out_told
 from asker.applications.outcome import Outcome
 from asker.io.json import write_json
 from asker.result import Status
@@ -54,7 +54,8 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
     if common.holdout is not None:
         _check_holdout(application, common, options, hosts)
     elif unused := [name for name in JUDGING if given_on_the_command_line(context, name)]:
-        raise ValueError(f"{flag(OPTIONS.fields[unused[0]])} goes with --holdout")
+        names = OPTIONS.fields[unused[0]].metadata.get("names", flag(OPTIONS.fields[unused[0]]))
+        raise ValueError(f"{names.replace('/', ' or ')} goes with --holdout")
     if not processes.process_id:
         check_outputs(file, *_written(application, common, options))
     with hosts.together(common.quiet, common.engine, application.several_processes) as place:
@@ -90,13 +91,15 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
     outcome = replace(outcome, record={name: str(file)} | outcome.record | judged)
     print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
     if judged:
-        print_told([held_out_table(judged["holdout"])])
+        print_told(held_out_told(judged["holdout"], is_whole))
     writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
     if is_whole:
         writers += application.outputs(outcome, options, common.output)
     elif common.again:
         print("Interrupted before everything was solved: nothing but --json is written.")
     write_outputs(*writers)
+    if not is_whole and common.again:
+        return 130
     if iterations != 0 and not outcome.fell:
         return complain(f"{file}: the {application.cost_name} did not fall: {outcome.result.status.value}", 1)
     return 0
@@ -116,7 +119,8 @@ def _judged(
     progress.begin("without what is held out")
     outcome = call(held.training)
     found = held.record(outcome.refined, common.holdout_unit)
-    judged = {"holdout": {"share": common.holdout, "seed": common.holdout_seed} | found}
+    ends = {"iterations": outcome.record["iterations"], "message": outcome.record["message"]}
+    judged = {"holdout": {"share": common.holdout, "seed": common.holdout_seed} | found | ends}
     if not common.again or outcome.result.status is Status.INTERRUPTED:
         return held.training, outcome, judged
     progress.begin("with everything")

@@ -99,8 +99,10 @@ def _asked(given: Compared) -> "Asked":
     """What is compared, checked: costs under different kernels say nothing about each other."""
     from asker.study.plan import Asked
 
-    methods = given.methods.split(",")
-    kernels: list[str | None] = [None] if given.kernels is None else [*re.split(r",(?![a-z]+=)", given.kernels)]
+    methods = [name.strip() for name in given.methods.split(",")]
+    kernels: list[str | None] = (
+        [None] if given.kernels is None else [name.strip() for name in re.split(r",(?! *[a-z]+=)", given.kernels)]
+    )
     taus: list[float | None] = [None] if given.tau is None else [_width(text) for text in given.tau.split(",")]
     for method in methods:
         one_of("--methods", method, METHODS)
@@ -110,7 +112,7 @@ def _asked(given: Compared) -> "Asked":
         if len(set(named)) < len(named):
             raise ValueError(f"{option} names one twice")
     if given.holdout is None and len(kernels) * len(taus) > 1:
-        raise ValueError("costs under different kernels cannot be compared: give --holdout as well")
+        raise ValueError("costs under different kernels or widths cannot be compared: give --holdout as well")
     if given.holdout is None:
         return Asked(methods, kernels, taus, given.iterations)
     unit = None if given.holdout_unit == 1 else given.holdout_unit

@@ -66,8 +66,8 @@ def group_data(g: Results) -> dict[str, Any]:
     complete = g.complete()
     data: dict[str, Any] = {
         "title": g.title, "text": g.text, "kind": g.kind, "what": symbols.pop() if len(symbols) == 1 else "Ψ",
-        "curves": [curve_data(g, i) for i in g.instances if g.of(i)],
-        "rows": cost_rows(g), "inliers": inlier_rows(g),
+        "curves": [curve_data(g, i) for i in g.instances if g.of(i)] if _same_kernels(g) else [],
+        "rows": [row if _same_kernels(g) else _without_costs(row) for row in cost_rows(g)], "inliers": inlier_rows(g),
         "ranking": [_ranked(row, len(complete), g.measure) for row in ranking(g)] if complete else [],
         "lowest": _column(g),
         "sentence": sentence(g) if complete else "",
@@ -152,7 +152,18 @@ def filter_data(r: Record) -> dict[str, Any]:
 
 
 def _held_out(run: Run) -> dict[str, Any]:
-    return {} if run.holdout is None else {"held out": run.holdout, "seed of that": run.holdout_seed or 0}
+    if run.holdout is None:
+        return {}
+    return {"held out": run.holdout, "held-out seed": run.holdout_seed or 0, "held-out unit": run.holdout_unit or 1.0}
+
+
+def _same_kernels(g: Results) -> bool:
+    """Whether costs can be compared."""
+    return len({(r.run.kernel, r.run.tau) for r in g.records.values()}) <= 1
+
+
+def _without_costs(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("start", "cost", "mean cost", "difference %")}
 
 
 def _told(options: dict[str, Any]) -> str:

@@ -141,7 +141,11 @@ class Asked:
         """By a name that says what differs: method, kernel and τ."""
         made = {}
         for method, kernel, tau in itertools.product(self.methods, self.kernels, self.taus):
-            words = [method, kernel or "" if len(self.kernels) > 1 else "", f"{tau:g}" if len(self.taus) > 1 else ""]
+            words = [
+                method,
+                kernel or "" if len(self.kernels) > 1 else "",
+                f"tau {tau:g}" if len(self.taus) > 1 else "",
+            ]
             made[" ".join(word for word in words if word)] = (method, kernel, tau)
         return made
 

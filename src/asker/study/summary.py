@@ -196,7 +196,7 @@ def sentence(results: Results) -> str:
     """Who wins, and by how much."""
     rows, n, noun = ranking(results), len(results.complete()), results.measure.noun
     if len(rows) < 2:
-        return "Nothing to compare yet."
+        return "Nothing to compare."
     first, second = rows[0], rows[1]
     names = [r["method"] for r in rows if r["wins"] == first["wins"] and r["median"] <= 100 * TIE]
     who = " and ".join(names) if names else first["method"]
@@ -206,6 +206,9 @@ def sentence(results: Results) -> str:
     if others[0]["median"] <= 100 * TIE and n == 1:
         return f"{who} {verb} the lowest {noun}; all are within {100 * TIE:g} % of it."
     middle = "" if n == 1 else " in the median"
+    near = [r for r in rows[1:] if r["method"] not in names and r["median"] <= 1]
+    if results.measure is HELD_OUT and n == 1 and near:
+        return f"{who} {verb} the lowest {noun}; {len(near)} more within 1 %, which may be chance: try --holdout-seed."
     told = f"{who} {verb} the lowest {noun} on {on}. Next comes {others[0]['method']}, {_higher(others[0])}{middle}"
     return told + (f"; the last is {rows[-1]['method']}, {_higher(rows[-1])}." if len(rows) > 2 else ".")
 

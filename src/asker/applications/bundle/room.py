@@ -113,7 +113,7 @@ class BundleAdjustment(Application):
 
         training = whole.with_observations(~mask)
         given = replace(data, start=training) if isinstance(data, Scene) else training
-        return HeldOut(given, predicted, "px")
+        return HeldOut(given, predicted, "px", whole.n_observations)
 
     # ---- for studies
 

@@ -139,7 +139,7 @@ class ColmapModels(Application):
             return Prediction(reprojection_norms(replace(refined, images=images))[mask])
 
         training = replace(data, images=replace(data.images, point_ids=point_ids))
-        return HeldOut(training, predicted, "px")
+        return HeldOut(training, predicted, "px", data.n_observations)
 
     # ---- for studies
 

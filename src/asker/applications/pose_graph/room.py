@@ -133,6 +133,8 @@ class PoseGraphs(Application):
 
     def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
         """Of the loops alone: without odometry the way itself is not known."""
+        if not data.n_loops:
+            raise ValueError("of a pose graph loops are held out, and this one has none")
         made = pose_graph_problem(data)
         among = [np.full(len(index), name == "loops") for name, index in made.edges.items()]
         mask = made.per_edge(held_out_masks(made.problem, share, seed, among))
@@ -140,7 +142,7 @@ class PoseGraphs(Application):
         def predicted(refined: PoseGraph) -> Prediction:
             return Prediction(residual_norms(replace(data, poses=refined.poses).with_edges(mask)))
 
-        return HeldOut(data.with_edges(~mask), predicted, "σ")
+        return HeldOut(data.with_edges(~mask), predicted, "σ", data.n_loops)
 
     # ---- for studies
 

@@ -77,7 +77,7 @@ class RotationAveraging(Application):
         def predicted(refined: Rotations) -> Prediction:
             return Prediction(problem.residual_norms(data.with_pairs(mask), refined.matrices))
 
-        return HeldOut(training, predicted, "degrees")
+        return HeldOut(training, predicted, "degrees", len(data.i))
 
     def sizes(self, data: RelativeRotations) -> dict[str, Any]:
         return {"n_rotations": len(data.names), "n_observations": len(data.i)}
