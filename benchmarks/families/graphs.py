@@ -134,7 +134,7 @@ SMALL_GRAPHS = GraphFamily(
     quick="CSAIL",
 )
 LARGE_GRAPHS = GraphFamily(
-    "large_graphs", _large(), (1.0,), ("irls-cauchy", "gnc-tls", "asker"), time_limit=40, quick=BICOCCA
+    "large_graphs", _large(), (1.0,), ("irls-cauchy", "gnc-tls", "asker"), time_limit=20, quick=BICOCCA
 )
 FAMILIES = (SMALL_GRAPHS, LARGE_GRAPHS)
 

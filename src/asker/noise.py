@@ -55,6 +55,7 @@ class Noise:
 
     @property
     def is_known(self) -> bool:
+        """Whether enough observations agree to tell σ."""
         return self.n_spare >= FEW
 
     @property
@@ -64,7 +65,8 @@ class Noise:
 
     @property
     def uncertainty(self) -> float:
-        """The standard deviation of σ itself, as a part of it."""
+        """The standard deviation of σ itself, as a part of it: by the number of observations alone, if the solution is
+        right."""
         return 1 / sqrt(2 * self.n_spare) if self.is_known else inf
 
     def __str__(self) -> str:
