@@ -188,6 +188,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="each has one thread")
     parser.add_argument("--seeds-from", type=int, default=0, metavar="K", help="other seeds: K is added to each")
     parser.add_argument("--only", choices=("asker",), help="only asker with nothing given")
+    parser.add_argument("--tables", action="store_true", help="run nothing: tables of the cases that are in FILE")
     parser.add_argument("--conditions", action="store_true", help="a table of every condition, too")
     add_record_option(parser)
     args = parser.parse_args()
@@ -199,12 +200,17 @@ def main() -> None:
     tasks.sort(key=lambda task: task[2])  # a run that was stopped has something of each family
     how = f"{'quick' if args.quick else 'all'} {args.only or ','.join(METHODS)}"
     work = partial(run_case, quick=args.quick, only=args.only)
+    n_cases = len(tasks)
+    if args.tables:
+        there = {key(row) for row in done_before(args.runs)}
+        tasks = [(f, c, s) for f, c, s in tasks if key({"family": f, "condition": c, "seed": s, "how": how}) in there]
     try:
         rows = run_all(tasks, args.runs, how, work, args.processes)
     except KeyboardInterrupt:
         sys.exit(f"\nstopped; {args.runs.name} has the cases that were done, and the same command goes on from there")
     with recorded(args.record):
-        print(f"Cases of the commits {', '.join(sorted({row['commit'] for row in rows}))}.\n")
+        commits = ", ".join(sorted({row["commit"] for row in rows}))
+        print(f"{len(rows)} of {n_cases} cases, of the commits {commits}.\n")
         print_tables(rows, args.conditions)
 
 
