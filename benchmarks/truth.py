@@ -94,7 +94,9 @@ def error_of(instance: Instance, problem: asker.Problem, strategy: asker.Strateg
     """The error of one solve."""
     n, seconds = instance.max_iterations, instance.time_limit
     result = asker.solve(problem, strategy, max_iterations=n, time_limit=seconds)
-    return float("inf") if result.status is asker.Status.TIME_LIMIT else instance.error(result)
+    if result.status is asker.Status.TIME_LIMIT:
+        raise TimeoutError(f"not finished in {seconds:g} s")
+    return instance.error(result)
 
 
 def run(method: str, factor: Any, error: Callable[[], float]) -> dict[str, Any]:
