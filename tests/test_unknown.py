@@ -92,6 +92,14 @@ def test_trusted_factors_keep_their_kernel():
     assert len(result.residuals[loops]) == 100  # by the factors that the user has
 
 
+def test_converged_means_that():
+    """A descent from the result, under the kernel that it ended with, gains next to nothing."""
+    result = asker.solve(circle_problem(0.1, 0.3, 0), noise="estimated")
+    assert result.status is asker.Status.CONVERGED
+    again = circle_problem(0.1, 0.3, 0, start=tuple(result.x), kernel=result.problem.factors[0].kernel)
+    assert asker.solve(again, asker.IRLS()).cost > (1 - 1e-6) * result.cost
+
+
 def test_limits_hold_for_all_stages_together():
     problem = circle_problem(0.1, 0.3, 0)
     lines = []

@@ -22,7 +22,7 @@ from asker.applications.bundle.problem import bundle_problem, camera_centres, ca
 from asker.applications.bundle.scenes import Scene, make_scene
 from asker.geometry.alignment import distances, similarity
 from asker.geometry.gauge import Seen, centres, put_back
-from families.design import balanced, n_kept, peer, trimmed
+from families.design import balanced_cases, n_kept, peer, trimmed
 from families.family import Condition, Instance
 
 N_CAMERAS, N_OBSERVATIONS = 20, 6000
@@ -33,7 +33,7 @@ LEVELS: dict[str, tuple[Any, ...]] = {
     "start_error": (5.0, 12.0, 24.0, 60.0, 120.0, 200.0),
     "outlier_ratio": (0.1, 0.2, 0.3, 0.5, 0.6, 0.7),
 }
-N_CONDITIONS, N_QUICK, SEEDS = 24, 3, (0, 1)
+N_CONDITIONS, SEEDS = 24, (0, 1)
 CONCENTRATIONS = 20
 LOSSES = ("TRIVIAL", "SOFT_L1", "HUBER", "CAUCHY")
 
@@ -45,10 +45,7 @@ class BundleFamily:
     methods = None
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
-        conditions = balanced(LEVELS, N_CONDITIONS)
-        if quick:
-            return [(condition, SEEDS[0]) for condition in conditions[:N_QUICK]]
-        return [(condition, seed) for condition in conditions for seed in SEEDS]
+        return balanced_cases(LEVELS, N_CONDITIONS, SEEDS, quick)
 
     def make(self, condition: Condition, seed: int) -> Instance:
         scene = make_scene(N_CAMERAS, N_OBSERVATIONS, seed=seed, **condition)

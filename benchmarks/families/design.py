@@ -37,6 +37,14 @@ def balanced(levels: dict[str, Sequence[Any]], n: int, seed: int = 0) -> list[Co
     return [{k: levels[k][column[row]] for k, column in best.items()} for row in range(n)]
 
 
+def balanced_cases(
+    levels: dict[str, Sequence[Any]], n: int, seeds: Sequence[int], quick: bool
+) -> list[tuple[Condition, int]]:
+    """The cases of a balanced table: each condition with every seed; quick: the first one."""
+    conditions = balanced(levels, n)
+    return [(conditions[0], seeds[0])] if quick else [(c, seed) for c in conditions for seed in seeds]
+
+
 def n_kept(n: int) -> int:
     """How many of n things an error is over."""
     return int(np.ceil(KEPT * n))

@@ -18,7 +18,7 @@ import asker
 from asker.applications.rotation_averaging.files import RelativeRotations
 from asker.applications.rotation_averaging.problem import TAU, angle_errors, averaging_problem, make_rotations
 from asker.geometry.spanning import spanning_tree
-from families.design import balanced, peer, trimmed
+from families.design import balanced_cases, peer, trimmed
 from families.family import Condition, Instance
 
 N = 60
@@ -28,7 +28,7 @@ LEVELS: dict[str, tuple[Any, ...]] = {
     "pairs_each": (8, 15),
     "start": ("closing pairs", "any pairs"),
 }
-N_CONDITIONS, N_QUICK, SEEDS = 12, 3, (0, 1)
+N_CONDITIONS, SEEDS = 12, (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,7 @@ class RotationFamily:
     methods = None
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
-        conditions = balanced(LEVELS, N_CONDITIONS)
-        if quick:
-            return [(condition, SEEDS[0]) for condition in conditions[:N_QUICK]]
-        return [(condition, seed) for condition in conditions for seed in SEEDS]
+        return balanced_cases(LEVELS, N_CONDITIONS, SEEDS, quick)
 
     def make(self, condition: Condition, seed: int) -> Instance:
         made = make_rotations(N, condition["pairs_each"] * N, condition["noise"], condition["outlier_ratio"], seed)

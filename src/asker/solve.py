@@ -239,6 +239,8 @@ class Stages:
         self.history: list[Iteration] = []
         self.ended: Status | None = None
         """Why no descent goes on any more."""
+        self.last = Status.CONVERGED
+        """How the last one ended."""
 
     def result(self, engine: Engine, strategy: Strategy, start: Point) -> Result:
         """Of the best of all candidates."""
@@ -248,7 +250,7 @@ class Stages:
         state = IRLS().init(final, best.point, 0)
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = state, self.history
-        result = _result(final, strategy, loop, self.ended or Status.CONVERGED, engine.problem.factors)
+        result = _result(final, strategy, loop, self.ended or self.last, engine.problem.factors)
         return replace(result, initial_cost=cost(final, start))
 
     def descend(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
@@ -257,7 +259,8 @@ class Stages:
             return point
         loop = SolveLoop(self.begin, partial(self._record, stage))
         n = min(n, self.left)
-        status = loop.run(engine, strategy, point, n, max(self.tol, ENOUGH), self.time_limit)
+        tol = self.tol if stage == "end" else max(self.tol, ENOUGH)
+        self.last = status = loop.run(engine, strategy, point, n, tol, self.time_limit)
         self.left -= loop.history[-1].iteration
         if status in (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED):
             self.ended = status

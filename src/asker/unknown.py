@@ -35,8 +35,10 @@ CAUCHY = 2.0
 """The width of the Cauchy kernel, in σ."""
 WIDE, NARROW = 0.5, 0.05
 """The first widths, in median residuals at the start."""
-FIRST, AGAIN, ROUNDS, LAST = 40, 15, 3, 15
-"""Iterations: of a first descent, of each round at another σ, rounds, and of the end."""
+FIRST, AGAIN, ROUNDS = 40, 15, 3
+"""Iterations of a first descent, and of each round at another σ; rounds."""
+END = (15, 100)
+"""Iterations of the end, before and after σ is estimated for the last time; the last ones are to converge."""
 STEPS, AT_REST = 200, 1e-5
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
@@ -150,10 +152,10 @@ class Search:
 
     def _refined(self, best: Candidate, broad: list[float]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
-        for _ in range(2):
+        for n_iterations in END:
             widths = [self._width(n, Q, REACH) for n, Q in zip(noises, broad, strict=True)]
             kernels = self._kernels(SmoothTruncated, widths)
-            point = self._run(kernels, self.plain, point, LAST, "end")
+            point = self._run(kernels, self.plain, point, n_iterations, "end")
             noises = self.noises(point)
         cost = likelihood(self.engine, point, noises, broad)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
