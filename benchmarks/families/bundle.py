@@ -33,7 +33,7 @@ LEVELS: dict[str, tuple[Any, ...]] = {
     "start_error": (5.0, 12.0, 24.0, 60.0, 120.0, 200.0),
     "outlier_ratio": (0.1, 0.2, 0.3, 0.5, 0.6, 0.7),
 }
-N_CONDITIONS, SEEDS = 24, (0, 1)
+N_CONDITIONS, SEEDS = 24, (0,)
 CONCENTRATIONS = 20
 LOSSES = ("TRIVIAL", "SOFT_L1", "HUBER", "CAUCHY")
 

@@ -108,4 +108,4 @@ def peers(made: Made, user: float) -> dict[str, Peer]:
     return {name: partial(run, made) for name, (needs, run) in known.items() if module(needs)}
 
 
-ESSENTIAL = MadeFamily("essential", 0.5, made, CONDITIONS, (CONDITIONS[1], CONDITIONS[6]), peers=peers)
+ESSENTIAL = MadeFamily("essential", 0.5, made, CONDITIONS, (CONDITIONS[1], CONDITIONS[6]), seeds=1, peers=peers)

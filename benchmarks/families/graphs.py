@@ -127,7 +127,7 @@ def _large() -> list[tuple[str, Condition, int]]:
 SMALL_GRAPHS = GraphFamily(
     "graphs",
     _small(),
-    (0.3, 1.0, 3.0),
+    (0.3, 1.0),
     ("irls-huber", "irls-cauchy", "irls-gm", "irls", "gnc", "gnc-tls", "asker", "asker-cauchy"),
     time_limit=20,
     quick="CSAIL",

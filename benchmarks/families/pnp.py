@@ -93,4 +93,4 @@ def peers(made: Made, user: float) -> dict[str, Peer]:
     return {name: partial(run, made) for name, (needs, run) in known.items() if module(needs)}
 
 
-PNP = MadeFamily("pnp", 1.0, made, CONDITIONS, (CONDITIONS[4], CONDITIONS[5]), peers=peers)
+PNP = MadeFamily("pnp", 1.0, made, CONDITIONS, (CONDITIONS[4], CONDITIONS[5]), seeds=1, peers=peers)

@@ -28,7 +28,7 @@ LEVELS: dict[str, tuple[Any, ...]] = {
     "pairs_each": (8, 15),
     "start": ("closing pairs", "any pairs"),
 }
-N_CONDITIONS, SEEDS = 12, (0, 1)
+N_CONDITIONS, SEEDS = 12, (0,)
 
 
 @dataclass(frozen=True, eq=False)
