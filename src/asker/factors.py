@@ -158,6 +158,16 @@ class Factors:
         other.kernel, other.tau = kernel, float(kernel.tau)
         return other
 
+    def on(self, slots: Sequence[Slot], chosen: np.ndarray) -> "Factors":
+        """The same residual on other variables, with the data and the weight of the chosen observations."""
+        other = copy(self)
+        other.slots = tuple(Slot(slot.variables, slot.index.astype(np.int32)) for slot in slots)
+        other.n = len(chosen)
+        other.data = tuple(d[chosen] for d in self.data)
+        other.weight = None if self.weight is None else self.weight[chosen]
+        other.tau = self.tau[chosen] if isinstance(self.tau, np.ndarray) else self.tau
+        return other
+
     def taken(self, mask: np.ndarray) -> "Factors":
         """The same factors with some of the observations alone."""
         return Factors(
