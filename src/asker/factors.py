@@ -139,6 +139,8 @@ class Factors:
         self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
         if not isinstance(self.kernel, Kernel):
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
+        self.compiled: dict[Any, dict[str, Any]] = {}
+        """Code of the residual that an engine has made, shared with the same factors under other kernels."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")

@@ -23,12 +23,15 @@ from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
 from asker.kernels import Kernel, Quadratic
-from asker.trials import Floats, Pairs, Rows, Trials, drawn
+from asker.noise import DISTINCT
+from asker.trials import Copies, Floats, Pairs, Trials, drawn
 
 FEW = 12
 """Unknowns, at most."""
-BATCH, BATCHES = 500, 20
-"""Trials at once; how often, at most."""
+BATCH = (64, 512)
+"""Trials at once, at least and at most."""
+AT_LEAST, MOST = 2000, 10_000
+"""Trials where nothing agrees, and in all."""
 STEPS = 12
 SEEN = 500
 """Observations of each factor group that a trial is judged by, at most."""
@@ -67,68 +70,72 @@ class Subsets:
         n_trusted = sum(f.n for f, sure in zip(factors, trusted, strict=True) if sure)
         return d <= FEW and numbers > 2 * d and n_trusted <= FEW
 
-    def best(self, n: int, broad: Sequence[float]) -> list[tuple[Floats, ...]]:
-        """Rows of all variables for the n best trials, the best first; `broad` is Q² of each group."""
+    def best(self, n: int, broad: Sequence[float], share: float) -> list[tuple[Floats, ...]]:
+        """Rows of all variables for the n best trials, the best first.
+
+        broad  Q² of each group
+        share  of the observations that the best solution so far explains
+        """
         found: list[tuple[float, tuple[Floats, ...]]] = []
-        share, done = 0.0, 0
-        for _ in range(BATCHES):
-            found += self._batch(broad)
-            done += BATCH
-            found.sort(key=lambda each: -each[0])
-            found = found[: 4 * n]
-            share = max(share, self._share(found[0][1], broad)) if found else share
-            if done >= self._enough(share):  # (3)
-                break
+        done = 0
+        while done < self._enough(share):  # (3)
+            size = int(np.clip(self._enough(share) - done, *BATCH))
+            found = sorted([*found, *self._batch(size, broad)], key=lambda each: -each[0])[: 4 * n]
+            share = max(share, self._share(found[0][1], broad))
+            done += size
         return [rows for _, rows in found[:n]]
 
     def _enough(self, share: float) -> float:
-        """Trials, at this share of inliers."""
+        """Trials, at this share of inliers; 0 where nothing agrees yet."""
+        if not share:
+            return AT_LEAST
         size = -(-self.d // min(self.p[k] for k in self.drawn_from)) + 1
         clean = min(max(share**size, 1e-12), 1 - 1e-12)
-        return log(CHANCE) / log(1 - clean)
+        return min(log(CHANCE) / log(1 - clean), MOST)
 
-    def _batch(self, broad: Sequence[float]) -> list[tuple[float, tuple[Floats, ...]]]:
+    def _batch(self, n: int, broad: Sequence[float]) -> list[tuple[float, tuple[Floats, ...]]]:
         """(1) and (2): gains and rows"""
         quadratic: list[Kernel] = [Quadratic(1.0) for _ in self.p]
-        trials = Trials(self.engine, list(self.start.values()), BATCH)
-        moved = {v: Rows(np.tile(self.start[v], (BATCH, 1)), None) for v in self.free}
-        moved, _ = trials.fitted(moved, self._subsets(), quadratic, STEPS)
-        u = self._squares(trials, moved, BATCH)
+        held = list(self.start.values())
+        trials = Trials(self.engine, held, n, alone=False)
+        copies = {v: np.tile(self.start[v], (n, 1)) for v in self.free}
+        copies, _ = trials.fitted(copies, self._subsets(n), quadratic, STEPS)
+        u = self._squares(trials, copies)
         gains, counts = self._gains(u, broad)
         good = np.argsort(-gains)[:GOOD]
-        again = Trials(self.engine, list(self.start.values()), len(good))
-        chosen = {v: Rows(_of_trials(rows.values, len(self.start[v]), good), None) for v, rows in moved.items()}
+        again = Trials(self.engine, held, len(good), alone=False)
+        copies = {v: _of_trials(rows, len(v), good) for v, rows in copies.items()}
         agreeing = [self._agreeing(k, x[good], counts[k][good]) for k, x in enumerate(u)]
-        chosen, _ = again.fitted(chosen, agreeing, quadratic, STEPS // 2)
-        gains, _ = self._gains(self._squares(again, chosen, len(good)), broad)
-        return [(float(gain), self._rows(chosen, t)) for t, gain in enumerate(gains)]
+        copies, _ = again.fitted(copies, agreeing, quadratic, STEPS // 2)
+        gains, _ = self._gains(self._squares(again, copies), broad)
+        return [(float(gain), self._rows(copies, t)) for t, gain in enumerate(gains)]
 
-    def _rows(self, moved: dict, t: int) -> tuple[Floats, ...]:
+    def _rows(self, copies: Copies, t: int) -> tuple[Floats, ...]:
         """Of all variables in one trial."""
         at = np.array([t])
-        return tuple(
-            _of_trials(moved[v].values, len(rows), at) if v in moved else rows for v, rows in self.start.items()
-        )
+        return tuple(_of_trials(copies[v], len(v), at) if v in copies else rows for v, rows in self.start.items())
 
-    def _subsets(self) -> list[Pairs]:
+    def _subsets(self, n: int) -> list[Pairs]:
         """Minimal ones, half of them with one observation more, each of one factor group."""
-        none = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        pairs: list[list[Pairs]] = [[none] for _ in self.p]
+        pairs = []
         ways = [(k, extra) for k in self.drawn_from for extra in (0, 1)]
-        for (k, extra), trials in zip(ways, np.array_split(np.arange(BATCH), len(ways)), strict=True):
-            n = self.engine.problem.factors[k].n
-            size = min(-(-self.d // self.p[k]) + extra, n)
-            observations = drawn(self.rng, np.full(len(trials), n), size)
-            pairs[k].append(Pairs(np.repeat(trials, size), observations.ravel()))
+        for (k, extra), trials in zip(ways, np.array_split(np.arange(n), len(ways)), strict=True):
+            of = self.engine.problem.factors[k].n
+            size = min(-(-self.d // self.p[k]) + extra, of)
+            observations = drawn(self.rng, np.full(len(trials), of), size)
+            pairs.append(Pairs(k, None, np.repeat(trials, size), observations.ravel()))
         for k, f in enumerate(self.engine.problem.factors):
             if self.trusted[k]:
-                pairs[k].append(Pairs(np.repeat(np.arange(BATCH), f.n), np.tile(np.arange(f.n), BATCH)))
-        return [Pairs(*(np.concatenate(parts) for parts in zip(*each, strict=True))) for each in pairs]
+                pairs.append(Pairs(k, None, np.repeat(np.arange(n), f.n), np.tile(np.arange(f.n), n)))
+        return pairs
 
-    def _squares(self, trials: Trials, moved: dict, n: int) -> list[Floats]:
-        """(n, seen) for each factor group; what is not finite is infinite."""
-        pairs = [Pairs(np.repeat(np.arange(n), len(seen)), np.tile(seen, n)) for seen in self.seen]
-        u = trials.squares(moved, pairs)
+    def _squares(self, trials: Trials, copies: Copies) -> list[Floats]:
+        """(trials, seen) for each factor group; what is not finite is infinite."""
+        n = trials.n
+        pairs = [
+            Pairs(k, None, np.repeat(np.arange(n), len(seen)), np.tile(seen, n)) for k, seen in enumerate(self.seen)
+        ]
+        u = trials.squares(copies, pairs)
         return [np.where(np.isfinite(x), x, np.inf).reshape(n, -1) for x in u]
 
     def _gains(self, u: Sequence[Floats], broad: Sequence[float]) -> tuple[Floats, list[NDArray]]:
@@ -143,13 +150,18 @@ class Subsets:
         """The observations of group k that agree with each trial."""
         order = np.argsort(u, axis=1)
         mask = np.arange(u.shape[1]) < counts[:, None]
-        return Pairs(np.nonzero(mask)[0], self.seen[k][order[mask]])
+        return Pairs(k, None, np.nonzero(mask)[0], self.seen[k][order[mask]])
 
     def _share(self, rows: tuple[Floats, ...], broad: Sequence[float]) -> float:
-        """Of the inliers, at these rows: the lowest of the groups that subsets are drawn from."""
+        """Of the inliers, at these rows: the lowest of the groups that subsets are drawn from; 0 where none agree."""
         u = self.engine.in_user_order(self.engine.evaluate(rows).u)
-        each = [gains_of(u[k][self.seen[k]][None], self.p[k], self.d, broad[k])[1][0] / len(self.seen[k]) for k in self.drawn_from]
-        return float(min(each))
+        shares = []
+        for k in self.drawn_from:
+            x = np.sort(u[k][self.seen[k]])
+            n = int(gains_of(x[None], self.p[k], self.d, broad[k])[1][0])
+            variance = x[:n].sum() / max(n * self.p[k] - self.d, 1)
+            shares.append(n / len(x) if DISTINCT**2 * variance < broad[k] else 0.0)
+        return min(shares)
 
 
 def gains_of(u: Floats, p: int, d: int, Q: float) -> tuple[Floats, NDArray]:

@@ -30,36 +30,36 @@ SHORTER, LONGER = 0.25, 2.0
 class Pairs(NamedTuple):
     """Which observations of a factor group belong to which trial."""
 
+    group: int
+    """Number of the factor group."""
+    slot: int | None
+    """The argument whose variable the trial has a copy of; None where it has copies of all variables."""
     trial: Ints
     observation: Ints
 
 
-class Rows(NamedTuple):
-    """The copies of a group of variables."""
-
-    values: Floats
-    """(trials · per_trial, ambient)"""
-    which: Ints | None
-    """The variable that each trial has a copy of; None where each has a copy of all."""
+Copies = dict[Variables, Floats]
+"""Rows of the copies of each moving group: (trials · copies in each, ambient)."""
 
 
 class Trials:
     """Copies of variables, one set for each trial; all other variables stay where a point has them."""
 
-    def __init__(self, engine: Engine, held: Sequence[Floats], n: int):
+    def __init__(self, engine: Engine, held: Sequence[Floats], n: int, alone: bool):
         """
-        held  rows of all variables of the engine's problem
-        n     how many trials there are
+        held   rows of all variables of the engine's problem
+        n      how many trials there are
+        alone  whether each has a copy of a single variable, and not of all that can move
         """
-        self.engine, self.n = engine, n
-        self.held = {v: _copied(v, rows, True) for v, rows in zip(engine.problem.variables, held, strict=True)}
+        self.engine, self.n, self.alone = engine, n, alone
+        self.held = {v: _with(v, rows, np.ones(len(v), bool)) for v, rows in zip(engine.problem.variables, held, strict=True)}
 
     def fitted(
-        self, moved: Mapping[Variables, Rows], pairs: Sequence[Pairs], kernels: Sequence[Kernel], steps: int
-    ) -> tuple[dict[Variables, Rows], Floats]:
+        self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel], steps: int
+    ) -> tuple[Copies, Floats]:
         """Where so many steps lead each trial, and its cost there."""
-        engine, copies, kept = self._engine(moved, pairs, kernels)
-        pairs = [pairs[k] for k in kept]
+        pairs = [each for each in pairs if len(each.trial)]
+        engine, moving = self._engine(copies, pairs, kernels)
         point, length = engine.start(), np.ones(self.n)
         costs = self._costs(engine, point, pairs)
         for _ in range(steps):
@@ -72,40 +72,47 @@ class Trials:
             to = engine.move(step)
             new = self._costs(engine, to, pairs)
             better = new < costs  # (2); a NaN is refused
-            costs, length = np.where(better, new, costs), np.where(better, np.minimum(LONGER * length, 1), SHORTER * length)
-            point = engine.evaluate(self._chosen(engine, copies, better, to, point))
+            costs = np.where(better, new, costs)
+            length = np.where(better, np.minimum(LONGER * length, 1.0), SHORTER * length)
+            point = engine.evaluate(self._chosen(engine, moving, better, to, point))
         rows = dict(zip(engine.problem.variables, engine.rows(point), strict=True))
-        return {v: Rows(rows[c], moved[v].which) for v, c in copies.items()}, costs
+        return {v: rows[c] for v, c in moving.items()}, costs
 
-    def squares(self, moved: Mapping[Variables, Rows], pairs: Sequence[Pairs]) -> list[Floats]:
-        """‖r‖² of every pair, for each factor group."""
-        kernels = [f.kernel for f in self.engine.problem.factors]
-        engine, _, kept = self._engine(moved, pairs, kernels)
-        u = dict(zip(kept, engine.in_user_order(engine.start().u), strict=True))
-        return [u.get(k, np.zeros(0)) for k in range(len(pairs))]
+    def costs(self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel]) -> Floats:
+        """Of each trial as it is."""
+        pairs = [each for each in pairs if len(each.trial)]
+        engine, _ = self._engine(copies, pairs, kernels)
+        return self._costs(engine, engine.start(), pairs)
+
+    def squares(self, copies: Copies, pairs: Sequence[Pairs]) -> Sequence[Floats]:
+        """‖r‖² of every pair."""
+        engine, _ = self._engine(copies, pairs, [f.kernel for f in self.engine.problem.factors])
+        return engine.in_user_order(engine.start().u)
 
     def _engine(
-        self, moved: Mapping[Variables, Rows], pairs: Sequence[Pairs], kernels: Sequence[Kernel]
-    ) -> tuple[Engine, dict[Variables, Variables], list[int]]:
-        """An engine for the problem of all trials, the copies of each group, and which factor groups it has."""
-        copies = {v: _copied(v, rows.values, rows.which) for v, rows in moved.items()}
+        self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel]
+    ) -> tuple[Engine, dict[Variables, Variables]]:
+        """An engine for the problem of all trials, and the variables that move in it."""
+        moving = {v: self._moving(v, rows) for v, rows in copies.items()}
         factors = self.engine.problem.factors
-        kept = [k for k, each in enumerate(pairs) if len(each.trial)]
-        made = [self._factors(factors[k], pairs[k], moved, copies).under(kernels[k]) for k in kept]
-        first = max(copies.values(), key=lambda v: len(v) * v.manifold.tangent)
+        made = [self._factors(factors[p.group], p, moving).under(kernels[p.group]) for p in pairs]
         of_engine: Any = type(self.engine)
-        return of_engine(Problem(*made), "auto", first if len(copies) == 1 else True, True), copies, kept
+        first = next(iter(moving.values())) if len(moving) == 1 and (self.alone or len(next(iter(copies))) == 1) else True
+        return of_engine(Problem(*made), "auto", first, True), moving
 
-    def _factors(
-        self, f: Factors, pairs: Pairs, moved: Mapping[Variables, Rows], copies: Mapping[Variables, Variables]
-    ) -> Factors:
+    def _moving(self, v: Variables, rows: Floats) -> Variables:
+        fixed = np.zeros(len(rows), dtype=bool) if self.alone else np.tile(v.fixed, len(rows) // len(v))
+        return _with(v, rows, fixed)
+
+    def _factors(self, f: Factors, pairs: Pairs, moving: Mapping[Variables, Variables]) -> Factors:
         slots = []
-        for slot in f.slots:
-            index = slot.index[pairs.observation]
-            if slot.variables in moved:
-                alone = moved[slot.variables].which is not None
-                index = pairs.trial if alone else pairs.trial * len(slot.variables) + index
-            slots.append(Slot(copies.get(slot.variables, self.held[slot.variables]), index))
+        for k, slot in enumerate(f.slots):
+            v, index = slot.variables, slot.index[pairs.observation]
+            if v in moving and pairs.slot in (None, k):
+                index = pairs.trial if self.alone else pairs.trial * len(v) + index
+                slots.append(Slot(moving[v], index))
+            else:
+                slots.append(Slot(self.held[v], index))
         return f.on(slots, pairs.observation)
 
     def _costs(self, engine: Engine, point: Point, pairs: Sequence[Pairs]) -> Floats:
@@ -114,25 +121,21 @@ class Trials:
         return np.sum([np.bincount(p.trial, x, self.n) for x, p in zip(each, pairs, strict=True)], axis=0)
 
     def _chosen(
-        self, engine: Engine, copies: Mapping[Variables, Variables], better: NDArray, to: Point, point: Point
+        self, engine: Engine, moving: Mapping[Variables, Variables], better: NDArray, to: Point, point: Point
     ) -> tuple[Floats, ...]:
         """Rows of all variables: those of `to` for the trials that are better there."""
         groups = zip(engine.problem.variables, engine.rows(to), engine.rows(point), strict=True)
-        moving = set(copies.values())
+        those = set(moving.values())
         return tuple(
-            np.where(np.repeat(better, len(v) // self.n)[:, None], new, old) if v in moving else old
+            np.where(np.repeat(better, len(v) // self.n)[:, None], new, old) if v in those else old
             for v, new, old in groups
         )
 
 
-def _copied(v: Variables, rows: Floats, which: Any) -> Variables:
-    """The same variables with other rows; `which` is True for rows that stay as they are."""
+def _with(v: Variables, rows: Floats, fixed: NDArray) -> Variables:
+    """Variables of the same kind with other rows."""
     other = copy(v)
-    other.rows = np.ascontiguousarray(rows)
-    if which is True:
-        other.fixed = np.ones(len(rows), dtype=bool)
-    else:
-        other.fixed = np.zeros(len(rows), dtype=bool) if which is not None else np.tile(v.fixed, len(rows) // len(v))
+    other.rows, other.fixed = np.ascontiguousarray(rows), fixed
     return other
 
 

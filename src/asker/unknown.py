@@ -20,10 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
+from asker.factors import Variables
 from asker.kernels import Cauchy, Kernel, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
-from asker.noise import REACH, Noise, estimate
-from asker.subsets import Subsets
+from asker.moves import Moves
+from asker.noise import DISTINCT, REACH, Noise, estimate
+from asker.subsets import Subsets, n_unknowns
 
 Floats = NDArray[np.float64]
 CAUCHY = 2.0
@@ -36,10 +38,15 @@ END = (15, 100)
 """Iterations of the end, before and after σ is estimated for the last time; the last ones are to converge."""
 SUBSETS = 3
 """How many solutions from subsets are candidates."""
+SOME, MANY = 200, 64
+"""Unknowns up to which moves from the start are a candidate, and their trials."""
 HOPELESS = 0.5
 """A first descent with less than this part of the best one's likelihood is not refined."""
 CLEAR = 10.0
 """Q over σ from which the noise of a majority leaves no doubt."""
+INLIER = 3.0
+"""What an inlier stays below, in σ for each number."""
+UNLIKELY = 0.01
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
 
@@ -69,23 +76,26 @@ class Search:
         self.engine, self.descend, self.graduated, self.plain = engine, descend, graduated, plain
         self.given = [f.kernel if f.kernel.convex else None for f in engine.problem.factors]
         """Kernels that stay: factors under a convex one are trusted."""
+        self.trusted = [given is not None for given in self.given]
+        self.has_few_unknowns = Subsets.suit(engine, self.trusted)
+        self.moves = Moves(engine.problem)
+        self.found: list[Candidate] = []
+        """Candidates so far, the best first."""
         self.broad: list[float] = []
         """Q² of each factor group, of what was seen so far."""
 
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._see(start)
-        found: list[Candidate] = []
         for name, point in self._ends(start):
             self._see(point)
-            found = self._ranked([*found, self._candidate(name, point)])
-            if found[-1].name == name and found[-1].cost > HOPELESS * found[0].cost:
+            self._rank([*self.found, self._candidate(name, point)])
+            if self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost:
                 continue
-            settled = [self._settled(c) if c.name == name else c for c in found]
-            found = self._ranked(settled)
-            if self._is_beyond_doubt(found[0]):
+            self._rank([self._settled(c) if c.name == name else c for c in self.found])
+            if not self.has_few_unknowns and self._is_beyond_doubt(self.found[0]):
                 break
-        return [self._refined(found[0]), *found[1:]]
+        return [self._refined(self.found[0]), *self.found[1:]]
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """Of the first descents; each is made when it is asked for."""
@@ -95,12 +105,24 @@ class Search:
         everything = self._run(self._kernels(Quadratic, typical), self.plain, start, AGAIN, "least squares")
         yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
-        trusted = [given is not None for given in self.given]
-        if Subsets.suit(self.engine, trusted):
-            for k, rows in enumerate(Subsets(self.engine, start, trusted).best(SUBSETS, self.broad)):
+        if self.has_few_unknowns:
+            subsets = Subsets(self.engine, start, self.trusted)
+            for k, rows in enumerate(subsets.best(SUBSETS, self.broad, self._share(self.found[0]))):
                 yield f"subset {k + 1}", self.engine.evaluate(rows)
-        else:
-            yield "graduated", self._run(narrow, self.graduated, start, FIRST, "graduated")
+            return
+        yield "graduated", self._run(narrow, self.graduated, start, FIRST, "graduated")
+        if n_unknowns(self.engine) <= SOME:
+            point, moves = start, Moves(self.engine.problem, trials=MANY)
+            for _ in range(ROUNDS):
+                point, _ = moves(self.engine.under(narrow), point)
+            yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
+
+    def _share(self, found: Candidate) -> float:
+        """Of the observations that a candidate explains; 0 where they do not stand out."""
+        groups = zip(found.noises, self.broad, self.trusted, strict=True)
+        return min(
+            n.inlier_ratio if n.is_known and DISTINCT**2 * n.sigma**2 < Q else 0.0 for n, Q, sure in groups if not sure
+        )
 
     def _run(self, kernels: list[Kernel], strategy: Any, point: Point, n: int, stage: str) -> Point:
         return self.descend(self.engine.under(kernels), strategy, point, n, stage)
@@ -112,11 +134,10 @@ class Search:
     def _candidate(self, name: str, point: Point) -> Candidate:
         return Candidate(name, point, estimate(self.engine.problem.factors, squares(self.engine, point)))
 
-    def _ranked(self, found: list[Candidate]) -> list[Candidate]:
+    def _rank(self, found: list[Candidate]) -> None:
         """The best first, by the likelihood with what was seen so far."""
         each = [(likelihood(self.engine, c.point, c.noises, self.broad), c) for c in found]
-        judged = [Candidate(c.name, c.point, c.noises, L) for L, c in each]
-        return sorted(judged, key=lambda c: c.cost)
+        self.found = sorted((Candidate(c.name, c.point, c.noises, L) for L, c in each), key=lambda c: c.cost)
 
     def _settled(self, found: Candidate) -> Candidate:
         """The descent goes on under kernels as wide as the noise asks for."""
@@ -125,7 +146,8 @@ class Search:
             widths = self._widths(found.noises, CAUCHY)
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
-            point = self._run(self._kernels(Cauchy, widths), self.plain, found.point, AGAIN, found.name)
+            kernels = self._kernels(Cauchy, widths)
+            point = self._moved(kernels, self._run(kernels, self.plain, found.point, AGAIN, found.name))
             found, before = self._candidate(found.name, point), widths
         return found
 
@@ -133,18 +155,37 @@ class Search:
         point, noises, kernels = best.point, best.noises, []
         for n_iterations in END:
             kernels = self._kernels(SmoothTruncated, self._widths(noises, REACH))
-            point = self._run(kernels, self.plain, point, n_iterations, "end")
+            point = self._run(kernels, self.plain, self._moved(kernels, point), n_iterations, "end")
             noises = estimate(self.engine.problem.factors, squares(self.engine, point))
         cost = likelihood(self.engine, point, noises, self.broad)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
 
+    def _moved(self, kernels: list[Kernel], point: Point) -> Point:
+        """After the moves that pay."""
+        return self.moves(self.engine.under(kernels), point)[0]
+
     def _is_beyond_doubt(self, found: Candidate) -> bool:
-        """Whether most observations agree far better than all do, so that no other solution can explain more."""
+        """Whether most observations agree far better than all do, and those of every variable no less than others."""
         groups = zip(found.noises, self.broad, self.given, strict=True)
         return all(
             kept is not None or (n.is_known and n.inlier_ratio > 0.5 and CLEAR * n.sigma < np.sqrt(Q))
             for n, Q, kept in groups
-        )
+        ) and not any(lost.any() for lost in self._lost(found).values())
+
+    def _lost(self, found: Candidate) -> dict[Variables, NDArray[np.bool_]]:
+        """Variables that have fewer inliers than chance allows, at the share of all."""
+        from scipy.special import bdtr
+
+        factors, u = self.engine.problem.factors, squares(self.engine, found.point)
+        counts = {v: np.zeros((3, len(v))) for v in self.engine.problem.variables if v.is_free}
+        for f, x, noise, kept in zip(factors, u, found.noises, self.given, strict=True):
+            if kept is None and noise.is_known:
+                inlier = x <= INLIER**2 * f.residual_size * noise.sigma**2
+                for s in (s for s in f.slots if s.variables.is_free):
+                    v = s.variables
+                    for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, inlier.mean()))):
+                        counts[v][row] += np.bincount(s.index, w, minlength=len(v))
+        return {v: bdtr(k, n, e / np.maximum(n, 1)) * len(v) < UNLIKELY for v, (n, k, e) in counts.items()}
 
     def _kernels(self, kind: type[Kernel], widths: Sequence[float]) -> list[Kernel]:
         return [kind(max(w, SMALLEST)) if given is None else given for given, w in zip(self.given, widths, strict=True)]
