@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
-from asker.noise import Noise, kept_shares
+from asker.noise import Noise, shares
 
 Floats = NDArray[np.float64]
 STEPS, AT_REST = 200, 1e-5
@@ -40,22 +40,21 @@ def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Seq
     """L of a point, from the noise that was estimated there; `broad` is Q² of each group."""
     u, factors = squares(engine, point), engine.problem.factors
     variances = [min(max(n.sigma**2, 1e-24 * Q), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)]
-    keeps = kept_shares(factors, [1 / (1 + x / (4 * s)) for x, s in zip(u, variances, strict=True)])
-    groups = zip(factors, u, keeps, variances, broad, strict=True)
-    return sum(_likelihood(x, f.residual_size, a, s, Q) for f, x, a, s, Q in groups if len(x))
+    groups = zip(factors, u, *shares(factors, u, variances), variances, broad, strict=True)
+    return sum(_likelihood(x, f.residual_size, a, vote, s, Q) for f, x, a, vote, s, Q in groups if len(x))
 
 
-def _likelihood(u: Floats, p: int, a: Floats, variance: float, Q: float) -> float:
+def _likelihood(u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float) -> float:
     """The lowest L of a group, from a first σ²."""
-    ratio, odds = 0.5, np.zeros(len(u))
+    ratio, odds, n = 0.5, np.zeros(len(u)), max(float(vote.sum()), 1e-9)
     for _ in range(STEPS):
         odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
-        inlier = 1 / (1 + np.exp(-odds))
-        spare = float(p * (inlier * a).sum())
+        voting = vote / (1 + np.exp(-odds))
+        spare = float(p * voting @ a)
         if spare < 0.5:
             return 0.0
-        before, variance = variance, min(max(float((inlier * u).sum()) / spare, 1e-26 * Q), Q)
-        ratio = min(max(float(inlier.mean()), 1e-9), 1 - 1e-9)
+        before, variance = variance, min(max(float(voting @ u) / spare, 1e-26 * Q), Q)
+        ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break
-    return min(-float((np.logaddexp(0.0, odds) + log(1 - ratio)).sum()), 0.0)
+    return min(-float(vote @ (np.logaddexp(0.0, odds) + log(1 - ratio))), 0.0)

@@ -1,8 +1,8 @@
 """Moves: single variables solved almost globally, with all others held.
 
 A point of a scene is a problem of its own once the cameras are held: three unknowns, a few observations, some of them
-wrong.  Such a problem has poor minima, but so few unknowns that it can be solved from minimal subsets.  So it is for any
-variables no two of which share a factor; others are done in turn, colour by colour.
+wrong.  Such a problem has poor minima, but so few unknowns that it can be solved from minimal subsets.  So it is for
+any variables no two of which share a factor; others are done in turn, colour by colour.
 
 Algorithm   for every variable that has something to gain: an outlier, and observations to spare
             (1) ⌈d/p⌉ of its observations, drawn `trials` times; a few Gauss-Newton steps with these, from where it is
@@ -103,7 +103,9 @@ class Moves:
         kernels = [f.kernel for f in factors]
         held = engine.rows(point)
         rows = held[engine.problem.variables.index(v)]
-        candidates, costs = self._from_subsets(Trials(engine, held, self.trials * len(members), True), v, rows, members, size, kernels)
+        candidates, costs = self._from_subsets(
+            Trials(engine, held, self.trials * len(members), True), v, rows, members, size, kernels
+        )
         best = np.argmin(np.where(np.isfinite(costs), costs, np.inf).reshape(-1, self.trials), axis=1)  # (2)
         chosen = candidates.reshape(len(members), self.trials, -1)[np.arange(len(members)), best]
         everything = touching.pairs(*touching.all_of(members))

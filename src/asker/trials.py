@@ -52,7 +52,9 @@ class Trials:
         alone  whether each has a copy of a single variable, and not of all that can move
         """
         self.engine, self.n, self.alone = engine, n, alone
-        self.held = {v: _with(v, rows, np.ones(len(v), bool)) for v, rows in zip(engine.problem.variables, held, strict=True)}
+        self.held = {
+            v: _with(v, rows, np.ones(len(v), bool)) for v, rows in zip(engine.problem.variables, held, strict=True)
+        }
 
     def fitted(
         self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel], steps: int
@@ -97,8 +99,9 @@ class Trials:
         factors = self.engine.problem.factors
         made = [self._factors(factors[p.group], p, moving).under(kernels[p.group]) for p in pairs]
         of_engine: Any = type(self.engine)
-        first = next(iter(moving.values())) if len(moving) == 1 and (self.alone or len(next(iter(copies))) == 1) else True
-        return of_engine(Problem(*made), "auto", first, True), moving
+        v, copied = next(iter(moving.items()))
+        apart = len(moving) == 1 and (self.alone or len(v) == 1)
+        return of_engine(Problem(*made), "auto", copied if apart else True, True), moving
 
     def _moving(self, v: Variables, rows: Floats) -> Variables:
         fixed = np.zeros(len(rows), dtype=bool) if self.alone else np.tile(v.fixed, len(rows) // len(v))

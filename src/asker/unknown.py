@@ -13,7 +13,8 @@ End         The best one is refined under the smooth truncated kernel with τ = 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
 from asker.factors import Variables
-from asker.kernels import Cauchy, Kernel, Quadratic, SmoothTruncated
+from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
@@ -87,6 +88,7 @@ class Search:
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._see(start)
+        self._rank([self._candidate("start", start)])
         for name, point in self._ends(start):
             self._see(point)
             self._rank([*self.found, self._candidate(name, point)])
@@ -99,10 +101,11 @@ class Search:
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """Of the first descents; each is made when it is asked for."""
-        typical = [float(np.sqrt(np.median(u))) if len(u) else 1.0 for u in squares(self.engine, start)]
-        narrow = self._kernels(Cauchy, [NARROW * r for r in typical])
+        typical = [max(float(np.sqrt(np.median(u))), SMALLEST) if len(u) else 1.0 for u in squares(self.engine, start)]
+        narrow = [given or Cauchy(NARROW * r) for given, r in zip(self.given, typical, strict=True)]
+        plain = [given or Quadratic(r) for given, r in zip(self.given, typical, strict=True)]
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
-        everything = self._run(self._kernels(Quadratic, typical), self.plain, start, AGAIN, "least squares")
+        everything = self._run(plain, self.plain, start, AGAIN, "least squares")
         yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
         if self.has_few_unknowns:
@@ -132,7 +135,10 @@ class Search:
         self.broad = [min(pair) for pair in zip(self.broad or seen, seen, strict=True)]
 
     def _candidate(self, name: str, point: Point) -> Candidate:
-        return Candidate(name, point, estimate(self.engine.problem.factors, squares(self.engine, point)))
+        return Candidate(name, point, self._noises(point))
+
+    def _noises(self, point: Point) -> tuple[Noise, ...]:
+        return estimate(self.engine.problem.factors, squares(self.engine, point), self.broad)
 
     def _rank(self, found: list[Candidate]) -> None:
         """The best first, by the likelihood with what was seen so far."""
@@ -142,23 +148,38 @@ class Search:
     def _settled(self, found: Candidate) -> Candidate:
         """The descent goes on under kernels as wide as the noise asks for."""
         before = [0.0]
-        for _ in range(ROUNDS):
-            widths = self._widths(found.noises, CAUCHY)
+        for k in range(ROUNDS):
+            kernels = self._kernels(lambda noise, p, Q: Cauchy(CAUCHY * noise.sigma), found.noises)
+            widths = [kernel.tau for kernel in kernels]
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
-            kernels = self._kernels(Cauchy, widths)
-            point = self._moved(kernels, self._run(kernels, self.plain, found.point, AGAIN, found.name))
-            found, before = self._candidate(found.name, point), widths
+            point = self._run(kernels, self.plain, found.point, AGAIN, found.name)
+            found, before = self._candidate(found.name, self._moved(kernels, point) if k == 0 else point), widths
         return found
 
     def _refined(self, best: Candidate) -> Candidate:
+        """To the end; under Cauchy's kernel, too, where that explains more: outliers are too near for another."""
+        end = self._ended(best, self._end_kernel)
+        if end.cost <= best.cost:
+            return end
+        return min(end, self._ended(best, lambda noise, p, Q: Cauchy(CAUCHY * noise.sigma)), key=lambda c: c.cost)
+
+    def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
         for n_iterations in END:
-            kernels = self._kernels(SmoothTruncated, self._widths(noises, REACH))
+            kernels = self._kernels(kernel, noises)
             point = self._run(kernels, self.plain, self._moved(kernels, point), n_iterations, "end")
-            noises = estimate(self.engine.problem.factors, squares(self.engine, point))
+            noises = self._noises(point)
         cost = likelihood(self.engine, point, noises, self.broad)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
+
+    def _end_kernel(self, noise: Noise, p: int, Q: float) -> Kernel:
+        """That of the likelihood where there are few unknowns; truncated at 5σ where many follow single residuals."""
+        if not self.has_few_unknowns or noise.inlier_ratio > 0.999:
+            return SmoothTruncated(REACH * noise.sigma)
+        odds = log(noise.inlier_ratio / (1 - noise.inlier_ratio)) + p * log(sqrt(Q) / noise.sigma)
+        c = min(max(round(odds), 1), 14)  # of few values, since each is compiled
+        return Mixture(sqrt(2 * c) * noise.sigma, float(c))
 
     def _moved(self, kernels: list[Kernel], point: Point) -> Point:
         """After the moves that pay."""
@@ -187,11 +208,10 @@ class Search:
                         counts[v][row] += np.bincount(s.index, w, minlength=len(v))
         return {v: bdtr(k, n, e / np.maximum(n, 1)) * len(v) < UNLIKELY for v, (n, k, e) in counts.items()}
 
-    def _kernels(self, kind: type[Kernel], widths: Sequence[float]) -> list[Kernel]:
-        return [kind(max(w, SMALLEST)) if given is None else given for given, w in zip(self.given, widths, strict=True)]
-
-    def _widths(self, noises: Sequence[Noise], reach: float) -> list[float]:
-        """Of kernels; where the noise cannot be told, everything counts as noise."""
-        return [
-            reach * (n.sigma if n.is_known else float(np.sqrt(Q))) for n, Q in zip(noises, self.broad, strict=True)
-        ]
+    def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
+        """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""
+        found = []
+        for f, given, noise, Q in zip(self.engine.problem.factors, self.given, noises, self.broad, strict=True):
+            sigma = max(noise.sigma if noise.is_known else sqrt(Q), SMALLEST)
+            found.append(given or kernel(replace(noise, sigma=sigma), f.residual_size, Q))
+        return found
