@@ -17,6 +17,11 @@ class Table:
 Told = list[str | Table]
 FITS = 2.0
 """A τ within this factor of the one that the noise asks for is left alone."""
+ROUGH = 0.2
+"""Twice the uncertainty of a noise, from which on it is a rough figure."""
+BLURRED = 0.05
+"""The part of the observations just beyond the limit of inliers, from which on that is no clear border.  Where the
+noise is Gaussian and outliers are anywhere, it is below 0.01."""
 
 
 def percent(ratio: Any) -> str:
@@ -40,20 +45,46 @@ def before_and_after(record: dict[str, Any], *rows: list[str]) -> Table:
 
 
 def noise_told(record: dict[str, Any], unit: str) -> Told:
-    """The noise that was found, and the τ that follows where the one that was used does not fit it."""
+    """The noise that was found, how sure it is, and the τ that follows where the one that was used does not fit it."""
     told = []
     for name, noise in record["noise"].items():
         of = f" of {name}" if len(record["noise"]) > 1 else ""
         if noise["sigma"] is None:
-            told.append(f"The noise{of} cannot be told: too few observations agree.")
+            done = (
+                f", so all residuals count as noise (tau {record['tau']:.2g} {unit})"
+                if record["estimate_noise"]
+                else ""
+            )
+            told.append(f"The noise{of} cannot be told: too few observations agree{done}.")
             continue
-        sigma = f"{noise['sigma']:.2g} {unit}"
-        fits = record["tau"] / FITS <= noise["tau"] <= FITS * record["tau"] or record["kernel"] != "smooth-truncated"
-        advice = "" if fits else f"; --tau {noise['tau']:.2g} would fit it"
-        told.append(
-            f"The noise{of} seems to be {sigma} in {percent(noise['inlier_ratio'])} of the observations{advice}."
+        if not noise["sigma"]:
+            told.append(
+                f"There is no noise{of}: {percent(noise['inlier_ratio'])} of the observations are fitted exactly."
+            )
+            continue
+        found = (
+            f"{noise['sigma']:.2g} {unit} in each coordinate of {percent(noise['inlier_ratio'])} of the observations"
         )
+        told += [f"The noise{of} is {found}{_advice(record, noise)}.", f"That is {_how_sure(noise, unit)}."]
     return [*told]
+
+
+def _advice(record: dict[str, Any], noise: dict[str, Any]) -> str:
+    fits = record["tau"] / FITS <= noise["tau"] <= FITS * record["tau"] or record["kernel"] != "smooth-truncated"
+    return "" if fits else f" (--tau {noise['tau']:.2g} would fit it)"
+
+
+def _how_sure(noise: dict[str, Any], unit: str) -> str:
+    """In words.  What most often makes the noise doubtful is not that it rests on few, but that it has no border."""
+    margin = 2 * noise["uncertainty"]
+    if margin > ROUGH:
+        return f"a rough figure: it rests on few observations, and may be {margin:.0%} off"
+    if noise["border_ratio"] > BLURRED:
+        limit, ratio = f"{noise['inlier_limit']:.3g} {unit}", percent(noise["border_ratio"])
+        return f"not sure: inliers and outliers are not clearly apart, and {ratio} have errors just above {limit}"
+    if noise["inlier_ratio"] < 0.5:
+        return "not sure: most observations do not agree with it"
+    return f"sure to {max(margin, 0.01):.0%} if the solution is right: inliers and outliers are clearly apart"
 
 
 def ended(record: dict[str, Any]) -> str:
