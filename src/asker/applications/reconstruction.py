@@ -39,7 +39,7 @@ def inlier_radii(result: Result, estimated: bool) -> list[float]:
     if not estimated or result.problem.portion is not None:
         return radii
     return [
-        max(inlier_limit(noise.sigma, f.residual_size), EXACT) if noise.is_known else radius
+        max(inlier_limit(noise.sigma, f.residual_size) if noise.is_known else radius, EXACT)
         for f, noise, radius in zip(factors, result.noise, radii, strict=True)
     ]
 

@@ -46,27 +46,20 @@ def before_and_after(record: dict[str, Any], *rows: list[str]) -> Table:
 
 def noise_told(record: dict[str, Any], unit: str) -> Told:
     """The noise that was found, how sure it is, and the τ that follows where the one that was used does not fit it."""
-    told = []
+    told: Told = []
     for name, noise in record["noise"].items():
-        of = f" of {name}" if len(record["noise"]) > 1 else ""
+        of, ratio = f" of {name}" if len(record["noise"]) > 1 else "", percent(noise["inlier_ratio"])
         if noise["sigma"] is None:
-            done = (
-                f", so all residuals count as noise (tau {record['tau']:.2g} {unit})"
-                if record["estimate_noise"]
-                else ""
-            )
-            told.append(f"The noise{of} cannot be told: too few observations agree{done}.")
-            continue
-        if not noise["sigma"]:
-            told.append(
-                f"There is no noise{of}: {percent(noise['inlier_ratio'])} of the observations are fitted exactly."
-            )
-            continue
-        found = (
-            f"{noise['sigma']:.2g} {unit} in each coordinate of {percent(noise['inlier_ratio'])} of the observations"
-        )
-        told += [f"The noise{of} is {found}{_advice(record, noise)}.", f"That is {_how_sure(noise, unit)}."]
-    return [*told]
+            all_count = f": all residuals count as noise, tau is {record['tau']:.2g} {unit}"
+            done = all_count if record["estimate_noise"] else ""
+            told.append(f"The noise{of} cannot be told, since too few observations agree{done}.")
+        elif noise["sigma"] == 0:
+            told.append(f"There is no noise{of}: {ratio} of the observations are fitted exactly.")
+        else:
+            sigma, advice = f"{noise['sigma']:.2g} {unit}", _advice(record, noise)
+            told.append(f"The noise{of} is {sigma} in each coordinate of {ratio} of the observations{advice}.")
+            told.append(f"That is {_how_sure(noise, unit)}.")
+    return told
 
 
 def _advice(record: dict[str, Any], noise: dict[str, Any]) -> str:
@@ -78,13 +71,13 @@ def _how_sure(noise: dict[str, Any], unit: str) -> str:
     """In words.  What most often makes the noise doubtful is not that it rests on few, but that it has no border."""
     margin = 2 * noise["uncertainty"]
     if margin > ROUGH:
-        return f"a rough figure: it rests on few observations, and may be {margin:.0%} off"
+        return f"a rough figure: it rests on few observations, and may be {100 * margin:.0f} % off"
     if noise["border_ratio"] > BLURRED:
-        limit, ratio = f"{noise['inlier_limit']:.3g} {unit}", percent(noise["border_ratio"])
-        return f"not sure: inliers and outliers are not clearly apart, and {ratio} have errors just above {limit}"
-    if noise["inlier_ratio"] < 0.5:
-        return "not sure: most observations do not agree with it"
-    return f"sure to {max(margin, 0.01):.0%} if the solution is right: inliers and outliers are clearly apart"
+        limit, ratio = noise["inlier_limit"], percent(noise["border_ratio"])
+        errors = f"{ratio} have errors of {limit:.3g} to {2 * limit:.3g} {unit}"
+        return f"not sure: inliers and outliers are not clearly apart, and {errors}"
+    few = ", but most observations do not agree with it" if noise["inlier_ratio"] < 0.5 else ""
+    return f"sure to {100 * max(margin, 0.01):.0f} %, if the solution is right{few}"
 
 
 def ended(record: dict[str, Any]) -> str:

@@ -51,8 +51,8 @@ def refine(
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
     camera, dof, gauge   as in `bundle_problem`
-    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`; inliers are then counted
-                    up to 3.7 σ, which one of 1000 right observations exceeds
+    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`; inliers are then
+                    counted up to 3.7 σ, which one of 1000 right observations exceeds
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     part = bundle if isinstance(bundle, BundlePortion) else None
