@@ -10,7 +10,7 @@ import asker
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_of, without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
-from asker.applications.colmap.problem import colmap_problem, reprojection_norms
+from asker.applications.colmap.problem import ColmapProblem, colmap_problem, reprojection_norms
 from asker.applications.outcome import (
     Outcome,
     check_estimated,
@@ -36,7 +36,7 @@ class ColmapOutcome(Outcome):
     errors: ReprojectionErrors
     norms: np.ndarray
     """(n_observations,): errors after the solve in pixels, infinite for a point behind its camera."""
-    max_error: float | None = None
+    max_error: float | None
     """Pixels; where given, it alone says what `clean` keeps."""
 
     @cached_property
@@ -85,9 +85,7 @@ def refine(
         result = asker.solve(made.problem, strategy, relative_damping=damping, noise=noise, **limits)  # type: ignore[arg-type]
         tau = width_of(result) if estimate_noise else tau
     refined = made.refined(result.values)
-    radii = np.empty(model.n_observations)
-    for own, radius in zip(made.observations, inlier_radii(result, estimate_noise), strict=True):
-        radii[own] = radius
+    radii = _radii(made, result, estimate_noise)
     before, after = reprojection_norms(model), reprojection_norms(refined)
     inliers = after <= radii
     errors = ReprojectionErrors.of(before, after, inliers)
@@ -112,6 +110,13 @@ def refine(
         "compiled": len(compiled),
     }
     tables = inlier_tables(model, before <= radii, inliers)
-    return ColmapOutcome(
-        result, record, cost_fell(result), lambda: refined, inliers, *tables, errors, after, max_error=max_error
-    )
+    fell = cost_fell(result)
+    return ColmapOutcome(result, record, fell, lambda: refined, inliers, *tables, errors, after, max_error)
+
+
+def _radii(made: ColmapProblem, result: asker.Result, estimated: bool) -> np.ndarray:
+    """The largest error of an inlier, for each observation of the model: its camera model has a noise of its own."""
+    radii = np.empty(made.model.n_observations)
+    for own, radius in zip(made.observations, inlier_radii(result, estimated), strict=True):
+        radii[own] = radius
+    return radii
