@@ -96,9 +96,7 @@ def errors_told(errors: ReprojectionErrors) -> Told:
         )
     ]
     if after.mean > ROSE * before.mean and after.median <= before.median:
-        told.append(
-            "The mean rose and the median did not: some observations are far off now, outliers or lost points."
-        )
+        told.append("The mean rose and the median did not: some observations are far off now, outliers or lost points.")
     if before.n_behind or after.n_behind:
         counts = f"{before.n_behind} before, {after.n_behind} after"
         told.append(f"Observations of points behind their camera have no error, and are left out: {counts}.")
