@@ -8,9 +8,9 @@ import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.xla.engine import XlaEngine
+from asker.likelihood import likelihood, squares
 from asker.noise import estimate
 from asker.strategies.strategy import cost, omega
-from asker.likelihood import likelihood, squares
 
 
 def off_circle(circle, point):
@@ -31,7 +31,7 @@ def circle_problem(sigma, outliers, seed, start=(20.0, 15.0, 8.0), kernel=None, 
 @pytest.mark.parametrize("outliers", [0.0, 0.3, 0.5])
 def test_a_circle_whose_noise_nobody_knows(sigma, outliers):
     for seed in range(3):
-        result = asker.solve(circle_problem(sigma, outliers, seed), noise="estimated")
+        result = asker.solve(circle_problem(sigma, outliers, seed))
         assert result.noise[0].sigma == pytest.approx(sigma, rel=0.3)
         assert result.x == pytest.approx([30, 20, 10], abs=1.2 * sigma)
         assert result.cost < result.initial_cost
@@ -48,7 +48,7 @@ def test_the_unit_does_not_matter(unit):
         return unit * off_circle(circle / unit, point / unit)
 
     changed = asker.Factors(scaled, circle[factors.slots[0].index], data=unit * factors.data[0])
-    found = [asker.solve(p, noise="estimated", relative_damping=True) for p in (given, asker.Problem(changed))]
+    found = [asker.solve(p, relative_damping=True) for p in (given, asker.Problem(changed))]
     np.testing.assert_allclose(found[1].x, unit * found[0].x, rtol=1e-3)
 
 
@@ -56,12 +56,12 @@ def test_a_scene_whose_noise_nobody_knows():
     """At τ = 1, noise of 2 pixels costs a factor of two and more."""
     scene = bundle.make_scene(10, 3000, noise=2.0, outlier_ratio=0.3, start_error=15.0, seed=4)
     errors = {}
-    for noise in ("given", "estimated"):
-        made = bundle.bundle_problem(scene.start)
-        result = asker.solve(made.problem, noise=noise)
-        errors[noise] = bundle.errors(made.refined(result.values), scene.truth).cameras
+    for kernel in (asker.SmoothTruncated(), None):
+        made = bundle.bundle_problem(scene.start, kernel)
+        result = asker.solve(made.problem)
+        errors[kernel] = bundle.errors(made.refined(result.values), scene.truth).cameras
     assert result.noise["reprojection"].sigma == pytest.approx(2.0, rel=0.1)
-    assert errors["estimated"] < 0.7 * errors["given"]
+    assert errors[None] < 0.7 * errors[asker.SmoothTruncated()]
 
 
 def test_the_right_circle_is_the_likelier_one():
@@ -86,7 +86,7 @@ def test_trusted_factors_keep_their_kernel():
     data = np.concatenate([rng.normal(3.0, 0.1, 60), rng.uniform(-50, 50, 40)])
     loops = asker.Factors(residual, x[np.zeros(100, int)], data=data, name="loops")
     prior = asker.Factors(residual, x[np.zeros(1, int)], data=np.zeros(1), kernel=asker.Quadratic(2.0), name="prior")
-    result = asker.solve(asker.Problem(loops, prior), noise="estimated")
+    result = asker.solve(asker.Problem(loops, prior))
     assert isinstance(result.problem.factors[1].kernel, asker.Quadratic)
     assert result.x == pytest.approx(3.0, abs=0.15)
     assert len(result.residuals[loops]) == 100  # by the factors that the user has
@@ -94,7 +94,7 @@ def test_trusted_factors_keep_their_kernel():
 
 def test_converged_means_that():
     """A descent from the result, under the kernel that it ended with, gains next to nothing."""
-    result = asker.solve(circle_problem(0.1, 0.3, 0), noise="estimated")
+    result = asker.solve(circle_problem(0.1, 0.3, 0))
     assert result.status is asker.Status.CONVERGED
     again = circle_problem(0.1, 0.3, 0, start=tuple(result.x), kernel=result.problem.factors[0].kernel)
     assert asker.solve(again, asker.IRLS()).cost > (1 - 1e-6) * result.cost
@@ -103,11 +103,11 @@ def test_converged_means_that():
 def test_limits_hold_for_all_stages_together():
     problem = circle_problem(0.1, 0.3, 0)
     lines = []
-    result = asker.solve(problem, noise="estimated", max_iterations=7, on_iteration=lines.append)
+    result = asker.solve(problem, max_iterations=7, on_iteration=lines.append)
     assert result.status is asker.Status.MAX_ITERATIONS
     assert [line.iteration for line in lines] == list(range(8)) == [line.iteration for line in result.history]
     assert all("stage" in line.details for line in lines)
-    stopped = asker.solve(problem, noise="estimated", on_iteration=lambda line: line.iteration == 3)
+    stopped = asker.solve(problem, on_iteration=lambda line: line.iteration == 3)
     assert stopped.status is asker.Status.STOPPED
     assert stopped.iterations == 3
 
@@ -117,11 +117,11 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     with pytest.raises(ValueError, match="noise must be one of given, estimated, not 'guessed'"):
         asker.solve(problem, noise="guessed")
     with pytest.raises(ValueError, match="goes without a checkpoint"):
-        asker.solve(problem, noise="estimated", checkpoint=tmp_path / "a.npz")
+        asker.solve(problem, checkpoint=tmp_path / "a.npz")
 
 
 def test_exact_data_has_an_end():
-    result = asker.solve(circle_problem(0.0, 0.3, 0), noise="estimated")
+    result = asker.solve(circle_problem(0.0, 0.3, 0))
     assert result.x == pytest.approx([30, 20, 10], abs=1e-5)
 
 

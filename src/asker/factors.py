@@ -113,7 +113,8 @@ class Factors:
         residual  a JAX function of ONE observation, `residual(*variables, *data) -> (p,)` or a number
         slots     `variables[index]`, one per argument
         data      an array or a tuple of arrays with one row per observation
-        kernel    ψ; smooth truncated with τ = 1 when not given
+        kernel    ψ; when not given, the noise is not known: `solve` finds it, and a kernel that fits, unless it is
+                  told a strategy, which has the smooth truncated kernel with τ = 1 then
         weight    multiplies ψ: a number, or (n,)
         tau       the kernel's width per observation, (n,)
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
@@ -136,6 +137,8 @@ class Factors:
             self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
         data = data if isinstance(data, tuple) else (data,)
         self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(data))
+        self.noise_is_known = kernel is not None or tau is not None
+        """Whether the user has given it, by a kernel or its width."""
         self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
         if not isinstance(self.kernel, Kernel):
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
@@ -157,7 +160,7 @@ class Factors:
     def under(self, kernel: Kernel) -> "Factors":
         """The same factors under another kernel; widths of observations are those of the kernel."""
         other = copy(self)
-        other.kernel, other.tau = kernel, float(kernel.tau)
+        other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
         return other
 
     def on(self, slots: Sequence[Slot], chosen: np.ndarray) -> "Factors":
@@ -176,7 +179,7 @@ class Factors:
             self.residual,
             *(Slot(slot.variables, slot.index[mask]) for slot in self.slots),
             data=tuple(d[mask] for d in self.data),
-            kernel=self.kernel,
+            kernel=self.kernel if self.noise_is_known else None,
             weight=None if self.weight is None else self.weight[mask],
             tau=self.tau[mask] if isinstance(self.tau, np.ndarray) else None,
             jacobian=self.jacobian,

@@ -336,8 +336,8 @@ class Barron(Kernel):
 class Mixture(Kernel):
     """ψ = −(1+ε)/2c · log((exp(−cv) + ε)/(1+ε)) with ε = exp(−c): Gaussian inliers among outliers of even density.
 
-    It is the negative log-likelihood of that, so the weight of a residual is the probability that it is an inlier (and a
-    half at τ).  The standard deviation of an inlier is τ/√(2c).
+    It is the negative log-likelihood of that, so the weight of a residual is the probability that it is an inlier,
+    a half at τ.  The standard deviation of an inlier is τ/√(2c).
     """
 
     c: float = 6.0

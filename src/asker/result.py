@@ -86,6 +86,8 @@ class Result:
     """What was used, where `auto` was asked for."""
     relative_damping: bool
     """Whether λ diag(H) was added in place of λI."""
+    found_noise: tuple[Noise, ...] | None = None
+    """What was found while solving, where it was not known."""
 
     def __getitem__(self, variables: Variables | str | int) -> Any:
         return self.values[variables]
@@ -110,6 +112,8 @@ class Result:
                 "the noise needs the whole problem; a loaded result has none, and a portion is not whole"
             )
         factors = self.problem.factors
+        if self.found_noise is not None:
+            return Groups(self.found_noise, self.residuals.names, factors)
         squares = [np.einsum("np,np->n", r, r) for r in self.residuals]
         weighted = [u if f.weight is None else f.weight * u for f, u in zip(factors, squares, strict=True)]
         return Groups(estimate(factors, weighted), self.residuals.names, factors)

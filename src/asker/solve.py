@@ -22,7 +22,6 @@ from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, cost, om
 from asker.unknown import Search
 
 ENGINES = ("auto", "cpu", "xla")
-NOISES = ("given", "estimated")
 MANY = 10_000
 WORTH_A_GPU = 200_000  # residuals
 ENOUGH = 1e-6
@@ -52,14 +51,16 @@ def solve(
     checkpoint: FilePath | None = None,
     every: int = 10,
     threads: int | None = None,
-    noise: Literal["given", "estimated"] = "given",
 ) -> Result:
     """Minimise Ψ and return the best point seen.
+
+    With factors that have no kernel, and without a strategy, nothing is known of the noise.  Then it is found while
+    solving, with a kernel that fits it, and several ways down are tried: see `asker.unknown`.
 
     strategy        how: `ASKER()` and its siblings, with their settings as fields; when not given, `ASKER()`,
                     or `IRLS()` where every kernel is convex
     max_iterations  linear solves; a refused step counts as one.  100 when not given; as many as it takes where the
-                    noise is estimated
+                    noise is not known
     tol             stop when an accepted step lowers the objective by less than this part of it; 0 to go on
     time_limit      seconds
     on_iteration    called with each `Iteration`; return True to stop
@@ -73,9 +74,6 @@ def solve(
     checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
                     continues from it, on whatever engine and number of devices
     threads         how many to use from now on (see `set_threads`)
-    noise           given: by the kernels.  estimated: it is found while solving, kernels that are not convex are made
-                    as wide as it asks for, and several ways down are tried (see `asker.unknown`); `strategy` is then
-                    the one that gets out of poor minima, and `max_iterations` is of all of them together
 
     Ctrl-C ends the loop and returns the best point so far.
     """
@@ -86,8 +84,9 @@ def solve(
         what = repr(strategy) if isinstance(strategy, str) else f"the class {strategy.__name__}"
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
         raise ProblemError(f"strategy is {what}, expected {advice}")
+    unknown = strategy is None and not all(f.noise_is_known for f in problem.factors)
     if max_iterations is None:
-        max_iterations = MANY if noise == "estimated" else 100
+        max_iterations = MANY if unknown else 100
     if max_iterations < 0:
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
     if threads is not None:
@@ -96,16 +95,15 @@ def solve(
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     if relative_damping is None:
         relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
-    if noise not in NOISES:
-        raise ValueError(f"noise must be one of {', '.join(NOISES)}, not {noise!r}")
-    if noise == "estimated" and (checkpoint is not None or problem.portion is not None):
-        raise ValueError("noise='estimated' goes without a checkpoint, and needs the whole problem in one process")
+    if unknown and (checkpoint is not None or problem.portion is not None):
+        need = "is for one process that has the whole problem" if problem.portion else "goes without a checkpoint"
+        raise ProblemError(f"finding the noise {need}: give each of the factors a kernel, as SmoothTruncated(tau=1)")
     for factors in problem.factors:
         factors.compiled.clear()  # a function may have changed since another solve
     machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
     start = machine.start()
     _check_start(machine, start)
-    if noise == "estimated" and not all(f.kernel.convex for f in problem.factors):
+    if unknown:
         stages = Stages(begin, on_iteration, max_iterations, tol, time_limit)
         return stages.result(machine, strategy, start)
     file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
@@ -248,12 +246,14 @@ class Stages:
         """Of the best of all candidates."""
         candidates = Search(engine, self.descend, strategy, IRLS()).best(start)
         best = candidates[0]
+        if not best.kernels:  # a limit was met before
+            best = replace(best, kernels=tuple(f.kernel for f in engine.problem.factors))
         final = engine.under(best.kernels)
         state = IRLS().init(final, best.point, 0)
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = state, self.history
         result = _result(final, strategy, loop, self.ended or self.last, engine.problem.factors)
-        return replace(result, initial_cost=cost(final, start))
+        return replace(result, initial_cost=cost(final, start), found_noise=best.noises)
 
     def descend(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
         """Where a descent leads; once one was ended by a limit or the user, the others stay where they are."""

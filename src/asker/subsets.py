@@ -140,11 +140,8 @@ class Subsets:
 
     def _gains(self, u: Sequence[Floats], broad: Sequence[float]) -> tuple[Floats, list[NDArray]]:
         """Of each trial, over all groups; and how many of those seen agree with it in each group."""
-        gains, counts = np.zeros(len(u[0])), []
-        for x, p, Q in zip(u, self.p, broad, strict=True):
-            gain, count = gains_of(x, p, self.d, Q)
-            gains, counts = gains + gain, [*counts, count]
-        return gains, counts
+        each = [gains_of(x, p, self.d, Q) for x, p, Q in zip(u, self.p, broad, strict=True)]
+        return np.sum([gain for gain, _ in each], axis=0), [count for _, count in each]
 
     def _agreeing(self, k: int, u: Floats, counts: NDArray) -> Pairs:
         """The observations of group k that agree with each trial."""

@@ -75,9 +75,9 @@ class Search:
         plain      the one that does not
         """
         self.engine, self.descend, self.graduated, self.plain = engine, descend, graduated, plain
-        self.given = [f.kernel if f.kernel.convex else None for f in engine.problem.factors]
-        """Kernels that stay: factors under a convex one are trusted."""
-        self.trusted = [given is not None for given in self.given]
+        self.given = [f.kernel if f.noise_is_known else None for f in engine.problem.factors]
+        """Kernels that stay."""
+        self.trusted = [given is not None and given.convex for given in self.given]
         self.has_few_unknowns = Subsets.suit(engine, self.trusted)
         self.moves = Moves(engine.problem)
         self.found: list[Candidate] = []
@@ -206,7 +206,7 @@ class Search:
                     v = s.variables
                     for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, inlier.mean()))):
                         counts[v][row] += np.bincount(s.index, w, minlength=len(v))
-        return {v: bdtr(k, n, e / np.maximum(n, 1)) * len(v) < UNLIKELY for v, (n, k, e) in counts.items()}
+        return {v: bdtr(k, n.astype(int), e / np.maximum(n, 1)) * len(v) < UNLIKELY for v, (n, k, e) in counts.items()}
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""

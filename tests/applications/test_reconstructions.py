@@ -27,7 +27,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def found(model):
-    return colmap.refine(model, estimate_noise=True)
+    return colmap.refine(model)
 
 
 def wrong(model):
@@ -152,7 +152,7 @@ def test_outliers_are_found_by_the_noise(model, found):
 
 def test_exact_observations_are_inliers():
     exact = disturbed(some_model(("SIMPLE_RADIAL",), n_images=6))
-    outcome = colmap.refine(exact, estimate_noise=True)
+    outcome = colmap.refine(exact)
     np.testing.assert_array_equal(outcome.inliers, ~wrong(exact))
     assert "no noise: 89.3 % of the observations are fitted exactly" in noise_told(outcome.record, "px")[0]
 
@@ -227,7 +227,7 @@ def test_a_largest_error_that_means_nothing_is_refused(model, tmp_path, capsys, 
 )
 def test_the_noise_is_told_with_how_sure_it_is(noise, said):
     usual = {"sigma": 0.4, "uncertainty": 0.01, "tau": 2.0, "inlier_limit": 1.5, "border_ratio": 0.0}
-    record = {"tau": 2.0, "kernel": "smooth-truncated", "estimate_noise": True}
+    record = {"tau": 2.0, "kernel": "smooth-truncated", "finds_noise": True}
     told = noise_told(record | {"noise": {"reprojection": usual | {"inlier_ratio": 0.9} | noise}}, "px")
     assert len(told) == len(said)
     for line, words in zip(told, said, strict=True):

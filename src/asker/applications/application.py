@@ -113,7 +113,7 @@ class Application:
     """Names that are its own even where the content is not what it should be."""
     options_class: type = NoOptions
     """A frozen dataclass; each field is made by `option`."""
-    tau: str = "1"
+    tau: str = "found with the noise, else 1"
     """The default of τ, in words."""
     iterations: int = 100
     holds_out: bool = True

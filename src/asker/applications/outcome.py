@@ -77,16 +77,40 @@ def compilations() -> Iterator[list[str]]:
         on_compile.remove(names.append)
 
 
-def check_estimated(estimate_noise: bool, kernel: str, tau: float | None) -> None:
-    """Refuse a width that the noise is to give."""
-    if estimate_noise and (tau is not None or kernel != "smooth-truncated"):
-        raise ValueError("--estimate-noise finds the kernel and its tau: it goes without --kernel and --tau")
+@dataclass(frozen=True)
+class Asked:
+    """What a user has asked for: a method, a kernel and its width; or nothing of that."""
 
+    method: str | None
+    kernel: str | None
+    tau: float | None
+    can_find_noise: bool
+    """Whether the noise can be found: in one process, without a checkpoint."""
 
-def width_of(result: asker.Result) -> float:
-    """τ of the kernel that a solve ended with; of several factor groups the widest."""
-    assert result.problem is not None
-    return max(float(f.tau) for f in result.problem.factors)
+    @property
+    def finds_noise(self) -> bool:
+        """Whether nothing was given, so that the noise is found while solving, and kernel and width with it."""
+        return self.can_find_noise and self.method is None and self.kernel is None and self.tau is None
+
+    def psi(self, tau: float) -> asker.Kernel | None:
+        """The kernel, of this width when no other was given; None where it is to be found."""
+        if self.finds_noise:
+            return None
+        return asker.kernel_named(self.kernel or "smooth-truncated", tau if self.tau is None else self.tau)
+
+    def strategy(self, psi: asker.Kernel | None) -> asker.Strategy | None:
+        """The method's, or that which suits the kernel; None where several ways are tried."""
+        return None if psi is None else strategy_of(self.method, psi.convex)[1]
+
+    def record(self, result: asker.Result) -> dict[str, Any]:
+        """What `--json` says of method and kernel: those that were used; of several factor groups the widest."""
+        assert result.problem is not None
+        widest = max((f for f in result.problem.factors), key=lambda f: float(np.max(f.tau)))
+        names = {of: name for name, of in asker.KERNELS.items()}
+        kernel = names[type(widest.kernel)] if self.finds_noise else self.kernel or "smooth-truncated"
+        method = "asker" if self.finds_noise else strategy_of(self.method, widest.kernel.convex)[0]
+        tau = {"tau": float(np.max(widest.tau))}
+        return {"method": method, "kernel": kernel} | tau | {"finds_noise": self.finds_noise}
 
 
 def inlier_limit(sigma: float, p: int) -> float:

@@ -25,7 +25,6 @@ class ReconstructionOptions:
 
     gauge: str = option("free", "fixed: the pose of the first image stays; or free.", choices=GAUGES)
     ply: Path | None = option(None, "Write points and cameras for a viewer.", writes=True)
-    estimate_noise: bool = option(False, "Find the noise while solving, and tau with it.", names="--estimate-noise")
 
 
 def inlier_radii(result: Result, estimated: bool) -> list[float]:

@@ -51,7 +51,7 @@ def noise_told(record: dict[str, Any], unit: str) -> Told:
         of, ratio = f" of {name}" if len(record["noise"]) > 1 else "", percent(noise["inlier_ratio"])
         if noise["sigma"] is None:
             all_count = f": all residuals count as noise, tau is {record['tau']:.2g} {unit}"
-            done = all_count if record["estimate_noise"] else ""
+            done = all_count if record["finds_noise"] else ""
             told.append(f"The noise{of} cannot be told, since too few observations agree{done}.")
         elif noise["sigma"] == 0:
             told.append(f"There is no noise{of}: {ratio} of the observations are fitted exactly.")

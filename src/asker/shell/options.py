@@ -12,6 +12,7 @@ from asker.solve import ENGINES
 LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 
 METHOD_HELP = f"One of: {', '.join(asker.METHODS)}."
+KERNEL_DEFAULT = "found with the noise; smooth-truncated where that is given"
 KERNEL_HELP = f"One of: {', '.join(KERNELS)}; with parameters as in barron:alpha=-2."
 TAU_HELP = "Width of the kernel, in pixels, degrees or standard deviations; inliers count up to tau/sqrt(3)."
 TAUS = "; ".join(sorted({application.tau for application in applications()}))  # what is for all comes first
@@ -42,7 +43,7 @@ class Method:
         None, METHOD_HELP, show_default="asker; irls for a convex kernel", choices=tuple(asker.METHODS)
     )
     tau: float | None = option(None, TAU_HELP, show_default=TAUS, above=0.0)
-    kernel: str = option("smooth-truncated", KERNEL_HELP, check=check_kernel)
+    kernel: str | None = option(None, KERNEL_HELP, check=check_kernel, show_default=KERNEL_DEFAULT)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,12 @@ from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, reprojection_norms
 from asker.applications.outcome import (
+    Asked,
     Outcome,
-    check_estimated,
     compilations,
     cost_fell,
     noise_record,
     solve_record,
-    strategy_of,
-    width_of,
 )
 from asker.applications.reconstruction import ReprojectionErrors, inlier_radii
 from asker.geometry.gauge import Gauge
@@ -36,36 +34,33 @@ class BundleOutcome(Outcome):
 def refine(
     bundle: Bundle | BundlePortion,
     method: str | None = None,
-    kernel: str = "smooth-truncated",
+    kernel: str | None = None,
     tau: float | None = None,
     *,
     camera: CameraModel = "pixel",
     dof: Dof = 6,
     gauge: Gauge = "free",
-    estimate_noise: bool = False,
     **limits: Any,
 ) -> BundleOutcome:
     """Refine cameras and points; `bundle` may be the part that one of several processes holds.
+
+    With no method, kernel and tau the noise is found while solving, and the kernel with it; inliers are then counted up
+    to 3.7 σ, which one of 1000 right observations exceeds.
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
     camera, dof, gauge   as in `bundle_problem`
-    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`; inliers are then
-                    counted up to 3.7 σ, which one of 1000 right observations exceeds
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     part = bundle if isinstance(bundle, BundlePortion) else None
     own = bundle.bundle if isinstance(bundle, BundlePortion) else bundle
-    check_estimated(estimate_noise, kernel, tau)
-    tau = 1.0 if tau is None else tau
-    psi = asker.kernel_named(kernel, tau)
-    method, strategy = strategy_of(method, psi.convex)
+    asked = Asked(method, kernel, tau, part is None and limits.get("checkpoint") is None)
+    psi = asked.psi(1.0)
     with compilations() as compiled:
         made = bundle_problem(bundle, psi, camera, dof, gauge)
-        result = asker.solve(made.problem, strategy, noise="estimated" if estimate_noise else "given", **limits)
-        tau = width_of(result) if estimate_noise else tau
-    (radius,) = inlier_radii(result, estimate_noise)
+        result = asker.solve(made.problem, asked.strategy(psi), **limits)
+    (radius,) = inlier_radii(result, asked.finds_noise)
     norms, depths = (_of_all(x, part) for x in reprojection_norms(own, camera))
     r = np.linalg.norm(result.residuals[0], axis=1)
     inliers = r <= radius
@@ -75,9 +70,7 @@ def refine(
         "n_cameras": own.n_cameras,
         "n_points": part.n_points if part else own.n_points,
         "n_observations": part.n_observations if part else own.n_observations,
-        "method": method,
-        "kernel": kernel,
-        "tau": tau,
+        **asked.record(result),
         "camera": camera,
         "dof": dof,
         "gauge": gauge,
@@ -86,7 +79,6 @@ def refine(
         "compiled": len(compiled),
         "inlier_radius": radius,
         "reprojection_error": errors.record(),
-        "estimate_noise": estimate_noise,
         "noise": noise_record(result),
         **solve_record(result),
     }

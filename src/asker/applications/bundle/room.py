@@ -80,10 +80,10 @@ class BundleAdjustment(Application):
 
     def refine(self, data: Any, options: Options, say: Any, **common: Any) -> BundleOutcome:
         asked = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}
-        return refine(data, estimate_noise=options.estimate_noise, **asked, **common)  # type: ignore[arg-type]
+        return refine(data, **asked, **common)  # type: ignore[arg-type]
 
     def most_iterations(self, options: Options) -> int | None:
-        return None if options.estimate_noise else self.iterations
+        return None  # those of `asker.solve`
 
     def tell(self, data: Any, outcome: Any, options: Options) -> Told:
         r = outcome.record

@@ -12,14 +12,12 @@ from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem, reprojection_norms
 from asker.applications.outcome import (
+    Asked,
     Outcome,
-    check_estimated,
     compilations,
     cost_fell,
     noise_record,
     solve_record,
-    strategy_of,
-    width_of,
 )
 from asker.applications.reconstruction import ReprojectionErrors, inlier_radii
 from asker.geometry.gauge import Gauge
@@ -53,39 +51,36 @@ class ColmapOutcome(Outcome):
 def refine(
     model: ColmapModel,
     method: str | None = None,
-    kernel: str = "smooth-truncated",
+    kernel: str | None = None,
     tau: float | None = None,
     *,
     refine: Refine = "poses",
     gauge: Gauge = "free",
-    estimate_noise: bool = False,
     max_error: float | None = None,
     **limits: Any,
 ) -> ColmapOutcome:
     """Refine a model and count what became of its images and points.
 
+    With no method, kernel and tau the noise is found while solving, and the kernel with it; inliers are then counted up
+    to 3.7 σ, which one of 1000 right observations exceeds.
+
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
     refine, gauge   as in `colmap_problem`
-    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`; inliers are then
-                    counted up to 3.7 σ, which one of 1000 right observations exceeds
     max_error  the largest error in pixels that the `clean` model keeps, in place of the inliers
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
-    check_estimated(estimate_noise, kernel, tau)
     if max_error is not None and not 0 < max_error < np.inf:
         raise ValueError(f"max_error must be positive and finite, got {max_error}")
-    tau = 1.0 if tau is None else tau
-    psi, noise = asker.kernel_named(kernel, tau), "estimated" if estimate_noise else "given"
-    method, strategy = strategy_of(method, psi.convex)
+    asked = Asked(method, kernel, tau, limits.get("checkpoint") is None)
+    psi = asked.psi(1.0)
     with compilations() as compiled:
         made = colmap_problem(model, psi, refine, gauge)
         damping = made.relative_damping
-        result = asker.solve(made.problem, strategy, relative_damping=damping, noise=noise, **limits)  # type: ignore[arg-type]
-        tau = width_of(result) if estimate_noise else tau
+        result = asker.solve(made.problem, asked.strategy(psi), relative_damping=damping, **limits)
     refined = made.refined(result.values)
-    radii = _radii(made, result, estimate_noise)
+    radii = _radii(made, result, asked.finds_noise)
     before, after = reprojection_norms(model), reprojection_norms(refined)
     inliers = after <= radii
     errors = ReprojectionErrors.of(before, after, inliers)
@@ -94,9 +89,7 @@ def refine(
         "n_cameras": len(model.cameras),
         "n_points": len(model.points),
         "n_observations": model.n_observations,
-        "method": method,
-        "kernel": kernel,
-        "tau": tau,
+        **asked.record(result),
         "gauge": gauge,
         "refine": refine,
         "initial_inlier_ratio": np.mean(before <= radii),
@@ -104,7 +97,6 @@ def refine(
         "inlier_radius": radii.max(),
         "reprojection_error": errors.record(),
         "max_error": max_error,
-        "estimate_noise": estimate_noise,
         "noise": noise_record(result),
         **solve_record(result),
         "compiled": len(compiled),

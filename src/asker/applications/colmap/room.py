@@ -102,10 +102,10 @@ class ColmapModels(Application):
 
     def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
         asked: Any = {"refine": options.refine, "gauge": options.gauge, "max_error": options.max_error}
-        return refine(data, estimate_noise=options.estimate_noise, **asked, **common)  # type: ignore[arg-type]
+        return refine(data, **asked, **common)  # type: ignore[arg-type]
 
     def most_iterations(self, options: Options) -> int | None:
-        return None if options.estimate_noise else self.iterations
+        return None  # those of `asker.solve`
 
     def tell(self, data: ColmapModel, outcome: Any, options: Options) -> Told:
         r, images = outcome.record, outcome.images

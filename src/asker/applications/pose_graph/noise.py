@@ -4,6 +4,8 @@ Information matrices are often guesses.  Those of public graphs announce 1.5 to 
 show, and then a false loop can be had for a little bent odometry: Ψ itself is lower with it.  The noise can be seen in
 what was kept:
 
+(0) least squares with all loops, then a plain descent: from the start, and from where a narrow Cauchy kernel leads.
+    Where no loop is refused then, they fit together, and that is (1); else the lowest of them and (1) goes on;
 (1) solve with the noise as announced;
 (2) the share of it that is there: the larger of two medians of ‖r‖, one over the loops kept and one over odometry, in
     units of the median that was announced.  Up to half of the loops kept may be false;
@@ -28,11 +30,13 @@ from asker.applications.pose_graph.g2o import PoseGraph
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import PoseGraphProblem, default_tau, pose_graph_problem
 from asker.geometry.poses import N_DOF
-from asker.kernels import Kernel, SmoothTruncated
+from asker.kernels import Cauchy, Kernel, SmoothTruncated
 from asker.result import Result, Status
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy
 
+NARROW = 0.1
+"""The width of the Cauchy kernel of (0), in τ."""
 MUCH_LESS = 0.5
 """Of the share that a solution had: below this another round is worth it."""
 TAIL = 5.0
@@ -110,19 +114,30 @@ def solve_pose_graph(
     robust: Robust = "loops",
     time_limit: float | None = None,
     noise: Literal["announced", "estimated"] = "estimated",
+    plain_first: bool = False,
 ) -> Solved:
-    """Solve a pose graph by the steps (1) to (5) above.
+    """Solve a pose graph by the steps (0) to (5) above.
 
     solve       called for each round as solve(problem, strategy, time_limit=…)
     kernel      called with tau=…, which is `tau` times the share of the noise
     tau         for the noise as announced; `default_tau` when not given
     time_limit  seconds, for all rounds together; a round that is cut short is the last one
     noise       "announced": (1) is all
+    plain_first  whether (0) is tried
     """
     tau = default_tau(graph.kind) if tau is None else tau
     if noise == "estimated" and (robust == "none" or kernel(tau=tau).convex):
         raise ValueError("the noise is estimated under a kernel that is not convex, on the loops or on all edges")
     clock = Clock(time_limit)
+
+    def plainly(start: PoseGraph) -> Round:
+        everything = pose_graph_problem(start, robust="none")
+        found = solve(everything.problem, IRLS(), time_limit=clock.left())
+        return run(everything.refined(found.values), 1.0, IRLS())
+
+    def narrowly() -> PoseGraph:
+        made = pose_graph_problem(graph, Cauchy(NARROW * tau), robust)
+        return made.refined(solve(made.problem, IRLS(), time_limit=clock.left()).values)
 
     def run(start: PoseGraph, share: float, how: Strategy) -> Round:
         made = pose_graph_problem(start, kernel(tau=share * tau), robust)
@@ -131,7 +146,12 @@ def solve_pose_graph(
     rounds: list[Round] = []
     descents: list[Round] = []
     try:
-        rounds.append(run(graph, 1.0, strategy))  # (1)
+        first = [lambda: plainly(graph), lambda: plainly(narrowly())] if plain_first else []  # (0)
+        for way in [*first, lambda: run(graph, 1.0, strategy)]:  # (1)
+            rounds.append(way())
+            if plain_first and not rounds[-1].made.refused(rounds[-1].result).any():
+                break
+        rounds.sort(key=lambda r: -r.result.cost)
         while noise == "estimated" and not rounds[-1].is_cut_short:
             share = noise_share(rounds[-1].made, rounds[-1].result)  # (2)
             if share is None or not announces_too_much(share) or share > MUCH_LESS * rounds[-1].noise_share:

@@ -52,7 +52,7 @@ class GraphOutcome(Outcome):
 def refine(
     graph: PoseGraph,
     method: str | None = None,
-    kernel: str = "smooth-truncated",
+    kernel: str | None = None,
     tau: float | None = None,
     *,
     robust: Robust = "loops",
@@ -81,14 +81,16 @@ def refine(
     limits      go to `asker.solve`: max_iterations (of each round), tol, on_iteration, engine, ...
     """
     tau = default_tau(graph.kind) if tau is None else tau
+    kernel = kernel or "smooth-truncated"
     psi = partial(asker.kernel_named, kernel)
     plain = psi(tau=tau).convex or robust == "none"
     believed = _believed(noise, plain, checkpoint)
+    plain_first = method is None and not plain and not checkpoint
     method, strategy = strategy_of(method, plain)
     clock = Clock(time_limit)
     with compilations() as compiled:
         solve = partial(asker.solve, **limits)
-        asked: Any = (robust, clock.left(), believed)
+        asked: Any = (robust, clock.left(), believed, plain_first)
         found = solve_pose_graph(graph, partial(solve, checkpoint=checkpoint), strategy, psi, tau, *asked)  # (1)
         again = None
         if refit and not plain and not found.is_cut_short and found.chosen.result.iterations:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.outcome import INLIER, Outcome, compilations, cost_fell, solve_record, strategy_of
+from asker.applications.outcome import INLIER, Asked, Outcome, compilations, cost_fell, noise_record, solve_record
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.geometry.gauge import median_rotation
 from asker.rotations import matrix_from_angle_axis, matrix_from_quaternion
@@ -32,8 +32,7 @@ class AveragingProblem:
 
 
 def averaging_problem(data: RelativeRotations, kernel: asker.Kernel | None = None) -> AveragingProblem:
-    """Angles under `kernel`: smooth truncated with `TAU` when not given.  The first rotation is held."""
-    kernel = asker.SmoothTruncated(TAU) if kernel is None else kernel
+    """Angles under `kernel`; when not given, the noise is not known.  The first rotation is held."""
     R = asker.Variables(data.start(), asker.SO3, fixed=np.arange(len(data.names)) == 0, name="rotations")
 
     def difference(Ri, Rj, Rij):
@@ -79,18 +78,17 @@ def angle_errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def refine(
-    data: RelativeRotations, method: str | None = None, kernel: str = "smooth-truncated", tau: Any = None, **limits: Any
+    data: RelativeRotations, method: str | None = None, kernel: str | None = None, tau: Any = None, **limits: Any
 ) -> Outcome:
     """Find absolute rotations as `asker solve` does: `tau` is in degrees, `limits` go to `asker.solve`."""
-    tau = TAU if tau is None else tau
-    psi = asker.kernel_named(kernel, tau)
-    method, strategy = strategy_of(method, psi.convex)
+    asked = Asked(method, kernel, tau, limits.get("checkpoint") is None)
+    psi = asked.psi(TAU)
     with compilations() as compiled:
         made = averaging_problem(data, psi)
-        result = asker.solve(made.problem, strategy, **limits)
-    record = {"n_rotations": len(data.names), "n_pairs": len(data.i), "method": method, "kernel": kernel, "tau": tau}
+        result = asker.solve(made.problem, asked.strategy(psi), **limits)
+    record = {"n_rotations": len(data.names), "n_pairs": len(data.i), **asked.record(result)}
+    tau = record["tau"]
     inliers = np.linalg.norm(result.residuals[0], axis=1) <= INLIER * tau
-    record |= {"inlier_radius": INLIER * tau, "inlier_ratio": inliers.mean(), "compiled": len(compiled)} | solve_record(
-        result
-    )
+    record |= {"inlier_radius": INLIER * tau, "inlier_ratio": inliers.mean(), "noise": noise_record(result)}
+    record |= {"compiled": len(compiled)} | solve_record(result)
     return Outcome(result, record, cost_fell(result), lambda: made.refined(result.values))

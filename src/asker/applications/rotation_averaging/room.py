@@ -12,7 +12,7 @@ from asker.applications.outcome import Outcome, kernel_of
 from asker.applications.rotation_averaging import files, problem
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, averaging_problem
-from asker.applications.told import Told, before_and_after, compiling, ended, percent, spread
+from asker.applications.told import Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.result import Result
@@ -59,6 +59,9 @@ class RotationAveraging(Application):
     def refine(self, data: RelativeRotations, options: Any, say: Any, **common: Any) -> Outcome:
         return problem.refine(data, **common)
 
+    def most_iterations(self, options: Any) -> int | None:
+        return None  # those of `asker.solve`
+
     def tell(self, data: RelativeRotations, outcome: Outcome, options: Any) -> Told:
         r = outcome.record
         told = f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} degrees"
@@ -66,6 +69,7 @@ class RotationAveraging(Application):
             told,
             before_and_after(r),
             f"inliers ({r['inlier_radius']:.3g} degrees) {percent(r['inlier_ratio'])}",
+            *noise_told(r, "degrees"),
             ended(r),
             *compiling(r),
         ]

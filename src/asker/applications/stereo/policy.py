@@ -29,7 +29,7 @@ def largest_disparity(pair: StereoPair, asked: int | None) -> int:
 def refine(
     pair: StereoPair,
     method: str | None = "asker",
-    kernel: str = "smooth-truncated",
+    kernel: str | None = None,
     tau: float | None = None,
     *,
     max_disparity: int | None = None,
@@ -53,6 +53,7 @@ def refine(
     limits         go to `asker.solve`: tol, time_limit, on_iteration, engine, ...
     """
     tau = 1.0 if tau is None else tau
+    kernel = kernel or "smooth-truncated"
     psi = asker.kernel_named(kernel, tau)
     method, strategy = strategy_of(method, plain=False)
     height, width = pair.left.shape

@@ -24,7 +24,6 @@ from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.factors import Variables
 from asker.kernels import Kernel
-from asker.manifolds import Manifold
 from asker.problem import Problem
 
 
@@ -249,7 +248,7 @@ def _retraction(v: Variables) -> AnyLoop:
 
 
 @cache
-def _retraction_on(m: Manifold, name: str) -> AnyLoop:
+def _retraction_on(m: Any, name: str) -> AnyLoop:
     def retract(x: Any, delta: Any) -> Any:
         return (m.retract(x, delta),), ()
 
