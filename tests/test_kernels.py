@@ -16,6 +16,7 @@ from asker.kernels import (
     GemanMcClure,
     Huber,
     Kernel,
+    Mixture,
     PseudoHuber,
     Quadratic,
     Scaled,
@@ -35,6 +36,7 @@ SHAPES = [
     Welsch(),
     Tukey(),
     TruncatedQuadratic(),
+    *[Mixture(c=c) for c in (1.0, 6.0, 14.0)],
     *[Barron(alpha=alpha) for alpha in (2, 1, 0.5, 0, -2, -10, -np.inf)],
 ]
 """One of each, with τ = 1."""

@@ -114,10 +114,31 @@ def test_limits_hold_for_all_stages_together():
 
 def test_what_does_not_go_together_is_refused(tmp_path):
     problem = circle_problem(0.1, 0.3, 0)
-    with pytest.raises(ValueError, match="noise must be one of given, estimated, not 'guessed'"):
-        asker.solve(problem, noise="guessed")
     with pytest.raises(ValueError, match="goes without a checkpoint"):
         asker.solve(problem, checkpoint=tmp_path / "a.npz")
+
+
+def test_without_iterations_nothing_moves():
+    problem = circle_problem(0.1, 0.3, 0)
+    result = asker.solve(problem, max_iterations=0)
+    assert result.x == pytest.approx([20, 15, 8], abs=0)
+    assert result.status is asker.Status.MAX_ITERATIONS
+
+
+def test_an_interrupt_between_two_descents_keeps_the_best(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("asker.unknown.Subsets.best", interrupted)
+    result = asker.solve(circle_problem(0.1, 0.1, 0))
+    assert result.status is asker.Status.INTERRUPTED
+    assert result.x == pytest.approx([30, 20, 10], abs=0.5)
+
+
+def test_a_strategy_that_is_given_is_used_alone():
+    result = asker.solve(circle_problem(0.1, 0.3, 0), asker.IRLS())
+    assert result.problem.factors[0].kernel == asker.SmoothTruncated()
+    assert not any("stage" in line.details for line in result.history)
 
 
 def test_exact_data_has_an_end():

@@ -349,13 +349,25 @@ class Mixture(Kernel):
             raise ValueError(f"c must be positive and finite, not {self.c!r}")
 
     @property
+    def inlier_radius(self) -> Any:
+        """Where ω + 2vω' is 0, by bisection."""
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            v = (low + high) / 2
+            q = self._background * np.exp(self.c * v)
+            low, high = (v, high) if 1 + q > 2 * self.c * v * q else (low, v)
+        return self.tau * np.sqrt(low)
+
+    @property
     def _background(self) -> float:
         """ε"""
         return float(np.exp(-self.c))
 
     def unit_psi(self, v: Array) -> Array:
         xp, e = namespace(v), self._background
-        return -(1 + e) / (2 * self.c) * xp.log((xp.exp(-self.c * v) + e) / (1 + e))
+        near = xp.log1p(xp.expm1(-self.c * v) / (1 + e))
+        far = xp.log((xp.exp(-self.c * v) + e) / (1 + e))
+        return -(1 + e) / (2 * self.c) * xp.where(self.c * v < 0.5, near, far)
 
     def unit_omega(self, v: Array) -> Array:
         xp, e = namespace(v), self._background
@@ -366,6 +378,11 @@ class Mixture(Kernel):
         xp, e = namespace(v), self._background
         near = xp.exp(-self.c * v)
         return -self.c * (1 + e) * e * near / (near + e) ** 2
+
+    def unit_penalty(self, w: Array) -> Array:
+        xp, e = namespace(w), self._background
+        v = xp.log(((1 + e) / xp.maximum(w, 1e-300) - 1) / e) / self.c  # where the weight is w
+        return xp.maximum(self.unit_psi(v) - w * v / 2, 0.0)
 
 
 @dataclass(frozen=True)

@@ -244,10 +244,12 @@ class Stages:
 
     def result(self, engine: Engine, strategy: Strategy, start: Point) -> Result:
         """Of the best of all candidates."""
-        candidates = Search(engine, self.descend, strategy, IRLS()).best(start)
-        best = candidates[0]
-        if not best.kernels:  # a limit was met before
-            best = replace(best, kernels=tuple(f.kernel for f in engine.problem.factors))
+        search = Search(engine, self.descend, self.goes_on, strategy, IRLS())
+        try:
+            best = search.best(start)[0]
+        except KeyboardInterrupt:  # between two descents
+            self.ended = Status.INTERRUPTED
+            best = search.so_far(start)
         final = engine.under(best.kernels)
         state = IRLS().init(final, best.point, 0)
         loop = SolveLoop(self.begin, None)
@@ -255,9 +257,16 @@ class Stages:
         result = _result(final, strategy, loop, self.ended or self.last, engine.problem.factors)
         return replace(result, initial_cost=cost(final, start), found_noise=best.noises)
 
+    def goes_on(self) -> bool:
+        """Whether no limit was met."""
+        late = self.time_limit is not None and time.perf_counter() - self.begin > self.time_limit
+        if self.ended is None and (late or self.left <= 0):
+            self.ended = Status.TIME_LIMIT if late else Status.MAX_ITERATIONS
+        return self.ended is None
+
     def descend(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
         """Where a descent leads; once one was ended by a limit or the user, the others stay where they are."""
-        if self.ended:
+        if not self.goes_on():
             return point
         loop = SolveLoop(self.begin, partial(self._record, stage))
         n = min(n, self.left)
@@ -266,8 +275,6 @@ class Stages:
         self.left -= loop.history[-1].iteration
         if status in (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED):
             self.ended = status
-        elif self.left <= 0:
-            self.ended = Status.MAX_ITERATIONS
         return loop.best.point
 
     def _record(self, stage: str, line: Iteration) -> bool:

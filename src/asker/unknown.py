@@ -68,13 +68,17 @@ class Candidate:
 class Search:
     """Candidates from one start, and the best of them."""
 
-    def __init__(self, engine: Engine, descend: Callable[..., Point], graduated: Any, plain: Any):
+    def __init__(
+        self, engine: Engine, descend: Callable[..., Point], goes_on: Callable[[], bool], graduated: Any, plain: Any
+    ):
         """
         descend    called as descend(engine, strategy, point, n, stage); gives the point that it leads to
+        goes_on    whether no limit was met yet
         graduated  the strategy that gets out of poor minima
         plain      the one that does not
         """
-        self.engine, self.descend, self.graduated, self.plain = engine, descend, graduated, plain
+        self.engine, self.graduated, self.plain = engine, graduated, plain
+        self.descend, self.goes_on = descend, goes_on
         self.given = [f.kernel if f.noise_is_known else None for f in engine.problem.factors]
         """Kernels that stay."""
         self.trusted = [given is not None and given.convex for given in self.given]
@@ -89,15 +93,20 @@ class Search:
         """The best one, refined at last, then all others, the best first."""
         self._see(start)
         self._rank([self._candidate("start", start)])
-        for name, point in self._ends(start):
+        for name, point in self._ends(start) if self.goes_on() else ():
             self._see(point)
             self._rank([*self.found, self._candidate(name, point)])
             if self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost:
                 continue
             self._rank([self._settled(c) if c.name == name else c for c in self.found])
-            if not self.has_few_unknowns and self._is_beyond_doubt(self.found[0]):
+            if not self.goes_on() or (not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])):
                 break
         return [self._refined(self.found[0]), *self.found[1:]]
+
+    def so_far(self, start: Point) -> Candidate:
+        """The best one as it is."""
+        best = self.found[0] if self.found else Candidate("start", start, self._noises(start))
+        return replace(best, kernels=tuple(self._kernels(self._end_kernel, best.noises)))
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """Of the first descents; each is made when it is asked for."""
@@ -183,7 +192,7 @@ class Search:
 
     def _moved(self, kernels: list[Kernel], point: Point) -> Point:
         """After the moves that pay."""
-        return self.moves(self.engine.under(kernels), point)[0]
+        return self.moves(self.engine.under(kernels), point)[0] if self.goes_on() else point
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, and those of every variable no less than others."""

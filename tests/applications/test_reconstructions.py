@@ -145,7 +145,7 @@ def test_outliers_are_found_by_the_noise(model, found):
     assert found.inliers[~off].mean() > 0.98
     assert found.inliers[off].mean() < 0.15
     np.testing.assert_array_equal(found.inliers, found.norms <= found.record["inlier_radius"])
-    given = colmap.refine(model)
+    given = colmap.refine(model, tau=1.0)
     assert given.record["inlier_radius"] == pytest.approx(1 / np.sqrt(3))
     assert given.inliers[~off].mean() < 0.6
 
@@ -171,7 +171,7 @@ def test_a_largest_error_decides_alone(model, found):
 def test_the_command_drops_by_the_noise_or_by_the_largest_error(model, found, tmp_path, capsys):
     colmap.write_model(tmp_path / "m", model)
     drop = ("--output", tmp_path / "out", "--drop-outliers", "--json", tmp_path / "run.json")
-    code, text, err = ask(capsys, "solve", tmp_path / "m", "--estimate-noise", *drop)
+    code, text, err = ask(capsys, "solve", tmp_path / "m", *drop)
     assert (code, err) == (0, "")
     record = json.loads((tmp_path / "run.json").read_text())
     assert record["reprojection_error"]["after"]["n_behind"] == 0

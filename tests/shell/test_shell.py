@@ -92,7 +92,7 @@ def test_the_refined_file_has_the_cost_that_is_told(asks, tmp_path, scene_file, 
 
 def test_json_is_strict_and_complete(asks, tmp_path, scene_file):
     told = tmp_path / "run.json"
-    assert asks("solve", scene_file, "--iterations", 4, "--tol", 0, "--json", told)[0] == 0
+    assert asks("solve", scene_file, "--tau", 1, "--iterations", 4, "--tol", 0, "--json", told)[0] == 0
     run = read_strict(told)
     assert run.keys() >= KEYS
     assert (run["n_cameras"], run["n_observations"], run["method"], run["engine"]) == (8, 400, "asker", "cpu")
@@ -140,7 +140,7 @@ def test_every_linear_solver_can_be_named(asks, tmp_path, scene_file, solver):
 
 def test_the_cloud_holds_points_and_cameras(asks, tmp_path, scene_file):
     cloud, out = tmp_path / "cloud.ply", tmp_path / "refined.txt"
-    assert asks("solve", scene_file, "--iterations", 2, "--ply", cloud, "--output", out)[0] == 0
+    assert asks("solve", scene_file, "--tau", 1, "--iterations", 2, "--ply", cloud, "--output", out)[0] == 0
     refined = read_bal(out)
     vertices = np.frombuffer(cloud.read_bytes().split(b"end_header\n", 1)[1], VERTEX)
     np.testing.assert_allclose(vertices["xyz"], np.concatenate([refined.points, camera_centres(refined)]))
@@ -157,7 +157,7 @@ def test_ctrl_c_keeps_the_best_so_far(asks, tmp_path, scene_file, monkeypatch):
 
     monkeypatch.setattr(ProgressLine, "iteration", iteration)
     told, out = tmp_path / "run.json", tmp_path / "refined.txt"
-    code, text, err = asks("solve", scene_file, "--json", told, "--output", out)
+    code, text, err = asks("solve", scene_file, "--tau", 1, "--json", told, "--output", out)
     assert (code, err) == (0, "")
     assert asker.Status.INTERRUPTED.value in text
     run = read_strict(told)

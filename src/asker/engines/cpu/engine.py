@@ -241,10 +241,11 @@ def _formula_loop(
 
 
 def _retraction(v: Variables) -> AnyLoop:
+    manifold: Any = v.manifold
     try:
-        return _retraction_on(v.manifold, v.name)
+        return _retraction_on(manifold, v.name)
     except TypeError:  # a manifold of a user's own may not be hashable
-        return _retraction_on.__wrapped__(v.manifold, v.name)
+        return _retraction_on.__wrapped__(manifold, v.name)
 
 
 @cache
