@@ -92,7 +92,7 @@ def with_number(instance: Instance, method: str, factor: float) -> float:
 
 def error_of(instance: Instance, problem: asker.Problem, strategy: asker.Strategy | None) -> float:
     """The error of one solve."""
-    n, seconds = instance.max_iterations, instance.time_limit
+    n, seconds = None if strategy is None else instance.max_iterations, instance.time_limit
     result = asker.solve(problem, strategy, max_iterations=n, time_limit=seconds)
     if result.status is asker.Status.TIME_LIMIT:
         raise TimeoutError(f"not finished in {seconds:g} s")
