@@ -48,14 +48,20 @@ class _Untouched(Exception):
     """Leaves `write_whole` before the target is replaced."""
 
 
-def check_outputs(sources: Path | Collection[Path | None] | None, *targets: Path | None) -> None:
-    """Refuse now what could not be written after the work."""
+def check_outputs(
+    sources: Path | Collection[Path | None] | None, *targets: Path | None, folder: Collection[Path] = ()
+) -> None:
+    """Refuse now what could not be written after the work, would be read and written, or written twice.
+
+    folder   a folder that is written whole, and what it will hold
+    """
     given = [sources] if sources is None or isinstance(sources, Path) else sources
     taken = {os.path.realpath(path) for path in given if path is not None}
-    for path in filter(None, targets):
+    for path in (*folder, *filter(None, targets)):
         if os.path.realpath(path) in taken:
-            raise FileError(path, "this file is named twice on the command line")
+            raise FileError(path, "this would be read and written, or written twice: it is named twice")
         taken.add(os.path.realpath(path))
+    for path in filter(None, targets):
         if not os.path.isdir(path.parent):
             raise FileError(path, f"there is no folder {str(path.parent)!r} to write into")
         with suppress(_Untouched), write_whole(path):
