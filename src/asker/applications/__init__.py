@@ -33,8 +33,12 @@ def applications() -> "tuple[Application, ...]":
 
 def application_of(path: Path) -> "Application":
     """The application that a file or folder belongs to, as its content says."""
-    if not path.exists():
-        raise FileError(path, "there is no such file")
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as e:
+        raise FileError(path, "there is no such file") from e
+    except OSError as e:
+        raise FileError(path, f"cannot be read: {e.strerror}") from e
     for application in applications():
         if application.owns(path):
             return application

@@ -1,13 +1,16 @@
 """The command line: the commands and their exit codes.
 
-The exit code is the status: 0 a usable result, 1 a solve that failed, 2 bad input, 130 interrupted before
-there was a result.  Results go to stdout; the progress line and the one line of an error go to stderr.
+The exit code is the status: 0 a usable result, 1 a solve that failed, 2 bad input, 130 interrupted or terminated
+before there was a result.  Results go to stdout; the progress line and the one line of an error go to stderr.
 """
 
 import io
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated
@@ -50,18 +53,33 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold anything
     try:
-        with warnings.catch_warnings():
+        with _terminated_as_interrupted(), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print("asker: warning:", message, file=sys.stderr)
             code = app(arguments, prog_name="asker", standalone_mode=False)
     except UsageError as e:
         return complain(e.format_message(), 2)  # type: ignore[attr-defined]
     except ValueError as e:  # FileError and ProblemError are among them
         return complain(str(e), 2)
+    except OSError as e:  # a folder that may not be entered, a name that is too long
+        return complain(f"{e.filename}: {e.strerror}" if e.filename else str(e), 2)
     except MemoryError as e:
         return complain(f"out of memory: {e}", 1)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     return complain("interrupted before there was a result", code) if code == 130 else code or 0
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM, which `timeout`, Slurm and containers send, is as Ctrl-C: the best so far is kept, and workers end."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @app.callback(invoke_without_command=True)

@@ -57,7 +57,7 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
         names = OPTIONS.fields[unused[0]].metadata.get("names", flag(OPTIONS.fields[unused[0]]))
         raise ValueError(f"{names.replace('/', ' or ')} goes with --holdout")
     if not processes.process_id:
-        read = [*application.reads(file), *_marked("reads", options)]
+        read = [file, *application.reads(file), *_marked("reads", options)]
         folder = application.written(common.output) if common.output and application.writes_folder else []
         check_outputs(read, *_written(application, common, options), folder=folder)
     with hosts.together(common.quiet, common.engine, application.several_processes) as place:

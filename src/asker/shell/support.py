@@ -70,7 +70,7 @@ def check_outputs(
 
 def write_outputs(*writers: tuple[Path | None, Callable[[Path], None]]) -> None:
     """Write what was asked for; a file that cannot be written does not cost the others."""
-    problems = []
+    problems: list[FileError] = []
     for path, write in writers:
         if path is None:
             continue
@@ -78,6 +78,8 @@ def write_outputs(*writers: tuple[Path | None, Callable[[Path], None]]) -> None:
             write(path)
             print(f"wrote {path}")
         except FileError as e:
-            problems.append(str(e))
+            problems.append(e)
+    if len(problems) == 1:
+        raise problems[0]
     if problems:
-        raise ValueError("; ".join(problems))
+        raise ValueError("; ".join(map(str, problems)))

@@ -12,7 +12,7 @@ import numpy as np
 from asker.io.files import write_whole
 from asker.strategies.filter import Filter
 from asker.study.plan import Run
-from asker.study.runs import Record
+from asker.study.records import Record
 from asker.study.summary import (
     COST,
     HELD_OUT_COLUMNS,
