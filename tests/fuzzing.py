@@ -262,6 +262,24 @@ def damaged(draw, content: bytes) -> bytes:
     return content
 
 
+def edits(value, path=()):
+    """Where in a JSON value something else can stand, and what: for each of its parts in turn."""
+    for other in (None, "x", [], {}, [1], -1, 1e308, "../x", "\ud800", "a" * 300):
+        yield path, other
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(min(len(value), 3)):
+            yield from edits(value[key], (*path, key))
+
+
+def replaced(value, path, other):
+    """A JSON value with something else at a place."""
+    if not path:
+        return other
+    copy = value.copy()
+    copy[path[0]] = replaced(value[path[0]], path[1:], other)
+    return copy
+
+
 def repacked(path: Path, content: bytes, change: Any) -> bytes:
     """Damage to what is inside of a compressed file."""
     pack, unpack = {".gz": (gzip.compress, gzip.decompress), ".bz2": (bz2.compress, bz2.decompress)}[path.suffix]

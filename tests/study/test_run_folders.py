@@ -18,6 +18,7 @@ from asker.study.plan import Run, read_plan
 from asker.study.records import FILES, is_finished, read_record
 from asker.study.runs import clear, execute
 from asker.study.sources import sources
+from fuzzing import edits, replaced
 
 PLAN = """
 [instances.line]
@@ -216,23 +217,6 @@ def reproduced(tmp_path_factory):
     return root / "out"
 
 
-def mutations_of(value, path=()):
-    """A JSON value with each of its parts replaced by something else, in turn."""
-    for other in (None, "x", [], {}, [1], -1, 1e308, "../x", "\ud800", "a" * 300):
-        yield path, other
-    if isinstance(value, dict | list):
-        for key in value if isinstance(value, dict) else range(min(len(value), 3)):
-            yield from mutations_of(value[key], (*path, key))
-
-
-def replaced(value, path, other):
-    if not path:
-        return other
-    copy = value.copy()
-    copy[path[0]] = replaced(value[path[0]], path[1:], other)
-    return copy
-
-
 @pytest.mark.parametrize("name", ["plan.json", "config.json", "result.json", "history.jsonl"])
 def test_report_on_edited_folders_ends_with_one_line_or_a_page(reproduced, asks, name, tmp_path):
     """Without their sums, so that every value is looked at."""
@@ -241,7 +225,7 @@ def test_report_on_edited_folders_ends_with_one_line_or_a_page(reproduced, asks,
     good = (folder / name).read_text()
     (folder / "SHA256SUMS").unlink(missing_ok=True)
     first, *rest = [json.loads(line) for line in good.splitlines()] if name == "history.jsonl" else [json.loads(good)]
-    every = list(mutations_of(first))
+    every = list(edits(first))
     chosen = np.random.default_rng(0).permutation(len(every))[:40]
     try:
         for path, other in (every[k] for k in chosen):
