@@ -4,6 +4,7 @@ import json
 import os
 import re
 import zipfile
+from contextlib import suppress
 from dataclasses import fields, replace
 
 import numpy as np
@@ -222,11 +223,8 @@ def test_what_is_loaded_is_printed(saved, tmp_path):
     for k in np.random.default_rng(0).permutation(len(every))[:200]:
         place, other = every[k]
         write_npz(path, replaced(tree, place, other), arrays)
-        try:
+        with suppress(asker.FileError):
             loaded = asker.Result.load(path)
-        except asker.FileError as error:
-            assert str(error).startswith(f"{path}: this ")
-        else:
             for text in (repr(loaded), str(loaded), loaded._repr_html_()):
                 text.encode()
 

@@ -213,14 +213,18 @@ def reproduced(tmp_path_factory):
 
     root = tmp_path_factory.mktemp("runs")
     (root / "plan.toml").write_text(PLAN)
-    assert main(["reproduce", "--plan", str(root / "plan.toml"), "--output", str(root / "out"), "--processes", "1"]) == 0
+    assert (
+        main(["reproduce", "--plan", str(root / "plan.toml"), "--output", str(root / "out"), "--processes", "1"]) == 0
+    )
     return root / "out"
 
 
 @pytest.mark.parametrize("name", ["plan.json", "config.json", "result.json", "history.jsonl"])
 def test_report_on_edited_folders_ends_with_one_line_or_a_page(reproduced, asks, name, tmp_path):
     """Without their sums, so that every value is looked at."""
-    folder = reproduced if name == "plan.json" else next(p for p in (reproduced / "runs").iterdir() if "asker" in p.name)
+    folder = (
+        reproduced if name == "plan.json" else next(p for p in (reproduced / "runs").iterdir() if "asker" in p.name)
+    )
     sums = (folder / "SHA256SUMS").read_bytes() if name != "plan.json" else b""
     good = (folder / name).read_text()
     (folder / "SHA256SUMS").unlink(missing_ok=True)

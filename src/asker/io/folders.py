@@ -56,11 +56,12 @@ class _Untouched(Exception):
 def check_folder(path: FilePath, names: Collection[str]) -> None:
     """Refuse a folder that `write_folder` could not write."""
     target = Path(os.path.realpath(path))
-    if os.path.exists(target) and not target.is_dir():
+    if os.path.exists(target) and not os.path.isdir(target):
         raise FileError(path, "this is a file, and not a folder")
     if not os.path.isdir(target.parent):
         raise FileError(path, f"there is no folder {str(target.parent)!r} to write into")
-    if target.is_dir() and _holds(target, names) and (os.path.ismount(target) or Path.cwd().is_relative_to(target)):
+    in_use = os.path.ismount(target) or Path.cwd().is_relative_to(target)
+    if in_use and _holds(target, names):
         raise FileError(path, "this folder is mounted, or the current one, and cannot be swapped: name another one")
     with suppress(_Untouched), write_folder(path, names):
         raise _Untouched
