@@ -1,0 +1,92 @@
+"""A campaign of faults: `make faults`, or `python tests/faults.py --short`.
+
+Files of every reader are damaged, also real ones where they are at hand; commands are killed, terminated, and run two at
+a time.  Every trial must end with the right result, or with a refusal of one line and nothing changed.  One table tells
+how many did, and the campaign fails if one did not.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fault_processes import kill_comparisons, kill_writers, two_at_a_time
+from fault_readers import damage_readers, real_cases
+
+GOOD = ("right", "refused")
+"""refused: by one line that names the file, or ended by the signal."""
+BAD = ("traceback", "hang", "wrong", "left over")
+"""left over: processes or partial folders that nobody cleans up."""
+
+
+class Table:
+    """How trials ended, by what was tried; the first fault of each kind is told."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = {}
+        self.seconds: Counter[str] = Counter()
+        self.first: dict[tuple[str, str], str] = {}
+
+    def add(self, trials: Iterator[tuple[str, str, str]]) -> None:
+        """Trials, each as what was tried, how it ended, and a word on it."""
+        begin = time.monotonic()
+        for what, end, told in trials:
+            self.counts.setdefault(what, Counter())[end] += 1
+            if end in BAD and (what, end) not in self.first:
+                self.first[what, end] = told
+            now = time.monotonic()
+            self.seconds[what] += now - begin  # type: ignore[assignment]
+            begin = now
+
+    @property
+    def n_faults(self) -> int:
+        return sum(count[end] for count in self.counts.values() for end in BAD)
+
+    def lines(self) -> Iterator[str]:
+        titles = ("tried", *GOOD, *BAD)
+        yield f"{'':28}" + "".join(f"{title:>11}" for title in titles) + f"{'seconds':>9}"
+        for what, count in [*self.counts.items(), ("all", sum(self.counts.values(), Counter()))]:
+            numbers = [sum(count.values()), *(count[end] for end in (*GOOD, *BAD))]
+            seconds = self.seconds[what] if what in self.counts else sum(self.seconds.values())
+            yield f"{what:28}" + "".join(f"{n:11}" for n in numbers) + f"{seconds:9.0f}"
+        for (what, end), told in self.first.items():
+            yield f"{what}, {end}: {told}"
+
+
+def campaign(mutations: int, kills: int, seed: int, folder: Path) -> Table:
+    """`mutations` of files, `kills` of comparisons and as many of writers, a tenth as many pairs of processes."""
+    table = Table()
+    rng = np.random.default_rng(seed)
+    table.add(damage_readers(folder / "readers", mutations, rng))
+    table.add(real_cases(folder / "real", mutations // 250, rng))
+    table.add(kill_writers(folder / "writers", 2 * kills, seed))
+    table.add(kill_comparisons(folder / "compared", kills, rng))
+    table.add(two_at_a_time(folder / "two", max(1, kills // 10), rng))
+    return table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="a minute in place of ten")
+    parser.add_argument("--mutations", type=int, help="of files")
+    parser.add_argument("--kills", type=int, help="of processes")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args(arguments)
+    mutations, kills = (1_000, 4) if asked.short else (50_000, 100)
+    mutations = mutations if asked.mutations is None else asked.mutations
+    kills = kills if asked.kills is None else asked.kills
+    with tempfile.TemporaryDirectory(prefix="asker-faults-") as folder, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")  # it tells of damage, as it should
+        table = campaign(mutations, kills, asked.seed, Path(folder))
+    print(*table.lines(), sep="\n")
+    return 1 if table.n_faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
