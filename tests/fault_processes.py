@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from asker.study.records import read_record
 Trial = tuple[str, str, str]
 MOST = 600  # seconds: a busy machine is no fault
 PROGRAM = "import sys; from asker.shell import main; sys.exit(main())"
-SIGNALS = {"kill": signal.SIGKILL, "kill all": signal.SIGKILL, "terminate": signal.SIGTERM, "Ctrl-C": signal.SIGINT}
+SIGNALS = {"terminate": signal.SIGTERM, "kill": signal.SIGKILL, "Ctrl-C": signal.SIGINT, "kill all": signal.SIGKILL}
 """`kill all` and Ctrl-C are for the workers too."""
 ENDS = {"terminate": 130, "Ctrl-C": 130}
 
@@ -40,30 +41,38 @@ def numbers(out: Path) -> dict[str, Any]:
     return told
 
 
-def prepared(folder: Path) -> tuple[Path, dict[str, Any], float]:
-    """Data, what a comparison finds that nobody disturbs, and how long it takes."""
-    folder.mkdir(parents=True)
-    data = folder / "data.txt"
-    write_bal(data, make_scene(6, 300, start_error=5.0).start)
-    for name in ("first", "alone"):  # the first one compiles
+@dataclass
+class Undisturbed:
+    """A comparison that nobody disturbs."""
+
+    folder: Path
+    data: Path
+    right: dict[str, Any]
+    """What it finds."""
+    seconds: float
+
+    @classmethod
+    def made(cls, folder: Path) -> "Undisturbed":
+        folder.mkdir(parents=True)
+        data = folder / "data.txt"
+        write_bal(data, make_scene(6, 300, start_error=5.0).start)
+        assert compare(data, folder / "first").wait(MOST) == 0  # compiles
         begin = time.monotonic()
-        assert compare(data, folder / name).wait(MOST) == 0
-        seconds = time.monotonic() - begin
-    return data, numbers(folder / "alone"), seconds
+        assert compare(data, folder / "alone").wait(MOST) == 0
+        return cls(folder, data, numbers(folder / "alone"), time.monotonic() - begin)
 
 
-def kill_comparisons(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+def kill_comparisons(like: Undisturbed, n: int, rng: np.random.Generator) -> Iterator[Trial]:
     """Comparisons that are ended at any time and begun again at once, up to four times in one folder."""
-    data, right, seconds = prepared(folder)
     for k in range(n):
-        out = folder / f"out{k // 4}"
+        out = like.folder / f"out{k // 4}"
         kind = list(SIGNALS)[k % 4]
-        process = compare(data, out)
-        time.sleep(rng.uniform(0, 0.7 * seconds))
+        process = compare(like.data, out)
+        time.sleep(rng.uniform(0, 0.7 * like.seconds))
         if process.poll() is None:
-            yield f"compare, {kind}", *_ended(process, kind, folder)
+            yield f"compare, {kind}", *_ended(process, kind, like.folder)
         if k % 4 == 3 or k == n - 1:
-            yield "compare, begun again", *_finished(compare(data, out), out, right)
+            yield "compare, begun again", *_finished(compare(like.data, out), out, like.right)
 
 
 def _ended(process: "subprocess.Popen[str]", kind: str, folder: Path) -> tuple[str, str]:
@@ -117,15 +126,14 @@ def _session(path: Path) -> int:
         return -1
 
 
-def two_at_a_time(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """Two comparisons in one folder: one waits for nobody, the other one says who is at work, or finds all done."""
-    data, right, seconds = prepared(folder)
+def two_at_a_time(like: Undisturbed, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """Two comparisons in one folder: one does the work, the other one says who is at it, or finds all done."""
     for k in range(n):
-        out = folder / f"out{k}" / "out"
+        out = like.folder / f"two{k}" / "out"
         out.parent.mkdir()
-        first = compare(data, out)
-        time.sleep(rng.uniform(0, seconds))
-        second = compare(data, out)
+        first = compare(like.data, out)
+        time.sleep(rng.uniform(0, like.seconds))
+        second = compare(like.data, out)
         for process in (first, second):
             code = process.wait(MOST)
             told = (out.parent / "err.txt").read_text(encoding="utf-8", errors="replace")
@@ -135,7 +143,7 @@ def two_at_a_time(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tr
                 yield "two at a time", "traceback" if "Traceback" in told else "wrong", told
             else:
                 yield "two at a time", "right", ""
-        yield "two at a time, in the end", *_finished(compare(data, out), out, right)
+        yield "two at a time, in the end", *_finished(compare(like.data, out), out, like.right)
 
 
 # ---- writers
