@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -150,10 +151,11 @@ def test_the_cloud_holds_points_and_cameras(asks, tmp_path, scene_file):
     np.testing.assert_array_equal(grey, support >= 2)
 
 
-def test_ctrl_c_keeps_the_best_so_far(asks, tmp_path, scene_file, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "terminated"])
+def test_ctrl_c_keeps_the_best_so_far(asks, tmp_path, scene_file, monkeypatch, number):
     def iteration(self, line):
         if line.iteration == 3:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), number)
 
     monkeypatch.setattr(ProgressLine, "iteration", iteration)
     told, out = tmp_path / "run.json", tmp_path / "refined.txt"
