@@ -335,6 +335,16 @@ def test_one_bad_output_does_not_cost_the_others(asks, tmp_path, scene_file, mon
     assert read_bal(out).n_observations == 400
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_standard_output_on_a_full_disk_does_not_cost_the_files(tmp_path, scene_file):
+    code = "import sys; from asker.shell import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "solve", scene_file, "--iterations", "1", "--json", tmp_path / "run.json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "asker: standard output: No space left on device\n")
+    assert read_strict(tmp_path / "run.json")["iterations"] == 1
+
+
 # ---- generate, info
 
 

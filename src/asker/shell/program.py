@@ -5,6 +5,7 @@ before there was a result.  Results go to stdout; the progress line and the one 
 """
 
 import io
+import os
 import signal
 import sys
 import threading
@@ -52,6 +53,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold anything
+    code = _exit_code(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as e:  # a full disk, or a reader that has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more
+        return code or complain(f"standard output: {e.strerror}", 2)
+    return code
+
+
+def _exit_code(arguments: list[str] | None) -> int:
     try:
         with _terminated_as_interrupted(), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print("asker: warning:", message, file=sys.stderr)
@@ -60,8 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
         return complain(e.format_message(), 2)  # type: ignore[attr-defined]
     except ValueError as e:  # FileError and ProblemError are among them
         return complain(str(e), 2)
-    except OSError as e:  # a folder that may not be entered, a name that is too long
-        return complain(f"{e.filename}: {e.strerror}" if e.filename else str(e), 2)
+    except OSError as e:  # a folder that may not be entered, standard output on a full disk
+        return complain(f"{e.filename or 'standard output'}: {e.strerror}", 2)
     except MemoryError as e:
         return complain(f"out of memory: {e}", 1)
     except (KeyboardInterrupt, typer.Abort):

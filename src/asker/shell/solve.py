@@ -91,15 +91,17 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
         return 0
     name = "folder" if file.is_dir() else "file"
     outcome = replace(outcome, record={name: str(file)} | outcome.record | judged)
-    print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
-    if judged:
-        print_told(held_out_told(judged["holdout"], is_whole))
     writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
     if is_whole:
         writers += application.outputs(outcome, options, common.output)
-    elif common.again:
-        print("Interrupted before everything was solved: nothing but --json is written.")
-    write_outputs(*writers)
+    try:
+        print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
+        if judged:
+            print_told(held_out_told(judged["holdout"], is_whole))
+        if not is_whole and common.again:
+            print("Interrupted before everything was solved: nothing but --json is written.")
+    finally:  # what cannot be printed does not cost the files
+        write_outputs(*writers)
     if not is_whole and common.again:
         return 130
     if iterations != 0 and not outcome.fell:

@@ -10,6 +10,7 @@ import os
 import platform
 import secrets
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ def _finish(partial: Path, final: Path) -> None:
             if not os.path.lexists(final):
                 raise FileError(final, f"cannot be written: {error.strerror}") from error
         damaged = _partial(final)
-        os.rename(final, damaged)
+        with suppress(FileNotFoundError):  # another process has done the same
+            os.rename(final, damaged)
         _remove(damaged)
     raise FileError(final, "another process writes here")
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_tracker
 import os
 import signal
 import threading
@@ -12,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from asker.io.files import FileError
 from asker.io.folders import make_folder
 from asker.study.plan import Run
 from asker.study.records import is_finished
 from asker.study.runs import execute, n_iterations, needed_mb
 
 LOOK_EVERY = 0.5  # seconds
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what `timeout`, Slurm and containers send."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def run_all(
         while todo or active:
             for run in _fitting(todo, list(active.values()), processes, memory_mb):
                 todo.remove(run)
-                active[pool.submit(execute, run, root, threads)] = run
+                with _signals_held():
+                    active[pool.submit(execute, run, root, threads)] = run
             finished, _ = wait(active, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
             if signals:
                 raise KeyboardInterrupt
@@ -68,11 +71,9 @@ def run_all(
                 run = active.pop(future)
                 done += 1
                 if (error := future.exception()) is not None:
-                    failed[run.folder] = f"{type(error).__name__}: {error}"
                     if isinstance(error, BrokenProcessPool):
-                        raise FileError(
-                            root / run.folder, "a process died, perhaps for want of memory: lower --processes"
-                        )
+                        raise error
+                    failed[run.folder] = f"{type(error).__name__}: {error}"
             tell(Standing(done, len(runs), {r.folder: (n_iterations(root, r), r.iterations) for r in active.values()}))
     return failed
 
@@ -83,7 +84,7 @@ def _signals_noted() -> Iterator[list[int]]:
     noted: list[int] = []
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` and `&` want it
                 before[number] = signal.signal(number, lambda number, _: noted.append(number))
     try:
@@ -94,23 +95,40 @@ def _signals_noted() -> Iterator[list[int]]:
 
 
 @contextmanager
+def _signals_held() -> Iterator[None]:
+    """While this is open signals wait, and a process that begins never gets them."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    multiprocessing.resource_tracker.ensure_running()  # or the first process would begin it, which lets signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end at once where there is an error here, and with this process whatever ends it."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_the_parent)
     try:
         yield pool
-    except BaseException:
+    except BaseException as error:
         for process in list((pool._processes or {}).values()):
-            process.terminate()
+            process.kill()
+        if isinstance(error, BrokenProcessPool):
+            raise ValueError("a process died, perhaps for want of memory: lower --processes") from error
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _end_with_the_parent() -> None:
-    """Ctrl-C is for the parent; after its end, by whatever signal, there is nobody to work for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Signals are for the parent; after its end, whatever that was, there is nobody to work for."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
