@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -228,16 +227,6 @@ def reproduced(tmp_path_factory):
         main(["reproduce", "--plan", str(root / "plan.toml"), "--output", str(root / "out"), "--processes", "1"]) == 0
     )
     return root / "out"
-
-
-def test_a_title_does_not_end_the_page(reproduced, tmp_path):
-    from asker.study.page import write_page
-    from asker.study.summary import read_book
-
-    title = "<!--<script></script>"
-    write_page(tmp_path / "page.html", replace(read_book(reproduced), title=title))
-    text = (tmp_path / "page.html").read_text().partition('<script id="data" type="application/json">')[2]
-    assert json.loads(text.partition("<")[0])["title"] == title
 
 
 @pytest.mark.parametrize("name", ["plan.json", "config.json", "result.json", "history.jsonl"])

@@ -41,7 +41,7 @@ def application_of(path: Path) -> "Application":
     except OSError as e:
         raise FileError(path, f"cannot be read: {e.strerror}") from e
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise FileError(path, "this is neither a plain file nor a folder")
+        raise FileError(path, "this is a device or a pipe, not a file")
     for application in applications():
         if application.owns(path):
             return application

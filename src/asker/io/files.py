@@ -57,9 +57,8 @@ def opened(path: FilePath) -> Iterator[IO[bytes]]:
     readers: dict[str, Callable[..., IO[Any]]] = {".bz2": bz2.open, ".gz": gzip.open}
     reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
     try:
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a device such as /dev/zero has no end
-            raise FileError(path, "this is not a plain file")
+        if not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
+            raise FileError(path, "this is a device or a pipe, not a file")
         with reader(path, "rb") as file:
             yield file if reader is open else _Unpacked(path, file)  # type: ignore[misc]
     except FileNotFoundError as error:

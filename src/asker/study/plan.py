@@ -43,7 +43,6 @@ from asker.study.sources import sources
 from asker.version import __version__
 
 GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats", "holdout"}
-MOST_RUNS = 100_000  # of a group
 LONGEST = 100  # letters of an instance's name in the name of a folder
 MAY_LACK = ("kernel", "tau", "holdout", "holdout_seed", "holdout_unit")
 """Of a run: what enters its name only where it is given."""
@@ -303,8 +302,6 @@ class _Reader:
             if label in methods:
                 self._refuse(f"two methods of a group are called {label!r}: give one a label", label)
             methods[label] = method
-        if len(given["instances"]) * len(methods) * numbers["repeats"] > MOST_RUNS:
-            self._refuse(f"these are more than {MOST_RUNS} runs", "repeats")
         found = {n: made for n in given["instances"] if (made := self._named(n)) is not None}
         if not found:
             return None

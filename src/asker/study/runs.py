@@ -115,7 +115,7 @@ def _record(run: Run, folder: Path, threads: int | None) -> None:
             file.write(json.dumps(plain(line.as_dict())) + "\n")
             file.flush()
 
-        result = solved(made, run, on_iteration=record)
+        result = solved(made, run, threads=threads, on_iteration=record)
         os.fsync(file.fileno())
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
