@@ -43,9 +43,9 @@ from asker.study.sources import sources
 from asker.version import __version__
 
 GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats", "holdout"}
-LONGEST = 100  # letters of an instance's name in the name of a folder
 MAY_LACK = ("kernel", "tau", "holdout", "holdout_seed", "holdout_unit")
 """Of a run: what enters its name only where it is given."""
+LONGEST = 100  # letters of an instance's name in the name of a folder
 
 
 @dataclass(frozen=True)
