@@ -1,8 +1,9 @@
 """A campaign of faults: `make faults`, or `python tests/faults.py --short`.
 
-Files of every reader are damaged, also real ones where they are at hand; commands are killed, terminated, and run two
-at a time.  Every trial must end with the right result, or with a refusal of one line and nothing changed.  One table
-tells how many did, and the campaign fails if one did not.
+Files of every reader are damaged, also real ones where they are at hand; commands are killed, terminated, run two at a
+time, without room on the disk and with a broken cache; solves are forked and run in threads.  Every trial must end with
+the right result, or with a refusal of one line and nothing changed.  One table tells how many did, and the campaign
+fails if one did not.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import numpy as np
 
 from fault_processes import Undisturbed, kill_comparisons, kill_writers, two_at_a_time
 from fault_readers import damage_readers, real_cases
+from fault_solves import fork_and_thread, solve_anyway
 
 GOOD = ("right", "refused")
 """refused: by one line that names the file, or ended by the signal."""
@@ -69,6 +71,9 @@ def campaign(mutations: int, kills: int, seed: int, folder: Path) -> Table:
     undisturbed = Undisturbed.made(folder / "compared")
     table.add(kill_comparisons(undisturbed, kills, rng))
     table.add(two_at_a_time(undisturbed, max(1, kills // 10), rng))
+    if kills >= 30:  # each compiles anew
+        table.add(solve_anyway(folder / "solves", kills // 30, rng))
+        table.add(fork_and_thread(kills // 10))
     return table
 
 
