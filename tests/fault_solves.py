@@ -1,4 +1,4 @@
-"""Trials of solves: a broken cache, no room for it, kills with a checkpoint, forks and threads; the cost is the same."""
+"""Trials of solves: a broken cache or no room for one, kills with a checkpoint, forks, threads; costs are the same."""
 
 import json
 import os
