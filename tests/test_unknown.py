@@ -10,7 +10,7 @@ from asker.engines.cpu.engine import CpuEngine
 from asker.engines.xla.engine import XlaEngine
 from asker.noise import estimate
 from asker.strategies.strategy import cost, omega
-from asker.unknown import likelihood, squares
+from asker.likelihood import likelihood, squares
 
 
 def off_circle(circle, point):

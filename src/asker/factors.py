@@ -139,6 +139,8 @@ class Factors:
         self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
         if not isinstance(self.kernel, Kernel):
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
+        self.compiled: dict[Any, dict[str, Any]] = {}
+        """Code of the residual that an engine has made, shared with the same factors under other kernels."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
@@ -156,6 +158,16 @@ class Factors:
         """The same factors under another kernel; widths of observations are those of the kernel."""
         other = copy(self)
         other.kernel, other.tau = kernel, float(kernel.tau)
+        return other
+
+    def on(self, slots: Sequence[Slot], chosen: np.ndarray) -> "Factors":
+        """The same residual on other variables, with the data and the weight of the chosen observations."""
+        other = copy(self)
+        other.slots = tuple(Slot(slot.variables, slot.index.astype(np.int32)) for slot in slots)
+        other.n = len(chosen)
+        other.data = tuple(d[chosen] for d in self.data)
+        other.weight = None if self.weight is None else self.weight[chosen]
+        other.tau = self.tau[chosen] if isinstance(self.tau, np.ndarray) else self.tau
         return other
 
     def taken(self, mask: np.ndarray) -> "Factors":

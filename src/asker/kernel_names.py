@@ -10,6 +10,7 @@ from asker.kernels import (
     GemanMcClure,
     Huber,
     Kernel,
+    Mixture,
     PseudoHuber,
     Quadratic,
     SmoothTruncated,
@@ -29,6 +30,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "tukey": Tukey,
     "truncated-quadratic": TruncatedQuadratic,
     "barron": Barron,
+    "mixture": Mixture,
 }
 """What `--kernel` takes: a name, and the class."""
 

@@ -333,6 +333,42 @@ class Barron(Kernel):
 
 
 @dataclass(frozen=True)
+class Mixture(Kernel):
+    """ψ = −(1+ε)/2c · log((exp(−cv) + ε)/(1+ε)) with ε = exp(−c): Gaussian inliers among outliers of even density.
+
+    It is the negative log-likelihood of that, so the weight of a residual is the probability that it is an inlier (and a
+    half at τ).  The standard deviation of an inlier is τ/√(2c).
+    """
+
+    c: float = 6.0
+    """How clearly inliers stand out: the logarithm of their density at 0, as a multiple of that of outliers."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 < self.c < np.inf:
+            raise ValueError(f"c must be positive and finite, not {self.c!r}")
+
+    @property
+    def _background(self) -> float:
+        """ε"""
+        return float(np.exp(-self.c))
+
+    def unit_psi(self, v: Array) -> Array:
+        xp, e = namespace(v), self._background
+        return -(1 + e) / (2 * self.c) * xp.log((xp.exp(-self.c * v) + e) / (1 + e))
+
+    def unit_omega(self, v: Array) -> Array:
+        xp, e = namespace(v), self._background
+        near = xp.exp(-self.c * v)
+        return (1 + e) * near / (near + e)
+
+    def unit_domega(self, v: Array) -> Array:
+        xp, e = namespace(v), self._background
+        near = xp.exp(-self.c * v)
+        return -self.c * (1 + e) * e * near / (near + e) ** 2
+
+
+@dataclass(frozen=True)
 class Scaled:
     """ψ^η(r) = η² ψ(r/η): the same kernel, `scale` times as wide.  One level of graduated non-convexity."""
 

@@ -8,6 +8,9 @@ Leverage    A fit has used up some of the numbers: a point with m observations i
                 a = 1 − Σ w·d/(p·Σw)        over its variables; d: unknowns of one, Σw: over its observations
 
             A residual of which nothing is left (a = 0) says nothing.
+Votes       A point that is put where two of its observations meet has found them, and not they the noise: among many
+            observations two meet by chance.  So the ⌈d/p⌉ observations that determine a variable are used up whole, and
+            all observations of a variable count with the share that is left then.
 Algorithm   (1) many first σ, from that of everything downwards; the likeliest after a few steps go on
             (2) w = 1/(1 + u/4σ²), and a from it
             (3) σ, S and π by expectation and maximisation: in the likelihood an inlier has p·a numbers
@@ -33,7 +36,11 @@ SCALES = tuple(4.0**-k for k in range(13))
 """The first σ², as parts of the mean square: σ from all of it to 1/4096."""
 STEPS_FIRST, LIKELY = 5, 2
 TINY = float(np.finfo(float).tiny)
-DISTINCT = 3.0
+NEAR = 3.0
+"""How far an observation may be off, in σ, that votes for a variable."""
+FARTHEST = 3.0
+"""How far an outlier counts, in roots of the mean square."""
+DISTINCT = 2.0
 """S over σ, below which the others are the tail of one noise, and no outliers."""
 FEW = 10
 """Spare numbers below which σ is not told: it could be wrong by a factor."""
@@ -75,8 +82,17 @@ class Noise:
         return f"{self.sigma:.3g} ± {100 * self.uncertainty:.1g} %, inliers {self.inlier_ratio:.1%}"
 
 
-def estimate(factors: Sequence[Factors], u: Sequence[Floats]) -> tuple[Noise, ...]:
-    """The noise of each factor group, from the squared norms u of all residuals, weights included."""
+def estimate(
+    factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float] | None = None
+) -> tuple[Noise, ...]:
+    """The noise of each factor group, from the squared norms u of all residuals, weights included.
+
+    `broad` is the mean square of a number in a plain fit, where it is known: an outlier does not count for more than
+    `FARTHEST` times that.  (Those that a fit has blown up would make all others look like inliers.)
+    """
+    if broad is not None:
+        each = zip(factors, u, broad, strict=True)
+        u = [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
     whole = [max(float(x.mean()) / f.residual_size, TINY) if len(x) else 1.0 for f, x in zip(factors, u, strict=True)]
     tried = [_round(factors, u, [scale * variance for variance in whole], STEPS_FIRST) for scale in SCALES]  # (1)
     likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
@@ -87,9 +103,8 @@ def estimate(factors: Sequence[Factors], u: Sequence[Floats]) -> tuple[Noise, ..
 
 def _round(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], steps: int) -> list["_Fit"]:
     """(2) and (3)"""
-    keeps = kept_shares(factors, [1 / (1 + x / (4 * s)) for x, s in zip(u, variances, strict=True)])
-    each = zip(factors, u, keeps, variances, strict=True)
-    return [_mixture(x, f.residual_size, a, s, steps) for f, x, a, s in each]
+    each = zip(factors, u, *shares(factors, u, variances), variances, strict=True)
+    return [_mixture(x, f.residual_size, a, vote, s, steps) for f, x, a, vote, s in each]
 
 
 def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float]) -> list["_Fit"]:
@@ -103,8 +118,22 @@ def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], variances: list[fl
     return fits
 
 
-def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats]) -> list[Floats]:
-    """a of every observation: the share of its numbers that a fit with these weights has not used up."""
+def shares(
+    factors: Sequence[Factors], u: Sequence[Floats], variances: Sequence[float]
+) -> tuple[list[Floats], list[Floats]]:
+    """a and the vote of every observation."""
+    with np.errstate(over="ignore"):
+        v = [x / s for x, s in zip(u, variances, strict=True)]
+    fitted = [1 / (1 + x / 4) for x in v]
+    near = [np.exp(-x / (2 * NEAR**2)) for x in v]
+    return kept_shares(factors, fitted), kept_shares(factors, near, voting=True)
+
+
+def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats], voting: bool = False) -> list[Floats]:
+    """The share of its numbers that a fit with these weights has not used up, of every observation.
+
+    `voting`: what its variables have left, whatever its own weight, where each has used up whole observations.
+    """
     totals: dict[int, Any] = {}
     for f, w in zip(factors, weights, strict=True):
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
@@ -114,8 +143,10 @@ def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats]) -> list[F
     for f, w in zip(factors, weights, strict=True):
         used = np.zeros(f.n)
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
-            d = v.manifold.tangent
-            used += w * np.where(v.fixed, 0.0, d / np.maximum(totals[id(v)], d))[index]
+            d, p = v.manifold.tangent, f.residual_size
+            d = -(-d // p) * p if voting else d
+            share = np.where(v.fixed, 0.0, d / np.maximum(totals[id(v)], d))[index]
+            used += share if voting else w * share
         keeps.append(np.clip(1 - used, 0.0, 1.0))
     return keeps
 
@@ -132,30 +163,33 @@ NOTHING = _Fit(1.0, 0.0, 0.0, -inf)
 """Where no observation has a number to spare."""
 
 
-def _mixture(u: Floats, p: int, a: Floats, variance: float, steps: int) -> _Fit:
+def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps: int) -> _Fit:
     """(3)"""
-    n = len(u)
-    everything = float(u.mean()) / p if n else 0.0
+    n = float(vote.sum())
+    everything = float(vote @ u) / (p * n) if n > 0 else 0.0
     if not everything > 0:  # there are none, or all are exact
-        return _Fit(TINY, 1.0, float(p * a.sum()))
+        return _Fit(TINY, 1.0, float(p * vote @ a))
     smallest, ratio, broad = SMALLEST * everything, 0.5, max(everything, 4 * variance)
     for _ in range(steps):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
         inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
-        spare = float(p * (inlier * a).sum())
+        voting = vote * inlier
+        spare = float(p * voting @ a)
         if spare < 0.5:
             return NOTHING
-        before, variance = variance, max(float((inlier * u).sum()) / spare, smallest)
-        broad = max(float(((1 - inlier) * u).sum()) / max(float(p * (1 - inlier).sum()), 1e-3), variance)
-        ratio = min(max(float(inlier.mean()), 1e-9), 1 - 1e-9)
+        before, variance = variance, max(float(voting @ u) / spare, smallest)
+        broad = max(float((vote - voting) @ u) / max(p * float((vote - voting).sum()), 1e-3), variance)
+        ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break
     if broad < DISTINCT**2 * variance:
-        spare = float(p * a.sum())
-        return _Fit(float(u.sum()) / spare, 1.0, spare) if spare >= 0.5 else NOTHING
+        spare = float(p * vote @ a)
+        return _Fit(float(vote @ u) / spare, 1.0, spare) if spare >= 0.5 else NOTHING
     others = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
-    gain = float((others + np.logaddexp(0.0, np.clip(odds, -700, 700))).sum())
-    return _Fit(variance, ratio, spare, gain - log(n))  # S and π are two numbers more: each costs ½ log n
+    gain = float(vote @ (others + np.logaddexp(0.0, np.clip(odds, -700, 700))))
+    return _Fit(
+        variance, float(inlier.mean()), spare, gain - log(n)
+    )  # S and π are two numbers more: each costs ½ log n
 
 
 def _noise(fit: _Fit, u: Floats) -> Noise:

@@ -100,6 +100,8 @@ def solve(
         raise ValueError(f"noise must be one of {', '.join(NOISES)}, not {noise!r}")
     if noise == "estimated" and (checkpoint is not None or problem.portion is not None):
         raise ValueError("noise='estimated' goes without a checkpoint, and needs the whole problem in one process")
+    for factors in problem.factors:
+        factors.compiled.clear()  # a function may have changed since another solve
     machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
     start = machine.start()
     _check_start(machine, start)

@@ -1,86 +1,55 @@
 """The solver for problems whose noise is not known: what `asker.solve` does when nothing is given.
 
-Candidates  Several descents from the start, each under Cauchy kernels, whose weights do not depend on a scale for
-            large residuals: (1) from the start itself, with a wide and a narrow kernel; (2) from the least squares
-            solution with everything; (3) graduated, by ASKER; (4) from minimal subsets of the observations, where
-            there is one variable (`asker.subsets`).
+Candidates  Several ways down from the start, the cheap ones first, each under Cauchy kernels, whose weights do not
+            depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
+            everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
+            or graduated, by ASKER, where there are many.
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
             the descent goes on, until σ is at rest.
-Likelihood  Candidates are compared by one likelihood, in which σ and the share π of inliers are free and the density of
-            outliers is the same for all:
-
-                L = Σ −log(π (Q/σ)^(p·a) exp(−u/2σ²) + 1 − π)
-
-            Q² is the lowest mean square of all candidates, about that of least squares.  So L = 0 is "all is noise
-            around the least squares solution", and a candidate is the better, the more observations it explains
-            with the less noise.  An outlier costs the same however far it is off.  (A density with a scale of the
-            candidate's own would reward residuals that blow up, or a fit that makes all of them middling.)
-End         The best one is refined under the smooth truncated kernel with τ = 5σ.
+Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
+            is dropped before it is refined.  Once a candidate is beyond doubt, no other one is tried.
+End         The best one is refined under the smooth truncated kernel with τ = 5σ, with moves of single variables in
+            between (`asker.moves`), as long as these pay.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import log
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
-from asker.kernels import Cauchy, Kernel, Quadratic, SmoothTruncated
-from asker.noise import REACH, Noise, estimate, kept_shares
+from asker.factors import Variables
+from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
+from asker.likelihood import likelihood, mean_squares, squares
+from asker.moves import Moves
+from asker.noise import DISTINCT, REACH, Noise, estimate
+from asker.subsets import Subsets, n_unknowns
 
 Floats = NDArray[np.float64]
 CAUCHY = 2.0
 """The width of the Cauchy kernel, in σ."""
-WIDE, NARROW = 0.5, 0.05
-"""The first widths, in median residuals at the start."""
+NARROW = 0.05
+"""The first width, in median residuals at the start: one that is too narrow hardly matters."""
 FIRST, AGAIN, ROUNDS = 40, 15, 3
 """Iterations of a first descent, and of each round at another σ; rounds."""
 END = (15, 100)
 """Iterations of the end, before and after σ is estimated for the last time; the last ones are to converge."""
-STEPS, AT_REST = 200, 1e-5
+SUBSETS = 3
+"""How many solutions from subsets are candidates."""
+SOME, MANY = 200, 64
+"""Unknowns up to which moves from the start are a candidate, and their trials."""
+HOPELESS = 0.5
+"""A first descent with less than this part of the best one's likelihood is not refined."""
+CLEAR = 10.0
+"""Q over σ from which the noise of a majority leaves no doubt."""
+INLIER = 3.0
+"""What an inlier stays below, in σ for each number."""
+UNLIKELY = 0.01
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
-
-
-def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
-    """‖r‖² of every observation, weights included, in the user's order."""
-    return engine.in_user_order(point.u)
-
-
-def mean_squares(engine: Engine, point: Point) -> list[float]:
-    """Of one number, for each factor group."""
-    factors = engine.problem.factors
-    return [
-        max(float(u.mean()) / f.residual_size, 1e-300) if len(u) else 1.0
-        for f, u in zip(factors, squares(engine, point), strict=True)
-    ]
-
-
-def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Sequence[float]) -> float:
-    """L of a point, from the noise that was estimated there; `broad` is Q² of each group."""
-    u, factors = squares(engine, point), engine.problem.factors
-    variances = [min(max(n.sigma**2, 1e-24 * Q), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)]
-    keeps = kept_shares(factors, [1 / (1 + x / (4 * s)) for x, s in zip(u, variances, strict=True)])
-    groups = zip(factors, u, keeps, variances, broad, strict=True)
-    return sum(_likelihood(x, f.residual_size, a, s, Q) for f, x, a, s, Q in groups if len(x))
-
-
-def _likelihood(u: Floats, p: int, a: Floats, variance: float, Q: float) -> float:
-    """The lowest L of a group, from a first σ²."""
-    ratio, odds = 0.5, np.zeros(len(u))
-    for _ in range(STEPS):
-        odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
-        inlier = 1 / (1 + np.exp(-odds))
-        spare = float(p * (inlier * a).sum())
-        if spare < 0.5:
-            return 0.0
-        before, variance = variance, min(max(float((inlier * u).sum()) / spare, 1e-26 * Q), Q)
-        ratio = min(max(float(inlier.mean()), 1e-9), 1 - 1e-9)
-        if abs(log(variance / before)) < AT_REST:
-            break
-    return min(-float((np.logaddexp(0.0, odds) + log(1 - ratio)).sum()), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +59,7 @@ class Candidate:
     name: str
     point: Point
     noises: tuple[Noise, ...]
-    cost: float
+    cost: float = 0.0
     """L"""
     kernels: tuple[Kernel, ...] = ()
     """Under which it ended."""
@@ -108,61 +77,141 @@ class Search:
         self.engine, self.descend, self.graduated, self.plain = engine, descend, graduated, plain
         self.given = [f.kernel if f.kernel.convex else None for f in engine.problem.factors]
         """Kernels that stay: factors under a convex one are trusted."""
+        self.trusted = [given is not None for given in self.given]
+        self.has_few_unknowns = Subsets.suit(engine, self.trusted)
+        self.moves = Moves(engine.problem)
+        self.found: list[Candidate] = []
+        """Candidates so far, the best first."""
+        self.broad: list[float] = []
+        """Q² of each factor group, of what was seen so far."""
 
     def best(self, start: Point) -> list[Candidate]:
-        """All candidates, the best first, the best one refined at last."""
-        ends = self._ends(start)
-        broad = [min(each) for each in zip(*(mean_squares(self.engine, p) for _, p in ends), strict=True)]
-        found = [self._settled(name, point, broad) for name, point in ends]
-        found.sort(key=lambda candidate: candidate.cost)
-        return [self._refined(found[0], broad), *found]
+        """The best one, refined at last, then all others, the best first."""
+        self._see(start)
+        self._rank([self._candidate("start", start)])
+        for name, point in self._ends(start):
+            self._see(point)
+            self._rank([*self.found, self._candidate(name, point)])
+            if self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost:
+                continue
+            self._rank([self._settled(c) if c.name == name else c for c in self.found])
+            if not self.has_few_unknowns and self._is_beyond_doubt(self.found[0]):
+                break
+        return [self._refined(self.found[0]), *self.found[1:]]
 
-    def _ends(self, start: Point) -> list[tuple[str, Point]]:
-        """Of the first descents."""
-        typical = [float(np.sqrt(np.median(u))) if len(u) else 1.0 for u in squares(self.engine, start)]
+    def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
+        """Of the first descents; each is made when it is asked for."""
+        typical = [max(float(np.sqrt(np.median(u))), SMALLEST) if len(u) else 1.0 for u in squares(self.engine, start)]
+        narrow = [given or Cauchy(NARROW * r) for given, r in zip(self.given, typical, strict=True)]
+        plain = [given or Quadratic(r) for given, r in zip(self.given, typical, strict=True)]
+        yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
+        everything = self._run(plain, self.plain, start, AGAIN, "least squares")
+        yield "least squares", everything
+        yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
+        if self.has_few_unknowns:
+            subsets = Subsets(self.engine, start, self.trusted)
+            for k, rows in enumerate(subsets.best(SUBSETS, self.broad, self._share(self.found[0]))):
+                yield f"subset {k + 1}", self.engine.evaluate(rows)
+            return
+        yield "graduated", self._run(narrow, self.graduated, start, FIRST, "graduated")
+        if n_unknowns(self.engine) <= SOME:
+            point, moves = start, Moves(self.engine.problem, trials=MANY)
+            for _ in range(ROUNDS):
+                point, _ = moves(self.engine.under(narrow), point)
+            yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
 
-        def cauchy(part: float) -> list[Kernel]:
-            return self._kernels(Cauchy, [part * r for r in typical])
-
-        everything = self._run(self._kernels(Quadratic, typical), self.plain, start, AGAIN, "least squares")
-        return [
-            ("least squares", everything),
-            ("narrow", self._run(cauchy(NARROW), self.plain, start, FIRST, "narrow")),
-            ("wide", self._run(cauchy(WIDE), self.plain, start, FIRST, "wide")),
-            ("from least squares", self._run(cauchy(NARROW), self.plain, everything, FIRST, "from least squares")),
-            ("graduated", self._run(cauchy(NARROW), self.graduated, start, FIRST, "graduated")),
-        ]
+    def _share(self, found: Candidate) -> float:
+        """Of the observations that a candidate explains; 0 where they do not stand out."""
+        groups = zip(found.noises, self.broad, self.trusted, strict=True)
+        return min(
+            n.inlier_ratio if n.is_known and DISTINCT**2 * n.sigma**2 < Q else 0.0 for n, Q, sure in groups if not sure
+        )
 
     def _run(self, kernels: list[Kernel], strategy: Any, point: Point, n: int, stage: str) -> Point:
         return self.descend(self.engine.under(kernels), strategy, point, n, stage)
 
-    def noises(self, point: Point) -> tuple[Noise, ...]:
-        return estimate(self.engine.problem.factors, squares(self.engine, point))
+    def _see(self, point: Point) -> None:
+        seen = mean_squares(self.engine, point)
+        self.broad = [min(pair) for pair in zip(self.broad or seen, seen, strict=True)]
 
-    def _settled(self, name: str, point: Point, broad: list[float]) -> Candidate:
+    def _candidate(self, name: str, point: Point) -> Candidate:
+        return Candidate(name, point, self._noises(point))
+
+    def _noises(self, point: Point) -> tuple[Noise, ...]:
+        return estimate(self.engine.problem.factors, squares(self.engine, point), self.broad)
+
+    def _rank(self, found: list[Candidate]) -> None:
+        """The best first, by the likelihood with what was seen so far."""
+        each = [(likelihood(self.engine, c.point, c.noises, self.broad), c) for c in found]
+        self.found = sorted((Candidate(c.name, c.point, c.noises, L) for L, c in each), key=lambda c: c.cost)
+
+    def _settled(self, found: Candidate) -> Candidate:
         """The descent goes on under kernels as wide as the noise asks for."""
-        noises, before = self.noises(point), [0.0]
-        for _ in range(ROUNDS):
-            widths = [self._width(n, Q, CAUCHY) for n, Q in zip(noises, broad, strict=True)]
+        before = [0.0]
+        for k in range(ROUNDS):
+            kernels = self._kernels(lambda noise, p, Q: Cauchy(CAUCHY * noise.sigma), found.noises)
+            widths = [kernel.tau for kernel in kernels]
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
-            point = self._run(self._kernels(Cauchy, widths), self.plain, point, AGAIN, name)
-            noises, before = self.noises(point), widths
-        return Candidate(name, point, noises, likelihood(self.engine, point, noises, broad))
+            point = self._run(kernels, self.plain, found.point, AGAIN, found.name)
+            found, before = self._candidate(found.name, self._moved(kernels, point) if k == 0 else point), widths
+        return found
 
-    def _refined(self, best: Candidate, broad: list[float]) -> Candidate:
+    def _refined(self, best: Candidate) -> Candidate:
+        """To the end; under Cauchy's kernel, too, where that explains more: outliers are too near for another."""
+        end = self._ended(best, self._end_kernel)
+        if end.cost <= best.cost:
+            return end
+        return min(end, self._ended(best, lambda noise, p, Q: Cauchy(CAUCHY * noise.sigma)), key=lambda c: c.cost)
+
+    def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
         for n_iterations in END:
-            widths = [self._width(n, Q, REACH) for n, Q in zip(noises, broad, strict=True)]
-            kernels = self._kernels(SmoothTruncated, widths)
-            point = self._run(kernels, self.plain, point, n_iterations, "end")
-            noises = self.noises(point)
-        cost = likelihood(self.engine, point, noises, broad)
+            kernels = self._kernels(kernel, noises)
+            point = self._run(kernels, self.plain, self._moved(kernels, point), n_iterations, "end")
+            noises = self._noises(point)
+        cost = likelihood(self.engine, point, noises, self.broad)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
 
-    def _kernels(self, kind: type[Kernel], widths: Sequence[float]) -> list[Kernel]:
-        return [kind(max(w, SMALLEST)) if given is None else given for given, w in zip(self.given, widths, strict=True)]
+    def _end_kernel(self, noise: Noise, p: int, Q: float) -> Kernel:
+        """That of the likelihood where there are few unknowns; truncated at 5σ where many follow single residuals."""
+        if not self.has_few_unknowns or noise.inlier_ratio > 0.999:
+            return SmoothTruncated(REACH * noise.sigma)
+        odds = log(noise.inlier_ratio / (1 - noise.inlier_ratio)) + p * log(sqrt(Q) / noise.sigma)
+        c = min(max(round(odds), 1), 14)  # of few values, since each is compiled
+        return Mixture(sqrt(2 * c) * noise.sigma, float(c))
 
-    def _width(self, noise: Noise, Q: float, reach: float) -> float:
-        """Of a kernel; where the noise cannot be told, everything counts as noise."""
-        return reach * (noise.sigma if noise.is_known else float(np.sqrt(Q)))
+    def _moved(self, kernels: list[Kernel], point: Point) -> Point:
+        """After the moves that pay."""
+        return self.moves(self.engine.under(kernels), point)[0]
+
+    def _is_beyond_doubt(self, found: Candidate) -> bool:
+        """Whether most observations agree far better than all do, and those of every variable no less than others."""
+        groups = zip(found.noises, self.broad, self.given, strict=True)
+        return all(
+            kept is not None or (n.is_known and n.inlier_ratio > 0.5 and CLEAR * n.sigma < np.sqrt(Q))
+            for n, Q, kept in groups
+        ) and not any(lost.any() for lost in self._lost(found).values())
+
+    def _lost(self, found: Candidate) -> dict[Variables, NDArray[np.bool_]]:
+        """Variables that have fewer inliers than chance allows, at the share of all."""
+        from scipy.special import bdtr
+
+        factors, u = self.engine.problem.factors, squares(self.engine, found.point)
+        counts = {v: np.zeros((3, len(v))) for v in self.engine.problem.variables if v.is_free}
+        for f, x, noise, kept in zip(factors, u, found.noises, self.given, strict=True):
+            if kept is None and noise.is_known:
+                inlier = x <= INLIER**2 * f.residual_size * noise.sigma**2
+                for s in (s for s in f.slots if s.variables.is_free):
+                    v = s.variables
+                    for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, inlier.mean()))):
+                        counts[v][row] += np.bincount(s.index, w, minlength=len(v))
+        return {v: bdtr(k, n, e / np.maximum(n, 1)) * len(v) < UNLIKELY for v, (n, k, e) in counts.items()}
+
+    def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
+        """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""
+        found = []
+        for f, given, noise, Q in zip(self.engine.problem.factors, self.given, noises, self.broad, strict=True):
+            sigma = max(noise.sigma if noise.is_known else sqrt(Q), SMALLEST)
+            found.append(given or kernel(replace(noise, sigma=sigma), f.residual_size, Q))
+        return found

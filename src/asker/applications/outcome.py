@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 import asker
 
 INLIER = asker.SmoothTruncated.unit_inflection
 """Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
+
+RARE = 1e-3
+"""How likely an inlier is to be taken for an outlier where the noise was found."""
 
 Say = Callable[[str], None]
 
@@ -84,16 +89,31 @@ def width_of(result: asker.Result) -> float:
     return max(float(f.tau) for f in result.problem.factors)
 
 
+def inlier_limit(sigma: float, p: int) -> float:
+    """‖r‖ that an inlier exceeds with probability `RARE`: its p numbers have noise σ, so that ‖r‖/σ is a χ of p."""
+    from scipy.special import chdtri
+
+    return sigma * float(np.sqrt(chdtri(p, RARE)))
+
+
 def noise_record(result: asker.Result) -> dict[str, Any]:
     """What `--json` says of the noise, by factor group; nothing where a process has a portion of the data alone."""
     if result.problem is None or result.problem.portion is not None:
         return {}
-    return {name: _plain_noise(noise) for name, noise in result.noise.items()}
+    each = zip(result.noise.items(), result.residuals, strict=True)
+    return {name: _plain_noise(noise, r) for (name, noise), r in each}
 
 
-def _plain_noise(noise: asker.Noise) -> dict[str, Any]:
-    """What cannot be told is None."""
+def _plain_noise(noise: asker.Noise, r: np.ndarray) -> dict[str, Any]:
+    """What cannot be told is None.
+
+    border_ratio  the part of the observations that lie beyond the limit of inliers, but not beyond twice that: next to
+                  none where inliers and outliers are two kinds of things
+    """
+    limit, norms = inlier_limit(noise.sigma, r.shape[1]), np.linalg.norm(r, axis=1)
+    near = np.mean((norms > limit) & (norms <= 2 * limit)) if len(r) else 0.0
     known = {"sigma": noise.sigma, "uncertainty": noise.uncertainty, "tau": noise.tau}
+    known |= {"inlier_limit": limit, "border_ratio": near}
     told = known if noise.is_known else dict.fromkeys(known)
     return told | {"inlier_ratio": noise.inlier_ratio}
 

@@ -1,13 +1,22 @@
-"""What bundle adjustment and COLMAP models are both asked."""
+"""What bundle adjustment and COLMAP models share: options, reprojection errors, and the limit of inliers."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
 
 from asker.applications.application import option
+from asker.applications.outcome import INLIER, inlier_limit
+from asker.applications.told import Told
 from asker.geometry.gauge import Gauge
+from asker.result import Result
 
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
+EXACT = 1e-3
+"""Pixels, below which an error makes no outlier: nobody measures as finely."""
+ROSE = 1.01
+"""A mean error that has grown by more than this factor is explained."""
 
 
 @dataclass(frozen=True)
@@ -17,3 +26,82 @@ class ReconstructionOptions:
     gauge: str = option("free", "fixed: the pose of the first image stays; or free.", choices=GAUGES)
     ply: Path | None = option(None, "Write points and cameras for a viewer.", writes=True)
     estimate_noise: bool = option(False, "Find the noise while solving, and tau with it.", names="--estimate-noise")
+
+
+def inlier_radii(result: Result, estimated: bool) -> list[float]:
+    """The largest error of an inlier in pixels, for each factor group.
+
+    By the noise where it was estimated, and by the kernel's τ where it was not or cannot be told.
+    """
+    assert result.problem is not None
+    factors = result.problem.factors
+    radii = [INLIER * float(f.tau) for f in factors]
+    if not estimated or result.problem.portion is not None:
+        return radii
+    return [
+        max(inlier_limit(noise.sigma, f.residual_size) if noise.is_known else radius, EXACT)
+        for f, noise, radius in zip(factors, result.noise, radii, strict=True)
+    ]
+
+
+class ErrorFigures(NamedTuple):
+    """Reprojection errors in pixels, of the observations that have one: ‖r‖ of each; NaN where none has."""
+
+    mean: float
+    median: float
+    inlier_mean: float
+    inlier_median: float
+    n_behind: int
+    """Observations without an error: their point is not in front of the camera."""
+
+
+class ReprojectionErrors(NamedTuple):
+    """Before and after a solve; inliers are both times those that are so after it."""
+
+    before: ErrorFigures
+    after: ErrorFigures
+
+    @classmethod
+    def of(cls, before: np.ndarray, after: np.ndarray, inliers: np.ndarray) -> "ReprojectionErrors":
+        """From the errors of all observations, infinite where there is none, and a mask."""
+        return cls(_figures(before, inliers), _figures(after, inliers))
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {when: figures._asdict() for when, figures in self._asdict().items()}
+
+
+def _figures(norms: np.ndarray, inliers: np.ndarray) -> ErrorFigures:
+    has = np.isfinite(norms)
+    n_behind = int(np.count_nonzero(~has))
+    return ErrorFigures(*_middle(norms[has]), *_middle(norms[has & inliers]), n_behind)
+
+
+def _middle(r: np.ndarray) -> tuple[float, float]:
+    return (float(r.mean()), float(np.median(r))) if r.size else (np.nan, np.nan)
+
+
+def errors_told(errors: ReprojectionErrors) -> Told:
+    """What a person reads of reprojection errors."""
+    before, after = errors
+    told: Told = [
+        f"{title} {_change(*means)} px, median {_change(*medians)} px"
+        for title, means, medians in (
+            ("Error of all observations: mean", (before.mean, after.mean), (before.median, after.median)),
+            (
+                "Error of the inliers: mean",
+                (before.inlier_mean, after.inlier_mean),
+                (before.inlier_median, after.inlier_median),
+            ),
+        )
+    ]
+    if after.mean > ROSE * before.mean and after.median <= before.median:
+        told.append("The mean rose and the median did not: some observations are far off now, outliers or lost points.")
+    if before.n_behind or after.n_behind:
+        counts = f"{before.n_behind} before, {after.n_behind} after"
+        told.append(f"Observations of points behind their camera have no error, and are left out: {counts}.")
+    return told
+
+
+def _change(before: float, after: float) -> str:
+    return f"{before:.3g} -> {after:.3g}"

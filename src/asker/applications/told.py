@@ -17,6 +17,11 @@ class Table:
 Told = list[str | Table]
 FITS = 2.0
 """A τ within this factor of the one that the noise asks for is left alone."""
+ROUGH = 0.2
+"""Twice the uncertainty of a noise, from which on it is a rough figure."""
+BLURRED = 0.05
+"""The part of the observations just beyond the limit of inliers, from which on that is no clear border.  Where the
+noise is Gaussian and outliers are anywhere, it is below 0.01."""
 
 
 def percent(ratio: Any) -> str:
@@ -40,20 +45,39 @@ def before_and_after(record: dict[str, Any], *rows: list[str]) -> Table:
 
 
 def noise_told(record: dict[str, Any], unit: str) -> Told:
-    """The noise that was found, and the τ that follows where the one that was used does not fit it."""
-    told = []
+    """The noise that was found, how sure it is, and the τ that follows where the one that was used does not fit it."""
+    told: Told = []
     for name, noise in record["noise"].items():
-        of = f" of {name}" if len(record["noise"]) > 1 else ""
+        of, ratio = f" of {name}" if len(record["noise"]) > 1 else "", percent(noise["inlier_ratio"])
         if noise["sigma"] is None:
-            told.append(f"The noise{of} cannot be told: too few observations agree.")
-            continue
-        sigma = f"{noise['sigma']:.2g} {unit}"
-        fits = record["tau"] / FITS <= noise["tau"] <= FITS * record["tau"] or record["kernel"] != "smooth-truncated"
-        advice = "" if fits else f"; --tau {noise['tau']:.2g} would fit it"
-        told.append(
-            f"The noise{of} seems to be {sigma} in {percent(noise['inlier_ratio'])} of the observations{advice}."
-        )
-    return [*told]
+            all_count = f": all residuals count as noise, tau is {record['tau']:.2g} {unit}"
+            done = all_count if record["estimate_noise"] else ""
+            told.append(f"The noise{of} cannot be told, since too few observations agree{done}.")
+        elif noise["sigma"] == 0:
+            told.append(f"There is no noise{of}: {ratio} of the observations are fitted exactly.")
+        else:
+            sigma, advice = f"{noise['sigma']:.2g} {unit}", _advice(record, noise)
+            told.append(f"The noise{of} is {sigma} in each coordinate of {ratio} of the observations{advice}.")
+            told.append(f"That is {_how_sure(noise, unit)}.")
+    return told
+
+
+def _advice(record: dict[str, Any], noise: dict[str, Any]) -> str:
+    fits = record["tau"] / FITS <= noise["tau"] <= FITS * record["tau"] or record["kernel"] != "smooth-truncated"
+    return "" if fits else f" (--tau {noise['tau']:.2g} would fit it)"
+
+
+def _how_sure(noise: dict[str, Any], unit: str) -> str:
+    """In words.  What most often makes the noise doubtful is not that it rests on few, but that it has no border."""
+    margin = 2 * noise["uncertainty"]
+    if margin > ROUGH:
+        return f"a rough figure: it rests on few observations, and may be {100 * margin:.0f} % off"
+    if noise["border_ratio"] > BLURRED:
+        limit, ratio = noise["inlier_limit"], percent(noise["border_ratio"])
+        errors = f"{ratio} have errors of {limit:.3g} to {2 * limit:.3g} {unit}"
+        return f"not sure: inliers and outliers are not clearly apart, and {errors}"
+    few = ", but most observations do not agree with it" if noise["inlier_ratio"] < 0.5 else ""
+    return f"sure to {100 * max(margin, 0.01):.0f} %, if the solution is right{few}"
 
 
 def ended(record: dict[str, Any]) -> str:

@@ -162,7 +162,13 @@ def test_each_process_has_its_portion(costs, port, tmp_path):
     assert record["n_observations"] == scene.n_observations
     refined = read_bal(out)
     np.testing.assert_array_equal(refined.uv, scene.uv)
-    inliers = reprojection_norms(refined, "pixel")[0] <= record["inlier_radius"]
+    for when, one in (("before", scene), ("after", refined)):
+        r, depth = reprojection_norms(one, "pixel")
+        figures = record["reprojection_error"][when]
+        assert figures["mean"] == pytest.approx(r[depth > 0].mean(), rel=1e-6)
+        assert figures["median"] == pytest.approx(np.median(r[depth > 0]), rel=1e-6)
+        assert figures["n_behind"] == np.count_nonzero(depth <= 0)
+    inliers = r <= record["inlier_radius"]
     assert inliers.mean() == record["inlier_ratio"]
     result = asker.solve(whole, max_iterations=8, tol=0, engine="cpu", checkpoint=run)
     assert len(result.history) == 9  # nothing is left to do

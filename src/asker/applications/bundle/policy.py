@@ -8,9 +8,8 @@ import numpy as np
 import asker
 from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
-from asker.applications.bundle.problem import bundle_problem, reprojection_norms
+from asker.applications.bundle.problem import BundleProblem, bundle_problem, reprojection_norms
 from asker.applications.outcome import (
-    INLIER,
     Outcome,
     check_estimated,
     compilations,
@@ -20,7 +19,9 @@ from asker.applications.outcome import (
     strategy_of,
     width_of,
 )
+from asker.applications.reconstruction import ReprojectionErrors, inlier_radii
 from asker.geometry.gauge import Gauge
+from asker.groups import Groups
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,6 +30,7 @@ class BundleOutcome(Outcome):
 
     inliers: np.ndarray
     """(n_observations,): a mask."""
+    errors: ReprojectionErrors
 
 
 def refine(
@@ -47,9 +49,10 @@ def refine(
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
-    tau     its width in pixels, 1 when not given; inliers count up to τ/√3
+    tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
     camera, dof, gauge   as in `bundle_problem`
-    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`
+    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`; inliers are then
+                    counted up to 3.7 σ, which one of 1000 right observations exceeds
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     part = bundle if isinstance(bundle, BundlePortion) else None
@@ -62,9 +65,12 @@ def refine(
         made = bundle_problem(bundle, psi, camera, dof, gauge)
         result = asker.solve(made.problem, strategy, noise="estimated" if estimate_noise else "given", **limits)
         tau = width_of(result) if estimate_noise else tau
-        radius = INLIER * tau
-        before = _ratio(reprojection_norms(own, camera)[0] <= radius, part is not None)
-    inliers = np.linalg.norm(result.residuals[0], axis=1) <= radius
+    (radius,) = inlier_radii(result, estimate_noise)
+    norms, depths = (_of_all(x, part) for x in reprojection_norms(own, camera))
+    r = np.linalg.norm(result.residuals[0], axis=1)
+    inliers = r <= radius
+    after = np.where(_in_front(made, result.values, part), r, np.inf)
+    errors = ReprojectionErrors.of(np.where(depths > 0, norms, np.inf), after, inliers)
     record = {
         "n_cameras": own.n_cameras,
         "n_points": part.n_points if part else own.n_points,
@@ -75,10 +81,11 @@ def refine(
         "camera": camera,
         "dof": dof,
         "gauge": gauge,
-        "initial_inlier_ratio": before,
+        "initial_inlier_ratio": np.mean(norms <= radius),
         "inlier_ratio": inliers.mean(),
         "compiled": len(compiled),
         "inlier_radius": radius,
+        "reprojection_error": errors.record(),
         "estimate_noise": estimate_noise,
         "noise": noise_record(result),
         **solve_record(result),
@@ -87,14 +94,20 @@ def refine(
     def refined() -> Bundle:
         return made.refined(result.values, part.whole() if part else None)
 
-    return BundleOutcome(result, record, cost_fell(result), refined, inliers)
+    return BundleOutcome(result, record, cost_fell(result), refined, inliers, errors)
 
 
-def _ratio(mask: np.ndarray, several: bool) -> float:
-    """The part of a mask that is true, over all processes."""
-    counts = np.array([np.count_nonzero(mask), len(mask)])
-    if several:
-        from asker.engines.xla import hosts
+def _in_front(made: BundleProblem, values: Groups[Any], part: BundlePortion | None) -> np.ndarray:
+    """A mask of the observations whose point is in front of its camera in the refined bundle, over all processes."""
+    depths = _of_all(made.depths(values), part)
+    mirrored = np.count_nonzero(depths < 0) > np.count_nonzero(depths > 0) and made.has_moved(values)
+    return depths < 0 if mirrored else depths > 0
 
-        counts = hosts.added_up(counts)
-    return float(counts[0] / counts[1])
+
+def _of_all(own: np.ndarray, part: BundlePortion | None) -> np.ndarray:
+    """What belongs to the observations, over all processes."""
+    if part is None:
+        return own
+    from asker.engines.xla import hosts
+
+    return hosts.whole(own, part.observations, part.n_observations)

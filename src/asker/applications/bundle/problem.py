@@ -44,8 +44,7 @@ class BundleProblem:
 
     def refined(self, values: Groups[Any], whole: Bundle | None = None) -> Bundle:
         """The bundle with the solved cameras and points, in the frame of the start; `whole` if this is a part."""
-        parts = values[self.cameras]
-        poses, free_intrinsics = (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
+        poses, free_intrinsics = self._cameras(values)
         bundle = self.bundle if whole is None else whole
         poses, points = self._put_back(bundle, poses, values[self.points])
         cameras = bundle.cameras.copy()
@@ -54,10 +53,29 @@ class BundleProblem:
         cameras[:, 6 : self.dof] = free_intrinsics
         return replace(bundle, cameras=cameras, points=points)
 
+    def depths(self, values: Groups[Any]) -> np.ndarray:
+        """How far in front of its camera each point is, for the own observations: of the variables as they are solved,
+        which may be a mirror image of the scene."""
+        portion, points = self.problem.portion, values[self.points]
+        return _depths(self.bundle, self._cameras(values)[0], points if portion is None else points[portion.numbers])
+
+    def has_moved(self, values: Groups[Any]) -> bool:
+        """Whether any camera has; if none has, `refined` leaves the frame alone."""
+        return not np.array_equal(camera_poses(self.bundle), self._cameras(values)[0])
+
+    def _cameras(self, values: Groups[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Poses, and the intrinsics that move."""
+        parts = values[self.cameras]
+        return (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
+
     def _put_back(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        i, j = bundle.camera_index, bundle.point_index
-        depth = -np.einsum("ni,ni->n", poses[i, 2, :3], points[j]) - poses[i, 2, 3]
-        return put_back(camera_poses(bundle), poses, points, self.cameras.fixed, Seen(i, j, depth))
+        seen = Seen(bundle.camera_index, bundle.point_index, _depths(bundle, poses, points))
+        return put_back(camera_poses(bundle), poses, points, self.cameras.fixed, seen)
+
+
+def _depths(bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> np.ndarray:
+    i, j = bundle.camera_index, bundle.point_index
+    return -np.einsum("ni,ni->n", poses[i, 2, :3], points[j]) - poses[i, 2, 3]
 
 
 def bundle_problem(

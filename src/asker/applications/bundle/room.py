@@ -18,6 +18,7 @@ from asker.applications.bundle.problem import BundleProblem, bundle_problem, cam
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
+from asker.applications.reconstruction import errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import beginning
@@ -90,6 +91,7 @@ class BundleAdjustment(Application):
         return [
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {r['camera']} camera, {r['dof']} dof",
             before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            *errors_told(outcome.errors),
             *noise_told(r, "px"),
             ended(r),
             *compiling(r),

@@ -14,16 +14,23 @@ def without_outliers(model: ColmapModel, inliers: np.ndarray) -> ColmapModel:
     `inliers` is a mask in the order of `model.observations()`.  The features stay; they show no point any more.
     """
     seen = model.observations()
-    if np.shape(inliers) != seen.point.shape or np.asarray(inliers).dtype != bool:
-        raise ValueError(f"inliers must be a mask of shape {seen.point.shape}, got {np.shape(inliers)}")
-    n_left = np.bincount(seen.point[inliers], minlength=len(model.points))
-    good = n_left >= 2
+    left = left_of(model, inliers)
+    good = np.bincount(seen.point[left], minlength=len(model.points)) > 0
     point_ids = model.images.point_ids.copy()
-    point_ids[seen.feature[~(inliers & good[seen.point])]] = NO_POINT
+    point_ids[seen.feature[~left]] = NO_POINT
     p = model.points
     points = replace(p, ids=p.ids[good], xyz=p.xyz[good], rgb=p.rgb[good], errors=p.errors[good])
-    left = ColmapModel(model.cameras, replace(model.images, point_ids=point_ids), points)
-    return replace(left, points=replace(points, errors=point_errors(left)))
+    without = ColmapModel(model.cameras, replace(model.images, point_ids=point_ids), points)
+    return replace(without, points=replace(points, errors=point_errors(without)))
+
+
+def left_of(model: ColmapModel, inliers: np.ndarray) -> np.ndarray:
+    """The observations that `without_outliers` leaves: a mask."""
+    point = model.observations().point
+    if np.shape(inliers) != point.shape or np.asarray(inliers).dtype != bool:
+        raise ValueError(f"inliers must be a mask of shape {point.shape}, got {np.shape(inliers)}")
+    n_left = np.bincount(point[inliers], minlength=len(model.points))
+    return inliers & (n_left >= 2)[point]
 
 
 @dataclass(frozen=True, eq=False)

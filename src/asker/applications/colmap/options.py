@@ -17,4 +17,7 @@ class Options(ReconstructionOptions):
 
     refine: str = option("poses", "What moves beside points: poses, focal lengths too, or all.", choices=REFINES)
     drop_outliers: bool = option(False, "Leave outliers out of the written model.", names="--drop-outliers")
+    max_error: float | None = option(
+        None, "With --drop-outliers: pixels, the largest error that stays.", show_default="by the noise", above=0.0
+    )
     report: Path | None = option(None, "Write inliers per image and point.", writes=True)

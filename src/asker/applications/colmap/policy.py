@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.colmap.inliers import InlierTable, inlier_tables, without_outliers
+from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_of, without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
-from asker.applications.colmap.problem import colmap_problem, reprojection_norms
+from asker.applications.colmap.problem import ColmapProblem, colmap_problem, reprojection_norms
 from asker.applications.outcome import (
-    INLIER,
     Outcome,
     check_estimated,
     compilations,
@@ -22,6 +21,7 @@ from asker.applications.outcome import (
     strategy_of,
     width_of,
 )
+from asker.applications.reconstruction import ReprojectionErrors, inlier_radii
 from asker.geometry.gauge import Gauge
 
 
@@ -33,11 +33,21 @@ class ColmapOutcome(Outcome):
     """(n_observations,): a mask, after the solve."""
     images: InlierTable
     points: InlierTable
+    errors: ReprojectionErrors
+    norms: np.ndarray
+    """(n_observations,): errors after the solve in pixels, infinite for a point behind its camera."""
+    max_error: float | None
+    """Pixels; where given, it alone says what `clean` keeps."""
 
     @cached_property
     def clean(self) -> ColmapModel:
         """The refined model without its outliers."""
-        return without_outliers(self.refined, self.inliers)
+        kept = self.inliers if self.max_error is None else self.norms <= self.max_error
+        return without_outliers(self.refined, kept)
+
+    def dropped_ratio(self, max_error: float) -> float:
+        """The part of the observations that `clean` would lack with another limit."""
+        return 1 - float(left_of(self.refined, self.norms <= max_error).mean())
 
 
 def refine(
@@ -49,18 +59,23 @@ def refine(
     refine: Refine = "poses",
     gauge: Gauge = "free",
     estimate_noise: bool = False,
+    max_error: float | None = None,
     **limits: Any,
 ) -> ColmapOutcome:
     """Refine a model and count what became of its images and points.
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
-    tau     its width in pixels, 1 when not given; inliers count up to τ/√3
+    tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
     refine, gauge   as in `colmap_problem`
-    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`
+    estimate_noise  find the noise while solving, and τ with it, in place of `kernel` and `tau`; inliers are then
+                    counted up to 3.7 σ, which one of 1000 right observations exceeds
+    max_error  the largest error in pixels that the `clean` model keeps, in place of the inliers
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     check_estimated(estimate_noise, kernel, tau)
+    if max_error is not None and not 0 < max_error < np.inf:
+        raise ValueError(f"max_error must be positive and finite, got {max_error}")
     tau = 1.0 if tau is None else tau
     psi, noise = asker.kernel_named(kernel, tau), "estimated" if estimate_noise else "given"
     method, strategy = strategy_of(method, psi.convex)
@@ -69,10 +84,11 @@ def refine(
         damping = made.relative_damping
         result = asker.solve(made.problem, strategy, relative_damping=damping, noise=noise, **limits)  # type: ignore[arg-type]
         tau = width_of(result) if estimate_noise else tau
-        radius = INLIER * tau
-        before = reprojection_norms(model) <= radius
     refined = made.refined(result.values)
-    after = reprojection_norms(refined) <= radius
+    radii = _radii(made, result, estimate_noise)
+    before, after = reprojection_norms(model), reprojection_norms(refined)
+    inliers = after <= radii
+    errors = ReprojectionErrors.of(before, after, inliers)
     record = {
         "n_images": len(model.images),
         "n_cameras": len(model.cameras),
@@ -83,13 +99,24 @@ def refine(
         "tau": tau,
         "gauge": gauge,
         "refine": refine,
-        "initial_inlier_ratio": before.mean(),
-        "inlier_ratio": after.mean(),
-        "inlier_radius": radius,
+        "initial_inlier_ratio": np.mean(before <= radii),
+        "inlier_ratio": inliers.mean(),
+        "inlier_radius": radii.max(),
+        "reprojection_error": errors.record(),
+        "max_error": max_error,
         "estimate_noise": estimate_noise,
         "noise": noise_record(result),
         **solve_record(result),
         "compiled": len(compiled),
     }
-    tables = inlier_tables(model, before, after)
-    return ColmapOutcome(result, record, cost_fell(result), lambda: refined, after, *tables)
+    tables = inlier_tables(model, before <= radii, inliers)
+    fell = cost_fell(result)
+    return ColmapOutcome(result, record, fell, lambda: refined, inliers, *tables, errors, after, max_error)
+
+
+def _radii(made: ColmapProblem, result: asker.Result, estimated: bool) -> np.ndarray:
+    """The largest error of an inlier, for each observation of the model: its camera model has a noise of its own."""
+    radii = np.empty(made.model.n_observations)
+    for own, radius in zip(made.observations, inlier_radii(result, estimated), strict=True):
+        radii[own] = radius
+    return radii

@@ -20,6 +20,7 @@ from asker.applications.colmap.policy import ColmapOutcome, refine
 from asker.applications.colmap.problem import ColmapProblem, camera_centres, colmap_problem, reprojection_norms
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
+from asker.applications.reconstruction import errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import FileError
@@ -28,6 +29,10 @@ from asker.io.ply import write_ply
 from asker.result import Result
 
 N_WORST = 5
+MANY = 0.1
+"""The part of the observations that may be dropped without a warning."""
+USUAL = 4.0
+"""Pixels: COLMAP's own limit."""
 
 
 class ColmapModels(Application):
@@ -94,13 +99,15 @@ class ColmapModels(Application):
     def check(self, path: Path, output: Path | None, options: Options) -> None:
         if options.drop_outliers and output is None:
             raise ValueError("--drop-outliers changes the written model: give --output as well")
+        if options.max_error is not None and not options.drop_outliers:
+            raise ValueError("--max-error goes with --drop-outliers")
         if output is not None:
             if os.path.realpath(output) == os.path.realpath(path):
                 raise FileError(output, "this folder is named twice on the command line")
             check_target(output)
 
     def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
-        asked: Any = {"refine": options.refine, "gauge": options.gauge}
+        asked: Any = {"refine": options.refine, "gauge": options.gauge, "max_error": options.max_error}
         return refine(data, estimate_noise=options.estimate_noise, **asked, **common)  # type: ignore[arg-type]
 
     def most_iterations(self, options: Options) -> int | None:
@@ -118,11 +125,12 @@ class ColmapModels(Application):
         return [
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {moves}",
             before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            *errors_told(outcome.errors),
             Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
             *noise_told(r, "px"),
             ended(r),
             *compiling(r),
-            *([f"without outliers: {_left(outcome.clean)} are left"] if options.drop_outliers else []),
+            *(_dropped_told(outcome) if options.drop_outliers else []),
         ]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
@@ -176,8 +184,22 @@ class ColmapModels(Application):
         return clouds.figures(runs)
 
 
-def _left(model: ColmapModel) -> str:
-    return f"{model.n_observations} observations of {len(model.points)} points"
+def _dropped_told(outcome: ColmapOutcome) -> Told:
+    """What `--drop-outliers` leaves; a warning where it takes more than `MANY`."""
+    left, n, r = outcome.clean, outcome.refined.n_observations, outcome.record
+    limit = r["inlier_radius"] if outcome.max_error is None else outcome.max_error
+    told: Told = [
+        f"without outliers (errors over {limit:.3g} px): "
+        f"{left.n_observations} observations of {len(left.points)} points are left"
+    ]
+    ratio = 1 - left.n_observations / n
+    if ratio <= MANY:
+        return told
+    told.append(f"Warning: --drop-outliers removes {percent(ratio)} of the observations, more than a tenth.")
+    usual = f"{USUAL:g}, COLMAP's own, removes {percent(outcome.dropped_ratio(USUAL))}"
+    more = f" ({usual})" if limit < USUAL else ""
+    told.append(f"  To keep more, give a larger --max-error in pixels{more}; to keep all, leave --drop-outliers out.")
+    return told
 
 
 def _printable(name: str) -> str:

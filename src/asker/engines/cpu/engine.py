@@ -24,6 +24,7 @@ from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.factors import Variables
 from asker.kernels import Kernel
+from asker.manifolds import Manifold
 from asker.problem import Problem
 
 
@@ -241,9 +242,16 @@ def _formula_loop(
 
 
 def _retraction(v: Variables) -> AnyLoop:
-    def retract(x: Any, delta: Any) -> Any:
-        return (v.manifold.retract(x, delta),), ()
+    try:
+        return _retraction_on(v.manifold, v.name)
+    except TypeError:  # a manifold of a user's own may not be hashable
+        return _retraction_on.__wrapped__(v.manifold, v.name)
 
-    m = v.manifold
+
+@cache
+def _retraction_on(m: Manifold, name: str) -> AnyLoop:
+    def retract(x: Any, delta: Any) -> Any:
+        return (m.retract(x, delta),), ()
+
     arguments = [Argument("each", (m.ambient,)), Argument("each", (m.tangent,))]
-    return compiled_loop("retract", arguments, retract, what=f"the steps of {v.name}")
+    return compiled_loop("retract", arguments, retract, what=f"the steps of {name}")

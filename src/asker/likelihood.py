@@ -1,0 +1,60 @@
+"""One likelihood, in which solutions with different noise can be compared.
+
+    L = Σ −log(π (Q/σ)^(p·a) exp(−u/2σ²) + 1 − π)
+
+σ and the share π of inliers are free; a is what a fit has left of an observation (`asker.noise`).  The density of
+outliers is the same for all solutions: Q² is the lowest mean square of all of them, about that of least squares.  So
+L = 0 is "all is noise around the least squares solution", and a solution is the better, the more observations it
+explains with the less noise.  An outlier costs the same however far it is off.  (A density with a scale of the
+solution's own would reward residuals that blow up, or a fit that makes all of them middling.)
+"""
+
+from collections.abc import Sequence
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.engines.point import Engine, Point
+from asker.noise import Noise, shares
+
+Floats = NDArray[np.float64]
+STEPS, AT_REST = 200, 1e-5
+
+
+def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
+    """‖r‖² of every observation, weights included, in the user's order."""
+    return engine.in_user_order(point.u)
+
+
+def mean_squares(engine: Engine, point: Point) -> list[float]:
+    """Of one number, for each factor group."""
+    factors = engine.problem.factors
+    return [
+        max(float(u.mean()) / f.residual_size, 1e-300) if len(u) else 1.0
+        for f, u in zip(factors, squares(engine, point), strict=True)
+    ]
+
+
+def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Sequence[float]) -> float:
+    """L of a point, from the noise that was estimated there; `broad` is Q² of each group."""
+    u, factors = squares(engine, point), engine.problem.factors
+    variances = [min(max(n.sigma**2, 1e-24 * Q), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)]
+    groups = zip(factors, u, *shares(factors, u, variances), variances, broad, strict=True)
+    return sum(_likelihood(x, f.residual_size, a, vote, s, Q) for f, x, a, vote, s, Q in groups if len(x))
+
+
+def _likelihood(u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float) -> float:
+    """The lowest L of a group, from a first σ²."""
+    ratio, odds, n = 0.5, np.zeros(len(u)), max(float(vote.sum()), 1e-9)
+    for _ in range(STEPS):
+        odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
+        voting = vote / (1 + np.exp(-odds))
+        spare = float(p * voting @ a)
+        if spare < 0.5:
+            return 0.0
+        before, variance = variance, min(max(float(voting @ u) / spare, 1e-26 * Q), Q)
+        ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
+        if abs(log(variance / before)) < AT_REST:
+            break
+    return min(-float(vote @ (np.logaddexp(0.0, odds) + log(1 - ratio))), 0.0)

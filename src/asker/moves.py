@@ -1,0 +1,172 @@
+"""Moves: single variables solved almost globally, with all others held.
+
+A point of a scene is a problem of its own once the cameras are held: three unknowns, a few observations, some of them
+wrong.  Such a problem has poor minima, but so few unknowns that it can be solved from minimal subsets.  So it is for
+any variables no two of which share a factor; others are done in turn, colour by colour.
+
+Algorithm   for every variable that has something to gain: an outlier, and observations to spare
+            (1) ⌈d/p⌉ of its observations, drawn `trials` times; a few Gauss-Newton steps with these, from where it is
+            (2) the trial with the lowest robust cost of all its observations; a few robust steps with all of them
+            (3) it is taken if that cost is lower than the present one
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.engines.point import Engine, Point
+from asker.factors import Variables
+from asker.kernels import Kernel, Quadratic
+from asker.problem import Problem
+from asker.strategies.strategy import omega
+from asker.trials import Floats, Ints, Pairs, Trials, drawn
+
+STEPS = (4, 3)
+"""Of a subset, and of all observations."""
+DOUBTFUL = 0.5
+"""An observation with less of the full weight is an outlier."""
+COLOURS = 32
+"""Of a group, at most: others are too entangled to be done in turn."""
+LESS = 1e-6
+"""The part by which a cost must fall."""
+
+
+@dataclass(frozen=True)
+class Touching:
+    """The observations that touch each variable of a group, one variable after the other."""
+
+    ptr: Ints
+    group: Ints
+    """Which factor group an observation is of,"""
+    slot: Ints
+    """which of its arguments the variable is,"""
+    observation: Ints
+    """and its number there."""
+
+    @staticmethod
+    def of(problem: Problem, v: Variables) -> "Touching":
+        parts = [
+            (s.index, np.full(f.n, g), np.full(f.n, k), np.arange(f.n))
+            for g, f in enumerate(problem.factors)
+            for k, s in enumerate(f.slots)
+            if s.variables is v
+        ]
+        owner, group, slot, observation = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.argsort(owner, kind="stable")
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(v)))])
+        return Touching(ptr, group[order], slot[order], observation[order])
+
+    def pairs(self, entry: Ints, trial: Ints) -> list[Pairs]:
+        """Those entries, each for a trial, by factor group and argument."""
+        found = []
+        for g, k in sorted(set(zip(self.group.tolist(), self.slot.tolist(), strict=True))):
+            mask = (self.group[entry] == g) & (self.slot[entry] == k)
+            if mask.any():
+                found.append(Pairs(g, k, trial[mask], self.observation[entry[mask]]))
+        return found
+
+    def all_of(self, variables: Ints) -> tuple[Ints, Ints]:
+        """Every entry of each of the variables, and which of them it belongs to."""
+        counts = np.diff(self.ptr)[variables]
+        first = np.cumsum(counts) - counts
+        number = np.repeat(np.arange(len(variables)), counts)
+        return self.ptr[variables][number] + np.arange(counts.sum()) - first[number], number
+
+
+class Moves:
+    """Moves of all variables that can be moved alone."""
+
+    def __init__(self, problem: Problem, trials: int = 8, seed: int = 0):
+        self.trials, self.rng = trials, np.random.default_rng(seed)
+        alone = [v for v in problem.variables if v.is_free and np.count_nonzero(~v.fixed) > 1]
+        self.touching = {v: Touching.of(problem, v) for v in alone}
+        self.colours = {v: list(colours(problem, v)) for v in alone}
+
+    def __call__(self, engine: Engine, point: Point) -> tuple[Point, int]:
+        """The point after the moves that pay, and how many these are."""
+        taken = 0
+        for v, sets in self.colours.items():
+            for members in sets:
+                point, n = self._moved(engine, point, v, members)
+                taken += n
+        return point, taken
+
+    def _moved(self, engine: Engine, point: Point, v: Variables, members: Ints) -> tuple[Point, int]:
+        """The variables of one colour."""
+        touching, factors = self.touching[v], engine.problem.factors
+        size = -(-v.manifold.tangent // min(f.residual_size for f in factors if any(s.variables is v for s in f.slots)))
+        members = self._with_something_to_gain(engine, point, members, touching, size)
+        if not len(members):
+            return point, 0
+        kernels = [f.kernel for f in factors]
+        held = engine.rows(point)
+        rows = held[engine.problem.variables.index(v)]
+        candidates, costs = self._from_subsets(
+            Trials(engine, held, self.trials * len(members), True), v, rows, members, size, kernels
+        )
+        best = np.argmin(np.where(np.isfinite(costs), costs, np.inf).reshape(-1, self.trials), axis=1)  # (2)
+        chosen = candidates.reshape(len(members), self.trials, -1)[np.arange(len(members)), best]
+        everything = touching.pairs(*touching.all_of(members))
+        single = Trials(engine, held, len(members), True)
+        now = single.costs({v: rows[members]}, everything, kernels)
+        fitted, costs = single.fitted({v: chosen}, everything, kernels, STEPS[1])
+        better = costs < (1 - LESS) * now  # (3)
+        if not better.any():
+            return point, 0
+        moved = rows.copy()
+        moved[members[better]] = fitted[v][better]
+        theta = tuple(moved if w is v else x for w, x in zip(engine.problem.variables, held, strict=True))
+        return engine.evaluate(theta), int(np.count_nonzero(better))
+
+    def _from_subsets(
+        self, trials: Trials, v: Variables, rows: Floats, members: Ints, size: int, kernels: Sequence[Kernel]
+    ) -> tuple[Floats, Floats]:
+        """(1): rows of all trials, and the robust cost of each with all observations."""
+        touching = self.touching[v]
+        of = np.repeat(members, self.trials)
+        entry = touching.ptr[of][:, None] + drawn(self.rng, np.diff(touching.ptr)[of], size)
+        subsets = touching.pairs(entry.ravel(), np.repeat(np.arange(trials.n), size))
+        found, _ = trials.fitted({v: rows[of]}, subsets, [Quadratic(1.0) for _ in kernels], STEPS[0])
+        return found[v], trials.costs(found, touching.pairs(*touching.all_of(of)), kernels)
+
+    def _with_something_to_gain(
+        self, engine: Engine, point: Point, members: Ints, touching: Touching, size: int
+    ) -> Ints:
+        """Those with an outlier, and with more observations than a subset has."""
+        weights = engine.in_user_order(engine.each(omega, point))
+        full = [float(np.max(w)) if len(w) else 1.0 for w in weights]
+        doubtful = np.zeros(len(touching.group), dtype=bool)
+        for g, w in enumerate(weights):
+            mask = touching.group == g
+            doubtful[mask] = w[touching.observation[mask]] < DOUBTFUL * full[g]
+        n_doubtful = np.concatenate([[0], np.cumsum(doubtful)])[touching.ptr]
+        gains = (np.diff(n_doubtful) > 0) & (np.diff(touching.ptr) > size)
+        return members[gains[members]]
+
+
+def colours(problem: Problem, v: Variables) -> Iterator[NDArray]:
+    """The free variables of a group in sets, no two of a set in one factor; nothing where that takes too many."""
+    others = [
+        np.stack([a.index, b.index])
+        for f in problem.factors
+        for k, a in enumerate(f.slots)
+        for b in f.slots[k + 1 :]
+        if a.variables is v and b.variables is v
+    ]
+    free = np.flatnonzero(~v.fixed)
+    if not others:
+        yield free
+        return
+    ends = np.concatenate([*others, *[x[::-1] for x in others]], axis=1)
+    ends = ends[:, ~v.fixed[ends].any(axis=0) & (ends[0] != ends[1])]
+    ends = ends[:, np.argsort(ends[0], kind="stable")]
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(ends[0], minlength=len(v)))])
+    colour = np.full(len(v), -1)
+    for i in free[np.argsort(-np.diff(ptr)[free], kind="stable")]:
+        used = set(colour[ends[1, ptr[i] : ptr[i + 1]]].tolist())
+        colour[i] = next(c for c in range(len(v)) if c not in used)
+    n = int(colour.max()) + 1
+    if n <= COLOURS:
+        yield from (np.flatnonzero(colour == c) for c in range(n))

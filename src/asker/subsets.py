@@ -1,0 +1,184 @@
+"""Solutions from minimal subsets of the observations: RANSAC for any residual that can be differentiated.
+
+Fischler and Bolles: Random Sample Consensus, Communications of the ACM 1981.
+Chum, Matas, Kittler: Locally Optimized RANSAC, DAGM 2003.
+Moisan, Stival: A Probabilistic Criterion to Detect Rigid Point Matches, IJCV 2004 (a contrario).
+
+For problems of few unknowns.  No threshold is given: a trial is judged by the number k of observations for which
+
+    gain = max over k of (k·p − d)/2 · log(Q²/σ²) − log C(n, k),   σ² = (the k smallest ‖r‖², summed)/(k·p − d)
+
+is largest: how unlikely it is that k of n observations agree so well by chance.
+
+Algorithm   (1) trials of ⌈d/p⌉ observations each, and of one more: a few Gauss-Newton steps from the start
+            (2) the best ones again, with the observations that agree with them
+            (3) more trials, until one of them should have had inliers alone
+"""
+
+from collections.abc import Sequence
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.engines.point import Engine, Point
+from asker.kernels import Kernel, Quadratic
+from asker.noise import DISTINCT
+from asker.trials import Copies, Floats, Pairs, Trials, drawn
+
+FEW = 12
+"""Unknowns, at most."""
+BATCH = (64, 512)
+"""Trials at once, at least and at most."""
+AT_LEAST, MOST = 2000, 10_000
+"""Trials where nothing agrees, and in all."""
+STEPS = 12
+SEEN = 500
+"""Observations of each factor group that a trial is judged by, at most."""
+GOOD = 20
+"""Trials of a batch that are fitted again."""
+CHANCE = 1e-3
+"""That no trial had inliers alone, when the search ends."""
+
+
+def n_unknowns(engine: Engine) -> int:
+    return sum(int(np.count_nonzero(~v.fixed)) * v.manifold.tangent for v in engine.problem.variables if v.is_free)
+
+
+class Subsets:
+    """The search for solutions in minimal subsets."""
+
+    def __init__(self, engine: Engine, start: Point, trusted: Sequence[bool], seed: int = 0):
+        """`trusted`: which factor groups have no outliers; they take part in every trial."""
+        self.engine, self.trusted = engine, trusted
+        self.rng = np.random.default_rng(seed)
+        self.start = dict(zip(engine.problem.variables, engine.rows(start), strict=True))
+        self.free = [v for v in engine.problem.variables if v.is_free]
+        self.d = n_unknowns(engine)
+        factors = engine.problem.factors
+        self.p = [f.residual_size for f in factors]
+        self.drawn_from = [k for k, f in enumerate(factors) if f.n and not trusted[k]]
+        self.seen = [
+            np.sort(self.rng.choice(f.n, SEEN, replace=False)) if f.n > SEEN else np.arange(f.n) for f in factors
+        ]
+
+    @staticmethod
+    def suit(engine: Engine, trusted: Sequence[bool]) -> bool:
+        """Whether the problem has few unknowns, and more observations than they need."""
+        d, factors = n_unknowns(engine), engine.problem.factors
+        numbers = sum(f.n * f.residual_size for f, sure in zip(factors, trusted, strict=True) if not sure)
+        n_trusted = sum(f.n for f, sure in zip(factors, trusted, strict=True) if sure)
+        return d <= FEW and numbers > 2 * d and n_trusted <= FEW
+
+    def best(self, n: int, broad: Sequence[float], share: float) -> list[tuple[Floats, ...]]:
+        """Rows of all variables for the n best trials, the best first.
+
+        broad  Q² of each group
+        share  of the observations that the best solution so far explains
+        """
+        found: list[tuple[float, tuple[Floats, ...]]] = []
+        done = 0
+        while done < self._enough(share):  # (3)
+            size = int(np.clip(self._enough(share) - done, *BATCH))
+            found = sorted([*found, *self._batch(size, broad)], key=lambda each: -each[0])[: 4 * n]
+            share = max(share, self._share(found[0][1], broad))
+            done += size
+        return [rows for _, rows in found[:n]]
+
+    def _enough(self, share: float) -> float:
+        """Trials, at this share of inliers; 0 where nothing agrees yet."""
+        if not share:
+            return AT_LEAST
+        size = -(-self.d // min(self.p[k] for k in self.drawn_from)) + 1
+        clean = min(max(share**size, 1e-12), 1 - 1e-12)
+        return min(log(CHANCE) / log(1 - clean), MOST)
+
+    def _batch(self, n: int, broad: Sequence[float]) -> list[tuple[float, tuple[Floats, ...]]]:
+        """(1) and (2): gains and rows"""
+        quadratic: list[Kernel] = [Quadratic(1.0) for _ in self.p]
+        held = list(self.start.values())
+        trials = Trials(self.engine, held, n, alone=False)
+        copies = {v: np.tile(self.start[v], (n, 1)) for v in self.free}
+        copies, _ = trials.fitted(copies, self._subsets(n), quadratic, STEPS)
+        u = self._squares(trials, copies)
+        gains, counts = self._gains(u, broad)
+        good = np.argsort(-gains)[:GOOD]
+        again = Trials(self.engine, held, len(good), alone=False)
+        copies = {v: _of_trials(rows, len(v), good) for v, rows in copies.items()}
+        agreeing = [self._agreeing(k, x[good], counts[k][good]) for k, x in enumerate(u)]
+        copies, _ = again.fitted(copies, agreeing, quadratic, STEPS // 2)
+        gains, _ = self._gains(self._squares(again, copies), broad)
+        return [(float(gain), self._rows(copies, t)) for t, gain in enumerate(gains)]
+
+    def _rows(self, copies: Copies, t: int) -> tuple[Floats, ...]:
+        """Of all variables in one trial."""
+        at = np.array([t])
+        return tuple(_of_trials(copies[v], len(v), at) if v in copies else rows for v, rows in self.start.items())
+
+    def _subsets(self, n: int) -> list[Pairs]:
+        """Minimal ones, half of them with one observation more, each of one factor group."""
+        pairs = []
+        ways = [(k, extra) for k in self.drawn_from for extra in (0, 1)]
+        for (k, extra), trials in zip(ways, np.array_split(np.arange(n), len(ways)), strict=True):
+            of = self.engine.problem.factors[k].n
+            size = min(-(-self.d // self.p[k]) + extra, of)
+            observations = drawn(self.rng, np.full(len(trials), of), size)
+            pairs.append(Pairs(k, None, np.repeat(trials, size), observations.ravel()))
+        for k, f in enumerate(self.engine.problem.factors):
+            if self.trusted[k]:
+                pairs.append(Pairs(k, None, np.repeat(np.arange(n), f.n), np.tile(np.arange(f.n), n)))
+        return pairs
+
+    def _squares(self, trials: Trials, copies: Copies) -> list[Floats]:
+        """(trials, seen) for each factor group; what is not finite is infinite."""
+        n = trials.n
+        pairs = [
+            Pairs(k, None, np.repeat(np.arange(n), len(seen)), np.tile(seen, n)) for k, seen in enumerate(self.seen)
+        ]
+        u = trials.squares(copies, pairs)
+        return [np.where(np.isfinite(x), x, np.inf).reshape(n, -1) for x in u]
+
+    def _gains(self, u: Sequence[Floats], broad: Sequence[float]) -> tuple[Floats, list[NDArray]]:
+        """Of each trial, over all groups; and how many of those seen agree with it in each group."""
+        gains, counts = np.zeros(len(u[0])), []
+        for x, p, Q in zip(u, self.p, broad, strict=True):
+            gain, count = gains_of(x, p, self.d, Q)
+            gains, counts = gains + gain, [*counts, count]
+        return gains, counts
+
+    def _agreeing(self, k: int, u: Floats, counts: NDArray) -> Pairs:
+        """The observations of group k that agree with each trial."""
+        order = np.argsort(u, axis=1)
+        mask = np.arange(u.shape[1]) < counts[:, None]
+        return Pairs(k, None, np.nonzero(mask)[0], self.seen[k][order[mask]])
+
+    def _share(self, rows: tuple[Floats, ...], broad: Sequence[float]) -> float:
+        """Of the inliers, at these rows: the lowest of the groups that subsets are drawn from; 0 where none agree."""
+        u = self.engine.in_user_order(self.engine.evaluate(rows).u)
+        shares = []
+        for k in self.drawn_from:
+            x = np.sort(u[k][self.seen[k]])
+            n = int(gains_of(x[None], self.p[k], self.d, broad[k])[1][0])
+            variance = x[:n].sum() / max(n * self.p[k] - self.d, 1)
+            shares.append(n / len(x) if DISTINCT**2 * variance < broad[k] else 0.0)
+        return min(shares)
+
+
+def gains_of(u: Floats, p: int, d: int, Q: float) -> tuple[Floats, NDArray]:
+    """The gain of each row of squared norms (trials, n), and how many agree."""
+    from scipy.special import gammaln
+
+    n = u.shape[1]
+    if not n * p > d:
+        return np.zeros(len(u)), np.full(len(u), n)
+    k = np.arange(1, n + 1)
+    spare = np.maximum(k * p - d, 1e-9)
+    variance = np.maximum(np.cumsum(np.sort(u, axis=1), axis=1) / spare, 1e-26 * Q)
+    ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + log(n)
+    gain = np.where(k * p - d >= 1, spare / 2 * np.log(Q / variance) - ways, -np.inf)
+    best = np.argmax(gain, axis=1)
+    return gain[np.arange(len(u)), best], best + 1
+
+
+def _of_trials(values: Floats, per_trial: int, trials: NDArray) -> Floats:
+    return values.reshape(-1, per_trial, values.shape[1])[trials].reshape(-1, values.shape[1])
