@@ -19,7 +19,14 @@ from asker.study.records import read_record
 
 Trial = tuple[str, str, str]
 MOST = 600  # seconds: a busy machine is no fault
-PROGRAM = "import sys; from asker.shell import main; sys.exit(main())"
+PROGRAM = """
+import sys
+try:
+    from asker.shell import main
+except KeyboardInterrupt:  # before there is a program
+    sys.exit(130)
+sys.exit(main())
+"""
 SIGNALS = {"terminate": signal.SIGTERM, "kill": signal.SIGKILL, "Ctrl-C": signal.SIGINT, "kill all": signal.SIGKILL}
 """`kill all` and Ctrl-C are for the workers too."""
 ENDS = {"terminate": 130, "Ctrl-C": 130}

@@ -66,7 +66,7 @@ def campaign(mutations: int, kills: int, seed: int, folder: Path) -> Table:
     table = Table()
     rng = np.random.default_rng(seed)
     table.add(damage_readers(folder / "readers", mutations, rng))
-    table.add(real_cases(folder / "real", mutations // 250, rng))
+    table.add(real_cases(folder / "real", mutations // 500, rng))
     table.add(kill_writers(folder / "writers", 20 + 2 * kills, seed))
     undisturbed = Undisturbed.made(folder / "compared")
     table.add(kill_comparisons(undisturbed, kills, rng))

@@ -49,7 +49,7 @@ for command in COMMANDS:
     app.command()(command)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def run_command(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold anything
