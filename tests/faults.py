@@ -7,6 +7,7 @@ fails if one did not.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -84,6 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, help="of processes")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # of the commands too, where this runs with `&`
     mutations, kills = (1_000, 2) if asked.short else (50_000, 100)
     mutations = mutations if asked.mutations is None else asked.mutations
     kills = kills if asked.kills is None else asked.kills
