@@ -17,7 +17,7 @@ def test_nothing_is_lost(capsys):
     code = faults.main(["--short"])
     table = capsys.readouterr().out
     assert code == 0, table
-    assert all(what in table for what in ("COLMAP binary", "model, killed", "compare, terminate", "two at a time"))
+    assert all(what in table for what in ("COLMAP binary", "model, killed", "compare, begun again", "two at a time"))
 
 
 def test_a_fault_is_told():
