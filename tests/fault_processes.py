@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,6 @@ SIGNALS = {"terminate": signal.SIGTERM, "kill": signal.SIGKILL, "Ctrl-C": signal
 ENDS = {"terminate": 130, "Ctrl-C": 130}
 
 
-def compare(data: Path, out: Path) -> "subprocess.Popen[str]":
-    asked = ["--methods", "irls,gnc,asker", "--iterations", "15", "--processes", "2", "--quiet", "--output", str(out)]
-    command = [sys.executable, "-c", PROGRAM, "compare", str(data), *asked]
-    with open(out.parent / "err.txt", "w", encoding="utf-8") as err:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, text=True, start_new_session=True)
-
-
 def numbers(out: Path) -> dict[str, Any]:
     """What the runs of a folder say, without the seconds."""
     told = {}
@@ -48,38 +40,37 @@ def numbers(out: Path) -> dict[str, Any]:
     return told
 
 
-@dataclass
-class Undisturbed:
-    """A comparison that nobody disturbs."""
+class Comparison:
+    """A comparison, each time in a process of its own: how long it takes, and what it finds where nobody disturbs it."""
 
-    folder: Path
-    data: Path
-    right: dict[str, Any]
-    """What it finds."""
-    seconds: float
-
-    @classmethod
-    def made(cls, folder: Path) -> "Undisturbed":
+    def __init__(self, folder: Path, processes: int):
         folder.mkdir(parents=True)
-        data = folder / "data.txt"
-        write_bal(data, make_scene(6, 300, start_error=5.0).start)
-        assert compare(data, folder / "first").wait(MOST) == 0  # compiles
+        self.folder, self.data, self.processes = folder, folder / "data.txt", processes
+        write_bal(self.data, make_scene(6, 300, start_error=5.0).start)
+        assert self.start(folder / "first").wait(MOST) == 0  # compiles
         begin = time.monotonic()
-        assert compare(data, folder / "alone").wait(MOST) == 0
-        return cls(folder, data, numbers(folder / "alone"), time.monotonic() - begin)
+        assert self.start(folder / "alone").wait(MOST) == 0
+        self.seconds = time.monotonic() - begin
+        self.right = numbers(folder / "alone")
+
+    def start(self, out: Path) -> "subprocess.Popen[str]":
+        asked = ["--methods", "irls,gnc,asker", "--iterations", "15", "--processes", str(self.processes), "--quiet"]
+        command = [sys.executable, "-c", PROGRAM, "compare", self.data, *asked, "--output", out]
+        with open(out.parent / "err.txt", "w", encoding="utf-8") as err:
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, text=True, start_new_session=True)
 
 
-def kill_comparisons(like: Undisturbed, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+def kill_comparisons(like: Comparison, n: int, rng: np.random.Generator) -> Iterator[Trial]:
     """Comparisons that are ended at any time and begun again at once, up to four times in one folder."""
     for k in range(n):
         out = like.folder / f"out{k // 4}"
         kind = list(SIGNALS)[k % 4]
-        process = compare(like.data, out)
+        process = like.start(out)
         time.sleep(rng.uniform(0, 0.7 * like.seconds))
         if process.poll() is None:
             yield f"compare, {kind}", *_ended(process, kind, like.folder)
         if k % 4 == 3 or k == n - 1:
-            yield "compare, begun again", *_finished(compare(like.data, out), out, like.right)
+            yield "compare, begun again", *_finished(like.start(out), out, like.right)
 
 
 def _ended(process: "subprocess.Popen[str]", kind: str, folder: Path) -> tuple[str, str]:
@@ -133,14 +124,14 @@ def _session(path: Path) -> int:
         return -1
 
 
-def two_at_a_time(like: Undisturbed, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+def two_at_a_time(like: Comparison, n: int, rng: np.random.Generator) -> Iterator[Trial]:
     """Two comparisons in one folder: one does the work, the other one says who is at it, or finds all done."""
     for k in range(n):
         out = like.folder / f"two{k}" / "out"
         out.parent.mkdir()
-        first = compare(like.data, out)
+        first = like.start(out)
         time.sleep(rng.uniform(0, like.seconds))
-        second = compare(like.data, out)
+        second = like.start(out)
         for process in (first, second):
             code = process.wait(MOST)
             told = (out.parent / "err.txt").read_text(encoding="utf-8", errors="replace")
@@ -150,7 +141,7 @@ def two_at_a_time(like: Undisturbed, n: int, rng: np.random.Generator) -> Iterat
                 yield "two at a time", "traceback" if "Traceback" in told else "wrong", told
             else:
                 yield "two at a time", "right", ""
-        yield "two at a time, in the end", *_finished(compare(like.data, out), out, like.right)
+        yield "two at a time, in the end", *_finished(like.start(out), out, like.right)
 
 
 # ---- writers

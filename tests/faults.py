@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fault_processes import Undisturbed, kill_comparisons, kill_writers, two_at_a_time
+from fault_processes import Comparison, kill_comparisons, kill_writers, two_at_a_time
 from fault_readers import damage_readers, real_cases
 from fault_solves import fork_and_thread, solve_anyway
 
@@ -69,9 +69,9 @@ def campaign(mutations: int, kills: int, seed: int, folder: Path) -> Table:
     table.add(damage_readers(folder / "readers", mutations, rng))
     table.add(real_cases(folder / "real", mutations // 500, rng))
     table.add(kill_writers(folder / "writers", 20 + 2 * kills, seed))
-    undisturbed = Undisturbed.made(folder / "compared")
-    table.add(kill_comparisons(undisturbed, kills, rng))
-    table.add(two_at_a_time(undisturbed, max(1, kills // 10), rng))
+    comparison = Comparison(folder / "compared", processes=2 if kills > 1 else 1)
+    table.add(kill_comparisons(comparison, kills, rng))
+    table.add(two_at_a_time(comparison, max(1, kills // 10), rng))
     if kills >= 30:  # each compiles anew
         table.add(solve_anyway(folder / "solves", kills // 30, rng))
         table.add(fork_and_thread(kills // 10))
