@@ -41,7 +41,7 @@ def numbers(out: Path) -> dict[str, Any]:
 
 
 class Comparison:
-    """A comparison, each time in a process of its own: how long it takes, and what it finds where nobody disturbs it."""
+    """A comparison, each time in a process of its own: how long it takes, and what it finds if nobody disturbs it."""
 
     def __init__(self, folder: Path, processes: int):
         folder.mkdir(parents=True)
