@@ -4,7 +4,7 @@ VENV ?= .venv
 DEMO ?= runs/demo
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-fast test-long matrix lint bench docs package clean
+.PHONY: install demo test test-fast test-long faults matrix lint bench docs package clean
 
 install: $(VENV)/installed
 
@@ -28,6 +28,10 @@ test-long: install
 # What shows most faults in about a minute.
 test-fast: install
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not long"
+
+# Damaged files, kills, two at a time: ten minutes, one table.
+faults: install
+	$(BIN)/python tests/faults.py
 
 # The fast tests and the demo on every Python there is (PYTHONS="..." names others), oldest and newest versions.
 matrix:

@@ -21,13 +21,17 @@ from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.pose_graph.false_loops import read_false_loops
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.rotation_averaging.files import read_rotations
+from asker.applications.rotation_averaging.problem import make_rotations
+from asker.applications.stereo.pairs import MIDDLEBURY, read_folder
 from asker.checkpoint import Checkpoint
 from asker.engines.cpu.engine import CpuEngine
 from asker.io.files import FileError
 from asker.io.images import check_image, read_disparity, read_grey, write_disparity, write_grey
+from asker.study.page import page_data, rounded
 from asker.study.plan import read_plan
 from asker.study.runs import execute
-from asker.study.summary import read_book, write_index
+from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
 from colmap_models import some_model
 from graphs import some_graph
@@ -182,14 +186,41 @@ def plan_case(folder):
     return Case(folder, partial(read_plan, path), lambda plan: plan.runs())
 
 
-def book_case(folder):
-    (folder.parent / "plan.toml").write_text(PLAN)
-    plan = read_plan(folder.parent / "plan.toml")
-    write_index(plan, folder)
-    for run in plan.runs():
-        execute(run, folder / "runs")
-    files = [p for p in folder.rglob("*") if p.suffix in (".json", ".jsonl")]
-    return Case(folder, partial(read_book, folder), lambda book: book.groups, sorted(files))
+SCENE = 'kind = "scene"\ncameras = 4\nobservations = 200'
+"""In a plan: an instance whose runs have drawings."""
+
+
+def book_case(folder, plan=PLAN, sums=True):
+    """All that `asker report` reads; without their sums every file is looked at for what it holds."""
+    (folder.parent / "plan.toml").write_text(plan)
+    made = read_plan(folder.parent / "plan.toml")
+    write_index(made, folder)
+    for run in made.runs():
+        done = execute(run, folder / "runs")
+        if not sums:
+            (done / "SHA256SUMS").unlink()
+
+    def read():
+        book = read_book(folder)
+        with telling_damage(book):
+            assert rounded(page_data(book))["groups"]
+        return book
+
+    return Case(folder, read, lambda book: book.groups)
+
+
+def rotations_case(folder):
+    pairs, path = make_rotations(5, 8), folder / "pairs.txt"
+    rows = zip(pairs.i, pairs.j, pairs.matrices.reshape(-1, 9).tolist(), strict=True)
+    path.write_text("".join(f"{i} {j} {' '.join(map(repr, R))} 1\n" for i, j, R in rows))
+    return Case(folder, partial(read_rotations, path), lambda r: finite(r.matrices, r.weights))
+
+
+def pair_case(folder):
+    rng = np.random.default_rng(0)
+    for name in MIDDLEBURY.values():
+        write_grey(folder / name, rng.uniform(1, 255, (9, 12)))
+    return Case(folder, partial(read_folder, folder), lambda pair: pair.left.ndim == 2)
 
 
 CASES = {
@@ -215,6 +246,12 @@ CASES = {
     "false loops": false_loops_case,
     "plan": plan_case,
     "recorded runs": book_case,
+    "recorded runs, no sums": partial(book_case, sums=False),
+    "recorded scenes, no sums": partial(
+        book_case, plan=PLAN.replace('kind = "mean"', SCENE).replace("start = -8.0", ""), sums=False
+    ),
+    "rotations": rotations_case,
+    "stereo pair": pair_case,
 }
 
 
@@ -260,6 +297,24 @@ def damaged(draw, content: bytes) -> bytes:
             lines[a], lines[b] = lines[b], lines[a]
             content = b"\n".join(lines)
     return content
+
+
+def edits(value, path=()):
+    """Where in a JSON value something else can stand, and what: for each of its parts in turn."""
+    for other in (None, "x", [], {}, [1], -1, 1e308, "../x", "\ud800", "a" * 300):
+        yield path, other
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(min(len(value), 3)):
+            yield from edits(value[key], (*path, key))
+
+
+def replaced(value, path, other):
+    """A JSON value with something else at a place."""
+    if not path:
+        return other
+    copy = value.copy()
+    copy[path[0]] = replaced(value[path[0]], path[1:], other)
+    return copy
 
 
 def repacked(path: Path, content: bytes, change: Any) -> bytes:

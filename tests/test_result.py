@@ -4,6 +4,7 @@ import json
 import os
 import re
 import zipfile
+from contextlib import suppress
 from dataclasses import fields, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ import asker
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
 from asker.io.npz import read_npz, write_npz
+from fuzzing import edits, replaced
 
 N = 30
 
@@ -210,6 +212,21 @@ def test_another_file_is_refused_by_its_name(saved, tmp_path, spoil, said):
         asker.Result.load(path)
     assert str(error.value).startswith(f"{path}: ")
     assert said in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of a mean that is nan
+def test_what_is_loaded_is_printed(saved, tmp_path):
+    """Each part of the table replaced by something else: refused by name, or it prints as any other."""
+    tree, arrays = read_npz(saved, "result")
+    path = tmp_path / "edited.npz"
+    every = list(edits(tree))
+    for k in np.random.default_rng(0).permutation(len(every))[:200]:
+        place, other = every[k]
+        write_npz(path, replaced(tree, place, other), arrays)
+        with suppress(asker.FileError):
+            loaded = asker.Result.load(path)
+            for text in (repr(loaded), str(loaded), loaded._repr_html_()):
+                text.encode()
 
 
 def test_a_checkpoint_is_no_result(tmp_path):

@@ -153,7 +153,7 @@ class Result:
             raise FileError(path, f"this result has {found}, and asker {__version__} reads format {FORMAT}")
         try:
             return cls(**_unpacked(tree, arrays))
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
             raise FileError(path, f"this is a broken result of asker ({error})") from error
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ def _table(result: Result) -> list[tuple[str, str]]:
         for name, mask in result.inliers.items()
     ]
     return [
-        ("method", f"{_printable(method.partition('(')[0])}, {result.engine} engine, {result.linear_solver}"),
+        ("method", _printable(f"{method.partition('(')[0]}, {result.engine} engine, {result.linear_solver}")),
         ("cost", f"{result.initial_cost:.7g} -> {result.cost:.7g}"),
         ("inliers", _printable(", ".join(inliers))),
         ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
@@ -247,7 +247,11 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
     """The fields of a `Result`."""
 
     def found(item: Any) -> Any:
-        return tuple(found(part) for part in item) if isinstance(item, list) else arrays[item]
+        if isinstance(item, list) and item:
+            return tuple(found(part) for part in item)
+        if not arrays[item].ndim:
+            raise ValueError("a variable has no rows")
+        return arrays[item]
 
     factors = {what: [arrays[row[k]] for row in tree["factors"]] for k, what in enumerate(PER_FACTOR, 1)}
     for name, r, w, mask in zip([row[0] for row in tree["factors"]], *factors.values(), strict=True):
@@ -258,8 +262,9 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
     for name, kind in PLAIN.items():
         if not isinstance(plain[name], kind):
             raise ValueError(f"{name} is {plain[name]!r}")
-    history = [Iteration(**{key: _frozen(x) for key, x in line.items()}) for line in tree["history"]]
-    if not history or not names or "total" not in tree["seconds"]:
+    history = [_line(k, line) for k, line in enumerate(tree["history"])]
+    seconds = {_text(name): _number(x) for name, x in tree["seconds"].items()}
+    if not history or not sum(map(len, factors["inliers"])) or "total" not in seconds:
         raise ValueError("it has no history, no factors or no time")
     return {
         **plain,
@@ -268,9 +273,19 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
         "values": Groups([found(item) for _, item in tree["variables"]], [_text(n) for n, _ in tree["variables"]]),
         "status": Status[tree["status"]],
         "history": history,
-        "seconds": tree["seconds"],
+        "seconds": seconds,
         "strategy": _text(tree["strategy"]),
     }
+
+
+def _line(k: int, given: dict[str, Any]) -> Iteration:
+    """The k-th line of a history."""
+    line = Iteration(**{key: _frozen(x) for key, x in given.items()})
+    for x in (line.cost, line.best_cost, line.seconds, line.damping):
+        _number(x)
+    if line.iteration != k or not isinstance(line.accepted, bool) or not isinstance(line.details, dict):
+        raise ValueError(f"line {k} of its history is none of an iteration")
+    return line
 
 
 def _frozen(x: Any) -> Any:
@@ -278,6 +293,13 @@ def _frozen(x: Any) -> Any:
     if isinstance(x, dict):
         return {key: _frozen(item) for key, item in x.items()}
     return tuple(map(_frozen, x)) if isinstance(x, list) else x
+
+
+def _number(x: Any) -> float:
+    if not isinstance(x, float | int) or isinstance(x, bool):
+        raise ValueError(f"{x!r} is no number")
+    float(x)  # an integer without end is none either
+    return x
 
 
 def _text(x: Any) -> str:

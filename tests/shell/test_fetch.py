@@ -1,10 +1,12 @@
 """Downloads from a server on this machine that is good, broken, or odd in one way."""
 
+import bz2
 import os
 import re
 import socket
 import threading
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -13,7 +15,20 @@ import pytest
 
 from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.bundle.scenes import make_scene
-from asker.applications.fetch import BAL, DATA_SETS, PAIR, PAPER, POSE_GRAPHS, SE_SYNC_GRAPHS, STEREO, fetch, locate
+from asker.applications.fetch import (
+    BAL,
+    DATA_SETS,
+    MB,
+    PAIR,
+    PAPER,
+    POSE_GRAPHS,
+    SE_SYNC_GRAPHS,
+    STEREO,
+    check_bundle,
+    check_graph,
+    fetch,
+    locate,
+)
 from asker.io import download
 from asker.io.files import FileError, read_text_bytes
 from asker.io.images import write_picture
@@ -21,6 +36,8 @@ from asker.shell import main
 from conftest import DATA
 
 BUNDLE = "bal/problem-49-7776-pre.txt.bz2"
+SCENE = make_scene(8, 400).start
+"""Stands for ladybug-49, which is larger."""
 
 
 @dataclass
@@ -84,6 +101,8 @@ def server(running, tmp_path, monkeypatch):
     monkeypatch.delenv("ASKER_DATA", raising=False)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
+    check = partial(check_bundle, n_cameras=SCENE.n_cameras, n_points=SCENE.n_points)
+    monkeypatch.setitem(DATA_SETS, "ladybug-49", replace(DATA_SETS["ladybug-49"], check=check))
     monkeypatch.setattr(download, "CHUNK_BYTES", 256)
     monkeypatch.setattr(download, "PAUSE", 0)
     return running
@@ -102,14 +121,14 @@ def final(cache):
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     path = tmp_path_factory.mktemp("made") / "bundle.txt.bz2"
-    write_bal(path, make_scene(8, 400).start)
+    write_bal(path, SCENE)
     return path.read_bytes()
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
     path = tmp_path_factory.mktemp("made") / "image.png"
-    write_picture(path, np.arange(600.0).reshape(20, 30), 600)
+    write_picture(path, np.tile(np.arange(450.0), (375, 1)), 450)
     return path.read_bytes()
 
 
@@ -270,6 +289,8 @@ def test_of_a_pair_only_what_is_missing_is_downloaded(server, cache, image):
 def test_a_graph_is_downloaded_under_its_own_name(server, cache, monkeypatch):
     """At home it has another one; a mirror is laid out like a folder of data."""
     graph = b"EDGE_SE2 0 1 1 0 0 1 0 0 1 0 1\n"
+    made = replace(DATA_SETS["M3500"], check=partial(check_graph, counts=[2, 1]))
+    monkeypatch.setitem(DATA_SETS, "M3500", made)
     server.files["g2o/M3500.g2o"] = Served(graph)
     assert fetch("M3500") == cache / "g2o" / "M3500.g2o"
     (cache / "g2o" / "M3500.g2o").unlink()
@@ -405,6 +426,50 @@ def test_a_graph_with_another_checksum_is_refused(server, cache):
     with pytest.raises(FileError, match="not the one that is known by this name"):
         fetch("intel")
     assert os.listdir(cache / "g2o") == []
+
+
+def test_a_bundle_of_another_size_is_refused(server, cache):
+    one = b"1 1 1\n0 0 1 2\n" + b"0 " * 9 + b"0 0 1\n"
+    server.files["bal/problem-73-11032-pre.txt.bz2"] = Served(bz2.compress(one))
+    with pytest.raises(FileError, match="it has 1 cameras and 1 points, not 73 and 11032"):
+        fetch("ladybug-73")
+    assert os.listdir(cache / "bal") == []
+
+
+def test_a_graph_of_another_size_is_refused(server, cache):
+    server.files["g2o/M3500.g2o"] = Served(b"EDGE_SE2 0 1 1 0 0 1 0 0 1 0 1\n")
+    with pytest.raises(FileError, match="it has 2 poses and 1 edges, not 3500 and 5453"):
+        fetch("M3500")
+    assert os.listdir(cache / "g2o") == []
+
+
+def test_an_image_of_another_size_is_refused(server, cache, tmp_path):
+    write_picture(tmp_path / "a.png", np.ones((20, 30)), 1)
+    server.files = {f"stereo/teddy/{file}": Served((tmp_path / "a.png").read_bytes()) for file in PAIR}
+    with pytest.raises(FileError, match="it has 30×20 pixels, not 450×375"):
+        fetch("teddy")
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_more_than_there_can_be_is_not_taken(server, final, bundle, monkeypatch, length):
+    """Neither where the length is told, nor where bytes come without end; nor is a part of it kept."""
+    server.files[BUNDLE] = Served(bundle, length)
+    monkeypatch.setitem(DATA_SETS, "ladybug-49", replace(DATA_SETS["ladybug-49"], most_bytes=len(bundle) - 1))
+    assert_refused(final, "is larger than")
+    assert os.listdir(final.parent) == []
+    monkeypatch.setitem(DATA_SETS, "ladybug-49", replace(DATA_SETS["ladybug-49"], most_bytes=len(bundle)))
+    fetch("ladybug-49")
+    assert_whole(final, bundle)
+
+
+def test_limits_are_generous():
+    """Four times what the real files have that are here, and no more than a few GB."""
+    for made in DATA_SETS.values():
+        assert MB <= made.most_bytes <= 5000 * MB
+        path = made.found_in(DATA)
+        for file in path.iterdir() if path and path.is_dir() else filter(None, [path]):
+            if file.name in made.files or file.name == f"{made.files[0]}.bz2":
+                assert 4 * len(file.read_bytes()) < made.most_bytes
 
 
 def test_a_part_of_another_file_is_refused_and_forgotten(server, final, bundle):

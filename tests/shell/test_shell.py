@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -150,10 +151,11 @@ def test_the_cloud_holds_points_and_cameras(asks, tmp_path, scene_file):
     np.testing.assert_array_equal(grey, support >= 2)
 
 
-def test_ctrl_c_keeps_the_best_so_far(asks, tmp_path, scene_file, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "terminated"])
+def test_ctrl_c_keeps_the_best_so_far(asks, tmp_path, scene_file, monkeypatch, number):
     def iteration(self, line):
         if line.iteration == 3:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), number)
 
     monkeypatch.setattr(ProgressLine, "iteration", iteration)
     told, out = tmp_path / "run.json", tmp_path / "refined.txt"
@@ -331,6 +333,16 @@ def test_one_bad_output_does_not_cost_the_others(asks, tmp_path, scene_file, mon
     code, _, err = asks("solve", scene_file, "--iterations", 1, "--json", tmp_path / "a.json", "--output", out)
     assert (code, err) == (2, f"asker: {tmp_path / 'a.json'}: cannot be written: the folder is gone\n")
     assert read_bal(out).n_observations == 400
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_standard_output_on_a_full_disk_does_not_cost_the_files(tmp_path, scene_file):
+    code = "import sys; from asker.shell import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "solve", scene_file, "--iterations", "1", "--json", tmp_path / "run.json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "asker: standard output: No space left on device\n")
+    assert read_strict(tmp_path / "run.json")["iterations"] == 1
 
 
 # ---- generate, info

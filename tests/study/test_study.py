@@ -17,7 +17,8 @@ from asker.io.files import FileError
 from asker.shell import main
 from asker.study import SHIPPED
 from asker.study.plan import Asked, Run, plan_of_files, read_plan
-from asker.study.runs import execute, needed_mb, read_record
+from asker.study.records import read_record
+from asker.study.runs import execute, needed_mb
 from asker.study.schedule import _fitting, run_all
 from asker.study.sources import sources
 from asker.study.summary import cost_rows, excess, profile, ranking, read_book, sentence, write_index

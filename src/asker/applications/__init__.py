@@ -5,6 +5,7 @@ What `asker solve` does with a file, one call does: `from asker.applications imp
 (see `asker.applications.application`), and its name in `ROOMS`.
 """
 
+import stat
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -33,8 +34,14 @@ def applications() -> "tuple[Application, ...]":
 
 def application_of(path: Path) -> "Application":
     """The application that a file or folder belongs to, as its content says."""
-    if not path.exists():
-        raise FileError(path, "there is no such file")
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError) as e:
+        raise FileError(path, "there is no such file") from e
+    except OSError as e:
+        raise FileError(path, f"cannot be read: {e.strerror}") from e
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise FileError(path, "this is a device or a pipe, not a file")
     for application in applications():
         if application.owns(path):
             return application

@@ -31,6 +31,7 @@ def option(default: Any, help: str, **more: Any) -> Any:
     above    a number that it must be larger than
     check    called with the option's name and its value; raises a ValueError
     writes   True for the path of a file that is written
+    reads    True for the path of a file that is read
     other keywords go to `typer.Option`
     """
     return field(default=default, metadata={"help": help, **more})
@@ -143,6 +144,14 @@ class Application:
     def owns(self, path: Path) -> bool:
         """Whether what is in the file or folder belongs to this application."""
         raise NotImplementedError
+
+    def reads(self, path: Path) -> list[Path]:
+        """The files that `load` reads, or would read if they were there."""
+        return [path]
+
+    def written(self, output: Path) -> list[Path]:
+        """All that `write` makes."""
+        return [output]
 
     def load(self, path: Path) -> Any:
         """Read the data.  Anything wrong in it is a `FileError`."""

@@ -13,14 +13,16 @@ All three folders have the same layout: `bal/problem-49-7776-pre.txt.bz2`, `ster
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from asker.applications.bundle.bal import read_bal
 from asker.cache import cache_folder
 from asker.io.download import Check, Say, Unreachable, download
 from asker.io.files import FileError, FilePath, read_text_bytes
-from asker.io.images import check_image
+from asker.io.images import check_image, read_grey
 
 BAL_HOME = "https://grail.cs.washington.edu/projects/bal/data"
 STEREO_HOME = "https://vision.middlebury.edu/stereo/data/scenes2003/newdata"
@@ -94,6 +96,9 @@ OTHER_GRAPHS = {
 """Size and address of graphs from Carlone's collection, from DPGO and from RRR.  Their checksums are not known."""
 
 PAIR = ("im2.png", "im6.png", "disp2.png", "disp6.png")
+PIXELS = (450, 375)
+KB, MB = 1000, 1000_000
+"""Limits of what is downloaded: a point or an edge takes less than 1 KB, whatever is packed; 1 MB for what is small."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,9 @@ class DataSet:
     """The same in a folder of data."""
     files: tuple[str, ...]
     check: Check
+    """Refuses what is not this data set, as far as its content is known."""
+    most_bytes: int
+    """No file of it is larger; generous."""
     name_at_home: str | None = None
     """What its one file is called there, where that is another name."""
 
@@ -130,33 +138,65 @@ class DataSet:
 
 
 def _bal(family: str, size: str) -> DataSet:
-    n_cameras, n_points = size.split("-")
+    n_cameras, n_points = map(int, size.split("-"))
     return DataSet(
         name=f"{family}-{n_cameras}",
         size=f"{n_cameras} cameras, {n_points} points",
         home=f"{BAL_HOME}/{family}",
         folder="bal",
         files=(f"problem-{size}-pre.txt.bz2",),
-        check=read_bal,
+        check=partial(check_bundle, n_cameras=n_cameras, n_points=n_points),
+        most_bytes=MB + KB * n_points,
     )
 
 
+def check_bundle(path: Path, n_cameras: int, n_points: int) -> None:
+    """Refuse a BAL file that cannot be read, or has another size."""
+    found = read_bal(path)
+    if (found.n_cameras, found.n_points) != (n_cameras, n_points):
+        sizes = f"{found.n_cameras} cameras and {found.n_points} points"
+        raise FileError(path, f"it has {sizes}, not {n_cameras} and {n_points}")
+
+
 def _pair(name: str) -> DataSet:
-    return DataSet(name, "450×375 pixels", f"{STEREO_HOME}/{name}", f"stereo/{name}", PAIR, check_image)
+    width, height = PIXELS
+    size = f"{width}×{height} pixels"
+    return DataSet(name, size, f"{STEREO_HOME}/{name}", f"stereo/{name}", PAIR, check_picture, MB + 8 * width * height)
+
+
+def check_picture(path: Path) -> None:
+    """Refuse an image of a pair that is broken, or has another size."""
+    check_image(path)
+    height, width = read_grey(path).shape
+    if (width, height) != PIXELS:
+        raise FileError(path, f"it has {width}×{height} pixels, not {PIXELS[0]}×{PIXELS[1]}")
 
 
 def _graph(name: str, size: str, address: str, sha256: str | None = None) -> DataSet:
-    """A pose graph.  It is not read to check it: some public graphs are broken in ways that `read_g2o` refuses."""
-
-    def check(path: Path) -> None:
-        content = read_text_bytes(path)
-        if not content.startswith((b"VERTEX", b"EDGE")):
-            raise FileError(path, "this is no g2o file")
-        if sha256 and hashlib.sha256(content).hexdigest() != sha256:
-            raise FileError(path, "its content is not the one that is known by this name")
-
+    counts = [int(number) for number in re.findall(r"(\d+) (?:poses|edges)", size)]
     home, _, at_home = address.rpartition("/")
-    return DataSet(name, size, home, "g2o", (f"{name}.g2o",), check, at_home)
+    check = partial(check_graph, counts=counts, sha256=sha256)
+    return DataSet(name, size, home, "g2o", (f"{name}.g2o",), check, MB + KB * sum(counts), at_home)
+
+
+def check_graph(path: Path, counts: list[int], sha256: str | None = None) -> None:
+    """Refuse a pose graph with another checksum, or other numbers of poses and edges where that is not known.
+
+    It is not read as a graph: some public ones are broken in ways that `read_g2o` refuses.
+    """
+    content = read_text_bytes(path)
+    if not content.startswith((b"VERTEX", b"EDGE")):
+        raise FileError(path, "this is no g2o file")
+    if sha256:
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise FileError(path, "its content is not the one that is known by this name")
+        return
+    lines = [line.split()[:3] for line in content.splitlines() if line.strip()]
+    edges = [words for words in lines if words[0].startswith(b"EDGE")]
+    poses = {words[-1] for words in edges} | {words[1] for words in lines if len(words) > 1}
+    once = {line for line in content.splitlines() if line.startswith(b"EDGE")}  # one stands twice in some copies
+    if counts not in ([len(poses), n][: len(counts)] for n in (len(edges), len(once))):
+        raise FileError(path, f"it has {len(poses)} poses and {len(edges)} edges, not {' and '.join(map(str, counts))}")
 
 
 BAL = {made.name: made for family, sizes in BAL_SIZES.items() for made in (_bal(family, s) for s in sizes.split())}
@@ -204,7 +244,7 @@ def fetch(
     folder = cache / wanted.folder
     try:
         for called, file in zip(there, wanted.files, strict=True):
-            download(f"{home}/{called}", folder / file, wanted.check, progress)
+            download(f"{home}/{called}", folder / file, wanted.check, progress, wanted.most_bytes)
     except Unreachable as e:
         renamed = "" if there == wanted.files else f" as {wanted.files[0]}"
         by_hand = f"download {', '.join(there)} from {home}/ by hand and put it into {folder}{renamed}"

@@ -1,7 +1,8 @@
 """Download a file over HTTP so that it appears whole or not at all.
 
 The bytes go to `<name>.part`.  After a break this file stays, and the next try goes on from its end, in this run or in
-a later one.  The final name appears only when the length is right and the content could be read.
+a later one.  The final name appears only when the length is right and the content could be read.  A file that is larger
+than it can be is not taken: the server may be another one than it was.
 """
 
 import os
@@ -28,13 +29,13 @@ class Unreachable(FileError):
     """There is no connection to the server."""
 
 
-def download(url: str, path: Path, check: Check, say: Say) -> None:
+def download(url: str, path: Path, check: Check, say: Say, most_bytes: int) -> None:
     """Bring `url` to `path`, unless that file is there already."""
     import pooch
 
     def bring(url: str, temporary: Any, _: object) -> None:
         part = path.with_name(path.name + PART)
-        _complete(url, part, path, say)
+        _complete(url, part, path, say, most_bytes)
         say(f"{path.name}, checking")
         _check(url, part, path, check)
         os.replace(part, temporary)
@@ -47,10 +48,10 @@ def download(url: str, path: Path, check: Check, say: Say) -> None:
         raise FileError(path, f"cannot be written: {e.strerror or e}") from e
 
 
-def _complete(url: str, part: Path, path: Path, say: Say) -> None:
+def _complete(url: str, part: Path, path: Path, say: Say, most_bytes: int) -> None:
     """Fill `part`.  After a break go on, as long as every try brings more."""
     before = _size(part)
-    while not _go_on(url, part, path, say):
+    while not _go_on(url, part, path, say, most_bytes):
         have = _size(part)
         if have <= before:
             raise FileError(path, f"the download of {url} broke off after {have} bytes; run it again to go on")
@@ -58,7 +59,7 @@ def _complete(url: str, part: Path, path: Path, say: Say) -> None:
         time.sleep(PAUSE)
 
 
-def _go_on(url: str, part: Path, path: Path, say: Say) -> bool:
+def _go_on(url: str, part: Path, path: Path, say: Say, most_bytes: int) -> bool:
     """Ask for what is missing in `part` and append it; whether the file is complete now."""
     have = _size(part)
     with _get(url, path, have) as response:
@@ -67,10 +68,17 @@ def _go_on(url: str, part: Path, path: Path, say: Say) -> bool:
             return True
         if have and response.status_code in (206, 416) and start != have:  # this does not continue what we have
             part.unlink()
-            return _go_on(url, part, path, say)
+            return _go_on(url, part, path, say, most_bytes)
         if response.status_code not in (200, 206) or start not in (0, have):
             raise FileError(path, f"cannot be downloaded: {url} answers {response.status_code} {response.reason}")
-        return _append(response, part, start, total, say)
+        try:
+            if total is not None and total > most_bytes:
+                raise _TooLarge
+            return _append(response, part, start, total, say, most_bytes)
+        except _TooLarge:
+            part.unlink(missing_ok=True)
+            what = f"is larger than {most_bytes / 1e6:.1f} MB, which this data set is not"
+            raise FileError(path, f"cannot be downloaded: {url} {what}") from None
 
 
 def _get(url: str, path: Path, have: int) -> Any:
@@ -97,7 +105,11 @@ def _span(response: Any) -> tuple[int, int | None]:
     return 0, int(length) if plain and length.isdecimal() else None
 
 
-def _append(response: Any, part: Path, start: int, total: int | None, say: Say) -> bool:
+class _TooLarge(Exception):
+    """More bytes come than there can be."""
+
+
+def _append(response: Any, part: Path, start: int, total: int | None, say: Say, most_bytes: int) -> bool:
     """Write the bytes as they come; whether none are missing at the end."""
     import requests
 
@@ -107,6 +119,8 @@ def _append(response: Any, part: Path, start: int, total: int | None, say: Say) 
             for chunk in response.iter_content(CHUNK_BYTES):
                 file.write(chunk)
                 have += len(chunk)
+                if have > most_bytes:
+                    raise _TooLarge
                 of = f" of {total / 1e6:.1f}" if total else ""
                 say(f"{part.name.removesuffix(PART)}, {have / 1e6:.1f}{of} MB")
         except requests.RequestException:

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import os
 import secrets
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -56,6 +57,8 @@ def opened(path: FilePath) -> Iterator[IO[bytes]]:
     readers: dict[str, Callable[..., IO[Any]]] = {".bz2": bz2.open, ".gz": gzip.open}
     reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
     try:
+        if not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
+            raise FileError(path, "this is a device or a pipe, not a file")
         with reader(path, "rb") as file:
             yield file if reader is open else _Unpacked(path, file)  # type: ignore[misc]
     except FileNotFoundError as error:
@@ -98,7 +101,7 @@ def write_whole(path: FilePath) -> Iterator[IO[bytes]]:
     A `.bz2` or `.gz` file is compressed; equal content gives equal bytes.
     """
     target = Path(path)
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
+    temporary = beside(target)
     try:
         if target.exists() and not target.is_file():  # a folder, or a device such as /dev/null
             raise FileError(path, "this exists and is not a plain file, so it is not replaced")
@@ -113,6 +116,11 @@ def write_whole(path: FilePath) -> Iterator[IO[bytes]]:
     finally:
         with suppress(OSError):
             temporary.unlink()  # after a success it is gone already
+
+
+def beside(target: Path) -> Path:
+    """A name in the same folder that nobody else has, for what is to take the target's place."""
+    return target.parent / f".asker-{secrets.token_hex(8)}.tmp"
 
 
 def _compressed(raw: IO[bytes], suffix: str) -> AbstractContextManager[Any]:

@@ -148,4 +148,5 @@ def _read_pfm(path: FilePath) -> np.ndarray:
     if not width or not height or len(data) != 4 * width * height:
         raise FileError(path, f"{len(data)} bytes of data, expected {4 * width * height} for {width}×{height}")
     order = "<" if float(head[3]) < 0 else ">"
-    return np.frombuffer(data, dtype=f"{order}f4").reshape(height, width)[::-1].astype(float)
+    with np.errstate(invalid="ignore"):  # one of the kinds of NaN
+        return np.frombuffer(data, dtype=f"{order}f4").reshape(height, width)[::-1].astype(float)

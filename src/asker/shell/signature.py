@@ -13,7 +13,7 @@ import typer
 
 from asker.shell.support import number, one_of
 
-OURS = ("names", "choices", "check", "writes", "least", "above")
+OURS = ("names", "choices", "check", "writes", "reads", "least", "above")
 """Of the metadata, what is not for typer."""
 T = TypeVar("T")
 

@@ -57,7 +57,9 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
         names = OPTIONS.fields[unused[0]].metadata.get("names", flag(OPTIONS.fields[unused[0]]))
         raise ValueError(f"{names.replace('/', ' or ')} goes with --holdout")
     if not processes.process_id:
-        check_outputs(file, *_written(application, common, options))
+        read = [file, *application.reads(file), *_marked("reads", options)]
+        folder = application.written(common.output) if common.output and application.writes_folder else []
+        check_outputs(read, *_written(application, common, options), folder=folder)
     with hosts.together(common.quiet, common.engine, application.several_processes) as place:
         return refine(application, file, common, options, place)
 
@@ -89,15 +91,17 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
         return 0
     name = "folder" if file.is_dir() else "file"
     outcome = replace(outcome, record={name: str(file)} | outcome.record | judged)
-    print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
-    if judged:
-        print_told(held_out_told(judged["holdout"], is_whole))
     writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
     if is_whole:
         writers += application.outputs(outcome, options, common.output)
-    elif common.again:
-        print("Interrupted before everything was solved: nothing but --json is written.")
-    write_outputs(*writers)
+    try:
+        print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
+        if judged:
+            print_told(held_out_told(judged["holdout"], is_whole))
+        if not is_whole and common.again:
+            print("Interrupted before everything was solved: nothing but --json is written.")
+    finally:  # what cannot be printed does not cost the files
+        write_outputs(*writers)
     if not is_whole and common.again:
         return 130
     if iterations != 0 and not outcome.fell:
@@ -144,8 +148,13 @@ def _check_holdout(application: Application, common: Common, options: Any, hosts
 
 def _written(application: Application, common: Common, options: Any) -> list[Path | None]:
     """The files that are written after the work."""
-    named = [getattr(of, f.name) for of in (common, options) for f in fields(of) if f.metadata.get("writes")]
+    named = _marked("writes", common, options)
     return named if application.writes_folder else [*named, common.output]
+
+
+def _marked(mark: str, *options: Any) -> list[Path | None]:
+    """The values of the options that are files to read (`reads`) or to write (`writes`)."""
+    return [getattr(of, f.name) for of in options for f in fields(of) if f.metadata.get(mark)]
 
 
 def info(

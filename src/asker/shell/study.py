@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +12,8 @@ import typer
 
 from asker.applications import application_of, applications
 from asker.applications.application import Application
+from asker.io.files import FileError
+from asker.io.folders import alone_in, make_folder
 from asker.shell.options import Compared, check_kernel
 from asker.shell.signature import CommandOptions, checked, given_on_the_command_line, refuse_others, with_options
 from asker.shell.support import Quiet, check_outputs, complain, number, one_of, write_outputs
@@ -46,7 +50,8 @@ def reproduce(
     from asker.study.plan import read_plan
 
     made = read_plan(plan, data)
-    return _run(made, output, processes, memory, figures, quiet)
+    with _at_work(made, output, [] if plan in SHIPPED else [Path(plan)]):
+        return _run(made, output, processes, memory, figures, quiet)
 
 
 @with_options(OPTIONS)
@@ -83,15 +88,16 @@ def compare(
     if best is not None:
         if len(files) > 1:
             raise ValueError("--best needs a single file")
-        _check_best(found[0], files[0], best)
+        _check_best(found[0], files[0], best, output)
     plan = plan_of_files([f.resolve() for f in files], asked, keys)
-    code = _run(plan, output, processes, memory, figures, quiet)
-    if best is not None and code == 0:
-        group = read_book(output).groups[0]
-        key, noun = group.measure.key, group.measure.noun
-        label, record = min(group.of(plan.groups[0].instances[0]).items(), key=lambda item: item[1].result[key])
-        print(f"The best is {label}, with a {noun} of {record.result[key]:.7g}.")
-        write_outputs((best, lambda path: found[0].write(path, solved_again(record.run))))
+    with _at_work(plan, output):
+        code = _run(plan, output, processes, memory, figures, quiet)
+        if best is not None and code == 0:
+            group = read_book(output).groups[0]
+            key, noun = group.measure.key, group.measure.noun
+            label, record = min(group.of(plan.groups[0].instances[0]).items(), key=lambda item: item[1].result[key])
+            print(f"The best is {label}, with a {noun} of {record.result[key]:.7g}.")
+            write_outputs((best, lambda path: found[0].write(path, solved_again(record.run))))
     return code
 
 
@@ -135,19 +141,43 @@ def report(folder: Folder, figures: Figures = False) -> int:
     return 0
 
 
-def _check_best(application: Application, file: Path, best: Path) -> None:
+def _check_best(application: Application, file: Path, best: Path, output: Path) -> None:
     application.check(file, best, application.options_class())
-    if not application.writes_folder:
-        check_outputs(file, best)
+    taken = [file, *application.reads(file), *_written(output)]
+    if application.writes_folder:
+        check_outputs(taken, folder=application.written(best))
+    else:
+        check_outputs(taken, best)
+
+
+def _written(output: Path) -> list[Path]:
+    """The files of a study beside its runs."""
+    return [output / "plan.json", output / "index.html"]
+
+
+@contextmanager
+def _at_work(plan: "Plan", output: Path, read: Collection[Path] = ()) -> Iterator[None]:
+    """The folder for a plan, made and checked, in which no other process works; what was cut off is gone."""
+    from asker.study.runs import clear
+    from asker.study.sources import places_of
+
+    make_folder(output)
+    read = {*read, *(path for run in plan.runs() for path in places_of(run.kind, run.options))}
+    if os.path.realpath(output) in map(os.path.realpath, read):
+        raise FileError(output, "this folder is named twice: its data is read, so name another for what is written")
+    check_outputs(read, *_written(output))
+    with alone_in(output) as alone:
+        if alone:
+            clear(output / "runs")
+        yield
 
 
 def _run(plan: "Plan", output: Path, processes: int | None, memory: float | None, figures: bool, quiet: bool) -> int:
     from asker.study.schedule import available_mb, run_all
-    from asker.study.summary import read_book, write_index
+    from asker.study.summary import read_book, telling_damage, write_index
 
     if plan.missing:
         print(f"Not at hand, and left out: {', '.join(plan.missing)}. `asker fetch` gets them.")
-    output.mkdir(parents=True, exist_ok=True)
     write_index(plan, output)
     budget = 0.7 * available_mb() if memory is None else 1e3 * number("--memory", memory, positive=True)
     with PlanBars(quiet) as progress:
@@ -158,21 +188,24 @@ def _run(plan: "Plan", output: Path, processes: int | None, memory: float | None
     if len(failed) == len(plan.runs()):
         return 1
     book = read_book(output)
-    for group in book.groups:
-        _print_group(group)
+    with telling_damage(book):
+        for group in book.groups:
+            _print_group(group)
     _report(book, figures)
     return 1 if failed else 0
 
 
 def _report(book: "Book", figures: bool) -> None:
     from asker.study.page import write_page
+    from asker.study.summary import telling_damage
 
-    write_outputs((book.root / "index.html", lambda path: write_page(path, book)))
-    if figures:
-        from asker.study.static import write_figures
+    with telling_damage(book):
+        write_outputs((book.root / "index.html", lambda path: write_page(path, book)))
+        if figures:
+            from asker.study.static import write_figures
 
-        written = write_figures(book.root / "figures", book)
-        print(f"wrote {len(written)} figures to {book.root / 'figures'}")
+            written = write_figures(book.root / "figures", book)
+            print(f"wrote {len(written)} figures to {book.root / 'figures'}")
 
 
 def _print_group(group: "Results") -> None:

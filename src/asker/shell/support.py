@@ -48,14 +48,20 @@ class _Untouched(Exception):
     """Leaves `write_whole` before the target is replaced."""
 
 
-def check_outputs(sources: Path | Collection[Path | None] | None, *targets: Path | None) -> None:
-    """Refuse now what could not be written after the work."""
+def check_outputs(
+    sources: Path | Collection[Path | None] | None, *targets: Path | None, folder: Collection[Path] = ()
+) -> None:
+    """Refuse now what could not be written after the work, would be read and written, or written twice.
+
+    folder   a folder that is written whole, and what it will hold
+    """
     given = [sources] if sources is None or isinstance(sources, Path) else sources
     taken = {os.path.realpath(path) for path in given if path is not None}
-    for path in filter(None, targets):
+    for path in (*folder, *filter(None, targets)):
         if os.path.realpath(path) in taken:
-            raise FileError(path, "this file is named twice on the command line")
+            raise FileError(path, "this would be read and written, or written twice: it is named twice")
         taken.add(os.path.realpath(path))
+    for path in filter(None, targets):
         if not os.path.isdir(path.parent):
             raise FileError(path, f"there is no folder {str(path.parent)!r} to write into")
         with suppress(_Untouched), write_whole(path):
@@ -64,7 +70,7 @@ def check_outputs(sources: Path | Collection[Path | None] | None, *targets: Path
 
 def write_outputs(*writers: tuple[Path | None, Callable[[Path], None]]) -> None:
     """Write what was asked for; a file that cannot be written does not cost the others."""
-    problems = []
+    problems: list[FileError] = []
     for path, write in writers:
         if path is None:
             continue
@@ -72,6 +78,8 @@ def write_outputs(*writers: tuple[Path | None, Callable[[Path], None]]) -> None:
             write(path)
             print(f"wrote {path}")
         except FileError as e:
-            problems.append(str(e))
+            problems.append(e)
+    if len(problems) == 1:
+        raise problems[0]
     if problems:
-        raise ValueError("; ".join(problems))
+        raise ValueError("; ".join(map(str, problems)))

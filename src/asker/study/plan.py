@@ -23,6 +23,7 @@ import difflib
 import hashlib
 import itertools
 import json
+import os
 import re
 import tomllib
 from collections.abc import Collection, Iterator
@@ -44,6 +45,7 @@ from asker.version import __version__
 GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats", "holdout"}
 MAY_LACK = ("kernel", "tau", "holdout", "holdout_seed", "holdout_unit")
 """Of a run: what enters its name only where it is given."""
+LONGEST = 100  # letters of an instance's name in the name of a folder
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Run:
         given = {k: v for k, v in asdict(self).items() if v is not None or k not in MAY_LACK}
         told = json.dumps(given | {"instance": "", "version": __version__}, sort_keys=True)
         digest = hashlib.sha256(told.encode()).hexdigest()[:10]
-        return f"{re.sub(r'[^A-Za-z0-9.-]+', '_', self.instance)}-{self.method}-{digest}"
+        return f"{re.sub(r'[^A-Za-z0-9.-]+', '_', self.instance)[:LONGEST]}-{self.method}-{digest}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def read_plan(name: FilePath, data: Path | None = None) -> Plan:
     if str(name) in SHIPPED:
         text = resources.files("asker.study").joinpath(f"plans/{name}.toml").read_text(encoding="utf-8")
         return _Reader(f"{name}.toml", text, Path(), data, may_lack=True).plan()
-    if not Path(name).exists() and Path(name).suffix != ".toml":
+    if not os.path.exists(name) and Path(name).suffix != ".toml":
         raise FileError(name, f"there is no such plan; shipped ones are {', '.join(SHIPPED)}")
     content = read_text_bytes(name)
     try:
@@ -186,14 +188,17 @@ def _at(source: Source, path: Path) -> dict[str, str]:
 def content_of(path: Path) -> str:
     """Size and a digest of both ends of every file: enough to see that data has changed."""
     digest = hashlib.sha256()
-    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-        if file.is_file():
-            with open(file, "rb") as opened:
-                size = opened.seek(0, 2)
-                opened.seek(0)
-                digest.update(f"{file.name} {size} ".encode() + opened.read(1 << 16))
-                opened.seek(max(0, size - (1 << 16)))
-                digest.update(opened.read(1 << 16))
+    try:
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file.is_file():
+                with open(file, "rb") as opened:
+                    size = opened.seek(0, 2)
+                    opened.seek(0)
+                    digest.update(os.fsencode(file.name) + f" {size} ".encode() + opened.read(1 << 16))
+                    opened.seek(max(0, size - (1 << 16)))
+                    digest.update(opened.read(1 << 16))
+    except OSError as error:
+        raise FileError(error.filename or path, f"cannot be read: {error.strerror}") from error
     return digest.hexdigest()[:16]
 
 
@@ -248,7 +253,7 @@ class _Reader:
             if not isinstance(options.get(place), str):
                 self._refuse(f'instances.{name} needs {place} = "..."', name)
             path = self.base / options[place]
-            if not path.exists():
+            if not os.path.exists(path):
                 self._refuse(f"there is no {place} {options[place]!r}", options[place])
             options[place] = str(path)
         return kind, options

@@ -1,31 +1,31 @@
-"""One run: solve an instance, and record it in a folder of its own.
+"""One run: solve an instance, and record it in a folder of its own; see `records` for what is in it.
 
-    config.json     what was run, and with which versions
-    history.jsonl   one line for each iteration, written as it goes
-    result.json     costs, inliers, time
-    arrays.npz      what figures need: points, ways or disparities
-
-While it runs the folder is called `NAME.partial`; the whole folder takes its name at the end.  A run that was cut off
-is begun anew, one that is finished is not run again.
+While it runs the folder is called `NAME.….partial`, under a name that no other process has; the whole folder takes its
+name at the end, in one step, after everything in it was read back.  A run that was cut off or damaged is begun anew,
+one that is finished is not run again.
 """
 
 import json
 import os
 import platform
+import secrets
 import shutil
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from asker.applications.application import Arrays, Made
-from asker.io.files import FileError
+from asker.applications.application import Made
+from asker.io.files import FileError, write_whole
+from asker.io.folders import make_folder
 from asker.io.json import plain, write_json
 from asker.result import Iteration, Result, Status
 from asker.solve import solve
 from asker.strategies import METHODS
 from asker.study.plan import Run
+from asker.study.records import is_finished, read_record, write_sums
 from asker.study.sources import application_of_kind, load, sources
 from asker.version import __version__
 
@@ -40,12 +40,68 @@ def needed_mb(run: Run) -> float:
 def execute(run: Run, root: Path, threads: int | None = None) -> Path:
     """Do a run, unless it is there; returns its folder."""
     final = root / run.folder
-    if (final / "result.json").exists():
+    if is_finished(final):
         return final
-    partial = root / (run.folder + PARTIAL)
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    write_json(partial / "config.json", asdict(run) | {"versions": versions()})
+    partial = _partial(final)
+    make_folder(partial)
+    try:
+        _record(run, partial, threads)
+        write_sums(partial)
+        read_record(partial).arrays()
+        _finish(partial, final)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return final
+
+
+def _partial(final: Path) -> Path:
+    return final.with_name(f"{final.name}.{secrets.token_hex(4)}{PARTIAL}")
+
+
+def _finish(partial: Path, final: Path) -> None:
+    """Give a run its name.  Of two processes the first one does; a damaged folder makes way."""
+    for _ in range(3):
+        try:
+            os.rename(partial, final)
+            return
+        except OSError as error:
+            if is_finished(final):
+                return
+            if not os.path.lexists(final):
+                raise FileError(final, f"cannot be written: {error.strerror}") from error
+        damaged = _partial(final)
+        with suppress(FileNotFoundError):  # another process has done the same
+            os.rename(final, damaged)
+        _remove(damaged)
+    raise FileError(final, "another process writes here")
+
+
+def clear(root: Path) -> None:
+    """Remove what was cut off; for a process that is alone in the folder."""
+    for partial in root.glob(f"*{PARTIAL}"):
+        _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def n_iterations(root: Path, run: Run) -> int:
+    """How far a run is that is under way."""
+    for file in root.glob(f"{run.folder}.*{PARTIAL}/history.jsonl"):
+        try:
+            with open(file, "rb") as lines:
+                return max(0, sum(1 for _ in lines) - 1)
+        except OSError:
+            continue
+    return 0
+
+
+def _record(run: Run, folder: Path, threads: int | None) -> None:
+    write_json(folder / "config.json", asdict(run) | {"versions": versions()})
     application, data = application_of_kind(run.kind), load(run.kind, run.options)
     held = None
     if run.holdout is not None:
@@ -53,16 +109,18 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
         data = held.training
     made = application.problem(data, run.keys)
     solved(made, replace(run, iterations=1), threads=threads)  # compiles: the times do not tell of it
-    with open(partial / "history.jsonl", "w", encoding="utf-8") as file:
+    with open(folder / "history.jsonl", "w", encoding="utf-8") as file:
 
         def record(line: Iteration) -> None:
             file.write(json.dumps(plain(line.as_dict())) + "\n")
             file.flush()
 
-        result = solved(made, run, on_iteration=record)
+        result = solved(made, run, threads=threads, on_iteration=record)
+        os.fsync(file.fileno())
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    np.savez_compressed(partial / "arrays.npz", **application.shown(data, made, result, run.keys))  # type: ignore[arg-type]
+    with write_whole(folder / "arrays.npz") as file_of_arrays:
+        np.savez_compressed(file_of_arrays, **application.shown(data, made, result, run.keys))  # type: ignore[arg-type]
     record_of = {
         "cost": result.cost,
         "initial_cost": result.initial_cost,
@@ -78,9 +136,7 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
     if held:
         predicted = held.record(made.refined(result.values), run.holdout_unit or 1.0)
         record_of |= {f"held_out_{key}": value for key, value in predicted.items()}
-    write_json(partial / "result.json", record_of)
-    os.replace(partial, final)
-    return final
+    write_json(folder / "result.json", record_of)
 
 
 def solved(made: Made, run: Run, **more: Any) -> Result:
@@ -98,64 +154,9 @@ def solved_again(run: Run) -> Any:
 
 
 def versions() -> dict[str, str]:
+    """Of all that has a part in the numbers."""
     from importlib.metadata import version
 
     others = {name: version(name) for name in ("jax", "numba", "numpy", "scipy")}
-    return (
-        {"asker": __version__}
-        | others
-        | {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-        }
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Record:
-    """A finished run, read back."""
-
-    run: Run
-    folder: Path
-    versions: dict[str, str]
-    result: dict[str, Any]
-    history: list[dict[str, Any]]
-
-    @property
-    def cost(self) -> float:
-        return self.result["cost"]
-
-    @property
-    def method(self) -> str:
-        return self.run.method
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.run.settings
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return self.run.keys
-
-    def arrays(self) -> Arrays:
-        with np.load(self.folder / "arrays.npz") as file:
-            return dict(file)
-
-
-def read_record(folder: Path) -> Record:
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-        versions_used = config.pop("versions")
-        history = [json.loads(line) for line in lines]
-        for key in ("cost", "initial_cost", "mean_cost", "seconds", "iterations"):
-            if not isinstance(result[key], int | float):
-                raise TypeError(f"{key} is {result[key]!r}")
-        if not history or not all(isinstance(line["best_cost"], int | float) for line in history):
-            raise ValueError("its history is not one of costs")
-        if config["kind"] not in sources():
-            raise ValueError(f"it is of the kind {config['kind']!r}; known are {', '.join(sources())}")
-        return Record(Run(**config), folder, versions_used, result, history)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
-        raise FileError(folder, f"this is not the folder of a finished run: {e}") from e
+    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    return {"asker": __version__} | others | machine

@@ -26,3 +26,12 @@ def load(kind: str, options: dict[str, Any]) -> Any:
         return source.load(options)
     assert source.place is not None
     return application.load(Path(options[source.place]))
+
+
+def places_of(kind: str, options: dict[str, Any]) -> list[Path]:
+    """The file or folder that `load` reads, and all the files."""
+    application, source = sources()[kind]
+    if source.place is None:
+        return []
+    place = Path(options[source.place])
+    return [place, *application.reads(place)]

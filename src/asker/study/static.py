@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 
 from asker.io.figures import figure, style
+from asker.io.folders import make_folder
 from asker.study.page import filter_data, objectives_data
-from asker.study.runs import Record
+from asker.study.records import Record
 from asker.study.summary import Book, Results, profile
 
 
 def write_figures(folder: Path, book: Book) -> list[Path]:
     """Every figure twice; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     written = []
     for k, g in enumerate(book.groups):
         for name, draw in _figures(g).items():

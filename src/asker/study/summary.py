@@ -1,7 +1,9 @@
 """What recorded runs say: tables, ranks and performance profiles."""
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -15,7 +17,7 @@ from asker.io.files import FileError, write_whole
 from asker.io.json import read_json
 from asker.study.paper import reference_cost, reference_inliers
 from asker.study.plan import Plan, Run
-from asker.study.runs import Record, read_record
+from asker.study.records import Record, read_record
 from asker.study.sources import application_of_kind
 
 TIE = 1e-3  # two costs this near, relatively, are the same
@@ -121,16 +123,16 @@ def write_index(plan: Plan, root: Path, failed: dict[str, str] | None = None) ->
 def read_book(root: Path) -> Book:
     """What has been run so far; unfinished runs are left out."""
     file = root / "plan.json"
-    if not file.exists():
+    if not os.path.exists(file):
         raise FileError(root, "there is no plan.json here: not a folder that `asker reproduce` or `compare` made")
     what = "what `asker reproduce` or `compare` writes"
     index = read_json(file, what)
     try:
-        groups = _groups(index, root)
-        missing = [str(name) for name in index["missing"]]
+        groups = [made for g in index["groups"] if (made := _group(g, root)) is not None]
+        missing = [str(name) for name in _texts(index["missing"])]
         failed = {str(run): str(why) for run, why in index.get("failed", {}).items()}
         book = Book(str(index["title"]), missing, failed, groups, root)
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
         if isinstance(e, FileError):
             raise
         raise FileError(file, f"this is not {what} ({e})") from e
@@ -139,21 +141,44 @@ def read_book(root: Path) -> Book:
     return book
 
 
-def _groups(index: dict[str, Any], root: Path) -> list[Results]:
-    groups = []
-    for g in index["groups"]:
-        records = {}
-        for instance, label, folders in g["runs"]:
-            found = [
-                read_record(p) for f in folders if (p := root / "runs" / f / "result.json").exists() and (p := p.parent)
-            ]
-            if found:
-                found.sort(key=lambda r: r.result["seconds"])
-                records[instance, label] = found[len(found) // 2]
-        if records:
-            names = g["title"], g["kind"], g["text"], tuple(g["instances"]), tuple(g["labels"])
-            groups.append(Results(*names, records))
-    return groups
+def _group(given: dict[str, Any], root: Path) -> Results | None:
+    """The finished runs of a group of the index; None where there are none."""
+    title, kind, text = (str(given[key]) for key in ("title", "kind", "text"))
+    instances, labels = (_texts(given[key]) for key in ("instances", "labels"))
+    records = {}
+    for instance, label, folders in given["runs"]:
+        if instance not in instances or label not in labels:
+            raise ValueError(f"{instance!r} and {label!r} are not among the instances and the labels")
+        at = [root / "runs" / _plain(name) for name in _texts(folders)]
+        found = [read_record(folder) for folder in at if os.path.exists(folder)]
+        if found:
+            found.sort(key=lambda r: r.result["seconds"])
+            records[instance, label] = found[len(found) // 2]
+    return Results(title, kind, text, instances, labels, records) if records else None
+
+
+def _texts(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise ValueError(f"{str(given)[:40]} stands for a list of names")
+    return tuple(given)
+
+
+def _plain(name: str) -> str:
+    """The name of a folder that stands right here, and nowhere else."""
+    if Path(name).name != name or name in ("", "..") or "\0" in name:
+        raise ValueError(f"{name!r} is not the name of a folder")
+    return name
+
+
+@contextmanager
+def telling_damage(book: Book) -> Iterator[None]:
+    """What cannot be told or drawn is a fault of the folder: its files may be edited, or of another version."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as e:
+        if isinstance(e, FileError):
+            raise
+        raise FileError(book.root, f"the runs here are damaged: {type(e).__name__}: {e}") from e
 
 
 def excess(results: Results, what: str = "cost") -> dict[str, list[float]]:

@@ -4,6 +4,7 @@ COLMAP 3.12 and later also keeps `rigs` and `frames` there.  They are read where
 written, since COLMAP reads such files wherever it finds them.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from asker.applications.colmap.model import (
 )
 from asker.applications.colmap.rigs import rig_fault
 from asker.io.files import FileError, FilePath
+from asker.io.folders import check_folder, write_folder
 
 PARTS = ("cameras", "images", "points3D")
 RIG_PARTS = ("rigs", "frames")
 FORMS: dict[str, Any] = {".bin": binary_files, ".txt": text_files}
+FILES = tuple(part + suffix for part in (*PARTS, *RIG_PARTS) for suffix in FORMS)
+"""What a folder with a model may hold of it."""
 
 
 def read_model(folder: FilePath) -> ColmapModel:
@@ -49,29 +53,23 @@ def read_model(folder: FilePath) -> ColmapModel:
 def write_model(folder: FilePath, model: ColmapModel, binary: bool = True) -> None:
     """Write a model into a folder, which is made where it is missing.
 
-    Each file appears whole or not at all.  A `ValueError` says what is wrong with the model.
+    The model appears whole or not at all, also in the place of another one; other files of the folder stay.  A
+    `ValueError` says what is wrong with the model.
     """
-    folder = Path(folder)
     check_target(folder, binary)
     _check(model, binary)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise FileError(folder, f"this folder cannot be made: {error.strerror or error}") from error
-    FORMS[".bin" if binary else ".txt"].write_files(folder, model)
+    with write_folder(folder, FILES) as new:
+        FORMS[".bin" if binary else ".txt"].write_files(new, model)
 
 
 def check_target(folder: FilePath, binary: bool = True) -> None:
     """Refuse a folder that a model cannot be written into."""
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise FileError(folder, "this is a file, and a model is a folder")
-    if not folder.parent.is_dir():
-        raise FileError(folder, f"there is no folder {str(folder.parent)!r} to write into")
-    other = ".txt" if binary else ".bin"
-    for part in (*PARTS, *RIG_PARTS):
-        if (folder / (part + other)).exists():
-            raise FileError(folder, f"this folder holds {part + other}, from a model in the other form")
+    check_folder(folder, FILES)
+    for name in FILES:
+        if not name.endswith(".bin" if binary else ".txt") and os.path.lexists(Path(folder) / name):
+            raise FileError(folder, f"this folder holds {name}, from a model in the other form")
 
 
 def _form(folder: Path) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import asker
 from asker.applications import clouds
 from asker.applications.application import Application, Arrays, Runs, Source, Write
-from asker.applications.colmap.files import FORMS, PARTS, check_target, read_model, write_model
+from asker.applications.colmap.files import FILES, FORMS, PARTS, check_target, read_model, write_model
 from asker.applications.colmap.inliers import InlierTable
 from asker.applications.colmap.model import NO_POINT, ColmapModel
 from asker.applications.colmap.options import REFINES, Options
@@ -56,6 +56,12 @@ class ColmapModels(Application):
 
     def owns(self, path: Path) -> bool:
         return any((path / f"{part}{suffix}").is_file() for part in PARTS for suffix in FORMS)
+
+    def reads(self, path: Path) -> list[Path]:
+        return [path / name for name in FILES]
+
+    def written(self, output: Path) -> list[Path]:
+        return [output, *self.reads(output)]
 
     def load(self, path: Path) -> ColmapModel:
         return read_model(path)

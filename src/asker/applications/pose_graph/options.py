@@ -19,10 +19,10 @@ NOISE_HELP = f"{', '.join(NOISES)}; auto: estimated, but with --checkpoint annou
 class Options:
     """Of `asker solve` for a pose graph."""
 
-    truth: Path | None = option(None, "The true poses, for the trajectory error.")
+    truth: Path | None = option(None, "The true poses, for the trajectory error.", reads=True)
     truth_by: str = option("id", f"Poses and truth match by {' or '.join(MATCHES)}.", choices=MATCHES)
     robust: str = option("loops", "The kernel acts on loops, all or none.", choices=ROBUST)
     noise: str = option("auto", NOISE_HELP, choices=NOISES)
     refit: bool = option(True, "End with least squares on what is kept.", names="--refit/--no-refit")
     figure: Path | None = option(None, "Draw the trajectory before and after.", writes=True)
-    false_loops: Path | None = option(None, "What `asker corrupt --json` wrote.")
+    false_loops: Path | None = option(None, "What `asker corrupt --json` wrote.", reads=True)

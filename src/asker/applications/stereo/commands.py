@@ -1,5 +1,6 @@
 """`asker stereo`, `asker stereo-compare` and `asker stereo-generate`."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -19,6 +20,7 @@ from asker.applications.stereo.policy import refine as refine_pair
 from asker.applications.stereo.room import ROOM
 from asker.io.figures import draw_bars, draw_curves
 from asker.io.files import FileError
+from asker.io.folders import make_folder
 from asker.io.images import write_grey
 from asker.io.json import write_json
 from asker.shell.options import KERNEL_HELP, METHOD_HELP, THREADS_HELP, Files, Limits, Machine, check_kernel
@@ -107,7 +109,7 @@ def stereo_generate(
     pair = make_pair(height, width, max_disparity=max_disparity, noise=number("--noise", noise), seed=seed)
     assert pair.left_truth is not None
     assert pair.right_truth is not None
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     images = {"left": 255 * pair.left, "right": 255 * pair.right}
     images |= {"truth": SCALE * pair.left_truth, "truth_right": SCALE * pair.right_truth}
     write_outputs(*[(folder / MIDDLEBURY[key], partial(write_grey, values=image)) for key, image in images.items()])
@@ -131,9 +133,11 @@ def stereo_compare(
     if threads:
         asker.set_threads(threads)
     for folder in pairs:
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise FileError(folder, "there is no such folder")
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output)
+    targets = [output / name for name in ("runs.json", "energy.png", "energy-bars.png", "maps.png")]
+    check_outputs([path for folder in pairs for path in ROOM.reads(folder)], *targets)
     records: list[dict[str, Any]] = []
     histories: dict[str, dict[str, list[asker.Iteration]]] = {}
     maps: dict[str, dict[str, np.ndarray]] = {}
@@ -152,10 +156,10 @@ def stereo_compare(
     _print_rows(records)
     energies = {name: {r["method"]: r["energy"] for r in records if r["pair"] == name} for name in maps}
     write_outputs(
-        (output / "runs.json", partial(write_json, record={"settings": _common(asked, options), "runs": records})),
-        (output / "energy.png", partial(draw_curves, histories=histories, what="energy")),
-        (output / "energy-bars.png", partial(draw_bars, values=energies, what="final energy")),
-        (output / "maps.png", partial(draw_maps, maps=maps)),
+        (targets[0], partial(write_json, record={"settings": _common(asked, options), "runs": records})),
+        (targets[1], partial(draw_curves, histories=histories, what="energy")),
+        (targets[2], partial(draw_bars, values=energies, what="final energy")),
+        (targets[3], partial(draw_maps, maps=maps)),
     )
     return 0
 

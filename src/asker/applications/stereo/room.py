@@ -58,6 +58,9 @@ class DenseStereo(Application):
     def owns(self, path: Path) -> bool:
         return all((path / name).is_file() for name in PAIR)
 
+    def reads(self, path: Path) -> list[Path]:
+        return [path / name for name in MIDDLEBURY.values()]
+
     def load(self, path: Path) -> StereoPair:
         return read_folder(path)
 

@@ -1,0 +1,158 @@
+"""Folders that change as a whole, and folders that one process at a time works in."""
+
+import ctypes
+import os
+import shutil
+import socket
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from asker.io.files import FileError, FilePath, beside
+
+RENAME_EXCHANGE = 2  # of Linux: two names change places in one step
+AT_FDCWD = -100
+LOCK = ".lock"
+"""The file that says who is at work in a folder."""
+
+
+def make_folder(path: FilePath) -> None:
+    """Make a folder, and those above it, where it is missing."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise FileError(path, "this is a file, and not a folder") from error
+    except OSError as error:
+        raise FileError(path, f"this folder cannot be made: {error.strerror or error}") from error
+
+
+@contextmanager
+def write_folder(path: FilePath, names: Collection[str]) -> Iterator[Path]:
+    """An empty folder, whose files take their place in `path` all together at the end, or none of them.
+
+    names   of files that belong together; all that is written has one of them
+
+    Where `path` has none of them yet, they are moved in.  Where it has, a reader could meet old and new ones: the new
+    folder is given whatever else the old one has, and the two change places.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        swapped = not target.is_dir() or _holds(target, names)
+        temporary = beside(target if swapped else target / "file")
+        temporary.mkdir()
+        try:
+            yield temporary
+            _swap(temporary, target) if swapped else _move_in(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # after a swap it is the old one
+    except OSError as error:
+        raise FileError(path, f"this folder cannot be written: {error.strerror or error}") from error
+
+
+class _Untouched(Exception):
+    """Leaves `write_folder` before the target is changed."""
+
+
+def check_folder(path: FilePath, names: Collection[str]) -> None:
+    """Refuse a folder that `write_folder` could not write."""
+    target = Path(os.path.realpath(path))
+    if os.path.exists(target) and not os.path.isdir(target):
+        raise FileError(path, "this is a file, and not a folder")
+    if not os.path.isdir(target.parent):
+        raise FileError(path, f"there is no folder {str(target.parent)!r} to write into")
+    in_use = os.path.ismount(target) or Path.cwd().is_relative_to(target)
+    if in_use and _holds(target, names):
+        raise FileError(path, "this folder is mounted, or the current one, and cannot be swapped: name another one")
+    with suppress(_Untouched), write_folder(path, names):
+        raise _Untouched
+
+
+def _holds(folder: Path, names: Collection[str]) -> bool:
+    return any(os.path.lexists(folder / name) for name in names)
+
+
+def _move_in(new: Path, target: Path) -> None:
+    moved = []
+    try:
+        for name in sorted(os.listdir(new)):
+            os.replace(new / name, target / name)
+            moved.append(target / name)
+    except OSError:
+        for path in moved:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _swap(new: Path, target: Path) -> None:
+    if not target.is_dir():
+        os.rename(new, target)
+        return
+    for entry in os.scandir(target):
+        if not os.path.lexists(new / entry.name):
+            _bring(entry, new / entry.name)
+    shutil.copymode(target, new)
+    if not _exchanged(new, target):
+        old = beside(target)
+        os.rename(target, old)
+        try:
+            os.rename(new, target)
+        except OSError:
+            os.rename(old, target)
+            raise
+        os.rename(old, new)
+
+
+def _bring(entry: "os.DirEntry[str]", to: Path) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.copytree(entry.path, to, symlinks=True, copy_function=_link)
+    else:
+        _link(entry.path, str(to))
+
+
+def _link(source: str, to: str) -> None:
+    """The same file under another name; a copy on drives that have no such thing."""
+    try:
+        os.link(source, to, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, to, follow_symlinks=False)
+
+
+def _exchanged(a: Path, b: Path) -> bool:
+    """Whether two folders have changed places, in one step; not every system can."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    return rename(AT_FDCWD, os.fsencode(a), AT_FDCWD, os.fsencode(b), RENAME_EXCHANGE) == 0
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[bool]:
+    """While this is open no other process works in the folder; a `FileError` says who does.
+
+    The lock ends with the process, however that ends.  False where the system or the drive knows no locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield False
+        return
+    try:
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise FileError(folder, f"cannot be written: {error.strerror}") from error
+    try:
+        alone = True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            who = os.read(file, 200).decode(errors="replace").strip() or "another process"
+            raise FileError(folder, f"{who} is at work here: wait for it, or name another folder") from error
+        except OSError:
+            alone = False
+        with suppress(OSError):  # a full disk keeps nobody from working
+            os.ftruncate(file, 0)
+            os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield alone
+    finally:
+        os.close(file)

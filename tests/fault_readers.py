@@ -1,0 +1,140 @@
+"""Trials of readers: a damaged file is refused by its name, or read as a valid one."""
+
+import bz2
+import json
+import traceback
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asker.applications.bundle.bal import read_bal
+from asker.applications.colmap.files import read_model
+from asker.applications.pose_graph.g2o import read_g2o
+from asker.applications.stereo.pairs import read_folder
+from asker.io.npz import parse_npz, write_npz
+from conftest import DATA
+from fuzzing import BINARY, BYTES, CASES, NUMBERS, Case, Hang, around, edits, repacked, replaced
+
+Trial = tuple[str, str, str]
+MOST_EDITS = 5000
+
+
+def damage_readers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """About `n` damaged files, equally many for every reader."""
+    for name, make in CASES.items():
+        home = folder / name.replace(" ", "-").replace(",", "") / "a"
+        home.mkdir(parents=True)
+        yield from _damage(name, make(home), -(-n // len(CASES)), rng)
+
+
+def real_cases(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """As many damaged files for each of the real data sets, where they are at hand."""
+    for name, source, read in _real():
+        if not source.exists():
+            continue
+        home = folder / source.name.replace(".bz2", "")
+        home.mkdir(parents=True)
+        yield from _damage(name, Case(home, partial(read, _copied(source, home))), n, rng)
+
+
+def _damage(name: str, case: Case, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    for path, good in case.good.items():
+        assert case.try_on(path, good) is None, f"{path} is refused as it is"
+    for _ in range(n):
+        path = case.files[rng.integers(len(case.files))]
+        yield attempt(name, case, path, damaged(rng, path, case.good[path]))
+
+
+def _real() -> Iterator[tuple[str, Path, Any]]:
+    for name in ("intel", "MIT", "parking-garage", "sphere2500"):
+        yield f"real graph {name}", DATA / "g2o" / f"{name}.g2o.bz2", read_g2o
+    yield "real BAL ladybug-49", DATA / "bal" / "problem-49-7776-pre.txt.bz2", read_bal
+    for name in ("small-15", "rig-3"):
+        yield f"real model {name}", DATA / "colmap" / name, read_model
+    yield "real stereo teddy", DATA / "stereo" / "teddy", read_folder
+
+
+def _copied(source: Path, home: Path) -> Path:
+    """The path that is read: a packed text is unpacked."""
+    if source.is_file():
+        path = home / source.name.removesuffix(".bz2")
+        path.write_bytes(bz2.decompress(source.read_bytes()))
+        return path
+    for file in source.iterdir():
+        if file.is_file():
+            (home / file.name).write_bytes(file.read_bytes())
+    return home
+
+
+def attempt(what: str, case: Case, path: Path, content: bytes) -> Trial:
+    """How one damaged file is taken."""
+    try:
+        refusal = case.try_on(path, content)
+        end, told = ("refused" if refusal else "right"), ""
+    except Hang:
+        end, told = "hang", path.name
+    except AssertionError as error:
+        end, told = "wrong", f"{path.name}: {error}"
+    except Exception:
+        end, told = "traceback", f"{path.name}: {traceback.format_exc(limit=-2)}"
+    if end not in ("refused", "right"):
+        kept = Path("runs") / "faults" / f"{what.replace(' ', '-')}-{path.name}"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(content)
+    return what, end, told
+
+
+def damaged(rng: np.random.Generator, path: Path, good: bytes) -> bytes:
+    """Bytes that are changed, or what they mean: what is packed, an entry of a table."""
+    if path.suffix in (".gz", ".bz2") and rng.random() < 0.5:
+        return repacked(path, good, lambda inner: spoiled(rng, inner))
+    if path.suffix in (".json", ".jsonl") and rng.random() < 0.5:
+        lines = good.splitlines() if path.suffix == ".jsonl" else [good]
+        k = int(rng.integers(len(lines)))
+        lines[k] = json.dumps(_edited(rng, json.loads(lines[k]))).encode()
+        return b"\n".join(lines)
+    if path.suffix == ".npz" and path.name != "arrays.npz" and rng.random() < 0.7:
+        tree, arrays = parse_npz(path, good, "file")
+        write_npz(path, _edited(rng, tree), arrays)
+        return path.read_bytes()
+    return spoiled(rng, good)
+
+
+def _edited(rng: np.random.Generator, value: Any) -> Any:
+    every = [edit for edit, _ in zip(edits(value), range(MOST_EDITS), strict=False)]
+    return replaced(value, *every[rng.integers(len(every))])
+
+
+def spoiled(rng: np.random.Generator, content: bytes) -> bytes:
+    """One to three changes of any kind, anywhere."""
+
+    def one_of(things: list[bytes]) -> bytes:
+        return things[rng.integers(len(things))]
+
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.integers(0, len(content) + 1))
+        end = min(len(content), at + int(rng.choice([0, 1, 2, 8, 64, 10**6])))
+        kind = rng.choice(["flip", "cut", "insert", "number", "twice", "overwrite", "swap"])
+        if kind == "flip" and at < len(content):
+            content = content[:at] + bytes([content[at] ^ 1 << int(rng.integers(8))]) + content[at + 1 :]
+        elif kind == "cut":
+            content = content[:at] + content[end:]
+        elif kind == "insert":
+            content = content[:at] + one_of([*BYTES, *BINARY, rng.bytes(5)]) + content[at:]
+        elif kind == "number":
+            begin, end = around(content, at)
+            content = content[:begin] + one_of(NUMBERS) + content[end:]
+        elif kind == "twice":
+            content = content[:end] + content[at:end] + content[end:]
+        elif kind == "overwrite":
+            new = one_of(BINARY)
+            content = content[:at] + new + content[at + len(new) :]
+        elif kind == "swap":
+            lines = content.split(b"\n")
+            a, b = rng.integers(len(lines), size=2)
+            lines[a], lines[b] = lines[b], lines[a]
+            content = b"\n".join(lines)
+    return content
