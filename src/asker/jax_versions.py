@@ -11,6 +11,8 @@ New primitives need rules of their own (`asker.engines.cpu.compiler.rules`); `te
 have none yet.
 """
 
+import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -57,6 +59,29 @@ def enable_x64() -> AbstractContextManager:
     from jax.experimental import enable_x64  # type: ignore[attr-defined]
 
     return enable_x64(True)
+
+
+_left_behind = False
+"""Whether XLA ran in a process that this one was forked from: its threads are there, and not here."""
+
+
+def _look_back() -> None:
+    global _left_behind
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    _left_behind = _left_behind or bool(getattr(bridge, "_backends", None))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_look_back)
+
+
+def check_xla() -> None:
+    """Say that XLA cannot run here, where it would wait forever.  Tracing needs no XLA."""
+    if _left_behind:
+        raise RuntimeError(
+            "this process was forked from one in which JAX had run, so JAX cannot run here: "
+            "start processes with multiprocessing's `spawn`"
+        )
 
 
 def shard_map(function: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from asker.checkpoint import Checkpoint, Snapshot
+from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.factors import Factors, ProblemError, Variables
@@ -28,13 +29,6 @@ WORTH_A_GPU = 200_000  # residuals
 ENOUGH = 1e-6
 """The relative decrease at which a stage ends: others follow."""
 EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
-
-
-def set_threads(n: int) -> None:
-    """Use `n` threads from now on; all cores, or `OMP_NUM_THREADS`, when never called."""
-    from asker.engines.cpu import threads
-
-    threads.set_threads(n)
 
 
 def solve(
@@ -72,7 +66,7 @@ def solve(
                     when not given: if a manifold mixes units, as a `Product` does
     checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
                     continues from it, on whatever engine and number of devices
-    threads         how many to use from now on (see `set_threads`)
+    threads         how many to use in this solve; when not given, see `set_threads`
     noise           given: by the kernels.  estimated: it is found while solving, kernels that are not convex are made
                     as wide as it asks for, and several ways down are tried (see `asker.unknown`); `strategy` is then
                     the one that gets out of poor minima, and `max_iterations` is of all of them together
@@ -90,8 +84,6 @@ def solve(
         max_iterations = MANY if noise == "estimated" else 100
     if max_iterations < 0:
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
-    if threads is not None:
-        set_threads(threads)
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     if relative_damping is None:
@@ -100,16 +92,17 @@ def solve(
         raise ValueError(f"noise must be one of {', '.join(NOISES)}, not {noise!r}")
     if noise == "estimated" and (checkpoint is not None or problem.portion is not None):
         raise ValueError("noise='estimated' goes without a checkpoint, and needs the whole problem in one process")
-    machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
-    start = machine.start()
-    _check_start(machine, start)
-    if noise == "estimated" and not all(f.kernel.convex for f in problem.factors):
-        stages = Stages(begin, on_iteration, max_iterations, tol, time_limit)
-        return stages.result(machine, strategy, start)
-    file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
-    loop = SolveLoop(begin, on_iteration, file)
-    status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
-    return _result(machine, strategy, loop, status)
+    with team_of(threads):
+        machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
+        start = machine.start()
+        _check_start(machine, start)
+        if noise == "estimated" and not all(f.kernel.convex for f in problem.factors):
+            stages = Stages(begin, on_iteration, max_iterations, tol, time_limit)
+            return stages.result(machine, strategy, start)
+        file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
+        loop = SolveLoop(begin, on_iteration, file)
+        status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
+        return _result(machine, strategy, loop, status)
 
 
 def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver) -> EngineClass:

@@ -59,7 +59,7 @@ def execute(run: Run, root: Path, threads: int | None = None) -> Path:
             file.write(json.dumps(plain(line.as_dict())) + "\n")
             file.flush()
 
-        result = solved(made, run, on_iteration=record)
+        result = solved(made, run, threads=threads, on_iteration=record)
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     np.savez_compressed(partial / "arrays.npz", **application.shown(data, made, result, run.keys))  # type: ignore[arg-type]

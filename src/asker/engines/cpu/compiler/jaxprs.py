@@ -20,7 +20,7 @@ from asker.engines.cpu.compiler.rules import (
     select_n,
 )
 from asker.engines.cpu.compiler.scalars import Name, Program
-from asker.jax_versions import CALLS, called_jaxpr, platform_index, scan_counts
+from asker.jax_versions import CALLS, called_jaxpr, check_xla, platform_index, scan_counts
 
 
 def scalarise(program: Program, closed_jaxpr: Any, inputs: list[Values]) -> list[Values]:
@@ -43,6 +43,7 @@ def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Value
         elif any(a.dtype == object for a in args):
             raise UnsupportedPrimitive(name)
         else:
+            check_xla()
             outs = eqn.primitive.bind(*args, **eqn.params)
             outs = outs if eqn.primitive.multiple_results else [outs]
         for var, out in zip(eqn.outvars, outs, strict=True):

@@ -19,6 +19,7 @@ from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program, literal
 from asker.engines.cpu.threads import even_bounds, run_tasks
+from asker.jax_versions import check_xla
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class BatchedLoop:
         """The first of the functions that JAX can trace is taken."""
         import jax
 
+        check_xla()
         self.arguments = tuple(arguments)
         examples = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments]
         errors = []

@@ -200,6 +200,8 @@ def _convert(program, eqn, args):
     to, came = np.dtype(eqn.params["new_dtype"]), eqn.invars[0].aval.dtype
     if args[0].dtype != object:
         return [args[0].astype(to)]
+    if to.kind not in "fiub":
+        raise UnsupportedPrimitive("convert_element_type", f" to {to.name}")
     if to.kind == came.kind:
         return args
     if to.kind == "b":
