@@ -19,6 +19,7 @@ from asker.arrays import Array, float64
 from asker.kernels import Kernel, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
+from asker.traced import digest_of_trace
 
 REMEDIES = {
     "TracerArrayConversionError": " (use jax.numpy in place of numpy)",
@@ -219,14 +220,25 @@ class Factors:
         """Whether the residual is seen to be affine in all that can move."""
         if self.jacobian is not None:
             return self.linear
+        return is_affine(self._traced, [*(int(s.variables.is_free) for s in self.slots), 1, *[0] * len(self.data)])
+
+    def digest(self) -> bytes:
+        """The same for the same residual and kernel functions; those of NumPy are known by their name alone."""
+        import jax
+
+        with float64():
+            kernel = jax.make_jaxpr(lambda u: (self.kernel.psi(u), self.kernel.omega(u)))(1.0)
+        return digest_of_trace(kernel) + (b"" if self.jacobian is not None else digest_of_trace(self._traced))
+
+    @cached_property
+    def _traced(self) -> Any:
+        """The residual after a step, as a jaxpr."""
         import jax
 
         rows, data = self._example()
-        groups = [slot.variables for slot in self.slots]
-        step = np.zeros(sum(v.manifold.tangent for v in groups if v.is_free))
+        step = np.zeros(sum(slot.variables.manifold.tangent for slot in self.slots if slot.variables.is_free))
         with float64():
-            traced = jax.make_jaxpr(self.residual_after)(rows, step, data)
-        return is_affine(traced, [*(int(v.is_free) for v in groups), 1, *[0] * len(data)])
+            return jax.make_jaxpr(self.residual_after)(rows, step, data)
 
     def residual_at(self, rows: Sequence[Array], data: Sequence[Array]) -> Any:
         """The residual (p,) of one observation, from the row of each of its variables and its data."""

@@ -29,6 +29,16 @@ CALLS = {
 }
 """Primitives that run a jaxpr on their arguments, and the parameter that holds it."""
 
+PASSED_OVER = frozenset({
+    "_split_transpose", "accuracy", "axis_index_groups", "axis_name", "backend", "branches_platforms", "bwd",
+    "compiler_options_kvs", "conjugate_a", "ctx_mesh", "debug_info", "device", "differentiated", "donated_invars",
+    "effects", "exponent_bits", "fwd_jaxpr_thunk", "in_layouts", "in_shardings", "inline", "is_hi_fn", "jvp",
+    "jvp_fun", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "keep_unused", "layout", "linear", "mantissa_bits", "name",
+    "num_consts", "out_layouts", "out_sharding", "out_shardings", "out_trees", "out_type", "policy", "precision",
+    "preferred_element_type", "prevent_cse", "resource_env", "sharding", "symbolic_zeros", "unroll", "weak_type",
+})  # fmt: skip
+"""Parameters that change no value: placement, precision, names, and derivatives that were taken already."""
+
 
 def called_jaxpr(name: str, params: Any) -> Any:
     """The jaxpr that a call runs.  Up to 0.6 `custom_vjp_call` had it as `fun_jaxpr`."""

@@ -143,6 +143,8 @@ class SolveLoop:
         """Seconds of the run that this one continues."""
         self.history: list[Iteration] = []
         self.best: State
+        self.last: tuple[State, State, int]
+        """Where the run stands: the state, the best one, and how many lines of the history belong to them."""
 
     @property
     def seconds(self) -> float:
@@ -159,8 +161,17 @@ class SolveLoop:
     ) -> Status:
         """From the start to the end; what was found is in `best` and `history`."""
         state = self.best = strategy.init(engine, start, max_iterations)
-        status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
-        self._save(self.last, at_the_end=True)
+        if self.file and (earlier := self.file.read(state)):
+            state, self.best, self.history = earlier.state, earlier.best, earlier.history
+            self.earlier = earlier.seconds
+        self.last = state, self.best, len(self.history)
+        try:
+            status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
+        except KeyboardInterrupt:
+            if not self.history:
+                raise
+            status = Status.INTERRUPTED
+        self._save(at_the_end=True)
         return status
 
     def _iterate(
@@ -172,48 +183,38 @@ class SolveLoop:
         tol: float,
         time_limit: float | None,
     ) -> Status:
-        self.last = state
-        try:
-            earlier = self.file.read(state) if self.file else None
-            if earlier:
-                state, self.best, self.history = earlier.state, earlier.best, earlier.history
-                self.last = state
-                self.earlier = earlier.seconds
-            elif self._record(state):
+        if not self.history and self._record(state):
+            return Status.STOPPED
+        if state.cost == 0:
+            return Status.CONVERGED
+        while len(self.history) <= max_iterations:
+            before, state = state, strategy.step(engine, state)
+            stop = self._record(state)
+            self._save()
+            if stop:
                 return Status.STOPPED
-            if state.cost == 0:
+            if _converged(before, state, tol):
                 return Status.CONVERGED
-            while len(self.history) <= max_iterations:
-                before, state = state, strategy.step(engine, state)
-                self.last = state
-                if state.cost < self.best.cost:
-                    self.best = state
-                stop = self._record(state)
-                self._save(state)
-                if stop:
-                    return Status.STOPPED
-                if _converged(before, state, tol):
-                    return Status.CONVERGED
-                if not state.accepted and state.damping > LARGEST_DAMPING:
-                    return Status.STALLED
-                if time_limit is not None and engine.any(self.seconds > time_limit):
-                    return Status.TIME_LIMIT
-        except KeyboardInterrupt:
-            return Status.INTERRUPTED
+            if not state.accepted and state.damping > LARGEST_DAMPING:
+                return Status.STALLED
+            if time_limit is not None and engine.any(self.seconds > time_limit):
+                return Status.TIME_LIMIT
         return Status.MAX_ITERATIONS
 
     def _record(self, state: State) -> bool:
         """Whether the user asks to stop."""
-        number, best = len(self.history), self.best.cost
-        seconds = self.earlier + self.seconds
-        line = Iteration(number, state.cost, best, seconds, state.damping, state.accepted, state.details)
+        if state.cost < self.best.cost:
+            self.best = state
+        number, seconds = len(self.history), self.earlier + self.seconds
+        line = Iteration(number, state.cost, self.best.cost, seconds, state.damping, state.accepted, state.details)
         self.history.append(line)
+        self.last = state, self.best, len(self.history)  # at once: Ctrl-C may come between any two lines
         return bool(self.on_iteration and self.on_iteration(line))
 
-    def _save(self, state: State, at_the_end: bool = False) -> None:
-        done = len(self.history) - 1
-        if self.file and (at_the_end or done % self.file.every == 0):
-            self.file.write(Snapshot(state, self.best, self.history, self.earlier + self.seconds))
+    def _save(self, at_the_end: bool = False) -> None:
+        state, best, n = self.last
+        if self.file and n and (at_the_end or (n - 1) % self.file.every == 0):
+            self.file.save(Snapshot(state, best, self.history[:n], self.earlier + self.seconds), at_the_end)
 
 
 class Stages:
@@ -320,4 +321,5 @@ def _result(
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
+        unwritten=loop.file.unwritten if loop.file else "",
     )

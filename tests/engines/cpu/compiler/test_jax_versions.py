@@ -15,7 +15,8 @@ from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, UnsupportedP
 from asker.engines.cpu.compiler.jaxprs import RULES
 from asker.engines.cpu.compiler.known import LIMITS
 from asker.engines.cpu.compiler.left_out import LEFT_OUT
-from asker.engines.cpu.compiler.rules import PASSED_OVER, REFUSED, Parameters, check_parameters
+from asker.engines.cpu.compiler.rules import REFUSED, Parameters, check_parameters
+from asker.jax_versions import PASSED_OVER
 from engines.cpu.compiler.scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
 
 ALL_PRIMITIVES = """

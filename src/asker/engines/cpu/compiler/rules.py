@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asker.engines.cpu.compiler.scalars import BITCASTS, TEMPLATES, Program
+from asker.jax_versions import PASSED_OVER
 
 Values = np.ndarray  # numbers when constant, else dtype object: Name | number
 
@@ -35,17 +36,6 @@ class Rule(NamedTuple):
 
 
 RULES: dict[str, Rule] = {}
-
-PASSED_OVER = frozenset({
-    "_split_transpose", "accuracy", "axis_index_groups", "axis_name", "backend", "branches_platforms", "bwd",
-    "compiler_options_kvs", "conjugate_a", "ctx_mesh", "debug_info", "device", "differentiated", "donated_invars",
-    "effects", "exponent_bits", "fwd_jaxpr_thunk", "in_layouts", "in_shardings", "inline", "is_hi_fn", "jvp",
-    "jvp_fun", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "keep_unused", "layout", "linear", "mantissa_bits", "name",
-    "num_consts", "out_layouts", "out_sharding", "out_shardings", "out_trees", "out_type", "policy", "precision",
-    "preferred_element_type", "prevent_cse", "resource_env", "sharding", "symbolic_zeros", "unroll", "weak_type",
-})  # fmt: skip
-"""Parameters that change no value: placement, precision, names, and derivatives that were taken already."""
-
 
 REFUSED = frozenset({"out_dtype"})
 """Parameters that are known, and refused where they are used."""
