@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from asker.arrays import Array, float64
-from asker.kernels import Kernel, Scaled, SmoothTruncated
+from asker.arrays import Array, as_argument, float64, has_masked
+from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
 from asker.traced import digest_of_trace
@@ -51,6 +51,8 @@ class Variables:
         name      used in errors and results
         """
         self.name = name or "variables"
+        if has_masked(values) or has_masked(fixed):
+            raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
         try:
             self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
             self.rows = np.array(self.manifold.pack(values), dtype=float, order="C")  # a copy
@@ -71,6 +73,8 @@ class Variables:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> "Slot":
+        if has_masked(index):
+            raise ProblemError(f"{self.name}: the index holds masked entries: leave these out")
         return Slot(self, np.asarray(index))
 
     def __repr__(self) -> str:
@@ -113,7 +117,8 @@ class Factors:
         """
         residual  a JAX function of ONE observation, `residual(*variables, *data) -> (p,)` or a number
         slots     `variables[index]`, one per argument
-        data      an array or a tuple of arrays with one row per observation
+        data      an array or a tuple of arrays with one row per observation; a JAX function gets numbers of 32 bits in
+                  64, and others as they are
         kernel    ψ; smooth truncated with τ = 1 when not given
         weight    multiplies ψ: a number, or (n,)
         tau       the kernel's width per observation, (n,)
@@ -148,6 +153,7 @@ class Factors:
         self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
         if not np.all((np.asarray(self.tau) > 0) & np.isfinite(self.tau)):
             raise ProblemError(f"{self.name}: tau must be positive and finite")
+        self._check_width()
 
     def __repr__(self) -> str:
         groups = ", ".join(slot.variables.name for slot in self.slots)
@@ -183,12 +189,23 @@ class Factors:
             raise ProblemError(f"{what} is {slot.index[bad[0]]} at observation {bad[0]}, allowed are 0 to {n - 1}")
         return Slot(slot.variables, slot.index.astype(np.int32))
 
+    def _check_width(self) -> None:
+        """τ·√weight, whose square is the unit of an observation's cost."""
+        weight = 1.0 if self.weight is None else np.where(self.weight > 0, self.weight, 1.0)
+        width = np.broadcast_to(self.tau * np.sqrt(weight), self.n)
+        bad = np.flatnonzero((width < SMALLEST_TAU) | (width > LARGEST_TAU))
+        if bad.size:
+            between = f"between {SMALLEST_TAU:g} and {LARGEST_TAU:g}"
+            raise ProblemError(f"{self.name}: tau·√weight must lie {between}, not {width[bad[0]]:g} at index {bad[0]}")
+
     def _check_length(self, what: str, array: np.ndarray) -> None:
         if array.ndim == 0 or len(array) != self.n:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n}, ...)")
 
     def _numbers(self, what: str, array: Any) -> np.ndarray:
         """As an array of finite numbers with one row per observation."""
+        if has_masked(array):
+            raise ProblemError(f"{self.name}: {what} holds masked entries: leave these observations out")
         try:
             array = np.asarray(array)
         except ValueError as e:
@@ -264,7 +281,7 @@ class Factors:
     def _example(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Arrays shaped as the rows and the data of one observation."""
         rows = [np.zeros(slot.variables.manifold.ambient) for slot in self.slots]
-        return rows, [np.zeros(d.shape[1:], d.dtype) for d in self.data]
+        return rows, [np.zeros(d.shape[1:], as_argument(d[:0]).dtype) for d in self.data]
 
     def _traced_shape(self) -> tuple[int, ...]:
         import jax

@@ -82,10 +82,11 @@ def solve(
         raise ProblemError(f"strategy is {what}, expected {advice}")
     if max_iterations is None:
         max_iterations = MANY if noise == "estimated" else 100
-    if max_iterations < 0:
-        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
+    _check_limits(max_iterations, tol, time_limit)
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
+    if relative_damping not in (None, True, False):
+        raise ValueError(f"relative_damping must be True, False or None, not {relative_damping!r}")
     if relative_damping is None:
         relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
     if noise not in NOISES:
@@ -103,6 +104,14 @@ def solve(
         loop = SolveLoop(begin, on_iteration, file)
         status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
         return _result(machine, strategy, loop, status)
+
+
+def _check_limits(max_iterations: int, tol: float, time_limit: float | None) -> None:
+    if not max_iterations >= 0:
+        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
+    for name, given in (("tol", tol), ("time_limit", time_limit)):
+        if given is not None and not given >= 0:
+            raise ValueError(f"{name} must be 0 or more, got {given}")
 
 
 def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver) -> EngineClass:

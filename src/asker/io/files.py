@@ -4,6 +4,7 @@ import bz2
 import gzip
 import os
 import secrets
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -56,6 +57,8 @@ def opened(path: FilePath) -> Iterator[IO[bytes]]:
     readers: dict[str, Callable[..., IO[Any]]] = {".bz2": bz2.open, ".gz": gzip.open}
     reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
     try:
+        if not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
+            raise FileError(path, "this is a device or a pipe, not a file")
         with reader(path, "rb") as file:
             yield file if reader is open else _Unpacked(path, file)  # type: ignore[misc]
     except FileNotFoundError as error:

@@ -4,11 +4,12 @@ Zach: Robust Bundle Adjustment Revisited, ECCV 2014.
 
 Problem     min over θ, w of Σ ½wᵢ²‖rᵢ‖² + γ(wᵢ²),   γ the kernel's lifted penalty;  γ = ½κ(w)²
 Symbols     w -> state.w    λ -> state.damping    κ'² -> dkappa2
-Algorithm   (1) Gauss-Newton in (θ, w): g_w = w u + κκ',  D = u + κ'² + λ
+Algorithm   (1) Gauss-Newton in (θ, w): g_w = w u + κκ',  D = u + κ'² + λτ²
             (2) eliminate w: a = w², b = −w²/D, c = w² − w g_w/D
             (3) solve δ; back-substitute δw = −(g_w + w rᵀJδ)/D
             (4) accept if the lifted cost falls, and damp as IRLS
-Deviations  none; under a quadratic kernel there is nothing to lift, and w stays 1
+Deviations  λτ² damps w, where λ does for τ = 1, the paper's: residuals in other units then have the same weights
+            under a quadratic kernel there is nothing to lift, and w stays 1
 """
 
 from dataclasses import dataclass, replace
@@ -26,16 +27,17 @@ def penalty_terms(kernel, w):
 
     xp = namespace(w)
     v = xp.maximum(w * w, 1e-12)
-    slope = 2 * w * jax.grad(kernel.penalty)(v)
+    slope = 2 * w * jax.grad(kernel.unit_penalty)(v)
     near_one = xp.abs(v - 1) < 1e-6
-    limit = -2 / kernel.domega(xp.zeros_like(w))
-    gamma = xp.where(near_one, 1.0, kernel.penalty(v))
-    return slope, xp.where(near_one, limit, slope**2 / (2 * gamma))
+    limit = -2 / kernel.unit_domega(xp.zeros_like(w))
+    gamma = xp.where(near_one, 1.0, kernel.unit_penalty(v))
+    unit = kernel.tau**2
+    return unit * slope, unit * xp.where(near_one, limit, slope**2 / (2 * gamma))
 
 
 def lifted_terms(kernel, u, w, lam):
     slope, dkappa2 = penalty_terms(kernel, w)
-    return w * u + slope, u + dkappa2 + lam  # (1)
+    return w * u + slope, u + dkappa2 + lam * kernel.tau**2  # (1)
 
 
 def lifted_weights(kernel, u, w, lam):

@@ -34,7 +34,7 @@ def write_page(path: Path, book: Book) -> None:
     from plotly.offline import get_plotlyjs
 
     template = resources.files("asker.study").joinpath("page.html").read_text(encoding="utf-8")
-    text = json.dumps(rounded(page_data(book)), allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+    text = json.dumps(rounded(page_data(book)), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     page = template.replace("/*PLOTLY*/", get_plotlyjs().replace("</script", "<\\/script"), 1).replace(
         "/*DATA*/", text, 1
     )

@@ -54,6 +54,9 @@ class Loop:
         One that fails is passed over where another works: JAX differentiates some functions in one mode only.
         """
         self.arguments = tuple(arguments)
+        for argument in self.arguments:
+            if argument.dtype in NOT_COMPILED:
+                raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
         traced, errors = [], []
         for function in functions:
             try:
@@ -127,6 +130,7 @@ class BatchedLoop:
 
 
 PIECE = 1 << 16
+NOT_COMPILED = ("float16", "uint64")  # Numba has no such arithmetic, or another one than JAX
 
 
 def _piece(argument: Argument, value: Any, piece: slice) -> Any:

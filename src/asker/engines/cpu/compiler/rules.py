@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from asker.arrays import is_narrow
 from asker.engines.cpu.compiler.scalars import BITCASTS, TEMPLATES, Program
 from asker.jax_versions import PASSED_OVER
 
@@ -83,7 +84,7 @@ def _elementwise(op: str):
 
 
 for _name in TEMPLATES:
-    if _name not in ("select", "float", "int", *BITCASTS.values()):
+    if _name not in ("select", "float", "int", "int64", *BITCASTS.values()):
         RULES[_name] = Rule(_elementwise(_name))
 RULES["add_any"] = RULES["add"]
 
@@ -192,14 +193,15 @@ def _convert(program, eqn, args):
         return [args[0].astype(to)]
     if to.kind not in "fiub":
         raise UnsupportedPrimitive("convert_element_type", f" to {to.name}")
-    if to.kind == came.kind:
+    if to.kind == came.kind and not is_narrow(came):
         return args
     if to.kind == "b":
         return [each_element(lambda x: program.emit("ne", x, 0), *args)]
     as_type = {"f": float, "i": int, "u": int}[to.kind]
     if came.kind == "b":
         return [each_element(lambda x: program.emit("select", x, as_type(1), as_type(0)), *args)]
-    return [each_element(lambda x: program.emit(as_type.__name__, x), *args)]
+    op = "int64" if came.kind == "u" and to.kind == "i" else as_type.__name__
+    return [each_element(lambda x: program.emit(op, x), *args)]
 
 
 @rule("copy", "name", "reduce_precision", "optimization_barrier", "stop_gradient", "pvary")
