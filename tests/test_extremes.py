@@ -49,7 +49,7 @@ def test_a_width_whose_square_is_no_number_is_refused(tau):
     with pytest.raises(ValueError, match="tau must lie between 1e-150 and 1e"):
         asker.Huber(tau)
     x = asker.Variables(np.zeros((1, 2)))
-    with pytest.raises(asker.ProblemError, match="must lie between 1e-150 and 1e.*at index 1"):
+    with pytest.raises(asker.ProblemError, match=r"must lie between 1e-150 and 1e.*at index 1"):
         asker.Factors(line, x[np.zeros(2, int)], data=(X[:2], Y[:2]), tau=[1.0, tau])
 
 
