@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from asker.arrays import Array, as_argument, float64, has_masked
+from asker.jax_versions import load_jax
 from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
@@ -284,8 +285,7 @@ class Factors:
         return rows, [np.zeros(d.shape[1:], as_argument(d[:0]).dtype) for d in self.data]
 
     def _traced_shape(self) -> tuple[int, ...]:
-        import jax
-
+        jax = load_jax()
         try:
             with float64():
                 out = jax.eval_shape(self._given_at, *self._example())

@@ -12,9 +12,11 @@ have none yet.
 """
 
 import os
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 CALLS = {
@@ -60,10 +62,36 @@ def platform_index(params: Any) -> int:
     return next((k for k, names in enumerate(platforms) if names is None or "cpu" in names), len(platforms))
 
 
-def enable_x64() -> AbstractContextManager:
-    """While this is open, JAX works in float64."""
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """While this is open, Ctrl-C is remembered; it comes at the end."""
+    came: list[int] = []
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+def load_jax() -> Any:
+    """The module `jax`, whole: an import that Ctrl-C cuts short may crash, or swallow it."""
+    if "jax" not in sys.modules:
+        with interrupts_wait():
+            import jax
     import jax
 
+    return jax
+
+
+def enable_x64() -> AbstractContextManager:
+    """While this is open, JAX works in float64."""
+    jax = load_jax()
     if hasattr(jax, "enable_x64"):  # from 0.8 on
         return jax.enable_x64(True)
     from jax.experimental import enable_x64  # type: ignore[attr-defined]

@@ -61,7 +61,7 @@ def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Value
 def _check_width(eqn: Any, args: list[Values]) -> None:
     """Everything is computed in 64 bits, so what rounds or overflows before is left to XLA."""
     name = eqn.primitive.name
-    if name in MOVES or not any(a.dtype == object for a in args):
+    if name in MOVES or not any(np.asarray(a).dtype == object for a in args):
         return
     for var in eqn.outvars:
         if is_narrow(var.aval.dtype):
