@@ -18,7 +18,10 @@ from typing import Any
 from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point
 from asker.problem import ProblemError
-from asker.strategies.strategy import Engine, State, cost, lowered
+from asker.strategies.strategy import Engine, State, cost, lowered, omega
+
+NO_WEIGHT = 1e-12
+"""Where every ω is below this, the cost is flat, and that it falls no more says nothing."""
 
 
 def penalty_terms(kernel, w):
@@ -111,4 +114,8 @@ class MHQ:
         if not lifted < state.lifted_cost:  # (4); a NaN is refused too
             return refused
         target = cost(engine, trial)
-        return replace(state, point=trial, cost=target, damping=lowered(lam), accepted=True, w=w, lifted_cost=lifted)
+        flat = target == state.cost and engine.largest(omega, trial) < NO_WEIGHT  # all are outliers
+        return replace(
+            state, point=trial, cost=target, damping=lowered(lam), accepted=True, on_target=not flat,
+            w=w, lifted_cost=lifted,
+        )  # fmt: skip
