@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ class Checkpoint:
             "problem": engine.fingerprint().hex(),
             "strategy": repr(strategy) if is_dataclass(strategy) else type(strategy).__name__,
             "relative_damping": bool(engine.relative_damping),
+            "jax": version("jax"),
         }
 
     def save(self, snapshot: Snapshot, at_the_end: bool) -> None:
@@ -130,7 +132,10 @@ class Checkpoint:
             ("relative_damping", "kind of damping"),
         ):
             if tree[what] != self.of[what]:
-                told = "" if what == "problem" else f": {tree[what]}, not {self.of[what]}"
+                told = f": {tree[what]}, not {self.of[what]}"
+                if what == "problem":
+                    other = f"; JAX {tree['jax']} traced that, and not {self.of['jax']}"
+                    told = "" if tree["jax"] == self.of["jax"] else other
                 raise FileError(
                     self.path, f"this checkpoint is of another {name}{told}; name another file to start anew"
                 )
