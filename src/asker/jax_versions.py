@@ -79,14 +79,18 @@ def interrupts_wait() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+_loading = threading.Lock()
+_loaded: Any = None
+
+
 def load_jax() -> Any:
     """The module `jax`, whole: an import that Ctrl-C cuts short may crash, or swallow it."""
-    if "jax" not in sys.modules:
-        with interrupts_wait():
+    global _loaded
+    if _loaded is None:
+        with _loading, interrupts_wait():
             import jax
-    import jax
-
-    return jax
+        _loaded = jax
+    return _loaded
 
 
 def enable_x64() -> AbstractContextManager:
@@ -104,7 +108,8 @@ _left_behind = False
 
 
 def _look_back() -> None:
-    global _left_behind
+    global _left_behind, _loading
+    _loading = threading.Lock()
     bridge = sys.modules.get("jax._src.xla_bridge")
     _left_behind = _left_behind or bool(getattr(bridge, "_backends", None))
 

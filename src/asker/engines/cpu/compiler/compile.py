@@ -19,13 +19,13 @@ from asker.engines.cpu.machine_code import compiled
 # A NaN must stay a NaN, so only fused multiply-add is allowed of the fast-math rules.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "boundscheck": False}
 
-_compiling = threading.Lock()
+_compiling, _loading = threading.Lock(), threading.Lock()
 
 
 def _begin_anew() -> None:
-    """A forked process has no thread that could hold the lock."""
-    global _compiling
-    _compiling = threading.Lock()
+    """A forked process has no thread that could hold a lock."""
+    global _compiling, _loading
+    _compiling, _loading = threading.Lock(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -36,9 +36,14 @@ on_compile: list[Callable[[str], None]] = []
 """Called with a function's name when it is compiled: for the first time on this machine, or for other types."""
 
 
-@cache
 def tell_of_compiling() -> None:
     """From now on `on_compile` hears of all of ours that Numba compiles."""
+    with _loading:  # several threads that import Numba at once may wait for each other forever
+        _tell_of_compiling()
+
+
+@cache
+def _tell_of_compiling() -> None:
     from numba.core import event
 
     class Told(event.Listener):
