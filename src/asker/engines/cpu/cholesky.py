@@ -41,8 +41,17 @@ class _OneThread:
 
         return ThreadpoolController()
 
+    def _take_control(self) -> None:
+        """In newer versions of threadpoolctl, the thread that sets the number is the only one to set it again."""
+        import threadpoolctl
+
+        controller = getattr(threadpoolctl, "OpenBLASController", None)
+        if hasattr(controller, "clear_controlling_thread"):
+            controller.clear_controlling_thread(force=True)
+
     def __enter__(self) -> None:
         with self._lock:
+            self._take_control()
             limits = self._controller.limit(limits=1)
             if not self._inside:
                 self._before = limits
@@ -52,7 +61,9 @@ class _OneThread:
         with self._lock:
             self._inside -= 1
             if not self._inside:
+                self._take_control()
                 self._before.restore_original_limits()
+                self._take_control()
 
 
 _one_thread = _OneThread()
