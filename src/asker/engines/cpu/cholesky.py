@@ -45,7 +45,7 @@ class _OneThread:
         """In newer versions of threadpoolctl, the thread that sets the number is the only one to set it again."""
         import threadpoolctl
 
-        controller = getattr(threadpoolctl, "OpenBLASController", None)
+        controller: Any = getattr(threadpoolctl, "OpenBLASController", None)
         if hasattr(controller, "clear_controlling_thread"):
             controller.clear_controlling_thread(force=True)
 
