@@ -88,7 +88,8 @@ def test_narrow_and_unsigned_data_behave_as_in_jax(dtype):
 @pytest.mark.filterwarnings("ignore:.*the CPU engine cannot compile")
 def test_a_large_unsigned_number_keeps_its_sign():
     x = asker.Variables([[0.0]])
-    factors = asker.Factors(lambda x, a: x - a, x[[0]], data=np.array([2**63 + 2**20], np.uint64))
+    data = np.array([2**63 + 2**20], np.uint64)
+    factors = asker.Factors(lambda x, a: x - a, x[[0]], data=data, kernel=asker.Quadratic())
     assert asker.solve(asker.Problem(factors), max_iterations=0).residuals[0][0, 0] == -float(2**63 + 2**20)
 
 

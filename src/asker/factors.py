@@ -238,7 +238,7 @@ class Factors:
         """Whether the residual is seen to be affine in all that can move."""
         if self.jacobian is not None:
             return self.linear
-        return is_affine(self._traced, [*(int(s.variables.is_free) for s in self.slots), 1, *[0] * len(self.data)])
+        return is_affine(self._traced(), [*(int(s.variables.is_free) for s in self.slots), 1, *[0] * len(self.data)])
 
     def digest(self) -> bytes:
         """The same for the same residual and kernel functions; those of NumPy are known by their name alone."""
@@ -246,9 +246,8 @@ class Factors:
 
         with float64():
             kernel = jax.make_jaxpr(lambda u: (self.kernel.psi(u), self.kernel.omega(u)))(1.0)
-        return digest_of_trace(kernel) + (b"" if self.jacobian is not None else digest_of_trace(self._traced))
+        return digest_of_trace(kernel) + (b"" if self.jacobian is not None else digest_of_trace(self._traced()))
 
-    @cached_property
     def _traced(self) -> Any:
         """The residual after a step, as a jaxpr."""
         import jax

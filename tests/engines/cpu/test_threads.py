@@ -22,7 +22,8 @@ def many_observations(seed=0):
     rng = np.random.default_rng(seed)
     i = rng.integers(0, 50, 20_000)
     x = asker.Variables(np.zeros((50, 2)), name="x")
-    return asker.Problem(asker.Factors(shift, x[i], data=rng.normal(size=(len(i), 2)) + i[:, None]))
+    data = rng.normal(size=(len(i), 2)) + i[:, None]
+    return asker.Problem(asker.Factors(shift, x[i], data=data, kernel=asker.SmoothTruncated()))
 
 
 def solved(n):
