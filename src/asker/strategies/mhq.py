@@ -30,12 +30,12 @@ def penalty_terms(kernel, w):
 
     xp = namespace(w)
     v = xp.maximum(w * w, 1e-12)
-    slope = 2 * w * jax.grad(kernel.unit_penalty)(v)
+    unit, slope = kernel.tau**2, jax.grad(kernel.unit_penalty)(v)
     near_one = xp.abs(v - 1) < 1e-6
-    limit = -2 / kernel.unit_domega(xp.zeros_like(w))
+    limit = -2 * unit / kernel.unit_domega(xp.zeros_like(w))
     gamma = xp.where(near_one, 1.0, kernel.unit_penalty(v))
-    unit = kernel.tau**2
-    return unit * slope, unit * xp.where(near_one, limit, slope**2 / (2 * gamma))
+    product = 2 * w * (unit * slope)
+    return product, xp.where(near_one, limit, product * (2 * w * slope) / (2 * gamma))
 
 
 def lifted_terms(kernel, u, w, lam):
