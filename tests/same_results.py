@@ -42,7 +42,7 @@ ALWAYS = {
     "--quiet --threads {threads}": ("stereo-compare",),
     "--quiet --processes 1": ("compare", "reproduce"),
 }  # what a command is given beside the options of the case
-LEFT_OUT = re.compile(r"seconds|^(versions?|date|commit|compiled)$")  # keys
+LEFT_OUT = re.compile(r"seconds|^(versions?|date|commit|compiled|digest)$")  # keys
 OVER_SECONDS = ("energy.png",)
 DIGEST = re.compile(r"-[0-9a-f]{10}\b")
 PAGE = re.compile(rb'(.*<script id="data" type="application/json">)(.*?)(</script>.*)', re.DOTALL)

@@ -1,6 +1,7 @@
 """Robust estimation at large scale."""
 
 from asker.dense import least_squares
+from asker.engines.cpu.threads import set_threads
 from asker.factors import Factors, ProblemError, Variables
 from asker.groups import Groups
 from asker.holdout import Judge, Prediction, holdout
@@ -24,7 +25,7 @@ from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, S
 from asker.noise import Noise
 from asker.problem import Problem
 from asker.result import Iteration, Result, Status
-from asker.solve import set_threads, solve
+from asker.solve import solve
 from asker.strategies import METHODS
 from asker.strategies.asker import FixedRate, GraduatedFilter
 from asker.strategies.default import ASKER, Paced

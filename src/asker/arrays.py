@@ -39,6 +39,21 @@ def sum_of_rows(array: np.ndarray, numbers: np.ndarray | None = None) -> int:
 
 
 def as_argument(data: np.ndarray) -> np.ndarray:
-    """The same numbers in the type that a residual function is traced with: float64, int64 or bool."""
-    dtype = {"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}[data.dtype.kind]
-    return np.ascontiguousarray(data, dtype=dtype)
+    """The same numbers in the type that a residual function is traced with: float64, int64, bool, or a narrow one.
+
+    Numbers of 32 bits become wider.  Narrower and unsigned ones stay as they are: JAX rounds and overflows in them.
+    """
+    if is_narrow(data.dtype) or data.dtype.kind == "u":
+        return np.ascontiguousarray(data)
+    return np.ascontiguousarray(data, dtype={"f": np.float64, "i": np.int64, "b": np.bool_}[data.dtype.kind])
+
+
+def is_narrow(dtype: Any) -> bool:
+    """Whether arithmetic in this type rounds or overflows where that in 64 bits does not."""
+    return dtype.kind != "b" and (dtype.itemsize < 4 or dtype == np.uint32)
+
+
+def has_masked(values: Any) -> bool:
+    """Whether some entries of an array, or of the arrays in a tuple or list, are masked."""
+    parts = values if isinstance(values, tuple | list) else (values,)
+    return any(isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x)) for x in parts)

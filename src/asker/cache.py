@@ -1,7 +1,11 @@
 """The folder in which asker keeps what it need not make or fetch twice."""
 
+import hashlib
 import os
 import sys
+import tempfile
+import warnings
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,3 +18,67 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "asker"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asker"
+
+
+class Kept:
+    """Files that can be made again, and that are believed when they are read: they hold code.
+
+    A file appears whole or not at all.  It is read only if nobody else can have written it, and if a digest says that
+    it is what was written under its name; else it is as if it were not there.  Where nothing can be kept, a warning
+    says so once, and everything is made again each time.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder: Path | None = folder
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if why := _of_others(os.stat(folder)):
+                self._give_up(f"{why}, so code in it is not trusted")
+        except OSError as error:
+            self._give_up(str(error.strerror or error))
+
+    def read(self, name: str) -> bytes | None:
+        """What was written under this name; None if that cannot be had."""
+        if self.folder is None:
+            return None
+        try:
+            with open(self.folder / name, "rb") as file:
+                safe = not _of_others(os.fstat(file.fileno()))
+                digest, content = (file.read(32), file.read()) if safe else (b"", b"")
+        except OSError:
+            return None
+        return content if digest == _digest(name, content) else None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keep it, if that can be done."""
+        if self.folder is None:
+            return
+        temporary = ""
+        try:
+            handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".tmp")  # for this user alone
+            with os.fdopen(handle, "wb") as file:
+                file.write(_digest(name, content) + content)
+            os.replace(temporary, self.folder / name)
+        except OSError as error:
+            self._give_up(str(error.strerror or error))
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)  # after a success it is gone already
+
+    def _give_up(self, why: str) -> None:
+        warnings.warn(f"compiled code is not kept in {self.folder}: {why}", stacklevel=3)
+        self.folder = None
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
+
+
+def _of_others(info: os.stat_result) -> str:
+    """Who else can write a file or to a folder; nothing where nobody can, or where that is not told."""
+    if not hasattr(os, "geteuid"):
+        return ""
+    if info.st_uid != os.geteuid():
+        return "it belongs to another user"
+    return "others can write to it" if info.st_mode & 0o022 else ""

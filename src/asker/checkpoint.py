@@ -2,23 +2,33 @@
 
 The file is an .npz: the arrays of the strategy's state in the user's order, and beside them one JSON text that says
 where they belong.  Nothing in it depends on the engine: a run may continue on another one, or on more devices.
+
+What is stored is not believed: a digest tells a file that was changed, and every cost is evaluated anew.
 """
 
 import hashlib
+import json
+import math
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from asker.engines.point import Engine, PerFactor, Point
 from asker.io.files import FileError, FilePath, read_text_bytes
-from asker.io.npz import parse_npz, write_npz
+from asker.io.npz import Arrays, Tree, parse_npz, write_npz
 from asker.result import Iteration
-from asker.strategies.strategy import State, Strategy
+from asker.strategies.strategy import State, Strategy, cost
 
-FORMAT = 2
+FORMAT = 3
+SAME = 1e-6
+"""How far a cost may be from the stored one, relative to it: another engine rounds differently,"""
+SAME_AT_START = 1e-9
+"""and relative to the cost at the start: where residuals vanish, rounding is all that is left of them."""
 
 
 @dataclass
@@ -37,13 +47,31 @@ class Checkpoint:
     def __init__(self, path: FilePath, every: int, engine: Engine, strategy: Strategy):
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
+        if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
+            raise FileError(path, f"there is no folder {folder!r} to write into")
         self.path, self.every, self.engine = path, every, engine
+        self.unwritten = ""
+        """Why the last one could not be written."""
         self.of = {
             "format": FORMAT,
             "problem": engine.fingerprint().hex(),
             "strategy": repr(strategy) if is_dataclass(strategy) else type(strategy).__name__,
             "relative_damping": bool(engine.relative_damping),
+            "jax": version("jax"),
         }
+
+    def save(self, snapshot: Snapshot, at_the_end: bool) -> None:
+        """Write; where that fails, warn and let the run go on, since it is worth more than its file."""
+        try:
+            self.write(snapshot)
+            self.unwritten = ""
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and not at_the_end:
+                raise
+            why = str(error) or f"{self.path}: {type(error).__name__}"
+            if not self.unwritten:
+                warnings.warn(f"the checkpoint cannot be written, the solve goes on: {why}", stacklevel=2)
+            self.unwritten = why
 
     def write(self, snapshot: Snapshot) -> None:
         """Whole or not at all; of several processes the first one writes."""
@@ -57,21 +85,23 @@ class Checkpoint:
             "history": [writer.encode(asdict(line)) for line in snapshot.history],
         }
         if self.engine.is_first:
-            write_npz(self.path, tree, writer.arrays)
+            write_npz(self.path, tree | {"digest": _digest(tree, writer.arrays)}, writer.arrays)
 
     def read(self, template: State) -> Snapshot | None:
-        """None when there is no file yet; `template` is a state of the same strategy."""
+        """None when there is no file yet; `template` is the state at the start, of the same strategy."""
         content = read_text_bytes(self.path) if os.path.exists(self.path) else b""
         self.engine.check_same(hashlib.sha256(content).digest(), f"hold different checkpoints {self.path}")
         if not content:
             return None
         tree, arrays = parse_npz(self.path, content, "checkpoint")
         try:
-            self._check(tree)
+            self._check(tree, arrays)
             reader = _Reader(self.engine, arrays)
             state = reader.decode(tree["state"], template)
             best = reader.decode(tree["best"], template)
             history = [Iteration(**reader.decode(line)) for line in tree["history"]]
+            self._check_cost("start", history[0].cost, template.cost, template)
+            state, best = self._evaluated("last point", state, template), self._evaluated("best point", best, template)
             self.engine.last_gradient = tree["last_gradient"]
             return Snapshot(state, best, history, tree["seconds"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -79,19 +109,44 @@ class Checkpoint:
                 raise
             raise FileError(self.path, f"this is no checkpoint of asker, or a broken one ({error})") from error
 
-    def _check(self, tree: dict[str, Any]) -> None:
+    def _evaluated(self, where: str, state: State, start: State) -> State:
+        """The state with costs that were evaluated here and now."""
+        found = cost(self.engine, state.point)
+        self._check_cost(where, state.cost, found, start)
+        best = state.best and (cost(self.engine, state.best[1]), state.best[1])
+        return replace(state, cost=found, best=best)
+
+    def _check_cost(self, where: str, stored: float, found: float, start: State) -> None:
+        if not math.isclose(stored, found, rel_tol=SAME, abs_tol=SAME_AT_START * start.cost):
+            what = f"this checkpoint tells a cost of {stored:.7g} at its {where}, where it is {found:.7g}"
+            raise FileError(self.path, f"{what}: it is of another problem, or was changed; name another file")
+
+    def _check(self, tree: Tree, arrays: Arrays) -> None:
         if tree["format"] != FORMAT:
             raise FileError(self.path, f"this checkpoint has format {tree['format']}, expected {FORMAT}")
+        if tree.pop("digest") != _digest(tree, arrays):
+            raise ValueError("its digest is of something else")
         for what, name in (
-            ("problem", "problem (other data)"),
+            ("problem", "problem (other data, or another residual function)"),
             ("strategy", "strategy or other settings of it"),
             ("relative_damping", "kind of damping"),
         ):
             if tree[what] != self.of[what]:
-                told = "" if what == "problem" else f": {tree[what]}, not {self.of[what]}"
+                told = f": {tree[what]}, not {self.of[what]}"
+                if what == "problem":
+                    other = f"; JAX {tree['jax']} traced that, and not {self.of['jax']}"
+                    told = "" if tree["jax"] == self.of["jax"] else other
                 raise FileError(
                     self.path, f"this checkpoint is of another {name}{told}; name another file to start anew"
                 )
+
+
+def _digest(tree: Tree, arrays: Arrays) -> str:
+    found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    for name in sorted(arrays):
+        found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+        found.update(np.ascontiguousarray(arrays[name]).data)
+    return found.hexdigest()
 
 
 class _Writer:
@@ -99,7 +154,7 @@ class _Writer:
 
     def __init__(self, engine: Engine):
         self.engine = engine
-        self.arrays: dict[str, np.ndarray] = {}
+        self.arrays: Arrays = {}
         self.known: dict[int, tuple[Any, str]] = {}
 
     def encode(self, x: Any) -> Any:
@@ -131,7 +186,7 @@ class _Writer:
 class _Reader:
     """The way back: from JSON and named arrays to a state."""
 
-    def __init__(self, engine: Engine, arrays: dict[str, np.ndarray]):
+    def __init__(self, engine: Engine, arrays: Arrays):
         self.engine, self.arrays = engine, arrays
         self.known: dict[str, Any] = {}
 

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from asker.arrays import Array, float64
-from asker.kernels import Kernel, Scaled, SmoothTruncated
+from asker.arrays import Array, as_argument, float64, has_masked
+from asker.jax_versions import load_jax
+from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
+from asker.traced import digest_of_trace
 
 REMEDIES = {
     "TracerArrayConversionError": " (use jax.numpy in place of numpy)",
@@ -50,6 +52,8 @@ class Variables:
         name      used in errors and results
         """
         self.name = name or "variables"
+        if has_masked(values) or has_masked(fixed):
+            raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
         try:
             self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
             self.rows = np.array(self.manifold.pack(values), dtype=float, order="C")  # a copy
@@ -70,6 +74,8 @@ class Variables:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> "Slot":
+        if has_masked(index):
+            raise ProblemError(f"{self.name}: the index holds masked entries: leave these out")
         return Slot(self, np.asarray(index))
 
     def __repr__(self) -> str:
@@ -112,7 +118,8 @@ class Factors:
         """
         residual  a JAX function of ONE observation, `residual(*variables, *data) -> (p,)` or a number
         slots     `variables[index]`, one per argument
-        data      an array or a tuple of arrays with one row per observation
+        data      an array or a tuple of arrays with one row per observation; a JAX function gets numbers of 32 bits in
+                  64, and others as they are
         kernel    ψ; when not given, the noise is not known: `solve` finds it, and a kernel that fits, unless it is
                   told a strategy, which has the smooth truncated kernel with τ = 1 then
         weight    multiplies ψ: a number, or (n,)
@@ -152,6 +159,7 @@ class Factors:
         self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
         if not np.all((np.asarray(self.tau) > 0) & np.isfinite(self.tau)):
             raise ProblemError(f"{self.name}: tau must be positive and finite")
+        self._check_width()
 
     def __repr__(self) -> str:
         groups = ", ".join(slot.variables.name for slot in self.slots)
@@ -197,12 +205,23 @@ class Factors:
             raise ProblemError(f"{what} is {slot.index[bad[0]]} at observation {bad[0]}, allowed are 0 to {n - 1}")
         return Slot(slot.variables, slot.index.astype(np.int32))
 
+    def _check_width(self) -> None:
+        """τ·√weight, whose square is the unit of an observation's cost."""
+        weight = 1.0 if self.weight is None else np.where(self.weight > 0, self.weight, 1.0)
+        width = np.broadcast_to(self.tau * np.sqrt(weight), self.n)
+        bad = np.flatnonzero((width < SMALLEST_TAU) | (width > LARGEST_TAU))
+        if bad.size:
+            between = f"between {SMALLEST_TAU:g} and {LARGEST_TAU:g}"
+            raise ProblemError(f"{self.name}: tau·√weight must lie {between}, not {width[bad[0]]:g} at index {bad[0]}")
+
     def _check_length(self, what: str, array: np.ndarray) -> None:
         if array.ndim == 0 or len(array) != self.n:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n}, ...)")
 
     def _numbers(self, what: str, array: Any) -> np.ndarray:
         """As an array of finite numbers with one row per observation."""
+        if has_masked(array):
+            raise ProblemError(f"{self.name}: {what} holds masked entries: leave these observations out")
         try:
             array = np.asarray(array)
         except ValueError as e:
@@ -234,14 +253,24 @@ class Factors:
         """Whether the residual is seen to be affine in all that can move."""
         if self.jacobian is not None:
             return self.linear
+        return is_affine(self._traced(), [*(int(s.variables.is_free) for s in self.slots), 1, *[0] * len(self.data)])
+
+    def digest(self) -> bytes:
+        """The same for the same residual and kernel functions; those of NumPy are known by their name alone."""
+        import jax
+
+        with float64():
+            kernel = jax.make_jaxpr(lambda u: (self.kernel.psi(u), self.kernel.omega(u)))(1.0)
+        return digest_of_trace(kernel) + (b"" if self.jacobian is not None else digest_of_trace(self._traced()))
+
+    def _traced(self) -> Any:
+        """The residual after a step, as a jaxpr."""
         import jax
 
         rows, data = self._example()
-        groups = [slot.variables for slot in self.slots]
-        step = np.zeros(sum(v.manifold.tangent for v in groups if v.is_free))
+        step = np.zeros(sum(slot.variables.manifold.tangent for slot in self.slots if slot.variables.is_free))
         with float64():
-            traced = jax.make_jaxpr(self.residual_after)(rows, step, data)
-        return is_affine(traced, [*(int(v.is_free) for v in groups), 1, *[0] * len(data)])
+            return jax.make_jaxpr(self.residual_after)(rows, step, data)
 
     def residual_at(self, rows: Sequence[Array], data: Sequence[Array]) -> Any:
         """The residual (p,) of one observation, from the row of each of its variables and its data."""
@@ -267,11 +296,10 @@ class Factors:
     def _example(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Arrays shaped as the rows and the data of one observation."""
         rows = [np.zeros(slot.variables.manifold.ambient) for slot in self.slots]
-        return rows, [np.zeros(d.shape[1:], d.dtype) for d in self.data]
+        return rows, [np.zeros(d.shape[1:], as_argument(d[:0]).dtype) for d in self.data]
 
     def _traced_shape(self) -> tuple[int, ...]:
-        import jax
-
+        jax = load_jax()
         try:
             with float64():
                 out = jax.eval_shape(self._given_at, *self._example())

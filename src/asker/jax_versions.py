@@ -11,8 +11,12 @@ New primitives need rules of their own (`asker.engines.cpu.compiler.rules`); `te
 have none yet.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 CALLS = {
@@ -26,6 +30,16 @@ CALLS = {
     "remat2": "jaxpr",
 }
 """Primitives that run a jaxpr on their arguments, and the parameter that holds it."""
+
+PASSED_OVER = frozenset({
+    "_split_transpose", "accuracy", "axis_index_groups", "axis_name", "backend", "branches_platforms", "bwd",
+    "compiler_options_kvs", "conjugate_a", "ctx_mesh", "debug_info", "device", "differentiated", "donated_invars",
+    "effects", "exponent_bits", "fwd_jaxpr_thunk", "in_layouts", "in_shardings", "inline", "is_hi_fn", "jvp",
+    "jvp_fun", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "keep_unused", "layout", "linear", "mantissa_bits", "name",
+    "num_consts", "out_layouts", "out_sharding", "out_shardings", "out_trees", "out_type", "policy", "precision",
+    "preferred_element_type", "prevent_cse", "resource_env", "sharding", "symbolic_zeros", "unroll", "weak_type",
+})  # fmt: skip
+"""Parameters that change no value: placement, precision, names, and derivatives that were taken already."""
 
 
 def called_jaxpr(name: str, params: Any) -> Any:
@@ -48,15 +62,69 @@ def platform_index(params: Any) -> int:
     return next((k for k, names in enumerate(platforms) if names is None or "cpu" in names), len(platforms))
 
 
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """While this is open, Ctrl-C is remembered; it comes at the end."""
+    came: list[int] = []
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+_loading = threading.Lock()
+_loaded: Any = None
+
+
+def load_jax() -> Any:
+    """The module `jax`, whole: an import that Ctrl-C cuts short may crash, or swallow it."""
+    global _loaded
+    if _loaded is None:
+        with _loading, interrupts_wait():
+            import jax
+        _loaded = jax
+    return _loaded
+
+
 def enable_x64() -> AbstractContextManager:
     """While this is open, JAX works in float64."""
-    import jax
-
+    jax = load_jax()
     if hasattr(jax, "enable_x64"):  # from 0.8 on
         return jax.enable_x64(True)
     from jax.experimental import enable_x64  # type: ignore[attr-defined]
 
     return enable_x64(True)
+
+
+_left_behind = False
+"""Whether XLA ran in a process that this one was forked from: its threads are there, and not here."""
+
+
+def _look_back() -> None:
+    global _left_behind, _loading
+    _loading = threading.Lock()
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    _left_behind = _left_behind or bool(getattr(bridge, "_backends", None))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_look_back)
+
+
+def check_xla() -> None:
+    """Say that XLA cannot run here, where it would wait forever.  Tracing needs no XLA."""
+    if _left_behind:
+        raise RuntimeError(
+            "this process was forked from one in which JAX had run, so JAX cannot run here: "
+            "start processes with multiprocessing's `spawn`"
+        )
 
 
 def shard_map(function: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any) -> Callable[..., Any]:

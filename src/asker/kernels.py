@@ -24,6 +24,8 @@ from asker.arrays import namespace
 if TYPE_CHECKING:
     import jax
 
+SMALLEST_TAU, LARGEST_TAU = 1e-150, 1e150
+"""Widths whose squares are still numbers: use other units beyond."""
 Array = TypeVar("Array", np.ndarray, "jax.Array", float)
 """What a formula takes and gives: arrays of NumPy or JAX, or one number."""
 
@@ -39,6 +41,8 @@ class Kernel:
         number = isinstance(self.tau, int | float | np.number)
         if self.tau is None or isinstance(self.tau, str | bool) or (number and not 0 < self.tau < np.inf):
             raise ValueError(f"tau must be positive, finite and a number, not {self.tau!r}")
+        if number and not SMALLEST_TAU <= self.tau <= LARGEST_TAU:
+            raise ValueError(f"tau must lie between {SMALLEST_TAU:g} and {LARGEST_TAU:g}, not {self.tau!r}")
 
     def psi(self, u: Array) -> Array:
         """ψ, the cost of residuals with squared norms u."""

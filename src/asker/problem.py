@@ -107,7 +107,7 @@ class Problem:
         return sum(f.n for f in self.factors)
 
     def fingerprint(self, added_up: Callable[[np.ndarray], np.ndarray] = lambda sums: sums) -> bytes:
-        """The same for problems with the same numbers, at the start, and for a portion of them.
+        """The same for problems with the same functions and numbers, at the start, and for a portion of them.
 
         Arrays enter by sums over their rows; `added_up` adds those of all processes.
         """
@@ -126,7 +126,7 @@ class Problem:
             add(v.rows, numbers)
             add(v.fixed, numbers)
         for k, f in enumerate(self.factors):
-            texts.append(f"{f.name} {self.n_observations[k]} {f.residual_size} {f.kernel}")
+            texts.append(f"{f.name} {self.n_observations[k]} {f.residual_size} {f.kernel} {f.digest().hex()}")
             for array in (f.weight, f.tau, *[self._numbers(s) for s in f.slots], *f.data):
                 add(array, portion.observations[k] if portion else None)
         own = np.array(sums, dtype=np.uint64)

@@ -88,6 +88,8 @@ class Result:
     """Whether λ diag(H) was added in place of λI."""
     found_noise: tuple[Noise, ...] | None = None
     """What was found while solving, where it was not known."""
+    unwritten: str = ""
+    """Why the last checkpoint could not be written, if so; `save` leaves it out."""
 
     def __getitem__(self, variables: Variables | str | int) -> Any:
         return self.values[variables]
@@ -127,11 +129,12 @@ class Result:
     def message(self) -> str:
         """Why the solver stopped, and how much its last steps still gained where it could have gone on."""
         n = min(LAST_STEPS, self.iterations)
+        said = f"{self.status.value}; the checkpoint was not written" if self.unwritten else self.status.value
         if self.status not in (Status.MAX_ITERATIONS, Status.TIME_LIMIT) or not n:
-            return self.status.value
+            return said
         before, after = self.history[-1 - n].best_cost, self.history[-1].best_cost
         gain = (before - after) / before if before else 0.0
-        return f"{self.status.value} (the last {n} steps lowered the cost by {100 * gain:.3g} %)"
+        return f"{said} (the last {n} steps lowered the cost by {100 * gain:.3g} %)"
 
     @property
     def inlier_ratio(self) -> float:

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from asker.checkpoint import Checkpoint, Snapshot
+from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.factors import Factors, ProblemError, Variables
@@ -27,13 +28,6 @@ WORTH_A_GPU = 200_000  # residuals
 ENOUGH = 1e-6
 """The relative decrease at which a stage ends: others follow."""
 EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
-
-
-def set_threads(n: int) -> None:
-    """Use `n` threads from now on; all cores, or `OMP_NUM_THREADS`, when never called."""
-    from asker.engines.cpu import threads
-
-    threads.set_threads(n)
 
 
 def solve(
@@ -73,7 +67,7 @@ def solve(
                     when not given: if a manifold mixes units, as a `Product` does
     checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
                     continues from it, on whatever engine and number of devices
-    threads         how many to use from now on (see `set_threads`)
+    threads         how many to use in this solve; when not given, see `set_threads`
 
     Ctrl-C ends the loop and returns the best point so far.
     """
@@ -87,12 +81,11 @@ def solve(
     unknown = strategy is None and not all(f.noise_is_known for f in problem.factors)
     if max_iterations is None:
         max_iterations = MANY if unknown else 100
-    if max_iterations < 0:
-        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
-    if threads is not None:
-        set_threads(threads)
+    _check_limits(max_iterations, tol, time_limit)
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
+    if relative_damping not in (None, True, False):
+        raise ValueError(f"relative_damping must be True, False or None, not {relative_damping!r}")
     if relative_damping is None:
         relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
     if unknown and (checkpoint is not None or problem.portion is not None):
@@ -100,16 +93,25 @@ def solve(
         raise ProblemError(f"finding the noise {need}: give each of the factors a kernel, as SmoothTruncated(tau=1)")
     for factors in problem.factors:
         factors.compiled.clear()  # a function may have changed since another solve
-    machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
-    start = machine.start()
-    _check_start(machine, start)
-    if unknown:
-        stages = Stages(begin, on_iteration, max_iterations, tol, time_limit)
-        return stages.result(machine, strategy, start)
-    file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
-    loop = SolveLoop(begin, on_iteration, file)
-    status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
-    return _result(machine, strategy, loop, status)
+    with team_of(threads):
+        machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
+        start = machine.start()
+        _check_start(machine, start)
+        if unknown:
+            stages = Stages(begin, on_iteration, max_iterations, tol, time_limit)
+            return stages.result(machine, strategy, start)
+        file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
+        loop = SolveLoop(begin, on_iteration, file)
+        status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
+        return _result(machine, strategy, loop, status)
+
+
+def _check_limits(max_iterations: int, tol: float, time_limit: float | None) -> None:
+    if not max_iterations >= 0:
+        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
+    for name, given in (("tol", tol), ("time_limit", time_limit)):
+        if given is not None and not given >= 0:
+            raise ValueError(f"{name} must be 0 or more, got {given}")
 
 
 def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver) -> EngineClass:
@@ -150,6 +152,8 @@ class SolveLoop:
         """Seconds of the run that this one continues."""
         self.history: list[Iteration] = []
         self.best: State
+        self.last: tuple[State, State, int]
+        """Where the run stands: the state, the best one, and how many lines of the history belong to them."""
 
     @property
     def seconds(self) -> float:
@@ -166,8 +170,17 @@ class SolveLoop:
     ) -> Status:
         """From the start to the end; what was found is in `best` and `history`."""
         state = self.best = strategy.init(engine, start, max_iterations)
-        status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
-        self._save(self.last, at_the_end=True)
+        if self.file and (earlier := self.file.read(state)):
+            state, self.best, self.history = earlier.state, earlier.best, earlier.history
+            self.earlier = earlier.seconds
+        self.last = state, self.best, len(self.history)
+        try:
+            status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
+        except KeyboardInterrupt:
+            if not self.history:
+                raise
+            status = Status.INTERRUPTED
+        self._save(at_the_end=True)
         return status
 
     def _iterate(
@@ -179,48 +192,38 @@ class SolveLoop:
         tol: float,
         time_limit: float | None,
     ) -> Status:
-        self.last = state
-        try:
-            earlier = self.file.read(state) if self.file else None
-            if earlier:
-                state, self.best, self.history = earlier.state, earlier.best, earlier.history
-                self.last = state
-                self.earlier = earlier.seconds
-            elif self._record(state):
+        if not self.history and self._record(state):
+            return Status.STOPPED
+        if state.cost == 0:
+            return Status.CONVERGED
+        while len(self.history) <= max_iterations:
+            before, state = state, strategy.step(engine, state)
+            stop = self._record(state)
+            self._save()
+            if stop:
                 return Status.STOPPED
-            if state.cost == 0:
+            if _converged(before, state, tol):
                 return Status.CONVERGED
-            while len(self.history) <= max_iterations:
-                before, state = state, strategy.step(engine, state)
-                self.last = state
-                if state.cost < self.best.cost:
-                    self.best = state
-                stop = self._record(state)
-                self._save(state)
-                if stop:
-                    return Status.STOPPED
-                if _converged(before, state, tol):
-                    return Status.CONVERGED
-                if not state.accepted and state.damping > LARGEST_DAMPING:
-                    return Status.STALLED
-                if time_limit is not None and engine.any(self.seconds > time_limit):
-                    return Status.TIME_LIMIT
-        except KeyboardInterrupt:
-            return Status.INTERRUPTED
+            if not state.accepted and state.damping > LARGEST_DAMPING:
+                return Status.STALLED
+            if time_limit is not None and engine.any(self.seconds > time_limit):
+                return Status.TIME_LIMIT
         return Status.MAX_ITERATIONS
 
     def _record(self, state: State) -> bool:
         """Whether the user asks to stop."""
-        number, best = len(self.history), self.best.cost
-        seconds = self.earlier + self.seconds
-        line = Iteration(number, state.cost, best, seconds, state.damping, state.accepted, state.details)
+        if state.cost < self.best.cost:
+            self.best = state
+        number, seconds = len(self.history), self.earlier + self.seconds
+        line = Iteration(number, state.cost, self.best.cost, seconds, state.damping, state.accepted, state.details)
         self.history.append(line)
+        self.last = state, self.best, len(self.history)  # at once: Ctrl-C may come between any two lines
         return bool(self.on_iteration and self.on_iteration(line))
 
-    def _save(self, state: State, at_the_end: bool = False) -> None:
-        done = len(self.history) - 1
-        if self.file and (at_the_end or done % self.file.every == 0):
-            self.file.write(Snapshot(state, self.best, self.history, self.earlier + self.seconds))
+    def _save(self, at_the_end: bool = False) -> None:
+        state, best, n = self.last
+        if self.file and n and (at_the_end or (n - 1) % self.file.every == 0):
+            self.file.save(Snapshot(state, best, self.history[:n], self.earlier + self.seconds), at_the_end)
 
 
 class Stages:
@@ -336,4 +339,5 @@ def _result(
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
+        unwritten=loop.file.unwritten if loop.file else "",
     )

@@ -77,8 +77,8 @@ def imports(folder):
 
 
 ROOMS = {
-    "compiler": {"arrays", "cache", "jax_versions", "engines.cpu.threads"},
-    "sparse": {"engines.cpu.cholesky", "engines.cpu.threads"},
+    "compiler": {"arrays", "engines.cpu.machine_code", "engines.cpu.threads", "jax_versions"},
+    "sparse": {"engines.cpu.cholesky", "engines.cpu.machine_code", "engines.cpu.threads"},
     "system": {
         "engines.cpu.cholesky",
         "engines.cpu.compiler",

@@ -16,12 +16,13 @@ from asker.applications.bundle.bal import read_bal, write_bal
 from asker.io.files import FileError
 from asker.shell import main
 from asker.study import SHIPPED
+from asker.study.page import write_page
 from asker.study.plan import Asked, Run, plan_of_files, read_plan
 from asker.study.records import read_record
 from asker.study.runs import execute, needed_mb
 from asker.study.schedule import _fitting, run_all
 from asker.study.sources import sources
-from asker.study.summary import cost_rows, excess, profile, ranking, read_book, sentence, write_index
+from asker.study.summary import Book, cost_rows, excess, profile, ranking, read_book, sentence, write_index
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +94,7 @@ def test_equal_runs_of_two_plans_share_a_folder(plan_file, tmp_path):
         ('kind = "scene"', 'kind = "scen"', 4, "did you mean 'scene'"),
         ('instances = ["tiny"]', 'instances = ["tinny"]', 12, "did you mean 'tiny'"),
         ("iterations = 6", "iterations = 0", 14, "at least 1"),
+        ("iterations = 6", "repeats = 1000000000", 14, "repeats is 1000000000, expected at most 1000"),
         ("cameras = 6", 'cameras = "six"', 5, "expected int"),
         ('kind = "study"', 'kind = "stdy"', 17, "did you mean 'study'"),
         ('title = "Small"', 'titel = "Small"', 2, "did you mean 'title'"),
@@ -328,6 +330,16 @@ def test_the_page_holds_no_path_of_the_machine(reproduced):
     assert str(Path.home()) not in data
     assert str(reproduced) not in data
     assert json.loads((reproduced / "plan.json").read_text())["title"] == "Small"
+
+
+def test_a_title_does_not_end_the_page(tmp_path):
+    """A browser takes `<!--<script>` inside of a script as the beginning of one that ends later."""
+    title = "<!--<script> & </script>"
+    write_page(tmp_path / "index.html", Book(title, [], {}, [], tmp_path))
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    data = text[text.index('<script id="data"') :].split(">", 1)[1].split("</script>")[0]
+    assert "<" not in data
+    assert json.loads(data)["title"] == title
 
 
 def test_an_index_without_finished_runs_is_told(tmp_path, plan_file):

@@ -199,6 +199,8 @@ def _pointers(index: np.ndarray, n: int) -> np.ndarray:
 
 def _choose(problem: Problem, eliminate: Variables | bool) -> Variables | None:
     """The largest group that can be eliminated, if that leaves a smaller problem."""
+    if not isinstance(eliminate, bool | Variables):
+        raise ValueError(f"eliminate must be variables of the problem, True or False, not {eliminate!r}")
     if eliminate is False:
         return None
 
@@ -206,6 +208,8 @@ def _choose(problem: Problem, eliminate: Variables | bool) -> Variables | None:
         return all(sum(s.variables is v for s in f.slots) <= 1 for f in problem.factors)
 
     if isinstance(eliminate, Variables):
+        if eliminate not in problem.variables:
+            raise ValueError(f"{eliminate.name} cannot be eliminated: they are not in the problem")
         if not possible(eliminate):
             raise ValueError(f"{eliminate.name} cannot be eliminated: two of them share a factor")
         return eliminate

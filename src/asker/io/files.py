@@ -57,7 +57,7 @@ def opened(path: FilePath) -> Iterator[IO[bytes]]:
     readers: dict[str, Callable[..., IO[Any]]] = {".bz2": bz2.open, ".gz": gzip.open}
     reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
     try:
-        if not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
+        if _has_no_end(path):
             raise FileError(path, "this is a device or a pipe, not a file")
         with reader(path, "rb") as file:
             yield file if reader is open else _Unpacked(path, file)  # type: ignore[misc]
@@ -71,6 +71,15 @@ def opened(path: FilePath) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.errno is not None:
             raise FileError(path, f"cannot be read: {error.strerror}") from error
         raise FileError(path, "the compressed data is broken or cut short") from error
+
+
+def _has_no_end(path: FilePath) -> bool:
+    """Whether reading might never end; what is not there, or cannot be seen, is told when it is opened."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 class _Unpacked:

@@ -102,6 +102,8 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
             print("Interrupted before everything was solved: nothing but --json is written.")
     finally:  # what cannot be printed does not cost the files
         write_outputs(*writers)
+    if outcome.result.unwritten:
+        return complain(f"the checkpoint was not written: {outcome.result.unwritten}", 2)
     if not is_whole and common.again:
         return 130
     if iterations != 0 and not outcome.fell:

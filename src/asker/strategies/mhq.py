@@ -4,11 +4,12 @@ Zach: Robust Bundle Adjustment Revisited, ECCV 2014.
 
 Problem     min over θ, w of Σ ½wᵢ²‖rᵢ‖² + γ(wᵢ²),   γ the kernel's lifted penalty;  γ = ½κ(w)²
 Symbols     w -> state.w    λ -> state.damping    κ'² -> dkappa2
-Algorithm   (1) Gauss-Newton in (θ, w): g_w = w u + κκ',  D = u + κ'² + λ
+Algorithm   (1) Gauss-Newton in (θ, w): g_w = w u + κκ',  D = u + κ'² + λτ²
             (2) eliminate w: a = w², b = −w²/D, c = w² − w g_w/D
             (3) solve δ; back-substitute δw = −(g_w + w rᵀJδ)/D
             (4) accept if the lifted cost falls, and damp as IRLS
-Deviations  none; under a quadratic kernel there is nothing to lift, and w stays 1
+Deviations  λτ² damps w, where λ does for τ = 1, the paper's: residuals in other units then have the same weights
+            under a quadratic kernel there is nothing to lift, and w stays 1
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +18,10 @@ from typing import Any
 from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point
 from asker.problem import ProblemError
-from asker.strategies.strategy import Engine, State, cost, lowered
+from asker.strategies.strategy import Engine, State, cost, lowered, omega
+
+NO_WEIGHT = 1e-12
+"""Where every ω is below this, the cost is flat, and that it falls no more says nothing."""
 
 
 def penalty_terms(kernel, w):
@@ -26,16 +30,17 @@ def penalty_terms(kernel, w):
 
     xp = namespace(w)
     v = xp.maximum(w * w, 1e-12)
-    slope = 2 * w * jax.grad(kernel.penalty)(v)
+    unit, slope = kernel.tau**2, jax.grad(kernel.unit_penalty)(v)
     near_one = xp.abs(v - 1) < 1e-6
-    limit = -2 / kernel.domega(xp.zeros_like(w))
-    gamma = xp.where(near_one, 1.0, kernel.penalty(v))
-    return slope, xp.where(near_one, limit, slope**2 / (2 * gamma))
+    limit = -2 * unit / kernel.unit_domega(xp.zeros_like(w))
+    gamma = xp.where(near_one, 1.0, kernel.unit_penalty(v))
+    product = 2 * w * (unit * slope)
+    return product, xp.where(near_one, limit, product * (2 * w * slope) / (2 * gamma))
 
 
 def lifted_terms(kernel, u, w, lam):
     slope, dkappa2 = penalty_terms(kernel, w)
-    return w * u + slope, u + dkappa2 + lam  # (1)
+    return w * u + slope, u + dkappa2 + lam * kernel.tau**2  # (1)
 
 
 def lifted_weights(kernel, u, w, lam):
@@ -109,4 +114,8 @@ class MHQ:
         if not lifted < state.lifted_cost:  # (4); a NaN is refused too
             return refused
         target = cost(engine, trial)
-        return replace(state, point=trial, cost=target, damping=lowered(lam), accepted=True, w=w, lifted_cost=lifted)
+        flat = target == state.cost and engine.largest(omega, trial) < NO_WEIGHT  # all are outliers
+        return replace(
+            state, point=trial, cost=target, damping=lowered(lam), accepted=True, on_target=not flat,
+            w=w, lifted_cost=lifted,
+        )  # fmt: skip

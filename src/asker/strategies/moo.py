@@ -12,7 +12,7 @@ Deviations  κ = 1 where a gradient vanishes: with every residual beyond τ, g�
 """
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 
 from asker.engines.point import Model, Point
 from asker.kernels import Scaled
@@ -58,6 +58,6 @@ class LMMOO:
         w0 = engine.each(omega, state.point)
         wk = engine.each(scaled_omega, state.point, scale=2.0**state.level)
         g00, g0k, gkk = engine.gradient_products(state.point, w0, wk)
-        if not (g00 > 0 and gkk > 0):
+        if not (0 < g00 < inf and 0 < gkk < inf):
             return 1.0, 1.0
-        return sqrt(g00 / gkk), g0k / sqrt(g00 * gkk)
+        return sqrt(g00 / gkk), g0k / (sqrt(g00) * sqrt(gkk))  # the product of the squares may vanish

@@ -43,6 +43,7 @@ from asker.study.sources import sources
 from asker.version import __version__
 
 GROUP = {"title", "text", "kind", "instances", "methods", "iterations", "repeats", "holdout"}
+MOST_REPEATS = 1000
 MAY_LACK = ("kernel", "tau", "holdout", "holdout_seed", "holdout_unit")
 """Of a run: what enters its name only where it is given."""
 LONGEST = 100  # letters of an instance's name in the name of a folder
@@ -293,6 +294,8 @@ class _Reader:
             numbers[key] = given.get(key, default)
             if not isinstance(numbers[key], int) or numbers[key] < 1:
                 self._refuse(f"{key} is {numbers[key]!r}, expected a whole number of at least 1", key)
+        if numbers["repeats"] > MOST_REPEATS:
+            self._refuse(f"repeats is {numbers['repeats']}, expected at most {MOST_REPEATS}", "repeats")
         kind = self._one_of("kind", given.get("kind", "comparison"), ("comparison", "study"))
         holdout = given.get("holdout")
         if holdout is not None and not (isinstance(holdout, float) and 0 < holdout < 1):

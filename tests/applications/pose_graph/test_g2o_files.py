@@ -180,6 +180,19 @@ def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, lines, message):
     assert "\n" not in str(caught.value)
 
 
+def test_fixes_are_looked_up_all_at_once(tmp_path, monkeypatch):
+    """One look for each would take as many looks through all vertices as there are lines."""
+    looks, isin = [], np.isin
+    monkeypatch.setattr(np, "isin", lambda *arrays: looks.append(len(arrays[0])) or isin(*arrays))
+    path = tmp_path / "a.g2o"
+    path.write_text("\n".join(GOOD + ["FIX 2 1"] * 3000))
+    assert read_g2o(path).fixed.all()
+    assert len(looks) < 10
+    path.write_text("\n".join(GOOD + ["FIX 1"] * 30 + ["FIX 1 1e400"] + ["FIX 5"]))
+    with pytest.raises(FileError, match=r":38: expected a finite number, found '1e400'"):
+        read_g2o(path)
+
+
 BAD_GRAPHS = [
     ("poses", np.zeros((6, 4)), r"poses must have shape \(6, 3\), got \(6, 4\)"),
     ("poses", np.full((6, 3), np.nan), "poses holds NaN"),

@@ -314,22 +314,23 @@ def _named(ids: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.
 
 
 def _fixed(path: FilePath, fixes: _Lines, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    found = []
-    for number, text in zip(fixes.line, fixes.text, strict=True):
-        tokens = text.split()
-        if not tokens:
+    tokens = [text.split() for text in fixes.text]
+    for number, of_line in zip(fixes.line, tokens, strict=True):
+        if not of_line:
             raise FileError(path, "FIX needs the id of a vertex", number)
-        try:
-            numbers = _table(tokens, 1)
-        except ValueError:
-            line, what = _first_problem("FIX", _Lines([number], [text]), len(tokens))
-            raise FileError(path, what, line) from None
-        named = _whole(path, numbers, [number] * len(tokens))[:, 0]
-        unknown = named[~np.isin(named, ids)]
-        if unknown.size:
-            raise FileError(path, f"FIX names vertex {unknown[0]}, which is not in the graph", number)
-        found.extend(named.tolist())
-    return np.array(found, np.int64)
+    every = list(chain.from_iterable(tokens))
+    lines = [number for number, of_line in zip(fixes.line, tokens, strict=True) for _ in of_line]
+    try:
+        numbers = _table(every, 1)
+    except ValueError:
+        line, what = _first_problem("FIX", _Lines(lines, every), 1)
+        raise FileError(path, what, line) from None
+    named = _whole(path, numbers, lines)[:, 0]
+    unknown = np.flatnonzero(~np.isin(named, ids))
+    if unknown.size:
+        k = int(unknown[0])
+        raise FileError(path, f"FIX names vertex {named[k]}, which is not in the graph", lines[k])
+    return named
 
 
 # ---- the graph

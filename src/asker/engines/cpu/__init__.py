@@ -6,8 +6,10 @@
     system/      the one linear system, block by block
     sparse/      the sparse Cholesky factorisation that it may need
     cholesky.py  the dense one, in tiles
+    machine_code.py  functions that Numba compiles, and what is kept of them
     threads.py   tasks for several threads
     pool.py      arrays that are used again
 
-Imports point one way: threads <- cholesky <- sparse <- system <- factors <- engine, and compiler <- system, factors.
+Imports point one way: threads <- cholesky <- sparse <- system <- factors <- engine, and compiler <- system, factors;
+machine_code <- sparse, compiler.
 """

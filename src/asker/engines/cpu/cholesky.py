@@ -8,7 +8,9 @@ Matrices are upper triangles, A = RᵀR, in either memory order: the transpose o
 What is below the diagonal is not used.
 """
 
-from functools import cache
+import os
+import threading
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,16 +21,57 @@ TILE = 256
 IN_ONE_CALL = 768  # up to this size one is faster than tiles
 
 
-@cache
-def _blas() -> Any:
-    from threadpoolctl import ThreadpoolController
+class _OneThread:
+    """BLAS and LAPACK without threads of their own, for as long as anybody is inside.
 
-    return ThreadpoolController()
+    Their number is of the process: the first to enter remembers it, the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._begin_anew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+
+    @cached_property
+    def _controller(self) -> Any:
+        from threadpoolctl import ThreadpoolController
+
+        return ThreadpoolController()
+
+    def _take_control(self) -> None:
+        """In newer versions of threadpoolctl, the thread that sets the number is the only one to set it again."""
+        import threadpoolctl
+
+        controller: Any = getattr(threadpoolctl, "OpenBLASController", None)
+        if hasattr(controller, "clear_controlling_thread"):
+            controller.clear_controlling_thread(force=True)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._take_control()
+            limits = self._controller.limit(limits=1)
+            if not self._inside:
+                self._before = limits
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._take_control()
+                self._before.restore_original_limits()
+                self._take_control()
 
 
-def one_blas_thread() -> Any:
+_one_thread = _OneThread()
+
+
+def one_blas_thread() -> _OneThread:
     """A context in which BLAS and LAPACK start no threads of their own."""
-    return _blas().limit(limits=1)
+    return _one_thread
 
 
 def factorise_rows(R: np.ndarray) -> bool:

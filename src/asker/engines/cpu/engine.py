@@ -146,7 +146,7 @@ class CpuEngine:
         self, point: Point[ndarray], c: PerFactor[ndarray], d: PerFactor[ndarray]
     ) -> tuple[float, float, float]:
         linear = self._linearised(point)
-        with self._clock("solve"):
+        with self._clock("solve"), np.errstate(over="ignore", invalid="ignore"):
             G = {v: np.zeros((2, len(v), v.manifold.tangent)) for v in self.problem.variables if v.is_free}
             for k, f in enumerate(self.structure.factors):
                 add_gradients(f, linear[k], c[k], d[k], G)

@@ -2,68 +2,107 @@
 
 Compiled loops release the interpreter's lock, so plain threads suffice.  How the work is cut into tasks depends on
 the work alone, never on the number of threads: sums are then the same whoever does them.
+
+A solve has a team of its own, so that solves in several Python threads do not share one.  What is computed outside of
+a solve is done by the team of the process.
 """
 
 import os
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from itertools import count
+from operator import index
 
 import numpy as np
 
-_lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
-_threads = 0
+
+class Team:
+    """The thread that calls, and helpers that wait for work."""
+
+    def __init__(self, n: int):
+        self.n = index(n)
+        if self.n < 1:
+            raise ValueError(f"the number of threads must be at least 1, not {n}")
+        self._helpers: ThreadPoolExecutor | None = None
+        self._process = 0
+
+    def run(self, task: Callable[[int], None], n_tasks: int) -> None:
+        """As `run_tasks`."""
+        counter = count()
+
+        def work() -> None:
+            while (k := next(counter)) < n_tasks:
+                task(k)
+
+        helpers: list[Future] = []
+        try:
+            for _ in range(min(self.n, n_tasks) - 1):
+                helpers.append(self._pool().submit(work))
+            work()
+        finally:
+            while next(counter) < n_tasks:  # after an error or Ctrl-C nothing new is begun
+                pass
+            for helper in helpers:
+                if not helper.cancel():  # one that never began has nothing to do any more
+                    helper.result()
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._helpers is None or self._process != os.getpid():  # threads do not survive a fork
+            self._helpers, self._process = ThreadPoolExecutor(self.n - 1, "asker"), os.getpid()
+        return self._helpers
+
+    def dissolve(self) -> None:
+        """Let the helpers go."""
+        if self._helpers is not None and self._process == os.getpid():
+            self._helpers.shutdown()
+
+
+_of_the_process: Team | None = None
+_of_a_solve: ContextVar[Team | None] = ContextVar("team", default=None)
 
 
 def _default_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(asked)) if asked.isdigit() else cores
+    return max(1, int(asked)) if asked.isdecimal() else cores
 
 
 def set_threads(n: int) -> None:
-    """Use `n` threads from now on."""
-    global _pool, _threads
-    if n < 1:
-        raise ValueError(f"the number of threads must be at least 1, not {n}")
-    with _lock:
-        if _pool is not None:
-            _pool.shutdown()
-        _pool = ThreadPoolExecutor(n - 1, "asker") if n > 1 else None
-        _threads = n
+    """Use `n` threads where a solve is not told how many; all cores, or `OMP_NUM_THREADS`, when never called."""
+    global _of_the_process
+    _of_the_process = Team(n)  # another thread may be at work with the former one: it goes when nobody has it
+
+
+def _team() -> Team:
+    if (team := _of_a_solve.get() or _of_the_process) is None:
+        set_threads(_default_threads())
+        return _team()
+    return team
 
 
 def n_threads() -> int:
-    """How many threads asker uses."""
-    if not _threads:
-        set_threads(_default_threads())
-    return _threads
+    """How many threads asker uses here and now."""
+    return _team().n
+
+
+@contextmanager
+def team_of(n: int | None) -> Iterator[None]:
+    """While this is open, `n` threads work for what this thread computes; as many as ever when None."""
+    team = Team(n_threads() if n is None else n)
+    before = _of_a_solve.set(team)
+    try:
+        yield
+    finally:
+        _of_a_solve.reset(before)
+        team.dissolve()
 
 
 def run_tasks(task: Callable[[int], None], n_tasks: int) -> None:
     """Call `task(0)` … `task(n_tasks - 1)`, each on whichever thread is free."""
-    threads = min(n_threads(), n_tasks)
-    if threads <= 1 or _pool is None:
-        for k in range(n_tasks):
-            task(k)
-        return
-    counter = count()
-
-    def work() -> None:
-        while (k := next(counter)) < n_tasks:
-            task(k)
-
-    helpers: list[Future] = [_pool.submit(work) for _ in range(threads - 1)]
-    try:
-        work()
-    finally:
-        while next(counter) < n_tasks:  # after an error or Ctrl-C nothing new is begun
-            pass
-        for helper in helpers:
-            helper.result()
+    _team().run(task, n_tasks)
 
 
 @lru_cache(maxsize=256)

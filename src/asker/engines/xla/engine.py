@@ -29,7 +29,7 @@ from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights, gradients
 from asker.factors import ProblemError, Variables
-from asker.jax_versions import shard_map
+from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
 from asker.problem import Portion, Problem
 
@@ -61,6 +61,7 @@ class XlaEngine:
         n_devices: int | None = None,
     ):
         """`n_devices`: how many of JAX's devices to use; all when not given."""
+        check_xla()
         for f in problem.factors:
             if f.jacobian is not None:
                 raise ProblemError(

@@ -1,5 +1,6 @@
 """The JAX that is installed has nothing that the compiler does not know of; what cannot be compiled is run by XLA."""
 
+import signal
 import subprocess
 import sys
 
@@ -15,7 +16,8 @@ from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, UnsupportedP
 from asker.engines.cpu.compiler.jaxprs import RULES
 from asker.engines.cpu.compiler.known import LIMITS
 from asker.engines.cpu.compiler.left_out import LEFT_OUT
-from asker.engines.cpu.compiler.rules import PASSED_OVER, REFUSED, Parameters, check_parameters
+from asker.engines.cpu.compiler.rules import REFUSED, Parameters, check_parameters
+from asker.jax_versions import PASSED_OVER, interrupts_wait
 from engines.cpu.compiler.scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
 
 ALL_PRIMITIVES = """
@@ -152,3 +154,19 @@ def test_both_engines_take_the_same_first_steps():
     by_cpu, by_xla = (asker.solve(problem, asker.IRLS(), max_iterations=3, engine=e).history for e in ("cpu", "xla"))
     np.testing.assert_allclose([h.cost for h in by_cpu], [h.cost for h in by_xla], rtol=1e-10)
     assert by_cpu[-1].cost < by_cpu[0].cost
+
+
+def test_an_interrupt_waits_until_jax_is_loaded():
+    done = []
+
+    def load():
+        with interrupts_wait():
+            signal.raise_signal(signal.SIGINT)
+            done.append("loaded")
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert done == ["loaded"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with interrupts_wait():
+        done.append("nothing came")

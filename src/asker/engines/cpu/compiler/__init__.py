@@ -7,7 +7,7 @@
                 factorisations of small matrices                                                linear_algebra.py
     simplify    statements are shared and folded; what nobody needs is not printed                     scalars.py
     print       straight-line code inside one loop                                                       loops.py
-    compile     by Numba, once per machine; the source stays in the cache folder                       compile.py
+    compile     by Numba, once per machine; the machine code stays in the cache folder                 compile.py
 
 What has no rule is run by XLA instead, a batch at a time.  `primitives()` lists what is known, and what is left out for
 which reason (known.py, left_out.py).

@@ -1,42 +1,49 @@
-"""Compile generated source with Numba, once per machine.
-
-The source is kept in the cache folder under a name made from its text, so that Numba finds its own compiled code
-beside it in every later process.
-"""
+"""Compile generated source with Numba, once per machine: the machine code stays in the cache folder."""
 
 import hashlib
-import importlib.util
 import inspect
+import linecache
+import math
 import os
 import sys
-import tempfile
 import threading
-import warnings
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from asker.cache import cache_folder
-
-HEADER = """import math
 import numpy as np
-from numba import njit
 
-"""
+from asker.engines.cpu.machine_code import compiled
 
 # A NaN must stay a NaN, so only fused multiply-add is allowed of the fast-math rules.
-DECORATOR = '@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"}, boundscheck=False)\n'
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "boundscheck": False}
 
-_compiling = threading.Lock()
+_compiling, _loading = threading.Lock(), threading.Lock()
+
+
+def _begin_anew() -> None:
+    """A forked process has no thread that could hold a lock."""
+    global _compiling, _loading
+    _compiling, _loading = threading.Lock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
 
 on_compile: list[Callable[[str], None]] = []
 """Called with a function's name when it is compiled: for the first time on this machine, or for other types."""
 
 
-@cache
 def tell_of_compiling() -> None:
     """From now on `on_compile` hears of all of ours that Numba compiles."""
+    with _loading:  # several threads that import Numba at once may wait for each other forever
+        _tell_of_compiling()
+
+
+@cache
+def _tell_of_compiling() -> None:
     from numba.core import event
 
     class Told(event.Listener):
@@ -52,35 +59,16 @@ def tell_of_compiling() -> None:
 
 
 @cache
-def _writable_folder() -> Path:
-    folder = cache_folder() / "kernels"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as e:
-        warnings.warn(f"cannot write to {folder} ({e.strerror}): compiled code is not kept", stacklevel=2)
-        return Path(tempfile.mkdtemp(prefix="asker-"))
-
-
-@cache
-def compile_source(name: str, body: str) -> "Printed":
-    """The function `name` defined by the source `body` (without decorator or imports), as a `Printed` one."""
-    text = HEADER + DECORATOR + body
-    stem = f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
-    path = _writable_folder() / f"{stem}.py"
-    if not path.exists():
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    spec = importlib.util.spec_from_file_location(f"asker_kernels.{stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return Printed(getattr(module, name))
+def compile_source(name: str, source: str) -> "Printed":
+    """The function `name` defined by a text, which may use `math` and `np`, as a `Printed` one."""
+    stem = f"{name}_{hashlib.sha256(source.encode()).hexdigest()[:20]}"
+    module = ModuleType(f"asker_kernels.{stem}")
+    sys.modules[module.__name__] = module  # where machine code from the cache looks for it
+    module.__dict__.update(math=math, np=np)
+    file = f"<{stem}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # for errors
+    exec(compile(source, file, "exec"), module.__dict__)
+    return Printed(compiled(source, **OPTIONS)(getattr(module, name)))
 
 
 class Printed:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from asker.arrays import is_narrow
 from asker.engines.cpu.compiler import linear_algebra, movement  # noqa: F401  fill the table
 from asker.engines.cpu.compiler.rules import (
     RULES,
@@ -20,7 +21,12 @@ from asker.engines.cpu.compiler.rules import (
     select_n,
 )
 from asker.engines.cpu.compiler.scalars import Name, Program
-from asker.jax_versions import CALLS, called_jaxpr, platform_index, scan_counts
+from asker.jax_versions import CALLS, called_jaxpr, check_xla, platform_index, scan_counts
+
+MOVES = {*CALLS, "cond", "copy", "custom_linear_solve", "name", "scan", "select_n", "stop_gradient"} | {
+    name for name, rule_ in RULES.items() if rule_.apply.__module__ == movement.__name__ and name != "scatter-add"
+}
+"""Primitives that compute nothing by themselves."""
 
 
 def scalarise(program: Program, closed_jaxpr: Any, inputs: list[Values]) -> list[Values]:
@@ -37,17 +43,29 @@ def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Value
 
     for eqn in jaxpr.eqns:
         args, name = [read(v) for v in eqn.invars], eqn.primitive.name
+        _check_width(eqn, args)
         if name in RULES:
             check_parameters(name, eqn.params, RULES[name].uses)
             outs = RULES[name].apply(program, eqn.replace(params=Parameters(name, eqn.params)), args)
         elif any(a.dtype == object for a in args):
             raise UnsupportedPrimitive(name)
         else:
+            check_xla()
             outs = eqn.primitive.bind(*args, **eqn.params)
             outs = outs if eqn.primitive.multiple_results else [outs]
         for var, out in zip(eqn.outvars, outs, strict=True):
             env[var] = _settled(out, var.aval)
     return [read(v) for v in jaxpr.outvars]
+
+
+def _check_width(eqn: Any, args: list[Values]) -> None:
+    """Everything is computed in 64 bits, so what rounds or overflows before is left to XLA."""
+    name = eqn.primitive.name
+    if name in MOVES or not any(np.asarray(a).dtype == object for a in args):
+        return
+    for var in eqn.outvars:
+        if is_narrow(var.aval.dtype):
+            raise UnsupportedPrimitive(name, f" in {var.aval.dtype.name}")
 
 
 def _settled(x: Values, aval: Any) -> Values:

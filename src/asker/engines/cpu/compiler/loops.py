@@ -19,6 +19,7 @@ from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program, literal
 from asker.engines.cpu.threads import even_bounds, run_tasks
+from asker.jax_versions import check_xla
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Loop:
         One that fails is passed over where another works: JAX differentiates some functions in one mode only.
         """
         self.arguments = tuple(arguments)
+        for argument in self.arguments:
+            if argument.dtype in NOT_COMPILED:
+                raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
         traced, errors = [], []
         for function in functions:
             try:
@@ -95,6 +99,7 @@ class BatchedLoop:
         """The first of the functions that JAX can trace is taken."""
         import jax
 
+        check_xla()
         self.arguments = tuple(arguments)
         examples = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments]
         errors = []
@@ -125,6 +130,7 @@ class BatchedLoop:
 
 
 PIECE = 1 << 16
+NOT_COMPILED = ("float16", "uint64")  # Numba has no such arithmetic, or another one than JAX
 
 
 def _piece(argument: Argument, value: Any, piece: slice) -> Any:

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from asker.arrays import is_narrow
 from asker.engines.cpu.compiler.scalars import BITCASTS, TEMPLATES, Program
+from asker.jax_versions import PASSED_OVER
 
 Values = np.ndarray  # numbers when constant, else dtype object: Name | number
 
@@ -35,17 +37,6 @@ class Rule(NamedTuple):
 
 
 RULES: dict[str, Rule] = {}
-
-PASSED_OVER = frozenset({
-    "_split_transpose", "accuracy", "axis_index_groups", "axis_name", "backend", "branches_platforms", "bwd",
-    "compiler_options_kvs", "conjugate_a", "ctx_mesh", "debug_info", "device", "differentiated", "donated_invars",
-    "effects", "exponent_bits", "fwd_jaxpr_thunk", "in_layouts", "in_shardings", "inline", "is_hi_fn", "jvp",
-    "jvp_fun", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "keep_unused", "layout", "linear", "mantissa_bits", "name",
-    "num_consts", "out_layouts", "out_sharding", "out_shardings", "out_trees", "out_type", "policy", "precision",
-    "preferred_element_type", "prevent_cse", "resource_env", "sharding", "symbolic_zeros", "unroll", "weak_type",
-})  # fmt: skip
-"""Parameters that change no value: placement, precision, names, and derivatives that were taken already."""
-
 
 REFUSED = frozenset({"out_dtype"})
 """Parameters that are known, and refused where they are used."""
@@ -93,7 +84,7 @@ def _elementwise(op: str):
 
 
 for _name in TEMPLATES:
-    if _name not in ("select", "float", "int", *BITCASTS.values()):
+    if _name not in ("select", "float", "int", "int64", *BITCASTS.values()):
         RULES[_name] = Rule(_elementwise(_name))
 RULES["add_any"] = RULES["add"]
 
@@ -200,14 +191,17 @@ def _convert(program, eqn, args):
     to, came = np.dtype(eqn.params["new_dtype"]), eqn.invars[0].aval.dtype
     if args[0].dtype != object:
         return [args[0].astype(to)]
-    if to.kind == came.kind:
+    if to.kind not in "fiub":
+        raise UnsupportedPrimitive("convert_element_type", f" to {to.name}")
+    if to.kind == came.kind and not is_narrow(came):
         return args
     if to.kind == "b":
         return [each_element(lambda x: program.emit("ne", x, 0), *args)]
     as_type = {"f": float, "i": int, "u": int}[to.kind]
     if came.kind == "b":
         return [each_element(lambda x: program.emit("select", x, as_type(1), as_type(0)), *args)]
-    return [each_element(lambda x: program.emit(as_type.__name__, x), *args)]
+    op = "int64" if came.kind == "u" and to.kind == "i" else as_type.__name__
+    return [each_element(lambda x: program.emit(op, x), *args)]
 
 
 @rule("copy", "name", "reduce_precision", "optimization_barrier", "stop_gradient", "pvary")

@@ -60,6 +60,7 @@ TEMPLATES = (
         "is_finite": "math.isfinite({})",
         "float": "float({})",
         "int": "int({})",
+        "int64": "np.int64({})",
         "logistic": "1.0 / (1.0 + math.exp(-{}))",
         "rsqrt": "1.0 / math.sqrt({})",
         "round": "np.rint({})",

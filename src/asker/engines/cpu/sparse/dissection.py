@@ -8,12 +8,13 @@ with loops between places that have nothing to do with each other, is left whole
 """
 
 import numpy as np
-from numba import njit
+
+from asker.engines.cpu.machine_code import compiled
 
 SIDE = 0.25  # least share of the vertices on either side of a cut
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def cuts(ptr, neighbours, whole):
     """The number of each vertex's cut, −1 for none; the cut above each vertex's part; the cut above each cut.
 
@@ -67,7 +68,7 @@ def cuts(ptr, neighbours, whole):
     return own, over, parent[:n_cuts].copy()
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _search(start, part, label, ptr, neighbours, level, queue):
     """Breadth-first within one part; returns how many were reached.  They lie in `queue`, their distance in `level`."""
     queue[0] = start
@@ -85,7 +86,7 @@ def _search(start, part, label, ptr, neighbours, level, queue):
     return reached
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _far_search(start, part, label, ptr, neighbours, level, queue):
     """A search from a vertex that is far from others."""
     reached = _search(start, part, label, ptr, neighbours, level, queue)
@@ -102,7 +103,7 @@ def _far_search(start, part, label, ptr, neighbours, level, queue):
     return reached
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _thinnest_level(queue, level):
     """The level of fewest vertices with enough on either side; −1 where there is none."""
     n = len(queue)
@@ -117,7 +118,7 @@ def _thinnest_level(queue, level):
     return best
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _meets_beyond(v, part, label, ptr, neighbours, level):
     for e in range(ptr[v], ptr[v + 1]):
         w = neighbours[e]
@@ -126,7 +127,7 @@ def _meets_beyond(v, part, label, ptr, neighbours, level):
     return False
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _queue_components(order, lo, hi, reached, above, whole, part, label, ptr, neighbours, level, queue, todo):
     """Parts that do not touch anyway; small ones go together.  The first one has been searched already."""
     begin, size = 0, 0

@@ -9,8 +9,8 @@ few zeros; one of its vertices names it.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from asker.engines.cpu.machine_code import compiled
 from asker.engines.cpu.sparse.dissection import cuts
 from asker.engines.cpu.sparse.minimum_degree import eliminate
 
@@ -108,7 +108,7 @@ def _among(some: np.ndarray, graph: Graph) -> Graph:
     return Graph(np.concatenate([[0], np.cumsum(counts)]), target[inside], graph.weight[some])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _gather(order, parent, load, weight, narrow, share):
     """The front of each vertex, and the one above each front.  `load`: unknowns that a vertex is still coupled to."""
     front, width, zeros = np.arange(len(order)), weight.copy(), np.zeros(len(order), np.int64)
@@ -128,7 +128,7 @@ def _gather(order, parent, load, weight, narrow, share):
     return front, above
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _postorder(fronts, above):
     """The rank of each front, so that a subtree has ranks in a row; `fronts`: children before parents."""
     inside, rank, taken = np.zeros(len(above), np.int64), np.full(len(above), -1, np.int64), np.zeros_like(above)
@@ -147,7 +147,7 @@ def _postorder(fronts, above):
     return rank
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _work(order, ptr, neighbours, weight):
     """Multiply-adds of a factorisation: over the vertices, unknowns × (unknowns they are coupled to)²."""
     n = len(order)

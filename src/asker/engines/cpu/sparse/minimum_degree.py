@@ -12,10 +12,11 @@ Deviations  vertices weigh as many unknowns as they have and are not merged when
 """
 
 import numpy as np
-from numba import njit
+
+from asker.engines.cpu.machine_code import compiled
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def eliminate(ptr, neighbours, weight):
     """Order, parent of each vertex in the elimination tree, and how many unknowns it is still coupled to.
 
@@ -68,7 +69,7 @@ def eliminate(ptr, neighbours, weight):
     return order, parent, load
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
     """Of a vertex's elements and vertices: p joins, what p implies leaves.  How many of each, and Σ w_e + |A_i|."""
     m, more = 0, 0
@@ -89,7 +90,7 @@ def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
     return elements, m, more
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _list(v, degree, head, after, before):
     after[v], before[v] = head[degree], -1
     if head[degree] >= 0:
@@ -97,7 +98,7 @@ def _list(v, degree, head, after, before):
     head[degree] = v
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _unlist(v, degree, head, after, before):
     if before[v] >= 0:
         after[before[v]] = after[v]
@@ -107,7 +108,7 @@ def _unlist(v, degree, head, after, before):
         before[after[v]] = before[v]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _join(vertices, k, mark, members, end):
     """Those that step k has not seen yet go to the end of `members`."""
     for v in vertices:
@@ -118,7 +119,7 @@ def _join(vertices, k, mark, members, end):
     return end
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _compact(elements, parent, at, size, members):
     """Close the gaps of absorbed elements; the others lie in the order of their making."""
     end = 0

@@ -12,15 +12,15 @@ is worked out once (symbolic.py).
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from asker.engines.cpu import cholesky
+from asker.engines.cpu.machine_code import compiled
 from asker.engines.cpu.sparse.symbolic import analyse
 from asker.engines.cpu.threads import even_bounds, run_tasks
 
 TILED = 100_000  # numbers in a panel, from which on tiles are faster than rows
 STRIP = 512  # columns updated at a time: a strip of a panel stays in the cache
-JIT: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
+JIT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
 
 class Multifrontal:
@@ -77,7 +77,7 @@ class Multifrontal:
         return True
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def _subtract(out, R, n, column, begin):
     """out −= Σ_k R[k, column] R[k, begin:] over the first n rows, as many numbers as `out` has."""
     end = begin + len(out)
@@ -98,14 +98,14 @@ def _subtract(out, R, n, column, begin):
         k += 1
 
 
-@njit(inline="always")
+@compiled(inline="always")
 def _front(k, F, panels):
     """Number of unknowns eliminated, number left, and the panel."""
     pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     return pivots, left, panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def parts_of_front(k, F, panels, updates, left_over, x):
     """Number of unknowns eliminated; panel, update, and the parts of the right-hand side for both."""
     pivots, left, R = _front(k, F, panels)
@@ -113,7 +113,7 @@ def parts_of_front(k, F, panels, updates, left_over, x):
     return pivots, R, U, x[F.first[k] : F.first[k + 1]], left_over[F.coupled_ptr[k] : F.coupled_ptr[k + 1]]
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def assemble_front(k, F, values, panels, updates, left_over, x):
     """Sum up what the matrix and the children give."""
     pivots, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
@@ -141,7 +141,7 @@ def assemble_front(k, F, values, panels, updates, left_over, x):
                 row[place[j] - shift] += C[i, j]
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def substitute_forward(R, y, t):
     """Of a front: y becomes R₁₁⁻ᵀ y, and t −= R₁₂ᵀ y."""
     pivots = len(y)
@@ -153,7 +153,7 @@ def substitute_forward(R, y, t):
             t[j] -= y[i] * R[i, pivots + j]
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def eliminate_in_panel(R):
     """False if a pivot is not positive."""
     for i in range(len(R)):
@@ -167,7 +167,7 @@ def eliminate_in_panel(R):
     return True
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def update_rest(R, U, begin, end):
     """U −= R₁₂ᵀ R₁₂, the rows begin … end − 1."""
     pivots = len(R)
@@ -177,7 +177,7 @@ def update_rest(R, U, begin, end):
             _subtract(U[i, max(i, strip) : stop], R, pivots, pivots + i, pivots + max(i, strip))
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def leave_update(k, F, updates):
     """Move it to where the parent looks; the places may overlap."""
     left = F.coupled_ptr[k + 1] - F.coupled_ptr[k]
@@ -187,7 +187,7 @@ def leave_update(k, F, updates):
             updates[F.rest[k] + begin : F.rest[k] + end] = updates[F.update[k] + begin : F.update[k] + end]
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
     for k in range(begin, end):
         assemble_front(k, F, values, panels, updates, left_over, x)
@@ -200,7 +200,7 @@ def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
     return True
 
 
-@njit(**JIT)
+@compiled(**JIT)
 def substitute_fronts(begin, end, F, panels, left_over, x):
     """Substitute backward, from the last front to the first."""
     for k in range(end - 1, begin - 1, -1):

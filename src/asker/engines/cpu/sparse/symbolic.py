@@ -8,8 +8,8 @@ front's is computed on top of those of its children, and left where they were.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from asker.engines.cpu.machine_code import compiled
 from asker.engines.cpu.sparse.elimination_tree import Graph, elimination_tree
 
 WIDEST = 96  # unknowns eliminated by one front; wider ones become a chain
@@ -148,7 +148,7 @@ def _runs(fronts: np.ndarray, is_small: np.ndarray) -> list[tuple[int, int, bool
     return [(int(run[0]), int(run[-1]) + 1, small[run[0]]) for run in runs]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _accumulate(parent, total, begin):
     for k in range(len(parent)):
         p = parent[k]
@@ -157,7 +157,7 @@ def _accumulate(parent, total, begin):
             begin[p] = min(begin[p], begin[k])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _coupled(first, child_ptr, child, value_ptr, columns):
     """The unknowns that each front is coupled to: its values' and its children's, as far as they come later."""
     n = len(first) - 1
@@ -191,7 +191,7 @@ def _coupled(first, child_ptr, child, value_ptr, columns):
     return coupled_ptr, coupled[: coupled_ptr[n]].copy()
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _places(first, parent, coupled_ptr, coupled):
     """The number of each coupled unknown in the parent's front."""
     place = np.empty(len(coupled), np.uint64)
@@ -212,7 +212,7 @@ def _places(first, parent, coupled_ptr, coupled):
     return place
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _targets(first, coupled_ptr, coupled, value_ptr, panel, i, j):
     """Where in the panels each value of the matrix goes."""
     target = np.empty(len(i), np.int64)
@@ -237,7 +237,7 @@ def _memory(child_ptr, child, left, tasks, top) -> tuple[np.ndarray, np.ndarray,
     return update, rest, _stack(top, child_ptr, child, left, size, update, rest)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _stack(fronts, child_ptr, child, left, base, update, rest):
     """Returns the end of the highest place used.  What lies below `base` belongs to others."""
     end, highest = base, base

@@ -1,0 +1,134 @@
+"""Threads: their number is of a solve, and neither other threads nor a fork disturb it."""
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import asker
+from asker.engines.cpu import cholesky, threads
+
+
+def shift(x, a):
+    return x - a
+
+
+def many_observations(seed=0):
+    """Enough for several tasks in every loop."""
+    rng = np.random.default_rng(seed)
+    i = rng.integers(0, 50, 20_000)
+    x = asker.Variables(np.zeros((50, 2)), name="x")
+    data = rng.normal(size=(len(i), 2)) + i[:, None]
+    return asker.Problem(asker.Factors(shift, x[i], data=data, kernel=asker.SmoothTruncated()))
+
+
+def solved(n):
+    return asker.solve(many_observations(), asker.IRLS(), max_iterations=5, threads=n, engine="cpu")
+
+
+def test_the_number_of_threads_is_of_a_solve():
+    seen = []
+    before = threads.n_threads()
+
+    def look(_):
+        seen.append(threads.n_threads())
+
+    asker.solve(many_observations(), max_iterations=1, threads=before + 2, on_iteration=look, engine="cpu")
+    assert set(seen) == {before + 2}
+    assert threads.n_threads() == before
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_less_than_one_thread_is_refused(n):
+    with pytest.raises(ValueError, match="the number of threads must be at least 1"):
+        asker.solve(many_observations(), threads=n)
+
+
+def test_solves_from_several_threads_give_what_each_gives_alone():
+    alone = [h.cost for h in solved(1).history]
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(solved, [2, 3, 1, 2, 4, 2, 3, 2, 1]))
+    assert all([h.cost for h in result.history] == alone for result in results)
+
+
+def test_helpers_go_when_the_solve_is_over():
+    before = threading.active_count()
+    solved(4)
+    assert threading.active_count() == before
+
+
+def test_tasks_within_tasks_do_not_wait_for_each_other():
+    done = []
+    with threads.team_of(2):
+        team = threads._team()
+        team.run(lambda i: team.run(lambda j: done.append((i, j)), 3), 4)
+    assert sorted(done) == [(i, j) for i in range(4) for j in range(3)]
+
+
+def test_an_error_in_a_task_is_told():
+    def fail(k):
+        if k == 3:
+            raise ZeroDivisionError
+
+    with threads.team_of(2), pytest.raises(ZeroDivisionError):
+        threads.run_tasks(fail, 8)
+
+
+def test_blas_has_its_threads_back_when_the_last_has_left():
+    """Whoever that is: here the first to enter, in another thread, leaves before."""
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def numbers():
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    limits = threadpool_limits(2, "blas")
+    before, one = numbers(), cholesky.one_blas_thread()
+    with ThreadPoolExecutor(1) as other:
+        other.submit(one.__enter__).result()
+        one.__enter__()
+        other.submit(one.__exit__).result()
+        assert numbers() <= {1}
+        one.__exit__()
+        assert numbers() == before
+        other.submit(one.__enter__).result()
+        assert numbers() <= {1}
+        other.submit(one.__exit__).result()
+        assert numbers() == before
+    limits.restore_original_limits()
+
+
+FORKED = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import asker, jax.numpy as jnp
+from engines.cpu.test_threads import many_observations, solved
+first = solved(2).cost
+jnp.ones(2) + 1
+reading, writing = os.pipe()
+child = os.fork()
+if not child:
+    found = repr(solved(2).cost)
+    try:
+        asker.solve(many_observations(), engine="xla")
+    except RuntimeError as error:
+        assert "forked" in str(error), error
+        os.write(writing, found.encode())
+    os._exit(0)
+os.waitpid(child, 0)
+os.close(writing)
+found = os.read(reading, 100).decode()
+assert found == repr(first), found
+assert solved(3).cost == first
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_solves_too():
+    """On the CPU engine; XLA's own threads are lost, and it says so in place of waiting for them."""
+    code = FORKED.format(tests=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
