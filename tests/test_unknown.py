@@ -160,3 +160,26 @@ def test_an_engine_under_other_kernels_is_one_made_for_them(engine, weight):
         np.testing.assert_allclose(p, q, rtol=1e-12)
     first, again = (asker.IRLS().step(e, asker.IRLS().init(e, x, 5)) for e, x in ((one, a), (other, b)))
     assert first.cost == pytest.approx(again.cost, rel=1e-10)
+
+
+def test_a_good_solution_leaves_no_doubts():
+    assert asker.solve(circle_problem(0.1, 0.3, 0)).doubts == ()
+
+
+def test_two_solutions_that_explain_as_much_are_told():
+    """Two circles with as many points each."""
+    one, other = (circle_problem(0.1, 0.0, seed, n=60) for seed in (1, 2))
+    points = np.concatenate([one.factors[0].data[0], other.factors[0].data[0] + [25.0, 0.0]])
+    circle = asker.Variables(np.array([[40.0, 20.0, 8.0]]), name="circle")
+    both = asker.Problem(asker.Factors(off_circle, circle[np.zeros(120, int)], data=points))
+    result = asker.solve(both)
+    assert any("another solution" in doubt for doubt in result.doubts)
+
+
+def test_variables_that_hang_on_too_few_are_told():
+    rng = np.random.default_rng(0)
+    places = asker.Variables(np.zeros((6, 1)), name="places")
+    index = np.concatenate([np.repeat(np.arange(5), 20), [5]])
+    seen = index + 0.1 * rng.normal(size=len(index))
+    result = asker.solve(asker.Problem(asker.Factors(lambda x, y: x - y, places[index], data=seen)))
+    assert result.doubts == ("1 of 6 places hang on too few inliers to be checked",)

@@ -20,6 +20,8 @@ from asker.noise import Noise, shares
 
 Floats = NDArray[np.float64]
 STEPS, AT_REST = 200, 1e-5
+TIE = 1.0
+"""By how much L may be raised where residuals are larger than need be: it decides where nothing else does."""
 
 
 def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
@@ -41,7 +43,9 @@ def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Seq
     u, factors = squares(engine, point), engine.problem.factors
     variances = [min(max(n.sigma**2, 1e-24 * Q), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)]
     groups = zip(factors, u, *shares(factors, u, variances), variances, broad, strict=True)
-    return sum(_likelihood(x, f.residual_size, a, vote, s, Q) for f, x, a, vote, s, Q in groups if len(x))
+    L = sum(_likelihood(x, f.residual_size, a, vote, s, Q) for f, x, a, vote, s, Q in groups if len(x))
+    larger = [Q / max(mean, Q) for mean, Q in zip(mean_squares(engine, point), broad, strict=True)]
+    return L + TIE * (1 - min(larger))
 
 
 def _likelihood(u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float) -> float:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.engines.formulas import omega
 from asker.engines.point import Engine, Point
 from asker.factors import Variables
 from asker.kernels import Kernel, Quadratic
 from asker.problem import Problem
-from asker.strategies.strategy import omega
 from asker.trials import Floats, Ints, Pairs, Trials, drawn
 
 STEPS = (4, 3)

@@ -88,6 +88,8 @@ class Result:
     """Whether λ diag(H) was added in place of λI."""
     found_noise: tuple[Noise, ...] | None = None
     """What was found while solving, where it was not known."""
+    doubts: tuple[str, ...] = ()
+    """Then also: what speaks against relying on the result, a sentence each."""
     unwritten: str = ""
     """Why the last checkpoint could not be written, if so; `save` leaves it out."""
 

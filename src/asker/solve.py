@@ -248,6 +248,7 @@ class Stages:
     def result(self, engine: Engine, strategy: Strategy, start: Point) -> Result:
         """Of the best of all candidates."""
         search = Search(engine, self.descend, self.goes_on, strategy, IRLS())
+        SolveLoop(self.begin, partial(self._record, "start")).run(engine, IRLS(), start, 0, self.tol, None)
         try:
             best = search.best(start)[0]
         except KeyboardInterrupt:  # between two descents
@@ -258,7 +259,7 @@ class Stages:
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = state, self.history
         result = _result(final, strategy, loop, self.ended or self.last, engine.problem.factors)
-        return replace(result, initial_cost=cost(final, start), found_noise=best.noises)
+        return replace(result, initial_cost=cost(final, start), found_noise=best.noises, doubts=search.doubts(best))
 
     def goes_on(self) -> bool:
         """Whether no limit was met."""

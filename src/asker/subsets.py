@@ -35,8 +35,10 @@ AT_LEAST, MOST = 2000, 10_000
 STEPS = 12
 SEEN = 500
 """Observations of each factor group that a trial is judged by, at most."""
-GOOD = 20
-"""Trials of a batch that are fitted again."""
+GOOD, KEPT = 20, 20
+"""Trials of a batch that are fitted again, and solutions that are kept."""
+ALIKE = 0.8
+"""Of the observations that agree with a solution: where so many agree with an earlier one, it is that."""
 CHANCE = 1e-3
 """That no trial had inliers alone, when the search ends."""
 
@@ -80,10 +82,22 @@ class Subsets:
         done = 0
         while done < self._enough(share):  # (3)
             size = int(np.clip(self._enough(share) - done, *BATCH))
-            found = sorted([*found, *self._batch(size, broad)], key=lambda each: -each[0])[: 4 * n]
+            found = sorted([*found, *self._batch(size, broad)], key=lambda each: -each[0])[:KEPT]
             share = max(share, self._share(found[0][1], broad))
             done += size
-        return [rows for _, rows in found[:n]]
+        return self._distinct([rows for _, rows in found], n, broad)
+
+    def _distinct(self, found: list[tuple[Floats, ...]], n: int, broad: Sequence[float]) -> list[tuple[Floats, ...]]:
+        """The first n, without those that explain what an earlier one does."""
+        k, chosen, explained = self.drawn_from[0], [], []
+        for rows in found:
+            u = self.engine.in_user_order(self.engine.evaluate(rows).u)[k][self.seen[k]]
+            count = int(gains_of(u[None], self.p[k], self.d, broad[k])[1][0])
+            own = u <= np.sort(u)[count - 1]
+            if not any(np.count_nonzero(own & other) > ALIKE * count for other in explained):
+                chosen.append(rows)
+                explained.append(own)
+        return chosen[:n]
 
     def _enough(self, share: float) -> float:
         """Trials, at this share of inliers; 0 where nothing agrees yet."""

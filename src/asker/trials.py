@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.engines.formulas import omega, psi
 from asker.engines.point import Engine, Model, Point
 from asker.factors import Factors, Slot, Variables
 from asker.kernels import Kernel
 from asker.problem import Problem
-from asker.strategies.strategy import omega, psi
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

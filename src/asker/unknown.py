@@ -45,6 +45,8 @@ HOPELESS = 0.5
 """A first descent with less than this part of the best one's likelihood is not refined."""
 CLEAR = 10.0
 """Q over σ from which the noise of a majority leaves no doubt."""
+NEARLY = 5.0
+"""The difference of two likelihoods, in logarithms, that does not decide."""
 INLIER = 3.0
 """What an inlier stays below, in σ for each number."""
 UNLIKELY = 0.01
@@ -107,6 +109,46 @@ class Search:
         """The best one as it is."""
         best = self.found[0] if self.found else Candidate("start", start, self._noises(start))
         return replace(best, kernels=tuple(self._kernels(self._end_kernel, best.noises)))
+
+    def doubts(self, best: Candidate) -> tuple[str, ...]:
+        """What a user should know before relying on the best one; nothing where all is well."""
+        told = []
+        n_inliers, counts = self._supports(best)
+        d = n_unknowns(self.engine)
+        numbers = sum(n * f.residual_size for n, f in zip(n_inliers, self.engine.problem.factors, strict=True))
+        if numbers < 2 * d:
+            told.append(f"few observations support this: {sum(n_inliers)} inliers for {d} unknowns")
+        for v, (n, size) in counts.items():
+            few = np.count_nonzero(~v.fixed & (n * size < v.manifold.tangent + size))
+            if few and len(v) > 1:
+                told.append(f"{few} of {len(v)} {v.name} hang on too few inliers to be checked")
+        near = [c for c in self.found if c.cost < min(best.cost + NEARLY, -NEARLY)]  # 0 explains nothing
+        if any(self._differs(c, best) for c in near):
+            told.append("another solution explains the data nearly as well: see what tells them apart")
+        return tuple(told)
+
+    def _supports(self, found: Candidate) -> tuple[list[int], dict[Variables, tuple[NDArray, int]]]:
+        """Inliers of each factor group; and of each variable, with the numbers that one gives."""
+        inliers = [self._inliers(found, k) for k in range(len(self.engine.problem.factors))]
+        counts: dict[Variables, tuple[NDArray, int]] = {}
+        for f, inlier in zip(self.engine.problem.factors, inliers, strict=True):
+            for s in (s for s in f.slots if s.variables.is_free):
+                n, size = counts.get(s.variables, (np.zeros(len(s.variables)), f.residual_size))
+                counts[s.variables] = n + np.bincount(s.index, inlier, len(n)), min(size, f.residual_size)
+        return [int(np.count_nonzero(x)) for x in inliers], counts
+
+    def _inliers(self, found: Candidate, k: int) -> NDArray[np.bool_]:
+        """Of factor group k; where the kernel was given, or the noise cannot be told, all count."""
+        f, noise = self.engine.problem.factors[k], found.noises[k]
+        if self.given[k] is not None or not noise.is_known:
+            return np.ones(f.n, dtype=bool)
+        return squares(self.engine, found.point)[k] <= INLIER**2 * f.residual_size * noise.sigma**2
+
+    def _differs(self, one: Candidate, other: Candidate) -> bool:
+        """Whether two candidates have other inliers: by more than one in twenty of them."""
+        each = [(self._inliers(one, k), self._inliers(other, k)) for k in range(len(self.given))]
+        n = sum(int(np.count_nonzero(a != b)) for a, b in each)
+        return n > 0.05 * sum(int(np.count_nonzero(a | b)) for a, b in each)
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """Of the first descents; each is made when it is asked for."""
@@ -206,11 +248,11 @@ class Search:
         """Variables that have fewer inliers than chance allows, at the share of all."""
         from scipy.special import bdtr
 
-        factors, u = self.engine.problem.factors, squares(self.engine, found.point)
+        factors = self.engine.problem.factors
         counts = {v: np.zeros((3, len(v))) for v in self.engine.problem.variables if v.is_free}
-        for f, x, noise, kept in zip(factors, u, found.noises, self.given, strict=True):
+        for k, (f, noise, kept) in enumerate(zip(factors, found.noises, self.given, strict=True)):
             if kept is None and noise.is_known:
-                inlier = x <= INLIER**2 * f.residual_size * noise.sigma**2
+                inlier = self._inliers(found, k)
                 for s in (s for s in f.slots if s.variables.is_free):
                     v = s.variables
                     for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, inlier.mean()))):

@@ -109,8 +109,8 @@ class Asked:
         names = {of: name for name, of in asker.KERNELS.items()}
         kernel = names[type(widest.kernel)] if self.finds_noise else self.kernel or "smooth-truncated"
         method = "asker" if self.finds_noise else strategy_of(self.method, widest.kernel.convex)[0]
-        tau = {"tau": float(np.max(widest.tau))}
-        return {"method": method, "kernel": kernel} | tau | {"finds_noise": self.finds_noise}
+        found = {"finds_noise": self.finds_noise, "doubts": list(result.doubts)}
+        return {"method": method, "kernel": kernel, "tau": float(np.max(widest.tau))} | found
 
 
 def inlier_limit(sigma: float, p: int) -> float:

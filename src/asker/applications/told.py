@@ -59,7 +59,7 @@ def noise_told(record: dict[str, Any], unit: str) -> Told:
             sigma, advice = f"{noise['sigma']:.2g} {unit}", _advice(record, noise)
             told.append(f"The noise{of} is {sigma} in each coordinate of {ratio} of the observations{advice}.")
             told.append(f"That is {_how_sure(noise, unit)}.")
-    return told
+    return told + [f"Note: {doubt}." for doubt in record.get("doubts", ())]
 
 
 def _advice(record: dict[str, Any], noise: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ strategy.py     every strategy: `init` and `step` on a frozen state, and the pie
 irls.py, …      a paper each; asker.py is ASKER as in the paper, with filter.py
 phases.py       strategies made of strategies: a first descent, a last phase, the best point kept
 default.py      ASKER, the default: the paper's method in such phases
+with_moves.py   a method, then moves of single variables and descents in turn
 """
 
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from asker.strategies.phases import LastPhase
 from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.triggs import Triggs
+from asker.strategies.with_moves import WithMoves
 
 METHODS: dict[str, Callable[[], Any]] = {
     "irls": IRLS,
@@ -34,6 +36,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "gnc-gm": partial(SurrogateGNC, GM()),
     "gnc-tls": partial(SurrogateGNC, TLS(superlinear=True)),
     "asker": ASKER,
+    "asker-moves": WithMoves,
     "asker-published": ASKER.published,
     "asker-paper": ASKER.paper,
 }

@@ -10,6 +10,8 @@ it steps on the state of any other strategy: phases.py makes first and last phas
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeVar
 
+from asker.engines.formulas import omega as omega
+from asker.engines.formulas import psi
 from asker.engines.point import Engine, Model, Point
 
 SMALLEST_DAMPING = 1e-8
@@ -37,6 +39,8 @@ class State:
     """Whether a first descent goes on (phases.py)."""
     last_phase: bool = False
     """Whether the last phase has begun (phases.py)."""
+    n_steps: int = 0
+    """Steps so far, for strategies that count them (with_moves.py)."""
     best: tuple[float, Point] | None = None
     """The lowest Ψ seen before the strategy came to its target, and where (phases.py)."""
 
@@ -85,14 +89,6 @@ class Descent(Protocol):
 
     def step(self, engine: Engine, state: S) -> S:
         """The state after one linear solve."""
-
-
-def psi(kernel, u):
-    return kernel.psi(u)
-
-
-def omega(kernel, u):
-    return kernel.omega(u)
 
 
 def cost(engine: Engine, point: Point) -> float:

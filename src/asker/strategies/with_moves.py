@@ -1,0 +1,63 @@
+"""A method, then cycles: moves of single variables (`asker.moves`), and a few steps of a descent.
+
+Moves do not replace a graduated method, which brings the cameras to their places; they complete it, since every point
+that has ended in a poor minimum of its own is solved from its observations alone.  A cycle costs about as much as its
+steps.  The run ends by itself once a cycle no longer pays.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from asker.engines.point import Engine, Point
+from asker.moves import Moves
+from asker.strategies.default import ASKER
+from asker.strategies.strategy import Descent, Strategy, cost
+from asker.strategies.triggs import Triggs
+
+
+@dataclass(frozen=True)
+class WithMoves:
+    """The method for a while, then moves and descents in turn."""
+
+    method: Strategy = ASKER()
+    share: float = 0.3
+    """Of the iterations that the method gets, and plans with."""
+    steps: int = 5
+    """Of a descent between two rounds of moves."""
+    trials: int = 8
+    """Subsets of its observations that a variable is tried with, each time."""
+    last: Descent = Triggs(damping=1e-2, epsilon=0.6)
+    pays: float = 1e-4
+    """A cycle that lowers Ψ by a smaller part is the last."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> Any:
+        n = max(int(self.share * max_iterations), 1)
+        state = self.method.init(engine, start, n)
+        return replace(state, n_steps=-n, on_target=False, best=(state.cost, state.point))
+
+    def step(self, engine: Engine, state: Any) -> Any:
+        if state.n_steps < 0:
+            after = self.method.step(engine, state)
+            best = min((state.best, (after.cost, after.point)), key=lambda pair: pair[0])
+            after = replace(after, best=best, on_target=False, n_steps=state.n_steps + 1)
+            return after if after.n_steps < 0 else self._unrelaxed(engine, after)
+        if state.n_steps % self.steps == 0:
+            state = self._moved(engine, state)
+        after = self.last.step(engine, state)
+        return replace(after, n_steps=state.n_steps + 1, on_target=state.on_target, best=state.best)
+
+    def _unrelaxed(self, engine: Engine, state: Any) -> Any:
+        """From the best point of the method."""
+        found, point = state.best
+        plain = state.unrelaxed(engine)
+        return replace(plain, point=point, cost=found, damping=self.last.damping, last_phase=True, on_target=False)
+
+    def _moved(self, engine: Engine, state: Any) -> Any:
+        """After moves; `best` has Ψ at the beginning of the cycle before."""
+        pays = state.n_steps == 0 or state.cost < (1 - self.pays) * state.best[0]
+        point, n = (
+            Moves(engine.problem, self.trials, seed=state.n_steps)(engine, state.point) if pays else (state.point, 0)
+        )
+        begun = (state.cost, state.point)
+        value = cost(engine, point) if n else state.cost
+        return replace(state, point=point, cost=value, damping=self.last.damping, best=begun, on_target=not pays)
