@@ -50,11 +50,11 @@ def test_a_run_continues_as_if_nothing_had_happened(method, tmp_path):
 def test_a_run_of_the_cpu_continues_on_xla(tmp_path):
     problem = bundle_problem(make_scene(8, 600).start).problem
     options = {"max_iterations": 8, "tol": 0}
-    whole = asker.solve(problem, engine="cpu", **options)
+    whole = asker.solve(problem, asker.ASKER(), engine="cpu", **options)
     options |= {"checkpoint": tmp_path / "run.npz", "every": 3}
     with pytest.raises(Killed):
-        asker.solve(problem, engine="cpu", on_iteration=kill_at(5), **options)
-    result = asker.solve(problem, engine="xla", **options)
+        asker.solve(problem, asker.ASKER(), engine="cpu", on_iteration=kill_at(5), **options)
+    result = asker.solve(problem, asker.ASKER(), engine="xla", **options)
     np.testing.assert_allclose([h.cost for h in result.history], [h.cost for h in whole.history], rtol=1e-8)
 
 
@@ -69,7 +69,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"run\.npz: this is no checkpoint of asker, or a broken one"):
         asker.solve(line_problem(), asker.GNC(), checkpoint=file)
     with pytest.raises(ValueError, match="every must be at least 1"):
-        asker.solve(line_problem(), checkpoint=tmp_path / "new.npz", every=0)
+        asker.solve(line_problem(), asker.GNC(), checkpoint=tmp_path / "new.npz", every=0)
     assert os.listdir(tmp_path) == ["run.npz"]
 
 
@@ -214,7 +214,7 @@ def test_a_disk_that_has_room_again_is_no_failure(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_not_there_is_told_before_the_solve(tmp_path):
     with pytest.raises(asker.FileError, match="there is no folder"):
-        asker.solve(problem_of(plain), checkpoint=tmp_path / "none" / "run.npz")
+        asker.solve(problem_of(plain), asker.IRLS(), checkpoint=tmp_path / "none" / "run.npz")
 
 
 def test_the_command_says_so_at_the_end(asks, tmp_path, monkeypatch):

@@ -149,6 +149,8 @@ class Factors:
         self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
         if not isinstance(self.kernel, Kernel):
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
+        self.origin: Factors = self
+        """The factors that a user knows, where these are the same under another kernel."""
         self.compiled: dict[Any, dict[str, Any]] = {}
         """Code of the residual that an engine has made, shared with the same factors under other kernels."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
@@ -169,6 +171,7 @@ class Factors:
         """The same factors under another kernel; widths of observations are those of the kernel."""
         other = copy(self)
         other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
+        other.origin = self.origin
         return other
 
     def on(self, slots: Sequence[Slot], chosen: np.ndarray) -> "Factors":

@@ -77,7 +77,7 @@ class Groups(Sequence[T], Generic[T]):
     def _of(self, group: Variables | Factors) -> T:
         if self._groups is not None:
             for known, item in zip(self._groups, self._items, strict=True):
-                if known is group:
+                if _origin(known) is _origin(group):
                     return item
             raise KeyError(f"{group!r} is not part of the problem that was solved")
         item = self._items[self._named(group.name)]
@@ -85,6 +85,11 @@ class Groups(Sequence[T], Generic[T]):
         if count(item) != n:
             raise KeyError(f"{group.name!r} had {count(item)} rows when this result was saved, and now has {n}")
         return item
+
+
+def _origin(group: Any) -> Any:
+    """The group that a user knows, where this is the same under another kernel."""
+    return getattr(group, "origin", group)
 
 
 def count(item: Any) -> int:

@@ -123,7 +123,7 @@ def shares(
 ) -> tuple[list[Floats], list[Floats]]:
     """a and the vote of every observation."""
     with np.errstate(over="ignore"):
-        v = [x / s for x, s in zip(u, variances, strict=True)]
+        v = [x / max(s, TINY) for x, s in zip(u, variances, strict=True)]
     fitted = [1 / (1 + x / 4) for x in v]
     near = [np.exp(-x / (2 * NEAR**2)) for x in v]
     return kept_shares(factors, fitted), kept_shares(factors, near, voting=True)

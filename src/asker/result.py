@@ -111,13 +111,13 @@ class Result:
         It is seen in the solution as it is: where the kernel was far too narrow or too wide for the noise, solve again
         with that τ, and look again.
         """
+        if self.found_noise is not None:
+            return Groups(self.found_noise, self.residuals.names, self.problem.factors if self.problem else None)
         if self.problem is None or self.problem.portion is not None:
             raise AttributeError(
                 "the noise needs the whole problem; a loaded result has none, and a portion is not whole"
             )
         factors = self.problem.factors
-        if self.found_noise is not None:
-            return Groups(self.found_noise, self.residuals.names, factors)
         squares = [np.einsum("np,np->n", r, r) for r in self.residuals]
         weighted = [u if f.weight is None else f.weight * u for f, u in zip(factors, squares, strict=True)]
         return Groups(estimate(factors, weighted), self.residuals.names, factors)
@@ -222,6 +222,8 @@ def _packed(result: Result) -> tuple[Tree, Arrays]:
                 result.residuals.names, result.residuals, result.weights, result.inliers, strict=True
             )
         ],
+        "noise": None if result.found_noise is None else [_plain(asdict(noise)) for noise in result.found_noise],
+        "doubts": list(result.doubts),
         "status": result.status.name,
         "history": [_plain(asdict(line)) for line in result.history],
         "seconds": _plain(result.seconds),
@@ -271,8 +273,12 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
     seconds = {_text(name): _number(x) for name, x in tree["seconds"].items()}
     if not history or not sum(map(len, factors["inliers"])) or "total" not in seconds:
         raise ValueError("it has no history, no factors or no time")
+    told = tree.get("noise")
+    noises = None if told is None else tuple(Noise(**{key: float(x) for key, x in one.items()}) for one in told)
     return {
         **plain,
+        "found_noise": noises,
+        "doubts": tuple(_text(doubt) for doubt in tree.get("doubts", ())),
         **{what: Groups(items, names) for what, items in factors.items()},
         "problem": None,
         "values": Groups([found(item) for _, item in tree["variables"]], [_text(n) for n, _ in tree["variables"]]),

@@ -12,7 +12,7 @@ from asker.checkpoint import Checkpoint, Snapshot
 from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
-from asker.factors import Factors, ProblemError, Variables
+from asker.factors import ProblemError, Variables
 from asker.groups import Groups
 from asker.io.files import FilePath
 from asker.problem import Problem
@@ -78,7 +78,7 @@ def solve(
         what = repr(strategy) if isinstance(strategy, str) else f"the class {strategy.__name__}"
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
         raise ProblemError(f"strategy is {what}, expected {advice}")
-    unknown = strategy is None and not all(f.noise_is_known for f in problem.factors)
+    unknown = strategy is None and not all(f.noise_is_known for f in problem.factors if f.n)
     if max_iterations is None:
         max_iterations = MANY if unknown else 100
     _check_limits(max_iterations, tol, time_limit)
@@ -258,7 +258,7 @@ class Stages:
         state = IRLS().init(final, best.point, 0)
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = state, self.history
-        result = _result(final, strategy, loop, self.ended or self.last, engine.problem.factors)
+        result = _result(final, strategy, loop, self.ended or self.last)
         return replace(result, initial_cost=cost(final, start), found_noise=best.noises, doubts=search.doubts(best))
 
     def goes_on(self) -> bool:
@@ -308,10 +308,7 @@ def _check_start(engine: Engine, point: Point) -> None:
     raise ProblemError("a squared residual overflows at the start")
 
 
-def _result(
-    engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status, keys: Sequence[Factors] | None = None
-) -> Result:
-    """`keys` are the factors that a user knows, where the engine has them under other kernels."""
+def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
     problem, point = engine.problem, loop.best.point
     residuals = engine.residuals(point)
     inliers = []
@@ -323,7 +320,7 @@ def _result(
     values = [v.manifold.unpack(rows) for v, rows in theta]
 
     def per_factor(items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
-        return Groups(items, [f.name for f in problem.factors], keys or problem.factors)
+        return Groups(items, [f.name for f in problem.factors], problem.factors)
 
     return Result(
         problem=problem,

