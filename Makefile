@@ -17,6 +17,8 @@ $(VENV)/installed: pyproject.toml
 
 demo: install
 	$(BIN)/asker reproduce --plan quick --output $(DEMO)
+	@echo; echo "Nothing given: a circle in clutter, from a bad start (examples/unknown_noise.py)"
+	$(BIN)/python examples/unknown_noise.py $(DEMO)/unknown_noise.png
 
 test: install
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long"

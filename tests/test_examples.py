@@ -50,6 +50,13 @@ def test_short_and_listed(path):
     assert f"`{path.name}`" in (EXAMPLES / "README.md").read_text()
 
 
+def test_unknown_noise(run):
+    _, found = run("unknown_noise", 5)
+    oracle, ours = found["oracle"], found["asker, nothing given"]
+    assert all(b < 2.5 * a for a, b in zip(oracle, ours, strict=True))
+    assert found["SciPy soft_l1"][0] > 100 * oracle[0]
+
+
 def test_robust_mean(run):
     _, found = run("robust_mean")
     assert abs(found["asker"] - 3) < 0.1

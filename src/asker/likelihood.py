@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
-from asker.noise import Noise, shares
+from asker.noise import TINY, Noise, shares
 
 Floats = NDArray[np.float64]
 STEPS, AT_REST = 200, 1e-5
@@ -41,7 +41,9 @@ def mean_squares(engine: Engine, point: Point) -> list[float]:
 def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Sequence[float]) -> float:
     """L of a point, from the noise that was estimated there; `broad` is Q² of each group."""
     u, factors = squares(engine, point), engine.problem.factors
-    variances = [min(max(n.sigma**2, 1e-24 * Q), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)]
+    variances = [
+        min(max(n.sigma**2, 1e-24 * Q, TINY), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)
+    ]
     groups = zip(factors, u, *shares(factors, u, variances), variances, broad, strict=True)
     L = sum(_likelihood(x, f.residual_size, a, vote, s, Q) for f, x, a, vote, s, Q in groups if len(x))
     larger = [Q / max(mean, Q) for mean, Q in zip(mean_squares(engine, point), broad, strict=True)]
@@ -57,7 +59,7 @@ def _likelihood(u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: 
         spare = float(p * voting @ a)
         if spare < 0.5:
             return 0.0
-        before, variance = variance, min(max(float(voting @ u) / spare, 1e-26 * Q), Q)
+        before, variance = variance, min(max(float(voting @ u) / spare, 1e-26 * Q, TINY), Q)
         ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break

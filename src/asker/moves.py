@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.formulas import omega
-from asker.engines.point import Engine, Point
+from asker.engines.point import Engine, Point, omega
 from asker.factors import Variables
 from asker.kernels import Kernel, Quadratic
 from asker.problem import Problem

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.formulas import omega, psi
-from asker.engines.point import Engine, Model, Point
+from asker.engines.point import Engine, Model, Point, omega, psi
 from asker.factors import Factors, Slot, Variables
 from asker.kernels import Kernel
 from asker.problem import Problem

@@ -24,6 +24,16 @@ PerFactor = tuple[A, ...]
 Formula = Callable[..., Any]
 
 
+def psi(kernel: Any, u: Any) -> Any:
+    """The formula of the cost."""
+    return kernel.psi(u)
+
+
+def omega(kernel: Any, u: Any) -> Any:
+    """The formula of the weight."""
+    return kernel.omega(u)
+
+
 @dataclass(frozen=True, eq=False)
 class Point(Generic[A]):
     """Values of all variables, and the squared residuals there."""

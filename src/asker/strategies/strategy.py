@@ -10,9 +10,8 @@ it steps on the state of any other strategy: phases.py makes first and last phas
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeVar
 
-from asker.engines.formulas import omega as omega
-from asker.engines.formulas import psi
-from asker.engines.point import Engine, Model, Point
+from asker.engines.point import Engine, Model, Point, psi
+from asker.engines.point import omega as omega
 
 SMALLEST_DAMPING = 1e-8
 LARGEST_DAMPING = 1e16
