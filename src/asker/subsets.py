@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
 from asker.kernels import Kernel, Quadratic
-from asker.noise import DISTINCT
+from asker.noise import DISTINCT, TINY
 from asker.trials import Copies, Floats, Pairs, Trials, drawn
 
 FEW = 12
@@ -186,7 +186,7 @@ def gains_of(u: Floats, p: int, d: int, Q: float) -> tuple[Floats, NDArray]:
         return np.zeros(len(u)), np.full(len(u), n)
     k = np.arange(1, n + 1)
     spare = np.maximum(k * p - d, 1e-9)
-    variance = np.maximum(np.cumsum(np.sort(u, axis=1), axis=1) / spare, 1e-26 * Q)
+    variance = np.maximum(np.cumsum(np.sort(u, axis=1), axis=1) / spare, max(1e-26 * Q, TINY))
     ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + log(n)
     gain = np.where(k * p - d >= 1, spare / 2 * np.log(Q / variance) - ways, -np.inf)
     best = np.argmax(gain, axis=1)
