@@ -167,7 +167,7 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps:
     """(3)"""
     n = float(vote.sum())
     everything = float(vote @ u) / (p * n) if n > 0 else 0.0
-    if not everything > 0:  # there are none, or all are exact
+    if not everything > TINY / SMALLEST:  # there are none, or all are exact
         return _Fit(TINY, 1.0, float(p * vote @ a))
     smallest, ratio, broad = SMALLEST * everything, 0.5, max(everything, 4 * variance)
     for _ in range(steps):
@@ -187,9 +187,8 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps:
         return _Fit(float(vote @ u) / spare, 1.0, spare) if spare >= 0.5 else NOTHING
     others = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
     gain = float(vote @ (others + np.logaddexp(0.0, np.clip(odds, -700, 700))))
-    return _Fit(
-        variance, float(inlier.mean()), spare, gain - log(n)
-    )  # S and π are two numbers more: each costs ½ log n
+    gain -= log(n)  # S and π are two numbers more: each costs ½ log n
+    return _Fit(variance, float(inlier.mean()), spare, gain)
 
 
 def _noise(fit: _Fit, u: Floats) -> Noise:
