@@ -50,6 +50,8 @@ NEARLY = 5.0
 INLIER = 3.0
 """What an inlier stays below, in σ for each number."""
 UNLIKELY = 0.01
+BLURRED = 0.05
+"""The part of the observations just beyond the inliers, from which on there is no clear border."""
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
 
@@ -209,11 +211,20 @@ class Search:
         return found
 
     def _refined(self, best: Candidate) -> Candidate:
-        """To the end; under Cauchy's kernel, too, where that explains more: outliers are too near for another."""
-        end = self._ended(best, self._end_kernel)
-        if end.cost <= best.cost:
-            return end
-        return min(end, self._ended(best, lambda noise, p, Q: Cauchy(CAUCHY * noise.sigma)), key=lambda c: c.cost)
+        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart."""
+        if not self.has_few_unknowns and self._is_blurred(best):
+            return self._ended(best, lambda noise, p, Q: Cauchy(CAUCHY * noise.sigma))
+        return self._ended(best, self._end_kernel)
+
+    def _is_blurred(self, found: Candidate) -> bool:
+        """Whether many observations lie just beyond the inliers: in Gaussian noise among gross outliers few do."""
+        n_near, n = 0, 0
+        for k, x in enumerate(squares(self.engine, found.point)):
+            f, noise = self.engine.problem.factors[k], found.noises[k]
+            if self.given[k] is None and noise.is_known:
+                v = x / max(INLIER**2 * f.residual_size * noise.sigma**2, SMALLEST)
+                n_near, n = n_near + int(np.count_nonzero((v > 1) & (v <= 4))), n + f.n
+        return n_near > BLURRED * n
 
     def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
