@@ -202,7 +202,7 @@ class Search:
         """The descent goes on under kernels as wide as the noise asks for."""
         before = [0.0]
         for k in range(ROUNDS):
-            kernels = self._kernels(lambda noise, p, Q: Cauchy(CAUCHY * noise.sigma), found.noises)
+            kernels = self._kernels(_cauchy, found.noises)
             widths = [kernel.tau for kernel in kernels]
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
@@ -211,10 +211,11 @@ class Search:
         return found
 
     def _refined(self, best: Candidate) -> Candidate:
-        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart."""
+        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more."""
         if not self.has_few_unknowns and self._is_blurred(best):
-            return self._ended(best, lambda noise, p, Q: Cauchy(CAUCHY * noise.sigma))
-        return self._ended(best, self._end_kernel)
+            return self._ended(best, _cauchy)
+        end = self._ended(best, self._end_kernel)
+        return end if end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
 
     def _is_blurred(self, found: Candidate) -> bool:
         """Whether many observations lie just beyond the inliers: in Gaussian noise among gross outliers few do."""
@@ -277,3 +278,7 @@ class Search:
             sigma = max(noise.sigma if noise.is_known else sqrt(Q), SMALLEST)
             found.append(given or kernel(replace(noise, sigma=sigma), f.residual_size, Q))
         return found
+
+
+def _cauchy(noise: Noise, p: int, Q: float) -> Kernel:
+    return Cauchy(CAUCHY * noise.sigma)
