@@ -80,12 +80,13 @@ def main() -> None:
     args = parser.parse_args()
     families, variants = args.families.split(","), args.variants.split(",")
     tasks = [(f, c, s + args.seeds_from) for f in families for c, s in FAMILIES[f].cases(False)]
-    with recorded(args.record), TemporaryDirectory() as folder:
-        print(f"| family | {' | '.join(variants)} |\n|---|{'---|' * len(variants)}")
-        found = {}
+    found = {}
+    with TemporaryDirectory() as folder:
         for variant in variants:
             file = Path(folder) / f"{variant}.jsonl"
             found[variant] = run_all(tasks, file, variant, partial(run_variant, variant=variant), args.processes)
+    with recorded(args.record):
+        print(f"| family | {' | '.join(variants)} |\n|---|{'---|' * len(variants)}")
         for family in families:
             cells = (told([row for row in found[v] if row["family"] == family]) for v in variants)
             print(f"| {family} | {' | '.join(cells)} |")
