@@ -8,8 +8,9 @@ Noise       At each end the noise σ of every factor group is estimated (`asker.
             the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Once a candidate is beyond doubt, no other one is tried.
-End         The best one is refined under the smooth truncated kernel with τ = 5σ, with moves of single variables in
-            between (`asker.moves`), as long as these pay.
+End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
+            likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
+            where inliers and outliers are not clearly apart.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,7 @@ NEARLY = 5.0
 INLIER = 3.0
 """What an inlier stays below, in σ for each number."""
 UNLIKELY = 0.01
+"""That chance alone leaves one of the variables so few inliers."""
 BLURRED = 0.05
 """The part of the observations just beyond the inliers, from which on there is no clear border."""
 SMALLEST = 1e-150
