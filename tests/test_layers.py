@@ -19,6 +19,7 @@ LAYERS = (
     ("factors", "variables, and the residuals that tie them"),
     ("problem", "what is to be solved, without a word on how"),
     ("noise", "what residuals say of the noise: results tell it"),
+    ("support", "which observations support a solution, and what speaks against it"),
     ("groups", "what belongs to groups of variables and factors, by name"),
     ("result", "what a solve returns: engines and strategies fill it"),
     ("holdout", "observations taken away from a problem, and what judges a result by them"),

@@ -162,8 +162,10 @@ def test_an_engine_under_other_kernels_is_one_made_for_them(engine, weight):
     assert first.cost == pytest.approx(again.cost, rel=1e-10)
 
 
-def test_a_good_solution_leaves_no_doubts():
-    assert asker.solve(circle_problem(0.1, 0.3, 0)).doubts == ()
+@pytest.mark.parametrize("sigma", [0.0, 0.1])
+@pytest.mark.parametrize("outliers", [0.0, 0.3])
+def test_a_good_solution_leaves_no_doubts(sigma, outliers):
+    assert asker.solve(circle_problem(sigma, outliers, 0)).doubts == ()
 
 
 def test_two_solutions_that_explain_as_much_are_told():

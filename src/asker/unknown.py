@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
-from asker.factors import Variables
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
 from asker.subsets import Subsets, n_unknowns
+from asker.support import Support
 
 Floats = NDArray[np.float64]
 CAUCHY = 2.0
@@ -48,12 +48,6 @@ CLEAR = 10.0
 """Q over σ from which the noise of a majority leaves no doubt."""
 NEARLY = 5.0
 """The difference of two likelihoods, in logarithms, that does not decide."""
-INLIER = 3.0
-"""What an inlier stays below, in σ for each number."""
-UNLIKELY = 0.01
-"""That chance alone leaves one of the variables so few inliers."""
-BLURRED = 0.05
-"""The part of the observations just beyond the inliers, from which on there is no clear border."""
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
 
@@ -116,43 +110,11 @@ class Search:
 
     def doubts(self, best: Candidate) -> tuple[str, ...]:
         """What a user should know before relying on the best one; nothing where all is well."""
-        told = []
-        n_inliers, counts = self._supports(best)
-        d = n_unknowns(self.engine)
-        numbers = sum(n * f.residual_size for n, f in zip(n_inliers, self.engine.problem.factors, strict=True))
-        if numbers < 2 * d:
-            told.append(f"few observations support this: {sum(n_inliers)} inliers for {d} unknowns")
-        for v, (n, size) in counts.items():
-            few = np.count_nonzero(~v.fixed & (n * size < v.manifold.tangent + size))
-            if few and len(v) > 1:
-                told.append(f"{few} of {len(v)} {v.name} hang on too few inliers to be checked")
         near = [c for c in self.found if c.cost < min(best.cost + NEARLY, -NEARLY)]  # 0 explains nothing
-        if any(self._differs(c, best) for c in near):
-            told.append("another solution explains the data nearly as well: see what tells them apart")
-        return tuple(told)
+        return self._support(best).doubts(n_unknowns(self.engine), [self._support(c) for c in near])
 
-    def _supports(self, found: Candidate) -> tuple[list[int], dict[Variables, tuple[NDArray, int]]]:
-        """Inliers of each factor group; and of each variable, with the numbers that one gives."""
-        inliers = [self._inliers(found, k) for k in range(len(self.engine.problem.factors))]
-        counts: dict[Variables, tuple[NDArray, int]] = {}
-        for f, inlier in zip(self.engine.problem.factors, inliers, strict=True):
-            for s in (s for s in f.slots if s.variables.is_free):
-                n, size = counts.get(s.variables, (np.zeros(len(s.variables)), f.residual_size))
-                counts[s.variables] = n + np.bincount(s.index, inlier, len(n)), min(size, f.residual_size)
-        return [int(np.count_nonzero(x)) for x in inliers], counts
-
-    def _inliers(self, found: Candidate, k: int) -> NDArray[np.bool_]:
-        """Of factor group k; where the kernel was given, or the noise cannot be told, all count."""
-        f, noise = self.engine.problem.factors[k], found.noises[k]
-        if self.given[k] is not None or not noise.is_known:
-            return np.ones(f.n, dtype=bool)
-        return squares(self.engine, found.point)[k] <= INLIER**2 * f.residual_size * noise.sigma**2
-
-    def _differs(self, one: Candidate, other: Candidate) -> bool:
-        """Whether two candidates have other inliers: by more than one in twenty of them."""
-        each = [(self._inliers(one, k), self._inliers(other, k)) for k in range(len(self.given))]
-        n = sum(int(np.count_nonzero(a != b)) for a, b in each)
-        return n > 0.05 * sum(int(np.count_nonzero(a | b)) for a, b in each)
+    def _support(self, found: Candidate) -> Support:
+        return Support(self.engine.problem, squares(self.engine, found.point), found.noises, self.given)
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """Of the first descents; each is made when it is asked for."""
@@ -214,20 +176,10 @@ class Search:
 
     def _refined(self, best: Candidate) -> Candidate:
         """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more."""
-        if not self.has_few_unknowns and self._is_blurred(best):
+        if not self.has_few_unknowns and self._support(best).is_blurred:
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
         return end if end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
-
-    def _is_blurred(self, found: Candidate) -> bool:
-        """Whether many observations lie just beyond the inliers: in Gaussian noise among gross outliers few do."""
-        n_near, n = 0, 0
-        for k, x in enumerate(squares(self.engine, found.point)):
-            f, noise = self.engine.problem.factors[k], found.noises[k]
-            if self.given[k] is None and noise.is_known:
-                v = x / max(INLIER**2 * f.residual_size * noise.sigma**2, SMALLEST)
-                n_near, n = n_near + int(np.count_nonzero((v > 1) & (v <= 4))), n + f.n
-        return n_near > BLURRED * n
 
     def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
@@ -253,25 +205,13 @@ class Search:
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, and those of every variable no less than others."""
         groups = zip(found.noises, self.broad, self.given, strict=True)
-        return all(
-            kept is not None or (n.is_known and n.inlier_ratio > 0.5 and CLEAR * n.sigma < np.sqrt(Q))
-            for n, Q, kept in groups
-        ) and not any(lost.any() for lost in self._lost(found).values())
-
-    def _lost(self, found: Candidate) -> dict[Variables, NDArray[np.bool_]]:
-        """Variables that have fewer inliers than chance allows, at the share of all."""
-        from scipy.special import bdtr
-
-        factors = self.engine.problem.factors
-        counts = {v: np.zeros((3, len(v))) for v in self.engine.problem.variables if v.is_free}
-        for k, (f, noise, kept) in enumerate(zip(factors, found.noises, self.given, strict=True)):
-            if kept is None and noise.is_known:
-                inlier = self._inliers(found, k)
-                for s in (s for s in f.slots if s.variables.is_free):
-                    v = s.variables
-                    for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, inlier.mean()))):
-                        counts[v][row] += np.bincount(s.index, w, minlength=len(v))
-        return {v: bdtr(k, n.astype(int), e / np.maximum(n, 1)) * len(v) < UNLIKELY for v, (n, k, e) in counts.items()}
+        return (
+            all(
+                kept is not None or (n.is_known and n.inlier_ratio > 0.5 and CLEAR * n.sigma < np.sqrt(Q))
+                for n, Q, kept in groups
+            )
+            and not self._support(found).has_lost_a_variable()
+        )
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""

@@ -1,0 +1,90 @@
+"""Which observations support a solution, and what speaks against relying on it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.factors import Variables
+from asker.noise import Noise
+from asker.problem import Problem
+
+Mask = NDArray[np.bool_]
+REACH = 3.0
+"""What an inlier stays below, in σ for each number."""
+UNLIKELY = 0.01
+"""That chance alone leaves one of the variables so few inliers."""
+BLURRED = 0.05
+"""The part of the observations just beyond the inliers, from which on there is no clear border."""
+EXACT = 1e-20
+"""‖r‖² over the mean of all, below which there is no noise."""
+ALIKE = 0.95
+"""Two solutions that share more of their inliers are one."""
+
+
+class Support:
+    """The inliers of a point, where the noise of each factor group was found; `given`: where it was not sought."""
+
+    def __init__(self, problem: Problem, u: Sequence[Any], noises: Sequence[Noise], given: Sequence[Any]):
+        self.problem, self.noises = problem, noises
+        self.judged = [kernel is None and noise.is_known for kernel, noise in zip(given, noises, strict=True)]
+        """Groups whose noise tells inliers; of the others all observations count."""
+        widths = [REACH**2 * f.residual_size * n.sigma**2 for f, n in zip(problem.factors, noises, strict=True)]
+        self.v = [
+            x / max(w, 1e-300) if ok else np.zeros(len(x)) for x, w, ok in zip(u, widths, self.judged, strict=True)
+        ]
+        """‖r‖² of each observation, in units of the largest one of an inlier."""
+        self.inliers: list[Mask] = [v <= 1 for v in self.v]
+
+    @property
+    def is_blurred(self) -> bool:
+        """Whether many observations lie just beyond the inliers: in Gaussian noise among gross outliers few do."""
+        near = sum(int(np.count_nonzero((v > 1) & (v <= 4))) for v in self.v)
+        return near > BLURRED * sum(len(v) for v, ok in zip(self.v, self.judged, strict=True) if ok)
+
+    def has_lost_a_variable(self) -> bool:
+        """Whether one has fewer inliers than chance allows, at the share of its factor group."""
+        from scipy.special import bdtr
+
+        counts: dict[Variables, Any] = {v: np.zeros((3, len(v))) for v in self.problem.variables if v.is_free}
+        for f, inlier, ok in zip(self.problem.factors, self.inliers, self.judged, strict=True):
+            for s in (s for s in f.slots if s.variables.is_free and ok):
+                for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, inlier.mean()))):
+                    counts[s.variables][row] += np.bincount(s.index, w, minlength=len(s.variables))
+        chances = (bdtr(k, n.astype(int), e / np.maximum(n, 1)) * len(n) for n, k, e in counts.values())
+        return any(bool((chance < UNLIKELY).any()) for chance in chances)
+
+    def differs(self, other: "Support") -> bool:
+        """Whether another solution has other inliers."""
+        pairs = list(zip(self.inliers, other.inliers, strict=True))
+        shared = sum(int(np.count_nonzero(a & b)) for a, b in pairs)
+        return shared < ALIKE * sum(int(np.count_nonzero(a | b)) for a, b in pairs)
+
+    def doubts(self, n_unknowns: int, rivals: Sequence["Support"]) -> tuple[str, ...]:
+        """What a user should know before relying on it; `rivals` are solutions that are nearly as likely."""
+        told = []
+        factors = self.problem.factors
+        n = [int(np.count_nonzero(x)) for x in self.inliers]
+        if sum(k * f.residual_size for k, f in zip(n, factors, strict=True)) < 2 * n_unknowns:
+            told.append(f"few observations support this: {sum(n)} inliers for {n_unknowns} unknowns")
+        for v in (v for v in self.problem.variables if v.is_free and len(v) > 1):
+            if few := int(np.count_nonzero(~v.fixed & (self._n_spare(v) < 1))):
+                told.append(f"{few} of {len(v)} {v.name} hang on too few inliers to be checked")
+        if any(self.differs(rival) for rival in rivals):
+            told.append("another solution explains the data nearly as well: see what tells them apart")
+        return tuple(told)
+
+    def _n_spare(self, v: Variables) -> NDArray[np.float64]:
+        """Inliers of each variable beyond those that determine it, at the smallest size of a residual."""
+        numbers, smallest = np.full(len(v), -float(v.manifold.tangent)), np.inf
+        for f, inlier in zip(self.problem.factors, self.inliers, strict=True):
+            for s in (s for s in f.slots if s.variables is v):
+                numbers += f.residual_size * np.bincount(s.index, inlier, minlength=len(v))
+                smallest = min(smallest, f.residual_size)
+        return numbers / smallest
+
+
+def _largest(u: NDArray[np.float64], p: int, sigma: float) -> float:
+    """‖r‖² of an inlier, at most; where all is exact: as good as nothing."""
+    return max(REACH**2 * p * sigma**2, EXACT * float(u.mean()) if len(u) else 0.0, 1e-150)
