@@ -36,7 +36,7 @@ class Solves:
 
     def start(self, cache: Path, *more: Any, **how: Any) -> "subprocess.Popen[str]":
         (self.folder / "run.json").unlink(missing_ok=True)
-        command = [sys.executable, "-c", PROGRAM, "solve", self.data, "--iterations", "20", "--quiet"]
+        command = [sys.executable, "-c", PROGRAM, "solve", self.data, "--tau", "1", "--iterations", "20", "--quiet"]
         command += ["--json", self.folder / "run.json", *more]
         settings = os.environ | {"ASKER_CACHE": str(cache)}
         with open(self.folder / "err.txt", "w", encoding="utf-8") as err:

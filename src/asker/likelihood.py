@@ -19,7 +19,7 @@ from asker.engines.point import Engine, Point
 from asker.noise import TINY, Noise, shares
 
 Floats = NDArray[np.float64]
-STEPS, AT_REST = 200, 1e-5
+ROUNDS, STEPS, AT_REST = 5, 200, 1e-5
 TIE = 1.0
 """By how much L may be raised where residuals are larger than need be: it decides where nothing else does."""
 
@@ -44,23 +44,28 @@ def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Seq
     variances = [
         min(max(n.sigma**2, 1e-24 * Q, TINY), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)
     ]
-    groups = zip(factors, u, *shares(factors, u, variances), variances, broad, strict=True)
-    L = sum(_likelihood(x, f.residual_size, a, vote, s, Q) for f, x, a, vote, s, Q in groups if len(x))
+    L = 0.0
+    for _ in range(ROUNDS):
+        groups = zip(factors, u, *shares(factors, u, variances), variances, broad, strict=True)
+        each = [_likelihood(x, f.residual_size, a, vote, s, Q) if len(x) else (0.0, s) for f, x, a, vote, s, Q in groups]
+        L, before, variances = sum(group for group, _ in each), variances, [s for _, s in each]
+        if np.allclose(variances, before, rtol=0.02, atol=0):
+            break
     larger = [Q / max(mean, Q) for mean, Q in zip(mean_squares(engine, point), broad, strict=True)]
     return L + TIE * (1 - min(larger))
 
 
-def _likelihood(u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float) -> float:
-    """The lowest L of a group, from a first σ²."""
+def _likelihood(u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float) -> tuple[float, float]:
+    """The lowest L of a group and its σ², from a first σ²."""
     ratio, odds, n = 0.5, np.zeros(len(u)), max(float(vote.sum()), 1e-9)
     for _ in range(STEPS):
         odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
         voting = vote / (1 + np.exp(-odds))
         spare = float(p * voting @ a)
         if spare < 0.5:
-            return 0.0
+            return 0.0, variance
         before, variance = variance, min(max(float(voting @ u) / spare, 1e-26 * Q, TINY), Q)
         ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break
-    return min(-float(vote @ (np.logaddexp(0.0, odds) + log(1 - ratio))), 0.0)
+    return min(-float(vote @ (np.logaddexp(0.0, odds) + log(1 - ratio))), 0.0), variance

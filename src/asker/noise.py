@@ -10,7 +10,8 @@ Leverage    A fit has used up some of the numbers: a point with m observations i
             A residual of which nothing is left (a = 0) says nothing.
 Votes       A point that is put where two of its observations meet has found them, and not they the noise: among many
             observations two meet by chance.  So the ⌈d/p⌉ observations that determine a variable are used up whole, and
-            all observations of a variable count with the share that is left then.
+            all observations of a variable count with the share that is left then.  In all no more is left than
+            observations less those: along a spanning tree, whose edges are exact, nothing.
 Algorithm   (1) many first σ, from that of everything downwards; the likeliest after a few steps go on
             (2) w = 1/(1 + u/4σ²), and a from it
             (3) σ, S and π by expectation and maximisation: in the likelihood an inlier has p·a numbers
@@ -147,8 +148,13 @@ def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats], voting: b
             d = -(-d // p) * p if voting else d
             share = np.where(v.fixed, 0.0, d / np.maximum(totals[id(v)], d))[index]
             used += share if voting else w * share
-        keeps.append(np.clip(1 - used, 0.0, 1.0))
-    return keeps
+        keeps.append(1 - used)
+    kept = [np.clip(x, 0.0, 1.0) for x in keeps]
+    if not voting:
+        return kept
+    left = sum(float(w @ x) for w, x in zip(weights, keeps, strict=True))
+    counted = sum(float(w @ x) for w, x in zip(weights, kept, strict=True))
+    return [x * max(left, 0.0) / max(counted, TINY) for x in kept]
 
 
 class _Fit(NamedTuple):

@@ -13,16 +13,17 @@ is largest: how unlikely it is that k of n observations agree so well by chance.
 Algorithm   (1) trials of ⌈d/p⌉ observations each, and of one more: a few Gauss-Newton steps from the start
             (2) the best ones again, with the observations that agree with them
             (3) more trials, until one of them should have had inliers alone
+            (4) the best of all with every observation, under a Cauchy kernel as wide as the best one's σ
 """
 
 from collections.abc import Sequence
-from math import log
+from math import log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
-from asker.kernels import Kernel, Quadratic
+from asker.kernels import Cauchy, Kernel, Quadratic
 from asker.noise import DISTINCT, TINY
 from asker.trials import Copies, Floats, Pairs, Trials, drawn
 
@@ -33,6 +34,8 @@ BATCH = (64, 512)
 AT_LEAST, MOST = 2000, 10_000
 """Trials where nothing agrees, and in all."""
 STEPS = 12
+SMALLEST = 1e-140
+"""The width of a kernel where all is exact."""
 SEEN = 500
 """Observations of each factor group that a trial is judged by, at most."""
 GOOD, KEPT = 20, 20
@@ -85,7 +88,25 @@ class Subsets:
             found = sorted([*found, *self._batch(size, broad)], key=lambda each: -each[0])[:KEPT]
             share = max(share, self._share(found[0][1], broad))
             done += size
+        found = sorted(self._fitted_to_all([rows for _, rows in found], broad), key=lambda each: -each[0])
         return self._distinct([rows for _, rows in found], n, broad)
+
+    def _fitted_to_all(
+        self, found: list[tuple[Floats, ...]], broad: Sequence[float]
+    ) -> list[tuple[float, tuple[Floats, ...]]]:
+        """(4): gains and rows"""
+        held = list(self.start.values())
+        trials = Trials(self.engine, held, len(found), alone=False)
+        each = {v: [rows[k] for rows in found] for k, v in enumerate(self.engine.problem.variables)}
+        copies = {v: np.concatenate(each[v]) for v in self.free}
+        u = self._squares(trials, copies)
+        widths = [max(sqrt(self._variance(k, x[0], broad)), SMALLEST) for k, x in enumerate(u)]
+        kernels: list[Kernel] = [
+            Quadratic(1.0) if sure else Cauchy(2 * w) for sure, w in zip(self.trusted, widths, strict=True)
+        ]
+        copies, _ = trials.fitted(copies, self._everything(trials.n), kernels, STEPS)
+        gains, _ = self._gains(self._squares(trials, copies), broad)
+        return [(float(gain), self._rows(copies, t)) for t, gain in enumerate(gains)]
 
     def _distinct(self, found: list[tuple[Floats, ...]], n: int, broad: Sequence[float]) -> list[tuple[Floats, ...]]:
         """The first n, without those that explain what an earlier one does."""
@@ -147,12 +168,14 @@ class Subsets:
 
     def _squares(self, trials: Trials, copies: Copies) -> list[Floats]:
         """(trials, seen) for each factor group; what is not finite is infinite."""
-        n = trials.n
-        pairs = [
+        u = trials.squares(copies, self._everything(trials.n))
+        return [np.where(np.isfinite(x), x, np.inf).reshape(trials.n, -1) for x in u]
+
+    def _everything(self, n: int) -> list[Pairs]:
+        """All that is seen, for each of n trials."""
+        return [
             Pairs(k, None, np.repeat(np.arange(n), len(seen)), np.tile(seen, n)) for k, seen in enumerate(self.seen)
         ]
-        u = trials.squares(copies, pairs)
-        return [np.where(np.isfinite(x), x, np.inf).reshape(n, -1) for x in u]
 
     def _gains(self, u: Sequence[Floats], broad: Sequence[float]) -> tuple[Floats, list[NDArray]]:
         """Of each trial, over all groups; and how many of those seen agree with it in each group."""
@@ -170,11 +193,15 @@ class Subsets:
         u = self.engine.in_user_order(self.engine.evaluate(rows).u)
         shares = []
         for k in self.drawn_from:
-            x = np.sort(u[k][self.seen[k]])
+            x = u[k][self.seen[k]]
             n = int(gains_of(x[None], self.p[k], self.d, broad[k])[1][0])
-            variance = x[:n].sum() / max(n * self.p[k] - self.d, 1)
-            shares.append(n / len(x) if DISTINCT**2 * variance < broad[k] else 0.0)
+            shares.append(n / len(x) if DISTINCT**2 * self._variance(k, x, broad) < broad[k] else 0.0)
         return min(shares)
+
+    def _variance(self, k: int, u: Floats, broad: Sequence[float]) -> float:
+        """σ² of the observations of group k that agree, of those seen."""
+        n = int(gains_of(u[None], self.p[k], self.d, broad[k])[1][0])
+        return float(np.sort(u)[:n].sum()) / max(n * self.p[k] - self.d, 1)
 
 
 def gains_of(u: Floats, p: int, d: int, Q: float) -> tuple[Floats, NDArray]:

@@ -30,9 +30,9 @@ class Support:
         self.problem, self.noises = problem, noises
         self.judged = [kernel is None and noise.is_known for kernel, noise in zip(given, noises, strict=True)]
         """Groups whose noise tells inliers; of the others all observations count."""
-        widths = [REACH**2 * f.residual_size * n.sigma**2 for f, n in zip(problem.factors, noises, strict=True)]
+        groups = zip(problem.factors, u, noises, self.judged, strict=True)
         self.v = [
-            x / max(w, 1e-300) if ok else np.zeros(len(x)) for x, w, ok in zip(u, widths, self.judged, strict=True)
+            x / _largest(x, f.residual_size, n.sigma) if judged else np.zeros(len(x)) for f, x, n, judged in groups
         ]
         """‖r‖² of each observation, in units of the largest one of an inlier."""
         self.inliers: list[Mask] = [v <= 1 for v in self.v]

@@ -40,8 +40,8 @@ END = (15, 100)
 """Iterations of the end, before and after σ is estimated for the last time; the last ones are to converge."""
 SUBSETS = 3
 """How many solutions from subsets are candidates."""
-SOME, MANY = 200, 64
-"""Unknowns up to which moves from the start are a candidate, and their trials."""
+SOME, MANY, SEVERAL = 200, 64, 8
+"""Unknowns up to which moves from the start are a candidate; the trials of a move up to there, and beyond."""
 HOPELESS = 0.5
 """A first descent with less than this part of the best one's likelihood is not refined."""
 CLEAR = 10.0
@@ -83,7 +83,7 @@ class Search:
         """Kernels that stay."""
         self.trusted = [given is not None and given.convex for given in self.given]
         self.has_few_unknowns = Subsets.suit(engine, self.trusted)
-        self.moves = Moves(engine.problem)
+        self.moves = Moves(engine.problem, trials=MANY if n_unknowns(engine) <= SOME else SEVERAL)
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
         self.broad: list[float] = []
@@ -132,9 +132,9 @@ class Search:
             return
         yield "graduated", self._run(narrow, self.graduated, start, FIRST, "graduated")
         if n_unknowns(self.engine) <= SOME:
-            point, moves = start, Moves(self.engine.problem, trials=MANY)
+            point = start
             for _ in range(ROUNDS):
-                point, _ = moves(self.engine.under(narrow), point)
+                point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
 
     def _share(self, found: Candidate) -> float:
