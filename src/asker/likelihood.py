@@ -47,7 +47,9 @@ def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Seq
     L = 0.0
     for _ in range(ROUNDS):
         groups = zip(factors, u, *shares(factors, u, variances), variances, broad, strict=True)
-        each = [_likelihood(x, f.residual_size, a, vote, s, Q) if len(x) else (0.0, s) for f, x, a, vote, s, Q in groups]
+        each = [
+            _likelihood(x, f.residual_size, a, vote, s, Q) if len(x) else (0.0, s) for f, x, a, vote, s, Q in groups
+        ]
         L, before, variances = sum(group for group, _ in each), variances, [s for _, s in each]
         if np.allclose(variances, before, rtol=0.02, atol=0):
             break

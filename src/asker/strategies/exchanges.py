@@ -4,10 +4,11 @@ For problems in which a few observations decide much, as the loops of a pose gra
 minimum of its own, and a descent does not revise it, since a refused observation has no pull.
 
 Algorithm   at a minimum of Ψ, where an observation with less than half of the full weight is refused:
-            (1) trials: each refused one is believed, the nearest first; then the farthest 1, 2, 4, … of those that are
+            (1) trials: each refused one is believed, the nearest first; then the farthest 2, 4, 8, … of those that are
                 kept are refused; then each of these alone, the farthest first
             (2) a trial is least squares with what is believed, then a descent on Ψ with all observations
-            (3) where that ends lower, it is taken, and (1) begins anew; after the last trial the run ends
+            (3) where that ends lower, it is taken, and (1) begins anew; after the last trial, or too many in a row that
+                do not pay, the run ends
 """
 
 from dataclasses import dataclass, replace
@@ -58,9 +59,11 @@ class Exchanges:
     """Minimises Ψ, then revises which observations are refused until no single change pays."""
 
     descent: Descent = IRLS()
-    steps: int = 20
+    steps: int = 15
     """Of each of the two parts of a trial, at most."""
-    rest: float = 1e-4
+    patience: int = 64
+    """Trials in a row that may fail."""
+    rest: float = 1e-3
     """A part is over once a step lowers its objective by less than this part of it."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> ExchangeState:
@@ -124,5 +127,5 @@ class Exchanges:
         out = np.concatenate(refused)[order]
         nearest, farthest = order[out], order[~out & in_doubt[order]][::-1]
         several = [farthest[: 2**k] for k in range(1, max(len(farthest) - 1, 0).bit_length())]
-        chosen = [*nearest[:, None], *several, *farthest[:, None]]
+        chosen = [*nearest[:, None], *several, *farthest[:, None]][: self.patience]
         return tuple(tuple(number[c[group[c] == g]] for g in range(len(factors))) for c in chosen)

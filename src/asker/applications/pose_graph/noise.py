@@ -5,18 +5,22 @@ show, and then a false loop can be had for a little bent odometry: Ψ itself is 
 what was kept:
 
 (0) least squares with all loops, then a plain descent: from the start, and from where a narrow Cauchy kernel leads.
-    Where no loop is refused then, they fit together, and that is (1); else the lowest of them and (1) goes on;
+    Where no loop is refused then, and Ψ is as low as noise lets it be, that is (1); else the lowest of them and (1)
+    goes on;
 (1) solve with the noise as announced;
 (2) the share of it that is there: the larger of two medians of ‖r‖, one over the loops kept and one over odometry, in
-    units of the median that was announced.  Up to half of the loops kept may be false;
+    units of the median that was announced, once the numbers that the poses have used up are allowed for.  Up to half of
+    the loops kept may be false;
 (3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2);
 (4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
     the tails come back, and a solution that (3) left for a worse one does too;
 (5) descend from there once more, with TAIL times the share that 95 % quantiles show in place of medians.  Where tails
     are long this is wider than (4), though no more than WIDER times, and more right loops come back; else it is
-    narrower.  It does not choose between solutions: a kernel this wide may prefer false loops.
+    narrower.  It does not choose between solutions: a kernel this wide may prefer false loops;
+(6) where loops are refused, single ones are put in and out of those that are believed (`asker.Exchanges`).  Where
+    that pays, or leaves edges further off than the noise, it is done from the start of the graph, too.
 
-Where TAIL times the first share is 1 or more, Ψ is right as it is, and (1) is all.
+Where TAIL times the first share is 1 or more, Ψ is right as it is, and (6) comes after (1).
 """
 
 from collections.abc import Callable
@@ -32,6 +36,7 @@ from asker.applications.pose_graph.problem import PoseGraphProblem, default_tau,
 from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
 from asker.result import Result, Status
+from asker.strategies.exchanges import Exchanges
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy
 
@@ -39,11 +44,17 @@ NARROW = 0.1
 """The width of the Cauchy kernel of (0), in τ."""
 MUCH_LESS = 0.5
 """Of the share that a solution had: below this another round is worth it."""
-TAIL = 5.0
+TAIL = 2.0
 """What the kernels of (4) and (5) allow for, beyond the share: noise has longer tails than its quantiles say."""
 TAIL_QUANTILE = 0.95
 WIDER = 2.0
 """With 5 in its place, false loops come in."""
+EXCHANGES = 3e7
+"""The work that (6) may take: iterations · poses · (unknowns of a pose)³."""
+UNLIKELY = 1e-3
+"""The chance of a cost that loops which fit together do not have."""
+PAYS = 1e-3
+"""The part by which Ψ falls where an exchange has changed something."""
 LEAST = 1e-3
 """Data without noise would leave no τ at all."""
 CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
@@ -65,6 +76,21 @@ class Round:
     @property
     def is_cut_short(self) -> bool:
         return self.result.status in CUT_SHORT
+
+    @property
+    def fits_together(self) -> bool:
+        """Whether no edge is refused, and all of them are as near as noise lets them be."""
+        return self.is_likely and not self.made.refused(self.result).any()
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether the edges that are kept are no further off than the announced noise allows for."""
+        from scipy.special import chdtrc
+
+        kept = ~self.made.refused(self.result)
+        u = self.made.per_edge([(r**2).sum(axis=1) for r in self.result.residuals])
+        n_spare = max(np.count_nonzero(kept) - np.count_nonzero(~self.made.poses.fixed), 1)
+        return bool(chdtrc(N_DOF[self.made.graph.kind] * n_spare, u[kept].sum()) > UNLIKELY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +128,9 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
         return None
     norms = made.per_edge([np.linalg.norm(r, axis=1) for r in result.residuals])
     seen = max(np.quantile(norms[of], quantile) for of in (loops, odometry) if of.any())
-    return max(float(seen / np.sqrt(chi2.ppf(quantile, N_DOF[made.graph.kind]))), LEAST)
+    n_kept, n_free = np.count_nonzero(inliers), np.count_nonzero(~made.poses.fixed)
+    spare = max(n_kept - n_free, 1) / n_kept
+    return max(float(seen / np.sqrt(spare * chi2.ppf(quantile, N_DOF[made.graph.kind]))), LEAST)
 
 
 def solve_pose_graph(
@@ -143,13 +171,28 @@ def solve_pose_graph(
         made = pose_graph_problem(start, kernel(tau=share * tau), robust)
         return Round(share, made, solve(made.problem, how, time_limit=clock.left()))
 
+    def exchange(found: Round) -> list[Round]:
+        """(6): the solution and what comes of it, the one that counts last"""
+        if not plain_first or found.is_cut_short or found.fits_together:
+            return [found]
+        n = int(EXCHANGES / (graph.n_poses * N_DOF[graph.kind] ** 3))
+        done = [found]
+        for start in (found.refined, graph):
+            made = pose_graph_problem(start, kernel(tau=found.noise_share * tau), robust)
+            result = solve(made.problem, Exchanges(), time_limit=clock.left(), max_iterations=n)
+            done.append(Round(found.noise_share, made, result))
+            pays = result.cost < (1 - PAYS) * found.result.cost
+            if done[-1].is_cut_short or not (pays or not done[-1].is_likely):
+                break
+        return sorted(done, key=lambda r: -r.result.cost)
+
     rounds: list[Round] = []
     descents: list[Round] = []
     try:
         first = [lambda: plainly(graph), lambda: plainly(narrowly())] if plain_first else []  # (0)
         for way in [*first, lambda: run(graph, 1.0, strategy)]:  # (1)
             rounds.append(way())
-            if plain_first and not rounds[-1].made.refused(rounds[-1].result).any():
+            if plain_first and rounds[-1].fits_together:
                 break
         rounds.sort(key=lambda r: -r.result.cost)
         while noise == "estimated" and not rounds[-1].is_cut_short:
@@ -159,7 +202,8 @@ def solve_pose_graph(
             rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
         last = rounds[-1]
         if last.noise_share == 1 or last.is_cut_short:
-            return Solved(last, rounds)
+            exchanged = exchange(last)
+            return Solved(exchanged[-1], rounds + exchanged[1:])
         for start in [r.refined for r in reversed(rounds)]:  # (4), first from the one that a cut should not cost
             descents.append(run(start, TAIL * last.noise_share, IRLS()))
             if descents[-1].is_cut_short:
@@ -169,7 +213,8 @@ def solve_pose_graph(
         if share is not None:
             chosen = run(chosen.refined, min(TAIL * min(share, WIDER * last.noise_share), 1.0), IRLS())  # (5)
             descents.append(chosen)
-        return Solved(chosen, rounds + descents)
+        exchanged = exchange(chosen)
+        return Solved(exchanged[-1], rounds + descents + exchanged[1:])
     except KeyboardInterrupt:  # between two solves; one that is under way ends by itself
         if not rounds:
             raise
