@@ -61,7 +61,7 @@ class Exchanges:
     descent: Descent = IRLS()
     steps: int = 15
     """Of each of the two parts of a trial, at most."""
-    patience: int = 64
+    patience: int = 40
     """Trials in a row that may fail."""
     rest: float = 1e-3
     """A part is over once a step lowers its objective by less than this part of it."""

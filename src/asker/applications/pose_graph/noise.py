@@ -8,17 +8,18 @@ what was kept:
     Where no loop is refused then, and Ψ is as low as noise lets it be, that is (1); else the lowest of them and (1)
     goes on;
 (1) solve with the noise as announced;
-(2) the share of it that is there: the larger of two medians of ‖r‖, one over the loops kept and one over odometry, in
-    units of the median that was announced, once the numbers that the poses have used up are allowed for.  Up to half of
-    the loops kept may be false;
+(2) the share of it that is there: Σ‖r‖² over what was kept, for each number that the poses have not used up, in units
+    of what was announced.  The mean of ‖r‖² is seen in medians, one over the loops and one over odometry, so that up to
+    half of the loops kept may be false;
 (3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2);
 (4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
     the tails come back, and a solution that (3) left for a worse one does too;
 (5) descend from there once more, with TAIL times the share that 95 % quantiles show in place of medians.  Where tails
     are long this is wider than (4), though no more than WIDER times, and more right loops come back; else it is
     narrower.  It does not choose between solutions: a kernel this wide may prefer false loops;
-(6) where loops are refused, single ones are put in and out of those that are believed (`asker.Exchanges`).  Where
-    that pays, or leaves edges further off than the noise, it is done from the start of the graph, too.
+(6) where loops are refused, single ones are put in and out of those that are believed (`asker.Exchanges`), with CLOSE
+    times the share.  Where that pays, or leaves edges further off than the noise, it is done from the start of the
+    graph, too.  The last descent is repeated from there.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (6) comes after (1).
 """
@@ -44,7 +45,7 @@ NARROW = 0.1
 """The width of the Cauchy kernel of (0), in τ."""
 MUCH_LESS = 0.5
 """Of the share that a solution had: below this another round is worth it."""
-TAIL = 2.0
+TAIL = 5.0
 """What the kernels of (4) and (5) allow for, beyond the share: noise has longer tails than its quantiles say."""
 TAIL_QUANTILE = 0.95
 WIDER = 2.0
@@ -53,6 +54,8 @@ EXCHANGES = 3e7
 """The work that (6) may take: iterations · poses · (unknowns of a pose)³."""
 UNLIKELY = 1e-3
 """The chance of a cost that loops which fit together do not have."""
+CLOSE = 2.0
+"""The same for (6), which chooses between solutions."""
 PAYS = 1e-3
 """The part by which Ψ falls where an exchange has changed something."""
 LEAST = 1e-3
@@ -89,7 +92,7 @@ class Round:
 
         kept = ~self.made.refused(self.result)
         u = self.made.per_edge([(r**2).sum(axis=1) for r in self.result.residuals])
-        n_spare = max(np.count_nonzero(kept) - np.count_nonzero(~self.made.poses.fixed), 1)
+        n_spare = max(int(np.count_nonzero(kept)) - int(np.count_nonzero(~self.made.poses.fixed)), 1)
         return bool(chdtrc(N_DOF[self.made.graph.kind] * n_spare, u[kept].sum()) > UNLIKELY)
 
 
@@ -127,10 +130,14 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
     if not loops.any():
         return None
     norms = made.per_edge([np.linalg.norm(r, axis=1) for r in result.residuals])
-    seen = max(np.quantile(norms[of], quantile) for of in (loops, odometry) if of.any())
-    n_kept, n_free = np.count_nonzero(inliers), np.count_nonzero(~made.poses.fixed)
-    spare = max(n_kept - n_free, 1) / n_kept
-    return max(float(seen / np.sqrt(spare * chi2.ppf(quantile, N_DOF[made.graph.kind]))), LEAST)
+    unit = chi2.ppf(quantile, N_DOF[made.graph.kind])
+    squares = sum(
+        np.count_nonzero(of) * float(np.quantile(norms[of], quantile)) ** 2 / unit
+        for of in (loops, odometry)
+        if of.any()
+    )
+    n_spare = max(np.count_nonzero(inliers) - np.count_nonzero(~made.poses.fixed), 1)
+    return max(float(np.sqrt(squares / n_spare)), LEAST)
 
 
 def solve_pose_graph(
@@ -142,16 +149,16 @@ def solve_pose_graph(
     robust: Robust = "loops",
     time_limit: float | None = None,
     noise: Literal["announced", "estimated"] = "estimated",
-    plain_first: bool = False,
+    thorough: bool = False,
 ) -> Solved:
-    """Solve a pose graph by the steps (0) to (5) above.
+    """Solve a pose graph by the steps (0) to (6) above.
 
     solve       called for each round as solve(problem, strategy, time_limit=…)
     kernel      called with tau=…, which is `tau` times the share of the noise
     tau         for the noise as announced; `default_tau` when not given
     time_limit  seconds, for all rounds together; a round that is cut short is the last one
     noise       "announced": (1) is all
-    plain_first  whether (0) is tried
+    thorough    whether (0) and (6) are done
     """
     tau = default_tau(graph.kind) if tau is None else tau
     if noise == "estimated" and (robust == "none" or kernel(tau=tau).convex):
@@ -171,28 +178,31 @@ def solve_pose_graph(
         made = pose_graph_problem(start, kernel(tau=share * tau), robust)
         return Round(share, made, solve(made.problem, how, time_limit=clock.left()))
 
-    def exchange(found: Round) -> list[Round]:
-        """(6): the solution and what comes of it, the one that counts last"""
-        if not plain_first or found.is_cut_short or found.fits_together:
-            return [found]
+    def exchanged(found: Round, share: float | None, before: list[Round]) -> Solved:
+        """(6), from a solution that shows this share of the noise"""
+        if not thorough or noise == "announced" or found.is_cut_short or found.fits_together:
+            return Solved(found, before)
+        width = min(CLOSE * (share or 1.0), 1.0)
         n = int(EXCHANGES / (graph.n_poses * N_DOF[graph.kind] ** 3))
-        done = [found]
-        for start in (found.refined, graph):
-            made = pose_graph_problem(start, kernel(tau=found.noise_share * tau), robust)
+        done = [run(found.refined, width, IRLS())]
+        for start in (done[0].refined, graph):
+            if done[-1].is_cut_short:
+                return Solved(found, before + done)
+            made = pose_graph_problem(start, kernel(tau=width * tau), robust)
             result = solve(made.problem, Exchanges(), time_limit=clock.left(), max_iterations=n)
-            done.append(Round(found.noise_share, made, result))
-            pays = result.cost < (1 - PAYS) * found.result.cost
-            if done[-1].is_cut_short or not (pays or not done[-1].is_likely):
+            done.append(Round(width, made, result))
+            if done[-1].is_likely and not result.cost < (1 - PAYS) * done[0].result.cost:
                 break
-        return sorted(done, key=lambda r: -r.result.cost)
+        done.append(run(_lowest(done).refined, found.noise_share, IRLS()))
+        return Solved(done[-1], before + done)
 
     rounds: list[Round] = []
     descents: list[Round] = []
     try:
-        first = [lambda: plainly(graph), lambda: plainly(narrowly())] if plain_first else []  # (0)
+        first = [lambda: plainly(graph), lambda: plainly(narrowly())] if thorough else []  # (0)
         for way in [*first, lambda: run(graph, 1.0, strategy)]:  # (1)
             rounds.append(way())
-            if plain_first and rounds[-1].fits_together:
+            if thorough and rounds[-1].fits_together:
                 break
         rounds.sort(key=lambda r: -r.result.cost)
         while noise == "estimated" and not rounds[-1].is_cut_short:
@@ -202,8 +212,7 @@ def solve_pose_graph(
             rounds.append(run(rounds[-1].refined, share, strategy))  # (3)
         last = rounds[-1]
         if last.noise_share == 1 or last.is_cut_short:
-            exchanged = exchange(last)
-            return Solved(exchanged[-1], rounds + exchanged[1:])
+            return exchanged(last, noise_share(last.made, last.result), rounds)
         for start in [r.refined for r in reversed(rounds)]:  # (4), first from the one that a cut should not cost
             descents.append(run(start, TAIL * last.noise_share, IRLS()))
             if descents[-1].is_cut_short:
@@ -213,8 +222,7 @@ def solve_pose_graph(
         if share is not None:
             chosen = run(chosen.refined, min(TAIL * min(share, WIDER * last.noise_share), 1.0), IRLS())  # (5)
             descents.append(chosen)
-        exchanged = exchange(chosen)
-        return Solved(exchanged[-1], rounds + descents + exchanged[1:])
+        return exchanged(chosen, last.noise_share, rounds + descents)
     except KeyboardInterrupt:  # between two solves; one that is under way ends by itself
         if not rounds:
             raise

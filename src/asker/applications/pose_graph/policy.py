@@ -85,12 +85,13 @@ def refine(
     psi = partial(asker.kernel_named, kernel)
     plain = psi(tau=tau).convex or robust == "none"
     believed = _believed(noise, plain, checkpoint)
-    plain_first = method is None and not plain and not checkpoint
+    thorough = method is None and robust == "loops" and not plain and not checkpoint
+    thorough = thorough and limits.get("max_iterations") is None
     method, strategy = strategy_of(method, plain)
     clock = Clock(time_limit)
     with compilations() as compiled:
         solve = partial(asker.solve, **limits)
-        asked: Any = (robust, clock.left(), believed, plain_first)
+        asked: Any = (robust, clock.left(), believed, thorough)
         found = solve_pose_graph(graph, partial(solve, checkpoint=checkpoint), strategy, psi, tau, *asked)  # (1)
         again = None
         if refit and not plain and not found.is_cut_short and found.chosen.result.iterations:

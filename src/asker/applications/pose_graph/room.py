@@ -103,6 +103,9 @@ class PoseGraphs(Application):
             **common,
         )
 
+    def most_iterations(self, options: Any) -> int | None:
+        return None  # those of `asker.solve`
+
     def tell(self, data: PoseGraph, outcome: Any, options: Options) -> Told:
         r = outcome.record
         told: Told = [f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}"]
