@@ -10,7 +10,8 @@ Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One
             is dropped before it is refined.  Once a candidate is beyond doubt, no other one is tried.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
-            where inliers and outliers are not clearly apart.
+            where inliers and outliers are not clearly apart.  Where variables may have been lost, the end is repeated
+            while that pays.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,8 @@ CLEAR = 10.0
 """Q over σ from which the noise of a majority leaves no doubt."""
 NEARLY = 5.0
 """The difference of two likelihoods, in logarithms, that does not decide."""
+PAYS = 1.0
+"""What a cycle must gain."""
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
 
@@ -101,7 +104,7 @@ class Search:
             self._rank([self._settled(c) if c.name == name else c for c in self.found])
             if not self.goes_on() or (not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])):
                 break
-        return [self._refined(self.found[0]), *self.found[1:]]
+        return [self._cycled(self.found[0]), *self.found[1:]]
 
     def so_far(self, start: Point) -> Candidate:
         """The best one as it is."""
@@ -172,7 +175,22 @@ class Search:
                 break
             point = self._run(kernels, self.plain, found.point, AGAIN, found.name)
             found, before = self._candidate(found.name, self._moved(kernels, point) if k == 0 else point), widths
-        return found
+        return replace(found, cost=likelihood(self.engine, found.point, found.noises, self.broad))
+
+    def _cycled(self, best: Candidate) -> Candidate:
+        """To the end, again and again: while that pays, where some variables may be in poor minima of their own."""
+        end = self._refined(best)
+        while self.goes_on() and self._may_be_poor(end):
+            again = self._refined(self._settled(end))
+            if again.cost > end.cost - PAYS:
+                break
+            end = again
+        return end
+
+    def _may_be_poor(self, found: Candidate) -> bool:
+        if self.has_few_unknowns or self._is_beyond_doubt(found):
+            return False
+        return n_unknowns(self.engine) <= SOME or self._support(found).has_lost_a_variable()
 
     def _refined(self, best: Candidate) -> Candidate:
         """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more."""
