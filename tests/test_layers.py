@@ -24,6 +24,7 @@ LAYERS = (
     ("result", "what a solve returns: engines and strategies fill it"),
     ("holdout", "observations taken away from a problem, and what judges a result by them"),
     ("engines", "residuals and linear systems on one kind of machine: they know no method"),
+    ("conditions", "which observations are possible at a point, as the user says"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("trials", "many small problems at once, on an engine"),
     ("moves subsets", "small problems solved almost globally: single variables, or problems of few unknowns"),

@@ -17,7 +17,7 @@ import numpy as np
 
 from asker.arrays import Array, as_argument, float64, has_masked
 from asker.jax_versions import load_jax
-from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Scaled, SmoothTruncated
+from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Quadratic, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.manifolds import Euclidean, Manifold
 from asker.traced import digest_of_trace
@@ -113,6 +113,7 @@ class Factors:
         tau: Any = None,
         jacobian: Callable[..., Any] | None = None,
         linear: bool = False,
+        valid: Callable[..., Any] | None = None,
         name: str | None = None,
     ):
         """
@@ -127,12 +128,17 @@ class Factors:
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
         linear    with `jacobian`: whether the residual is affine in the variables; without it asker sees that
+        valid     a JAX function of the same arguments: a number that is positive where the observation is possible, as
+                  the depth of a point in front of a camera; elsewhere it is no inlier, and no solution gains by it
         name      used in errors and results; the function's own when not given
         """
         self.name = name or str(getattr(residual, "__name__", "residual"))
         self.residual, self.jacobian, self.linear = residual, jacobian, linear
         if linear and jacobian is None:
             raise ProblemError(f"{self.name}: linear=True is for factors with `jacobian`; asker sees it in the others")
+        self.valid = valid
+        if valid is not None and jacobian is not None:
+            raise ProblemError(f"{self.name}: valid is for factors without `jacobian`")
         if not slots:
             raise ProblemError(f"{self.name}: needs at least one `variables[index]`")
         for k, slot in enumerate(slots):
@@ -184,6 +190,26 @@ class Factors:
         other.tau = self.tau[chosen] if isinstance(self.tau, np.ndarray) else self.tau
         return other
 
+    def condition(self) -> "Factors":
+        """Factors whose residual is 0 where an observation is possible, and 1 where it is not."""
+        valid, other = self.valid, copy(self)
+        assert valid is not None
+
+        def impossible(*arguments: Any) -> Any:
+            import jax.numpy as jnp
+
+            told = jnp.asarray(valid(*arguments))
+            if told.size != 1:
+                raise ValueError(f"valid returns an array of shape {told.shape}, expected a number")
+            return jnp.where(told.reshape(()) > 0, 0.0, 1.0)
+
+        for known in ("residual_size", "is_linear"):
+            other.__dict__.pop(known, None)
+        other.residual, other.valid, other.weight, other.name = impossible, None, None, f"{self.name}, valid"
+        other.kernel, other.tau = Quadratic(1.0), 1.0
+        other.compiled = self.compiled.setdefault("valid", {})
+        return other
+
     def taken(self, mask: np.ndarray) -> "Factors":
         """The same factors with some of the observations alone."""
         return Factors(
@@ -195,6 +221,7 @@ class Factors:
             tau=self.tau[mask] if isinstance(self.tau, np.ndarray) else None,
             jacobian=self.jacobian,
             linear=self.linear,
+            valid=self.valid,
             name=self.name,
         )
 

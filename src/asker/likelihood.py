@@ -15,18 +15,25 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.noise import TINY, Noise, shares
 
 Floats = NDArray[np.float64]
 ROUNDS, STEPS, AT_REST = 5, 200, 1e-5
+FAR = 1e6
+"""‖r‖² of what is not possible, in times the largest."""
 TIE = 1.0
 """By how much L may be raised where residuals are larger than need be: it decides where nothing else does."""
 
 
 def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
-    """‖r‖² of every observation, weights included, in the user's order."""
-    return engine.in_user_order(point.u)
+    """‖r‖² of every observation, weights included, in the user's order; of one that is not possible: far too much."""
+    u = engine.in_user_order(point.u)
+    if all(f.valid is None for f in engine.problem.factors):
+        return u
+    impossible = Conditions(engine).impossible(engine.rows(point))
+    return tuple(np.where(no, FAR * x.max(initial=0.0), x) for no, x in zip(impossible, u, strict=True))
 
 
 def mean_squares(engine: Engine, point: Point) -> list[float]:
@@ -34,7 +41,7 @@ def mean_squares(engine: Engine, point: Point) -> list[float]:
     factors = engine.problem.factors
     return [
         max(float(u.mean()) / f.residual_size, 1e-300) if len(u) else 1.0
-        for f, u in zip(factors, squares(engine, point), strict=True)
+        for f, u in zip(factors, engine.in_user_order(point.u), strict=True)
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from asker.checkpoint import Checkpoint, Snapshot
+from asker.conditions import Conditions
 from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
@@ -316,6 +317,9 @@ def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status)
     for factors, r, tau in zip(problem.factors, residuals, taus, strict=True):
         radius = factors.kernel.inlier_radius / factors.kernel.tau * tau
         inliers.append(np.linalg.norm(r, axis=1) <= radius)
+    if problem.portion is None:
+        impossible = Conditions(engine).impossible(engine.rows(point))
+        inliers = [inlier & ~no for inlier, no in zip(inliers, impossible, strict=True)]
     theta = zip(problem.variables, engine.rows(point), strict=True)
     values = [v.manifold.unpack(rows) for v, rows in theta]
 

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.conditions import Conditions
 from asker.engines.point import Engine, Model, Point, omega, psi
 from asker.factors import Factors, Slot, Variables
 from asker.kernels import Kernel
+from asker.likelihood import squares
 from asker.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -77,18 +79,18 @@ class Trials:
             length = np.where(better, np.minimum(LONGER * length, 1.0), SHORTER * length)
             point = engine.evaluate(self._chosen(engine, moving, better, to, point))
         rows = dict(zip(engine.problem.variables, engine.rows(point), strict=True))
-        return {v: rows[c] for v, c in moving.items()}, costs
+        return {v: rows[c] for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
 
     def costs(self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel]) -> Floats:
         """Of each trial as it is."""
         pairs = [each for each in pairs if len(each.trial)]
         engine, _ = self._engine(copies, pairs, kernels)
-        return self._costs(engine, engine.start(), pairs)
+        return self._possible_costs(engine, engine.start(), pairs)
 
     def squares(self, copies: Copies, pairs: Sequence[Pairs]) -> Sequence[Floats]:
         """‖r‖² of every pair."""
         engine, _ = self._engine(copies, pairs, [f.kernel for f in self.engine.problem.factors])
-        return engine.in_user_order(engine.start().u)
+        return squares(engine, engine.start())
 
     def _engine(
         self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel]
@@ -119,7 +121,15 @@ class Trials:
 
     def _costs(self, engine: Engine, point: Point, pairs: Sequence[Pairs]) -> Floats:
         """Ψ of each trial; NaN where a residual is not finite."""
+        return self._sums(engine.in_user_order(engine.each(psi, point)), pairs)
+
+    def _possible_costs(self, engine: Engine, point: Point, pairs: Sequence[Pairs]) -> Floats:
+        """The same, where an observation that is not possible costs as much as the farthest of its group."""
         each = engine.in_user_order(engine.each(psi, point))
+        impossible = Conditions(engine).impossible(engine.rows(point))
+        return self._sums([np.where(no, np.nanmax(x), x) for no, x in zip(impossible, each, strict=True)], pairs)
+
+    def _sums(self, each: Sequence[Floats], pairs: Sequence[Pairs]) -> Floats:
         return np.sum([np.bincount(p.trial, x, self.n) for x, p in zip(each, pairs, strict=True)], axis=0)
 
     def _chosen(

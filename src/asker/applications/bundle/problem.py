@@ -127,7 +127,14 @@ def bundle_problem(
     reprojection: Any = {6: poses_move, 7: focal_lengths_too, 9: distortions_too}[dof]
     i, j = bundle.camera_index, bundle.point_index
     slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
-    factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, name="reprojection")
+    side = 1.0 if np.median(_depths(bundle, poses, bundle.points)) > 0 else -1.0  # of a mirror image: all are behind
+
+    def in_front(camera, point, *_):
+        pose = camera[0] if n_free else camera
+        return -side * (pose.rotation[2] @ point + pose.translation[2])
+
+    valid = in_front if kernel is None and part is None else None
+    factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, valid=valid, name="reprojection")
     portion = None
     if part is not None:
         portion = Portion(points, part.points, part.n_points, (part.observations,), (part.n_observations,))

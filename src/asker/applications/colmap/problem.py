@@ -159,7 +159,11 @@ def _factors(name: str, part: Intrinsics, slots: list[Slot], uv: np.ndarray, ker
         u, v = project(name, [values[k] for k in place], P[0], P[1], P[2])
         return _stack(u - uv[0], v - uv[1])
 
-    return Factors(reprojection, *slots, data=uv, kernel=kernel, name=name)
+    def in_front(pose, point, *_):
+        return pose.rotation[2] @ point + pose.translation[2]
+
+    valid = in_front if kernel is None else None
+    return Factors(reprojection, *slots, data=uv, kernel=kernel, valid=valid, name=name)
 
 
 def _stack(u, v):
