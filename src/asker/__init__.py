@@ -29,6 +29,7 @@ from asker.solve import solve
 from asker.strategies import METHODS
 from asker.strategies.asker import FixedRate, GraduatedFilter
 from asker.strategies.default import ASKER, Paced
+from asker.strategies.exchanges import Exchanges
 from asker.strategies.gnc import GNC
 from asker.strategies.gnc_yang import SurrogateGNC
 from asker.strategies.irls import IRLS
@@ -39,6 +40,7 @@ from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.strategy import Strategy
 from asker.strategies.triggs import Triggs
+from asker.strategies.with_moves import WithMoves
 from asker.version import __version__
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "BestKept",
     "Cauchy",
     "Euclidean",
+    "Exchanges",
     "Factors",
     "FileError",
     "FirstDescent",
@@ -92,6 +95,7 @@ __all__ = [
     "Tukey",
     "Variables",
     "Welsch",
+    "WithMoves",
     "__version__",
     "holdout",
     "kernel_named",

@@ -5,6 +5,7 @@ irls.py, …      a paper each; asker.py is ASKER as in the paper, with filter.p
 phases.py       strategies made of strategies: a first descent, a last phase, the best point kept
 default.py      ASKER, the default: the paper's method in such phases
 with_moves.py   a method, then moves of single variables and descents in turn
+exchanges.py    a descent, then single observations in and out of those that are believed
 """
 
 from collections.abc import Callable

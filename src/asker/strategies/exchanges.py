@@ -24,6 +24,8 @@ from asker.strategies.strategy import Descent, State, attempt, cost, lowered, om
 
 REFUSED = 0.5
 """Of the full weight."""
+FIRMLY = 100.0
+"""The weight of an observation that a trial believes, beside those that were kept: some of these may contradict it."""
 LESS = 1e-6
 """The part by which Ψ must fall."""
 Flipped = tuple[NDArray[np.intp], ...]
@@ -37,7 +39,7 @@ def masked(kernel: Any, u: Any, believed: Any) -> Any:
 @dataclass(frozen=True, eq=False)
 class ExchangeState(State):
     believed: PerFactor | None = None
-    """1 or 0 for each observation while a trial fits those; None on Ψ itself."""
+    """The weight of each observation while a trial fits those it believes; None on Ψ itself."""
     fit: float = 0.0
     """What the fit minimises."""
     lowest: tuple[float, Point] | None = None
@@ -102,10 +104,10 @@ class Exchanges:
         begun = replace(state, point=point, cost=found, lowest=lowest, n_steps=0, damping=self.descent.damping)
         if not trials:
             return replace(begun, on_target=True)
-        kept = [~refused for refused in self._refused(engine, point)]
+        kept = [(~refused).astype(float) for refused in self._refused(engine, point)]
         for mask, flipped in zip(kept, trials[0], strict=True):
-            mask[flipped] = ~mask[flipped]
-        believed = engine.in_own_order(tuple(mask.astype(float) for mask in kept))
+            mask[flipped] = np.where(mask[flipped] > 0, 0.0, FIRMLY)
+        believed = engine.in_own_order(tuple(kept))
         return replace(begun, believed=believed, fit=engine.total(masked, point, believed), trials=trials[1:])
 
     def _refused(self, engine: Engine, point: Point) -> list[NDArray[np.bool_]]:
