@@ -157,6 +157,10 @@ class Application:
         """Read the data.  Anything wrong in it is a `FileError`."""
         raise NotImplementedError
 
+    def load_as(self, path: Path, options: Any) -> Any:
+        """The same as the options ask for, where they say something of reading."""
+        return self.load(path)
+
     def load_portion(self, path: Path, process: int, n_processes: int) -> Any:
         """Read the part of the data that one of several processes holds."""
         raise NotImplementedError

@@ -68,9 +68,10 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
     """Read, refine, tell and write; of several processes each holds a part, the first one prints and writes."""
     with ProgressLine(common.quiet or place.process > 0) as progress:
         progress.say(f"reading {file}")
-        data = (
-            application.load(file) if place.alone else application.load_portion(file, place.process, place.n_processes)
-        )
+        if place.alone:
+            data = application.load_as(file, options)
+        else:
+            data = application.load_portion(file, place.process, place.n_processes)
         progress.say(f"preparing {application.counts(data)}")
         iterations = application.most_iterations(options) if common.iterations is None else common.iterations
         asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}

@@ -1,5 +1,6 @@
 """Pose graphs in files: read, written, damaged and refused."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -176,8 +177,93 @@ def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, lines, message):
     path = tmp_path / "bad.g2o"
     path.write_bytes("\n".join(lines).encode("latin-1"))
     with pytest.raises(FileError, match=f"^{re.escape(str(path))}{message}") as caught:
-        read_g2o(path)
+        read_g2o(path, strict=True)
     assert "\n" not in str(caught.value)
+
+
+DIRTY_FILES = [
+    ("unknown tags", [*GOOD, "VERTEX_XY 7 1 2", "VERTEX_XY 8 1 2"], "2 lines with unknown tags left out: 'VERTEX_XY'"),
+    ("vertex twice", [*GOOD, "VERTEX_SE2 1 2 0 0"], "1 vertex line of vertices given before left out"),
+    ("edge twice", [*GOOD, GOOD[4], GOOD[4]], "2 edges given before read once"),
+    ("edge to itself", [*GOOD, "EDGE_SE2 1 1 1 0 0 5 0 0 5 0 9"], "1 edge from a vertex to itself left out"),
+    ("fix of a stranger", [*GOOD, "FIX 8"], "1 FIX of a vertex that is not in the graph left out"),
+]
+
+
+@pytest.mark.parametrize(("lines", "told"), [row[1:] for row in DIRTY_FILES], ids=[row[0] for row in DIRTY_FILES])
+def test_dirt_is_left_out_and_told(tmp_path, lines, told):
+    clean, dirty = tmp_path / "clean.g2o", tmp_path / "dirty.g2o"
+    clean.write_text("\n".join(GOOD))
+    dirty.write_text("\n".join(lines))
+    found = read_g2o(dirty)
+    assert found.repairs == (told,)
+    assert_same_bits(found, read_g2o(clean))
+    assert read_g2o(clean, strict=True).repairs == ()
+
+
+def test_two_measurements_of_a_pair_are_two(tmp_path):
+    (tmp_path / "a.g2o").write_text("\n".join([*GOOD, "EDGE_SE2 0 1 1.1 0 0 5 0 0 5 0 9"]))
+    found = read_g2o(tmp_path / "a.g2o")
+    assert (found.n_edges, found.repairs) == (4, ())
+
+
+@pytest.mark.parametrize(
+    ("information", "expected"),
+    [("nearest", [[7.0, 7.0], [7.0, 7.0]]), ("diagonal", [[5.0, 0.0], [0.0, 5.0]]), ("skip", None)],
+)
+def test_information_with_negative_eigenvalues(tmp_path, information, expected):
+    file = tmp_path / "a.g2o"
+    file.write_text("\n".join([*GOOD, "EDGE_SE2 1 2 1 0 0 5 9 0 5 0 9"]))
+    found = read_g2o(file, information=information)
+    assert found.repairs[0].startswith("1 information with negative eigenvalues")
+    assert found.n_edges == (3 if expected is None else 4)
+    if expected is not None:
+        np.testing.assert_allclose(found.information[-1][:2, :2], expected, atol=1e-12)
+    with pytest.raises(FileError, match="negative eigenvalue, -4"):
+        read_g2o(file, information="strict")
+
+
+def test_a_file_of_dirt_alone_is_refused(tmp_path):
+    file = tmp_path / "a.g2o"
+    file.write_text("EDGE_SE2 1 1 1 0 0 5 0 0 5 0 9")
+    with pytest.raises(FileError, match="no edge is left: all of them lead from a vertex to itself"):
+        read_g2o(file)
+    file.write_text("EDGE_SE2 0 1 1 0 0 -5 0 0 -5 0 -9")
+    with pytest.raises(FileError, match="no edge is left: every information matrix has a negative eigenvalue"):
+        read_g2o(file, information="skip")
+    file.write_text("VERTEX_XY 1 2 3")
+    with pytest.raises(FileError, match=r"no vertex and no edge in this file \(1 line with unknown tags left out"):
+        read_g2o(file)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "repairs"),
+    [
+        ("CSAIL", ("1 edge given before read once",)),
+        ("kitti_00", ("1 edge given before read once",)),
+        ("cubicle", ("5021 information with negative eigenvalues made semidefinite",)),
+        ("NewCollege", ("9 edges from a vertex to itself left out",)),
+        ("MIT", ()),
+    ],
+)
+def test_graphs_in_the_wild_are_read(data_file, name, repairs):
+    from asker.applications import application_of
+
+    file = data_file(f"g2o/{name}.g2o.bz2")
+    assert application_of(file).name == "pose_graph"
+    assert read_g2o(file).repairs == repairs
+
+
+def test_the_command_tells_what_was_repaired(asks, tmp_path):
+    file, told = tmp_path / "a.g2o", tmp_path / "run.json"
+    file.write_text("\n".join([*GOOD, "EDGE_SE2 1 1 1 0 0 5 0 0 5 0 9"]))
+    for command in (("info", file), ("solve", file, "--json", told)):
+        assert "Repaired: 1 edge from a vertex to itself left out." in asks(*command)[1]
+    assert json.loads(told.read_text())["repairs"] == ["1 edge from a vertex to itself left out"]
+    code, _, said = asks("solve", file, "--strict")
+    assert code != 0
+    assert "an edge from vertex 1 to itself" in said
 
 
 def test_fixes_are_looked_up_all_at_once(tmp_path, monkeypatch):

@@ -268,7 +268,7 @@ def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
     run = json.loads(told.read_text())
     assert run["noise"] == "estimated"
     assert "with --noise estimated" not in text
-    assert f"for {run['noise_share']:.3g} of the announced noise, found in {len(run['rounds'])} rounds" in text
+    assert f"tau is for {run['noise_share']:.0%} of that noise" in text
     assert run["tau"] == pytest.approx(run["noise_share"] * once["tau"])
     assert run["iterations"] == sum(r["iterations"] for r in run["rounds"])
     assert run["cost"] < run["initial_cost"] < once["initial_cost"]

@@ -12,6 +12,11 @@ Numbers are read and written exactly: reading a written graph gives the same bit
 
 A vertex that edges name but no line gives is put where the edges lead: along odometry (i to i + 1) where that reaches,
 else along other edges.  Without any vertex the smallest id stands at the origin.
+
+Files as they are in the wild are read, and told what was done: a line that stands there twice is read once; an edge
+from a vertex to itself, a tag that is not known and a FIX of a vertex that is not there are left out; of a vertex that
+is given twice the first one counts; an information matrix with negative eigenvalues is repaired.  Two measurements of
+one pair are two measurements.
 """
 
 from collections.abc import Iterator
@@ -22,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.applications.pose_graph.repairs import Dirt, Information, semidefinite
 from asker.applications.pose_graph.spanning import filled_poses
 from asker.geometry.poses import N_DOF, N_NUMBERS, Kind
 from asker.geometry.spanning import connected_parts
@@ -31,8 +37,6 @@ CHUNK_ROWS = 1 << 12
 LARGEST_ID = 2**53  # a double holds every integer up to here
 NORMALISED = 1e-12
 """A quaternion whose length is off by more is divided by it."""
-NEGATIVE, ROUNDED = 1e-5, 1e-12
-"""An eigenvalue of Ω below −NEGATIVE times its largest entry is an error; below −ROUNDED it is set to 0."""
 
 TAGS: dict[bytes, tuple[Kind, str]] = {
     b"VERTEX_SE2": ("SE2", "vertex"),
@@ -61,6 +65,8 @@ class PoseGraph:
     """(n_edges, d, d): symmetric, d = 3 or 6, translation first."""
     fixed: NDArray[np.bool_]
     """(n,): which poses stay."""
+    repairs: tuple[str, ...] = ()
+    """What was done about dirt in the file."""
 
     @property
     def n_poses(self) -> int:
@@ -97,20 +103,31 @@ class _Lines:
     text: list[bytes] = field(default_factory=list)
     numbers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
 
+    def keep(self, chosen: NDArray[np.bool_]) -> None:
+        """Those of a mask alone."""
+        self.line = np.array(self.line)[chosen].tolist()
+        self.numbers = self.numbers[chosen]
 
-def read_g2o(path: FilePath, trajectory: bool = False) -> PoseGraph:
-    """Read a g2o file (`.g2o`, `.g2o.gz`, `.g2o.bz2`).  Anything wrong in it is a `FileError`.
 
-    With `trajectory`, poses need not be connected: a file of poses alone is fine.
+def read_g2o(
+    path: FilePath, trajectory: bool = False, information: Information = "nearest", strict: bool = False
+) -> PoseGraph:
+    """Read a g2o file (`.g2o`, `.g2o.gz`, `.g2o.bz2`).  What cannot be read is a `FileError`.
+
+    trajectory   poses need not be connected: a file of poses alone is fine
+    information  of a matrix with negative eigenvalues: nearest sets them to 0, diagonal keeps the diagonal alone, skip
+                 leaves the edge out, strict is an error
+    strict       any dirt is an error
     """
-    kind, vertices, edges, fixes = _sorted_lines(path, read_text_bytes(path))
+    dirt = Dirt(path, strict)
+    kind, vertices, edges, fixes = _sorted_lines(path, read_text_bytes(path), dirt)
     _parse(path, kind, vertices, edges)
-    ids, given = _vertices(path, kind, vertices)
-    ends, measurements, information = _edges(path, kind, edges)
+    ids, given = _vertices(path, kind, vertices, dirt)
+    ends, measurements, matrices = _edges(path, kind, edges, dirt, "strict" if strict else information)
     all_ids, ends = _named(ids, ends)
     i, j = ends[:, 0].astype(np.int32), ends[:, 1].astype(np.int32)
-    fixed = np.isin(all_ids, _fixed(path, fixes, all_ids))
-    graph = PoseGraph(kind, all_ids, given, i, j, measurements, information, fixed)
+    fixed = np.isin(all_ids, _fixed(path, fixes, all_ids, dirt))
+    graph = PoseGraph(kind, all_ids, given, i, j, measurements, matrices, fixed, tuple(dirt.told))
     _check_connected(path, graph, vertices.line, edges.line, trajectory)
     with np.errstate(all="ignore"):
         found = filled_poses(graph)
@@ -144,7 +161,7 @@ def _printed(tag: str, names: NDArray[np.int64], numbers: NDArray[np.float64]) -
 # ---- lines and numbers
 
 
-def _sorted_lines(path: FilePath, text: bytes) -> tuple[Kind, _Lines, _Lines, _Lines]:
+def _sorted_lines(path: FilePath, text: bytes, dirt: Dirt) -> tuple[Kind, _Lines, _Lines, _Lines]:
     """The file's kind, and its lines: vertices, edges, fixes."""
     found: dict[bytes, _Lines] = {}
     for number, line in enumerate(text.split(b"\n"), 1):
@@ -154,13 +171,18 @@ def _sorted_lines(path: FilePath, text: bytes) -> tuple[Kind, _Lines, _Lines, _L
             lines.line.append(number)
             lines.text.append(parts[1] if len(parts) > 1 else b"")
     fixes = found.pop(b"FIX", _Lines())
-    if not found:
-        raise FileError(path, "there is no vertex and no edge in this file")
     first = {tag: lines.line[0] for tag, lines in found.items()}
-    for tag in sorted(found, key=first.__getitem__):
-        if tag not in TAGS:
-            known = ", ".join(t.decode() for t in [*TAGS, b"FIX"])
-            raise FileError(path, f"unknown tag {_shown(tag)}; known are {known}", first[tag])
+    strange = sorted((tag for tag in found if tag not in TAGS), key=first.__getitem__)
+    if strange:
+        n = sum(len(found.pop(tag).line) for tag in strange)
+        shown = ", ".join(_shown(tag) for tag in strange[:3]) + (", …" if len(strange) > 3 else "")
+        error = f"unknown tag {_shown(strange[0])}; known are {', '.join(t.decode() for t in [*TAGS, b'FIX'])}"
+        dirt.found(
+            np.ones(n, dtype=np.bool_), f"line{{s}} with unknown tags left out: {shown}", error, first[strange[0]]
+        )
+    if not found:
+        told = f" ({'; '.join(dirt.told)})" if dirt.told else ""
+        raise FileError(path, f"there is no vertex and no edge in this file{told}")
     kinds = {TAGS[tag][0]: first[tag] for tag in sorted(found, key=first.__getitem__, reverse=True)}
     if len(kinds) > 1:
         raise FileError(path, "SE2 and SE3 in one file", max(kinds.values()))
@@ -226,46 +248,54 @@ def _whole(path: FilePath, numbers: NDArray[np.float64], lines: list[int]) -> ND
     return numbers.astype(np.int64)
 
 
-def _vertices(path: FilePath, kind: Kind, lines: _Lines) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _vertices(path: FilePath, kind: Kind, lines: _Lines, dirt: Dirt) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     if not lines.line:
         return np.zeros(0, np.int64), np.zeros((0, N_NUMBERS[kind]))
     ids = _whole(path, lines.numbers[:, :1], lines.line)[:, 0]
-    first, again = _first_and_again(ids)
-    if again is not None:
-        what = f"vertex {ids[again]} was given before, in line {lines.line[first]}"
-        raise FileError(path, what, lines.line[again])
+    first, again = _repeated(ids)
+    if again.any():
+        k = int(np.argmax(again))
+        error = f"vertex {ids[k]} was given before, in line {lines.line[first[k]]}"
+        dirt.found(again, "vertex line{s} of vertices given before left out", error, lines.line[k])
+        lines.keep(~again)
+        ids = ids[~again]
     return ids, _unit(path, kind, lines.numbers[:, 1:], lines.line)
 
 
-def _edges(path: FilePath, kind: Kind, lines: _Lines) -> tuple[NDArray[np.int64], Any, Any]:
+def _edges(
+    path: FilePath, kind: Kind, lines: _Lines, dirt: Dirt, information: Information
+) -> tuple[NDArray[np.int64], Any, Any]:
     d, n = N_DOF[kind], N_NUMBERS[kind]
     if not lines.line:
         return np.zeros((0, 2), np.int64), np.zeros((0, n)), np.zeros((0, d, d))
     ends = _whole(path, lines.numbers[:, :2], lines.line)
-    loose = np.flatnonzero(ends[:, 0] == ends[:, 1])
-    if loose.size:
-        k = int(loose[0])
-        raise FileError(path, f"an edge from vertex {ends[k, 0]} to itself", lines.line[k])
+    loose = ends[:, 0] == ends[:, 1]
+    k = int(np.argmax(loose))
+    error = f"an edge from vertex {ends[k, 0]} to itself"
+    dirt.found(loose, "edge{s} from a vertex to itself left out", error, lines.line[k])
     whole = np.ascontiguousarray(lines.numbers).view(f"V{8 * lines.numbers.shape[1]}")[:, 0]  # bytes of a line
-    first, again = _first_and_again(whole)
-    if again is not None:
-        raise FileError(path, f"the same edge was given before, in line {lines.line[first]}", lines.line[again])
-    information = np.zeros((len(ends), d, d))
+    first, again = _repeated(whole)
+    again &= ~loose
+    k = int(np.argmax(again))
+    error = f"the same edge was given before, in line {lines.line[first[k]]}"
+    dirt.found(again, "edge{s} given before read once", error, lines.line[k])
+    lines.keep(~(loose | again))
+    if not lines.line:
+        raise FileError(path, "no edge is left: all of them lead from a vertex to itself")
+    matrices = np.zeros((len(lines.line), d, d))
     upper = np.triu_indices(d)
-    information[:, *upper] = information[:, upper[1], upper[0]] = lines.numbers[:, 2 + n :]
+    matrices[:, *upper] = matrices[:, upper[1], upper[0]] = lines.numbers[:, 2 + n :]
+    matrices, kept = semidefinite(matrices, lines.line, dirt, information)
+    lines.keep(kept)
     measurements = _unit(path, kind, lines.numbers[:, 2 : 2 + n], lines.line)
-    return ends, measurements, _semidefinite(path, information, lines.line)
+    return lines.numbers[:, :2].astype(np.int64), measurements, matrices
 
 
-def _first_and_again(values: NDArray[Any]) -> tuple[int, int | None]:
-    """Where the first repeated value stands, and where it is repeated first."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    same = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if not same.size:
-        return 0, None
-    k = same[np.argmin(order[same + 1])]
-    return int(order[k]), int(order[k + 1])
+def _repeated(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Where each value stands first, and which ones have stood before."""
+    _, first, of = np.unique(values, return_index=True, return_inverse=True)
+    first = first[of]
+    return first, first != np.arange(len(values))
 
 
 def _unit(path: FilePath, kind: Kind, rows: NDArray[np.float64], lines: list[int]) -> NDArray[np.float64]:
@@ -284,28 +314,6 @@ def _unit(path: FilePath, kind: Kind, rows: NDArray[np.float64], lines: list[int
     return rows
 
 
-def _semidefinite(path: FilePath, information: NDArray[np.float64], lines: list[int]) -> NDArray[np.float64]:
-    """Refuse what is no information matrix; eigenvalues that rounding made negative become 0."""
-    size = np.abs(information).max(axis=(1, 2))
-    size = np.where(size > 0, size, 1.0)[:, None, None]
-    scaled = information / size
-    try:
-        np.linalg.cholesky(scaled)
-        return information
-    except np.linalg.LinAlgError:  # at least one is not positive definite
-        values, vectors = np.linalg.eigh(scaled)
-    bad = np.flatnonzero(values[:, 0] < -NEGATIVE)
-    if bad.size:
-        k = int(bad[0])
-        what = f"the information matrix has a negative eigenvalue, {values[k, 0] * size[k, 0, 0]:.3g}"
-        raise FileError(path, what, lines[k])
-    off = values[:, 0] < -ROUNDED
-    V, least = vectors[off], np.maximum(values[off], 0)
-    found = np.einsum("nik,nk,njk->nij", V, least, V)
-    information[off] = size[off] * (found + np.swapaxes(found, 1, 2)) / 2
-    return information
-
-
 def _named(ids: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The ids of the vertices and then those that only edges name, sorted; and the edges' ends as indices."""
     ids = np.concatenate([ids, np.setdiff1d(ends, ids)])
@@ -313,7 +321,7 @@ def _named(ids: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.
     return ids, order[np.searchsorted(ids[order], ends)]
 
 
-def _fixed(path: FilePath, fixes: _Lines, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def _fixed(path: FilePath, fixes: _Lines, ids: NDArray[np.int64], dirt: Dirt) -> NDArray[np.int64]:
     tokens = [text.split() for text in fixes.text]
     for number, of_line in zip(fixes.line, tokens, strict=True):
         if not of_line:
@@ -326,10 +334,11 @@ def _fixed(path: FilePath, fixes: _Lines, ids: NDArray[np.int64]) -> NDArray[np.
         line, what = _first_problem("FIX", _Lines(lines, every), 1)
         raise FileError(path, what, line) from None
     named = _whole(path, numbers, lines)[:, 0]
-    unknown = np.flatnonzero(~np.isin(named, ids))
-    if unknown.size:
-        k = int(unknown[0])
-        raise FileError(path, f"FIX names vertex {named[k]}, which is not in the graph", lines[k])
+    unknown = ~np.isin(named, ids)
+    if unknown.any():
+        k = int(np.argmax(unknown))
+        error = f"FIX names vertex {named[k]}, which is not in the graph"
+        dirt.found(unknown, "FIX of a vertex that is not in the graph left out", error, lines[k])
     return named
 
 
@@ -380,6 +389,6 @@ def _check(graph: PoseGraph) -> None:
     if not np.array_equal(graph.information, np.swapaxes(graph.information, 1, 2)):
         raise ValueError("information must be symmetric")
     try:
-        _semidefinite("", np.array(graph.information), list(range(m)))
+        semidefinite(graph.information, list(range(m)), Dirt("", strict=True), "strict")
     except FileError:
         raise ValueError("information must be positive semidefinite") from None

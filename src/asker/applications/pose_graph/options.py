@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from asker.applications.application import option
+from asker.applications.pose_graph.repairs import INFORMATION
 
 Robust = Literal["loops", "all", "none"]
 By = Literal["id", "length"]
@@ -12,6 +13,7 @@ Noise = Literal["auto", "announced", "estimated"]
 ROBUST: tuple[Robust, ...] = get_args(Robust)
 MATCHES: tuple[By, ...] = get_args(By)
 NOISES: tuple[Noise, ...] = get_args(Noise)
+INFORMATION_HELP = f"Of matrices with negative eigenvalues: {', '.join(INFORMATION)}."
 NOISE_HELP = f"{', '.join(NOISES)}; auto: estimated, but with --checkpoint announced."
 
 
@@ -24,5 +26,7 @@ class Options:
     robust: str = option("loops", "The kernel acts on loops, all or none.", choices=ROBUST)
     noise: str = option("auto", NOISE_HELP, choices=NOISES)
     refit: bool = option(True, "End with least squares on what is kept.", names="--refit/--no-refit")
+    information: str = option("nearest", INFORMATION_HELP, choices=INFORMATION)
+    strict: bool = option(False, "Refuse a file with dirt in it; else it is repaired, and told.", names="--strict")
     figure: Path | None = option(None, "Draw the trajectory before and after.", writes=True)
     false_loops: Path | None = option(None, "What `asker corrupt --json` wrote.", reads=True)

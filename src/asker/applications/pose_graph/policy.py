@@ -124,7 +124,8 @@ def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:
 
 
 def _sizes(graph: PoseGraph) -> dict[str, Any]:
-    return {"kind": graph.kind, "n_poses": graph.n_poses, "n_edges": graph.n_edges, "n_loops": graph.n_loops}
+    sizes = {"kind": graph.kind, "n_poses": graph.n_poses, "n_edges": graph.n_edges, "n_loops": graph.n_loops}
+    return sizes | {"repairs": list(graph.repairs)}
 
 
 def _refit(searched: Round, solve: Callable[..., Any]) -> Refit | None:

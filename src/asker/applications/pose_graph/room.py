@@ -58,6 +58,9 @@ class PoseGraphs(Application):
     def load(self, path: Path) -> PoseGraph:
         return read_g2o(path)
 
+    def load_as(self, path: Path, options: Options) -> PoseGraph:
+        return read_g2o(path, information=options.information, strict=options.strict)  # type: ignore[arg-type]
+
     def write(self, path: Path, data: PoseGraph) -> None:
         write_g2o(path, data)
 
@@ -69,7 +72,7 @@ class PoseGraphs(Application):
         held = "" if data.fixed.any() else "; `asker solve` holds one"
         fixed = f"fixed: {np.count_nonzero(data.fixed)} poses{held}"
         if not data.n_edges:
-            return [fixed]
+            return [*repaired(data), fixed]
         r = residual_norms(data)
         rows = []
         for name, own, psi in (
@@ -81,7 +84,12 @@ class PoseGraphs(Application):
                 inliers = f"{percent(np.mean(r[own] <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
                 rows.append([name, f"{own.sum()}", f"{cost:.7g}", inliers, f"{np.median(r[own]):.3g}"])
         start = Table((f"start, tau {tau:.3g}", "edges", "cost", "inliers", "median residual"), rows)
-        told: Told = [fixed, spread(("edges per pose", np.concatenate([data.i, data.j]), data.n_poses)), start]
+        told: Told = [
+            *repaired(data),
+            fixed,
+            spread(("edges per pose", np.concatenate([data.i, data.j]), data.n_poses)),
+            start,
+        ]
         if bad := np.count_nonzero(np.isinf(r)):
             told.append(f"not finite at the start: {bad} edges; `asker solve` refuses such a file")
         return told
@@ -108,10 +116,9 @@ class PoseGraphs(Application):
 
     def tell(self, data: PoseGraph, outcome: Any, options: Options) -> Told:
         r = outcome.record
-        told: Told = [f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}"]
-        if "rounds" in r:
-            found = f"found in {len(r['rounds'])} rounds."
-            told.append(f"This tau is for {r['noise_share']:.3g} of the announced noise, {found}")
+        told: Told = [*repaired(data), f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}"]
+        if r["noise_share"] < 1:
+            told.append(f"Edges fit better than their matrices say: tau is for {r['noise_share']:.0%} of that noise.")
         rows = []
         if "trajectory_error" in r:
             rows.append(["trajectory error", f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
@@ -167,6 +174,11 @@ class PoseGraphs(Application):
 
     def figures(self, runs: Runs) -> dict[str, Callable[[Path], None]]:
         return draw.figures(runs)
+
+
+def repaired(graph: PoseGraph) -> list[str]:
+    """One line on the dirt in a file; nothing where there was none."""
+    return [f"Repaired: {'; '.join(graph.repairs)}."] if graph.repairs else []
 
 
 def check_name(output: Path | None) -> None:

@@ -38,7 +38,10 @@ class RotationAveraging(Application):
     )
 
     def owns(self, path: Path) -> bool:
-        return path.is_file() and any(files.is_a_pair(words) for _, words in files.lines(beginning(path))[:1])
+        if not path.is_file():
+            return False
+        first = [words for _, words in files.lines(beginning(path))[:1]]
+        return any(files.is_a_pair(words) and not words[0].startswith("EDGE_") for words in first)  # of a pose graph
 
     def load(self, path: Path) -> RelativeRotations:
         return files.read_rotations(path)
