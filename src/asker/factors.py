@@ -92,6 +92,20 @@ class Variables:
         return getattr(self.manifold, "mixes_units", False)
 
 
+UNCHANGING: dict[Any, dict[Any, dict[str, Any]]] = {}
+"""What was made of unchanging residuals in this process."""
+
+
+def unchanging(residual: Callable[..., Any]) -> Callable[..., Any]:
+    """Say that a residual function, and what it reads, never change: what was made of it serves other solves, too."""
+    residual.unchanging = True  # type: ignore[attr-defined]
+    return residual
+
+
+def is_unchanging(residual: Callable[..., Any]) -> bool:
+    return getattr(residual, "unchanging", False)
+
+
 @dataclass(frozen=True, eq=False)
 class Slot:
     """One argument of a residual function: the variable `index[k]` of a group for observation k."""
@@ -157,8 +171,11 @@ class Factors:
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
         self.origin: Factors = self
         """The factors that a user knows, where these are the same under another kernel."""
-        self.compiled: dict[Any, dict[str, Any]] = {}
-        """Code of the residual that an engine has made, shared with the same factors under other kernels."""
+        self.compiled: dict[Any, dict[str, Any]] = (
+            UNCHANGING.setdefault(residual, {}) if is_unchanging(residual) else {}
+        )
+        """What was made of the residual, such as code, by its signature; shared with the same factors under other
+        kernels, and by all that have an unchanging residual."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
@@ -270,9 +287,24 @@ class Factors:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")
         return array.astype(float)
 
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """All that code of the residual depends on, beside the function itself."""
+        groups = [slot.variables for slot in self.slots]
+        slots = [(repr(v.manifold), id(type(v.manifold)), v.is_free, bool(v.fixed.any())) for v in groups]
+        return (*slots, *((d.shape[1:], str(d.dtype)) for d in self.data), self.weight is None)
+
+    def forget(self) -> None:
+        """A function may have changed since another solve."""
+        if not is_unchanging(self.residual):
+            self.compiled.clear()
+
     @cached_property
     def residual_size(self) -> int:
         """p, found by running the residual function on shapes alone (or, with `jacobian`, on all observations)."""
+        return self._known("size", self._found_size)
+
+    def _found_size(self) -> int:
         shape = self._batched_shape() if self.jacobian is not None else self._traced_shape()
         if len(shape) > 1 or shape == (0,):
             raise ProblemError(f"{self.name}: the residual of one observation has shape {shape}, expected () or (p,)")
@@ -283,6 +315,18 @@ class Factors:
         """Whether the residual is seen to be affine in all that can move."""
         if self.jacobian is not None:
             return self.linear
+        return self._known("linear", self._seen_linear)
+
+    def _known(self, what: str, find: Callable[[], Any]) -> Any:
+        """What is found once for an unchanging residual."""
+        if not is_unchanging(self.residual):
+            return find()
+        known = self.compiled.setdefault(("known", self.signature), {})
+        if what not in known:
+            known[what] = find()
+        return known[what]
+
+    def _seen_linear(self) -> bool:
         return is_affine(self._traced(), [*(int(s.variables.is_free) for s in self.slots), 1, *[0] * len(self.data)])
 
     def digest(self) -> bytes:

@@ -93,7 +93,7 @@ def solve(
         need = "is for one process that has the whole problem" if problem.portion else "goes without a checkpoint"
         raise ProblemError(f"finding the noise {need}: give each of the factors a kernel, as SmoothTruncated(tau=1)")
     for factors in problem.factors:
-        factors.compiled.clear()  # a function may have changed since another solve
+        factors.forget()
     with team_of(threads):
         machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
         start = machine.start()

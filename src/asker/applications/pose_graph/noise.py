@@ -5,8 +5,8 @@ show, and then a false loop can be had for a little bent odometry: Ψ itself is 
 what was kept:
 
 (0) least squares with all loops, then a plain descent: from the start, and from where a narrow Cauchy kernel leads.
-    Where no loop is refused then, and Ψ is as low as noise lets it be, that is (1); else the lowest of them and (1)
-    goes on;
+    Where no loop is refused then, and Ψ is as low as noise lets it be, that is (1), and all, where CLOSE times the
+    noise that is seen refuses none either; else the lowest of them and (1) goes on;
 (1) solve with the noise as announced;
 (2) the share of it that is there: Σ‖r‖² over what was kept, for each number that the poses have not used up, in units
     of what was announced.  The mean of ‖r‖² is seen in medians, one over the loops and one over odometry, so that up to
@@ -50,8 +50,10 @@ TAIL = 5.0
 TAIL_QUANTILE = 0.95
 WIDER = 2.0
 """With 5 in its place, false loops come in."""
-EXCHANGES = 3e7
-"""The work that (6) may take: iterations · poses · (unknowns of a pose)³."""
+FIRST, FEW = 3e6, (20, 100)
+"""The work of a descent in (0), as iterations · poses · (unknowns of a pose)³; iterations at least and at most."""
+EXCHANGES = 8e5
+"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more."""
 UNLIKELY = 1e-3
 """The chance of a cost that loops which fit together do not have."""
 CLOSE = 2.0
@@ -165,25 +167,29 @@ def solve_pose_graph(
         raise ValueError("the noise is estimated under a kernel that is not convex, on the loops or on all edges")
     clock = Clock(time_limit)
 
+    work = graph.n_poses * N_DOF[graph.kind] ** 3
+    few = {"max_iterations": int(np.clip(FIRST / work, *FEW))} if thorough else {}
+
     def plainly(start: PoseGraph) -> Round:
         everything = pose_graph_problem(start, robust="none")
-        found = solve(everything.problem, IRLS(), time_limit=clock.left())
-        return run(everything.refined(found.values), 1.0, IRLS())
+        found = solve(everything.problem, IRLS(), time_limit=clock.left(), **few)
+        return run(everything.refined(found.values), 1.0, IRLS(), **few)
 
     def narrowly() -> PoseGraph:
         made = pose_graph_problem(graph, Cauchy(NARROW * tau), robust)
-        return made.refined(solve(made.problem, IRLS(), time_limit=clock.left()).values)
+        return made.refined(solve(made.problem, IRLS(), time_limit=clock.left(), **few).values)
 
-    def run(start: PoseGraph, share: float, how: Strategy) -> Round:
+    def run(start: PoseGraph, share: float, how: Strategy, **limits: int) -> Round:
         made = pose_graph_problem(start, kernel(tau=share * tau), robust)
-        return Round(share, made, solve(made.problem, how, time_limit=clock.left()))
+        return Round(share, made, solve(made.problem, how, time_limit=clock.left(), **limits))
 
     def exchanged(found: Round, share: float | None, before: list[Round]) -> Solved:
         """(6), from a solution that shows this share of the noise"""
         if not thorough or noise == "announced" or found.is_cut_short or found.fits_together:
             return Solved(found, before)
         width = min(CLOSE * (share or 1.0), 1.0)
-        n = int(EXCHANGES / (graph.n_poses * N_DOF[graph.kind] ** 3))
+        so_far = sum(r.result.iterations for r in before)
+        n = int(max((EXCHANGES / work) ** 2, so_far / 4))
         done = [run(found.refined, width, IRLS())]
         for start in (done[0].refined, graph):
             if done[-1].is_cut_short:
@@ -205,6 +211,11 @@ def solve_pose_graph(
             if thorough and rounds[-1].fits_together:
                 break
         rounds.sort(key=lambda r: -r.result.cost)
+        if thorough and noise == "estimated" and rounds[-1].fits_together:
+            share = noise_share(rounds[-1].made, rounds[-1].result)
+            close = run(rounds[-1].refined, min(CLOSE * (share or 1.0), 1.0), IRLS())
+            if not close.is_cut_short and close.fits_together:
+                return Solved(close, [*rounds, close])
         while noise == "estimated" and not rounds[-1].is_cut_short:
             share = noise_share(rounds[-1].made, rounds[-1].result)  # (2)
             if share is None or not announces_too_much(share) or share > MUCH_LESS * rounds[-1].noise_share:
@@ -213,8 +224,8 @@ def solve_pose_graph(
         last = rounds[-1]
         if last.noise_share == 1 or last.is_cut_short:
             return exchanged(last, noise_share(last.made, last.result), rounds)
-        for start in [r.refined for r in reversed(rounds)]:  # (4), first from the one that a cut should not cost
-            descents.append(run(start, TAIL * last.noise_share, IRLS()))
+        for k, start in enumerate(r.refined for r in reversed(rounds)):  # (4), first that a cut should not cost
+            descents.append(run(start, TAIL * last.noise_share, IRLS(), **(few if k else {})))
             if descents[-1].is_cut_short:
                 return Solved(_lowest(descents), rounds + descents)
         chosen = _lowest(descents)

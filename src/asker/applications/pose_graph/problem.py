@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from asker.applications.pose_graph.g2o import PoseGraph
 from asker.applications.pose_graph.options import Robust
 from asker.arrays import float64
+from asker.factors import unchanging
 from asker.geometry import poses
 from asker.geometry.poses import N_DOF, Kind
 from asker.groups import Groups
@@ -46,6 +47,7 @@ def default_tau(kind: Kind) -> float:
     return inlier_radius(kind) / SmoothTruncated.unit_inflection
 
 
+@unchanging
 def error_se3(a: Any, b: Any, rotation: Any, translation: Any, whiten: Any) -> Any:
     """W·log(M⁻¹ A⁻¹ B), (6,)"""
     R = rotation.T @ (a.rotation.T @ b.rotation)
@@ -53,6 +55,7 @@ def error_se3(a: Any, b: Any, rotation: Any, translation: Any, whiten: Any) -> A
     return whiten @ log_se3(R, t)
 
 
+@unchanging
 def error_se2(a: Any, b: Any, measured: Any, whiten: Any) -> Any:
     """W·log(M⁻¹ A⁻¹ B), (3,)"""
     import jax.numpy as jnp

@@ -39,8 +39,7 @@ class FactorCode:
         self.tau = self._width(f)
         self.data = [as_argument(structure.sorted(d)) for d in f.data]
         self.free_masks = [(~f.slots[k].variables.fixed).astype(float) for k in structure.free]
-        kinds = tuple((s.variables.is_free, bool(s.variables.fixed.any())) for s in f.slots)
-        self.loops: dict[str, AnyLoop] = f.compiled.setdefault((kinds, f.weight is None), {})
+        self.loops: dict[str, AnyLoop] = f.compiled.setdefault(f.signature, {})
         self.arrays: dict[str, np.ndarray] = {}
         """r and J of the last linearisation, shared with the code under other kernels."""
 
