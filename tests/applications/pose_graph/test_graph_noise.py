@@ -100,7 +100,7 @@ def test_data_without_noise_leave_a_scale():
     truth, _ = circle(noise=1e-12, drift=1e-12)
     graph = announcing(truth, 1e10)
     found = solve_pose_graph(graph, run, asker.ASKER())
-    assert found.chosen.noise_share == pytest.approx(0.005)  # five times the least one that is believed
+    assert found.chosen.noise_share == pytest.approx(0.004)  # four times the least one that is believed
     assert error(found.chosen.refined, truth) < 1e-6
 
 
@@ -148,66 +148,66 @@ SCRIPTS = {
     "once more": (
         [(0.1, 9, DONE), (0.08, 1, DONE), (0.07, 4, DONE), (0.02, 5, DONE), (0, 9, DONE)],
         2,
-        [1, 0.1, 0.5, 0.5, 0.35],
+        [1, 0.1, 0.4, 0.4, 0.28],
         [START, 0, 1, 0, 2],
         4,
     ),
     "left for a worse one": (
         [(0.1, 9, DONE), (0.08, 1, DONE), (0.02, 5, DONE), (0.06, 4, DONE), (0, 9, DONE)],
         2,
-        [1, 0.1, 0.5, 0.5, 0.3],
+        [1, 0.1, 0.4, 0.4, 0.24],
         [START, 0, 1, 0, 3],
         4,
     ),
     "in three": (
         [(0.1, 9, DONE), (0.02, 1, DONE), (0.015, 1, DONE), (0, 5, DONE), (0.02, 3, DONE), (0, 4, DONE), (0, 9, DONE)],
         3,
-        [1, 0.1, 0.02, 0.1, 0.1, 0.1, 0.1],
+        [1, 0.1, 0.02, 0.08, 0.08, 0.08, 0.08],
         [START, 0, 1, 2, 1, 0, 4],
         6,
     ),
     "long tails": (
         [(0.05, 9, DONE), (0.04, 1, DONE), ((0.04, 0.07), 4, DONE), (0, 5, DONE), (0, 9, DONE)],
         2,
-        [1, 0.05, 0.25, 0.25, 0.35],
+        [1, 0.05, 0.2, 0.2, 0.28],
         [START, 0, 1, 0, 2],
         4,
     ),
     "no more than twice as wide": (
         [(0.05, 9, DONE), (0.04, 1, DONE), ((0.04, 0.3), 4, DONE), (0, 5, DONE), (0, 9, DONE)],
         2,
-        [1, 0.05, 0.25, 0.25, 0.5],
+        [1, 0.05, 0.2, 0.2, 0.4],
         [START, 0, 1, 0, 2],
         4,
     ),
     "no wider than announced": (
         [(0.15, 9, DONE), (0.15, 1, DONE), ((0.15, 0.25), 4, DONE), (0, 5, DONE), (0, 9, DONE)],
         2,
-        [1, 0.15, 0.75, 0.75, 1],
+        [1, 0.15, 0.6, 0.6, 1],
         [START, 0, 1, 0, 2],
         4,
     ),
     "no loop kept at the end": (
         [(0.1, 9, DONE), (0.08, 1, DONE), (None, 4, DONE), (0, 5, DONE)],
         2,
-        [1, 0.1, 0.5, 0.5],
+        [1, 0.1, 0.4, 0.4],
         [START, 0, 1, 0],
         2,
     ),
     "cut in the first": ([(0.1, 9, CUT)], 1, [1], [START], 0),
     "cut in the second": ([(0.1, 9, DONE), (0.01, 1, CUT)], 2, [1, 0.1], [START, 0], 1),
-    "cut in a descent": ([(0.1, 9, DONE), (0.08, 1, DONE), (0, 5, CUT)], 2, [1, 0.1, 0.5], [START, 0, 1], 2),
+    "cut in a descent": ([(0.1, 9, DONE), (0.08, 1, DONE), (0, 5, CUT)], 2, [1, 0.1, 0.4], [START, 0, 1], 2),
     "cut in the next descent": (
         [(0.1, 9, DONE), (0.08, 1, DONE), (0, 4, DONE), (0, 5, CUT)],
         2,
-        [1, 0.1, 0.5, 0.5],
+        [1, 0.1, 0.4, 0.4],
         [START, 0, 1, 0],
         2,
     ),
     "cut in the last": (
         [(0.1, 9, DONE), (0.08, 1, DONE), (0.07, 4, DONE), (0, 5, DONE), (0, 9, CUT)],
         2,
-        [1, 0.1, 0.5, 0.5, 0.35],
+        [1, 0.1, 0.4, 0.4, 0.28],
         [START, 0, 1, 0, 2],
         4,
     ),
@@ -289,7 +289,7 @@ def test_parking_garage_announces_far_too_much_noise(data_file):
     bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "random", seed=1)
     found = solve_pose_graph(bad, run, asker.ASKER())
     assert not np.any(found.chosen.made.per_edge(found.chosen.result.inliers) & is_false)
-    assert trajectory_error(found.chosen.refined.poses[:, :3], truth) < 0.0025  # metres; before the last descent 0.0032
+    assert trajectory_error(found.chosen.refined.poses[:, :3], truth) < 0.003  # metres
     assert found.chosen.noise_share < 0.1
     again = refit(found.chosen.made, found.chosen.result, asker.solve)
     assert trajectory_error(again.graph.poses[:, :3], truth) < 1e-4

@@ -45,7 +45,7 @@ NARROW = 0.1
 """The width of the Cauchy kernel of (0), in τ."""
 MUCH_LESS = 0.5
 """Of the share that a solution had: below this another round is worth it."""
-TAIL = 5.0
+TAIL = 4.0
 """What the kernels of (4) and (5) allow for, beyond the share: noise has longer tails than its quantiles say."""
 TAIL_QUANTILE = 0.95
 WIDER = 2.0
