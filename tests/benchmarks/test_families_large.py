@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 
 from families import bundle, graphs, rotations, stereo  # noqa: E402
-from families.clean_g2o import clean  # noqa: E402
 from families.design import balanced, data_folder, trimmed  # noqa: E402
 
 FAMILIES = [bundle.FAMILY, rotations.FAMILY, *graphs.FAMILIES, stereo.FAMILY]
@@ -105,34 +104,6 @@ def test_a_scene_behind_its_cameras_is_as_good_as_one_in_front():
     ]
     assert found[0] == pytest.approx(found[1], rel=1e-6)
     assert bundle.camera_error(centres(turned), truth) > 10 * found[0]
-
-
-DIRTY = b"""VERTEX_SE2 0 0 0 0
-VERTEX_SE2 1 1 0 0
-EDGE_SE2 0 1 1 0 0 1 0 0 1 0 1
-EDGE_SE2 1 1 0 0 0 1 0 0 1 0 1
-EDGE_SE2 0 1 1 0 0 1 0 0 1 0 1
-EDGE_SE2 1 0 -1 0 0 2 0 0 2 0 2
-EDGE_SE2 1 2 1 0 0 1 2 0 1 0 1
-"""
-
-
-def test_a_dirty_graph_is_cleaned():
-    text, told = clean(DIRTY)
-    assert (told.to_itself, told.repeated, told.indefinite) == (1, 2, 1)
-    edges = [line.split() for line in text.splitlines() if line.startswith(b"EDGE")]
-    assert [edge[1:3] for edge in edges] == [[b"0", b"1"], [b"1", b"2"]]
-    assert [float(x) for x in edges[0][6:]] == [1, 0, 0, 1, 0, 1]
-    np.testing.assert_allclose([float(x) for x in edges[1][6:]], [1.5, 1.5, 0, 1.5, 0, 1], atol=1e-12)
-    assert clean(text)[0] == text
-
-
-@pytest.mark.parametrize("name", ["CSAIL", "NewCollege"])
-def test_graphs_that_the_reader_refuses_are_read(name, data_file):
-    data_file(f"g2o/{name}.g2o.bz2")
-    graph = graphs.clean_graph(name)
-    ends = np.sort(np.stack([graph.i, graph.j], axis=1), axis=1)
-    assert len(np.unique(ends, axis=0)) == graph.n_edges
 
 
 def test_a_graph_within_the_extents_thousandth_is_solved(data_file):
