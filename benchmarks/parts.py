@@ -42,7 +42,7 @@ VARIANTS: dict[str, Patch] = {
     "no moves": lambda: mock.patch.object(unknown.Search, "_moved", lambda self, kernels, point: point),
     "no graduated": _without("graduated"),
     "no least squares": _without("from least squares"),
-    "no cycles": lambda: mock.patch.object(unknown.Search, "_may_be_poor", lambda self, found: False),
+    "no cycles": lambda: mock.patch.object(unknown.Search, "_may_be_poor", return_value=False),
     "no votes": lambda: mock.patch.object(noise, "kept_shares", _all_vote),
     "truncated end": lambda: mock.patch.object(
         unknown.Search, "_end_kernel", lambda self, n, p, Q: SmoothTruncated(noise.REACH * n.sigma)
