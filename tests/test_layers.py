@@ -28,6 +28,7 @@ LAYERS = (
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("trials", "many small problems at once, on an engine"),
     ("moves subsets", "small problems solved almost globally: single variables, or problems of few unknowns"),
+    ("beliefs", "which observations a point believes, and what it would be to decide some the other way"),
     ("strategies", "methods: they know an engine by its verbs only"),
     ("unknown", "candidates where the noise is not known: it runs what it is given on an engine"),
     ("checkpoint", "a run on disk: it needs the states of strategies"),

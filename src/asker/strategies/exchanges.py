@@ -14,22 +14,14 @@ Algorithm   at a minimum of Ψ, where an observation with less than half of the 
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from asker.beliefs import Flipped, exchanges_at, weights_of
 from asker.engines.point import Engine, Model, PerFactor, Point
 from asker.strategies.irls import IRLS
 from asker.strategies.phases import is_at_rest
-from asker.strategies.strategy import Descent, State, attempt, cost, lowered, omega
+from asker.strategies.strategy import Descent, State, attempt, cost, lowered
 
-REFUSED = 0.5
-"""Of the full weight."""
-FIRMLY = 100.0
-"""The weight of an observation that a trial believes, beside those that were kept: some of these may contradict it."""
 LESS = 1e-6
 """The part by which Ψ must fall."""
-Flipped = tuple[NDArray[np.intp], ...]
-"""The observations of each factor group, in the user's order, that a trial decides the other way."""
 
 
 def masked(kernel: Any, u: Any, believed: Any) -> Any:
@@ -99,35 +91,10 @@ class Exchanges:
         lowest, trials = state.lowest, state.trials
         if lowest is None or state.cost < (1 - LESS) * lowest[0]:
             lowest = state.cost, state.point
-            trials = self._trials(engine, state.point)
+            trials = exchanges_at(engine, state.point, self.patience)
         found, point = lowest
         begun = replace(state, point=point, cost=found, lowest=lowest, n_steps=0, damping=self.descent.damping)
         if not trials:
             return replace(begun, on_target=True)
-        kept = [(~refused).astype(float) for refused in self._refused(engine, point)]
-        for mask, flipped in zip(kept, trials[0], strict=True):
-            mask[flipped] = np.where(mask[flipped] > 0, 0.0, FIRMLY)
-        believed = engine.in_own_order(tuple(kept))
+        believed = weights_of(engine, point, trials[0])
         return replace(begun, believed=believed, fit=engine.total(masked, point, believed), trials=trials[1:])
-
-    def _refused(self, engine: Engine, point: Point) -> list[NDArray[np.bool_]]:
-        """Of each factor group, in the user's order; none where a kernel is convex."""
-        weights = engine.in_user_order(engine.each(omega, point))
-        return [
-            (w <= REFUSED * float(f.kernel.omega(0.0))) & (not f.kernel.convex)
-            for f, w in zip(engine.problem.factors, weights, strict=True)
-        ]
-
-    def _trials(self, engine: Engine, point: Point) -> tuple[Flipped, ...]:
-        """(1)"""
-        refused, factors = self._refused(engine, point), engine.problem.factors
-        distance = [u / f.tau**2 for f, u in zip(factors, engine.in_user_order(point.u), strict=True)]
-        group = np.concatenate([np.full(f.n, g) for g, f in enumerate(factors)])
-        number = np.concatenate([np.arange(f.n) for f in factors])
-        in_doubt = np.concatenate([np.full(f.n, not f.kernel.convex) for f in factors])
-        order = np.argsort(np.concatenate(distance), kind="stable")
-        out = np.concatenate(refused)[order]
-        nearest, farthest = order[out], order[~out & in_doubt[order]][::-1]
-        several = [farthest[: 2**k] for k in range(1, max(len(farthest) - 1, 0).bit_length())]
-        chosen = [*nearest[:, None], *several, *farthest[:, None]][: self.patience]
-        return tuple(tuple(number[c[group[c] == g]] for g in range(len(factors))) for c in chosen)
