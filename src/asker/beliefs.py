@@ -31,8 +31,8 @@ def refused_at(engine: Engine, point: Point) -> list[NDArray[np.bool_]]:
 
 
 def exchanges_at(engine: Engine, point: Point, n: int) -> tuple[Flipped, ...]:
-    """The first n that are worth a trial: each refused one, the nearest first; the farthest 2, 4, 8, … of those that are
-    kept; each of these alone."""
+    """The first n that are worth a trial: each refused one, the nearest first; the farthest 2, 4, 8, … of those kept;
+    each of these alone."""
     refused, factors = refused_at(engine, point), engine.problem.factors
     distance = [u / f.tau**2 for f, u in zip(factors, engine.in_user_order(point.u), strict=True)]
     group = np.concatenate([np.full(f.n, g) for g, f in enumerate(factors)])
