@@ -6,8 +6,8 @@ from scipy.spatial.transform import Rotation
 
 import asker
 from asker.arrays import float64
-from asker.factors import ProblemError, Variables
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3, log_se2, log_se3, log_so3
+from asker.variables import ProblemError, Variables
 
 pytestmark = pytest.mark.slow
 

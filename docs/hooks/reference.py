@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PUBLIC = {
-    "problems": ("Problems", ("asker.factors", "asker.problem")),
+    "problems": ("Problems", ("asker.variables", "asker.factors", "asker.problem")),
     "kernels": ("Kernels", ("asker.kernels", "asker.kernel_names")),
     "manifolds": ("Manifolds", ("asker.manifolds",)),
     "strategies": ("Strategies", ("asker.strategies",)),
@@ -46,6 +46,7 @@ MODULES = {
             "asker.applications.pose_graph.policy",
             "asker.applications.pose_graph.problem",
             "asker.applications.pose_graph.noise",
+            "asker.applications.pose_graph.search",
             "asker.applications.pose_graph.refit",
             "asker.applications.pose_graph.g2o",
             "asker.applications.pose_graph.false_loops",

@@ -2,7 +2,7 @@
 
 from asker.dense import least_squares
 from asker.engines.cpu.threads import set_threads
-from asker.factors import Factors, ProblemError, Variables
+from asker.factors import Factors
 from asker.groups import Groups
 from asker.holdout import Judge, Prediction, holdout
 from asker.io.files import FileError
@@ -41,6 +41,7 @@ from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.strategy import Strategy
 from asker.strategies.triggs import Triggs
 from asker.strategies.with_moves import WithMoves
+from asker.variables import ProblemError, Variables
 from asker.version import __version__
 
 __all__ = [

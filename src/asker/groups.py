@@ -5,7 +5,8 @@ from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
-from asker.factors import Factors, Variables
+from asker.factors import Factors
+from asker.variables import Variables
 
 T = TypeVar("T")
 

@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.arrays import float64
-from asker.factors import Factors, ProblemError
+from asker.factors import Factors
 from asker.geometry.spanning import spanning_forest
 from asker.groups import Groups
 from asker.problem import Problem
 from asker.result import Result
+from asker.variables import ProblemError
 
 CAP = 4.0
 """Norms above this many units count as this many in a score."""

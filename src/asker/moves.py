@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point, omega
-from asker.factors import Variables
 from asker.kernels import Kernel, Quadratic
 from asker.problem import Problem
 from asker.trials import Floats, Ints, Pairs, Trials, drawn
+from asker.variables import Variables
 
 STEPS = (4, 3)
 """Of a subset, and of all observations."""

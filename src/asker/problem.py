@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from asker.arrays import sum_of_rows
-from asker.factors import Factors, ProblemError, Slot, Variables
+from asker.factors import Factors
 from asker.kernels import Kernel
+from asker.variables import ProblemError, Slot, Variables
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from asker.factors import Variables
 from asker.groups import Groups, count, shape_of
 from asker.io.files import FileError, FilePath
 from asker.io.npz import Arrays, Tree, read_npz, write_npz
 from asker.noise import Noise, estimate
 from asker.problem import Problem
+from asker.variables import Variables
 from asker.version import __version__
 
 KIND, FORMAT = "result", 1

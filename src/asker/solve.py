@@ -13,7 +13,6 @@ from asker.conditions import Conditions
 from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
-from asker.factors import ProblemError, Variables
 from asker.groups import Groups
 from asker.io.files import FilePath
 from asker.problem import Problem
@@ -22,6 +21,7 @@ from asker.strategies.default import ASKER
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, cost, omega
 from asker.unknown import Search
+from asker.variables import ProblemError, Variables
 
 ENGINES = ("auto", "cpu", "xla")
 MANY = 10_000

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.factors import Variables
 from asker.noise import Noise
 from asker.problem import Problem
+from asker.variables import Variables
 
 Mask = NDArray[np.bool_]
 REACH = 3.0

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Model, Point, omega, psi
-from asker.factors import Factors, Slot, Variables
+from asker.factors import Factors
 from asker.kernels import Kernel
 from asker.likelihood import squares
 from asker.problem import Problem
+from asker.variables import Slot, Variables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,8 +12,9 @@ import pytest
 
 from asker.engines.point import Model
 from asker.engines.solvers import SMALLEST_DIAGONAL
-from asker.factors import Factors, Variables
+from asker.factors import Factors
 from asker.problem import Problem
+from asker.variables import Variables
 
 EXACT_CG = {"loosest": 1e-13, "tightest": 1e-13, "max_iterations": 2000}
 

@@ -14,9 +14,9 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
-from asker.factors import Variables
 from asker.kernels import Kernel
 from asker.problem import Problem
+from asker.variables import Variables
 
 A = TypeVar("A")
 PerFactor = tuple[A, ...]

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from asker.factors import Factors, Variables
+from asker.factors import Factors
 from asker.problem import Problem
+from asker.variables import Variables
 
 
 @dataclass(frozen=True, eq=False)

@@ -215,7 +215,7 @@ def test_information_with_negative_eigenvalues(tmp_path, information, expected):
     file = tmp_path / "a.g2o"
     file.write_text("\n".join([*GOOD, "EDGE_SE2 1 2 1 0 0 5 9 0 5 0 9"]))
     found = read_g2o(file, information=information)
-    assert found.repairs[0].startswith("1 information with negative eigenvalues")
+    assert found.repairs[0].startswith("1 edge with negative eigenvalues in the information matrix: ")
     assert found.n_edges == (3 if expected is None else 4)
     if expected is not None:
         np.testing.assert_allclose(found.information[-1][:2, :2], expected, atol=1e-12)
@@ -242,7 +242,7 @@ def test_a_file_of_dirt_alone_is_refused(tmp_path):
     [
         ("CSAIL", ("1 edge given before read once",)),
         ("kitti_00", ("1 edge given before read once",)),
-        ("cubicle", ("5021 information with negative eigenvalues made semidefinite",)),
+        ("cubicle", ("5021 edges with negative eigenvalues in the information matrix: set to 0",)),
         ("NewCollege", ("9 edges from a vertex to itself left out",)),
         ("MIT", ()),
     ],

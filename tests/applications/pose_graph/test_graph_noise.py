@@ -11,9 +11,10 @@ from scipy.stats import chi2
 import asker
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
-from asker.applications.pose_graph.noise import noise_share, solve_pose_graph
+from asker.applications.pose_graph.noise import noise_share
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
 from asker.applications.pose_graph.refit import refit
+from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry.alignment import trajectory_error
 from asker.groups import Groups

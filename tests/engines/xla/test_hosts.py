@@ -17,8 +17,8 @@ from asker.applications.bundle.bal import read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 from asker.applications.bundle.scenes import make_scene
 from asker.engines.xla import devices, hosts
-from asker.factors import ProblemError
 from asker.problem import Portion
+from asker.variables import ProblemError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:engine xla without a GPU")]
 HANGS = 900  # seconds: a busy machine is slow, and no test fails by that

@@ -17,9 +17,10 @@ from asker.engines.solvers import CG
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, layout
 from asker.engines.xla.engine import XlaEngine
-from asker.factors import Factors, ProblemError
+from asker.factors import Factors
 from asker.problem import Problem
 from asker.shell import main
+from asker.variables import ProblemError
 from conftest import data_path
 from engines import linear_problems
 from engines.linear_problems import (

@@ -3,7 +3,7 @@
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
-from asker.applications.pose_graph.noise import noise_share, solve_pose_graph
+from asker.applications.pose_graph.noise import noise_share
 from asker.applications.pose_graph.options import Options, Robust
 from asker.applications.pose_graph.policy import GraphOutcome, refine
 from asker.applications.pose_graph.problem import (
@@ -13,6 +13,7 @@ from asker.applications.pose_graph.problem import (
     pose_graph_problem,
     residual_norms,
 )
+from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry.alignment import trajectory_error
 

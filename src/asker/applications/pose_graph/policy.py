@@ -1,6 +1,6 @@
 """A pose graph in one call: what `asker solve` does with a g2o file.
 
-(1) solve, again where the graph announces too much noise (`noise`);
+(1) solve, again where the graph announces too much noise (`search`);
 (2) least squares with what was kept (`refit`).
 
 One time limit holds for all of it.  An interrupt ends the solve under way and keeps what was found.
@@ -25,11 +25,12 @@ from asker.applications.outcome import (
 )
 from asker.applications.pose_graph.clock import Clock
 from asker.applications.pose_graph.g2o import PoseGraph
-from asker.applications.pose_graph.noise import Round, Solved, noise_share, solve_pose_graph
+from asker.applications.pose_graph.noise import Round, Solved, noise_share
 from asker.applications.pose_graph.options import Noise, Robust
 from asker.applications.pose_graph.problem import default_tau, residual_norms
 from asker.applications.pose_graph.refit import Refit
 from asker.applications.pose_graph.refit import refit as least_squares
+from asker.applications.pose_graph.search import solve_pose_graph
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
 
@@ -85,8 +86,8 @@ def refine(
     psi = partial(asker.kernel_named, kernel)
     plain = psi(tau=tau).convex or robust == "none"
     believed = _believed(noise, plain, checkpoint)
-    thorough = method is None and robust == "loops" and not plain and not checkpoint
-    thorough = thorough and limits.get("max_iterations") is None
+    nothing_given = method is None and robust == "loops" and limits.get("max_iterations") is None
+    thorough = nothing_given and not plain and not checkpoint
     method, strategy = strategy_of(method, plain)
     clock = Clock(time_limit)
     with compilations() as compiled:

@@ -10,7 +10,7 @@ from asker.io.files import FileError, FilePath
 
 Information = Literal["nearest", "diagonal", "skip", "strict"]
 INFORMATION: tuple[Information, ...] = get_args(Information)
-DONE = {"nearest": "made semidefinite", "diagonal": "cut down to the diagonal", "skip": "left out with the edge"}
+DONE = {"nearest": "set to 0", "diagonal": "the diagonal kept alone", "skip": "left out"}
 NEGATIVE, ROUNDED = 1e-5, 1e-12
 """An eigenvalue of Ω below −NEGATIVE times its largest entry is dirt; below −ROUNDED it is set to 0."""
 
@@ -54,7 +54,9 @@ def semidefinite(
     error = f"the information matrix has a negative eigenvalue, {values[k, 0] * size[k, 0, 0]:.3g}"
     if information == "strict" and bad.any():
         raise FileError(dirt.path, error, lines[k])
-    dirt.found(bad, f"information with negative eigenvalues {DONE.get(information)}", error, lines[k])
+    dirt.found(
+        bad, f"edge{{s}} with negative eigenvalues in the information matrix: {DONE.get(information)}", error, lines[k]
+    )
     off = values[:, 0] < -ROUNDED
     V, least = vectors[off], np.maximum(values[off], 0)
     nearest = np.einsum("nik,nk,njk->nij", V, least, V)

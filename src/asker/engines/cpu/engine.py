@@ -22,9 +22,9 @@ from asker.engines.cpu.system import Linearization, System, Weights, add_gradien
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
-from asker.factors import Variables
 from asker.kernels import Kernel
 from asker.problem import Problem
+from asker.variables import Variables
 
 
 @dataclass

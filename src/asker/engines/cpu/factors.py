@@ -12,7 +12,8 @@ from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, spacious
 from asker.engines.structure import FactorStructure
-from asker.factors import Factors, ProblemError, Variables
+from asker.factors import Factors
+from asker.variables import ProblemError, Variables
 
 AnyLoop = Loop | BatchedLoop
 Rows = dict[Variables, np.ndarray]

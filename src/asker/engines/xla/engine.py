@@ -28,10 +28,10 @@ from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights, gradients
-from asker.factors import ProblemError, Variables
 from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
 from asker.problem import Portion, Problem
+from asker.variables import ProblemError, Variables
 
 log = logging.getLogger("asker")
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB

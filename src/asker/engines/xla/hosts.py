@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from asker.engines.xla.devices import DeviceError, errors_explained
-from asker.factors import ProblemError
+from asker.variables import ProblemError
 
 PATIENCE = 45.0  # seconds until a host that does not answer is given up
 

@@ -7,7 +7,7 @@ import numpy as np
 from asker.engines.structure import FactorStructure
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.system import Linearization
-from asker.factors import Variables
+from asker.variables import Variables
 
 Rows = dict[Variables, jax.Array]
 

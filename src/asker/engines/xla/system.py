@@ -28,7 +28,7 @@ from asker.engines.xla.blocks import (
     summed_products,
 )
 from asker.engines.xla.layout import Observations, Pairs, SlotPair
-from asker.factors import Variables
+from asker.variables import Variables
 
 
 class Linearization(NamedTuple):

@@ -1,0 +1,78 @@
+"""Groups of unknowns, and what ties an observation to one of each."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asker.arrays import has_masked
+from asker.manifolds import Euclidean, Manifold
+
+
+class ProblemError(ValueError):
+    """The arrays or functions of a problem do not fit together."""
+
+
+class Variables:
+    """A group of unknowns of one kind."""
+
+    def __init__(
+        self,
+        values: Any,
+        manifold: Manifold | None = None,
+        fixed: bool | np.ndarray = False,
+        name: str | None = None,
+    ):
+        """
+        values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
+        manifold  how they move; Euclidean when not given
+        fixed     which of them stay as they are: a mask (n,), or True for all
+        name      used in errors and results
+        """
+        self.name = name or "variables"
+        if has_masked(values) or has_masked(fixed):
+            raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
+        try:
+            self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
+            self.rows = np.array(self.manifold.pack(values), dtype=float, order="C")  # a copy
+        except (TypeError, ValueError) as e:
+            raise ProblemError(f"{self.name}: values {e}") from None
+        bad = np.flatnonzero(~np.isfinite(self.rows).all(axis=1))
+        if bad.size:
+            raise ProblemError(f"{self.name}: values hold NaN or infinity at index {bad[0]}")
+        if np.ndim(fixed) == 0:
+            self.fixed = np.full(len(self), bool(fixed))
+        else:
+            self.fixed = np.array(fixed)
+            if self.fixed.shape != (len(self),) or self.fixed.dtype != bool:
+                given = f"{self.fixed.dtype} {self.fixed.shape}"
+                raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Slot":
+        if has_masked(index):
+            raise ProblemError(f"{self.name}: the index holds masked entries: leave these out")
+        return Slot(self, np.asarray(index))
+
+    def __repr__(self) -> str:
+        return f"Variables({self.name!r}, n={len(self)}, manifold={self.manifold})"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether anything in the group can move."""
+        return self.manifold.tangent > 0 and not self.fixed.all()
+
+    @property
+    def mixes_units(self) -> bool:
+        """Whether the directions of a step have different units; a manifold that does not say so has one."""
+        return getattr(self.manifold, "mixes_units", False)
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """One argument of a residual function: the variable `index[k]` of a group for observation k."""
+
+    variables: Variables
+    index: np.ndarray
