@@ -86,7 +86,7 @@ ROOMS = {
         "engines.cpu.threads",
         "engines.solvers",
         "engines.structure",
-        "factors",
+        "variables",
     },
 }
 
