@@ -20,7 +20,7 @@ from asker.applications.bundle.options import CAMERAS
 from asker.applications.bundle.problem import bundle_problem, camera_centres, reprojection_norms
 from asker.applications.bundle.scenes import make_scene
 from asker.applications.outcome import compilations
-from asker.engines.cpu.compiler import on_compile
+from asker.engines.cpu.machine_code import on_compile
 from asker.io.files import FileError
 from asker.io.json import plain
 from asker.io.ply import VERTEX

@@ -67,7 +67,7 @@ def cost_fell(result: asker.Result) -> bool:
 @contextmanager
 def compilations() -> Iterator[list[str]]:
     """The kernels that are compiled meanwhile, by name."""
-    from asker.engines.cpu.compiler import on_compile
+    from asker.engines.cpu.machine_code import on_compile
 
     names: list[str] = []
     on_compile.append(names.append)

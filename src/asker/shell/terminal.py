@@ -18,7 +18,7 @@ class ProgressLine:
         self.task = ""
 
     def __enter__(self) -> "ProgressLine":
-        from asker.engines.cpu.compiler import on_compile
+        from asker.engines.cpu.machine_code import on_compile
 
         on_compile.append(self.compile)
         if self.status:
@@ -26,7 +26,7 @@ class ProgressLine:
         return self
 
     def __exit__(self, *error: object) -> None:
-        from asker.engines.cpu.compiler import on_compile
+        from asker.engines.cpu.machine_code import on_compile
 
         on_compile.remove(self.compile)
         if self.status:

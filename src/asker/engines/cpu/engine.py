@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from asker.engines.cpu.compiler import Argument, tell_of_compiling
+from asker.engines.cpu.compiler import Argument
 from asker.engines.cpu.factors import AnyLoop, FactorCode, compiled_loop
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, System, Weights, add_gradients, radial_change
@@ -49,7 +49,6 @@ class CpuEngine:
         eliminate: Variables | bool = True,
         relative_damping: bool = False,
     ):
-        tell_of_compiling()
         self.problem = problem
         self.structure = Structure(problem, eliminate)
         self.system = System(self.structure, linear_solver, relative_damping)

@@ -7,7 +7,9 @@
                 factorisations of small matrices                                                linear_algebra.py
     simplify    statements are shared and folded; what nobody needs is not printed                     scalars.py
     print       straight-line code inside one loop                                                       loops.py
-    compile     by Numba, once per machine; the machine code stays in the cache folder                 compile.py
+    compile     the text becomes LLVM's                                                                     llvm.py
+                and that machine code, once per machine; it stays in the cache folder                   native.py
+                what is called                                                                         compile.py
 
 What has no rule is run by XLA instead, a batch at a time.  `primitives()` lists what is known, and what is left out for
 which reason (known.py, left_out.py).
@@ -16,7 +18,7 @@ Others import from here, and from no file inside.  The compiler knows arrays, ve
 threads; it does not know what a residual, a problem or a strategy is.
 """
 
-from asker.engines.cpu.compiler.compile import Printed, compile_source, on_compile, tell_of_compiling
+from asker.engines.cpu.compiler.compile import Printed, compile_source
 from asker.engines.cpu.compiler.known import Primitives, primitives
 from asker.engines.cpu.compiler.loops import Argument, BatchedLoop, Loop, make_loop
 from asker.engines.cpu.compiler.rules import ReadsOutside, UnsupportedPrimitive
@@ -31,7 +33,5 @@ __all__ = [
     "UnsupportedPrimitive",
     "compile_source",
     "make_loop",
-    "on_compile",
     "primitives",
-    "tell_of_compiling",
 ]

@@ -14,7 +14,7 @@ LEFT_OUT = {
     "searches": [
         "approx_top_k", "argmax", "argmin", "top_k",
     ],
-    "special functions that Numba does not have": [
+    "special functions that libm does not have": [
         "bessel_i0e", "bessel_i1e", "cumlogsumexp", "digamma", "erf_inv", "igamma", "igamma_grad_a", "igammac",
         "nextafter", "polygamma", "random_gamma_grad", "regularized_incomplete_beta", "zeta",
     ],

@@ -81,7 +81,7 @@ class Loop:
             s.reshape(n, int(np.prod(shape))) if shape else s
             for s, shape in zip(stores, self.store_shapes, strict=True)
         ]
-        bounds = even_bounds(n)
+        bounds = even_bounds(n).tolist()
         sums = np.zeros((len(bounds) - 1, self.n_sums))
 
         def task(k: int) -> None:
@@ -130,7 +130,7 @@ class BatchedLoop:
 
 
 PIECE = 1 << 16
-NOT_COMPILED = ("float16", "uint64")  # Numba has no such arithmetic, or another one than JAX
+NOT_COMPILED = ("float16", "uint64")  # no such arithmetic, or another one than that of JAX
 
 
 def _piece(argument: Argument, value: Any, piece: slice) -> Any:

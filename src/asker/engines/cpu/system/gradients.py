@@ -6,8 +6,8 @@ import numpy as np
 
 from asker.engines.cpu.compiler import Printed
 from asker.engines.cpu.system.linearization import Delta, Linearization
-from asker.engines.cpu.system.printing import indented, load_jacobian, load_residual, printed, run_loop
-from asker.engines.cpu.threads import even_bounds, run_tasks
+from asker.engines.cpu.system.printing import indented, load_jacobian, load_residual, printed, run_loop, run_loop_with
+from asker.engines.cpu.threads import even_bounds
 from asker.engines.structure import FactorStructure
 
 
@@ -28,12 +28,12 @@ def add_gradients(f: FactorStructure, lin: Linearization, c: np.ndarray, d: np.n
     bounds = even_bounds(E.shape[1] if e else f.n, smallest=2048, most=16)
     sums = [np.zeros((len(bounds) - 1, *g.shape)) for _, g in kept]
 
-    def task(t: int) -> None:
-        own = {f"variable{n}": index for n, (index, _) in enumerate(kept)}
-        own |= {f"G{n}": total[t] for n, total in enumerate(sums)}
-        loop(bounds[t], bounds[t + 1], ptr=ptr, J=lin.J, r=lin.r, c=c, d=d, E=E, **own)
+    variables = {f"variable{n}": index for n, (index, _) in enumerate(kept)}
 
-    run_tasks(task, len(bounds) - 1)
+    def own(t: int) -> dict[str, np.ndarray]:
+        return {f"G{n}": total[t] for n, total in enumerate(sums)}
+
+    run_loop_with(loop, bounds, own, ptr=ptr, J=lin.J, r=lin.r, c=c, d=d, E=E, **variables)
     for (_, g), total in zip(kept, sums, strict=True):
         g += total.sum(axis=0)
 
@@ -96,7 +96,7 @@ def _gradient_loop(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: in
         f"ptr, J, r, c, d, E{own}",
         "for j in range(start, stop):",
         indented(1, [f"c{q}, d{q} = E[0, j, {q}], E[1, j, {q}]" for q in range(d)]),
-        f"    for k in {observations if d else '(j,)'}:",
+        f"    for k in {observations if d else 'range(j, j + np.uint64(1))'}:",
         indented(2, body),
         indented(1, [f"E[0, j, {q}], E[1, j, {q}] = c{q}, d{q}" for q in range(d)]),
     )

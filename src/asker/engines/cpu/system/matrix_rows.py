@@ -54,9 +54,9 @@ def matrix_rows(spec: RowsSpec) -> Printed:
         special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("ptr", "schur_lane", "Y")]
     return printed(
         "matrix_rows",
-        f"items, first_lane, observations, J, r, a, b, c, {', '.join(special)}, "
-        "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S, n_lanes",
-        [] if spec.dense else [f"strip = np.zeros(({dim}, n_lanes))", *[f"s{q} = strip[{q}]" for q in range(dim)]],
+        f"{'' if spec.dense else 'strip, '}items, first_lane, observations, J, r, a, b, c, {', '.join(special)}, "
+        "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S",
+        [] if spec.dense else [f"s{q} = strip[{q}]" for q in range(dim)],
         "for item in range(start, stop):",
         indented(1, [f"s{q} = S[items[item, 3] + {q}]" for q in range(dim)] if spec.dense else []),
         f"    own = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
@@ -127,11 +127,11 @@ def _flush(dim: int) -> list[str]:
         "width = pattern_ptr[variable, 3]",
         "for m in range(pattern_ptr[variable, 0], pattern_ptr[variable, 1]):",
         "    block = pattern[m]",
-        "    lane = lane_of[block]",
+        "    first = lane_of[block]",
         "    for t in range(dims[block]):",
-        *[f"        S[value + {q} * width + t] += s{q}[lane + t]" for q in range(dim)],
-        "    for t in range(lane_of[block + 1] - lane):",
-        *[f"        s{q}[lane + t] = 0.0" for q in range(dim)],
+        *[f"        S[value + {q} * width + t] += s{q}[first + t]" for q in range(dim)],
+        "    for t in range(lane_of[block + 1] - first):",
+        *[f"        s{q}[first + t] = 0.0" for q in range(dim)],
         "    value += dims[block]",
     ]
 

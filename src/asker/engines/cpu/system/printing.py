@@ -8,7 +8,8 @@ then LLVM makes vector instructions of them.  A block of 6 columns is computed i
 block and write to columns of the strip that nobody reads.  J and Y therefore end in a few spare numbers (`SLACK`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +44,17 @@ def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
 
 def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:
     """Call `loop(start, stop, **named)` for each task between `bounds`."""
-    arguments = loop.in_order(2, named)
-    run_tasks(lambda k: loop(bounds[k], bounds[k + 1], *arguments), len(bounds) - 1)
+    run_loop_with(loop, bounds, lambda _: {}, **named)
+
+
+def run_loop_with(loop: Printed, bounds: np.ndarray, own: Callable[[int], dict[str, Any]], **shared: Any) -> None:
+    """The same with arguments `own(k)` that belong to task k alone."""
+    ends = bounds.tolist()
+
+    def task(k: int) -> None:
+        loop(ends[k], ends[k + 1], *loop.in_order(shared | own(k)))
+
+    run_tasks(task, len(ends) - 1)
 
 
 def indented(depth: int, lines: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 Only the lower triangle is computed.  Each variable owns the rows of its numbers, so threads never meet.
 """
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from asker.engines.cpu.system.elimination import Elimination
 from asker.engines.cpu.system.linearization import Linearization, Weights
 from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower
-from asker.engines.cpu.system.printing import SLACK, lanes, run_loop
+from asker.engines.cpu.system.printing import SLACK, lanes, run_loop, run_loop_with
 from asker.engines.cpu.threads import balanced_bounds
 from asker.engines.structure import FactorStructure, KeptSlot, Structure
 
@@ -132,11 +133,12 @@ class ReducedMatrix:
             lin, w = linear[k], model[k]
             for m, slot in enumerate(f.kept):
                 spec, special = self._spec(k, m, w.radial, elimination)
+                strip = partial(self._strip, spec.dim)
                 for items, bounds in self._passes[slot].passes:
-                    run_loop(
-                        matrix_rows(spec), bounds, items=items, first_lane=int(self.lane_of[self._number(slot)]),
+                    run_loop_with(
+                        matrix_rows(spec), bounds, strip, items=items, first_lane=int(self.lane_of[self._number(slot)]),
                         observations=slot.observations, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c,
-                        diagonal=self.diagonals, n_lanes=int(self.lane_of[-1]) + SLACK, **everywhere, **special,
+                        diagonal=self.diagonals, **everywhere, **special,
                     )  # fmt: skip
         for rows in self._passes.values():
             for own, target, dim in rows.moves:
@@ -162,6 +164,10 @@ class ReducedMatrix:
         gram = tuple((s.offset, s.dim) for s in others)
         in_Y = (slot.offset_in_Y, f.kept_width)
         return RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), radial, self.dense), special
+
+    def _strip(self, dim: int, task: int) -> dict[str, np.ndarray]:
+        """Where a task sums sparse rows."""
+        return {} if self.dense else {"strip": np.zeros((dim, int(self.lane_of[-1]) + SLACK))}
 
     @property
     def gradient(self) -> np.ndarray:

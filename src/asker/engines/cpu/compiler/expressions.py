@@ -1,0 +1,256 @@
+"""Numbers and arrays in LLVM's language: what an expression of a printed loop becomes.
+
+Types follow NumPy's rules for scalars of 64 bits: whole numbers are added as such, a signed and an unsigned one as
+floats, and so is any number with a float.
+"""
+
+import ast
+import struct
+from dataclasses import dataclass, replace
+from typing import Any
+
+TYPES = {
+    "float64": "double", "float32": "float", "bool": "i1",
+    **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+COMPARED = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+FLOATS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
+WHOLE = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+BITS = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
+INTRINSICS = {f"math.{name}": name for name in ("sqrt", "sin", "cos", "exp", "log")}
+INTRINSICS |= {f"np.{name}": name for name in ("floor", "ceil", "rint")}
+IN_LIBM = ["tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "log1p", "expm1"]
+LIBRARY = {f"math.{name}": name for name in [*IN_LIBM, "erf", "erfc", "lgamma"]} | {
+    "np.cbrt": "cbrt",
+    "np.fmod": "fmod",
+}
+CONVERSIONS = {"float": "float64", "int": "int64"} | {f"np.{name}": name for name in TYPES}
+
+# A NaN must stay a NaN, so only fused multiply-add is allowed of the fast-math rules.
+CONTRACT = "contract "
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The type of a value; with `ndim` that of an array of them."""
+
+    dtype: str
+    ndim: int = 0
+
+    @property
+    def llvm(self) -> str:
+        return "ptr" if self.ndim else TYPES[self.dtype]
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.startswith("float")
+
+    @property
+    def is_signed(self) -> bool:
+        return not self.dtype.startswith(("u", "bool"))
+
+    @property
+    def stored(self) -> str:
+        return "i8" if self.dtype == "bool" else TYPES[self.dtype]
+
+
+FLOAT, WORD, UNSIGNED, BOOL = Kind("float64"), Kind("int64"), Kind("uint64"), Kind("bool")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number, or an array with the distances of its axes in numbers, as LLVM names them."""
+
+    kind: Kind
+    name: str
+    strides: tuple[str, ...] = ()
+
+
+class NotInTheLanguage(Exception):
+    """A printed loop has what is not in the small language: a mistake in asker."""
+
+
+class Expressions:
+    """Lines of LLVM's language, one instruction each, and the values that they give."""
+
+    def __init__(self, in_memory: set[str]):
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.count = 0
+        self.known: dict[str, Value] = {}  # values, and pointers to places
+        self.in_memory = in_memory
+
+    def new(self, text: str) -> str:
+        """A name for what an instruction gives."""
+        self.count += 1
+        self.lines.append(f"%v{self.count} = {text}")
+        return f"%v{self.count}"
+
+    def value(self, node: ast.expr) -> Value:
+        value: Value = getattr(self, f"_{type(node).__name__}", self.unknown)(node)
+        return value
+
+    def unknown(self, node: ast.AST) -> Any:
+        raise NotInTheLanguage(ast.unparse(node))
+
+    def _Constant(self, node: ast.Constant) -> Value:
+        if isinstance(node.value, bool):
+            return Value(BOOL, str(node.value).lower())
+        if isinstance(node.value, int):
+            return Value(WORD, str(node.value))
+        assert isinstance(node.value, float)
+        return Value(FLOAT, number(node.value))
+
+    def _Name(self, node: ast.Name) -> Value:
+        if node.id not in self.known:
+            raise NotInTheLanguage(f"{node.id} has no value here")
+        known = self.known[node.id]
+        if node.id not in self.in_memory:
+            return known
+        return replace(known, name=self.new(f"load {known.kind.llvm}, ptr {known.name}"))
+
+    def _Attribute(self, node: ast.Attribute) -> Value:
+        known = {"math.nan": float("nan"), "math.inf": float("inf")}
+        return Value(FLOAT, number(known[ast.unparse(node)]))
+
+    def _Subscript(self, node: ast.Subscript) -> Value:
+        assert isinstance(node.value, ast.Name)
+        array = self._Name(node.value)
+        kind, place = self.element(node)
+        n_given = len(node.slice.elts) if isinstance(node.slice, ast.Tuple) else 1
+        if n_given < array.kind.ndim:
+            return Value(replace(array.kind, ndim=array.kind.ndim - n_given), place, array.strides[n_given:])
+        name = self.new(f"load {kind.stored}, ptr {place}")
+        return Value(kind, self.new(f"icmp ne i8 {name}, 0") if kind == BOOL else name)
+
+    def element(self, node: ast.Subscript) -> tuple[Kind, str]:
+        """Where an entry of an array stands; fewer indices than axes: its row."""
+        assert isinstance(node.value, ast.Name)
+        array = self._Name(node.value)
+        indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        kind, at = Kind(array.kind.dtype), ""
+        for index, stride in zip(indices, array.strides, strict=False):
+            given = self.value(index)
+            if given.kind.is_float:
+                raise NotInTheLanguage(f"the index {ast.unparse(index)} is not whole")
+            name = self.converted(given, WORD if given.kind.is_signed else UNSIGNED).name
+            term = name if stride == "1" else self.new(f"mul i64 {name}, {stride}")
+            at = self.new(f"add i64 {at}, {term}") if at else term
+        return kind, self.new(f"getelementptr {kind.stored}, ptr {array.name}, i64 {at}")
+
+    def _BinOp(self, node: ast.BinOp) -> Value:
+        x, y, op = self.value(node.left), self.value(node.right), type(node.op)
+        if op is ast.Pow:
+            return self._function("pow", [self.converted(v, FLOAT) for v in (x, y)], intrinsic=True)
+        if op in BITS:
+            kind = BOOL if x.kind == y.kind == BOOL else common(x.kind, y.kind)
+            text = BITS[op]
+        else:
+            kind = FLOAT if op is ast.Div and not common(x.kind, y.kind).is_float else common(x.kind, y.kind)
+            text = FLOATS[op] + " " + CONTRACT if kind.is_float else WHOLE[op]
+        names = [self.converted(v, kind).name for v in (x, y)]
+        return Value(kind, self.new(f"{text} {kind.llvm} {names[0]}, {names[1]}"))
+
+    def _UnaryOp(self, node: ast.UnaryOp) -> Value:
+        if isinstance(node.operand, ast.Constant) and isinstance(node.op, ast.USub):
+            assert isinstance(node.operand.value, float | int)
+            return self._Constant(ast.Constant(-node.operand.value))
+        x = self.value(node.operand)
+        if isinstance(node.op, ast.Not):
+            return Value(BOOL, self.new(f"xor i1 {self.converted(x, BOOL).name}, true"))
+        if x.kind.is_float:
+            return Value(x.kind, self.new(f"fneg {CONTRACT}{x.kind.llvm} {x.name}"))
+        return Value(WORD, self.new(f"sub i64 0, {self.converted(x, WORD).name}"))
+
+    def _Compare(self, node: ast.Compare) -> Value:
+        ((op, right),) = zip(node.ops, node.comparators, strict=True)
+        x, y = self.value(node.left), self.value(right)
+        kind = common(x.kind, y.kind)
+        a, b = self.converted(x, kind).name, self.converted(y, kind).name
+        how = COMPARED[type(op)]
+        if kind.is_float:
+            return Value(BOOL, self.new(f"fcmp {'u' if how == 'ne' else 'o'}{how} {kind.llvm} {a}, {b}"))
+        signed = "" if how in ("eq", "ne") else "s" if kind.is_signed else "u"
+        return Value(BOOL, self.new(f"icmp {signed}{how} {kind.llvm} {a}, {b}"))
+
+    def _IfExp(self, node: ast.IfExp) -> Value:
+        test = self.converted(self.value(node.test), BOOL).name
+        x, y = self.value(node.body), self.value(node.orelse)
+        kind = x.kind if x.kind == y.kind else common(x.kind, y.kind)
+        a, b = self.converted(x, kind).name, self.converted(y, kind).name
+        return Value(kind, self.new(f"select i1 {test}, {kind.llvm} {a}, {kind.llvm} {b}"))
+
+    def _Call(self, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "view":
+            x, kind = self.value(node.func.value), Kind(ast.unparse(node.args[0]).removeprefix("np."))
+            same = x.kind.llvm == kind.llvm
+            return Value(kind, x.name if same else self.new(f"bitcast {x.kind.llvm} {x.name} to {kind.llvm}"))
+        called, args = ast.unparse(node.func), [self.value(a) for a in node.args]
+        if called in CONVERSIONS:
+            return self.converted(args[0], Kind(CONVERSIONS[called]))
+        if called == "abs" and not args[0].kind.is_float:
+            x = self.converted(args[0], WORD)
+            return Value(
+                WORD, self.new(f"call i64 @{self._declare('llvm.abs.i64', 'i64', 'i64, i1')}(i64 {x.name}, i1 0)")
+            )
+        if called == "max":
+            a, b = (self.converted(x, FLOAT).name for x in args)
+            return Value(FLOAT, self.new(f"select i1 {self.new(f'fcmp ogt double {a}, {b}')}, double {a}, double {b}"))
+        floats = [self.converted(x, FLOAT) for x in args]
+        if called == "math.isfinite":
+            size = self._function("fabs", floats, intrinsic=True).name
+            return Value(BOOL, self.new(f"fcmp olt double {size}, {number(float('inf'))}"))
+        if called == "abs":
+            return self._function("fabs", floats, intrinsic=True)
+        if called in INTRINSICS:
+            return self._function(INTRINSICS[called], floats, intrinsic=True)
+        if called in LIBRARY:
+            return self._function(LIBRARY[called], floats)
+        return self.unknown(node)
+
+    def _function(self, name: str, args: list[Value], intrinsic: bool = False) -> Value:
+        full = self._declare(f"llvm.{name}.f64" if intrinsic else name, "double", ", ".join(["double"] * len(args)))
+        given = ", ".join(f"double {x.name}" for x in args)
+        return Value(FLOAT, self.new(f"call double @{full}({given})"))
+
+    def _declare(self, name: str, result: str, arguments: str) -> str:
+        self.declared.add(f"declare {result} @{name}({arguments})")
+        return name
+
+    def converted(self, x: Value, kind: Kind) -> Value:
+        """The same number as another type."""
+        if x.kind == kind:
+            return x
+        if x.kind.ndim or kind.ndim:
+            raise NotInTheLanguage(f"an array of {x.kind} as {kind}")
+        a, b = x.kind.llvm, kind.llvm
+        if kind == BOOL:
+            text = f"fcmp une {a} {x.name}, 0.0" if x.kind.is_float else f"icmp ne {a} {x.name}, 0"
+            return Value(kind, self.new(text))
+        if a == b:
+            return Value(kind, x.name)
+        if x.kind.is_float and kind.is_float:
+            how = "fpext" if b == "double" else "fptrunc"
+        elif x.kind.is_float:
+            how = "fptosi" if kind.is_signed else "fptoui"
+        elif kind.is_float:
+            how = "sitofp" if x.kind.is_signed else "uitofp"
+        else:
+            wider = int(b[1:]) > int(a[1:])
+            how = ("sext" if x.kind.is_signed else "zext") if wider else "trunc"
+        return Value(kind, self.new(f"{how} {a} {x.name} to {b}"))
+
+
+def common(x: Kind, y: Kind) -> Kind:
+    """The type in which two numbers are added or compared: whole numbers have 64 bits."""
+    if x.is_float and y.is_float:
+        return x if x == y else FLOAT
+    if x.is_float or y.is_float:
+        return FLOAT
+    if x.is_signed or y.is_signed or x == y == BOOL:
+        return FLOAT if UNSIGNED in (x, y) else WORD
+    return UNSIGNED
+
+
+def number(x: float) -> str:
+    return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
