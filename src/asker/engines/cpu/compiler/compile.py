@@ -41,11 +41,11 @@ class Printed:
         self.last: Native | None = None
 
     def __call__(self, start: int, stop: int, *args: Any) -> None:
-        last = self.last
-        if last is None or last.call(last.types, start, stop, *args):  # it is for other arguments
-            self.last = last = self._native((UNSIGNED, UNSIGNED, *kinds_of(args)))
-            refused = last.call(last.types, start, stop, *args)
-            assert not refused, f"{self.name} was not compiled for these arguments"
+        if self.last is not None and self.last.does(start, stop, *args):
+            return
+        self.last = self._native((UNSIGNED, UNSIGNED, *kinds_of(args)))
+        done = self.last.does(start, stop, *args)
+        assert done, f"{self.name} was not compiled for these arguments"
 
     def in_order(self, named: dict[str, Any]) -> list[Any]:
         """Named arguments as they follow start and stop."""

@@ -36,10 +36,7 @@ def _kind(x: Any) -> Kind:
 
 
 class Native:
-    """The machine code of one printed function for one kind of arguments.
-
-    `call(types, …)` returns 0; or 1 where the arguments are of another kind, and then nothing was done.
-    """
+    """The machine code of one printed function for one kind of arguments."""
 
     def __init__(self, name: str, source: str, kinds: tuple[Kind, ...], told: Callable[[str], None]):
         """`told` is called with the name where the code is not in the cache."""
@@ -52,10 +49,17 @@ class Native:
             _has_loaded(code)
             kept_code().write(symbol, code)
         dtypes = [np.dtype(kind.dtype) for kind in kinds if kind.ndim]
-        self.types = (ctypes.c_void_p * len(dtypes))(*[id(dtype) for dtype in dtypes])
+        self._types = (ctypes.c_void_p * len(dtypes))(*[id(dtype) for dtype in dtypes])
         argument_types = [ctypes.py_object if kind.ndim else C_TYPES[kind.dtype] for kind in kinds]
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *argument_types)  # lets other threads run
-        self.call = prototype(_engine().get_function_address(symbol))
+        self._call = prototype(_engine().get_function_address(symbol))
+
+    def does(self, *arguments: Any) -> bool:
+        """Whether the arguments are of that kind; if not, nothing was done."""
+        try:
+            return not self._call(self._types, *arguments)
+        except ctypes.ArgumentError:  # a number in place of an array, or the other way round
+            return False
 
 
 def _machine_code(text: str) -> bytes:

@@ -32,12 +32,13 @@ def cuts(ptr, neighbours, whole):
     todo = [(0, n, -1)]
     while len(todo):
         lo, hi, above = todo.pop()
-        over[order[lo:hi]] = above
+        for k in range(lo, hi):
+            over[order[k]] = above
         if hi - lo <= whole:
             continue
         label += 1
-        part[order[lo:hi]] = label
-        level[order[lo:hi]] = -1
+        for k in range(lo, hi):
+            part[order[k]], level[order[k]] = label, -1
         reached = _far_search(order[lo], part, label, ptr, neighbours, level, queue)
         if reached < hi - lo:
             _queue_components(order, lo, hi, reached, above, whole, part, label, ptr, neighbours, level, queue, todo)
@@ -56,11 +57,14 @@ def cuts(ptr, neighbours, whole):
             else:
                 moved[b] = v
                 b += 1
-        order[a : a + b] = moved[:b]
-        order[a + b : hi] = moved[n - c :]
+        for k in range(b):
+            order[a + k] = moved[k]
+        for k in range(c):
+            order[a + b + k] = moved[n - c + k]
         if c * c > 8 * (hi - lo):
             continue
-        own[moved[n - c :]] = n_cuts
+        for k in range(n - c, n):
+            own[moved[k]] = n_cuts
         parent[n_cuts] = above
         todo.append((lo, a, n_cuts))
         todo.append((a, a + b, n_cuts))
@@ -140,4 +144,5 @@ def _queue_components(order, lo, hi, reached, above, whole, part, label, ptr, ne
         if k < hi and level[order[k]] < 0:
             reached += _search(order[k], part, label, ptr, neighbours, level, queue[size:])
     todo.append((lo + begin, hi, above))
-    order[lo:hi] = queue[: hi - lo]
+    for k in range(lo, hi):
+        order[k] = queue[k - lo]

@@ -152,7 +152,8 @@ def _work(order, ptr, neighbours, weight):
     """Multiply-adds of a factorisation: over the vertices, unknowns × (unknowns they are coupled to)²."""
     n = len(order)
     rank, parent, ancestor = np.empty(n, np.int64), np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    rank[order] = np.arange(n)
+    for k in range(n):
+        rank[order[k]] = k
     for k in range(n):  # the elimination tree (Liu 1986)
         for e in range(ptr[order[k]], ptr[order[k] + 1]):
             i = rank[neighbours[e]]
@@ -161,7 +162,7 @@ def _work(order, ptr, neighbours, weight):
                 if above < 0:
                     parent[i] = k
                 i = above
-    height, mark = weight[order].astype(np.float64), np.full(n, -1, np.int64)
+    height, mark = np.zeros(n, np.int64), np.full(n, -1, np.int64)
     for k in range(n):  # row k of L lies on the ways up from its neighbours
         mark[k] = k
         for e in range(ptr[order[k]], ptr[order[k] + 1]):
@@ -170,4 +171,7 @@ def _work(order, ptr, neighbours, weight):
                 mark[i] = k
                 height[i] += weight[order[k]]
                 i = parent[i]
-    return (weight[order] * height**2).sum()
+    total = 0.0
+    for k in range(n):
+        total += weight[order[k]] * float(weight[order[k]] + height[k]) ** 2
+    return total

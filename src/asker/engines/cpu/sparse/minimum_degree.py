@@ -22,8 +22,11 @@ def eliminate(ptr, neighbours, weight):
 
     The neighbours of v are neighbours[ptr[v]:ptr[v + 1]], each of them once and v not among them.
     """
-    n, total = len(ptr) - 1, weight.sum()
-    lists, length, n_elements = neighbours.copy(), np.diff(ptr), np.zeros(n, np.int64)
+    n, total = len(ptr) - 1, 0
+    lists, length, n_elements = neighbours.copy(), np.empty(n, np.int64), np.zeros(n, np.int64)
+    for v in range(n):
+        length[v] = ptr[v + 1] - ptr[v]
+        total += weight[v]
     members = np.empty(len(neighbours) + 2 * n, np.int64)  # of elements
     at, size, load = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     order, parent, degree = np.empty(n, np.int64), np.full(n, -1, np.int64), np.zeros(n, np.int64)
@@ -49,7 +52,8 @@ def eliminate(ptr, neighbours, weight):
         end = _join(lists[ptr[p] + n_elements[p] : ptr[p] + length[p]], k, mark, members, end)
         size[p] = end - at[p]
         L = members[at[p] : end]
-        load[p] = weight[L].sum()
+        for i in L:
+            load[p] += weight[i]
         for i in L:  # (3)
             for e in lists[ptr[i] : ptr[i] + n_elements[i]]:
                 if parent[e] < 0:
@@ -86,7 +90,8 @@ def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
             pruned[m] = j
             m += 1
             more += weight[j]
-    both[:m] = pruned[:m]
+    for q in range(m):
+        both[q] = pruned[q]
     return elements, m, more
 
 

@@ -179,12 +179,12 @@ def update_rest(R, U, begin, end):
 
 @compiled(**JIT)
 def leave_update(k, F, updates):
-    """Move it to where the parent looks; the places may overlap."""
+    """Move it down to where the parent looks; the places may overlap."""
     left = F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     if F.rest[k] != F.update[k]:
         for i in range(left):
-            begin, end = i * left + i, (i + 1) * left
-            updates[F.rest[k] + begin : F.rest[k] + end] = updates[F.update[k] + begin : F.update[k] + end]
+            for j in range(i * left + i, (i + 1) * left):
+                updates[F.rest[k] + j] = updates[F.update[k] + j]
 
 
 @compiled(**JIT)

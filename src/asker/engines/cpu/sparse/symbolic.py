@@ -171,7 +171,8 @@ def _coupled(first, child_ptr, child, value_ptr, columns):
             most += coupled_ptr[c + 1] - coupled_ptr[c]
         while size + most > len(coupled):
             longer = np.empty(2 * len(coupled), np.int64)
-            longer[:size] = coupled[:size]
+            for q in range(size):
+                longer[q] = coupled[q]
             coupled = longer
         for v in range(value_ptr[k], value_ptr[k + 1]):
             j = columns[v]
