@@ -15,17 +15,19 @@ Slope       Where α and β differ between observations, A⁻¹BA⁻¹ is the sl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.cpu.linear_model import LinearModel
-from asker.engines.cpu.system import Columns, Inverse, SingularError, Support
 from asker.groups import Groups
 from asker.information import Information, counted, information, squares
 from asker.result import Result
 from asker.variables import ProblemError, Slot, Variables
+
+if TYPE_CHECKING:
+    from asker.engines.cpu.linear_model import LinearModel
+    from asker.engines.cpu.system import Columns, Inverse, Support
 
 Floats = NDArray[np.float64]
 What = Variables | Slot | str
@@ -60,7 +62,7 @@ class Covariance:
 class _Relative:
     """C = S M Sᵀ of one inverse M."""
 
-    def __init__(self, inverse: Inverse, N: Columns, T: Columns):
+    def __init__(self, inverse: "Inverse", N: "Columns", T: "Columns"):
         """T: (NᵀDN)⁻¹ NᵀD, transposed."""
         self.inverse, self.N = inverse, N
         self.X = inverse.solve(T) if next(iter(N.values())).shape[2] else N
@@ -92,6 +94,9 @@ class Uncertainty:
         sandwich  take the spread of the gradient from the residuals themselves
         sigma     the noise, where it is known: one number, or one for each factor group
         """
+        from asker.engines.cpu.linear_model import LinearModel
+        from asker.engines.cpu.system import SingularError
+
         problem = result.problem
         if problem is None:
             raise ProblemError("a loaded result has no problem, which covariances need: solve again, or before `save`")
@@ -113,7 +118,7 @@ class Uncertainty:
 
     # ------------------------------------------------------------ what is determined
 
-    def _read_support(self, support: Support, together: Columns | None, datum: What | None) -> None:
+    def _read_support(self, support: "Support", together: "Columns | None", datum: What | None) -> None:
         self.undetermined: dict[Variables, NDArray[np.bool_]] = {v: h.free > 0 for v, h in support.single.items()}
         self.n_single = sum(int(h.free.sum()) for h in support.single.values())
         """Directions of single variables that the data do not determine."""
@@ -128,7 +133,7 @@ class Uncertainty:
         if together is not None:
             self._hold(together, datum)
 
-    def _hold(self, N: Columns, datum: What | None) -> None:
+    def _hold(self, N: "Columns", datum: What | None) -> None:
         """Relative to the datum; what it does not hold is not determined."""
         of = _datum(self.model, datum)
         D = {v: np.zeros(len(v)) for v in N}
@@ -165,7 +170,7 @@ class Uncertainty:
 
     # ------------------------------------------------------------ A⁻¹ B A⁻¹
 
-    def _made_terms(self, plain: Inverse, sandwich: bool) -> list[tuple[float, _Relative]]:
+    def _made_terms(self, plain: "Inverse", sandwich: bool) -> list[tuple[float, _Relative]]:
         """C = Σ factor · S M Sᵀ"""
         factor = None if sandwich else _one_factor(self.information)
         if factor is not None:
@@ -197,7 +202,7 @@ class Uncertainty:
             ratios += [float((a[some] / (s * u)[some]).min())] if some.any() else []
         return min(ratios)
 
-    def _relative(self, inverse: Inverse) -> _Relative:
+    def _relative(self, inverse: "Inverse") -> _Relative:
         return _Relative(inverse, self._N, self._T)
 
     # ------------------------------------------------------------ for users
@@ -219,6 +224,11 @@ class Uncertainty:
     def standard_errors(self, what: What) -> Floats:
         """(n, d): of each direction of each variable."""
         return self.covariance(what).standard_errors
+
+    def relative(self, steps: dict[Variables, Floats]) -> dict[Variables, Floats]:
+        """Steps (n, d) of all free variables as the datum sees them, S δ: without what is not determined."""
+        moved = sum(np.einsum("ndq,nd->q", self._T[v], steps[v]) for v in self._N)
+        return {v: steps[v] - np.einsum("ndq,q->nd", self._N[v], moved) for v in self._N}
 
     def _open(self, v: Variables) -> NDArray[np.bool_]:
         return self.undetermined.get(v, np.zeros(len(v), dtype=bool))
@@ -247,7 +257,7 @@ def chosen(variables: Sequence[Variables], what: What) -> tuple[Variables, NDArr
     return v, index.astype(np.int64)
 
 
-def _datum(model: LinearModel, datum: What | None) -> list[tuple[Variables, NDArray[np.int64]]]:
+def _datum(model: "LinearModel", datum: What | None) -> list[tuple[Variables, NDArray[np.int64]]]:
     if datum is not None:
         v, index = chosen(model.problem.variables, datum)
         if not v.is_free:
@@ -283,7 +293,7 @@ def _generalised(held: Any, whole: Any) -> tuple[Floats, Floats]:
     return eigh(held, whole)
 
 
-def _touched(N: Columns, U: Floats) -> dict[Variables, NDArray[np.bool_]]:
+def _touched(N: "Columns", U: Floats) -> dict[Variables, NDArray[np.bool_]]:
     """Which variables have a part in the directions N U."""
     sizes = {v: np.abs(N[v] @ U).max(axis=(1, 2), initial=0.0) for v in N}
     largest = max((float(x.max(initial=0.0)) for x in sizes.values()), default=0.0)

@@ -1,14 +1,16 @@
 """A problem at a point, linearised: what says how well the data determine it."""
 
+from functools import cached_property
+
 import numpy as np
 
 from asker.engines.cpu.compiler import tell_of_compiling
 from asker.engines.cpu.factors import FactorCode
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.system import Inverse, Support, choose_solver, predicted
+from asker.engines.cpu.system import Inverse, Support, Weights, choose_solver, own_blocks, predicted
 from asker.engines.structure import Structure
 from asker.problem import Problem
-from asker.variables import ProblemError
+from asker.variables import ProblemError, Variables
 
 TOO_LARGE = "the matrix of the kept variables has too many numbers to be factorised: ask for fewer variables to be free"
 
@@ -19,12 +21,21 @@ class LinearModel:
     def __init__(self, problem: Problem, theta: tuple[np.ndarray, ...]):
         tell_of_compiling()
         self.problem, self.structure = problem, Structure(problem)
+        pool, rows = Pool(), dict(zip(problem.variables, theta, strict=True))
+        self.linear = [FactorCode(f, pool).linearise(rows) for f in self.structure.factors]
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether the matrix of the kept variables is factorised as a dense one."""
         solver = choose_solver(self.structure)
         if solver == "cg":
             raise ProblemError(TOO_LARGE)
-        self.dense = solver != "sparse-cholesky"
-        pool, rows = Pool(), dict(zip(problem.variables, theta, strict=True))
-        self.linear = [FactorCode(f, pool).linearise(rows) for f in self.structure.factors]
+        return solver != "sparse-cholesky"
+
+    def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
+        """Σ a JᵀJ of every variable, (n, d, d) for each free group."""
+        model = [Weights(x, x, x, False) for x in self._own(a)]
+        return own_blocks(self.structure, self.linear, model)
 
     def inverse(
         self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Support | None = None

@@ -26,6 +26,7 @@ from asker.engines.cpu.system.inverse import Columns, Inverse, SingularError, Su
 from asker.engines.cpu.system.linearization import Linearization, Weights
 from asker.engines.cpu.system.predicted import predicted
 from asker.engines.cpu.system.printing import spacious
+from asker.engines.cpu.system.stiffness import own_blocks
 from asker.engines.cpu.system.system import System, choose_solver
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Weights",
     "add_gradients",
     "choose_solver",
+    "own_blocks",
     "predicted",
     "radial_change",
     "spacious",
