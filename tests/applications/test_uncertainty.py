@@ -9,7 +9,7 @@ from asker.applications.bundle.problem import bundle_problem, camera_centres
 from asker.applications.bundle.scenes import make_scene
 from asker.applications.bundle.uncertainty import how_sure
 from asker.applications.pose_graph.g2o import write_g2o
-from asker.applications.uncertainty import centre_covariances, weak_told
+from asker.applications.uncertainty import centre_covariances, placed, weak_told
 from asker.geometry.gauge import centres
 from asker.io.npz import read_npz
 from asker.kernels import SmoothTruncated
