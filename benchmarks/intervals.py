@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 import asker
 from asker.applications.bundle.problem import bundle_problem, camera_poses
@@ -96,20 +97,20 @@ def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: n
 # ------------------------------------------------------------------ pose graphs
 
 
-def made_graph(rng: np.random.Generator, n: int = 100) -> tuple[PoseGraph, np.ndarray]:
-    """A walk among the crossings of a small grid: odometry, and loops where it has been near; and the true poses."""
+def made_graph(rng: np.random.Generator, n: int = 100, span: int = 4) -> tuple[PoseGraph, np.ndarray]:
+    """A walk among the crossings of a grid up to ±span: odometry, and loops where it has been near; the true poses."""
     place, heading, T = np.zeros(2), 0, []
     for _ in range(n):
         T.append([*place, heading * np.pi / 2])
         ahead = np.round([np.cos(heading * np.pi / 2), np.sin(heading * np.pi / 2)])
-        if np.abs(place + ahead).max() > 4:
+        if np.abs(place + ahead).max() > span:
             heading = (heading + rng.choice([-1, 1])) % 4
             continue
         place = place + ahead
         heading = (heading + rng.choice([-1, 0, 0, 1])) % 4
     truth = np.array(T)
-    near = np.linalg.norm(truth[:, None, :2] - truth[None, :, :2], axis=2) < 1.5
-    a, b = np.nonzero(np.triu(near, 5))
+    a, b = cKDTree(truth[:, :2]).query_pairs(1.5, output_type="ndarray").T
+    a, b = a[b - a >= 5], b[b - a >= 5]
     some = rng.permutation(len(a))[: 2 * n]
     i = np.concatenate([np.arange(n - 1), a[some]]).astype(np.int32)
     j = np.concatenate([np.arange(1, n), b[some]]).astype(np.int32)
