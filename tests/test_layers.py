@@ -25,6 +25,9 @@ LAYERS = (
     ("result", "what a solve returns: engines and strategies fill it"),
     ("holdout", "observations taken away from a problem, and what judges a result by them"),
     ("engines", "residuals and linear systems on one kind of machine: they know no method"),
+    ("information", "what the observations of a result say of the unknowns"),
+    ("covariance", "how sure a result is: it needs derivatives, and no engine that solves"),
+    ("leverage weakest", "how much of every observation a fit has used up, and which variables hang on too little"),
     ("conditions", "which observations are possible at a point, as the user says"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("trials", "many small problems at once, on an engine"),
@@ -41,7 +44,7 @@ LAYERS = (
 )
 """From the bottom to the top: the parts of a layer, and why it is one."""
 RANK = {name: rank for rank, (names, _) in enumerate(LAYERS) for name in names.split()}
-SHARED = ("__init__", "application", "clouds", "fetch", "held_out", "outcome", "reconstruction", "told")
+SHARED = ("__init__", "application", "clouds", "fetch", "held_out", "outcome", "reconstruction", "told", "uncertainty")
 """Files of `applications` that belong to no room."""
 
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]

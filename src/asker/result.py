@@ -1,6 +1,7 @@
 """What a solve returns."""
 
 import html
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -13,7 +14,7 @@ from asker.io.files import FileError, FilePath
 from asker.io.npz import Arrays, Tree, read_npz, write_npz
 from asker.noise import Noise, estimate
 from asker.problem import Problem
-from asker.variables import Variables
+from asker.variables import ProblemError, Variables
 from asker.version import __version__
 
 KIND, FORMAT = "result", 1
@@ -54,6 +55,14 @@ class Iteration:
         return plain | plain.pop("details")
 
 
+@dataclass(frozen=True)
+class Judges:
+    """Functions of a result that say how sure it is: they are made of all that stands above results."""
+
+    uncertainty: Callable[..., Any]
+    leverage: Callable[..., Groups[Any]]
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """The best point seen, and how it was reached.
@@ -92,6 +101,8 @@ class Result:
     """Then also: what speaks against relying on the result, a sentence each."""
     unwritten: str = ""
     """Why the last checkpoint could not be written, if so; `save` leaves it out."""
+    judges: "Judges | None" = None
+    """What says how sure this is; `save` leaves it out."""
 
     def __getitem__(self, variables: Variables | str | int) -> Any:
         return self.values[variables]
@@ -121,6 +132,39 @@ class Result:
         squares = [np.einsum("np,np->n", r, r) for r in self.residuals]
         weighted = [u if f.weight is None else f.weight * u for f, u in zip(factors, squares, strict=True)]
         return Groups(estimate(factors, weighted), self.residuals.names, factors)
+
+    def uncertainty(self, **asked: Any) -> Any:
+        """How sure this result is: `asker.covariance.Uncertainty`, with its options `datum`, `sandwich` and `sigma`.
+
+        The last one is held, so that several questions cost one factorisation.
+        """
+        if self.judges is None:
+            raise ProblemError("a loaded result has no problem, which covariances need: ask before `save`")
+        last = self.__dict__.get("_uncertainty")
+        if last is None or last[0] != asked:
+            last = asked, self.judges.uncertainty(self, **asked)
+            object.__setattr__(self, "_uncertainty", last)
+        return last[1]
+
+    def covariance(self, what: Any, other: Any = None, **asked: Any) -> Any:
+        """The covariance of single variables, (n, d, d): of steps on their manifold, at the solution.
+
+        what   variables, some of them (`points[[3, 5]]`), or all by their name
+        other  as many others: then blocks of pairs, each variable with the one in the same place
+        asked  `datum`, `sandwich` and `sigma`, as `asker.covariance.Uncertainty` has them
+        """
+        return self.uncertainty(**asked).covariance(what, other)
+
+    def standard_errors(self, what: Any, **asked: Any) -> np.ndarray:
+        """The roots of the diagonals of `covariance`, (n, d)."""
+        return self.uncertainty(**asked).standard_errors(what)
+
+    @cached_property
+    def leverage(self) -> Groups[Any]:
+        """`asker.leverage.Leverage` of each factor group: how much of every observation the fit has used up."""
+        uncertainty = self.uncertainty()
+        assert self.judges is not None
+        return self.judges.leverage(uncertainty)
 
     @property
     def iterations(self) -> int:

@@ -119,6 +119,8 @@ class Application:
     iterations: int = 100
     holds_out: bool = True
     """Whether observations can be held out."""
+    has_covariances: bool = False
+    """Whether its outcomes say how sure they are."""
     several_processes: bool = False
     """Whether several processes can hold parts of the data."""
     reads_folder: bool = False

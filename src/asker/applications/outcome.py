@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 import asker
+from asker.applications.uncertainty import Sure
 
 INLIER = asker.SmoothTruncated.unit_inflection
 """Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
@@ -31,6 +32,8 @@ class Outcome:
     """Whether the cost fell, or there was nothing to gain."""
     make: Callable[[], Any]
     """Makes `refined`."""
+    how_sure: Callable[[], Sure] | None = field(default=None, kw_only=True)
+    """Makes `sure`; None where the room has no covariances."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"
@@ -39,6 +42,13 @@ class Outcome:
     def refined(self) -> Any:
         """The data with the solved variables; made when it is asked for."""
         return self.make()
+
+    @cached_property
+    def sure(self) -> Sure:
+        """Covariances of the refined data."""
+        if self.how_sure is None:
+            raise ValueError(f"{type(self).__name__} has no covariances")
+        return self.how_sure()
 
 
 def kernel_of(keys: dict[str, Any], tau: float = 1.0) -> asker.Kernel:

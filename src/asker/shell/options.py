@@ -72,6 +72,13 @@ class Files:
     quiet: bool = option(False, "No progress line.", names="--quiet")
 
 
+@dataclass(frozen=True)
+class Sureness:
+    """How sure the result is."""
+
+    covariance: Path | None = option(None, "Write covariances of what was refined, as .npz.", writes=True)
+
+
 def check_share(option: str, share: float) -> None:
     """Refuse what is no part of a whole."""
     if not 0 < share < 1:
@@ -89,7 +96,7 @@ class Judging:
 
 
 @dataclass(frozen=True)
-class Common(Judging, Files, Machine, Limits, Method):
+class Common(Judging, Sureness, Files, Machine, Limits, Method):
     """What `asker solve` is asked whatever the data."""
 
     engine: str = option("auto", ENGINE_HELP, choices=ENGINES)

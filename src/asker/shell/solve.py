@@ -12,10 +12,11 @@ from asker.applications import application_of, applications
 from asker.applications.application import Application, Write
 from asker.applications.held_out import held_out_told
 from asker.applications.outcome import Outcome
+from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.result import Status
 from asker.shell.hosts import Hosts, Place
-from asker.shell.options import TAUS, Common, Files, Judging, Processes
+from asker.shell.options import TAUS, Common, Files, Judging, Processes, Sureness
 from asker.shell.signature import (
     CommandOptions,
     checked,
@@ -27,7 +28,7 @@ from asker.shell.signature import (
 from asker.shell.support import check_outputs, complain, number, write_outputs
 from asker.shell.terminal import ProgressLine, print_told
 
-NOT_FOR_REFINE = {"iterations", *(f.name for of in (Files, Judging) for f in fields(of))}
+NOT_FOR_REFINE = {"iterations", *(f.name for of in (Files, Judging, Sureness) for f in fields(of))}
 JUDGING = tuple(f.name for f in fields(Judging) if f.name != "holdout")
 """What goes with `--holdout` alone."""
 FILE_HELP = f"What the applications know: {'; '.join(a.expects for a in applications())}."
@@ -51,6 +52,8 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
     hosts = Hosts(**asdict(processes))
     common = replace(common, engine=hosts.engine(common.engine))
     application.check(file, common.output, options)
+    if common.covariance is not None:
+        _check_covariance(application, common, hosts)
     if common.holdout is not None:
         _check_holdout(application, common, options, hosts)
     elif unused := [name for name in JUDGING if given_on_the_command_line(context, name)]:
@@ -95,6 +98,7 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
     writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
     if is_whole:
         writers += application.outputs(outcome, options, common.output)
+        writers.append((common.covariance, lambda path: outcome.sure.write(path)))
     try:
         print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
         if judged:
@@ -132,6 +136,17 @@ def _judged(
         return held.training, outcome, judged
     progress.begin("with everything")
     return data, call(data), judged
+
+
+def _check_covariance(application: Application, common: Common, hosts: Hosts) -> None:
+    """Refuse what has no covariances, before the work."""
+    assert common.covariance is not None
+    if not application.has_covariances:
+        raise ValueError(f"--covariance: of {application.title} there are none")
+    if hosts.given:
+        raise ValueError("--covariance is for one process")
+    if common.covariance.suffix != ".npz":
+        raise FileError(common.covariance, "the name must end with .npz")
 
 
 def _check_holdout(application: Application, common: Common, options: Any, hosts: Hosts) -> None:

@@ -1,6 +1,7 @@
 """Bundle adjustment in one call: what `asker solve` does with a BAL file."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import asker
 from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, reprojection_norms
+from asker.applications.bundle.uncertainty import how_sure
 from asker.applications.outcome import (
     Asked,
     Outcome,
@@ -86,7 +88,8 @@ def refine(
     def refined() -> Bundle:
         return made.refined(result.values, part.whole() if part else None)
 
-    return BundleOutcome(result, record, cost_fell(result), refined, inliers, errors)
+    sure = partial(how_sure, made, result)
+    return BundleOutcome(result, record, cost_fell(result), refined, inliers, errors, how_sure=sure)
 
 
 def _in_front(made: BundleProblem, values: Groups[Any], part: BundlePortion | None) -> np.ndarray:

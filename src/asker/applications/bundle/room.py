@@ -20,6 +20,7 @@ from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
+from asker.applications.uncertainty import weak_told
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.result import Result
@@ -34,6 +35,7 @@ class BundleAdjustment(Application):
     title = "BAL files"
     expects = "a BAL file: text whose header is three whole numbers, also as .gz or .bz2"
     options_class = Options
+    has_covariances = True
     several_processes = True
     study_title = "Robust bundle adjustment"
     columns = (("camera_error", "camera error %"),)
@@ -93,6 +95,7 @@ class BundleAdjustment(Application):
             before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
             *errors_told(outcome.errors),
             *noise_told(r, "px"),
+            *weak_told(outcome.result, {"cameras": range(r["n_cameras"]), "points": range(r["n_points"])}),
             ended(r),
             *compiling(r),
         ]

@@ -1,7 +1,7 @@
 """The refinement of a COLMAP model in one call: what `asker solve` does with its folder."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_o
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem, reprojection_norms
+from asker.applications.colmap.uncertainty import how_sure
 from asker.applications.outcome import (
     Asked,
     Outcome,
@@ -103,7 +104,10 @@ def refine(
     }
     tables = inlier_tables(model, before <= radii, inliers)
     fell = cost_fell(result)
-    return ColmapOutcome(result, record, fell, lambda: refined, inliers, *tables, errors, after, max_error)
+    sure = partial(how_sure, made, result, refined)
+    return ColmapOutcome(
+        result, record, fell, lambda: refined, inliers, *tables, errors, after, max_error, how_sure=sure
+    )
 
 
 def _radii(made: ColmapProblem, result: asker.Result, estimated: bool) -> np.ndarray:

@@ -22,6 +22,7 @@ from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
+from asker.applications.uncertainty import weak_told
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import FileError
 from asker.io.json import write_json
@@ -42,6 +43,7 @@ class ColmapModels(Application):
     title = "COLMAP models"
     expects = "a COLMAP model: a folder with cameras, images and points3D, as .bin or .txt"
     options_class = Options
+    has_covariances = True
     reads_folder = writes_folder = True
     study_title = "COLMAP models"
     sources = (
@@ -128,6 +130,7 @@ class ColmapModels(Application):
             *errors_told(outcome.errors),
             Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
             *noise_told(r, "px"),
+            *weak_told(outcome.result, _names(data)),
             ended(r),
             *compiling(r),
             *(_dropped_told(outcome) if options.drop_outliers else []),
@@ -207,6 +210,11 @@ def _printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+def _names(model: ColmapModel) -> dict[str, Any]:
+    """Of images and points."""
+    return {"poses": [_printable(name) for name in model.images.names], "points": model.points.ids.tolist()}
+
+
 def _report(outcome: ColmapOutcome) -> dict[str, Any]:
     """What `--report` writes: columns, one entry per image and per point."""
 
@@ -218,6 +226,7 @@ def _report(outcome: ColmapOutcome) -> dict[str, Any]:
     return {
         "folder": outcome.record["folder"],
         "inlier_radius": outcome.record["inlier_radius"],
+        "standard_errors": outcome.sure.columns(images="centre", points="point"),
         "images": {"name": model.images.names, **columns(outcome.images)},
         "points": {**columns(outcome.points), "mean_error": model.points.errors},
     }

@@ -29,4 +29,5 @@ class Options:
     information: str = option("nearest", INFORMATION_HELP, choices=INFORMATION)
     strict: bool = option(False, "Refuse a file with dirt in it; else it is repaired, and told.", names="--strict")
     figure: Path | None = option(None, "Draw the trajectory before and after.", writes=True)
+    ellipses: Path | None = option(None, "Draw the 95 % ellipses of positions.", writes=True)
     false_loops: Path | None = option(None, "What `asker corrupt --json` wrote.", reads=True)

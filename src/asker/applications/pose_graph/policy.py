@@ -31,6 +31,7 @@ from asker.applications.pose_graph.problem import default_tau, residual_norms
 from asker.applications.pose_graph.refit import Refit
 from asker.applications.pose_graph.refit import refit as least_squares
 from asker.applications.pose_graph.search import solve_pose_graph
+from asker.applications.pose_graph.uncertainty import how_sure
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
 
@@ -112,7 +113,9 @@ def refine(
         **_false_record(graph, refused, is_false),
     }
     fell = any(cost_fell(r.result) for r in found.rounds)
-    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, refused & ~graph.is_odometry)
+    sure = partial(how_sure, refined, again.result if again else chosen.result)
+    loops = refused & ~graph.is_odometry
+    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, loops, how_sure=sure)
 
 
 def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:

@@ -26,7 +26,9 @@ from asker.applications.pose_graph.problem import (
     pose_graph_problem,
     residual_norms,
 )
+from asker.applications.pose_graph.uncertainty import draw_ellipses
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.applications.uncertainty import weak_told
 from asker.holdout import Prediction, held_out_masks
 from asker.io.figures import FORMATS
 from asker.io.files import FileError, beginning
@@ -43,6 +45,7 @@ class PoseGraphs(Application):
     expects = "a pose graph: g2o text of lines VERTEX_… and EDGE_…, also as .gz or .bz2"
     endings = ENDINGS
     options_class = Options
+    has_covariances = True
     tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
     study_title = "pose graphs"
     columns = (("n_refused_loops", "loops refused"),)
@@ -96,8 +99,9 @@ class PoseGraphs(Application):
 
     def check(self, path: Path, output: Path | None, options: Options) -> None:
         check_name(output)
-        if options.figure and options.figure.suffix.lower() not in FORMATS:
-            raise FileError(options.figure, f"the name must end with {', '.join(FORMATS)}")
+        for drawn in (options.figure, options.ellipses):
+            if drawn and drawn.suffix.lower() not in FORMATS:
+                raise FileError(drawn, f"the name must end with {', '.join(FORMATS)}")
 
     def refine(self, data: PoseGraph, options: Options, say: Any, **common: Any) -> GraphOutcome:
         return refine(
@@ -134,12 +138,13 @@ class PoseGraphs(Application):
         if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
             seen = f"The inliers show {r['noise_seen']:.2g} of the noise that the file announces"
             told.append(f"{seen}: with --noise estimated, false loops are told apart better.")
-        return [*told, *compiling(r)]
+        return [*told, *weak_told(outcome.sure.result, {"poses": outcome.refined.ids.tolist()}), *compiling(r)]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
         graphs = {"before": outcome.found.rounds[0].made.graph, "after": outcome.refined}
         figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused)
-        return [*super().outputs(outcome, options, output), (options.figure, figure)]
+        ellipses = partial(draw_ellipses, graph=outcome.refined, sure=outcome.sure)
+        return [*super().outputs(outcome, options, output), (options.figure, figure), (options.ellipses, ellipses)]
 
     def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
         """Of the loops alone: without odometry the way itself is not known."""

@@ -5,11 +5,13 @@
                 both make one tree of fronts                                                  elimination_tree.py
     symbolic    where every number lies, in panels and on stacks; which subtrees are tasks            symbolic.py
     numeric     front by front: assemble, eliminate, leave the rest to the parent; substitute     multifrontal.py
+    invert      those numbers of A⁻¹ that lie where the factor has some                       selected_inverse.py
 
-The first two are done once for a pattern, the third for every matrix.  `Multifrontal` does all of it; others import
-nothing else.  The room knows dense Cholesky in tiles and threads, and no problem.
+The first two are done once for a pattern, the third for every matrix, the last where it is asked for.  Others import
+from here alone.  The room knows dense Cholesky in tiles and threads, and no problem.
 """
 
 from asker.engines.cpu.sparse.multifrontal import Multifrontal
+from asker.engines.cpu.sparse.selected_inverse import selected_inverse, solve_again
 
-__all__ = ["Multifrontal"]
+__all__ = ["Multifrontal", "selected_inverse", "solve_again"]

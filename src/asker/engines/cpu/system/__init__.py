@@ -10,6 +10,10 @@
     solve       Cholesky, dense or sparse                                                             factorise.py
                 or products with S alone                                                    conjugate_gradients.py
     substitute  back, for the eliminated variables                                                  elimination.py
+    invert      blocks of the inverse, without damping                                                  inverse.py
+                of the kept variables, and from these of the eliminated ones                       kept_inverse.py
+                what the data do not determine of single variables                                    stiffness.py
+                how uncertain each observation is                                                     predicted.py
 
 `reference.py` writes the same system as one dense matrix: the oracle of all that.  `gradients.py` has what needs
 derivatives and no system.  Loops are printed as straight-line code for the block sizes at hand (printing.py).
@@ -18,8 +22,25 @@ Others import from here, and from no file inside.  Who touches whom comes from `
 """
 
 from asker.engines.cpu.system.gradients import add_gradients, radial_change
+from asker.engines.cpu.system.inverse import Columns, Inverse, SingularError, Support
 from asker.engines.cpu.system.linearization import Linearization, Weights
+from asker.engines.cpu.system.predicted import predicted
 from asker.engines.cpu.system.printing import spacious
-from asker.engines.cpu.system.system import System
+from asker.engines.cpu.system.stiffness import own_blocks
+from asker.engines.cpu.system.system import System, choose_solver
 
-__all__ = ["Linearization", "System", "Weights", "add_gradients", "radial_change", "spacious"]
+__all__ = [
+    "Columns",
+    "Inverse",
+    "Linearization",
+    "SingularError",
+    "Support",
+    "System",
+    "Weights",
+    "add_gradients",
+    "choose_solver",
+    "own_blocks",
+    "predicted",
+    "radial_change",
+    "spacious",
+]

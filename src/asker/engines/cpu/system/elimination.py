@@ -100,8 +100,10 @@ class Eliminator:
         )
         self._sums = [[_sums(f, s) for s in f.kept] if f.eliminated is not None else [] for f in structure.factors]
 
-    def __call__(self, linear: list[Linearization], model: list[Weights], damping: float) -> Elimination | None:
-        """None if some V is not positive definite."""
+    def __call__(
+        self, linear: list[Linearization], model: list[Weights], damping: float, stiffness: np.ndarray | None = None
+    ) -> Elimination | None:
+        """None if some V is not positive definite; `stiffness` is added to V, packed as L."""
         L, z, structure = self._L, self._z, self.structure
         if structure.eliminated is None:
             return Elimination(structure, L, z, self._Y, ((),) * len(self._Y))
@@ -113,6 +115,8 @@ class Eliminator:
                 e = f.eliminated
                 loop = blocks.eliminated_blocks(f.p, f.width, e.offset, e.dim, w.radial)
                 run_loop(loop, variables, ptr=e.ptr, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c, V=L, g=z)
+        if stiffness is not None:
+            L += stiffness
         failed = np.zeros(1, dtype=bool)
         loop = blocks.factor_blocks(z.shape[1], self.relative)
         run_loop(loop, variables, damping=damping, V=L, g=z, failed=failed)

@@ -1,0 +1,200 @@
+"""Honest intervals: how often the 95 % intervals of a result hold the truth.
+
+    python benchmarks/intervals.py [--kinds line,circle,graph,bundle] [--seeds 25] [--outliers 0,0.1,0.3,0.5]
+
+Scenes are made with a known truth, and nothing is told of the noise: asker finds it.  An interval is that of one number
+of one variable, a coordinate of a point or a direction of a pose: its estimate ± 1.96 standard errors.  In a bundle
+nothing is fixed, and the truth is taken relative to the cameras as the estimate is (`Uncertainty.relative`).  `lost`
+counts scenes whose numbers are off by 10 standard errors in the median: there the solution itself is wrong.  Variables
+that the data leave open have no interval, and are counted.  `sandwich`: the same with that model, for poses and curves.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+import asker
+from asker.applications.bundle.problem import bundle_problem, camera_poses
+from asker.applications.bundle.scenes import make_scene
+from asker.applications.pose_graph import refine
+from asker.applications.pose_graph.false_loops import add_false_loops
+from asker.applications.pose_graph.g2o import PoseGraph
+from asker.factors import unchanging
+from asker.geometry import poses
+from asker.geometry.gauge import Seen, put_back
+from asker.groups import Groups
+from asker.rotations import angle_axis_from_matrix
+from record import add_record_option, recorded
+
+NORMAL = 1.959964
+LOST = 10.0
+
+
+@dataclass(frozen=True)
+class Held:
+    """Intervals of one kind of variables in one scene."""
+
+    inside: int
+    n: int
+    n_open: int
+    is_lost: bool
+
+
+def held(error: np.ndarray, standard_error: np.ndarray) -> Held:
+    known = np.isfinite(standard_error) & (standard_error > 0)
+    off = np.abs(error[known]) / standard_error[known]
+    is_lost = bool(np.median(off) > LOST) if off.size else True
+    return Held(int((off <= NORMAL).sum()), int(known.sum()), int(np.isnan(standard_error).sum()), is_lost)
+
+
+# ------------------------------------------------------------------ curves
+
+
+@unchanging
+def off_line(x: Any, t: Any, y: Any) -> Any:
+    return x[0] * t + x[1] - y
+
+
+@unchanging
+def off_circle(x: Any, point: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.sqrt((point[0] - x[0]) ** 2 + (point[1] - x[1]) ** 2) - x[2]
+
+
+def line(seed: int, share: float) -> dict[str, Held]:
+    rng, n = np.random.default_rng(seed), 100
+    truth, t = rng.uniform(-2, 2, 2), rng.uniform(-1, 1, n)
+    y = truth[0] * t + truth[1] + 0.05 * rng.standard_normal(n)
+    wrong = np.arange(n) < share * n
+    y[wrong] = rng.uniform(-6, 6, wrong.sum())
+    return curve(off_line, (t, y), np.zeros(2), truth)
+
+
+def circle(seed: int, share: float) -> dict[str, Held]:
+    rng, n = np.random.default_rng(seed), 100
+    truth, angle = np.append(rng.uniform(-1, 1, 2), rng.uniform(1, 2)), rng.uniform(0, 2 * np.pi, n)
+    points = truth[:2] + truth[2] * np.column_stack([np.cos(angle), np.sin(angle)]) + 0.02 * rng.standard_normal((n, 2))
+    wrong = np.arange(n) < share * n
+    points[wrong] = rng.uniform(-4, 4, (int(wrong.sum()), 2))
+    return curve(off_circle, (points,), np.append(points.mean(axis=0), 1.5), truth)
+
+
+def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: np.ndarray) -> dict[str, Held]:
+    x = asker.Variables(start[None], name="x")
+    factors = asker.Factors(residual, x[np.zeros(len(data[0]), int)], data=data)
+    result = asker.solve(asker.Problem(factors))
+    error = result[x] - truth
+    errors = {"": result.standard_errors(x), ", sandwich": result.standard_errors(x, sandwich=True)}
+    return {f"curve{how}": held(error, s) for how, s in errors.items()}
+
+
+# ------------------------------------------------------------------ pose graphs
+
+
+def made_graph(rng: np.random.Generator, n: int = 100, span: int = 4) -> tuple[PoseGraph, np.ndarray]:
+    """A walk among the crossings of a grid up to ±span: odometry, and loops where it has been near; the true poses."""
+    place, heading, T = np.zeros(2), 0, []
+    for _ in range(n):
+        T.append([*place, heading * np.pi / 2])
+        ahead = np.round([np.cos(heading * np.pi / 2), np.sin(heading * np.pi / 2)])
+        if np.abs(place + ahead).max() > span:
+            heading = (heading + rng.choice([-1, 1])) % 4
+            continue
+        place = place + ahead
+        heading = (heading + rng.choice([-1, 0, 0, 1])) % 4
+    truth = np.array(T)
+    a, b = cKDTree(truth[:, :2]).query_pairs(1.5, output_type="ndarray").T
+    a, b = a[b - a >= 5], b[b - a >= 5]
+    some = rng.permutation(len(a))[: 2 * n]
+    i = np.concatenate([np.arange(n - 1), a[some]]).astype(np.int32)
+    j = np.concatenate([np.arange(1, n), b[some]]).astype(np.int32)
+    sigma = np.array([0.05, 0.05, 0.02])
+    M = poses.matrices("SE2", truth)
+    exact = poses.rows("SE2", poses.inverses(M[i]) @ M[j])
+    measured = exact + sigma * rng.standard_normal(exact.shape)
+    announced = sigma * rng.uniform(0.7, 1.6)  # what the file says is not the noise
+    information = np.tile(np.diag(announced**-2), (len(i), 1, 1))
+    start = [M[0]]
+    for step in poses.matrices("SE2", measured[: n - 1]):
+        start.append(start[-1] @ step)
+    none = np.zeros(n, bool)
+    return PoseGraph("SE2", np.arange(n), poses.rows("SE2", np.array(start)), i, j, measured, information, none), truth
+
+
+def graph(seed: int, share: float) -> dict[str, Held]:
+    rng = np.random.default_rng(seed)
+    made, truth = made_graph(rng)
+    if share:
+        made, _ = add_false_loops(made, share / (1 - share), seed=seed)
+    outcome = refine(made)
+    result = outcome.refit.result if outcome.refit else outcome.result
+    (v,) = result.problem.variables
+    found = result[v]
+    c, s = np.cos(found[:, 2]), np.sin(found[:, 2])
+    d = truth - found
+    turn = d[:, 2] - 2 * np.pi * np.round(d[:, 2] / (2 * np.pi))
+    error = np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], turn])
+    errors = {"": result.standard_errors(v), ", sandwich": result.standard_errors(v, sandwich=True)}
+    return {f"poses{how}": held(error, s) for how, s in errors.items()}
+
+
+# ------------------------------------------------------------------ bundles
+
+
+def bundle(seed: int, share: float) -> dict[str, Held]:
+    scene = make_scene(8, 2400, outlier_ratio=share, outlier_size=60.0, start_error=3.0, seed=seed)
+    made = bundle_problem(scene.start, None)
+    result = asker.solve(made.problem)
+    true_poses, b = camera_poses(scene.truth), scene.truth
+    seen = Seen(b.camera_index, b.point_index, np.ones(b.n_observations))
+    moved = put_back(true_poses, result[made.cameras], result[made.points], np.zeros(b.n_cameras, bool), seen)
+    values = {made.cameras: moved[0], made.points: moved[1]}
+    items = [values.get(v, result[v]) for v in made.problem.variables]
+    result = replace(result, values=Groups(items, result.values.names, made.problem.variables))
+    R = np.einsum("nij,nkj->nik", true_poses[:, :, :3], moved[0][:, :, :3])
+    steps = {
+        made.cameras: np.concatenate([true_poses[:, :, 3] - moved[0][:, :, 3], angle_axis_from_matrix(R)], axis=1),
+        made.points: b.points - moved[1],
+    }
+    of = result.uncertainty()
+    error = of.relative(steps)
+    told = {"poses": held(error[made.cameras], of.standard_errors(made.cameras))}
+    told["points"] = held(error[made.points], of.standard_errors(made.points))
+    spread = result.standard_errors(made.cameras, sandwich=True)
+    return told | {"poses, sandwich": held(error[made.cameras], spread)}
+
+
+KINDS: dict[str, Callable[[int, float], dict[str, Held]]] = {
+    "line": line, "circle": circle, "graph": graph, "bundle": bundle,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--seeds", type=int, default=25)
+    parser.add_argument("--outliers", default="0,0.1,0.3,0.5")
+    add_record_option(parser)
+    args = parser.parse_args()
+    with recorded(args.record):
+        print("| scenes | outliers | intervals of | held the truth | intervals | open | lost scenes |")
+        print("|---|--:|---|--:|--:|--:|--:|")
+        for kind in args.kinds.split(","):
+            for share in map(float, args.outliers.split(",")):
+                runs = [KINDS[kind](seed, share) for seed in range(args.seeds)]
+                for what in runs[0]:
+                    of = [run[what] for run in runs]
+                    n = sum(h.n for h in of)
+                    numbers = f"{sum(h.inside for h in of) / max(n, 1):.1%} | {n} | {sum(h.n_open for h in of)}"
+                    print(f"| {args.seeds} {kind} | {share:.0%} | {what} | {numbers} | {sum(h.is_lost for h in of)} |")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

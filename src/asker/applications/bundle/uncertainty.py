@@ -1,0 +1,26 @@
+"""How sure a refined bundle is."""
+
+import numpy as np
+
+from asker.applications.bundle.problem import BundleProblem, camera_poses
+from asker.applications.uncertainty import Sure, centre_covariances, placed
+from asker.covariance import Uncertainty
+from asker.result import Result
+
+
+def how_sure(made: BundleProblem, result: Result) -> Sure:
+    """Covariances of cameras (steps of the pose and what moves with it), of their centres, and of points."""
+    refined = made.refined(result.values)
+    poses = camera_poses(refined)
+    cameras = poses if made.dof == 6 else (poses, refined.cameras[:, 6 : made.dof])
+
+    def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
+        C = of.covariance(made.cameras).blocks
+        points = of.covariance(made.points).blocks
+        return {
+            "camera_covariances": C,
+            "centre_covariances": centre_covariances(poses, C),
+            "point_covariances": points,
+        }
+
+    return Sure(placed(result, {made.cameras: cameras, made.points: refined.points}), arrays)

@@ -1,0 +1,98 @@
+"""How sure refined data is: covariances for files and reports, and a table of what hangs on too little."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from asker.applications.told import Table, Told
+from asker.covariance import Uncertainty
+from asker.groups import Groups
+from asker.io.files import FileError, FilePath
+from asker.io.npz import write_npz
+from asker.result import Result
+from asker.variables import ProblemError, Variables
+from asker.version import __version__
+from asker.weakest import holds
+
+KIND, FORMAT = "covariances", 1
+N_WEAK = 5
+
+
+def placed(result: Result, values: dict[Variables, Any]) -> Result:
+    """The same result with some values replaced: a gauge that was moved changes no residual."""
+    assert result.problem is not None
+    items = [values.get(v, result[v]) for v in result.problem.variables]
+    return replace(result, values=Groups(items, result.values.names, result.problem.variables))
+
+
+@dataclass(frozen=True, eq=False)
+class Sure:
+    """Covariances of refined data."""
+
+    result: Result
+    """With values in the frame of the refined data."""
+    make: Callable[[Uncertainty], dict[str, np.ndarray]]
+    """Arrays of the room: `..._covariances` (n, d, d), and what names their rows."""
+
+    @cached_property
+    def of(self) -> Uncertainty:
+        return self.result.uncertainty()
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.make(self.of)
+
+    def errors(self, name: str) -> np.ndarray:
+        """Standard errors (n,) of positions: the roots of the traces of their covariances."""
+        return np.sqrt(np.einsum("nqq->n", self.arrays[f"{name}_covariances"]))
+
+    def facts(self) -> dict[str, Any]:
+        """What the numbers mean."""
+        sigma = {name: float(x) for name, x in self.of.sigma.items()}
+        return {"gauge": self.of.gauge, "sigma": sigma, "undetermined": self.of.n_undetermined}
+
+    def write(self, path: FilePath) -> None:
+        """Everything, as one `.npz` file."""
+        try:
+            tree = {"kind": KIND, "format": FORMAT, "version": __version__} | self.facts()
+            arrays = self.arrays
+        except ProblemError as error:
+            raise FileError(path, f"not written: {error}") from None
+        write_npz(path, tree, arrays)
+
+    def columns(self, **names: str) -> dict[str, Any]:
+        """For a report: the facts, and standard errors of positions by what they are of; or why there are none."""
+        try:
+            return self.facts() | {title: self.errors(name) for title, name in names.items()}
+        except ProblemError as error:
+            return {"none": str(error)}
+
+
+def centre_covariances(poses: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """(n, 3, 3) of −Rᵀt, from those of steps (δt, δω, …) of poses [R | t]."""
+    R, t = poses[:, :, :3], poses[:, :, 3]
+    turn = np.cross(np.eye(3)[None], t[:, None]).swapaxes(1, 2)  # with columns e × t: −[t]×
+    G = np.concatenate([-R.swapaxes(1, 2), R.swapaxes(1, 2) @ turn], axis=2)
+    return G @ C[:, :6, :6] @ G.swapaxes(1, 2)
+
+
+def weak_told(result: Result, names: dict[str, Sequence[Any]]) -> Told:
+    """Tables of variables that hang on too little, by the name of their group; `names` of single ones are shown."""
+    problem = result.problem
+    if problem is None or problem.portion is not None:
+        return []
+    try:
+        of = holds(result)
+    except ProblemError:
+        return []
+    told: Told = []
+    for v, hold in of.items():
+        if v.name in names and (weak := hold.weak(N_WEAK)).size:
+            size = [f"{x:.3g} x" if np.isfinite(x) else "open" for x in hold.uncertainty[weak]]
+            rows = [[str(names[v.name][k]), f"{hold.n_inliers[k]}", s] for k, s in zip(weak, size, strict=True)]
+            title = f"weak {v.name}: {hold.n_weak} of {len(v)}"
+            told.append(Table((title, "inliers", "uncertainty\nbeside the median"), rows))
+    return told

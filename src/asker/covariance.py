@@ -1,0 +1,300 @@
+"""How sure a result is: covariances of its variables, and what the data do not determine.
+
+Tangent     A covariance is that of a step δ of each variable on its manifold, at the solution.
+Model       C = A⁻¹ B A⁻¹ of `asker.information`: the inliers with the noise that they show.  The sandwich has
+            B = Σ ω² Jᵀ r rᵀ J instead: what the residuals themselves say, whatever the weights.
+Gauge       Where directions N of many variables change no residual, M is any inverse of A there, and
+
+                C = S M Sᵀ,   S = I − N (NᵀDN)⁻¹ NᵀD
+
+            with D = 1 for the variables of the datum and 0 for others: of all solutions that which moves the datum
+            least.  With a datum of one pose in a pose graph that is to hold this pose.
+Slope       Where α and β differ between observations, A⁻¹BA⁻¹ is the slope of (A − tB)⁻¹ at t = 0, by central
+            differences: no whole inverse is needed, and the error is of the order of STEP².
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.groups import Groups
+from asker.information import Information, counted, information, squares
+from asker.result import Result
+from asker.variables import ProblemError, Slot, Variables
+
+if TYPE_CHECKING:
+    from asker.engines.cpu.linear_model import LinearModel
+    from asker.engines.cpu.system import Columns, Inverse, Support
+
+Floats = NDArray[np.float64]
+What = Variables | Slot | str
+"""Variables, some of them (`points[[3, 5]]`), or all by their name."""
+STEP = 1e-4
+"""t B over A, at most."""
+ALIKE = 1e-9
+"""By how much β/α of observations may differ to count as one."""
+TOUCHED = 1e-7
+"""How far a variable moves along a direction, in parts of the one that moves most, to have a part in it."""
+HOLDS = 1e-12
+"""NᵀDN over NᵀN, below which the datum does not hold a direction."""
+
+
+@dataclass(frozen=True, eq=False)
+class Covariance:
+    """Blocks of a covariance, and what they are relative to."""
+
+    blocks: Floats
+    """(n, d, d) of single variables, (n, d, e) of pairs; 0 for fixed variables, NaN for those not determined."""
+    gauge: str
+    """Which directions are not determined by the data, and what they are taken relative to."""
+    undetermined: NDArray[np.bool_]
+    """(n,): whether the data leave a direction of the variable open."""
+
+    @property
+    def standard_errors(self) -> Floats:
+        """(n, d): roots of the diagonals."""
+        return np.sqrt(np.maximum(np.einsum("nqq->nq", self.blocks), 0.0))
+
+
+class _Relative:
+    """C = S M Sᵀ of one inverse M."""
+
+    def __init__(self, inverse: "Inverse", N: "Columns", T: "Columns"):
+        """T: (NᵀDN)⁻¹ NᵀD, transposed."""
+        self.inverse, self.N = inverse, N
+        self.X = inverse.solve(T) if next(iter(N.values())).shape[2] else N
+        """M Tᵀ"""
+        self.Q = sum(np.einsum("ndq,ndr->qr", T[v], self.X[v]) for v in N)
+        """T M Tᵀ"""
+
+    def pairs(self, v: Variables, i: Any, w: Variables, j: Any) -> Floats:
+        same = v is w and i is j
+        M = self.inverse.blocks(v)[i] if same else self.inverse.pairs(v, i, w, j)
+        N_i, X_i, N_j, X_j = self.N[v][i], self.X[v][i], self.N[w][j], self.X[w][j]
+        across = np.einsum("ndq,neq->nde", N_i, X_j) + np.einsum("ndq,neq->nde", X_i, N_j)
+        return M - across + np.einsum("ndq,qr,ner->nde", N_i, self.Q, N_j, optimize=True)
+
+
+class Uncertainty:
+    """How sure a result is, for one noise, one datum and one kind of model."""
+
+    def __init__(
+        self,
+        result: Result,
+        *,
+        datum: What | None = None,
+        sandwich: bool = False,
+        sigma: float | Sequence[float] | None = None,
+    ):
+        """
+        datum     the variables relative to which the gauge is taken; those that are not eliminated when not given
+        sandwich  take the spread of the gradient from the residuals themselves
+        sigma     the noise, where it is known: one number, or one for each factor group
+        """
+        from asker.engines.cpu.linear_model import LinearModel
+        from asker.engines.cpu.system import SingularError
+
+        problem = result.problem
+        if problem is None:
+            raise ProblemError("a loaded result has no problem, which covariances need: solve again, or before `save`")
+        if problem.portion is not None:
+            raise ProblemError("covariances need the whole problem, and this process has a portion of it")
+        self.result, self.problem = result, problem
+        given = _given_noise(sigma, len(problem.factors))
+        theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
+        self.model = LinearModel(problem, theta)
+        masks = counted(result, given)
+        try:
+            plain = self.model.inverse([mask.astype(float) for mask in masks])
+            self.support = plain.support
+            self._read_support(plain.support, plain.together if plain.n_together else None, datum)
+            self.information = information(result, masks, self.n_determined, given)
+            self._terms = self._made_terms(plain, sandwich)
+        except SingularError as error:
+            raise ProblemError(f"there is no covariance: {error}") from None
+
+    # ------------------------------------------------------------ what is determined
+
+    def _read_support(self, support: "Support", together: "Columns | None", datum: What | None) -> None:
+        self.undetermined: dict[Variables, NDArray[np.bool_]] = {v: h.free > 0 for v, h in support.single.items()}
+        self.n_single = sum(int(h.free.sum()) for h in support.single.values())
+        """Directions of single variables that the data do not determine."""
+        self.n_gauge = len(support.unknowns)
+        """Directions in which many variables move together, and that the data do not determine."""
+        n_unknowns = sum(int((~v.fixed).sum()) * v.manifold.tangent for v in support.single)
+        self.n_determined = n_unknowns - self.n_single - self.n_gauge
+        """How many numbers the fit has used up."""
+        none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in support.single}
+        self._N, self._T = none if together is None else together, none
+        self.gauge = "all directions are determined"
+        if together is not None:
+            self._hold(together, datum)
+
+    def _hold(self, N: "Columns", datum: What | None) -> None:
+        """Relative to the datum; what it does not hold is not determined."""
+        of = _datum(self.model, datum)
+        D = {v: np.zeros(len(v)) for v in N}
+        for v, index in of:
+            D[v][index] = 1.0
+        whole = sum(np.einsum("ndq,ndr->qr", N[v], N[v]) for v in N)
+        held = sum(np.einsum("n,ndq,ndr->qr", D[v], N[v], N[v]) for v in N)
+        sizes, U = _generalised(held, whole)
+        ok = sizes > HOLDS * max(float(sizes.max()), 1e-300)
+        inverse = (U[:, ok] / sizes[ok]) @ U[:, ok].T
+        self._T = {v: D[v][:, None, None] * (N[v] @ inverse) for v in N}
+        moved = _touched(N, np.eye(self.n_gauge))
+        if not ok.all():
+            for v, touched in _touched(N, U[:, ~ok]).items():
+                self.undetermined[v] = self.undetermined[v] | touched
+        names = " and ".join(f"{int(touched.sum())} of {len(v)} {v.name}" for v, touched in moved.items())
+        over = ", ".join(f"{len(index)} {v.name}" for v, index in of)
+        left = "" if ok.all() else f", which leave {int((~ok).sum())} open"
+        self.gauge = (
+            f"{self.n_gauge} directions in which {names} move together are not determined by the data; "
+            f"taken relative to {over}{left}"
+        )
+
+    @property
+    def n_undetermined(self) -> dict[str, int]:
+        """How many variables of each group the data leave open, by name; groups without such are left out."""
+        return {v.name: int(mask.sum()) for v, mask in self.undetermined.items() if mask.any()}
+
+    @property
+    def sigma(self) -> Groups[float]:
+        """The noise of each factor group, as it entered."""
+        sigmas = [of.sigma for of in self.information]
+        return Groups(sigmas, [f.name for f in self.problem.factors], self.problem.factors)
+
+    # ------------------------------------------------------------ A⁻¹ B A⁻¹
+
+    def _made_terms(self, plain: "Inverse", sandwich: bool) -> list[tuple[float, _Relative]]:
+        """C = Σ factor · S M Sᵀ"""
+        factor = None if sandwich else _one_factor(self.information)
+        if factor is not None:
+            return [(factor, self._relative(plain))]
+        alpha = [of.alpha for of in self.information]
+        weights = zip(self.result.weights, self.information, strict=True)
+        b = [w**2 if sandwich else np.zeros_like(w) for w, _ in weights]
+        spread = [np.zeros_like(of.beta) if sandwich else of.beta for of in self.information]
+        if sandwich:  # with as many numbers as are spare
+            left = [max(of.n_spare, 1.0) / max(f.residual_size * of.n_counted, 1) for f, of in self._groups()]
+            b = [x / share for x, share in zip(b, left, strict=True)]
+        t = STEP * self._largest_step(alpha, b if sandwich else spread, sandwich)
+        terms = []
+        for sign in (-1.0, 1.0):
+            a = [x + sign * t * y for x, y in zip(alpha, spread, strict=True)]
+            radial = [sign * t * x for x in b] if sandwich else None
+            terms.append((-sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.support))))
+        return terms
+
+    def _groups(self) -> Any:
+        return zip(self.problem.factors, self.information, strict=True)
+
+    def _largest_step(self, alpha: list[Floats], spread: list[Floats], sandwich: bool) -> float:
+        """t with t B ≤ A, observation by observation of those that count."""
+        sizes = squares(self.result) if sandwich else [np.ones_like(x) for x in spread]
+        ratios = []
+        for a, s, u in zip(alpha, spread, sizes, strict=True):
+            some = (a > 0) & (s * u > 0)
+            ratios += [float((a[some] / (s * u)[some]).min())] if some.any() else []
+        return min(ratios)
+
+    def _relative(self, inverse: "Inverse") -> _Relative:
+        return _Relative(inverse, self._N, self._T)
+
+    # ------------------------------------------------------------ for users
+
+    def covariance(self, what: What, other: What | None = None) -> Covariance:
+        """Blocks of single variables; with `other`, of pairs: of each variable with the one in the same place."""
+        v, i = self._chosen(what)
+        w, j = (v, i) if other is None else self._chosen(other)
+        if len(i) != len(j):
+            raise ProblemError(f"pairs need as many {w.name} as {v.name}: {len(j)} and {len(i)} were asked for")
+        is_open = self._open(v)[i] | self._open(w)[j]
+        blocks = np.zeros((len(i), v.manifold.tangent, w.manifold.tangent))
+        if v in self._N and w in self._N:
+            blocks = sum(factor * term.pairs(v, i, w, j) for factor, term in self._terms)  # type: ignore[assignment]
+        blocks[v.fixed[i] | w.fixed[j]] = 0.0
+        blocks[is_open] = np.nan
+        return Covariance(blocks, self.gauge, is_open)
+
+    def standard_errors(self, what: What) -> Floats:
+        """(n, d): of each direction of each variable."""
+        return self.covariance(what).standard_errors
+
+    def relative(self, steps: dict[Variables, Floats]) -> dict[Variables, Floats]:
+        """Steps (n, d) of all free variables as the datum sees them, S δ: without what is not determined."""
+        moved = sum(np.einsum("ndq,nd->q", self._T[v], steps[v]) for v in self._N)
+        return {v: steps[v] - np.einsum("ndq,q->nd", self._N[v], moved) for v in self._N}
+
+    def _open(self, v: Variables) -> NDArray[np.bool_]:
+        return self.undetermined.get(v, np.zeros(len(v), dtype=bool))
+
+    def _chosen(self, what: What) -> tuple[Variables, NDArray[np.int64]]:
+        return chosen(self.problem.variables, what)
+
+
+def chosen(variables: Sequence[Variables], what: What) -> tuple[Variables, NDArray[np.int64]]:
+    """The group that is meant, and which of its variables."""
+    if isinstance(what, str):
+        named = Groups(variables, [v.name for v in variables])[what]
+        return named, np.arange(len(named))
+    if isinstance(what, Variables):
+        what = what[np.arange(len(what))]
+    if not isinstance(what, Slot):
+        raise ProblemError(f"covariances are of variables, some of them (points[[3, 5]]), or a name, not {what!r}")
+    v, index = what.variables, np.atleast_1d(what.index)
+    if v not in variables:
+        raise ProblemError(f"{v!r} is not part of the problem that was solved")
+    if index.dtype.kind not in "iu" or index.ndim != 1:
+        raise ProblemError(f"{v.name}: the index must be integers, not {index.dtype} {index.shape}")
+    bad = np.flatnonzero((index < 0) | (index >= len(v)))
+    if bad.size:
+        raise ProblemError(f"{v.name}: the index is {index[bad[0]]} at {bad[0]}, allowed are 0 to {len(v) - 1}")
+    return v, index.astype(np.int64)
+
+
+def _datum(model: "LinearModel", datum: What | None) -> list[tuple[Variables, NDArray[np.int64]]]:
+    if datum is not None:
+        v, index = chosen(model.problem.variables, datum)
+        if not v.is_free:
+            raise ProblemError(f"datum: all {v.name} are fixed")
+        return [(v, np.unique(index))]
+    return [(v, np.arange(len(v))) for v in model.structure.kept]
+
+
+def _given_noise(sigma: float | Sequence[float] | None, n: int) -> list[float | None]:
+    if sigma is None:
+        return [None] * n
+    given = [float(sigma)] * n if np.ndim(sigma) == 0 else [float(x) for x in sigma]  # type: ignore[arg-type,union-attr]
+    if len(given) != n:
+        raise ProblemError(f"sigma has {len(given)} numbers for {n} groups of factors")
+    if not all(0 < x < np.inf for x in given):
+        raise ProblemError(f"sigma must be positive and finite, not {sigma!r}")
+    return list(given)
+
+
+def _one_factor(parts: Sequence[Information]) -> float | None:
+    """β/α² where α and β are the same for all that counts."""
+    alpha = np.concatenate([of.alpha[of.counted] for of in parts])
+    beta = np.concatenate([of.beta[of.counted] for of in parts])
+    if np.ptp(alpha) <= ALIKE * alpha[0] and np.ptp(beta) <= ALIKE * beta[0]:
+        return float(beta[0] / alpha[0] ** 2)
+    return None
+
+
+def _generalised(held: Any, whole: Any) -> tuple[Floats, Floats]:
+    """Eigenvalues and vectors of NᵀDN, with N taken as orthonormal: Uᵀ whole U = 1."""
+    from scipy.linalg import eigh
+
+    return eigh(held, whole)
+
+
+def _touched(N: "Columns", U: Floats) -> dict[Variables, NDArray[np.bool_]]:
+    """Which variables have a part in the directions N U."""
+    sizes = {v: np.abs(N[v] @ U).max(axis=(1, 2), initial=0.0) for v in N}
+    largest = max((float(x.max(initial=0.0)) for x in sizes.values()), default=0.0)
+    return {v: x > TOUCHED * largest for v, x in sizes.items()}

@@ -1,0 +1,54 @@
+"""A problem at a point, linearised: what says how well the data determine it."""
+
+from functools import cached_property
+
+import numpy as np
+
+from asker.engines.cpu.compiler import tell_of_compiling
+from asker.engines.cpu.factors import FactorCode
+from asker.engines.cpu.pool import Pool
+from asker.engines.cpu.system import Inverse, Support, Weights, choose_solver, own_blocks, predicted
+from asker.engines.structure import Structure
+from asker.problem import Problem
+from asker.variables import ProblemError, Variables
+
+TOO_LARGE = "the matrix of the kept variables has too many numbers to be factorised: ask for fewer variables to be free"
+
+
+class LinearModel:
+    """Derivatives of all residuals at one point; numbers per observation come and go in the user's order."""
+
+    def __init__(self, problem: Problem, theta: tuple[np.ndarray, ...]):
+        tell_of_compiling()
+        self.problem, self.structure = problem, Structure(problem)
+        pool, rows = Pool(), dict(zip(problem.variables, theta, strict=True))
+        self.linear = [FactorCode(f, pool).linearise(rows) for f in self.structure.factors]
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether the matrix of the kept variables is factorised as a dense one."""
+        solver = choose_solver(self.structure)
+        if solver == "cg":
+            raise ProblemError(TOO_LARGE)
+        return solver != "sparse-cholesky"
+
+    def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
+        """Σ a JᵀJ of every variable, (n, d, d) for each free group."""
+        model = [Weights(x, x, x, False) for x in self._own(a)]
+        return own_blocks(self.structure, self.linear, model)
+
+    def inverse(
+        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Support | None = None
+    ) -> Inverse:
+        """That of Σ Jᵀ(aI + b rrᵀ)J."""
+        return Inverse(
+            self.structure, self.linear, self._own(a), None if b is None else self._own(b), self.dense, support
+        )
+
+    def predicted(self, inverse: Inverse) -> list[np.ndarray]:
+        """tr(J M Jᵀ) of every observation."""
+        return [f.unsorted(x) for f, x in zip(self.structure.factors, predicted(inverse), strict=True)]
+
+    def _own(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        sorted_ = (f.sorted(x) for f, x in zip(self.structure.factors, arrays, strict=True))
+        return [np.ascontiguousarray(x, dtype=float) for x in sorted_]

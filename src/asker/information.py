@@ -1,0 +1,145 @@
+"""What the observations of a result say of the unknowns: how many count, and how much each.
+
+An estimate that minimises Σψ moves with the noise as −A⁻¹g (Huber 1964).  With p numbers in a residual:
+
+    A = Σ α JᵀJ,  α = E[ω + 2uω'/p]         the curvature;  in Gaussian noise E[ωu]/(pσ²), by Stein's lemma
+    B = Σ β JᵀJ,  β = E[ω²u]/p              the spread of the gradient g
+    C = A⁻¹ B A⁻¹                           the covariance;  (β/α²) (ΣJᵀJ)⁻¹ where α and β are the same for all
+
+Counted     Under a kernel that gives observations up: those within REACH σ for each number, or its inliers where the
+            noise cannot be told by single observations; α and β by the Gaussian with the noise σ.  Under a convex
+            kernel all of them, since all of them pull; without a given σ, α and β are means over them.
+Noise       σ² = Σu / (spare numbers), over those that count.  The fit has used up as many numbers as it has unknowns
+            that are determined; several factor groups share these as `asker.noise` has it.  A group with fewer than FEW
+            numbers to spare has the noise of all groups together: the estimate takes it to be the same, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.factors import Factors
+from asker.noise import FEW, kept_shares
+from asker.problem import Problem
+from asker.result import Result
+from asker.support import REACH
+from asker.variables import ProblemError
+
+Floats = NDArray[np.float64]
+QUANTILES = 2000
+"""Of the χ² distribution, for means over Gaussian noise."""
+WIDTHS = 64
+"""Widths of a kernel at which those are worked out, where every observation has its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Information:
+    """One factor group's part, in the user's order."""
+
+    sigma: float
+    """The noise of each number of a residual; under a convex kernel √β/α of its own distribution."""
+    counted: NDArray[np.bool_]
+    alpha: Floats
+    """α of every observation, 0 for those that do not count."""
+    beta: Floats
+    n_spare: float
+    """How many numbers the fit has not used up."""
+
+    @property
+    def n_counted(self) -> int:
+        return int(np.count_nonzero(self.counted))
+
+
+def squares(result: Result) -> list[Floats]:
+    """‖r‖² of every observation, weights included."""
+    assert result.problem is not None
+    each = zip(result.problem.factors, result.residuals, strict=True)
+    return [np.einsum("np,np->n", r, r) * (1.0 if f.weight is None else f.weight) for f, r in each]
+
+
+def counted(result: Result, given: Sequence[float | None]) -> list[NDArray[np.bool_]]:
+    """Which observations count, for each factor group."""
+    assert result.problem is not None
+    masks = []
+    for k, (f, u) in enumerate(zip(result.problem.factors, squares(result), strict=True)):
+        radius = f.kernel.inlier_radius / f.kernel.tau * np.broadcast_to(f.tau, f.n)
+        is_possible = result.inliers[k] | (np.linalg.norm(result.residuals[k], axis=1) > radius)
+        noise = given[k]
+        sigma = result.noise[k].sigma if noise is None and not f.kernel.convex else noise
+        if f.kernel.convex or not f.n:
+            masks.append(is_possible)
+        elif sigma is None or not sigma > 0:
+            masks.append(result.inliers[k])
+        else:
+            masks.append(is_possible & (u <= REACH**2 * f.residual_size * sigma**2))
+    if not any(mask.any() for mask in masks):
+        raise ProblemError("no observation is within the noise: nothing supports the result")
+    return masks
+
+
+def information(
+    result: Result, masks: Sequence[NDArray[np.bool_]], n_determined: int, given: Sequence[float | None]
+) -> list[Information]:
+    """Of each factor group, where that many unknowns are determined by what counts."""
+    problem = result.problem
+    assert problem is not None
+    spare, of = _spare(problem, masks, n_determined), squares(result)
+    sums = [float(u[mask].sum()) for u, mask in zip(of, masks, strict=True)]
+    few = [sigma is None and n < FEW and mask.any() for sigma, n, mask in zip(given, spare, masks, strict=True)]
+    if any(few):
+        if sum(spare) < FEW:
+            names, n = ", ".join(f.name for f in problem.factors), sum(int(mask.sum()) for mask in masks)
+            told = f"{n} inliers leave {max(sum(spare), 0):.3g} numbers to spare"
+            raise ProblemError(f"{names}: the noise cannot be told: {told}; give sigma=")
+        together = sqrt(sum(sums) / sum(spare))
+        given = [together if is_few else sigma for is_few, sigma in zip(few, given, strict=True)]
+    each = zip(problem.factors, of, masks, spare, given, strict=True)
+    return [_of_group(f, u, mask, n, sigma) for f, u, mask, n, sigma in each]
+
+
+def _spare(problem: Problem, masks: Sequence[NDArray[np.bool_]], n_determined: int) -> list[float]:
+    """Numbers of each group that the fit has not used up."""
+    shares = kept_shares(problem.factors, [mask.astype(float) for mask in masks])
+    sizes = [f.residual_size for f in problem.factors]
+    numbers = np.array([p * float(np.count_nonzero(mask)) for p, mask in zip(sizes, masks, strict=True)])
+    used = np.array([p * float((1 - a)[mask].sum()) for p, a, mask in zip(sizes, shares, masks, strict=True)])
+    used *= n_determined / max(used.sum(), 1e-300)
+    return (numbers - used).tolist()
+
+
+def _of_group(f: Factors, u: Floats, mask: NDArray[np.bool_], n_spare: float, given: float | None) -> Information:
+    p, width = f.residual_size, np.broadcast_to(f.tau, f.n) * _root_weight(f)
+    if not mask.any():
+        return Information(float("nan"), mask, np.zeros(f.n), np.zeros(f.n), 0.0)
+    if given is None and f.kernel.convex:
+        v = u / width**2
+        omega = f.kernel.unit_omega(v)
+        slope = float(np.mean((omega + 2 * v * f.kernel.unit_domega(v) / p)[mask]))
+        spread = float((omega**2 * u)[mask].sum()) / n_spare
+        sigma = sqrt(spread) / slope
+        return Information(sigma, mask, np.where(mask, slope, 0.0), np.where(mask, spread, 0.0), n_spare)
+    sigma = sqrt(u[mask].sum() / n_spare) if given is None else given
+    if not sigma > 0:
+        raise ProblemError(f"{f.name}: the residuals of all inliers are 0; give sigma=")
+    alpha, beta = expected(f.kernel, p, width / sigma)
+    return Information(sigma, mask, np.where(mask, alpha, 0.0), np.where(mask, beta * sigma**2, 0.0), n_spare)
+
+
+def _root_weight(f: Factors) -> Any:
+    return 1.0 if f.weight is None else np.sqrt(np.where(f.weight > 0, f.weight, 1.0))
+
+
+def expected(kernel: Any, p: int, width: Floats) -> tuple[Floats, Floats]:
+    """α and β of a kernel in Gaussian noise with σ = 1, for each of its widths τ."""
+    from scipy.special import gammaincinv
+
+    low, high = float(width.min()), float(width.max())
+    widths = np.array([low]) if low == high else np.geomspace(low, high, WIDTHS)
+    u = 2 * gammaincinv(p / 2, (np.arange(QUANTILES) + 0.5) / QUANTILES)  # χ² with p degrees of freedom
+    omega = np.array([kernel.unit_omega(u / w**2) * np.ones(QUANTILES) for w in widths])
+    alpha, beta = (omega * u).mean(axis=1) / p, (omega**2 * u).mean(axis=1) / p
+    return tuple(np.interp(np.log(width), np.log(widths), x) for x in (alpha, beta))  # type: ignore[return-value]

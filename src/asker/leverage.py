@@ -1,0 +1,52 @@
+"""The leverage of every observation: how much of it the fit has used up.
+
+An observation with p numbers that counts has leverage h = α tr(J A⁻¹ Jᵀ): over all observations the leverages add up to
+the number of unknowns that are determined.  With h near p an observation decides alone what is fitted to it, and its
+residual says nothing.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.covariance import Uncertainty
+from asker.groups import Groups
+from asker.information import squares
+
+Floats = NDArray[np.float64]
+SMALLEST = 1e-9
+"""Of the numbers that an observation keeps, p − h."""
+
+
+@dataclass(frozen=True, eq=False)
+class Leverage:
+    """Of one factor group, observation by observation."""
+
+    used: Floats
+    """h, from 0 to p: how many of its numbers the fit has used up; 0 for those that do not count."""
+    studentised: Floats
+    """‖r‖ in units of what is expected of it: √(p − h) σ where it counts, √(p + h) σ where it does not, with the h that
+    it would have.  Its square has mean 1 for an inlier."""
+
+    @property
+    def n_used(self) -> float:
+        """The effective number of unknowns that this group has determined."""
+        return float(self.used.sum())
+
+
+def leverage(of: Uncertainty) -> Groups[Leverage]:
+    """Of every factor group."""
+    alpha = [part.alpha for part in of.information]
+    largest = [float(x.max(initial=0.0)) for x in alpha]
+    inverse = of.model.inverse(alpha, None, of.support)
+    parts = zip(
+        of.problem.factors, of.information, squares(of.result), of.model.predicted(inverse), largest, strict=True
+    )
+    items = []
+    for f, part, u, predicted, full in parts:
+        would = np.where(part.counted, part.alpha, full) * predicted
+        left = np.where(part.counted, f.residual_size - would, f.residual_size + would)
+        expected = part.sigma**2 * np.maximum(left, SMALLEST)
+        items.append(Leverage(np.where(part.counted, would, 0.0), np.sqrt(u / expected)))
+    return Groups(items, [f.name for f in of.problem.factors], of.problem.factors)

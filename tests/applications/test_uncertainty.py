@@ -1,0 +1,91 @@
+"""Covariances of refined data: in its frame, in files, and what hangs on too little."""
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications import pose_graph
+from asker.applications.bundle.problem import bundle_problem, camera_centres
+from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.uncertainty import how_sure
+from asker.applications.pose_graph.g2o import write_g2o
+from asker.applications.uncertainty import centre_covariances, placed, weak_told
+from asker.geometry.gauge import centres
+from asker.io.npz import read_npz
+from asker.kernels import SmoothTruncated
+from asker.manifolds import SE3
+from asker.weakest import holds
+from graphs import circle
+
+
+def test_the_covariance_of_a_centre_follows_from_that_of_its_pose():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(6, 6))
+    poses = SE3.unpack(SE3.retract(SE3.pack(np.eye(4)[None, :3])[0], rng.normal(size=6))[None])
+    G = np.empty((3, 6))
+    for k in range(6):
+        ends = [centres(SE3.unpack(SE3.retract(SE3.pack(poses)[0], s * 1e-6 * np.eye(6)[k])[None]))[0] for s in (1, -1)]
+        G[:, k] = (ends[0] - ends[1]) / 2e-6
+    assert np.allclose(centre_covariances(poses, (A @ A.T)[None])[0], G @ A @ A.T @ G.T, rtol=1e-6)
+
+
+def test_covariances_are_in_the_frame_of_the_refined_data():
+    """The same problem ten times as large has ten times the errors, once the gauge is put back."""
+    scene = make_scene(4, 200, outlier_ratio=0.0, start_error=0.5, seed=0)
+    made = bundle_problem(scene.start, SmoothTruncated(3.0))
+    result = asker.solve(made.problem, asker.IRLS(), max_iterations=30)
+    sure = how_sure(made, result)
+    assert sure.of.n_gauge == 7
+    assert np.allclose(camera_centres(made.refined(result.values)), centres(sure.result[made.cameras]))
+    poses, points = result[made.cameras].copy(), 10 * result[made.points]
+    poses[:, :, 3] *= 10
+    moved = how_sure(made, placed(result, {made.cameras: poses, made.points: points}))
+    assert np.allclose(moved.errors("point"), sure.errors("point"), rtol=1e-4)
+    assert np.allclose(moved.errors("centre"), sure.errors("centre"), rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    truth, _ = circle("SE2", n=60, laps=3)
+    return truth
+
+
+def test_a_graph_says_how_sure_its_poses_are(graph):
+    outcome = pose_graph.refine(graph)
+    C = outcome.sure.arrays
+    assert C["pose_covariances"].shape == (60, 3, 3)
+    assert not C["pose_covariances"][0].any()  # it is held
+    assert np.allclose(
+        np.trace(C["position_covariances"], axis1=1, axis2=2), np.einsum("nqq->n", C["pose_covariances"][:, :2, :2])
+    )
+    assert outcome.sure.errors("position")[1:].min() > 0
+
+
+def test_the_command_writes_them(graph, asks, tmp_path):
+    write_g2o(tmp_path / "a.g2o", graph)
+    names = "--covariance", tmp_path / "c.npz", "--ellipses", tmp_path / "e.png"
+    code, _, err = asks("solve", tmp_path / "a.g2o", "--quiet", *names)
+    assert code == 0, err
+    tree, arrays = read_npz(tmp_path / "c.npz", "covariances")
+    assert tree["kind"] == "covariances"
+    assert tree["gauge"] == "all directions are determined"
+    assert set(arrays) == {"ids", "pose_covariances", "position_covariances"}
+    assert (tmp_path / "e.png").read_bytes()[:4] == b"\x89PNG"
+    assert asks("solve", tmp_path / "a.g2o", "--covariance", tmp_path / "c.txt")[2].endswith("must end with .npz\n")
+
+
+def test_what_hangs_on_too_little_is_told_worst_first():
+    scene = make_scene(4, 200, outlier_ratio=0.0, start_error=0.5, seed=0)
+    made = bundle_problem(scene.start, SmoothTruncated(3.0))
+    (f,) = made.problem.factors
+    once = np.flatnonzero(f.slots[1].index == 4)[1:]
+    few = asker.Problem(f.taken(~np.isin(np.arange(f.n), once)))
+    result = asker.solve(few, asker.IRLS(), max_iterations=20)
+    hold = holds(result)[made.points]
+    assert hold.weak(5)[0] == 4
+    assert hold.n_inliers[4] == 1
+    assert np.isinf(hold.uncertainty[4])
+    table, *_ = weak_told(result, {"points": range(len(made.points))})
+    assert table.rows[0] == ["4", "1", "open"]
+    known = np.isfinite(hold.uncertainty)
+    assert np.median(hold.uncertainty[known]) == pytest.approx(1)
