@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from asker.arrays import has_masked
+from asker.bounds import Bounded
 from asker.manifolds import Euclidean, Manifold
 
 
@@ -22,24 +23,35 @@ class Variables:
         manifold: Manifold | None = None,
         fixed: bool | np.ndarray = False,
         name: str | None = None,
+        *,
+        lower: Any = None,
+        upper: Any = None,
     ):
         """
         values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
         manifold  how they move; Euclidean when not given
         fixed     which of them stay as they are: a mask (n,), or True for all
         name      used in errors and results
+        lower, upper  bounds that every number stays within, for Euclidean variables: shaped as the values, or a part of
+                  it that NumPy broadcasts; infinite where there is none
         """
         self.name = name or "variables"
         if has_masked(values) or has_masked(fixed):
             raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
         try:
             self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
-            self.rows = np.array(self.manifold.pack(values), dtype=float, order="C")  # a copy
+            rows = self.manifold.pack(values)
+            bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            if bad.size:
+                raise ValueError(f"hold NaN or infinity at index {bad[0]}")
+            if lower is not None or upper is not None:
+                if type(self.manifold) is not Euclidean:
+                    raise ValueError(f"on {self.manifold} have no bounds: lower and upper are for Euclidean ones")
+                self.manifold = Bounded(self.manifold.shape)
+                rows = self.manifold.pack(values, lower, upper)
         except (TypeError, ValueError) as e:
             raise ProblemError(f"{self.name}: values {e}") from None
-        bad = np.flatnonzero(~np.isfinite(self.rows).all(axis=1))
-        if bad.size:
-            raise ProblemError(f"{self.name}: values hold NaN or infinity at index {bad[0]}")
+        self.rows = np.array(rows, dtype=float, order="C")  # a copy
         if np.ndim(fixed) == 0:
             self.fixed = np.full(len(self), bool(fixed))
         else:
@@ -63,6 +75,11 @@ class Variables:
     def is_free(self) -> bool:
         """Whether anything in the group can move."""
         return self.manifold.tangent > 0 and not self.fixed.all()
+
+    @property
+    def bounds(self) -> Bounded | None:
+        """The manifold, where it has bounds."""
+        return self.manifold if isinstance(self.manifold, Bounded) else None
 
     @property
     def mixes_units(self) -> bool:

@@ -17,9 +17,9 @@ derivatives and no system.  Loops are printed as straight-line code for the bloc
 Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.structure`.
 """
 
-from asker.engines.cpu.system.gradients import add_gradients, radial_change
+from asker.engines.cpu.system.gradients import barred_out, radial_change, two_gradients
 from asker.engines.cpu.system.linearization import Linearization, Weights
 from asker.engines.cpu.system.printing import spacious
 from asker.engines.cpu.system.system import System
 
-__all__ = ["Linearization", "System", "Weights", "add_gradients", "radial_change", "spacious"]
+__all__ = ["Linearization", "System", "Weights", "barred_out", "radial_change", "spacious", "two_gradients"]
