@@ -122,7 +122,7 @@ def curves():
 @pytest.mark.parametrize("method", asker.METHODS)
 def test_no_method_leaves_the_bounds(method, curves, monkeypatch):
     problem, x, _, _ = curves
-    low, high = x.manifold.parts(x.rows)[1:]
+    low, high = x.manifold.parts(x.rows)[1:3]
     seen = []
 
     def evaluate(self, theta, plain=CpuEngine.evaluate):
@@ -141,7 +141,7 @@ def test_no_method_leaves_the_bounds(method, curves, monkeypatch):
 
 def test_a_curve_between_bounds_is_that_of_scipy(curves):
     problem, x, t, y = curves
-    low, high = x.manifold.parts(x.rows[0])[1:]
+    low, high = x.manifold.parts(x.rows[0])[1:3]
     best = least_squares(
         lambda p: p[0] * np.exp(-p[1] * t) + p[2] - y, [1.0, 0.9, 0.0], bounds=(low, high), loss="soft_l1", f_scale=0.1,
         ftol=1e-14, xtol=1e-14, gtol=1e-14,
@@ -157,7 +157,7 @@ def test_bounds_hold_where_the_noise_is_not_known(curves):
     problem, x, _, _ = curves
     result = asker.solve(problem(None))
     assert result.found_noise is not None
-    assert is_inside(result, *x.manifold.parts(x.rows[0])[1:])
+    assert is_inside(result, *x.manifold.parts(x.rows[0])[1:3])
 
 
 def test_a_start_at_a_bound_leaves_it_where_that_pays():
@@ -172,6 +172,7 @@ def test_a_start_at_a_bound_leaves_it_where_that_pays():
         ({"lower": 1.0}, "points: values have a number beyond its bounds at index 0"),
         ({"lower": -1.0, "upper": [-2.0, 3.0]}, "points: values have a lower bound above the upper one at index 0"),
         ({"upper": np.ones(3)}, r"points: values have shape \(4, 2\), and upper has \(3,\)"),
+        ({"scale": 0.0}, "points: values have a scale that is not positive and finite at index 0"),
         ({"lower": np.nan}, "points: values have NaN in lower"),
     ],
 )
@@ -180,6 +181,23 @@ def test_bounds_that_do_not_fit_are_told(given, told):
         asker.Variables(np.zeros((4, 2)), name="points", **given)
 
 
+def test_numbers_of_different_size_are_found_by_their_scale(curves):
+    """λI in units of the scale is what λI is for a problem that was written in these units."""
+    _, _, t, y = curves
+    unit = np.array([1e6, 1e-4, 1.0])
+
+    def in_units(x, t, y):
+        return curve(x / unit, t, y)
+
+    start, zeros = np.array([1.0, 1.0, 0.0]), np.zeros(40, int)
+    plain, scaled = asker.Variables(start[None]), asker.Variables((start * unit)[None], scale=unit)
+    kernel = asker.PseudoHuber(0.1)
+    first = asker.solve(asker.Problem(asker.Factors(curve, plain[zeros], data=(t, y), kernel=kernel)))
+    second = asker.solve(asker.Problem(asker.Factors(in_units, scaled[zeros], data=(t, y), kernel=kernel)))
+    np.testing.assert_allclose(second.x / unit, first.x, rtol=1e-6)
+    assert second.iterations == first.iterations
+
+
 def test_only_euclidean_variables_have_bounds():
-    with pytest.raises(asker.ProblemError, match="lower and upper are for Euclidean ones"):
+    with pytest.raises(asker.ProblemError, match="lower, upper and scale are for Euclidean ones"):
         asker.Variables(np.eye(3)[None], manifold=asker.SO3, lower=0.0)

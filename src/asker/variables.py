@@ -1,5 +1,6 @@
 """Groups of unknowns, and what ties an observation to one of each."""
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ class Variables:
         *,
         lower: Any = None,
         upper: Any = None,
+        scale: Any = None,
     ):
         """
         values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
@@ -34,6 +36,8 @@ class Variables:
         name      used in errors and results
         lower, upper  bounds that every number stays within, for Euclidean variables: shaped as the values, or a part of
                   it that NumPy broadcasts; infinite where there is none
+        scale     what a step of 1 is in each number, for Euclidean variables whose numbers differ in size; 1 when not
+                  given
         """
         self.name = name or "variables"
         if has_masked(values) or has_masked(fixed):
@@ -44,21 +48,43 @@ class Variables:
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
             if bad.size:
                 raise ValueError(f"hold NaN or infinity at index {bad[0]}")
-            if lower is not None or upper is not None:
+            if any(given is not None for given in (lower, upper, scale)):
                 if type(self.manifold) is not Euclidean:
-                    raise ValueError(f"on {self.manifold} have no bounds: lower and upper are for Euclidean ones")
+                    raise ValueError(f"on {self.manifold}: lower, upper and scale are for Euclidean ones")
                 self.manifold = Bounded(self.manifold.shape)
-                rows = self.manifold.pack(values, lower, upper)
+                rows = self.manifold.pack(values, lower, upper, scale)
         except (TypeError, ValueError) as e:
             raise ProblemError(f"{self.name}: values {e}") from None
         self.rows = np.array(rows, dtype=float, order="C")  # a copy
+        self.fixed = self._mask(fixed)
+        self.origin: Variables = self
+        """The variables that a user knows, where these are the same with other values, or others of them fixed."""
+
+    def _mask(self, fixed: bool | np.ndarray) -> np.ndarray:
         if np.ndim(fixed) == 0:
-            self.fixed = np.full(len(self), bool(fixed))
-        else:
-            self.fixed = np.array(fixed)
-            if self.fixed.shape != (len(self),) or self.fixed.dtype != bool:
-                given = f"{self.fixed.dtype} {self.fixed.shape}"
-                raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
+            return np.full(len(self), bool(fixed))
+        mask = np.array(fixed)
+        if mask.shape != (len(self),) or mask.dtype != bool:
+            given = f"{mask.dtype} {mask.shape}"
+            raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
+        return mask
+
+    def at(self, values: Any) -> "Variables":
+        """The same variables with other values, between the same bounds."""
+        manifold, between = self.manifold, {}
+        if self.bounds:
+            manifold = Euclidean(self.bounds.shape)
+            low, high, unit = map(manifold.unpack, self.bounds.parts(self.rows)[1:])
+            between = {"lower": low, "upper": high, "scale": unit}
+        other = Variables(values, manifold, self.fixed, self.name, **between)
+        other.origin = self.origin
+        return other
+
+    def holding(self, fixed: bool | np.ndarray) -> "Variables":
+        """The same variables with others of them fixed."""
+        other = copy(self)
+        other.fixed = self._mask(fixed)
+        return other
 
     def __len__(self) -> int:
         return len(self.rows)
