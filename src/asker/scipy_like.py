@@ -195,10 +195,10 @@ def _check_numbers(x0: Floats, x_scale: Any, max_nfev: int | None, f_scale: floa
 
 
 def _scale(x_scale: Any, functions: Functions) -> Floats:
-    """By the derivatives at the start: a number that hardly matters takes long steps."""
+    """By the derivatives at the start: a step of 1 changes a residual by 1, as their root mean square."""
     if x_scale is not None and not isinstance(x_scale, str):
         return np.broadcast_to(np.asarray(x_scale, dtype=float), functions.start.shape)
-    norms = np.linalg.norm(functions.derivatives(functions.start), axis=0)
+    norms = np.sqrt(np.mean(functions.derivatives(functions.start) ** 2, axis=0))
     return 1 / np.where((norms > 0) & np.isfinite(norms), norms, 1.0)
 
 
