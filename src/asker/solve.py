@@ -102,7 +102,7 @@ def solve(
         need = "is for one process that has the whole problem" if problem.portion else "goes without a checkpoint"
         raise ProblemError(f"finding the noise {need}: give each of the factors a kernel, as SmoothTruncated(tau=1)")
     for factors in problem.factors:
-        factors.forget()
+        factors.recall()
     heard = _logged(on_iteration)
     with team_of(threads), spoken(verbose):
         machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
@@ -316,7 +316,9 @@ class Stages:
 
 
 def _converged(before: State, after: State, tol: float) -> bool:
-    """An accepted step on Ψ itself gained next to nothing."""
+    """An accepted step on Ψ itself gained next to nothing, or there is nothing to gain."""
+    if tol > 0 and after.at_rest and after.on_target and before.on_target:
+        return True
     if not (after.accepted and after.on_target and before.on_target):
         return False
     return after.cost == 0 or (tol > 0 and 0 <= before.objective - after.objective <= tol * before.objective)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from asker.engines.bounds import shortened
-from asker.engines.cpu.compiler import Argument, tell_of_compiling
+from asker.engines.cpu.compiler import Argument, on_compile, tell_of_compiling
 from asker.engines.cpu.factors import AnyLoop, FactorCode, compiled_loop
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, System, Weights, barred_out, radial_change, two_gradients
@@ -24,8 +24,11 @@ from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.kernels import Kernel
+from asker.logs import log
 from asker.problem import Problem
 from asker.variables import Variables
+
+on_compile.append(lambda name: log.info("compiling %s (once on this machine)", name))
 
 
 @dataclass

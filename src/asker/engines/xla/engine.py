@@ -4,7 +4,6 @@ Each verb is compiled once for a problem; λ, levels and whatever else changes b
 but scalars comes back to the host until the end.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,10 +31,10 @@ from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights
 from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
+from asker.logs import log
 from asker.problem import Portion, Problem
 from asker.variables import ProblemError, Variables
 
-log = logging.getLogger("asker")
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
 MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
 EACH, WHOLE = P(AXIS), P()
