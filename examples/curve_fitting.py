@@ -32,7 +32,7 @@ def fit(t: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         return curve(x, t) - y
 
     def asker_fit(strategy):
-        return asker.least_squares(residuals, START, asker.SmoothTruncated(0.2), strategy, jacobian="2-point").x
+        return asker.least_squares(residuals, START, loss=asker.SmoothTruncated(0.2), strategy=strategy).x
 
     return {
         "scipy (soft_l1)": scipy.optimize.least_squares(residuals, START, loss="soft_l1", f_scale=0.1).x,

@@ -23,7 +23,7 @@ def fit(x: np.ndarray, y: np.ndarray, strategy) -> asker.Result:
     def residuals(line):
         return line[0] * x + line[1] - y
 
-    return asker.least_squares(residuals, [-1.5, 5.0], asker.SmoothTruncated(0.2), strategy)
+    return asker.least_squares(residuals, [-1.5, 5.0], loss=asker.SmoothTruncated(0.2), strategy=strategy).result
 
 
 def main(picture: Path = Path("line_fitting.png")) -> dict[str, np.ndarray]:

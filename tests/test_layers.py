@@ -10,7 +10,8 @@ import asker
 SOURCE = Path(asker.__file__).parent
 LAYERS = (
     (
-        "arrays jax_versions rotations kernels kernel_names manifolds linearity traced version",
+        "arrays differences jax_versions rotations kernels kernel_names losses manifolds bounds linearity traced "
+        "version",
         "formulas: they can be read alone",
     ),
     ("cache", "the user's folder for what can be made again: compiled code, downloads"),
@@ -22,12 +23,15 @@ LAYERS = (
     ("noise", "what residuals say of the noise: results tell it"),
     ("support", "which observations support a solution, and what speaks against it"),
     ("groups", "what belongs to groups of variables and factors, by name"),
+    ("logs", "what is said while a solve goes on"),
     ("result", "what a solve returns: engines and strategies fill it"),
+    ("starts", "values to begin with"),
     ("holdout", "observations taken away from a problem, and what judges a result by them"),
     ("engines", "residuals and linear systems on one kind of machine: they know no method"),
     ("information", "what the observations of a result say of the unknowns"),
     ("covariance", "how sure a result is: it needs derivatives, and no engine that solves"),
     ("leverage weakest", "how much of every observation a fit has used up, and which variables hang on too little"),
+    ("current", "what holds at a point of an engine, for a user"),
     ("conditions", "which observations are possible at a point, as the user says"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("trials", "many small problems at once, on an engine"),
@@ -37,7 +41,10 @@ LAYERS = (
     ("unknown", "candidates where the noise is not known: it runs what it is given on an engine"),
     ("checkpoint", "a run on disk: it needs the states of strategies"),
     ("solve", "the one loop: it brings problem, engine and strategy together"),
-    ("dense", "the simple door: a problem and a solve in one call"),
+    ("dense", "a function of one vector as a problem"),
+    ("stopping", "when a descent ends, by SciPy's tolerances"),
+    ("scipy_like", "the simple door, as SciPy's: a problem and a solve in one call"),
+    ("curve_fitting", "the same for curves"),
     ("applications", "rooms: a file format, a problem and a policy each, on top of the library"),
     ("study", "experiments: they know applications by their interface only"),
     ("shell", "the command line: it parses, calls and prints, and nothing imports it"),

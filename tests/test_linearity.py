@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.dense import dense_problem
+from asker.dense import Functions, dense_problem
 
 
 def factors(residual, *, dim=3, data=True, **options):
@@ -75,8 +75,8 @@ def test_robust_regression_forgets_its_start():
     A, truth = rng.normal(size=(300, 4)), np.array([1.0, -2.0, 0.5, 3.0])
     b = A @ truth + rng.normal(0, 0.02, 300)
     b[:180] = rng.uniform(-8, 8, 180)
-    assert dense_problem(lambda x: A @ x - b, np.zeros(4)).is_linear
-    assert not dense_problem(lambda x: A @ jnp.exp(x) - b, np.zeros(4)).is_linear
+    assert dense_problem(Functions(lambda x: A @ x - b, np.zeros(4), "jax")).is_linear
+    assert not dense_problem(Functions(lambda x: A @ jnp.exp(x) - b, np.zeros(4))).is_linear
     for start in (np.zeros(4), -20 * truth):
-        result = asker.least_squares(lambda x: A @ x - b, start, asker.SmoothTruncated(0.1))
+        result = asker.least_squares(lambda x: jnp.asarray(A) @ x - b, start, loss=asker.SmoothTruncated(0.1))
         np.testing.assert_allclose(result.x, truth, atol=0.02)

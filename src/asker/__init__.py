@@ -1,6 +1,6 @@
 """Robust estimation at large scale."""
 
-from asker.dense import least_squares
+from asker.curve_fitting import curve_fit
 from asker.engines.cpu.threads import set_threads
 from asker.factors import Factors
 from asker.groups import Groups
@@ -25,6 +25,7 @@ from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, S
 from asker.noise import Noise
 from asker.problem import Problem
 from asker.result import Iteration, Result, Status
+from asker.scipy_like import least_squares
 from asker.solve import solve
 from asker.strategies import METHODS
 from asker.strategies.asker import FixedRate, GraduatedFilter
@@ -98,6 +99,7 @@ __all__ = [
     "Welsch",
     "WithMoves",
     "__version__",
+    "curve_fit",
     "holdout",
     "kernel_named",
     "least_squares",

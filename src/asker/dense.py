@@ -1,125 +1,159 @@
-"""The simple door: a function of one vector that returns all residuals, as in `scipy.optimize.least_squares`."""
+"""A function of one vector that returns all residuals, as a problem: what `least_squares` and `curve_fit` solve."""
 
+import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asker.arrays import float64
+from asker.differences import POWERS, differences
 from asker.kernels import Kernel
 from asker.linearity import is_affine
 from asker.problem import Factors, Problem, ProblemError, Variables
-from asker.result import Result
-from asker.solve import solve
 
-Jacobian = Callable[[np.ndarray], Any] | Literal["jax", "2-point"]
+Floats = NDArray[np.float64]
 
 
-def least_squares(
-    residuals: Callable[[Any], Any],
-    start: Any,
-    kernel: Kernel | None = None,
-    strategy: Any = None,
-    *,
-    jacobian: Jacobian = "jax",
-    weight: Any = None,
-    tau: Any = None,
-    **options: Any,
-) -> Result:
-    """Minimise Σ ψ(‖rᵢ(x)‖) over one vector x; the answer is `result.x`.
+class Functions:
+    """A user's function of x with its derivatives, as NumPy arrays; the last points are remembered, and calls counted.
 
-    residuals  function of x (d,) that returns (n,) numbers or (n, p) vectors, each under its own kernel
-    start      x to begin with
-    kernel     ψ; smooth truncated with τ = 1 when not given
-    strategy   as in `solve`
-    jacobian   "jax" differentiates `residuals`, which is then written with jax.numpy; "2-point" uses finite
-               differences of a NumPy function; or a function of x that returns (n, d) or (n, p, d)
-    weight, tau  per residual, (n,)
-    options    go to `solve`
+    Derivatives are asked for as "auto": by JAX where the function is one of JAX's, else "2-point"; as "jax"; as one of
+    `differences`; or as a function of x that returns an array, a sparse matrix or a linear operator.
     """
-    problem = dense_problem(residuals, start, kernel, jacobian=jacobian, weight=weight, tau=tau)
-    return solve(problem, strategy, **options)
+
+    def __init__(
+        self,
+        fun: Callable[[Any], Any],
+        start: Floats,
+        derivatives: Any = "auto",
+        lower: Floats | float = -np.inf,
+        upper: Floats | float = np.inf,
+        step: Any = None,
+    ):
+        with float64() if "jax" in sys.modules else nullcontext():
+            told = fun(start.copy())
+        self.is_jax = derivatives == "jax" or type(told).__module__.startswith("jax")
+        self.way = derivatives if derivatives != "auto" else "jax" if self.is_jax else "2-point"
+        if not callable(self.way) and self.way not in ("jax", *POWERS):
+            raise ValueError(f"derivatives: one of auto, jax, {', '.join(POWERS)}, or a function, not {self.way!r}")
+        self.fun, self.start, self.lower, self.upper, self.step = fun, start, lower, upper, step
+        self.given: Any = None
+        """What a user's function of derivatives returned last."""
+        self.n_calls = self.n_derivatives = 0
+        self._known: list[tuple[bytes, Any]] = []
+        self._derived: tuple[bytes, Any] = (b"", None)
+        if not self.is_jax:
+            self._remember(start, np.atleast_1d(told))
+        self.shape = self(start).shape
+
+    def __call__(self, x: Floats) -> Floats:
+        """The residuals (n,) or (n, p)."""
+        self.last = x
+        """The x that was asked for last."""
+        for key, f in self._known:
+            if key == x.tobytes():
+                return f
+        return self._remember(x, self._called(x))
+
+    def derivatives(self, x: Floats) -> Floats:
+        """(n, d) or (n, p, d)"""
+        if self._derived[0] != x.tobytes():
+            self.n_derivatives += 1
+            self._derived = x.tobytes(), self._found(x)
+        return self._derived[1]
+
+    def _remember(self, x: Floats, f: Any) -> Floats:
+        """This point and the one before: a trial, and where it came from."""
+        self.n_calls += 1
+        self._known = [*self._known[-1:], (x.tobytes(), f)]
+        return f
+
+    def _called(self, x: Any) -> Any:
+        if not self.is_jax:
+            return np.atleast_1d(self.fun(x.copy()))
+        with float64():
+            return np.atleast_1d(np.asarray(self._compiled()[0](x)))
+
+    def _found(self, x: Floats) -> Floats:
+        if self.way == "jax":
+            with float64():
+                J = np.asarray(self._compiled()[1](x), dtype=float)
+        elif callable(self.way):
+            with float64():
+                self.given = self.way(x.copy())
+            J = _as_array(self.given, len(x))
+        else:
+            return differences(self._called, x, self(x), self.way, self.lower, self.upper, self.step)
+        expected = (*self.shape, len(x))
+        if J.size != np.prod(expected) or J.ndim > len(expected):
+            raise ProblemError(f"the derivatives have shape {J.shape}, expected {expected}")
+        return J.reshape(expected)
+
+    def _compiled(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        if not hasattr(self, "_by_jax"):
+            import jax
+
+            self._by_jax = jax.jit(self.fun), jax.jit(jax.jacfwd(self.fun))
+        return self._by_jax
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the function is seen to be affine in x."""
+        if self.way != "jax":
+            return False
+        import jax
+
+        with float64():
+            return is_affine(jax.make_jaxpr(self.fun)(self.start), [1])
+
+
+def _as_array(J: Any, d: int) -> Floats:
+    """A sparse matrix or a linear operator as an array, too."""
+    if hasattr(J, "toarray"):
+        return np.asarray(J.toarray(), dtype=float)
+    return np.asarray(J @ np.eye(d) if hasattr(J, "matvec") else J, dtype=float)
 
 
 def dense_problem(
-    residuals: Callable[[Any], Any],
-    start: Any,
+    functions: Any,
     kernel: Kernel | None = None,
     *,
-    jacobian: Jacobian = "jax",
     weight: Any = None,
     tau: Any = None,
+    lower: Any = None,
+    upper: Any = None,
+    scale: Any = 1.0,
+    name: str = "residuals",
 ) -> Problem:
-    """The `Problem` behind `least_squares`: one variable that every residual depends on."""
-    x0 = np.asarray(start, dtype=float)
-    if x0.ndim != 1 or not x0.size:
-        raise ProblemError(f"start has shape {x0.shape}, expected (d,)")
-    function, derivative = _functions(residuals, jacobian)
-    try:
-        r = function(x0)
-    except Exception as e:
-        said = (str(e).splitlines() or [""])[0]
-        hint = ' (a NumPy function needs jacobian="2-point" or a function)' if jacobian == "jax" else ""
-        raise ProblemError(f"residuals fails at the start{hint}: {type(e).__name__}: {said}") from e
-    if r.ndim not in (1, 2) or not r.size:
-        raise ProblemError(f"residuals returns shape {r.shape}, expected (n,) or (n, p)")
-    p = 1 if r.ndim == 1 else r.shape[1]
-
-    def all_residuals(x):
-        return function(x[0]).reshape(-1, p)
-
-    def all_derivatives(x):
-        return derivative(x[0]).reshape(-1, p, x0.size)
-
-    variable = Variables(x0[None], name="x")
-    name = getattr(residuals, "__name__", "residuals")
+    """The problem of one variable that every residual depends on."""
+    x0, shape = functions.start, functions.shape
+    if len(shape) > 2 or not np.prod(shape):
+        raise ProblemError(f"{name} returns shape {shape}, expected (n,) or (n, p)")
+    n, p = shape if len(shape) == 2 else (*shape, 1)
+    variable = Variables(x0[None], name="x", lower=lower, upper=upper, scale=scale)
     factors = Factors(
-        all_residuals,
-        variable[np.zeros(len(r), dtype=int)],
+        lambda x, k: _of_each(functions, x, k).reshape(-1, p),
+        variable[np.zeros(n, dtype=int)],
+        data=np.arange(n),
         kernel=kernel,
         weight=weight,
         tau=tau,
-        jacobian=all_derivatives,
-        linear=jacobian == "jax" and _is_linear(residuals, x0),
+        jacobian=lambda x, k: _of_each(functions.derivatives, x, k).reshape(-1, p, len(x0)) * scale,
+        linear=functions.is_linear,
         name=name,
     )
     return Problem(factors)
 
 
-def _is_linear(residuals: Callable, x: np.ndarray) -> bool:
-    import jax
-
-    with float64():
-        return is_affine(jax.make_jaxpr(residuals)(x), [1])
-
-
-def _functions(residuals: Callable, jacobian: Jacobian) -> tuple[Callable, Callable]:
-    """x -> residuals and x -> derivatives, as NumPy arrays."""
-    if jacobian == "jax":
-        import jax
-
-        compiled = jax.jit(residuals), jax.jit(jax.jacfwd(residuals))
-
-        def in_float64(f):
-            def call(x):
-                with float64():
-                    return np.asarray(f(np.asarray(x)), dtype=float)
-
-            return call
-
-        return in_float64(compiled[0]), in_float64(compiled[1])
-
-    def function(x):
-        return np.asarray(residuals(np.asarray(x)), dtype=float)
-
-    if callable(jacobian):
-        return function, lambda x: np.asarray(jacobian(np.asarray(x)), dtype=float)
-    if jacobian != "2-point":
-        raise ProblemError(f"jacobian must be 'jax', '2-point' or a function, not {jacobian!r}")
-
-    def differences(x):
-        h = np.sqrt(np.finfo(float).eps) * np.maximum(1.0, np.abs(x))
-        r = function(x)
-        return np.stack([(function(x + h[k] * np.eye(len(x))[k]) - r) / h[k] for k in range(len(x))], axis=-1)
-
-    return function, differences
+def _of_each(function: Callable[[Floats], Any], x: Floats, k: NDArray) -> Floats:
+    """What a function of one vector says of observation k[i] at x[i]; it is called once for each vector there is."""
+    if len(x) < 2 or not x.strides[0]:
+        return np.asarray(function(x[0]), dtype=float)[k]
+    vectors, which = np.unique(x, axis=0, return_inverse=True)
+    order = np.argsort(which.ravel(), kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
+    found = [np.asarray(function(vector), dtype=float)[k[part]] for vector, part in zip(vectors, parts, strict=True)]
+    return np.concatenate(found)[np.argsort(order)]

@@ -7,7 +7,7 @@
 Everything is checked here, so that a solver never meets an array that does not fit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -20,7 +20,7 @@ from asker.jax_versions import load_jax
 from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Quadratic, Scaled, SmoothTruncated
 from asker.linearity import is_affine
 from asker.traced import digest_of_trace
-from asker.variables import ProblemError, Slot
+from asker.variables import ProblemError, Slot, Variables
 
 REMEDIES = {
     "TracerArrayConversionError": " (use jax.numpy in place of numpy)",
@@ -33,6 +33,9 @@ REMEDIES = {
 
 UNCHANGING: dict[Any, dict[Any, dict[str, Any]]] = {}
 """What was made of unchanging residuals in this process."""
+TRACED: dict[bytes, dict[Any, dict[str, Any]]] = {}
+"""The same of all others, by what they compute: the last ones that were solved."""
+MOST_TRACED = 100
 
 
 def unchanging(residual: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,6 +129,23 @@ class Factors:
         other = copy(self)
         other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
         other.origin = self.origin
+        return other
+
+    def with_data(self, data: Any) -> "Factors":
+        """The same factors with other data, shaped as they were."""
+        other = copy(self)
+        given = data if isinstance(data, tuple) else (data,)
+        other.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(given))
+        if [d.shape for d in other.data] != [d.shape for d in self.data]:
+            shapes, expected = ([d.shape for d in f.data] for f in (other, self))
+            raise ProblemError(f"{self.name}: data have shapes {shapes}, expected {expected}")
+        return other
+
+    def among(self, variables: Mapping[Any, Variables]) -> "Factors":
+        """The same factors on variables that take the place of others."""
+        other = copy(self)
+        other.slots = tuple(Slot(variables.get(slot.variables, slot.variables), slot.index) for slot in self.slots)
+        other.__dict__.pop("is_linear", None)
         return other
 
     def on(self, slots: Sequence[Slot], chosen: np.ndarray) -> "Factors":
@@ -225,10 +245,18 @@ class Factors:
         slots = [(repr(v.manifold), id(type(v.manifold)), v.is_free, bool(v.fixed.any())) for v in groups]
         return (*slots, *((d.shape[1:], str(d.dtype)) for d in self.data), self.weight is None)
 
-    def forget(self) -> None:
-        """A function may have changed since another solve."""
-        if not is_unchanging(self.residual):
-            self.compiled.clear()
+    def recall(self) -> None:
+        """Find what was made of the same function before; it may have changed since another solve."""
+        if is_unchanging(self.residual) or self.jacobian is not None:
+            return
+        key = digest_of_trace(self._traced())
+        if self.valid is not None:
+            condition = self.condition()
+            condition.residual_size  # noqa: B018  checks the user's function
+            key += digest_of_trace(condition._traced())
+        self.compiled = TRACED[key] = TRACED.pop(key, {})  # the last one now
+        while len(TRACED) > MOST_TRACED:
+            del TRACED[next(iter(TRACED))]
 
     @cached_property
     def residual_size(self) -> int:

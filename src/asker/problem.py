@@ -70,6 +70,35 @@ class Problem:
         other.factors = tuple(f.under(kernel) for f, kernel in zip(self.factors, kernels, strict=True))
         return other
 
+    def with_kernel(self, kernel: Kernel, factors: Factors | str | None = None) -> "Problem":
+        """The same problem under another kernel: that of one factor group, or of all when none is named."""
+        chosen = self.factors if factors is None else [self._named(factors)]
+        return self._with([f.under(kernel) if f in chosen else f for f in self.factors])
+
+    def with_data(self, data: Any, factors: Factors | str | None = None) -> "Problem":
+        """The same problem with other data of one factor group; when there is one alone, it need not be named."""
+        if factors is None and len(self.factors) > 1:
+            raise ProblemError(f"with_data: name one of the factors {', '.join(f.name for f in self.factors)}")
+        chosen = self.factors[0] if factors is None else self._named(factors)
+        return self._with([f.with_data(data) if f is chosen else f for f in self.factors])
+
+    def with_fixed(self, variables: Variables | str, fixed: bool | np.ndarray = True) -> "Problem":
+        """The same problem with these variables of a group fixed, and no others of it: a mask, or True for all."""
+        found = [v for v in self.variables if variables in (v, v.origin, v.name)]
+        if len(found) != 1:
+            raise ProblemError(f"with_fixed: {len(found)} groups of variables are {variables!r}")
+        instead = {found[0]: found[0].holding(fixed)}
+        return self._with([f.among(instead) for f in self.factors])
+
+    def _named(self, factors: Factors | str) -> Factors:
+        found = [f for f in self.factors if factors in (f, f.origin, f.name)]
+        if len(found) != 1:
+            raise ProblemError(f"{len(found)} groups of factors are {factors!r}")
+        return found[0]
+
+    def _with(self, factors: Sequence[Factors]) -> "Problem":
+        return Problem(*factors, portion=self.portion)
+
     def __repr__(self) -> str:
         return "Problem(" + ", ".join(map(repr, self.factors)) + ")"
 

@@ -1,7 +1,7 @@
 """The one loop."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -11,17 +11,19 @@ import numpy as np
 from asker.checkpoint import Checkpoint, Snapshot
 from asker.conditions import Conditions
 from asker.covariance import Uncertainty
+from asker.current import CurrentIteration, by_factor, values_at, weights_at
 from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
-from asker.groups import Groups
 from asker.io.files import FilePath
 from asker.leverage import leverage
+from asker.logs import log, spoken
 from asker.problem import Problem
 from asker.result import Iteration, Judges, Result, Status
+from asker.starts import Start, rows_to_start
 from asker.strategies.default import ASKER
 from asker.strategies.irls import IRLS
-from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, cost, omega
+from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, cost
 from asker.unknown import Search
 from asker.variables import ProblemError, Variables
 
@@ -30,6 +32,7 @@ MANY = 10_000
 WORTH_A_GPU = 200_000  # residuals
 ENOUGH = 1e-6
 """The relative decrease at which a stage ends: others follow."""
+OnIteration = Callable[[CurrentIteration], bool | None]
 EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 
@@ -40,7 +43,7 @@ def solve(
     max_iterations: int | None = None,
     tol: float = 1e-9,
     time_limit: float | None = None,
-    on_iteration: Callable[[Iteration], bool | None] | None = None,
+    on_iteration: OnIteration | None = None,
     engine: Literal["auto", "cpu", "xla"] = "auto",
     linear_solver: LinearSolver = "auto",
     eliminate: Variables | bool = True,
@@ -48,6 +51,8 @@ def solve(
     checkpoint: FilePath | None = None,
     every: int = 10,
     threads: int | None = None,
+    start: Start | None = None,
+    verbose: bool = False,
 ) -> Result:
     """Minimise Ψ and return the best point seen.
 
@@ -60,7 +65,8 @@ def solve(
                     noise is not known
     tol             stop when an accepted step lowers the objective by less than this part of it; 0 to go on
     time_limit      seconds
-    on_iteration    called with each `Iteration`; return True to stop
+    on_iteration    called with each `Iteration`, whose `values`, `residuals` and `weights` are there while it is the
+                    current one; return True to stop
     engine          cpu; xla: through JAX on an accelerator, or several; auto: xla where there is a GPU and the problem
                     is large enough to gain
     linear_solver   auto, dense-cholesky, sparse-cholesky, cg, reference, or `asker.engines.solvers.CG(...)`;
@@ -71,6 +77,9 @@ def solve(
     checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
                     continues from it, on whatever engine and number of devices
     threads         how many to use in this solve; when not given, see `set_threads`
+    start           values to begin with in place of those of the variables: a result, its values, or a table with
+                    values for some variables or their names
+    verbose         print a line for each iteration, and what is compiled; they go to the logger "asker" in any case
 
     Ctrl-C ends the loop and returns the best point so far.
     """
@@ -95,18 +104,32 @@ def solve(
         need = "is for one process that has the whole problem" if problem.portion else "goes without a checkpoint"
         raise ProblemError(f"finding the noise {need}: give each of the factors a kernel, as SmoothTruncated(tau=1)")
     for factors in problem.factors:
-        factors.forget()
-    with team_of(threads):
+        factors.recall()
+    heard = _logged(on_iteration)
+    with team_of(threads), spoken(verbose):
         machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
-        start = machine.start()
-        _check_start(machine, start)
+        log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, strategy)
+        point = machine.start() if start is None else machine.evaluate(rows_to_start(problem, start))
+        _check_start(machine, point)
         if unknown:
-            stages = Stages(begin, on_iteration, max_iterations, tol, time_limit)
-            return stages.result(machine, strategy, start)
-        file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
-        loop = SolveLoop(begin, on_iteration, file)
-        status = loop.run(machine, strategy, start, max_iterations, tol, time_limit)
-        return _result(machine, strategy, loop, status)
+            stages = Stages(begin, heard, max_iterations, tol, time_limit)
+            result = stages.result(machine, strategy, point)
+        else:
+            file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
+            loop = SolveLoop(begin, heard, file)
+            status = loop.run(machine, strategy, point, max_iterations, tol, time_limit)
+            result = _result(machine, strategy, loop, status)
+        log.info("%r", result)
+        return result
+
+
+def _logged(on_iteration: OnIteration | None) -> OnIteration:
+    def heard(line: CurrentIteration) -> bool:
+        told = line.iteration, line.cost, line.best_cost, line.damping, "" if line.accepted else "  refused"
+        log.debug("iteration %4d  cost %.7g  best %.7g  damping %.0e%s", *told)
+        return on_iteration is not None and bool(on_iteration(line))
+
+    return heard
 
 
 def _check_limits(max_iterations: int, tol: float, time_limit: float | None) -> None:
@@ -147,9 +170,7 @@ def _has_gpu() -> bool:
 class SolveLoop:
     """The loop, and what it remembers: the history and the best state."""
 
-    def __init__(
-        self, begin: float, on_iteration: Callable[[Iteration], bool | None] | None, file: Checkpoint | None = None
-    ):
+    def __init__(self, begin: float, on_iteration: OnIteration | None, file: Checkpoint | None = None):
         self.begin, self.on_iteration, self.file = begin, on_iteration, file
         self.earlier = 0.0
         """Seconds of the run that this one continues."""
@@ -195,13 +216,13 @@ class SolveLoop:
         tol: float,
         time_limit: float | None,
     ) -> Status:
-        if not self.history and self._record(state):
+        if not self.history and self._record(engine, state):
             return Status.STOPPED
         if state.cost == 0:
             return Status.CONVERGED
         while len(self.history) <= max_iterations:
             before, state = state, strategy.step(engine, state)
-            stop = self._record(state)
+            stop = self._record(engine, state)
             self._save()
             if stop:
                 return Status.STOPPED
@@ -213,15 +234,17 @@ class SolveLoop:
                 return Status.TIME_LIMIT
         return Status.MAX_ITERATIONS
 
-    def _record(self, state: State) -> bool:
+    def _record(self, engine: Engine, state: State) -> bool:
         """Whether the user asks to stop."""
         if state.cost < self.best.cost:
             self.best = state
         number, seconds = len(self.history), self.earlier + self.seconds
-        line = Iteration(number, state.cost, self.best.cost, seconds, state.damping, state.accepted, state.details)
-        self.history.append(line)
+        told = number, state.cost, self.best.cost, seconds, state.damping, state.accepted, state.details
+        self.history.append(Iteration(*told))
         self.last = state, self.best, len(self.history)  # at once: Ctrl-C may come between any two lines
-        return bool(self.on_iteration and self.on_iteration(line))
+        if self.on_iteration is None:
+            return False
+        return bool(self.on_iteration(CurrentIteration(*told, engine, state.point)))
 
     def _save(self, at_the_end: bool = False) -> None:
         state, best, n = self.last
@@ -235,7 +258,7 @@ class Stages:
     def __init__(
         self,
         begin: float,
-        on_iteration: Callable[[Iteration], bool | None] | None,
+        on_iteration: OnIteration | None,
         max_iterations: int,
         tol: float,
         time_limit: float | None,
@@ -284,18 +307,20 @@ class Stages:
             self.ended = status
         return loop.best.point
 
-    def _record(self, stage: str, line: Iteration) -> bool:
+    def _record(self, stage: str, line: CurrentIteration) -> bool:
         """A line of the whole history; the start of a stage is where the last one was, and no iteration."""
         if line.iteration == 0 and self.history:
             return False
         number = len(self.history)
         whole = replace(line, iteration=number, details={"stage": stage} | line.details)
-        self.history.append(whole)
+        self.history.append(whole.recorded)
         return bool(self.on_iteration and self.on_iteration(whole))
 
 
 def _converged(before: State, after: State, tol: float) -> bool:
-    """An accepted step on Ψ itself gained next to nothing."""
+    """An accepted step on Ψ itself gained next to nothing, or there is nothing to gain."""
+    if tol > 0 and after.at_rest and after.on_target and before.on_target:
+        return True
     if not (after.accepted and after.on_target and before.on_target):
         return False
     return after.cost == 0 or (tol > 0 and 0 <= before.objective - after.objective <= tol * before.objective)
@@ -322,22 +347,16 @@ def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status)
     if problem.portion is None:
         impossible = Conditions(engine).impossible(engine.rows(point))
         inliers = [inlier & ~no for inlier, no in zip(inliers, impossible, strict=True)]
-    theta = zip(problem.variables, engine.rows(point), strict=True)
-    values = [v.manifold.unpack(rows) for v, rows in theta]
-
-    def per_factor(items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
-        return Groups(items, [f.name for f in problem.factors], problem.factors)
-
     return Result(
         problem=problem,
-        values=Groups(values, [v.name for v in problem.variables], problem.variables),
+        values=values_at(engine, point),
         cost=loop.best.cost,
         initial_cost=loop.history[0].cost,
         status=status,
         history=loop.history,
-        residuals=per_factor(residuals),
-        weights=per_factor(engine.in_user_order(engine.each(omega, point))),
-        inliers=per_factor(inliers),
+        residuals=by_factor(problem, residuals),
+        weights=weights_at(engine, point),
+        inliers=by_factor(problem, inliers),
         seconds=engine.seconds | {"total": loop.seconds},
         strategy=strategy,
         engine=engine.name,

@@ -1,11 +1,13 @@
 """Groups of unknowns, and what ties an observation to one of each."""
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from asker.arrays import has_masked
+from asker.bounds import Bounded
 from asker.manifolds import Euclidean, Manifold
 
 
@@ -22,31 +24,67 @@ class Variables:
         manifold: Manifold | None = None,
         fixed: bool | np.ndarray = False,
         name: str | None = None,
+        *,
+        lower: Any = None,
+        upper: Any = None,
+        scale: Any = None,
     ):
         """
         values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
         manifold  how they move; Euclidean when not given
         fixed     which of them stay as they are: a mask (n,), or True for all
         name      used in errors and results
+        lower, upper  bounds that every number stays within, for Euclidean variables: shaped as the values, or a part of
+                  it that NumPy broadcasts; infinite where there is none
+        scale     what a step of 1 is in each number, for Euclidean variables whose numbers differ in size; 1 when not
+                  given
         """
         self.name = name or "variables"
         if has_masked(values) or has_masked(fixed):
             raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
         try:
             self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
-            self.rows = np.array(self.manifold.pack(values), dtype=float, order="C")  # a copy
+            rows = self.manifold.pack(values)
+            bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            if bad.size:
+                raise ValueError(f"hold NaN or infinity at index {bad[0]}")
+            if any(given is not None for given in (lower, upper, scale)):
+                if type(self.manifold) is not Euclidean:
+                    raise ValueError(f"on {self.manifold}: lower, upper and scale are for Euclidean ones")
+                self.manifold = Bounded(self.manifold.shape)
+                rows = self.manifold.pack(values, lower, upper, scale)
         except (TypeError, ValueError) as e:
             raise ProblemError(f"{self.name}: values {e}") from None
-        bad = np.flatnonzero(~np.isfinite(self.rows).all(axis=1))
-        if bad.size:
-            raise ProblemError(f"{self.name}: values hold NaN or infinity at index {bad[0]}")
+        self.rows = np.array(rows, dtype=float, order="C")  # a copy
+        self.fixed = self._mask(fixed)
+        self.origin: Variables = self
+        """The variables that a user knows, where these are the same with other values, or others of them fixed."""
+
+    def _mask(self, fixed: bool | np.ndarray) -> np.ndarray:
         if np.ndim(fixed) == 0:
-            self.fixed = np.full(len(self), bool(fixed))
-        else:
-            self.fixed = np.array(fixed)
-            if self.fixed.shape != (len(self),) or self.fixed.dtype != bool:
-                given = f"{self.fixed.dtype} {self.fixed.shape}"
-                raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
+            return np.full(len(self), bool(fixed))
+        mask = np.array(fixed)
+        if mask.shape != (len(self),) or mask.dtype != bool:
+            given = f"{mask.dtype} {mask.shape}"
+            raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
+        return mask
+
+    def at(self, values: Any) -> "Variables":
+        """The same variables with other values, between the same bounds."""
+        manifold, between = self.manifold, {}
+        if self.bounds:
+            manifold = Euclidean(self.bounds.shape)
+            low, high, unit = map(manifold.unpack, self.bounds.parts(self.rows)[1:])
+            between = {"lower": low, "upper": high, "scale": unit}
+        other = Variables(values, manifold, self.fixed, self.name, **between)
+        other.origin = self.origin
+        return other
+
+    def holding(self, fixed: bool | np.ndarray) -> "Variables":
+        """The same variables with others of them fixed."""
+        other = copy(self)
+        other.fixed = self._mask(fixed)
+        return other
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,6 +101,11 @@ class Variables:
     def is_free(self) -> bool:
         """Whether anything in the group can move."""
         return self.manifold.tangent > 0 and not self.fixed.all()
+
+    @property
+    def bounds(self) -> Bounded | None:
+        """The manifold, where it has bounds."""
+        return self.manifold if isinstance(self.manifold, Bounded) else None
 
     @property
     def mixes_units(self) -> bool:

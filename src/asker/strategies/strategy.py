@@ -15,6 +15,8 @@ from asker.engines.point import omega as omega
 
 SMALLEST_DAMPING = 1e-8
 LARGEST_DAMPING = 1e16
+ROUNDING = 1e-12
+"""The part of the cost by which rounding may change it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +30,8 @@ class State:
     """λ"""
     accepted: bool = True
     """Whether the last trial was taken."""
+    at_rest: bool = False
+    """Whether the last trial was refused, and its cost is the same but for rounding: there is nothing to gain."""
     on_target: bool = True
     """Whether the strategy is on its last objective, so that a small decrease means convergence."""
     budget: int = 0
@@ -105,8 +109,9 @@ def descend(engine: Engine, state: S, trial: Point | None) -> S:
     """Levenberg-Marquardt on Ψ: accept if it falls, then λ ← λ/10; else λ ← 10λ.  A NaN is refused."""
     trial_cost = float("nan") if trial is None else cost(engine, trial)
     if trial is None or not trial_cost < state.cost:
-        return replace(state, damping=10 * state.damping, accepted=False)
-    return replace(state, point=trial, cost=trial_cost, damping=lowered(state.damping), accepted=True)
+        at_rest = trial_cost - state.cost <= ROUNDING * state.cost
+        return replace(state, damping=10 * state.damping, accepted=False, at_rest=at_rest)
+    return replace(state, point=trial, cost=trial_cost, damping=lowered(state.damping), accepted=True, at_rest=False)
 
 
 def lowered(damping: float) -> float:

@@ -15,16 +15,21 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from asker.engines.bounds import shortened
 from asker.engines.cpu.compiler import Argument
 from asker.engines.cpu.factors import AnyLoop, FactorCode, compiled_loop
+from asker.engines.cpu.machine_code import on_compile
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.system import Linearization, System, Weights, add_gradients, radial_change
+from asker.engines.cpu.system import Linearization, System, Weights, barred_out, radial_change, two_gradients
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.kernels import Kernel
+from asker.logs import log
 from asker.problem import Problem
 from asker.variables import Variables
+
+on_compile.append(lambda name: log.info("compiling %s (once on this machine)", name))
 
 
 @dataclass
@@ -130,8 +135,9 @@ class CpuEngine:
         with self._clock("solve"):
             b = model.a if model.b is None else model.b
             weights = [Weights(*abc, model.b is not None) for abc in zip(model.a, b, model.c, strict=True)]
-            delta = self.system.solve(linear, weights, damping)
-        return None if delta is None else Step(point, delta)
+            free = barred_out(self.structure, linear, model.c, point.theta)
+            delta = self.system.solve(free, weights, damping)
+        return None if delta is None else Step(point, shortened(self.problem.variables, point.theta, delta))
 
     def radial(self, step: Step[ndarray]) -> PerFactor[ndarray]:
         linear = self._linearised(step.start)
@@ -146,9 +152,7 @@ class CpuEngine:
     ) -> tuple[float, float, float]:
         linear = self._linearised(point)
         with self._clock("solve"), np.errstate(over="ignore", invalid="ignore"):
-            G = {v: np.zeros((2, len(v), v.manifold.tangent)) for v in self.problem.variables if v.is_free}
-            for k, f in enumerate(self.structure.factors):
-                add_gradients(f, linear[k], c[k], d[k], G)
+            G = two_gradients(self.structure, linear, c, d)
             products = [[(g[i] * g[j]).sum() for i, j in ((0, 0), (0, 1), (1, 1))] for g in G.values()]
         gg, gh, hh = np.sum(products, axis=0).tolist()
         return gg, gh, hh

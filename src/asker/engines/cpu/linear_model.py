@@ -4,7 +4,6 @@ from functools import cached_property
 
 import numpy as np
 
-from asker.engines.cpu.compiler import tell_of_compiling
 from asker.engines.cpu.factors import FactorCode
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Inverse, Support, Weights, choose_solver, own_blocks, predicted
@@ -19,7 +18,6 @@ class LinearModel:
     """Derivatives of all residuals at one point; numbers per observation come and go in the user's order."""
 
     def __init__(self, problem: Problem, theta: tuple[np.ndarray, ...]):
-        tell_of_compiling()
         self.problem, self.structure = problem, Structure(problem)
         pool, rows = Pool(), dict(zip(problem.variables, theta, strict=True))
         self.linear = [FactorCode(f, pool).linearise(rows) for f in self.structure.factors]

@@ -4,7 +4,6 @@ Each verb is compiled once for a problem; λ, levels and whatever else changes b
 but scalars comes back to the host until the end.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,20 +19,22 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from asker.arrays import float64
+from asker.engines.bounds import shortened
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, formulas, hosts
 from asker.engines.xla.blocks import AXIS
+from asker.engines.xla.gradients import Gradients, radial
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions
-from asker.engines.xla.system import Linearization, System, Weights, gradients
+from asker.engines.xla.system import Linearization, System, Weights
 from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
+from asker.logs import log
 from asker.problem import Portion, Problem
 from asker.variables import ProblemError, Variables
 
-log = logging.getLogger("asker")
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
 MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
 EACH, WHOLE = P(AXIS), P()
@@ -94,6 +95,7 @@ class XlaEngine:
         kinds = tuple(which for which, _ in pairs)
         self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
         self.factors = [FactorFunctions(f) for f in self.structure.factors]
+        self.gradients = Gradients(self.structure, self.layout.n_local)
         self.free = tuple(v for v in problem.variables if v.is_free)
         self.last_gradient: Any = np.inf
         """‖g‖ of the last system that conjugate gradients solved."""
@@ -197,6 +199,9 @@ class XlaEngine:
         weights = tuple(Weights(*abc) for abc in zip(model.a, b, model.c, strict=True))
         damping = float(damping)
         with self._clock("solve"):
+            if any(v.bounds for v in self.free):
+                barred_out = self._function("barred", self._barred_out, (EACH, EACH, self._specs), EACH)
+                linear = barred_out(self._arrays, linear, model.c, point.theta)
             with self._clock("assemble"):
                 assemble = self._function("assemble", self._assemble, (EACH, EACH, WHOLE), (EACH, WHOLE))
                 e, reduced = assemble(self._arrays, linear, weights, damping)
@@ -208,7 +213,9 @@ class XlaEngine:
                 ok = bool(ok)
         if self.linear_solver == "cg":
             self.last_gradient, self.cg_steps = float(size), self.cg_steps + int(steps)
-        return Step(point, dict(zip(self.free, delta, strict=True))) if ok else None
+        with float64():
+            step = shortened(self.problem.variables, point.theta, dict(zip(self.free, delta, strict=True)))
+        return Step(point, step) if ok else None
 
     def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
         linear = self._linearised(step.start)
@@ -329,16 +336,13 @@ class XlaEngine:
         return tuple(own if v is self.structure.eliminated else delta[v] for v in self.free), ok, size, steps
 
     def _radial(self, arrays, linear, delta):
-        steps = dict(zip(self.free, delta, strict=True))
-        outs = []
-        for f, o, lin in zip(self.structure.factors, arrays[0], linear, strict=True):
-            rJ = jnp.sum(lin.r[:, :, None] * lin.J, axis=1)
-            gathered = [steps[f.factors.slots[k].variables][o.indices[k]] for k in f.free]
-            outs.append(jnp.sum(rJ * jnp.concatenate(gathered, axis=1), axis=1) if gathered else jnp.zeros(len(rJ)))
-        return tuple(outs)
+        return radial(self.structure, arrays[0], linear, dict(zip(self.free, delta, strict=True)))
 
     def _gradients(self, arrays, linear, c, d):
-        return gradients(self.structure, arrays[0], self.layout.n_local, linear, c, d)
+        return self.gradients.products(arrays[0], linear, c, d)
+
+    def _barred_out(self, arrays, linear, c, theta):
+        return self.gradients.barred_out(arrays[0], linear, c, self._by_variable(theta))
 
     # ------------------------------------------------------------ support
 

@@ -99,8 +99,8 @@ class System:
         for k, (f, o, lin, w) in enumerate(zip(self.structure.factors, observations, linear, model, strict=True)):
             for slot, chunks in zip(f.kept, o.by_kept, strict=True):
                 v = slot.variables
-                J = _columns(lin.J, slot)
-                right = jnp.concatenate([_columns(MJ[k], slot), (w.c[:, None] * lin.r)[:, :, None]], axis=2)
+                J = columns_of(lin.J, slot)
+                right = jnp.concatenate([columns_of(MJ[k], slot), (w.c[:, None] * lin.r)[:, :, None]], axis=2)
                 sums = summed_products(J, right, chunks, len(v))
                 H[v], g[v] = H[v] + sums[:, :, :-1], g[v] + sums[:, :, -1]
                 if f.eliminated is not None:
@@ -127,7 +127,7 @@ class System:
         for k, f in enumerate(factors):
             if f.eliminated is None:
                 continue
-            J, N = _columns(linear[k].J, f.eliminated), _columns(MJ[k], f.eliminated)
+            J, N = columns_of(linear[k].J, f.eliminated), columns_of(MJ[k], f.eliminated)
             rows = [jnp.sum(J[:, :, q] * N[:, :, s], axis=1) for q, s in lower]
             rows += [model[k].c * jnp.sum(J[:, :, q] * linear[k].r, axis=1) for q in range(d)]
             index = observations[k].indices[f.eliminated.number]
@@ -139,9 +139,9 @@ class System:
             if f.eliminated is None or not f.kept:
                 Yt.append(nothing)
                 continue
-            J = jnp.concatenate([_columns(linear[k].J, slot) for slot in f.kept], axis=2)
+            J = jnp.concatenate([columns_of(linear[k].J, slot) for slot in f.kept], axis=2)
             index = observations[k].indices[f.eliminated.number]
-            Yt.append(coupling(J, _columns(MJ[k], f.eliminated), L[index]))
+            Yt.append(coupling(J, columns_of(MJ[k], f.eliminated), L[index]))
         return Elimination(L, z, tuple(Yt)), ~jnp.any(bad & used)
 
     def _off_diagonal(self, observations, pairs, linear, MJ, e: Elimination) -> jax.Array:
@@ -301,28 +301,7 @@ class System:
 # ------------------------------------------------------------------ pieces
 
 
-def gradients(structure: Structure, observations, n_local: int, linear, c, d) -> jax.Array:
-    """g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr."""
-    kept = {v: jnp.zeros((len(v), v.manifold.tangent, 2)) for v in structure.kept}
-    e = structure.eliminated
-    own = jnp.zeros((n_local, e.manifold.tangent, 2)) if e is not None else jnp.zeros((0, 0, 2))
-    for f, o, lin, weights in zip(structure.factors, observations, linear, zip(c, d, strict=True), strict=True):
-        right = jnp.stack([w[:, None] * lin.r for w in weights], axis=2)
-        for slot, chunks in zip(f.kept, o.by_kept, strict=True):
-            v = slot.variables
-            kept[v] = kept[v] + summed_products(_columns(lin.J, slot), right, chunks, len(v))
-        if f.eliminated is not None:
-            terms = jnp.einsum("npd,npk->ndk", _columns(lin.J, f.eliminated), right)
-            own = own.at[o.indices[f.eliminated.number]].add(terms, indices_are_sorted=True)
-    total, kept_all = lax.psum((_products(own), tuple(kept.values())), AXIS)
-    return total + sum(_products(G) for G in kept_all)
-
-
-def _products(G: jax.Array) -> jax.Array:
-    return jnp.stack([jnp.sum(G[..., i] * G[..., j]) for i, j in ((0, 0), (0, 1), (1, 1))])
-
-
-def _columns(J: jax.Array, slot: KeptSlot | EliminatedSlot) -> jax.Array:
+def columns_of(J: jax.Array, slot: KeptSlot | EliminatedSlot) -> jax.Array:
     """What belongs to a slot, of J."""
     return J[:, :, slot.offset : slot.offset + slot.dim]
 
@@ -348,7 +327,7 @@ def _edges(f: FactorStructure, o: Observations[jax.Array], lin: Linearization, M
     edges = []
     for k, A in enumerate(f.kept):
         for B in f.kept[k + 1 :]:
-            E = jnp.einsum("npi,npj->nij", _columns(lin.J, A), _columns(MJ, B))
+            E = jnp.einsum("npi,npj->nij", columns_of(lin.J, A), columns_of(MJ, B))
             ends = tuple((slot.variables, o.indices[slot.number]) for slot in (A, B))
             (v, at), (w, bt) = ends
             if v is not w:

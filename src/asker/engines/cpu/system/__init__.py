@@ -21,7 +21,7 @@ derivatives and no system.  Loops are printed as straight-line code for the bloc
 Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.structure`.
 """
 
-from asker.engines.cpu.system.gradients import add_gradients, radial_change
+from asker.engines.cpu.system.gradients import barred_out, radial_change, two_gradients
 from asker.engines.cpu.system.inverse import Columns, Inverse, SingularError, Support
 from asker.engines.cpu.system.linearization import Linearization, Weights
 from asker.engines.cpu.system.predicted import predicted
@@ -37,10 +37,11 @@ __all__ = [
     "Support",
     "System",
     "Weights",
-    "add_gradients",
+    "barred_out",
     "choose_solver",
     "own_blocks",
     "predicted",
     "radial_change",
     "spacious",
+    "two_gradients",
 ]

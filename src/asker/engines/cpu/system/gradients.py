@@ -1,17 +1,62 @@
 """Gradients, and how residuals change along a step: what needs J, and no linear system."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed
 from asker.engines.cpu.system.linearization import Delta, Linearization
-from asker.engines.cpu.system.printing import indented, load_jacobian, load_residual, printed, run_loop, run_loop_with
+from asker.engines.cpu.system.printing import (
+    indented,
+    load_jacobian,
+    load_residual,
+    printed,
+    run_loop,
+    run_loop_with,
+    spacious,
+)
 from asker.engines.cpu.threads import even_bounds
-from asker.engines.structure import FactorStructure
+from asker.engines.structure import FactorStructure, Structure
+
+Each = Sequence[np.ndarray]
+"""One array for each factor group, or for each group of variables."""
 
 
-def add_gradients(f: FactorStructure, lin: Linearization, c: np.ndarray, d: np.ndarray, G: Delta) -> None:
+def two_gradients(structure: Structure, linear: Sequence[Linearization], c: Each, d: Each) -> Delta:
+    """Σ c Jᵀr and Σ d Jᵀr, (2, n, tangent) for each group of variables that can move."""
+    G = {v: np.zeros((2, len(v), v.manifold.tangent)) for v in structure.problem.variables if v.is_free}
+    for f, lin, c_of, d_of in zip(structure.factors, linear, c, d, strict=True):
+        _add_gradients(f, lin, c_of, d_of, G)
+    return G
+
+
+def barred_out(structure: Structure, linear: list[Linearization], c: Each, theta: Each) -> list[Linearization]:
+    """The same derivatives without the directions that the descent −Σ c Jᵀr is barred in by bounds."""
+    variables = structure.problem.variables
+    if not any(v.is_free and v.bounds for v in variables):
+        return linear
+    G = two_gradients(structure, linear, c, c)
+    rows = zip(variables, theta, strict=True)
+    barred = {v: v.bounds.barred(x, G[v][0]) for v, x in rows if v.is_free and v.bounds}
+    if not any(each.any() for each in barred.values()):
+        return linear
+    return [_without(f, lin, barred) for f, lin in zip(structure.factors, linear, strict=True)]
+
+
+def _without(f: FactorStructure, lin: Linearization, barred: Delta) -> Linearization:
+    J = spacious(f.n, f.p * f.width)
+    J[:] = lin.J
+    columns = J.reshape(f.n, f.p, f.width)
+    for k, start in zip(f.free, f.offsets, strict=True):
+        v = f.factors.slots[k].variables
+        if v in barred:
+            block = columns[:, :, start : start + v.manifold.tangent]
+            block[...] = np.where(barred[v][f.indices[k]][:, None], 0.0, block)
+    return Linearization(lin.r, J)
+
+
+def _add_gradients(f: FactorStructure, lin: Linearization, c: np.ndarray, d: np.ndarray, G: Delta) -> None:
     """G += Σ c Jᵀr and Σ d Jᵀr of one factor group, (2, n, tangent) for each group of variables.
 
     Each task sums the kept variables in a copy of its own; the eliminated ones are nobody else's anyway.

@@ -1,0 +1,63 @@
+"""What holds at a point of an engine, for a user: by group, in the user's order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from asker.engines.point import Engine, Point, omega
+from asker.groups import Groups
+from asker.problem import Problem
+from asker.result import Iteration
+
+
+def values_at(engine: Engine, point: Point) -> Groups[Any]:
+    """The variables, shaped as they were given."""
+    variables = engine.problem.variables
+    values = [v.manifold.unpack(rows) for v, rows in zip(variables, engine.rows(point), strict=True)]
+    return Groups(values, [v.name for v in variables], variables)
+
+
+def residuals_at(engine: Engine, point: Point) -> Groups[np.ndarray]:
+    """(n, p) for each factor group, without weights."""
+    return by_factor(engine.problem, engine.residuals(point))
+
+
+def weights_at(engine: Engine, point: Point) -> Groups[np.ndarray]:
+    """ω of each residual, for each factor group."""
+    return by_factor(engine.problem, engine.in_user_order(engine.each(omega, point)))
+
+
+def by_factor(problem: Problem, items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
+    """One item for each factor group."""
+    return Groups(items, [f.name for f in problem.factors], problem.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class CurrentIteration(Iteration):
+    """The iteration that a solve is at; what holds at its point is worked out when it is asked for."""
+
+    engine: Any = field(default=None, repr=False)
+    point: Any = field(default=None, repr=False)
+
+    @property
+    def recorded(self) -> Iteration:
+        """The same for the history, which holds no points."""
+        return Iteration(**{f.name: getattr(self, f.name) for f in fields(Iteration)})
+
+    @cached_property
+    def values(self) -> Groups[Any]:
+        """The variables, as in `Result.values`."""
+        return values_at(self.engine, self.point)
+
+    @cached_property
+    def residuals(self) -> Groups[np.ndarray]:
+        """(n, p) for each factor group."""
+        return residuals_at(self.engine, self.point)
+
+    @cached_property
+    def weights(self) -> Groups[np.ndarray]:
+        """ω of each residual, for each factor group."""
+        return weights_at(self.engine, self.point)

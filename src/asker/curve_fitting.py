@@ -1,0 +1,151 @@
+"""`curve_fit` with the arguments and the result of `scipy.optimize.curve_fit`."""
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.losses import inverse_normal
+from asker.scipy_like import least_squares
+from asker.variables import ProblemError
+
+Floats = NDArray[np.float64]
+
+
+def curve_fit(
+    f: Callable[..., Any],
+    xdata: Any,
+    ydata: Any,
+    p0: Any = None,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    check_finite: bool | None = None,
+    bounds: Any = (-np.inf, np.inf),
+    method: str | None = None,
+    jac: Any = None,
+    *,
+    full_output: bool = False,
+    nan_policy: str | None = None,
+    **options: Any,
+) -> tuple[Any, ...]:
+    """Fit f(xdata, *p) to ydata, as `scipy.optimize.curve_fit` does; returns p and its covariance.
+
+    f       function of the places and of each parameter, with NumPy or with JAX
+    p0      parameters to begin with; 1 each, or between the bounds, when not given
+    sigma   standard deviations of ydata, (n,), or their covariance matrix, (n, n)
+    absolute_sigma  whether sigma is to be believed, and not only what it says of one value beside another
+    jac     a function that returns the derivatives (n, d), or as in `least_squares`
+    full_output  return the calls and residuals, a message and a number beside these
+    nan_policy   "omit" leaves out what is not a number, "raise" refuses it
+    options go to `least_squares`: loss, f_scale, ftol, strategy, …; with loss=None outliers do not count
+
+    SciPy's errors: a `ValueError` for what does not fit, a `RuntimeError` where no solution is found.
+    """
+    if "args" in options:
+        raise ProblemError("args is not for curve_fit: f has the places and the parameters alone")
+    p0 = np.atleast_1d(np.asarray(_start(f, bounds) if p0 is None else p0, dtype=float))
+    checks = nan_policy is None if check_finite is None else check_finite
+    xdata, ydata, sigma = _data(xdata, ydata, sigma, nan_policy, checks)
+    if ydata.size != 1 and p0.size > ydata.size and method in (None, "lm") and _is_open(bounds):
+        raise TypeError(f"The number of func parameters={p0.size} must not exceed the data points={ydata.size}")
+    whitened = _whitening(sigma, ydata.size)
+
+    def residuals(p: Any) -> Any:
+        return whitened(f(xdata, *p) - ydata)
+
+    def derivatives(p: Any) -> Any:
+        return whitened(np.asarray(jac(xdata, *p), dtype=float))
+
+    if "maxfev" in options:
+        options.setdefault("max_nfev", options.pop("maxfev") or None)
+    way = derivatives if callable(jac) else jac or "auto"
+    fit = least_squares(residuals, p0, way, bounds, method or "trf", **options)
+    if not fit.success:
+        raise RuntimeError(f"no optimal parameters were found: {fit.message}")
+    pcov = fit.covariance
+    if absolute_sigma:
+        unit = inverse_normal(fit.jac)
+        pcov = np.full((p0.size, p0.size), np.inf) if unit is None else unit
+    if not np.isfinite(pcov).all():
+        from scipy.optimize import OptimizeWarning
+
+        warnings.warn("Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=2)
+    told = {"nfev": fit.nfev, "fvec": fit.fun}
+    return (fit.x, pcov, told, fit.message, fit.status) if full_output else (fit.x, pcov)
+
+
+def _start(f: Callable[..., Any], bounds: Any) -> Floats:
+    """1 for each parameter that the function names, or a number between its bounds."""
+    kinds = [p.kind for p in inspect.signature(f).parameters.values()]
+    n = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) - 1
+    if n < 1:
+        raise ProblemError("the number of parameters cannot be seen in f: give p0")
+    lower, upper = (np.broadcast_to(np.asarray(b, dtype=float), n) for b in _pair(bounds))
+    below, above = np.isfinite(lower), np.isfinite(upper)
+    low, high = np.where(below, lower, 0.0), np.where(above, upper, 0.0)
+    one_sided = np.where(below, low + 1, np.where(above, high - 1, 1.0))
+    return np.where(below & above, (low + high) / 2, one_sided)
+
+
+def _pair(bounds: Any) -> tuple[Any, Any]:
+    return (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else tuple(bounds)
+
+
+def _is_open(bounds: Any) -> bool:
+    return not any(np.isfinite(b).any() for b in _pair(bounds))
+
+
+def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) -> tuple[Any, Floats, Any]:
+    """Places, values and their deviations as numbers; what is none is refused or left out."""
+    if policy == "propagate":
+        raise ProblemError("`nan_policy='propagate'` is not supported by this function.")
+    if policy not in (None, "raise", "omit"):
+        raise ProblemError("nan_policy must be one of {None, 'raise', 'omit'}" + f", not {policy!r}")
+    ydata = np.asarray(ydata, dtype=float)
+    if isinstance(xdata, list | tuple | np.ndarray):
+        xdata = np.asarray(xdata, dtype=float)
+    if not ydata.size:
+        raise ProblemError("`ydata` must not be empty!")
+    given = [x for x in (xdata, ydata) if isinstance(x, np.ndarray)]
+    if checks and not all(np.isfinite(x).all() for x in given):
+        raise ProblemError("xdata or ydata hold NaN or infinity (nan_policy='omit' leaves these out)")
+    if policy == "raise" and any(np.isnan(x).any() for x in given):
+        raise ProblemError("The input contains nan values")
+    if policy != "omit":
+        return xdata, ydata, sigma
+    bad = np.isnan(ydata)
+    if isinstance(xdata, np.ndarray):
+        bad = bad | np.isnan(xdata).any(axis=tuple(range(xdata.ndim - 1)))
+        xdata = xdata[..., ~bad]
+    for axis in range(np.ndim(sigma)) if sigma is not None else ():
+        sigma = np.compress(~bad, sigma, axis=axis)
+    return xdata, ydata[~bad], sigma
+
+
+def _whitening(sigma: Any, n: int) -> Callable[[Any], Any]:
+    """How residuals, or rows of derivatives, are divided by their deviations."""
+    if sigma is None:
+        return lambda r: r
+    sigma = np.asarray(sigma, dtype=float)
+    if sigma.size == 1 or sigma.shape == (n,):
+        return lambda r: (r.T / sigma).T
+    if sigma.shape != (n, n):
+        raise ProblemError(f"sigma has shape {sigma.shape}, expected ({n},) or ({n}, {n})")
+    try:
+        L = np.linalg.cholesky(sigma)
+    except np.linalg.LinAlgError:
+        raise ProblemError("`sigma` must be positive definite.") from None
+
+    def divided(r: Any) -> Any:
+        if isinstance(r, np.ndarray):
+            from scipy.linalg import solve_triangular
+
+            return solve_triangular(L, r, lower=True)
+        from jax.scipy.linalg import solve_triangular as by_jax
+
+        return by_jax(L, r, lower=True)
+
+    return divided

@@ -1,0 +1,31 @@
+"""What asker says while it works: to the logger "asker", as Python's own `logging` has it.
+
+DEBUG has a line for each iteration, INFO what is compiled, how a solve begins and how it ends.  The library prints
+nothing by itself; `verbose=True` prints these lines.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger("asker")
+log.addHandler(logging.NullHandler())
+
+
+@contextmanager
+def spoken(verbose: bool) -> Iterator[None]:
+    """While this is open, what is logged is printed, too."""
+    if not verbose:
+        yield
+        return
+    handler = logging.StreamHandler(sys.stdout)
+    before, log.propagate = (log.level, log.propagate), False
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]

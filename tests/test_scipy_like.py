@@ -1,0 +1,209 @@
+"""`least_squares` and `curve_fit` are SciPy's, but for the import."""
+
+import doctest
+import re
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+import asker
+import scipy_suite
+from asker.losses import LOSSES
+
+T = np.linspace(0, 3, 40)
+TRUTH = np.array([2.0, 1.5, 0.5])
+
+
+def curve(p, xp=np):
+    return p[0] * xp.exp(-p[1] * T) + p[2]
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Noise of 0.02, and each fifth value is wrong."""
+    y = curve(TRUTH) + 0.02 * np.random.default_rng(0).normal(size=40)
+    y[::5] += 1.0
+    return y
+
+
+def doubled(z):
+    """ρ of a kernel that SciPy does not name."""
+    return np.stack([2 * np.log1p(z / 2), 1 / (1 + z / 2), -0.5 / (1 + z / 2) ** 2])
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, doubled])
+@pytest.mark.parametrize("bounds", [(-np.inf, np.inf), ([0, 0, 0], [1.8, 9, 9])])
+def test_the_minimum_of_every_loss_is_that_of_scipy(loss, bounds, data):
+    asked = {"loss": loss, "f_scale": 0.1, "bounds": bounds, "xtol": 1e-12, "ftol": 1e-12, "gtol": 1e-12}
+    ours = asker.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0], **asked)
+    best = scipy.optimize.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0], **asked)
+    np.testing.assert_allclose(ours.x, best.x, rtol=1e-4)
+    assert ours.cost == pytest.approx(best.cost, rel=1e-8)
+    np.testing.assert_allclose(ours.fun, best.fun, atol=1e-4)
+    np.testing.assert_allclose(ours.grad, best.grad, atol=1e-5)
+    assert set(best) <= set(ours)
+    assert ours.success
+    np.testing.assert_array_equal(ours.active_mask, best.active_mask)
+
+
+def test_what_is_returned_at_a_given_point_is_as_in_scipy(data):
+    for loss in LOSSES:
+        ours, best = (
+            each.least_squares(lambda p: curve(p) - data, TRUTH, "3-point", loss=loss, f_scale=0.3, max_nfev=1)
+            for each in (asker, scipy.optimize)
+        )
+        for name in ("x", "cost", "fun", "jac", "grad", "optimality", "nfev", "njev", "status", "success"):
+            np.testing.assert_allclose(ours[name], best[name], rtol=1e-6, atol=1e-8, err_msg=f"{loss} {name}")
+
+
+def test_a_function_of_jax_is_differentiated_by_jax(data):
+    def fun(p):
+        return curve(p, jnp) - data
+
+    seen = asker.least_squares(fun, [1.0, 1.0, 1.0])
+    assert seen.x.dtype == float
+    exact = np.stack([np.exp(-seen.x[1] * T), -seen.x[0] * T * np.exp(-seen.x[1] * T), np.ones(40)], axis=1)
+    np.testing.assert_allclose(seen.jac, exact, rtol=1e-12)
+    plain = asker.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0])
+    np.testing.assert_allclose(seen.x, plain.x, rtol=1e-6)
+
+
+def test_where_the_noise_is_found_outliers_do_not_count(data):
+    """SciPy's losses, at the scale that is right, are farther from the truth."""
+    ours = asker.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0], loss=None)
+    assert ours.success
+    error = np.linalg.norm(ours.x - TRUTH)
+    for loss in ("linear", "soft_l1"):
+        asked = {"loss": loss, "f_scale": 0.02}
+        best = scipy.optimize.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0], **asked)
+        assert error < 0.8 * np.linalg.norm(best.x - TRUTH)
+    assert ours.result.noise[0].sigma == pytest.approx(0.02, rel=0.4)
+    np.testing.assert_array_equal(ours.result.inliers[0][::5], False)
+
+
+def test_a_kernel_is_solved_for_as_by_solve(data):
+    ours = asker.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0], loss=asker.Tukey(0.05), f_scale=2.0)
+    assert ours.result.problem.factors[0].kernel == asker.Tukey(0.1)
+    assert type(ours.result.strategy).__name__ == "ASKER"
+    np.testing.assert_allclose(ours.x, TRUTH, atol=0.05)
+
+
+def test_the_former_arguments_work_and_warn(data):
+    with pytest.warns(DeprecationWarning, match="loss=kernel"):
+        former = asker.least_squares(lambda p: curve(p, jnp) - data, [1.0, 1.0, 1.0], asker.Tukey(0.1))
+    assert isinstance(former, asker.Result)
+    now = asker.least_squares(lambda p: curve(p, jnp) - data, [1.0, 1.0, 1.0], loss=asker.Tukey(0.1))
+    np.testing.assert_allclose(former.x, now.x, atol=1e-5)
+    with pytest.warns(DeprecationWarning, match="loss=kernel"):
+        numpy = asker.least_squares(
+            lambda p: curve(p) - data, [1.0, 1.0, 1.0], asker.Huber(0.1), asker.IRLS(), jacobian="2-point"
+        )
+    assert numpy.strategy == asker.IRLS()
+
+
+def test_the_covariance_is_that_of_many_fits():
+    rng = np.random.default_rng(0)
+    found, told = [], []
+    for _ in range(200):
+        y = curve(TRUTH) + 0.05 * rng.normal(size=40)
+        fit = asker.least_squares(lambda p, y=y: curve(p) - y, TRUTH, loss="huber", f_scale=0.05)
+        found.append(fit.x)
+        told.append(fit.covariance)
+    np.testing.assert_allclose(np.sqrt(np.diag(np.mean(told, axis=0))), np.std(found, axis=0), rtol=0.2)
+
+
+@pytest.mark.parametrize("sigma", [None, 0.1, np.linspace(0.01, 0.1, 40), np.diag(np.linspace(0.01, 0.1, 40)) + 0.001])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_fitted_curve_is_that_of_scipy(sigma, absolute, data):
+    def f(t, a, b, c):
+        return a * np.exp(-b * t) + c
+
+    asked = {"sigma": sigma, "absolute_sigma": absolute, "xtol": 1e-12, "ftol": 1e-12, "gtol": 1e-12}
+    ours, best = asker.curve_fit(f, T, data, **asked), scipy.optimize.curve_fit(f, T, data, **asked)
+    np.testing.assert_allclose(ours[0], best[0], rtol=1e-5)
+    np.testing.assert_allclose(ours[1], best[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("jac", ["2-point", "3-point", "cs"])
+def test_differences_are_the_derivatives(jac):
+    fit = asker.least_squares(
+        lambda p: p[0] * np.exp(-p[1] * T), [2.0, 0.5], jac, max_nfev=1, bounds=([2, 0], [9, 0.5 + 1e-9])
+    )
+    exact = np.stack([np.exp(-0.5 * T), -2 * T * np.exp(-0.5 * T)], axis=1)
+    np.testing.assert_allclose(fit.jac, exact, atol={"2-point": 1e-6, "3-point": 1e-6, "cs": 1e-12}[jac])
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"loss": "hinge"}, "loss must be one of"),
+        ({"method": "newton"}, "method must be one of"),
+        ({"jac": "4-point"}, "jac must be one of"),
+        ({"bounds": (2, 1)}, "not below the upper one at index 0"),
+        ({"bounds": (2, 3)}, "outside of provided bounds"),
+        ({"x_scale": -1.0}, "x_scale must be"),
+        ({"ftol": None, "xtol": None, "gtol": None}, "above the rounding"),
+        ({"max_nfev": 0}, "max_nfev must be 1 or more"),
+    ],
+)
+def test_bad_arguments_are_told(asked, told):
+    with pytest.raises(ValueError, match=told):
+        asker.least_squares(lambda x: x - 1.0, [0.0, 0.0], **asked)
+
+
+def run_examples(function, ours):
+    """The examples of SciPy's documentation, with the import changed; what each fit finds."""
+    text = function.__doc__.replace("default_rng()", "default_rng(3)").replace("seed=None", "seed=3")
+    if ours:
+        text = text.replace("from scipy.optimize import", "from asker import")
+    found, names = [], {}
+    for example in doctest.DocTestParser().get_examples(text):
+        source = example.source
+        if re.search("plt|broyden|res_3", source):  # pictures; 100 000 unknowns are too many for a dense matrix
+            continue
+        if f"{function.__name__}(" in source:
+            names["popt"] = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(compile(source, "example", "single") if source.count("\n") == 1 else source, names)
+        if f"{function.__name__}(" in source:
+            found.append({name: names[name] for name in ("popt", "pcov") if names["popt"] is not None})
+            found[-1] |= {name: x for name, x in names.items() if hasattr(x, "optimality")}
+    return found
+
+
+@pytest.mark.parametrize("name", ["least_squares", "curve_fit"])
+def test_the_examples_of_its_documentation_run_but_for_the_import(name, capsys):
+    function = getattr(scipy.optimize, name)
+    ours, best = run_examples(function, True), run_examples(function, False)
+    assert len(ours) == len(best) >= {"least_squares": 6, "curve_fit": 5}[name]
+    for one, other in zip(ours, best, strict=True):
+        assert other.keys() <= one.keys()  # one of them SciPy cannot fit
+        for key in other.keys() - {"pcov"}:
+            if key == "popt" and not np.isfinite(one["pcov"]).all():
+                continue  # any of many are right
+            if key == "popt":
+                np.testing.assert_allclose(one[key], other[key], rtol=1e-3)
+            elif other[key].success:
+                np.testing.assert_allclose(one[key].x, other[key].x, rtol=1e-3, atol=1e-4)
+            else:  # SciPy is lost in a long valley, once
+                assert one[key].success
+                assert one[key].cost < other[key].cost
+
+
+@pytest.mark.slow
+def test_some_of_its_own_tests_pass():
+    outcome = scipy_suite.run("TestCurveFit and (pcov or nan or bounds_p0 or covariance) or LossFunction and TRF")
+    assert len(outcome) > 15
+    assert [name for name, (how, _) in outcome.items() if how == "failed" and not scipy_suite.reason_of(name)] == []
+
+
+@pytest.mark.long
+def test_all_of_its_own_tests_pass_but_those_with_a_reason():
+    outcome = scipy_suite.run()
+    failed = [name for name, (how, _) in outcome.items() if how == "failed"]
+    assert len(outcome) - len(failed) >= 139
+    assert [name for name in failed if not scipy_suite.reason_of(name)] == []
