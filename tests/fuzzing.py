@@ -33,7 +33,7 @@ from asker.study.plan import read_plan
 from asker.study.runs import execute
 from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
-from colmap_models import some_model
+from colmap_models import rig_model
 from graphs import some_graph
 
 MEMORY = 1 << 29
@@ -110,7 +110,7 @@ def bal_case(folder, suffix):
 
 
 def colmap_case(folder, binary):
-    write_model(folder, some_model(("SIMPLE_RADIAL", "OPENCV"), n_images=3, n_points=4), binary)
+    write_model(folder, rig_model(n_frames=3, n_points=4), binary)
     return Case(folder, partial(read_model, folder), lambda m: m.n_observations == len(m.tracks().features))
 
 

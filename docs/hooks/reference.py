@@ -35,6 +35,10 @@ MODULES = {
         (
             "asker.applications.colmap.policy",
             "asker.applications.colmap.problem",
+            "asker.applications.colmap.held",
+            "asker.applications.colmap.rigs",
+            "asker.applications.colmap.cameras",
+            "asker.applications.colmap.reprojections",
             "asker.applications.colmap.inliers",
             "asker.applications.colmap.files",
             "asker.applications.colmap.model",

@@ -2,16 +2,21 @@
 
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, without_outliers
-from asker.applications.colmap.model import CAMERA_MODELS, NO_POINT, Cameras, ColmapModel, Images, Points
+from asker.applications.colmap.model import (
+    CAMERA_MODELS,
+    NO_POINT,
+    Cameras,
+    ColmapModel,
+    Frames,
+    Images,
+    Points,
+    Rigs,
+    camera_poses,
+)
 from asker.applications.colmap.options import Options, Refine
 from asker.applications.colmap.policy import ColmapOutcome, refine
-from asker.applications.colmap.problem import (
-    ColmapProblem,
-    camera_centres,
-    camera_poses,
-    colmap_problem,
-    reprojection_norms,
-)
+from asker.applications.colmap.problem import ColmapProblem, colmap_problem
+from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
 
 __all__ = [
     "CAMERA_MODELS",
@@ -20,11 +25,13 @@ __all__ = [
     "ColmapModel",
     "ColmapOutcome",
     "ColmapProblem",
+    "Frames",
     "Images",
     "InlierTable",
     "Options",
     "Points",
     "Refine",
+    "Rigs",
     "camera_centres",
     "camera_poses",
     "colmap_problem",

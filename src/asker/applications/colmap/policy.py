@@ -1,5 +1,6 @@
 """The refinement of a COLMAP model in one call: what `asker solve` does with its folder."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,8 @@ import asker
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_of, without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
-from asker.applications.colmap.problem import ColmapProblem, colmap_problem, reprojection_norms
+from asker.applications.colmap.problem import ColmapProblem, colmap_problem
+from asker.applications.colmap.reprojections import reprojection_norms
 from asker.applications.outcome import (
     Asked,
     Outcome,
@@ -56,6 +58,9 @@ def refine(
     *,
     refine: Refine = "poses",
     gauge: Gauge = "free",
+    hold: Sequence[str | int] = (),
+    principal_point: bool = False,
+    refine_rigs: bool = False,
     max_error: float | None = None,
     **limits: Any,
 ) -> ColmapOutcome:
@@ -67,7 +72,7 @@ def refine(
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
-    refine, gauge   as in `colmap_problem`
+    refine, gauge, hold, principal_point, refine_rigs   as in `colmap_problem`
     max_error  the largest error in pixels that the `clean` model keeps, in place of the inliers
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
@@ -76,7 +81,7 @@ def refine(
     asked = Asked(method, kernel, tau, limits.get("checkpoint") is None)
     psi = asked.psi(1.0)
     with compilations() as compiled:
-        made = colmap_problem(model, psi, refine, gauge)
+        made = colmap_problem(model, psi, refine, gauge, hold, principal_point, refine_rigs)
         damping = made.relative_damping
         result = asker.solve(made.problem, asked.strategy(psi), relative_damping=damping, **limits)
     refined = made.refined(result.values)
@@ -87,11 +92,15 @@ def refine(
     record = {
         "n_images": len(model.images),
         "n_cameras": len(model.cameras),
+        "n_frames": len(made.poses),
         "n_points": len(model.points),
         "n_observations": model.n_observations,
         **asked.record(result),
         "gauge": gauge,
         "refine": refine,
+        "hold": list(hold),
+        "principal_point": principal_point,
+        "refine_rigs": refine_rigs,
         "initial_inlier_ratio": np.mean(before <= radii),
         "inlier_ratio": inliers.mean(),
         "inlier_radius": radii.max(),
