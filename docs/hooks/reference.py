@@ -35,6 +35,8 @@ MODULES = {
         (
             "asker.applications.colmap.policy",
             "asker.applications.colmap.problem",
+            "asker.applications.colmap.anchors",
+            "asker.applications.colmap.anchoring",
             "asker.applications.colmap.held",
             "asker.applications.colmap.rigs",
             "asker.applications.colmap.cameras",

@@ -1,5 +1,6 @@
 """COLMAP models: their files, their cameras, the problem, and `refine`."""
 
+from asker.applications.colmap.anchors import Control, Positions, read_control, read_positions
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, without_outliers
 from asker.applications.colmap.model import (
@@ -25,18 +26,22 @@ __all__ = [
     "ColmapModel",
     "ColmapOutcome",
     "ColmapProblem",
+    "Control",
     "Frames",
     "Images",
     "InlierTable",
     "Options",
     "Points",
+    "Positions",
     "Refine",
     "Rigs",
     "camera_centres",
     "camera_poses",
     "colmap_problem",
     "inlier_tables",
+    "read_control",
     "read_model",
+    "read_positions",
     "refine",
     "reprojection_norms",
     "without_outliers",

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 import asker
+from asker.applications.colmap.anchoring import Frame, anchored
+from asker.applications.colmap.anchors import Control, Positions
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_of, without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
@@ -23,6 +25,8 @@ from asker.applications.outcome import (
 )
 from asker.applications.reconstruction import ReprojectionErrors, inlier_radii
 from asker.geometry.gauge import Gauge
+from asker.kernels import Kernel
+from asker.noise import REACH
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,6 +65,8 @@ def refine(
     hold: Sequence[str | int] = (),
     principal_point: bool = False,
     refine_rigs: bool = False,
+    priors: Positions | None = None,
+    control: Control | None = None,
     max_error: float | None = None,
     **limits: Any,
 ) -> ColmapOutcome:
@@ -73,19 +79,30 @@ def refine(
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
     refine, gauge, hold, principal_point, refine_rigs   as in `colmap_problem`
+    priors     known positions of images (`read_positions`); the model is moved into their frame, and they take part
+    control    known positions of points with their pixels (`read_control`); the same
     max_error  the largest error in pixels that the `clean` model keeps, in place of the inliers
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     if max_error is not None and not 0 < max_error < np.inf:
         raise ValueError(f"max_error must be positive and finite, got {max_error}")
+    frame = Frame(priors, control)
+    is_anchored = frame != Frame()
+    if is_anchored:
+        frame.check(model, hold, gauge, limits.get("checkpoint"))
     asked = Asked(method, kernel, tau, limits.get("checkpoint") is None)
     psi = asked.psi(1.0)
+    parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
     with compilations() as compiled:
-        made = colmap_problem(model, psi, refine, gauge, hold, principal_point, refine_rigs)
-        damping = made.relative_damping
-        result = asker.solve(made.problem, asked.strategy(psi), relative_damping=damping, **limits)
-    refined = made.refined(result.values)
-    radii = _radii(made, result, asked.finds_noise)
+        made = colmap_problem(model, psi, gauge=gauge, hold=hold, **parts)
+        result = asker.solve(made.problem, asked.strategy(psi), relative_damping=made.relative_damping, **limits)
+        refined, used = made.refined(result.values), asked.record(result)
+        known: dict[str, Any] = {}
+        is_own = np.ones(model.n_observations, dtype=bool)
+        if is_anchored:
+            kernels, sigma = _found(result)
+            made, result, refined, is_own, known = anchored(refined, frame, kernels, sigma, limits, hold=hold, **parts)
+    radii = _radii(made, result, asked.finds_noise)[is_own]
     before, after = reprojection_norms(model), reprojection_norms(refined)
     inliers = after <= radii
     errors = ReprojectionErrors.of(before, after, inliers)
@@ -95,18 +112,17 @@ def refine(
         "n_frames": len(made.poses),
         "n_points": len(model.points),
         "n_observations": model.n_observations,
-        **asked.record(result),
+        **used,
         "gauge": gauge,
-        "refine": refine,
         "hold": list(hold),
-        "principal_point": principal_point,
-        "refine_rigs": refine_rigs,
+        **parts,
         "initial_inlier_ratio": np.mean(before <= radii),
         "inlier_ratio": inliers.mean(),
         "inlier_radius": radii.max(),
         "reprojection_error": errors.record(),
         "max_error": max_error,
-        "noise": noise_record(result),
+        "known_positions": known,
+        "noise": {name: noise for name, noise in noise_record(result).items() if name in made.intrinsics},
         **solve_record(result),
         "compiled": len(compiled),
     }
@@ -118,6 +134,16 @@ def refine(
 def _radii(made: ColmapProblem, result: asker.Result, estimated: bool) -> np.ndarray:
     """The largest error of an inlier, for each observation of the model: its camera model has a noise of its own."""
     radii = np.empty(made.model.n_observations)
-    for own, radius in zip(made.observations, inlier_radii(result, estimated), strict=True):
+    for own, radius in zip(made.observations, inlier_radii(result, estimated), strict=False):  # known positions follow
         radii[own] = radius
     return radii
+
+
+def _found(result: asker.Result) -> tuple[dict[str, Kernel], float]:
+    """The kernels, by camera model, and the noise of pixels where most observations are; by τ if it cannot be told."""
+    assert result.problem is not None
+    factors = result.problem.factors
+    most = max(range(len(factors)), key=lambda k: factors[k].n)
+    noise = result.noise[most]
+    sigma = noise.sigma if noise.is_known else float(np.max(factors[most].tau)) / REACH
+    return {f.name: f.kernel for f in factors}, sigma

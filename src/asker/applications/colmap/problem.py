@@ -75,6 +75,15 @@ class ColmapProblem:
         return any(x.free_variables is not None for x in self.intrinsics.values())
 
     @property
+    def has_scale(self) -> bool:
+        """Whether cameras that are held apart in a rig say how large the whole is."""
+        if self.sensors is None:
+            return False
+        used = np.unique(self.members.sensor)
+        apart = sensor_poses(rigs_of(self.model))[used, :, 3].any(axis=1)
+        return bool((self.sensors.fixed[used] & apart).any())
+
+    @property
     def _start(self) -> np.ndarray:
         return self.poses.manifold.unpack(self.poses.rows)
 
@@ -111,14 +120,12 @@ class ColmapProblem:
         if self.is_anchored or self.points.fixed.any():
             return poses, sensors, points
         _, image, camera, point = self.model.observations()
-        used = np.unique(self.members.sensor[image])
-        rigid = self.sensors is not None and (self.sensors.fixed[used] & sensors[used, :, 3].any(axis=1)).any()
         whole = composed(sensors[self.members.sensor], poses[self.members.frame])
         depth = np.einsum("ni,ni->n", whole[image, 2, :3], points[point]) + whole[image, 2, 3]
         behind = np.array([sees_behind(name) for name in self.model.cameras.models])
         seen = Seen(self.members.frame[image], point, np.where(behind[camera], np.abs(depth), depth))
         turns = self.poses.manifold is SE3
-        fit = drift(self._start, poses, self.poses.fixed, seen, turns=turns, scales=not rigid)
+        fit = drift(self._start, poses, self.poses.fixed, seen, turns=turns, scales=not self.has_scale)
         if fit is not None:
             sensors[:, :, 3] *= fit[0]
         frames, xyz = moved(fit, poses, points, self.poses.fixed, seen)
@@ -139,7 +146,7 @@ def colmap_problem(
     kernel: Kernel | None = None,
     refine: Refine = "poses",
     gauge: Gauge = "free",
-    hold: Sequence[str | int] = (),
+    hold: Sequence[str | int] | Held = (),
     principal_point: bool = False,
     refine_rigs: bool = False,
 ) -> ColmapProblem:
@@ -156,7 +163,8 @@ def colmap_problem(
     _check_arguments(model, refine, gauge, principal_point)
     if fault := pose_fault(model, camera_poses(model)):
         raise ProblemError(f"{fault.what}; without its rigs (rigs=None) every image moves alone")
-    held, where, rigs = held_of(model, hold), members(model), rigs_of(model)
+    held = hold if isinstance(hold, Held) else held_of(model, hold)
+    where, rigs = members(model), rigs_of(model)
     fixed = np.zeros(len(rigs.frames), dtype=bool)
     fixed[where.frame[held.images]] = True
     fixed[where.frame[0]] |= gauge == "fixed"

@@ -12,6 +12,7 @@ import numpy as np
 import asker
 from asker.applications import clouds
 from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.colmap.anchors import read_control, read_positions
 from asker.applications.colmap.files import FILES, FORMS, PARTS, check_target, read_model, write_model
 from asker.applications.colmap.inliers import InlierTable
 from asker.applications.colmap.model import NO_POINT, ColmapModel
@@ -19,6 +20,7 @@ from asker.applications.colmap.options import REFINES, Options
 from asker.applications.colmap.policy import ColmapOutcome, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
+from asker.applications.colmap.told import known_told
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import errors_told
@@ -107,6 +109,10 @@ class ColmapModels(Application):
     def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
         names = ("refine", "gauge", "principal_point", "refine_rigs", "max_error")
         asked: Any = {name: getattr(options, name) for name in names} | {"hold": options.hold or ()}
+        if options.priors is not None:
+            asked["priors"] = read_positions(options.priors)
+        if options.control is not None:
+            asked["control"] = read_control(options.control, data.images.names)
         return refine(data, **asked, **common)
 
     def most_iterations(self, options: Options) -> int | None:
@@ -128,6 +134,7 @@ class ColmapModels(Application):
             *errors_told(outcome.errors),
             Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
             *noise_told(r, "px"),
+            *known_told(r["known_positions"]),
             ended(r),
             *compiling(r),
             *(_dropped_told(outcome) if options.drop_outliers else []),
