@@ -37,6 +37,7 @@ MODULES = {
             "asker.applications.colmap.problem",
             "asker.applications.colmap.anchors",
             "asker.applications.colmap.anchoring",
+            "asker.applications.colmap.conversions",
             "asker.applications.colmap.held",
             "asker.applications.colmap.rigs",
             "asker.applications.colmap.cameras",

@@ -1,6 +1,7 @@
 """COLMAP models: their files, their cameras, the problem, and `refine`."""
 
 from asker.applications.colmap.anchors import Control, Positions, read_control, read_positions
+from asker.applications.colmap.conversions import from_arrays, from_pycolmap, to_pycolmap
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, without_outliers
 from asker.applications.colmap.model import (
@@ -38,12 +39,15 @@ __all__ = [
     "camera_centres",
     "camera_poses",
     "colmap_problem",
+    "from_arrays",
+    "from_pycolmap",
     "inlier_tables",
     "read_control",
     "read_model",
     "read_positions",
     "refine",
     "reprojection_norms",
+    "to_pycolmap",
     "without_outliers",
     "write_model",
 ]

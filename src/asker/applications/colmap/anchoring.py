@@ -51,6 +51,10 @@ class Frame:
     """Of images."""
     control: Control | None = None
 
+    @property
+    def is_known(self) -> bool:
+        return self.priors is not None or self.control is not None
+
     def check(self, model: ColmapModel, hold: Sequence[str | int], gauge: str, checkpoint: Any) -> None:
         """Refuse what says otherwise where the whole is, and positions that do not say it."""
         words = [word for word in hold if not isinstance(word, str) or word.startswith(HOLDS)]
@@ -90,8 +94,8 @@ class Known:
         return np.linalg.norm((self.of(model) - self.positions.xyz) / self.sds, axis=1)
 
 
-class Anchored(NamedTuple):
-    """What anchoring ends with."""
+class Solved(NamedTuple):
+    """What a solve ends with."""
 
     made: ColmapProblem
     """With the control points."""
@@ -100,12 +104,13 @@ class Anchored(NamedTuple):
     """Without them."""
     is_own: np.ndarray
     """Which observations of `made` are the model's own: a mask."""
-    record: dict[str, Any]
+    known: dict[str, Any]
+    """What `--json` says of known positions."""
 
 
 def anchored(
     model: ColmapModel, frame: Frame, kernels: dict[str, Kernel], sigma: float, limits: dict[str, Any], **asked: Any
-) -> Anchored:
+) -> Solved:
     """A solved model in the frame of known positions.
 
     kernels  of the last descent, by camera model
@@ -139,9 +144,9 @@ def anchored(
     if frame.priors is not None:
         record["priors"] |= {"origin": frame.priors.origin, "n_unknown": len(frame.priors) - len(known[0].index)}
     if added is None:
-        return Anchored(made, result, model, np.ones(made.model.n_observations, bool), record)
+        return Solved(made, result, model, np.ones(made.model.n_observations, bool), record)
     record["control_points"] = _control_record(model, frame, added, sigma)
-    return Anchored(made, result, without_control(model, added), ~added.observations(made.model), record)
+    return Solved(made, result, without_control(model, added), ~added.observations(made.model), record)
 
 
 def in_frame(model: ColmapModel, fit: Fit) -> ColmapModel:

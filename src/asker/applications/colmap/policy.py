@@ -1,6 +1,6 @@
 """The refinement of a COLMAP model in one call: what `asker solve` does with its folder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.colmap.anchoring import Frame, anchored
+from asker.applications.colmap.anchoring import Frame, Solved, anchored
 from asker.applications.colmap.anchors import Control, Positions
+from asker.applications.colmap.conversions import from_pycolmap, is_reconstruction, to_pycolmap
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_of, without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
@@ -42,20 +43,24 @@ class ColmapOutcome(Outcome):
     """(n_observations,): errors after the solve in pixels, infinite for a point behind its camera."""
     max_error: float | None
     """Pixels; where given, it alone says what `clean` keeps."""
+    model: ColmapModel
+    """The refined one; `refined` is the same as the user gave it, such as a `pycolmap.Reconstruction`."""
+    given_as: Callable[[ColmapModel], Any]
+    """Makes that of a model."""
 
     @cached_property
-    def clean(self) -> ColmapModel:
-        """The refined model without its outliers."""
+    def clean(self) -> Any:
+        """The refined model without its outliers, as the user gave it."""
         kept = self.inliers if self.max_error is None else self.norms <= self.max_error
-        return without_outliers(self.refined, kept)
+        return self.given_as(without_outliers(self.model, kept))
 
     def dropped_ratio(self, max_error: float) -> float:
         """The part of the observations that `clean` would lack with another limit."""
-        return 1 - float(left_of(self.refined, self.norms <= max_error).mean())
+        return 1 - float(left_of(self.model, self.norms <= max_error).mean())
 
 
 def refine(
-    model: ColmapModel,
+    model: ColmapModel | Any,
     method: str | None = None,
     kernel: str | None = None,
     tau: float | None = None,
@@ -70,7 +75,7 @@ def refine(
     max_error: float | None = None,
     **limits: Any,
 ) -> ColmapOutcome:
-    """Refine a model and count what became of its images and points.
+    """Refine a model, or a `pycolmap.Reconstruction`, and count what became of its images and points.
 
     With no method, kernel and tau the noise is found while solving, and the kernel with it; inliers are then counted up
     to 3.7 σ, which one of 1000 right observations exceeds.
@@ -86,22 +91,14 @@ def refine(
     """
     if max_error is not None and not 0 < max_error < np.inf:
         raise ValueError(f"max_error must be positive and finite, got {max_error}")
-    frame = Frame(priors, control)
-    is_anchored = frame != Frame()
-    if is_anchored:
+    given_as: Callable[[ColmapModel], Any] = to_pycolmap if is_reconstruction(model) else _as_it_is
+    model = from_pycolmap(model) if is_reconstruction(model) else model
+    frame, asked = Frame(priors, control), Asked(method, kernel, tau, limits.get("checkpoint") is None)
+    if frame.is_known:
         frame.check(model, hold, gauge, limits.get("checkpoint"))
-    asked = Asked(method, kernel, tau, limits.get("checkpoint") is None)
-    psi = asked.psi(1.0)
     parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
     with compilations() as compiled:
-        made = colmap_problem(model, psi, gauge=gauge, hold=hold, **parts)
-        result = asker.solve(made.problem, asked.strategy(psi), relative_damping=made.relative_damping, **limits)
-        refined, used = made.refined(result.values), asked.record(result)
-        known: dict[str, Any] = {}
-        is_own = np.ones(model.n_observations, dtype=bool)
-        if is_anchored:
-            kernels, sigma = _found(result)
-            made, result, refined, is_own, known = anchored(refined, frame, kernels, sigma, limits, hold=hold, **parts)
+        used, (made, result, refined, is_own, known) = _solved(model, asked, frame, gauge, hold, parts, limits)
     radii = _radii(made, result, asked.finds_noise)[is_own]
     before, after = reprojection_norms(model), reprojection_norms(refined)
     inliers = after <= radii
@@ -128,7 +125,32 @@ def refine(
     }
     tables = inlier_tables(model, before <= radii, inliers)
     fell = cost_fell(result)
-    return ColmapOutcome(result, record, fell, lambda: refined, inliers, *tables, errors, after, max_error)
+    told = inliers, *tables, errors, after, max_error
+    return ColmapOutcome(result, record, fell, lambda: given_as(refined), *told, refined, given_as)
+
+
+def _solved(
+    model: ColmapModel,
+    asked: Asked,
+    frame: Frame,
+    gauge: Gauge,
+    hold: Sequence[str | int],
+    parts: dict[str, Any],
+    limits: dict[str, Any],
+) -> tuple[dict[str, Any], Solved]:
+    """What was used, for the record, and what came of it."""
+    psi = asked.psi(1.0)
+    made = colmap_problem(model, psi, gauge=gauge, hold=hold, **parts)
+    result = asker.solve(made.problem, asked.strategy(psi), relative_damping=made.relative_damping, **limits)
+    refined, used = made.refined(result.values), asked.record(result)
+    if not frame.is_known:
+        return used, Solved(made, result, refined, np.ones(model.n_observations, dtype=bool), {})
+    kernels, sigma = _found(result)
+    return used, anchored(refined, frame, kernels, sigma, limits, hold=hold, **parts)
+
+
+def _as_it_is(model: ColmapModel) -> ColmapModel:
+    return model
 
 
 def _radii(made: ColmapProblem, result: asker.Result, estimated: bool) -> np.ndarray:
