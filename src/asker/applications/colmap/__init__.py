@@ -16,7 +16,7 @@ from asker.applications.colmap.model import (
     camera_poses,
 )
 from asker.applications.colmap.options import Options, Refine
-from asker.applications.colmap.policy import ColmapOutcome, refine
+from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
 
@@ -39,6 +39,7 @@ __all__ = [
     "camera_centres",
     "camera_poses",
     "colmap_problem",
+    "dirt_of",
     "from_arrays",
     "from_pycolmap",
     "inlier_tables",

@@ -24,8 +24,10 @@ from asker.applications.outcome import (
     noise_record,
     solve_record,
 )
-from asker.applications.reconstruction import ReprojectionErrors, inlier_radii
+from asker.applications.reconstruction import Named, ReprojectionErrors, inlier_radii, look_over
 from asker.geometry.gauge import Gauge
+from asker.io.dirt import Dirt
+from asker.io.files import FilePath
 from asker.kernels import Kernel
 from asker.noise import REACH
 
@@ -109,6 +111,7 @@ def refine(
         "n_frames": len(made.poses),
         "n_points": len(model.points),
         "n_observations": model.n_observations,
+        "dirt": dirt_of(model),
         **used,
         "gauge": gauge,
         "hold": list(hold),
@@ -127,6 +130,14 @@ def refine(
     fell = cost_fell(result)
     told = inliers, *tables, errors, after, max_error
     return ColmapOutcome(result, record, fell, lambda: given_as(refined), *told, refined, given_as)
+
+
+def dirt_of(model: ColmapModel, path: FilePath = "model", strict: bool = False) -> tuple[str, ...]:
+    """What of a model nothing shows, and what is shown twice; with `strict` the first of it is a `FileError`."""
+    dirt, seen = Dirt(path, strict), model.observations()
+    images, points = Named("image", model.images.ids, seen.image), Named("point", model.points.ids, seen.point)
+    look_over(dirt, images, points, Named("camera", model.cameras.ids, seen.camera))
+    return tuple(dirt.told)
 
 
 def _solved(

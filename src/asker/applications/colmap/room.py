@@ -17,13 +17,13 @@ from asker.applications.colmap.files import FILES, FORMS, PARTS, check_target, r
 from asker.applications.colmap.inliers import InlierTable
 from asker.applications.colmap.model import NO_POINT, ColmapModel
 from asker.applications.colmap.options import REFINES, Options
-from asker.applications.colmap.policy import ColmapOutcome, refine
+from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
 from asker.applications.colmap.told import known_told
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
-from asker.applications.reconstruction import errors_told
+from asker.applications.reconstruction import dirt_told, errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import FileError
@@ -68,6 +68,11 @@ class ColmapModels(Application):
 
     def load(self, path: Path) -> ColmapModel:
         return read_model(path)
+
+    def load_as(self, path: Path, options: Options) -> ColmapModel:
+        model = read_model(path)
+        dirt_of(model, path, options.strict)
+        return model
 
     def write(self, path: Path, data: ColmapModel) -> None:
         write_model(path, data)
@@ -131,6 +136,7 @@ class ColmapModels(Application):
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {moves}",
             *_held_told(r),
             before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            *dirt_told(r["dirt"]),
             *errors_told(outcome.errors),
             Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
             *noise_told(r, "px"),
