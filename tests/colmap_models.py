@@ -5,7 +5,17 @@ from dataclasses import replace
 import numpy as np
 
 from asker.applications.colmap.cameras import project
-from asker.applications.colmap.model import NO_POINT, Cameras, ColmapModel, Images, Points
+from asker.applications.colmap.model import (
+    NO_POINT,
+    Cameras,
+    ColmapModel,
+    Frames,
+    Images,
+    Points,
+    Rigs,
+    camera_poses,
+)
+from asker.applications.colmap.rigs import composed, frame_poses, is_reference, members, sensor_poses
 from asker.rotations import matrix_from_angle_axis, quaternion_from_matrix
 
 PARAMS = {
@@ -15,6 +25,20 @@ PARAMS = {
     "RADIAL": [900, 512, 384, 0.05, -0.02],
     "OPENCV": [900, 910, 512, 384, 0.05, -0.02, 0.003, -0.004],
     "OPENCV_FISHEYE": [900, 910, 512, 384, 0.05, -0.02, 0.01, -0.003],
+    "FOV": [900, 910, 512, 384, 0.6],
+    "SIMPLE_RADIAL_FISHEYE": [900, 512, 384, 0.05],
+    "RADIAL_FISHEYE": [900, 512, 384, 0.05, -0.02],
+    "THIN_PRISM_FISHEYE": [900, 910, 512, 384, 0.05, -0.02, 0.003, -0.004, 0.01, -0.003, 0.002, -0.001],
+    "RAD_TAN_THIN_PRISM_FISHEYE": [
+        *(900, 910, 512, 384, 0.05, -0.02, 0.01, -0.003, 0.002, -0.001),
+        *(0.003, -0.004, 0.002, -0.001, 0.003, -0.002),
+    ],
+    "SIMPLE_DIVISION": [900, 512, 384, -0.1],
+    "DIVISION": [900, 910, 512, 384, -0.1],
+    "SIMPLE_FISHEYE": [900, 512, 384],
+    "FISHEYE": [900, 910, 512, 384],
+    "EUCM": [900, 910, 512, 384, 0.6, 1.1],
+    "EQUIRECTANGULAR": [1024, 512],
     "FULL_OPENCV": [900, 910, 512, 384, 0.05, -0.02, 0.003, -0.004, 0.01, 0.04, -0.01, 0.002],
 }
 
@@ -55,6 +79,73 @@ def some_model(camera_models=tuple(PARAMS), n_images=4, n_points=25, noise=0.0, 
     )
     rgb = rng.integers(0, 256, (n_points, 3), np.uint8)
     return ColmapModel(cameras, images, Points(10 + 7 * np.arange(n_points), xyz, rgb, rng.uniform(size=n_points)))
+
+
+def rig_model(n_frames=6, n_points=40, noise=0.0, seed=0, camera_models=("SIMPLE_RADIAL", "OPENCV")) -> ColmapModel:
+    """A rig of two cameras, taken around a ball of points, and the last frame by a camera alone.
+
+    Its ids are not those of images and cameras; the rig has an IMU too.
+    """
+    truth = some_model(camera_models[:1], n_frames, n_points, noise, seed)
+    rng = np.random.default_rng(seed + 1)
+    frames = camera_poses(truth)
+    baseline = np.concatenate([matrix_from_angle_axis(np.array([[0.1, -0.2, 0.05]])), [[[0.5], [0.1], [-0.1]]]], axis=2)
+    others = composed(np.repeat(baseline, n_frames - 1, axis=0), frames[:-1])
+    second = some_model(camera_models[1:], n_frames - 1, n_points, 0.0, seed)
+    params = (*truth.cameras.params, *second.cameras.params)
+    P = np.einsum("nij,kj->nki", others[:, :, :3], truth.points.xyz) + others[:, None, :, 3]
+    uv = np.stack(project(camera_models[1], params[1], *P.reshape(-1, 3).T), axis=1)
+    a, n = truth.images, (n_frames - 1) * n_points
+    images = Images(
+        ids=np.concatenate([a.ids, 100 + np.arange(n_frames - 1)]),
+        qvecs=np.concatenate([a.qvecs, quaternion_from_matrix(others[:, :, :3])]),
+        tvecs=np.concatenate([a.tvecs, others[:, :, 3]]),
+        camera_ids=np.concatenate([a.camera_ids, np.full(n_frames - 1, 9)]),
+        names=(*a.names, *(f"right/{k:03}.jpg" for k in range(n_frames - 1))),
+        starts=np.concatenate([a.starts, a.starts[-1] + n_points * np.arange(1, n_frames)]),
+        xys=np.concatenate([a.xys, uv + noise * rng.normal(size=(n, 2))]),
+        point_ids=np.concatenate([a.point_ids, np.tile(truth.points.ids, n_frames - 1)]),
+    )
+    cameras = Cameras(np.array([2, 9]), tuple(camera_models), np.full((2, 2), (1024, 768)), params)
+    pairs = np.stack([a.ids[:-1], images.ids[n_frames:]], axis=1)
+    last = len(pairs)
+    in_frames = Frames(
+        ids=200 + np.arange(n_frames),
+        rig_ids=np.array([31] * last + [32]),
+        starts=np.array([*2 * np.arange(last + 1), 2 * last + 1]),
+        kinds=np.zeros(2 * last + 1, int),
+        sensor_ids=np.array([2, 9] * last + [2]),
+        data_ids=np.append(pairs.ravel(), a.ids[-1]),
+    )
+    poses = np.concatenate([quaternion_from_matrix(baseline[:, :, :3]), baseline[:, :, 3]], axis=1)[0]
+    alone = np.array([1.0, 0, 0, 0, 0, 0, 0])
+    numbers = np.stack([alone, poses, alone, alone])
+    rigs = Rigs(
+        ids=np.array([31, 32]),
+        starts=np.array([0, 3, 4]),
+        kinds=np.array([0, 0, 1, 0]),
+        sensor_ids=np.array([2, 9, 5, 2]),
+        has_pose=np.array([True, True, False, True]),
+        qvecs=numbers[:, :4],
+        tvecs=numbers[:, 4:],
+        frames=in_frames,
+    )
+    return ColmapModel(cameras, images, truth.points, rigs)
+
+
+def disturbed_frames(model: ColmapModel, seed=1, size=0.02, baseline=0.0) -> ColmapModel:
+    """Another start of a rig: its frames and points have moved, and the cameras in it by `baseline`."""
+    rng = np.random.default_rng(seed)
+    assert model.rigs is not None
+    rigs, (frame, sensor) = model.rigs, members(model)
+    frames = frame_poses(model, camera_poses(model))
+    frames[:, :, 3] += size * rng.normal(size=(len(frames), 3))
+    moving = (~is_reference(rigs) & rigs.has_pose)[:, None]
+    rigs = replace(rigs, tvecs=rigs.tvecs + moving * baseline * rng.normal(size=rigs.tvecs.shape))
+    poses = composed(sensor_poses(rigs)[sensor], frames[frame])
+    xyz = model.points.xyz + size * rng.normal(size=model.points.xyz.shape)
+    images = replace(model.images, qvecs=quaternion_from_matrix(poses[:, :, :3]), tvecs=poses[:, :, 3])
+    return replace(model, images=images, points=replace(model.points, xyz=xyz), rigs=rigs)
 
 
 def disturbed(model: ColmapModel, seed=1, size=0.02) -> ColmapModel:

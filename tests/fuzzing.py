@@ -18,6 +18,7 @@ from PIL import Image
 
 import asker
 from asker.applications.bundle.bal import read_bal, write_bal
+from asker.applications.colmap.anchors import read_control, read_positions
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.pose_graph.false_loops import read_false_loops
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
@@ -33,7 +34,7 @@ from asker.study.plan import read_plan
 from asker.study.runs import execute
 from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
-from colmap_models import some_model
+from colmap_models import rig_model
 from graphs import some_graph
 
 MEMORY = 1 << 29
@@ -110,8 +111,20 @@ def bal_case(folder, suffix):
 
 
 def colmap_case(folder, binary):
-    write_model(folder, some_model(("SIMPLE_RADIAL", "OPENCV"), n_images=3, n_points=4), binary)
+    write_model(folder, rig_model(n_frames=3, n_points=4), binary)
     return Case(folder, partial(read_model, folder), lambda m: m.n_observations == len(m.tracks().features))
+
+
+def positions_case(folder):
+    path = folder / "a.csv"
+    path.write_text("name,latitude,longitude,height,sd\na,47.1,8.2,400,2\nb,47.2,8.1,401,2\nc,47.3,8.3,402\n")
+    return Case(folder, partial(read_positions, path), lambda p: finite(p.xyz) and len(p.names) == len(p.sds))
+
+
+def control_case(folder):
+    path = folder / "a.csv"
+    path.write_text("A,1,2,3,0.1\nB,4,5,6\ni.jpg,A,10,20\nj.jpg,B,30,40\ni.jpg,B,7,8\n")
+    return Case(folder, partial(read_control, path, ("i.jpg", "j.jpg")), lambda c: finite(c.points.xyz, c.uv))
 
 
 def g2o_case(folder, kind, suffix=".g2o", trajectory=False):
@@ -229,6 +242,8 @@ CASES = {
     "BAL bz2": partial(bal_case, suffix=".txt.bz2"),
     "COLMAP binary": partial(colmap_case, binary=True),
     "COLMAP text": partial(colmap_case, binary=False),
+    "positions": positions_case,
+    "control points": control_case,
     "g2o SE2": partial(g2o_case, kind="SE2"),
     "g2o SE3": partial(g2o_case, kind="SE3"),
     "g2o gz": partial(g2o_case, kind="SE2", suffix=".g2o.gz"),

@@ -119,6 +119,12 @@ def test_essential_matrix(run):
     assert degrees(R_irls, R) > 2
 
 
+def test_feed_forward(run):
+    _, found = run("feed_forward")
+    assert found["refined"] < found["predicted"] / 10
+    assert found["noise"] == pytest.approx(0.7, rel=0.05)
+
+
 def test_rotation_averaging(run):
     example, found = run("rotation_averaging")
     truth = example.made()[0]

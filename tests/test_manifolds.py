@@ -5,6 +5,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import asker
+from asker.applications.colmap.held import HeldPositions, HeldRotations
 from asker.arrays import float64
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3, log_se2, log_se3, log_so3
 from asker.variables import ProblemError, Variables
@@ -57,6 +58,8 @@ MANIFOLDS = [
     (Euclidean((2, 3)), normal(2, 3), anything),
     (SO3, rotations, is_rotation),
     (SE3, poses, lambda T: is_rotation(T[:, :, :3])),
+    (HeldRotations(), poses, lambda T: is_rotation(T[:, :, :3])),
+    (HeldPositions(), poses, lambda T: is_rotation(T[:, :, :3])),
     (SE2, normal(3), anything),
     (Sphere(3), unit_vectors(3), is_unit),
     (Sphere(5), unit_vectors(5), is_unit),

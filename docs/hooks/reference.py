@@ -35,6 +35,13 @@ MODULES = {
         (
             "asker.applications.colmap.policy",
             "asker.applications.colmap.problem",
+            "asker.applications.colmap.anchors",
+            "asker.applications.colmap.anchoring",
+            "asker.applications.colmap.conversions",
+            "asker.applications.colmap.held",
+            "asker.applications.colmap.rigs",
+            "asker.applications.colmap.cameras",
+            "asker.applications.colmap.reprojections",
             "asker.applications.colmap.inliers",
             "asker.applications.colmap.files",
             "asker.applications.colmap.model",

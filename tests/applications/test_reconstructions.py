@@ -232,3 +232,57 @@ def test_the_noise_is_told_with_how_sure_it_is(noise, said):
     assert len(told) == len(said)
     for line, words in zip(told, said, strict=True):
         assert words in line
+
+
+# ---- dirt
+
+
+def dirty_bundle():
+    """The last camera and some points are not seen, and one point is seen twice by a camera."""
+    clean = bundle.make_scene(3, 150).start
+    chosen = clean.camera_index < 2
+    some = clean.with_observations(chosen)
+    index = np.append(some.camera_index, some.camera_index[:1]), np.append(some.point_index, some.point_index[:1])
+    points = np.concatenate([some.points, [[0.0, 0.0, 0.0]]])
+    twice = np.concatenate([some.uv, some.uv[:1] + 0.1])
+    return bundle.Bundle(some.cameras, points, index[0].astype(np.int32), index[1].astype(np.int32), twice)
+
+
+def test_what_no_observation_shows_is_told_and_strict_refuses(tmp_path, capsys):
+    dirty = dirty_bundle()
+    unseen = dirty.n_points - len(np.unique(dirty.point_index))
+    told = bundle.dirt_of(dirty)
+    assert told == (
+        "1 camera without an observation",
+        f"{unseen} point{'s' if unseen > 1 else ''} without an observation",
+        "1 observation of a point in an image that shows it already",
+    )
+    assert bundle.dirt_of(bundle.make_scene(3, 150).start) == ()
+    path, record = tmp_path / "a.txt", tmp_path / "run.json"
+    bundle.write_bal(path, dirty)
+    method = ("--kernel", "cauchy", "--iterations", "2", "--quiet")
+    assert main(["solve", str(path), *method, "--json", str(record)]) == 0
+    assert f"Found in the file, and kept: {told[0]}" in " ".join(capsys.readouterr().out.split())
+    assert json.loads(record.read_text())["dirt"] == list(told)
+    assert main(["solve", str(path), *method, "--strict"]) == 2
+    assert capsys.readouterr().err == f"asker: {path}: camera 2 has no observation\n"
+
+
+def test_dirt_of_a_colmap_model_is_told_and_strict_refuses(tmp_path, capsys):
+    model = some_model(("PINHOLE", "PINHOLE"), n_images=2, n_points=6)
+    point_ids = model.images.point_ids.copy()
+    first, second = np.flatnonzero(point_ids[: model.images.starts[1]] == point_ids[0])[0], 1
+    gone = point_ids[second]
+    point_ids[point_ids == gone] = -1
+    point_ids[second] = point_ids[first]
+    point_ids[model.images.starts[1] :] = -1
+    dirty = replace(model, images=replace(model.images, point_ids=point_ids))
+    assert colmap.dirt_of(dirty) == (
+        "1 camera without an observation",
+        "1 image without an observation",
+        "1 point without an observation",
+        "1 observation of a point in an image that shows it already",
+    )
+    colmap.write_model(tmp_path / "m", dirty)
+    assert main(["solve", str(tmp_path / "m"), "--strict"]) == 2
+    assert capsys.readouterr().err == f"asker: {tmp_path / 'm'}: camera 5 has no observation\n"

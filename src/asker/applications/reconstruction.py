@@ -1,5 +1,6 @@
 """What bundle adjustment and COLMAP models share: options, reprojection errors, and the limit of inliers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -10,6 +11,7 @@ from asker.applications.application import option
 from asker.applications.outcome import INLIER, inlier_limit
 from asker.applications.told import Told
 from asker.geometry.gauge import Gauge
+from asker.io.dirt import STRICT_HELP, Dirt
 from asker.result import Result
 
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
@@ -24,7 +26,39 @@ class ReconstructionOptions:
     """Of cameras and points."""
 
     gauge: str = option("free", "fixed: the pose of the first image stays; or free.", choices=GAUGES)
+    strict: bool = option(False, STRICT_HELP, names="--strict")
     ply: Path | None = option(None, "Write points and cameras for a viewer.", writes=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """Cameras, images or points, and which of them each observation has."""
+
+    what: str
+    ids: np.ndarray
+    index: np.ndarray
+
+    def first(self, k: int) -> str:
+        """The one of an observation, by name."""
+        return f"{self.what} {self.ids[self.index[k]]}"
+
+
+def look_over(dirt: Dirt, images: Named, points: Named, *others: Named) -> None:
+    """Find what nothing shows, and points that an image shows twice.  All of it stays as it is."""
+    for of in (*others, images, points):
+        unseen = np.bincount(of.index, minlength=len(of.ids)) == 0
+        error = f"{of.what} {of.ids[np.argmax(unseen)]} has no observation" if unseen.any() else ""
+        dirt.found(unseen, f"{of.what}{{s}} without an observation", error)
+    key = images.index.astype(np.int64) * len(points.ids) + points.index
+    order = np.argsort(key, kind="stable")
+    again = order[1:][np.diff(key[order]) == 0]
+    error = f"{images.first(again.min())} shows {points.first(again.min())} twice" if again.size else ""
+    dirt.found(again >= 0, "observation{s} of a point in an image that shows it already", error)
+
+
+def dirt_told(dirt: Sequence[str]) -> Told:
+    """One line; nothing where there was none."""
+    return [f"Found in the file, and kept: {'; '.join(dirt)}."] if dirt else []
 
 
 def inlier_radii(result: Result, estimated: bool) -> list[float]:

@@ -4,6 +4,8 @@ import numpy as np
 
 Fit = tuple[float, np.ndarray, np.ndarray]
 """s, R, t of a similarity X -> s R X + t."""
+TRIPLES, ROUNDS = 500, 20
+"""Of `robust_similarity`: triples, and rounds of reweighting."""
 
 
 def nearest_rotation(M: np.ndarray) -> tuple[np.ndarray, float]:
@@ -14,17 +16,36 @@ def nearest_rotation(M: np.ndarray) -> tuple[np.ndarray, float]:
     return U * sign @ Vt, float(D @ sign)
 
 
-def similarity(source: np.ndarray, target: np.ndarray, scale: bool = True) -> Fit:
+def similarity(source: np.ndarray, target: np.ndarray, scale: bool = True, weights: np.ndarray | None = None) -> Fit:
     """s, R, t with target ≈ s R source + t in least squares (Umeyama, PAMI 1991); rows are points in 2-D or 3-D.
 
     scale: False for a rigid motion, s = 1
     """
-    a, b = source.mean(axis=0), target.mean(axis=0)
-    R, trace = nearest_rotation((target - b).T @ (source - a))
+    w = np.ones(len(source)) if weights is None else weights
+    a, b = w @ source / w.sum(), w @ target / w.sum()
+    R, trace = nearest_rotation((w[:, None] * (target - b)).T @ (source - a))
     if not scale:
         return 1.0, R, b - R @ a
-    s = trace / ((source - a) ** 2).sum()
+    s = trace / (w @ ((source - a) ** 2).sum(axis=1))
     return float(s), R, b - s * R @ a
+
+
+def robust_similarity(source: np.ndarray, target: np.ndarray, scale: bool = True, seed: int = 0) -> Fit:
+    """A similarity that fits more than half of the points, (n, 3), n ≥ 3.
+
+    That of the triple whose median distance is the least (Rousseeuw: Least Median of Squares Regression, JASA 1984),
+    then reweighted with Cauchy's weights, as wide as the median.
+    """
+    n, rng = len(source), np.random.default_rng(seed)
+    triples = np.argsort(rng.random((TRIPLES, n)), axis=1)[:, :3] if n > 3 else np.arange(3)[None]
+    fits = [similarity(source[three], target[three], scale) for three in triples]
+    medians = [np.median(distances(fit, source, target)) for fit in fits]
+    fit = fits[int(np.nanargmin(np.where(np.isfinite(medians), medians, np.inf)))]
+    for _ in range(ROUNDS):
+        d = distances(fit, source, target)
+        width = max(float(np.median(d)), 1e-12 * float(np.abs(target).max()), 1e-300)
+        fit = similarity(source, target, scale, 1 / (1 + (d / width) ** 2))
+    return fit
 
 
 def distances(fit: Fit, source: np.ndarray, target: np.ndarray) -> np.ndarray:

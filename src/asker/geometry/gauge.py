@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from asker.geometry.alignment import nearest_rotation
+from asker.geometry.alignment import Fit, nearest_rotation
 
 Gauge = Literal["free", "fixed"]
 """Whether the pose of the first camera is held."""
@@ -35,21 +35,47 @@ def put_back(
     held  which cameras were held: with one of them only the scale is free, with more nothing is
     seen  what was observed; a camera or point without an observation has not moved, and stays
     """
-    if np.count_nonzero(held) > 1 or np.array_equal(before, after):
-        return after, points
+    fit = drift(before, after, held, seen)
+    return moved(fit, after, points, held, seen)
+
+
+def drift(
+    before: np.ndarray, after: np.ndarray, held: np.ndarray, seen: Seen, turns: bool = True, scales: bool = True
+) -> Fit | None:
+    """The similarity that takes the cameras back to where they were, None where nothing is free.
+
+    turns, scales  whether orientation and scale of the whole are free
+    """
+    if np.count_nonzero(held) > 1 or np.array_equal(before, after) or (held.any() and not scales):
+        return None
     own = np.bincount(seen.camera, minlength=len(after)) > 0
-    Q = np.eye(3) if held.any() else median_rotation(before[own, :, :3], after[own, :, :3])
+    Q = median_rotation(before[own, :, :3], after[own, :, :3]) if turns and not held.any() else np.eye(3)
     target, source = centres(before[own]), centres(after[own]) @ Q.T
-    s = _scale(target, source)
-    if np.count_nonzero(seen.depth < 0) > np.count_nonzero(seen.depth > 0):
+    s = _scale(target, source) if scales else 1.0
+    if scales and np.count_nonzero(seen.depth < 0) > np.count_nonzero(seen.depth > 0):
         s = -s
     anchor = held[own] if held[own].any() else np.ones(len(target), bool)
-    shift = np.median(target[anchor] - s * source[anchor], axis=0)  # X -> s Q X + shift
-    R = after[:, :, :3] @ Q.T
-    moved = np.concatenate([R, (s * after[:, :, 3] - R @ shift)[:, :, None]], axis=2)
-    moved = np.where((own & ~held)[:, None, None], moved, after)
+    return s, Q, np.median(target[anchor] - s * source[anchor], axis=0)
+
+
+def moved(
+    fit: Fit | None, poses: np.ndarray, points: np.ndarray, held: np.ndarray, seen: Seen
+) -> tuple[np.ndarray, np.ndarray]:
+    """Poses and points after X -> s Q X + shift; those stay that are held or have no observation."""
+    if fit is None:
+        return poses, points
+    s, Q, shift = fit
+    own = np.bincount(seen.camera, minlength=len(poses)) > 0
+    new = np.where((own & ~held)[:, None, None], poses_in(fit, poses), poses)
     is_seen = np.bincount(seen.point, minlength=len(points)) > 0
-    return moved, np.where(is_seen[:, None], s * points @ Q.T + shift, points)
+    return new, np.where(is_seen[:, None], s * points @ Q.T + shift, points)
+
+
+def poses_in(fit: Fit, poses: np.ndarray) -> np.ndarray:
+    """Poses [R | t] that see the same after the world went X -> s Q X + shift."""
+    s, Q, shift = fit
+    R = poses[:, :, :3] @ Q.T
+    return np.concatenate([R, (s * poses[:, :, 3] - R @ shift)[:, :, None]], axis=2)
 
 
 def centres(poses: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.errors import Errors, errors
 from asker.applications.bundle.options import CameraModel, Dof, Options
-from asker.applications.bundle.policy import BundleOutcome, refine
+from asker.applications.bundle.policy import BundleOutcome, dirt_of, refine
 from asker.applications.bundle.problem import (
     BundleProblem,
     bundle_problem,
@@ -26,6 +26,7 @@ __all__ = [
     "bundle_problem",
     "camera_centres",
     "camera_poses",
+    "dirt_of",
     "errors",
     "make_scene",
     "read_bal",

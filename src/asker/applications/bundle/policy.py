@@ -19,9 +19,11 @@ from asker.applications.outcome import (
     noise_record,
     solve_record,
 )
-from asker.applications.reconstruction import ReprojectionErrors, inlier_radii
+from asker.applications.reconstruction import Named, ReprojectionErrors, inlier_radii, look_over
 from asker.geometry.gauge import Gauge
 from asker.groups import Groups
+from asker.io.dirt import Dirt
+from asker.io.files import FilePath
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,6 +74,7 @@ def refine(
         "n_cameras": own.n_cameras,
         "n_points": part.n_points if part else own.n_points,
         "n_observations": part.n_observations if part else own.n_observations,
+        "dirt": [] if part else dirt_of(own),
         **asked.record(result),
         "camera": camera,
         "dof": dof,
@@ -90,6 +93,14 @@ def refine(
 
     sure = partial(how_sure, made, result)
     return BundleOutcome(result, record, cost_fell(result), refined, inliers, errors, how_sure=sure)
+
+
+def dirt_of(bundle: Bundle, path: FilePath = "bundle", strict: bool = False) -> tuple[str, ...]:
+    """What of a bundle nothing shows, and what is shown twice; with `strict` the first of it is a `FileError`."""
+    dirt = Dirt(path, strict)
+    cameras = Named("camera", np.arange(bundle.n_cameras), bundle.camera_index)
+    look_over(dirt, cameras, Named("point", np.arange(bundle.n_points), bundle.point_index))
+    return tuple(dirt.told)
 
 
 def _in_front(made: BundleProblem, values: Groups[Any], part: BundlePortion | None) -> np.ndarray:

@@ -13,12 +13,12 @@ from asker.applications.application import Application, Arrays, Runs, Source, Wr
 from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.errors import errors
 from asker.applications.bundle.options import CAMERAS, DOFS, Options
-from asker.applications.bundle.policy import BundleOutcome, refine
+from asker.applications.bundle.policy import BundleOutcome, dirt_of, refine
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
-from asker.applications.reconstruction import errors_told
+from asker.applications.reconstruction import dirt_told, errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.applications.uncertainty import weak_told
 from asker.holdout import Prediction, held_out_masks
@@ -46,6 +46,11 @@ class BundleAdjustment(Application):
 
     def load(self, path: Path) -> Bundle:
         return read_bal(path)
+
+    def load_as(self, path: Path, options: Options) -> Bundle:
+        bundle = read_bal(path)
+        dirt_of(bundle, path, options.strict)
+        return bundle
 
     def load_portion(self, path: Path, process: int, n_processes: int) -> Any:
         from asker.engines.xla import hosts
@@ -93,6 +98,7 @@ class BundleAdjustment(Application):
         return [
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {r['camera']} camera, {r['dof']} dof",
             before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            *dirt_told(r["dirt"]),
             *errors_told(outcome.errors),
             *noise_told(r, "px"),
             *weak_told(outcome.result, {"cameras": range(r["n_cameras"]), "points": range(r["n_points"])}),

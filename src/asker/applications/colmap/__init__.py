@@ -1,17 +1,24 @@
 """COLMAP models: their files, their cameras, the problem, and `refine`."""
 
+from asker.applications.colmap.anchors import Control, Positions, read_control, read_positions
+from asker.applications.colmap.conversions import from_arrays, from_pycolmap, to_pycolmap
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, without_outliers
-from asker.applications.colmap.model import CAMERA_MODELS, NO_POINT, Cameras, ColmapModel, Images, Points
-from asker.applications.colmap.options import Options, Refine
-from asker.applications.colmap.policy import ColmapOutcome, refine
-from asker.applications.colmap.problem import (
-    ColmapProblem,
-    camera_centres,
+from asker.applications.colmap.model import (
+    CAMERA_MODELS,
+    NO_POINT,
+    Cameras,
+    ColmapModel,
+    Frames,
+    Images,
+    Points,
+    Rigs,
     camera_poses,
-    colmap_problem,
-    reprojection_norms,
 )
+from asker.applications.colmap.options import Options, Refine
+from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
+from asker.applications.colmap.problem import ColmapProblem, colmap_problem
+from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
 
 __all__ = [
     "CAMERA_MODELS",
@@ -20,18 +27,28 @@ __all__ = [
     "ColmapModel",
     "ColmapOutcome",
     "ColmapProblem",
+    "Control",
+    "Frames",
     "Images",
     "InlierTable",
     "Options",
     "Points",
+    "Positions",
     "Refine",
+    "Rigs",
     "camera_centres",
     "camera_poses",
     "colmap_problem",
+    "dirt_of",
+    "from_arrays",
+    "from_pycolmap",
     "inlier_tables",
+    "read_control",
     "read_model",
+    "read_positions",
     "refine",
     "reprojection_norms",
+    "to_pycolmap",
     "without_outliers",
     "write_model",
 ]

@@ -13,13 +13,16 @@ from asker.applications.colmap.model import (
     MODEL_NAMES,
     Cameras,
     ColmapModel,
+    Floats,
+    Frames,
     Images,
     Points,
+    Rigs,
     Tracks,
     n_params,
     starts_of,
 )
-from asker.applications.colmap.rigs import FRAME, RIG, not_trivial, trivial
+from asker.applications.colmap.rigs import RigRecords, numbers_of
 from asker.io.files import FileError, read_text_bytes, write_whole
 
 COUNT = np.dtype("<u8")
@@ -28,6 +31,10 @@ IMAGE = np.dtype([("id", "<u4"), ("qvec", "<f8", 4), ("tvec", "<f8", 3), ("camer
 FEATURE = np.dtype([("xy", "<f8", 2), ("point", "<i8")])
 POINT = np.dtype([("id", "<i8"), ("xyz", "<f8", 3), ("rgb", "u1", 3), ("error", "<f8"), ("n", "<u8")])
 ENTRY = np.dtype([("image", "<u4"), ("feature", "<u4")])
+RECORD = np.dtype([("id", "<u4"), ("n", "<u4")])
+SENSOR = np.dtype([("kind", "<i4"), ("sensor", "<u4")])
+FRAME = np.dtype([("id", "<u4"), ("rig", "<u4"), ("pose", "<f8", 7), ("n", "<u4")])
+DATUM = np.dtype([("kind", "<i4"), ("sensor", "<u4"), ("data", "<u8")])
 
 
 class Binary:
@@ -159,26 +166,45 @@ def _gather(data: bytes, offsets: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return windows[offsets].view(dtype)[:, 0]
 
 
-def read_rigs(part: str, path: Path) -> tuple[np.ndarray, Binary]:
-    """`rigs` or `frames`."""
-    dtype = {"rigs": RIG, "frames": FRAME}[part]
+def read_rigs(path: Path) -> tuple[RigRecords, Binary]:
+    file, out = Binary(path), RigRecords()
+    for _ in file.records(RECORD.itemsize, "rigs"):
+        id, n = file.take(RECORD, 1, "a rig")[0].tolist()
+        if n * SENSOR.itemsize > file.left:
+            file.fail(f"the file ends too early: {n} sensors promised, {file.left} bytes left")
+        out.begin(id)
+        for k in range(n):
+            kind, sensor = file.take(SENSOR, 1, "a sensor")[0].tolist()
+            has_pose = k == 0 or bool(file.take(np.dtype("u1"), 1, "a sensor")[0])
+            pose = file.take(np.dtype("<f8"), 7, "the pose of a sensor") if k and has_pose else None
+            out.add(kind, sensor, has_pose, pose)
+    return out, file
+
+
+def read_frames(path: Path) -> tuple[Frames, Floats, Binary]:
+    """Frames and their poses (n_frames, 7)."""
     file = Binary(path)
-    n = file.count(8, part)
-    file.places = list(range(file.at, file.at + n * dtype.itemsize, dtype.itemsize))
-    whole = np.frombuffer(file.data, dtype, min(n, file.left // dtype.itemsize), file.at)
-    if fault := not_trivial(part, whole):
-        file.fault(fault.record, fault.what)
-    records = file.take(dtype, n, part)
-    file.end()
-    return records, file
+    heads, entries = [], [np.empty(0, DATUM)]
+    for _ in file.records(FRAME.itemsize, "frames"):
+        heads.append(file.take(FRAME, 1, "a frame")[0])
+        n = int(heads[-1]["n"])
+        if n * DATUM.itemsize > file.left:
+            file.fail(f"the file ends too early: a frame of {n} promised, {file.left} bytes left")
+        entries.append(file.take(DATUM, n, "a frame"))
+    head, entry = np.array(heads, FRAME), np.concatenate(entries)
+    kinds, sensors = entry["kind"].astype(np.int64), entry["sensor"].astype(np.int64)
+    starts = starts_of(head["n"])
+    ids, rigs = head["id"].astype(np.int64), head["rig"].astype(np.int64)
+    frames = Frames(ids, rigs, starts, kinds, sensors, entry["data"].astype(np.int64))
+    return frames, head["pose"].copy(), file
 
 
-def write_files(folder: Path, model: ColmapModel) -> None:
-    rigs, frames = trivial(model)
+def write_files(folder: Path, model: ColmapModel, rigs: Rigs, poses: Floats) -> None:
+    """All of a model; `poses` are those of the frames, (n_frames, 7)."""
     for name, write in (
-        ("rigs.bin", partial(_write_records, records=rigs)),
+        ("rigs.bin", partial(_write_rigs, rigs=rigs)),
         ("cameras.bin", partial(_write_cameras, cameras=model.cameras)),
-        ("frames.bin", partial(_write_records, records=frames)),
+        ("frames.bin", partial(_write_frames, frames=rigs.frames, poses=poses)),
         ("images.bin", partial(_write_images, images=model.images)),
         ("points3D.bin", partial(_write_points, model=model)),
     ):
@@ -190,8 +216,28 @@ def _count(n: int) -> bytes:
     return n.to_bytes(COUNT.itemsize, "little")
 
 
-def _write_records(file: IO[bytes], records: np.ndarray) -> None:
-    file.write(_count(len(records)) + records.tobytes())
+def _write_rigs(file: IO[bytes], rigs: Rigs) -> None:
+    sensor = np.empty(len(rigs.kinds), SENSOR)
+    sensor["kind"], sensor["sensor"] = rigs.kinds, rigs.sensor_ids
+    numbers = numbers_of(rigs).astype("<f8")
+    file.write(_count(len(rigs)))
+    for r, id in enumerate(rigs.ids.tolist()):
+        own = range(*rigs.starts[r : r + 2])
+        file.write(np.array([(id, len(own))], RECORD).tobytes())
+        for k in own:
+            file.write(sensor[k].tobytes())
+            if k > own[0]:
+                file.write(b"\1" + numbers[k].tobytes() if rigs.has_pose[k] else b"\0")
+
+
+def _write_frames(file: IO[bytes], frames: Frames, poses: Floats) -> None:
+    head = np.empty(len(frames), FRAME)
+    head["id"], head["rig"], head["pose"], head["n"] = frames.ids, frames.rig_ids, poses, np.diff(frames.starts)
+    datum = np.empty(len(frames.kinds), DATUM)
+    datum["kind"], datum["sensor"], datum["data"] = frames.kinds, frames.sensor_ids, frames.data_ids
+    file.write(_count(len(frames)))
+    for k in range(len(frames)):
+        file.write(head[k].tobytes() + datum[frames.starts[k] : frames.starts[k + 1]].tobytes())
 
 
 def _write_cameras(file: IO[bytes], cameras: Cameras) -> None:

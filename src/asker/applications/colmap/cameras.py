@@ -1,41 +1,50 @@
 """COLMAP's camera models: from a point in the camera's frame to a pixel.
 
-A camera looks along +z.  The point (x, y, z) is divided by z, distorted, scaled by the focal lengths and moved to the
-principal point.  The parameters stand in COLMAP's order: one or two focal lengths, the principal point, the
-distortions.  The formulas work on numbers and on arrays, in NumPy and in JAX.
+A camera looks along +z.  Most models divide the point (x, y, z) by z, distort, scale by the focal lengths and move to
+the principal point; what they do not see has z ≤ 0.  Some look at the ray itself, also beside and behind the camera.
+The parameters stand in COLMAP's order.  The formulas work on numbers and on arrays, in NumPy and in JAX.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from asker.applications.colmap.model import CAMERA_MODELS
 from asker.arrays import namespace
 
+Part = Literal["focal", "principal-point", "distortion", "size"]
+PARTS: dict[str, Part] = {
+    **dict.fromkeys(("f", "fx", "fy"), "focal"),
+    **dict.fromkeys(("cx", "cy"), "principal-point"),
+    **dict.fromkeys(("w", "h"), "size"),
+}  # type: ignore[arg-type]
+"""Of parameters, by name; all others are distortions."""
+Pair = tuple[Any, Any]
 
-def none(u: Any, v: Any) -> tuple[Any, Any]:
+
+def none(u: Any, v: Any) -> Pair:
     return u, v
 
 
-def radial(u: Any, v: Any, *k: Any) -> tuple[Any, Any]:
+def radial(u: Any, v: Any, *k: Any) -> Pair:
     """1 + k1 r² + k2 r⁴ + … times the point."""
     factor = 1 + _polynomial(u * u + v * v, k)
     return factor * u, factor * v
 
 
-def tangential(u: Any, v: Any, p1: Any, p2: Any) -> tuple[Any, Any]:
+def tangential(u: Any, v: Any, p1: Any, p2: Any) -> Pair:
     """What a lens off its axis adds."""
     r2 = u * u + v * v
     return 2 * p1 * u * v + p2 * (r2 + 2 * u * u), 2 * p2 * u * v + p1 * (r2 + 2 * v * v)
 
 
-def opencv(u: Any, v: Any, k1: Any, k2: Any, p1: Any, p2: Any) -> tuple[Any, Any]:
+def opencv(u: Any, v: Any, k1: Any, k2: Any, p1: Any, p2: Any) -> Pair:
     (ru, rv), (tu, tv) = radial(u, v, k1, k2), tangential(u, v, p1, p2)
     return ru + tu, rv + tv
 
 
-def full_opencv(
-    u: Any, v: Any, k1: Any, k2: Any, p1: Any, p2: Any, k3: Any, k4: Any, k5: Any, k6: Any
-) -> tuple[Any, Any]:
+def full_opencv(u: Any, v: Any, k1: Any, k2: Any, p1: Any, p2: Any, k3: Any, k4: Any, k5: Any, k6: Any) -> Pair:
     """As opencv, with a quotient of polynomials in r²."""
     r2 = u * u + v * v
     factor = (1 + _polynomial(r2, (k1, k2, k3))) / (1 + _polynomial(r2, (k4, k5, k6)))
@@ -43,16 +52,47 @@ def full_opencv(
     return factor * u + tu, factor * v + tv
 
 
-def opencv_fisheye(u: Any, v: Any, k1: Any, k2: Any, k3: Any, k4: Any) -> tuple[Any, Any]:
-    """The radius becomes θ(1 + k1 θ² + … + k4 θ⁸) with θ = atan r; smooth at r = 0."""
-    xp = namespace(u)
+def fisheye(u: Any, v: Any, *k: Any) -> Pair:
+    """The radius becomes the angle θ = atan r, then θ(1 + k1 θ² + k2 θ⁴ + …)."""
+    factor = _arctan_ratio(u * u + v * v)
+    return radial(factor * u, factor * v, *k) if k else (factor * u, factor * v)
+
+
+def thin_prism_fisheye(
+    u: Any, v: Any, k1: Any, k2: Any, p1: Any, p2: Any, k3: Any, k4: Any, sx1: Any, sy1: Any
+) -> Pair:
+    """The fisheye's, tangential, and a prism's sx1 θ², sy1 θ²."""
+    u, v = fisheye(u, v)
     r2 = u * u + v * v
-    small = r2 < 1e-12
-    r = xp.sqrt(xp.where(small, 1.0, r2))
-    theta = xp.arctan(r)
-    factor = theta * (1 + _polynomial(theta * theta, (k1, k2, k3, k4))) / r
-    factor = xp.where(small, 1 + (k1 - 1 / 3) * r2, factor)
+    (ru, rv), (tu, tv) = radial(u, v, k1, k2, k3, k4), tangential(u, v, p1, p2)
+    return ru + tu + sx1 * r2, rv + tv + sy1 * r2
+
+
+def rad_tan_thin_prism_fisheye(u: Any, v: Any, *params: Any) -> Pair:
+    """The fisheye's of k0 … k5; tangential and a prism's of two terms are added to what that gives."""
+    k, (p0, p1, s0, s1, s2, s3) = params[:6], params[6:]
+    u, v = fisheye(u, v, *k)
+    r2 = u * u + v * v
+    tu, tv = tangential(u, v, p1, p0)
+    return u + tu + _polynomial(r2, (s0, s1)), v + tv + _polynomial(r2, (s2, s3))
+
+
+def field_of_view(u: Any, v: Any, omega: Any) -> Pair:
+    """The radius becomes atan(2r tan(ω/2))/ω."""
+    xp = namespace(u)
+    small = omega * omega < 1e-8
+    safe = xp.where(small, 1.0, omega)
+    spread = xp.where(small, 1 + omega * omega / 12, 2 * xp.tan(safe / 2) / safe)  # 2 tan(ω/2)/ω
+    factor = spread * _arctan_ratio((u * u + v * v) * (spread * omega) ** 2)
     return factor * u, factor * v
+
+
+def _arctan_ratio(t2: Any) -> Any:
+    """atan(t)/t, given t²; smooth at 0."""
+    xp = namespace(t2)
+    small = t2 < 1e-6
+    t = xp.sqrt(xp.where(small, 1.0, t2))
+    return xp.where(small, 1 - t2 * (1 / 3 - t2 * (1 / 5 - t2 / 7)), xp.arctan(t) / t)
 
 
 def _polynomial(x: Any, k: Sequence[Any]) -> Any:
@@ -63,25 +103,84 @@ def _polynomial(x: Any, k: Sequence[Any]) -> Any:
     return out
 
 
-DISTORTIONS: dict[str, Callable[..., tuple[Any, Any]]] = {
+DISTORTIONS: dict[str, Callable[..., Pair]] = {
     "SIMPLE_PINHOLE": none,
     "PINHOLE": none,
     "SIMPLE_RADIAL": radial,
     "RADIAL": radial,
     "OPENCV": opencv,
-    "OPENCV_FISHEYE": opencv_fisheye,
+    "OPENCV_FISHEYE": fisheye,
     "FULL_OPENCV": full_opencv,
+    "FOV": field_of_view,
+    "SIMPLE_RADIAL_FISHEYE": fisheye,
+    "RADIAL_FISHEYE": fisheye,
+    "THIN_PRISM_FISHEYE": thin_prism_fisheye,
+    "RAD_TAN_THIN_PRISM_FISHEYE": rad_tan_thin_prism_fisheye,
+    "SIMPLE_FISHEYE": fisheye,
+    "FISHEYE": fisheye,
 }
-"""The camera models that asker can project with."""
+"""Camera models that divide by z, and what they do then."""
 
 
-def n_focal(camera_model: str) -> int:
-    """How many focal lengths a model has: f, or fx and fy."""
-    return 1 if CAMERA_MODELS[camera_model].startswith("f ") else 2
+def division(x: Any, y: Any, z: Any, k: Any) -> Pair:
+    """d with d/(1 + k‖d‖²) = (x, y)/z; the root that is (x, y)/z for k = 0."""
+    factor = 2 / division_depth(x, y, z, k)
+    return factor * x, factor * y
 
 
-def project(camera_model: str, params: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any]:
+def division_depth(x: Any, y: Any, z: Any, k: Any) -> Any:
+    """z + √(z² − 4k(x² + y²)); positive where a pixel exists."""
+    xp = namespace(x)
+    under = z * z - 4 * k * (x * x + y * y)
+    return xp.where(under > 0, z + xp.sqrt(xp.where(under > 0, under, 1.0)), -1.0)
+
+
+def eucm(x: Any, y: Any, z: Any, alpha: Any, beta: Any) -> Pair:
+    """The enhanced unified camera: (x, y)/(αd + (1 − α)z) with d² = β(x² + y²) + z²."""
+    depth = alpha * namespace(x).sqrt(beta * (x * x + y * y) + z * z) + (1 - alpha) * z
+    return x / depth, y / depth
+
+
+RAYS: dict[str, Callable[..., Pair]] = {"SIMPLE_DIVISION": division, "DIVISION": division, "EUCM": eucm}
+"""Camera models that look at the ray itself."""
+SPHERE = "EQUIRECTANGULAR"
+"""All directions: longitude and latitude, w × h pixels.  It has neither focal length nor principal point."""
+
+
+def parts_of(camera_model: str) -> list[Part]:
+    """What each parameter is."""
+    return [PARTS.get(name, "distortion") for name in CAMERA_MODELS[camera_model].split()]
+
+
+def sees_behind(camera_model: str) -> bool:
+    """Whether the pixels of (x, y, z) and (−x, −y, −z) differ, so that nothing comes out behind the camera."""
+    return camera_model in RAYS or camera_model == SPHERE
+
+
+def project(camera_model: str, params: Any, x: Any, y: Any, z: Any) -> Pair:
     """The pixel at which a camera sees a point of its own frame.  Nothing is asked of the sign of z."""
-    n = n_focal(camera_model)
-    u, v = DISTORTIONS[camera_model](x / z, y / z, *[params[k] for k in range(n + 2, len(params))])
+    if camera_model == SPHERE:
+        xp = namespace(x)
+        longitude, latitude = xp.arctan2(x, z), xp.arctan2(y, xp.sqrt(x * x + z * z))
+        return params[0] * (longitude / (2 * np.pi) + 0.5), params[1] * (latitude / np.pi + 0.5)
+    n = parts_of(camera_model).count("focal")
+    rest = [params[k] for k in range(n + 2, len(params))]
+    if camera_model in RAYS:
+        u, v = RAYS[camera_model](x, y, z, *rest)
+    else:
+        u, v = DISTORTIONS[camera_model](x / z, y / z, *rest)
     return params[0] * u + params[n], params[n - 1] * v + params[n + 1]
+
+
+def reprojection(camera_model: str, params: Any, uv: Any, x: Any, y: Any, z: Any) -> Pair:
+    """The pixel less the one that was seen; around a sphere the short way."""
+    u, v = project(camera_model, params, x, y, z)
+    du, dv = u - uv[0], v - uv[1]
+    return (du - params[0] * namespace(x).round(du / params[0]), dv) if camera_model == SPHERE else (du, dv)
+
+
+def depth(camera_model: str, params: Any, x: Any, y: Any, z: Any) -> Any:
+    """A number that is positive where the camera can see the point."""
+    if camera_model == SPHERE:
+        return x * x + y * y + z * z
+    return division_depth(x, y, z, params[-1]) if camera_model in ("SIMPLE_DIVISION", "DIVISION") else z

@@ -1,10 +1,12 @@
 """COLMAP models: a folder with `cameras`, `images` and `points3D`, all as `.bin` or all as `.txt`.
 
-COLMAP 3.12 and later also keeps `rigs` and `frames` there.  They are read where every rig is one camera, and always
-written, since COLMAP reads such files wherever it finds them.
+COLMAP 3.12 and later also keeps `rigs` and `frames` there.  They are always written, since COLMAP reads such files
+wherever it finds them.
 """
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,16 @@ from asker.applications.colmap import text as text_files
 from asker.applications.colmap.model import (
     CAMERA_MODELS,
     ColmapModel,
+    Fault,
+    camera_poses,
     faults,
     n_params,
     track_fault,
 )
-from asker.applications.colmap.rigs import rig_fault
+from asker.applications.colmap.rigs import frame_poses, members, pose_fault, rig_faults, rigs_of
 from asker.io.files import FileError, FilePath
 from asker.io.folders import check_folder, write_folder
+from asker.rotations import matrix_from_quaternion, quaternion_from_matrix
 
 PARTS = ("cameras", "images", "points3D")
 RIG_PARTS = ("rigs", "frames")
@@ -42,9 +47,10 @@ def read_model(folder: FilePath) -> ColmapModel:
     model = ColmapModel(cameras, images, points)
     fault = next(faults(model), None) or track_fault(model, tracks)
     if fault is None and any((folder / f"{part}{suffix}").exists() for part in RIG_PARTS):
-        rigs, sources["rigs"] = form.read_rigs("rigs", folder / f"rigs{suffix}")
-        frames, sources["frames"] = form.read_rigs("frames", folder / f"frames{suffix}")
-        fault = rig_fault(model, rigs, frames)
+        rigs, sources["rigs"] = form.read_rigs(folder / f"rigs{suffix}")
+        frames, poses, sources["frames"] = form.read_frames(folder / f"frames{suffix}")
+        model = replace(model, rigs=rigs.rigs(frames))
+        fault = next(rig_faults(model), None) or _pose_fault(model, poses)
     if fault is not None:
         sources[fault.part].fault(fault.record, fault.what)
     return model
@@ -59,7 +65,27 @@ def write_model(folder: FilePath, model: ColmapModel, binary: bool = True) -> No
     check_target(folder, binary)
     _check(model, binary)
     with write_folder(folder, FILES) as new:
-        FORMS[".bin" if binary else ".txt"].write_files(new, model)
+        FORMS[".bin" if binary else ".txt"].write_files(new, model, rigs_of(model), _frame_numbers(model))
+
+
+def _pose_fault(model: ColmapModel, numbers: np.ndarray) -> Fault | None:
+    """What is wrong with the poses of the frames, (n_frames, 7), or with those of the images."""
+    for bad in (~np.isfinite(numbers).all(axis=1), ~numbers[:, :4].any(axis=1)):
+        for k in np.flatnonzero(bad)[:1].tolist():
+            return Fault("frames", k, "the pose is not finite, or its quaternion is of zeros")
+    told = np.concatenate([matrix_from_quaternion(numbers[:, :4]), numbers[:, 4:, None]], axis=2)
+    return pose_fault(model, camera_poses(model), told)
+
+
+def _frame_numbers(model: ColmapModel) -> np.ndarray:
+    """The poses of the frames, (n_frames, 7); that of a reference image is copied."""
+    poses = camera_poses(model)
+    frames = frame_poses(model, poses)
+    numbers = np.concatenate([quaternion_from_matrix(frames[:, :, :3]), frames[:, :, 3]], axis=1)
+    frame = members(model).frame
+    same = np.flatnonzero((frames[frame] == poses).all(axis=(1, 2)))
+    numbers[frame[same]] = np.concatenate([model.images.qvecs, model.images.tvecs], axis=1)[same]
+    return numbers
 
 
 def check_target(folder: FilePath, binary: bool = True) -> None:
@@ -87,11 +113,18 @@ def _form(folder: Path) -> str:
 def _check(model: ColmapModel, binary: bool) -> None:
     """What `read_model` would refuse is not written."""
     _check_shapes(model)
-    for fault in faults(model):
+    for fault in _all_faults(model):
         raise ValueError(f"{fault.part}, record {fault.record}: {fault.what}")
     for name in model.images.names:
         if "\0" in name or (not binary and name.split() != [name]):
             raise ValueError(f"the image name {name!r} cannot be written in this form")
+
+
+def _all_faults(model: ColmapModel) -> Iterator[Fault]:
+    yield from faults(model)
+    yield from rig_faults(model)
+    if fault := pose_fault(model, camera_poses(model)):
+        yield fault
 
 
 def _check_shapes(model: ColmapModel) -> None:

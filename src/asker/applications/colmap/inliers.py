@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asker.applications.colmap.model import NO_POINT, ColmapModel
-from asker.applications.colmap.problem import point_errors
+from asker.applications.colmap.reprojections import point_errors
 
 
 def without_outliers(model: ColmapModel, inliers: np.ndarray) -> ColmapModel:
@@ -20,7 +20,7 @@ def without_outliers(model: ColmapModel, inliers: np.ndarray) -> ColmapModel:
     point_ids[seen.feature[~left]] = NO_POINT
     p = model.points
     points = replace(p, ids=p.ids[good], xyz=p.xyz[good], rgb=p.rgb[good], errors=p.errors[good])
-    without = ColmapModel(model.cameras, replace(model.images, point_ids=point_ids), points)
+    without = replace(model, images=replace(model.images, point_ids=point_ids), points=points)
     return replace(without, points=replace(points, errors=point_errors(without)))
 
 

@@ -2,6 +2,7 @@
 
 A model has cameras, images and points.  An image names its camera and lists its features: pixels, each with the id of
 the point it shows, or −1.  Several images may share one camera.  A feature that shows a point is an *observation*.
+Sensors that move together are a *rig*; the images that one took at a time are a *frame*.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from asker.rotations import matrix_from_quaternion
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,6 +41,9 @@ CAMERA_MODELS = {
 }
 """The parameters of each camera model; the position in this list is COLMAP's number for it."""
 MODEL_NAMES = tuple(CAMERA_MODELS)
+SENSORS = ("CAMERA", "IMU")
+"""The kinds of sensors; the position in this list is COLMAP's number for it."""
+CAMERA = 0
 
 
 def n_params(camera_model: str) -> int:
@@ -101,6 +107,51 @@ class Points:
         return len(self.ids)
 
 
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """What the sensors of a rig gave at a time.  The pose of a frame follows from those of its images."""
+
+    ids: Ints
+    """(n_frames,)"""
+    rig_ids: Ints
+    """(n_frames,)"""
+    starts: Ints
+    """(n_frames + 1,): the entries of frame f are starts[f]:starts[f + 1]."""
+    kinds: Ints
+    """(n_entries,): of the sensor, a position in `SENSORS`."""
+    sensor_ids: Ints
+    """(n_entries,)"""
+    data_ids: Ints
+    """(n_entries,): what it gave, of a camera the id of an image."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Rigs:
+    """Sensors that move together, and their frames."""
+
+    ids: Ints
+    """(n_rigs,)"""
+    starts: Ints
+    """(n_rigs + 1,): the sensors of rig r are starts[r]:starts[r + 1]; the first is the reference."""
+    kinds: Ints
+    """(n_sensors,): a position in `SENSORS`."""
+    sensor_ids: Ints
+    """(n_sensors,): of a camera its id."""
+    has_pose: NDArray[np.bool_]
+    """(n_sensors,): whether sensor_from_rig is known."""
+    qvecs: Floats
+    """(n_sensors, 4): the rotation from rig to sensor, that of the reference is the identity."""
+    tvecs: Floats
+    """(n_sensors, 3): the translation from rig to sensor."""
+    frames: Frames
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
 class Observations(NamedTuple):
     """Who sees whom, as indices (not ids), in the order of the features."""
 
@@ -127,6 +178,8 @@ class ColmapModel:
     cameras: Cameras
     images: Images
     points: Points
+    rigs: Rigs | None = None
+    """None where every camera is a rig of its own."""
 
     @property
     def n_observations(self) -> int:
@@ -150,6 +203,11 @@ class ColmapModel:
         return Tracks(starts_of(lengths), self.images.ids[image], feature - self.images.starts[image])
 
 
+def camera_poses(model: ColmapModel) -> np.ndarray:
+    """[R | t] of every image, (n, 3, 4)."""
+    return np.concatenate([matrix_from_quaternion(model.images.qvecs), model.images.tvecs[:, :, None]], axis=2)
+
+
 def starts_of(lengths: Any) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
@@ -165,7 +223,7 @@ def positions(ids: Ints, wanted: Ints) -> Ints:
 
 
 class Fault(NamedTuple):
-    """What is wrong with which record of which part (`cameras`, `images`, `points3D`)."""
+    """What is wrong with which record of which part (`cameras`, `images`, `points3D`, `rigs`, `frames`)."""
 
     part: str
     record: int
@@ -180,7 +238,7 @@ def faults(model: ColmapModel) -> Iterator[Fault]:
 
 
 def _camera_faults(cameras: Cameras) -> Iterator[Fault]:
-    yield from _id_faults("cameras", "camera", cameras.ids, 32)
+    yield from id_faults("cameras", "camera", cameras.ids, 32)
     for record, (name, params) in enumerate(zip(cameras.models, cameras.params, strict=True)):
         if not np.isfinite(params).all():
             yield Fault("cameras", record, f"a parameter of this {name} camera is not finite")
@@ -190,7 +248,7 @@ def _camera_faults(cameras: Cameras) -> Iterator[Fault]:
 
 def _image_faults(model: ColmapModel) -> Iterator[Fault]:
     images = model.images
-    yield from _id_faults("images", "image", images.ids, 32)
+    yield from id_faults("images", "image", images.ids, 32)
     numbers = np.concatenate([images.qvecs, images.tvecs], axis=1)
     for record in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
         yield Fault("images", record, "the pose is not finite")
@@ -207,13 +265,13 @@ def _image_faults(model: ColmapModel) -> Iterator[Fault]:
 
 
 def _point_faults(points: Points) -> Iterator[Fault]:
-    yield from _id_faults("points3D", "point", points.ids, 63)
+    yield from id_faults("points3D", "point", points.ids, 63)
     numbers = np.concatenate([points.xyz, points.errors[:, None]], axis=1)
     for record in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
         yield Fault("points3D", record, "the position or the error is not finite")
 
 
-def _id_faults(part: str, name: str, ids: Ints, bits: int) -> Iterator[Fault]:
+def id_faults(part: str, name: str, ids: Ints, bits: int) -> Iterator[Fault]:
     """Ids differ, and fit into the format; the largest number there means "none"."""
     for record in np.flatnonzero((ids < 0) | (ids >= 2**bits - 1)).tolist():
         yield Fault(part, record, f"the {name} id {ids[record]} is out of range")

@@ -1,5 +1,6 @@
 """The refinement of a COLMAP model in one call: what `asker solve` does with its folder."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -7,10 +8,14 @@ from typing import Any
 import numpy as np
 
 import asker
+from asker.applications.colmap.anchoring import Frame, Solved, anchored
+from asker.applications.colmap.anchors import Control, Positions
+from asker.applications.colmap.conversions import from_pycolmap, is_reconstruction, to_pycolmap
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_of, without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
-from asker.applications.colmap.problem import ColmapProblem, colmap_problem, reprojection_norms
+from asker.applications.colmap.problem import ColmapProblem, colmap_problem
+from asker.applications.colmap.reprojections import reprojection_norms
 from asker.applications.colmap.uncertainty import how_sure
 from asker.applications.outcome import (
     Asked,
@@ -20,8 +25,12 @@ from asker.applications.outcome import (
     noise_record,
     solve_record,
 )
-from asker.applications.reconstruction import ReprojectionErrors, inlier_radii
+from asker.applications.reconstruction import Named, ReprojectionErrors, inlier_radii, look_over
 from asker.geometry.gauge import Gauge
+from asker.io.dirt import Dirt
+from asker.io.files import FilePath
+from asker.kernels import Kernel
+from asker.noise import REACH
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,30 +46,39 @@ class ColmapOutcome(Outcome):
     """(n_observations,): errors after the solve in pixels, infinite for a point behind its camera."""
     max_error: float | None
     """Pixels; where given, it alone says what `clean` keeps."""
+    model: ColmapModel
+    """The refined one; `refined` is the same as the user gave it, such as a `pycolmap.Reconstruction`."""
+    given_as: Callable[[ColmapModel], Any]
+    """Makes that of a model."""
 
     @cached_property
-    def clean(self) -> ColmapModel:
-        """The refined model without its outliers."""
+    def clean(self) -> Any:
+        """The refined model without its outliers, as the user gave it."""
         kept = self.inliers if self.max_error is None else self.norms <= self.max_error
-        return without_outliers(self.refined, kept)
+        return self.given_as(without_outliers(self.model, kept))
 
     def dropped_ratio(self, max_error: float) -> float:
         """The part of the observations that `clean` would lack with another limit."""
-        return 1 - float(left_of(self.refined, self.norms <= max_error).mean())
+        return 1 - float(left_of(self.model, self.norms <= max_error).mean())
 
 
 def refine(
-    model: ColmapModel,
+    model: ColmapModel | Any,
     method: str | None = None,
     kernel: str | None = None,
     tau: float | None = None,
     *,
     refine: Refine = "poses",
     gauge: Gauge = "free",
+    hold: Sequence[str | int] = (),
+    principal_point: bool = False,
+    refine_rigs: bool = False,
+    priors: Positions | None = None,
+    control: Control | None = None,
     max_error: float | None = None,
     **limits: Any,
 ) -> ColmapOutcome:
-    """Refine a model and count what became of its images and points.
+    """Refine a model, or a `pycolmap.Reconstruction`, and count what became of its images and points.
 
     With no method, kernel and tau the noise is found while solving, and the kernel with it; inliers are then counted up
     to 3.7 σ, which one of 1000 right observations exceeds.
@@ -68,51 +86,99 @@ def refine(
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
-    refine, gauge   as in `colmap_problem`
+    refine, gauge, hold, principal_point, refine_rigs   as in `colmap_problem`
+    priors     known positions of images (`read_positions`); the model is moved into their frame, and they take part
+    control    known positions of points with their pixels (`read_control`); the same
     max_error  the largest error in pixels that the `clean` model keeps, in place of the inliers
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     if max_error is not None and not 0 < max_error < np.inf:
         raise ValueError(f"max_error must be positive and finite, got {max_error}")
-    asked = Asked(method, kernel, tau, limits.get("checkpoint") is None)
-    psi = asked.psi(1.0)
+    given_as: Callable[[ColmapModel], Any] = to_pycolmap if is_reconstruction(model) else _as_it_is
+    model = from_pycolmap(model) if is_reconstruction(model) else model
+    frame, asked = Frame(priors, control), Asked(method, kernel, tau, limits.get("checkpoint") is None)
+    if frame.is_known:
+        frame.check(model, hold, gauge, limits.get("checkpoint"))
+    parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
     with compilations() as compiled:
-        made = colmap_problem(model, psi, refine, gauge)
-        damping = made.relative_damping
-        result = asker.solve(made.problem, asked.strategy(psi), relative_damping=damping, **limits)
-    refined = made.refined(result.values)
-    radii = _radii(made, result, asked.finds_noise)
+        used, (made, result, refined, is_own, known) = _solved(model, asked, frame, gauge, hold, parts, limits)
+    radii = _radii(made, result, asked.finds_noise)[is_own]
     before, after = reprojection_norms(model), reprojection_norms(refined)
     inliers = after <= radii
     errors = ReprojectionErrors.of(before, after, inliers)
     record = {
         "n_images": len(model.images),
         "n_cameras": len(model.cameras),
+        "n_frames": len(made.poses),
         "n_points": len(model.points),
         "n_observations": model.n_observations,
-        **asked.record(result),
+        "dirt": dirt_of(model),
+        **used,
         "gauge": gauge,
-        "refine": refine,
+        "hold": list(hold),
+        **parts,
         "initial_inlier_ratio": np.mean(before <= radii),
         "inlier_ratio": inliers.mean(),
         "inlier_radius": radii.max(),
         "reprojection_error": errors.record(),
         "max_error": max_error,
-        "noise": noise_record(result),
+        "known_positions": known,
+        "noise": {name: noise for name, noise in noise_record(result).items() if name in made.intrinsics},
         **solve_record(result),
         "compiled": len(compiled),
     }
     tables = inlier_tables(model, before <= radii, inliers)
     fell = cost_fell(result)
+    told = inliers, *tables, errors, after, max_error
     sure = partial(how_sure, made, result, refined)
-    return ColmapOutcome(
-        result, record, fell, lambda: refined, inliers, *tables, errors, after, max_error, how_sure=sure
-    )
+    return ColmapOutcome(result, record, fell, lambda: given_as(refined), *told, refined, given_as, how_sure=sure)
+
+
+def dirt_of(model: ColmapModel, path: FilePath = "model", strict: bool = False) -> tuple[str, ...]:
+    """What of a model nothing shows, and what is shown twice; with `strict` the first of it is a `FileError`."""
+    dirt, seen = Dirt(path, strict), model.observations()
+    images, points = Named("image", model.images.ids, seen.image), Named("point", model.points.ids, seen.point)
+    look_over(dirt, images, points, Named("camera", model.cameras.ids, seen.camera))
+    return tuple(dirt.told)
+
+
+def _solved(
+    model: ColmapModel,
+    asked: Asked,
+    frame: Frame,
+    gauge: Gauge,
+    hold: Sequence[str | int],
+    parts: dict[str, Any],
+    limits: dict[str, Any],
+) -> tuple[dict[str, Any], Solved]:
+    """What was used, for the record, and what came of it."""
+    psi = asked.psi(1.0)
+    made = colmap_problem(model, psi, gauge=gauge, hold=hold, **parts)
+    result = asker.solve(made.problem, asked.strategy(psi), relative_damping=made.relative_damping, **limits)
+    refined, used = made.refined(result.values), asked.record(result)
+    if not frame.is_known:
+        return used, Solved(made, result, refined, np.ones(model.n_observations, dtype=bool), {})
+    kernels, sigma = _found(result)
+    return used, anchored(refined, frame, kernels, sigma, limits, hold=hold, **parts)
+
+
+def _as_it_is(model: ColmapModel) -> ColmapModel:
+    return model
 
 
 def _radii(made: ColmapProblem, result: asker.Result, estimated: bool) -> np.ndarray:
     """The largest error of an inlier, for each observation of the model: its camera model has a noise of its own."""
     radii = np.empty(made.model.n_observations)
-    for own, radius in zip(made.observations, inlier_radii(result, estimated), strict=True):
+    for own, radius in zip(made.observations, inlier_radii(result, estimated), strict=False):  # known positions follow
         radii[own] = radius
     return radii
+
+
+def _found(result: asker.Result) -> tuple[dict[str, Kernel], float]:
+    """The kernels, by camera model, and the noise of pixels where most observations are; by τ if it cannot be told."""
+    assert result.problem is not None
+    factors = result.problem.factors
+    most = max(range(len(factors)), key=lambda k: factors[k].n)
+    noise = result.noise[most]
+    sigma = noise.sigma if noise.is_known else float(np.max(factors[most].tau)) / REACH
+    return {f.name: f.kernel for f in factors}, sigma

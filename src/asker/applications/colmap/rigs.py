@@ -1,90 +1,247 @@
-"""The rigs and frames of newer COLMAP models (3.12 and later), as far as they say nothing new.
+"""Rigs: sensors that move together (COLMAP 3.12 and later).
 
-There every camera belongs to a rig and every image to a frame, and the poses stand in the frames.  A rig of one
-camera and a frame of one image add nothing, and only such are read.  Their records then have a fixed size.
+Every camera belongs to a rig and every image to a frame.  The pose of an image is
+
+    cam_from_world = sensor_from_rig · rig_from_world
+
+where sensor_from_rig is the identity for the reference sensor of a rig, and rig_from_world is the pose of the frame.
+A rig of one camera with frames of one image says nothing new.
 """
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from asker.applications.colmap.model import ColmapModel, Fault, positions
-
-CAMERA = 0
-"""The kind of a sensor that is a camera."""
-
-RIG = np.dtype([("id", "<u4"), ("n", "<u4"), ("kind", "<i4"), ("camera", "<u4")])
-FRAME = np.dtype(
-    [
-        ("id", "<u4"),
-        ("rig", "<u4"),
-        ("qvec", "<f8", 4),
-        ("tvec", "<f8", 3),
-        ("n", "<u4"),
-        ("kind", "<i4"),
-        ("camera", "<u4"),
-        ("image", "<u8"),
-    ]
+from asker.applications.colmap.model import (
+    CAMERA,
+    SENSORS,
+    ColmapModel,
+    Fault,
+    Floats,
+    Frames,
+    Ints,
+    Rigs,
+    id_faults,
+    positions,
+    starts_of,
 )
-WHAT = {"rigs": "rig", "frames": "frame"}
+from asker.rotations import matrix_from_quaternion
+
+IDENTITY = (1.0, 0.0, 0.0, 0.0)
+SAME = 1e-6
+"""The largest difference between two poses that are the same, of numbers around 1."""
 
 
-def not_trivial(part: str, records: np.ndarray) -> Fault | None:
-    """The first rig or frame that has not one camera."""
-    for k in np.flatnonzero((records["n"] != 1) | (records["kind"] != CAMERA))[:1].tolist():
-        what = f"{WHAT[part]} {records['id'][k]} has {records['n'][k]} sensors"
-        if records["n"][k] == 1:
-            what = f"{WHAT[part]} {records['id'][k]} has a sensor that is not a camera"
-        return Fault(part, k, f"{what}; only rigs of one camera each are read")
-    return None
+@dataclass
+class RigRecords:
+    """The rigs of a file, gathered one after the other."""
+
+    ids: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    sensors: list[tuple[int, int, bool]] = field(default_factory=list)
+    poses: list[Any] = field(default_factory=list)
+
+    def begin(self, id: int) -> None:
+        self.ids.append(id)
+        self.lengths.append(0)
+
+    def add(self, kind: int, sensor: int, has_pose: bool, pose: Any) -> None:
+        """A sensor of the last rig; the reference, and one whose pose is not known, have no pose."""
+        self.lengths[-1] += 1
+        self.sensors.append((kind, sensor, has_pose))
+        self.poses.append((*IDENTITY, 0.0, 0.0, 0.0) if pose is None else pose)
+
+    def rigs(self, frames: Frames) -> Rigs:
+        poses = np.array(self.poses, float).reshape(-1, 7)
+        kinds, sensors, has_pose = np.array(self.sensors, np.int64).reshape(-1, 3).T
+        return Rigs(
+            ids=np.array(self.ids, np.int64),
+            starts=starts_of(self.lengths),
+            kinds=kinds.copy(),
+            sensor_ids=sensors.copy(),
+            has_pose=has_pose.astype(bool),
+            qvecs=poses[:, :4].copy(),
+            tvecs=poses[:, 4:].copy(),
+            frames=frames,
+        )
 
 
-def rig_fault(model: ColmapModel, rigs: np.ndarray, frames: np.ndarray) -> Fault | None:
-    """What is wrong if rigs and frames do not say the same as cameras and images."""
-    images = model.images
-    for k in np.flatnonzero(positions(model.cameras.ids, _ints(rigs["camera"])) < 0)[:1].tolist():
-        return Fault("rigs", k, f"there is no camera {rigs['camera'][k]}")
-    rig = positions(_ints(rigs["id"]), _ints(frames["rig"]))
-    image = positions(images.ids, _ints(frames["image"]))
-    other_camera = np.ones(len(frames), dtype=bool)
-    known = (rig >= 0) & (image >= 0)
-    camera = _ints(frames["camera"])[known]
-    other_camera[known] = (camera != rigs["camera"][rig[known]]) | (camera != images.camera_ids[image[known]])
+def numbers_of(rigs: Rigs) -> Floats:
+    """sensor_from_rig as files have it, (n_sensors, 7)."""
+    return np.concatenate([rigs.qvecs, rigs.tvecs], axis=1)
+
+
+class Members(NamedTuple):
+    """Where each image belongs."""
+
+    frame: Ints
+    """(n_images,): the index of its frame."""
+    sensor: Ints
+    """(n_images,): the index of its sensor, among those of all rigs."""
+
+
+def rigs_of(model: ColmapModel) -> Rigs:
+    """The rigs of a model; where it has none, one for each camera and a frame for each image, with their ids."""
+    if model.rigs is not None:
+        return model.rigs
+    n_cameras, n_images = len(model.cameras), len(model.images)
+    frames = Frames(
+        ids=model.images.ids,
+        rig_ids=model.images.camera_ids,
+        starts=np.arange(n_images + 1),
+        kinds=np.full(n_images, CAMERA),
+        sensor_ids=model.images.camera_ids,
+        data_ids=model.images.ids,
+    )
+    return Rigs(
+        ids=model.cameras.ids,
+        starts=np.arange(n_cameras + 1),
+        kinds=np.full(n_cameras, CAMERA),
+        sensor_ids=model.cameras.ids,
+        has_pose=np.ones(n_cameras, dtype=bool),
+        qvecs=np.tile(IDENTITY, (n_cameras, 1)),
+        tvecs=np.zeros((n_cameras, 3)),
+        frames=frames,
+    )
+
+
+def members(model: ColmapModel) -> Members:
+    """Where each image belongs, in a model without faults."""
+    rigs = rigs_of(model)
+    entry = np.flatnonzero(rigs.frames.kinds == CAMERA)
+    entry = entry[positions(rigs.frames.data_ids[entry], model.images.ids)]
+    return Members(of_entries(rigs.frames.starts)[entry], _sensors_of(rigs)[entry])
+
+
+def is_reference(rigs: Rigs) -> np.ndarray:
+    """(n_sensors,): a mask."""
+    mask = np.zeros(len(rigs.kinds), dtype=bool)
+    mask[rigs.starts[:-1][np.diff(rigs.starts) > 0]] = True
+    return mask
+
+
+def sensor_poses(rigs: Rigs) -> Floats:
+    """sensor_from_rig as [R | t], (n_sensors, 3, 4); the identity where it is not known."""
+    qvecs = np.where(rigs.has_pose[:, None], rigs.qvecs, IDENTITY)
+    tvecs = np.where(rigs.has_pose[:, None], rigs.tvecs, 0.0)
+    return np.concatenate([matrix_from_quaternion(qvecs), tvecs[:, :, None]], axis=2)
+
+
+def composed(a: Floats, b: Floats) -> Floats:
+    """The poses a · b, (n, 3, 4)."""
+    R = a[:, :, :3] @ b[:, :, :3]
+    return np.concatenate([R, a[:, :, :3] @ b[:, :, 3:] + a[:, :, 3:]], axis=2)
+
+
+def frame_poses(model: ColmapModel, poses: Floats) -> Floats:
+    """rig_from_world of every frame, (n_frames, 3, 4), by the poses (n_images, 3, 4) of the images.
+
+    That of the reference image where a frame has one, else of its first.
+    """
+    rigs, (frame, sensor) = rigs_of(model), members(model)
+    reference = is_reference(rigs)[sensor]
+    order = np.lexsort((~reference, frame))
+    image = order[np.unique(frame[order], return_index=True)[1]]  # every frame has one
+    poses, sensors = poses[image], sensor_poses(rigs)[sensor[image]]
+    back = np.swapaxes(sensors[:, :, :3], 1, 2)
+    found = np.concatenate([back @ poses[:, :, :3], back @ (poses[:, :, 3:] - sensors[:, :, 3:])], axis=2)
+    return np.where(reference[image, None, None], poses, found)
+
+
+def of_entries(starts: Ints) -> Ints:
+    """The record that each entry belongs to."""
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def _sensors_of(rigs: Rigs) -> Ints:
+    """The sensor of each entry of a frame, −1 where its rig has none such."""
+    frames = rigs.frames
+    rig = positions(rigs.ids, frames.rig_ids)[of_entries(frames.starts)]
+    have = np.stack([of_entries(rigs.starts), rigs.kinds, rigs.sensor_ids], axis=1)
+    wanted = np.stack([rig, frames.kinds, frames.sensor_ids], axis=1)
+    keys = np.unique(np.concatenate([have, wanted]), axis=0, return_inverse=True)[1].ravel()
+    return positions(keys[: len(have)], keys[len(have) :])
+
+
+# ---- what makes rigs valid
+
+
+def rig_faults(model: ColmapModel) -> Iterator[Fault]:
+    """What is wrong with the rigs of a model, as far as the shapes fit."""
+    if model.rigs is None:
+        return
+    yield from id_faults("rigs", "rig", model.rigs.ids, 32)
+    yield from id_faults("frames", "frame", model.rigs.frames.ids, 32)
+    yield from _sensor_faults(model)
+    yield from _frame_faults(model)
+
+
+def _sensor_faults(model: ColmapModel) -> Iterator[Fault]:
+    rigs = model.rigs
+    assert rigs is not None
+    of, reference = of_entries(rigs.starts), is_reference(rigs)
+    missing = (rigs.kinds == CAMERA) & (positions(model.cameras.ids, rigs.sensor_ids) < 0)
+    numbers = numbers_of(rigs)
+    moved = (numbers != (*IDENTITY, 0.0, 0.0, 0.0)).any(axis=1) | ~rigs.has_pose
+    same = np.stack([of, rigs.kinds, rigs.sensor_ids], axis=1)
+    first = np.unique(same, axis=0, return_index=True)[1] if len(same) else np.zeros(0, int)
     for bad, what in (
-        (rig < 0, "there is no rig {rig}"),
-        (image < 0, "there is no image {image}"),
-        (other_camera, "image {image} has another camera than its frame"),
-        (_other_pose(model, frames, image), "image {image} has another pose than its frame"),
+        ((rigs.kinds < 0) | (rigs.kinds >= len(SENSORS)), "a sensor is of an unknown kind"),
+        (missing, "there is no camera {id}"),
+        (~np.isin(np.arange(len(same)), first), "there are two of sensor {id}"),
+        (rigs.has_pose & ~np.isfinite(numbers).all(axis=1), "the pose of sensor {id} is not finite"),
+        (rigs.has_pose & ~rigs.qvecs.any(axis=1), "the rotation of sensor {id} is a quaternion of zeros"),
+        (reference & moved, "the reference sensor {id} has a pose other than the identity"),
     ):
         for k in np.flatnonzero(bad)[:1].tolist():
-            return Fault("frames", k, what.format(rig=frames["rig"][k], image=frames["image"][k]))
-    n_frames = np.bincount(image, minlength=len(images))
+            yield Fault("rigs", int(of[k]), what.format(id=rigs.sensor_ids[k]))
+
+
+def _frame_faults(model: ColmapModel) -> Iterator[Fault]:
+    rigs, images = model.rigs, model.images
+    assert rigs is not None
+    frames = rigs.frames
+    of, of_camera, sensor = of_entries(frames.starts), frames.kinds == CAMERA, _sensors_of(rigs)
+    image = np.where(of_camera, positions(images.ids, frames.data_ids), -1)
+    has_image = image >= 0
+    other = np.zeros(len(image), dtype=bool)
+    other[has_image] = images.camera_ids[image[has_image]] != frames.sensor_ids[has_image]
+    unknown = has_image & (sensor >= 0)
+    unknown[unknown] = ~rigs.has_pose[sensor[unknown]]
+    for k in np.flatnonzero(positions(rigs.ids, frames.rig_ids) < 0)[:1].tolist():
+        yield Fault("frames", k, f"there is no rig {frames.rig_ids[k]}")
+    for bad, what in (
+        (of_camera & ~has_image, "there is no image {image}"),
+        (other, "image {image} has another camera than its frame"),
+        (sensor < 0, "rig {rig} has no sensor {sensor}"),
+        (unknown, "image {image} is of sensor {sensor}, whose pose in rig {rig} is not known"),
+    ):
+        for k in np.flatnonzero(bad)[:1].tolist():
+            names = {"image": frames.data_ids[k], "sensor": frames.sensor_ids[k], "rig": frames.rig_ids[of[k]]}
+            yield Fault("frames", int(of[k]), what.format(**names))
+    n_frames = np.bincount(image[has_image], minlength=len(images))
     for k in np.flatnonzero(n_frames != 1)[:1].tolist():
-        return Fault("images", k, f"image {images.ids[k]} is in {n_frames[k]} frames, expected one")
-    return None
+        yield Fault("images", k, f"image {images.ids[k]} is in {n_frames[k]} frames, expected one")
+    n_images = np.bincount(of[has_image], minlength=len(frames))
+    for k in np.flatnonzero(n_images == 0)[:1].tolist():
+        yield Fault("frames", k, f"frame {frames.ids[k]} has no image")
 
 
-def _other_pose(model: ColmapModel, frames: np.ndarray, image: np.ndarray) -> np.ndarray:
-    ours = np.concatenate([model.images.qvecs, model.images.tvecs], axis=1)
-    theirs = np.concatenate([frames["qvec"], frames["tvec"]], axis=1)
-    other = np.zeros(len(frames), dtype=bool)
-    known = image >= 0
-    a, b = ours[image[known]], theirs[known]
+def pose_fault(model: ColmapModel, poses: Floats, told: Floats | None = None) -> Fault | None:
+    """The first image whose pose is not that of its sensor in its frame, in a model without other faults.
+
+    poses  of the images, (n_images, 3, 4)
+    told   of the frames, (n_frames, 3, 4), as a file has them; by the first image of each when not given
+    """
+    if model.rigs is None:
+        return None
+    (frame, sensor), rigs = members(model), model.rigs
+    expected = composed(sensor_poses(rigs)[sensor], (frame_poses(model, poses) if told is None else told)[frame])
     with np.errstate(all="ignore"):
-        other[known] = ~(np.abs(a - b) <= 1e-6 * (1 + np.abs(a))).all(axis=1)  # NaN is another pose
-    return other
-
-
-def trivial(model: ColmapModel) -> tuple[np.ndarray, np.ndarray]:
-    """A rig for each camera and a frame for each image, with their ids."""
-    rigs = np.zeros(len(model.cameras), RIG)
-    rigs["id"] = rigs["camera"] = model.cameras.ids
-    rigs["n"] = 1
-    frames = np.zeros(len(model.images), FRAME)
-    frames["id"] = frames["image"] = model.images.ids
-    frames["rig"] = frames["camera"] = model.images.camera_ids
-    frames["qvec"], frames["tvec"] = model.images.qvecs, model.images.tvecs
-    frames["n"] = 1
-    return rigs, frames
-
-
-def _ints(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.int64)
+        other = ~(np.abs(poses - expected) <= SAME * (1 + np.abs(poses))).all(axis=(1, 2))  # NaN is another pose
+    for k in np.flatnonzero(other)[:1].tolist():
+        id, name = rigs.frames.ids[frame[k]], model.images.ids[k]
+        return Fault("frames", int(frame[k]), f"image {name} has another pose than frame {id} and its sensor say")
+    return None

@@ -12,15 +12,18 @@ import numpy as np
 import asker
 from asker.applications import clouds
 from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.colmap.anchors import read_control, read_positions
 from asker.applications.colmap.files import FILES, FORMS, PARTS, check_target, read_model, write_model
 from asker.applications.colmap.inliers import InlierTable
 from asker.applications.colmap.model import NO_POINT, ColmapModel
 from asker.applications.colmap.options import REFINES, Options
-from asker.applications.colmap.policy import ColmapOutcome, refine
-from asker.applications.colmap.problem import ColmapProblem, camera_centres, colmap_problem, reprojection_norms
+from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
+from asker.applications.colmap.problem import ColmapProblem, colmap_problem
+from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
+from asker.applications.colmap.told import known_told
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
-from asker.applications.reconstruction import errors_told
+from asker.applications.reconstruction import dirt_told, errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.applications.uncertainty import weak_told
 from asker.holdout import Prediction, held_out_masks
@@ -68,12 +71,17 @@ class ColmapModels(Application):
     def load(self, path: Path) -> ColmapModel:
         return read_model(path)
 
+    def load_as(self, path: Path, options: Options) -> ColmapModel:
+        model = read_model(path)
+        dirt_of(model, path, options.strict)
+        return model
+
     def write(self, path: Path, data: ColmapModel) -> None:
         write_model(path, data)
 
     def counts(self, data: ColmapModel) -> str:
         sizes = f"{len(data.images)} images, {len(data.cameras)} cameras, {len(data.points)} points"
-        return f"{sizes}, {data.n_observations} observations"
+        return f"{sizes}, {data.n_observations} observations{_rigs_told(data)}"
 
     def info(self, data: ColmapModel, tau: float | None) -> Told:
         tau = 1.0 if tau is None else tau
@@ -86,10 +94,7 @@ class ColmapModels(Application):
             ("observations per image", seen.image, len(data.images)),
             ("observations per point", seen.point, len(data.points)),
         )
-        try:
-            r = reprojection_norms(data)
-        except asker.ProblemError as e:
-            return [models, tracks, f"the start is not judged: {e}"]
+        r = reprojection_norms(data)
         cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
         titles = (f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median residual")
         row = ["", f"{cost:.7g}", percent(np.mean(r <= INLIER * tau)), f"{np.median(r):.3g} px"]
@@ -109,15 +114,20 @@ class ColmapModels(Application):
             check_target(output)
 
     def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
-        asked: Any = {"refine": options.refine, "gauge": options.gauge, "max_error": options.max_error}
-        return refine(data, **asked, **common)  # type: ignore[arg-type]
+        names = ("refine", "gauge", "principal_point", "refine_rigs", "max_error")
+        asked: Any = {name: getattr(options, name) for name in names} | {"hold": options.hold or ()}
+        if options.priors is not None:
+            asked["priors"] = read_positions(options.priors)
+        if options.control is not None:
+            asked["control"] = read_control(options.control, data.images.names)
+        return refine(data, **asked, **common)
 
     def most_iterations(self, options: Options) -> int | None:
         return None  # those of `asker.solve`
 
     def tell(self, data: ColmapModel, outcome: Any, options: Options) -> Told:
         r, images = outcome.record, outcome.images
-        moves = f"refine {r['refine']}, gauge {r['gauge']}"
+        moves = f"refine {r['refine']}{' and rigs' * r['refine_rigs']}, gauge {r['gauge']}"
         inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
         rows = []
         for k in images.worst(N_WORST):
@@ -126,11 +136,14 @@ class ColmapModels(Application):
             rows.append([_printable(data.images.names[k]), f"{n}", *ratios])
         return [
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {moves}",
+            *_held_told(r),
             before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            *dirt_told(r["dirt"]),
             *errors_told(outcome.errors),
             Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
             *noise_told(r, "px"),
             *weak_told(outcome.result, _names(data)),
+            *known_told(r["known_positions"]),
             ended(r),
             *compiling(r),
             *(_dropped_told(outcome) if options.drop_outliers else []),
@@ -185,6 +198,17 @@ class ColmapModels(Application):
 
     def figures(self, runs: Runs) -> dict[str, Any]:
         return clouds.figures(runs)
+
+
+def _rigs_told(model: ColmapModel) -> str:
+    """Of a model with images that move together."""
+    if model.rigs is None or len(model.rigs.frames) == len(model.images):
+        return ""
+    return f"; {len(model.rigs.frames)} frames of {len(model.rigs)} rigs move"
+
+
+def _held_told(record: dict[str, Any]) -> Told:
+    return [f"held: {' '.join(map(str, record['hold']))}"] if record["hold"] else []
 
 
 def _dropped_told(outcome: ColmapOutcome) -> Told:

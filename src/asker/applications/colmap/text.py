@@ -10,15 +10,18 @@ import numpy as np
 
 from asker.applications.colmap.model import (
     CAMERA_MODELS,
+    SENSORS,
     Cameras,
     ColmapModel,
+    Frames,
     Images,
     Points,
+    Rigs,
     Tracks,
     n_params,
     starts_of,
 )
-from asker.applications.colmap.rigs import CAMERA, FRAME, RIG, WHAT, not_trivial, trivial
+from asker.applications.colmap.rigs import RigRecords, numbers_of
 from asker.io.files import FileError, read_text_bytes, write_whole
 
 Tokens = list[bytes]
@@ -158,46 +161,60 @@ def read_points(path: Path) -> tuple[Points, Tracks, Text]:
     return points, Tracks(starts_of([len(e) for e in entries[1:]]), entry[:, 0], entry[:, 1]), file
 
 
-def read_rigs(part: str, path: Path) -> tuple[np.ndarray, Text]:
-    """`rigs` or `frames`."""
+def read_rigs(path: Path) -> tuple[RigRecords, Text]:
+    file, out = Text(path), RigRecords()
+    for words in file.records(2, "a rig"):
+        id, n = file.ids(words[:2])
+        out.begin(id)
+        rest = words[2:]
+        for k in range(n):
+            has_pose = k == 0 or rest[2:3] == [b"1"]
+            size = 2 if k == 0 else 10 if has_pose else 3
+            if len(rest) < size:
+                file.fail(f"rig {id} has {n} sensors, and the line ends before number {k + 1}")
+            kind, sensor = _sensor(file, rest)
+            out.add(kind, sensor, has_pose, file.floats(rest[3:10]) if size == 10 else None)
+            rest = rest[size:]
+        if rest:
+            file.fail(f"rig {id} has {n} sensors, and {len(rest)} words follow")
+    return out, file
+
+
+def read_frames(path: Path) -> tuple[Frames, np.ndarray, Text]:
+    """Frames and their poses (n_frames, 7)."""
     file = Text(path)
-    parse, n_words, dtype = {"rigs": (_rig, 4, RIG), "frames": (_frame, 13, FRAME)}[part]
-    records = [np.empty(0, dtype)]
-    for words in file.records(n_words, f"a {WHAT[part]}"):
-        record = np.array([parse(file, words)], dtype)
-        if fault := not_trivial(part, record):
-            file.fail(fault.what)
-        if len(words) > n_words:
-            file.fail(f"a {WHAT[part]} has {len(words)} words, expected {n_words}")
-        records.append(record)
-    return np.concatenate(records), file
+    heads, poses, entries = [], [], []
+    for words in file.records(10, "a frame"):
+        id, rig, n = file.ids([*words[:2], words[9]])
+        if len(words) != 10 + 3 * n:
+            file.fail(f"a frame of {n} has {len(words)} words, expected {10 + 3 * n}")
+        heads.append((id, rig, n))
+        poses.append(file.floats(words[2:9]))
+        entries += [(*_sensor(file, words[k:]), *file.ids([words[k + 2]])) for k in range(10, len(words), 3)]
+    ids, rigs, lengths = _ints(heads).reshape(-1, 3).T
+    kinds, sensors, data = _ints(entries).reshape(-1, 3).T
+    frames = Frames(ids.copy(), rigs.copy(), starts_of(lengths), kinds.copy(), sensors.copy(), data.copy())
+    return frames, np.array(poses).reshape(-1, 7), file
 
 
-def _rig(file: Text, words: Tokens) -> tuple[Any, ...]:
-    id, n, camera = file.ids([words[0], words[1], words[3]])
-    return id, n, _kind(words[2]), camera
-
-
-def _frame(file: Text, words: Tokens) -> tuple[Any, ...]:
-    id, rig, n, camera, image = file.ids([*words[:2], words[9], *words[11:13]])
-    pose = file.floats(words[2:9])
-    return id, rig, pose[:4], pose[4:], n, _kind(words[10]), camera, image
-
-
-def _kind(word: bytes) -> int:
-    return CAMERA if word == b"CAMERA" else -1
+def _sensor(file: Text, words: Tokens) -> tuple[int, int]:
+    """Its kind and id."""
+    kind = words[0].decode(errors="replace")
+    if kind not in SENSORS:
+        file.fail(f"there is no kind of sensor {shown(words[0])}")
+    return SENSORS.index(kind), file.ids([words[1]])[0]
 
 
 def _ints(values: Any) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def write_files(folder: Path, model: ColmapModel) -> None:
-    rigs, frames = trivial(model)
+def write_files(folder: Path, model: ColmapModel, rigs: Rigs, poses: np.ndarray) -> None:
+    """All of a model; `poses` are those of the frames, (n_frames, 7)."""
     for name, lines in (
         ("rigs.txt", _rig_lines(rigs)),
         ("cameras.txt", _camera_lines(model.cameras)),
-        ("frames.txt", _frame_lines(frames)),
+        ("frames.txt", _frame_lines(rigs.frames, poses)),
         ("images.txt", _image_lines(model.images)),
         ("points3D.txt", _point_lines(model)),
     ):
@@ -215,16 +232,25 @@ def _words(*arrays: Any) -> str:
     return " ".join(chain.from_iterable(map(repr, np.asarray(a).ravel().tolist()) for a in arrays))
 
 
-def _rig_lines(rigs: np.ndarray) -> Iterator[str]:
-    yield "# RIG_ID, NUM_SENSORS, REF_SENSOR_TYPE, REF_SENSOR_ID"
-    for rig in rigs:
-        yield f"{rig['id']} 1 CAMERA {rig['camera']}"
+def _rig_lines(rigs: Rigs) -> Iterator[str]:
+    yield "# RIG_ID, NUM_SENSORS, REF_SENSOR_TYPE, REF_SENSOR_ID, SENSORS[] as (TYPE, ID, HAS_POSE, [QW, ..., TZ])"
+    numbers = numbers_of(rigs)
+    for r, id in enumerate(rigs.ids.tolist()):
+        own = range(*rigs.starts[r : r + 2])
+        words = [f"{id} {len(own)}"]
+        for k in own:
+            words.append(f"{SENSORS[rigs.kinds[k]]} {rigs.sensor_ids[k]}")
+            if k > own[0]:
+                words.append(f"1 {_words(numbers[k])}" if rigs.has_pose[k] else "0")
+        yield " ".join(words)
 
 
-def _frame_lines(frames: np.ndarray) -> Iterator[str]:
-    yield "# FRAME_ID, RIG_ID, QW, QX, QY, QZ, TX, TY, TZ, NUM_DATA_IDS, SENSOR_TYPE, SENSOR_ID, DATA_ID"
-    for f in frames:
-        yield f"{f['id']} {f['rig']} {_words(f['qvec'], f['tvec'])} 1 CAMERA {f['camera']} {f['image']}"
+def _frame_lines(frames: Frames, poses: np.ndarray) -> Iterator[str]:
+    yield "# FRAME_ID, RIG_ID, QW, QX, QY, QZ, TX, TY, TZ, NUM_DATA_IDS, DATA[] as (TYPE, SENSOR_ID, DATA_ID)"
+    for f, id in enumerate(frames.ids.tolist()):
+        own = range(*frames.starts[f : f + 2])
+        data = "".join(f" {SENSORS[frames.kinds[k]]} {frames.sensor_ids[k]} {frames.data_ids[k]}" for k in own)
+        yield f"{id} {frames.rig_ids[f]} {_words(poses[f])} {len(own)}{data}"
 
 
 def _camera_lines(cameras: Cameras) -> Iterator[str]:

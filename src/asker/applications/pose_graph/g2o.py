@@ -27,10 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.applications.pose_graph.repairs import Dirt, Information, semidefinite
+from asker.applications.pose_graph.repairs import Information, semidefinite
 from asker.applications.pose_graph.spanning import filled_poses
 from asker.geometry.poses import N_DOF, N_NUMBERS, Kind
 from asker.geometry.spanning import connected_parts
+from asker.io.dirt import Dirt
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 CHUNK_ROWS = 1 << 12

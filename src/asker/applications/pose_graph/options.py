@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from asker.applications.application import option
 from asker.applications.pose_graph.repairs import INFORMATION
+from asker.io.dirt import STRICT_HELP
 
 Robust = Literal["loops", "all", "none"]
 By = Literal["id", "length"]
@@ -27,7 +28,7 @@ class Options:
     noise: str = option("auto", NOISE_HELP, choices=NOISES)
     refit: bool = option(True, "End with least squares on what is kept.", names="--refit/--no-refit")
     information: str = option("nearest", INFORMATION_HELP, choices=INFORMATION)
-    strict: bool = option(False, "Refuse a file with dirt in it; else it is repaired, and told.", names="--strict")
+    strict: bool = option(False, STRICT_HELP, names="--strict")
     figure: Path | None = option(None, "Draw the trajectory before and after.", writes=True)
     ellipses: Path | None = option(None, "Draw the 95 % ellipses of positions.", writes=True)
     false_loops: Path | None = option(None, "What `asker corrupt --json` wrote.", reads=True)

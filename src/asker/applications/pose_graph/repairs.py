@@ -1,35 +1,18 @@
 """Dirt in files of pose graphs: what is repaired, and told."""
 
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.io.files import FileError, FilePath
+from asker.io.dirt import Dirt
+from asker.io.files import FileError
 
 Information = Literal["nearest", "diagonal", "skip", "strict"]
 INFORMATION: tuple[Information, ...] = get_args(Information)
 DONE = {"nearest": "set to 0", "diagonal": "the diagonal kept alone", "skip": "left out"}
 NEGATIVE, ROUNDED = 1e-5, 1e-12
 """An eigenvalue of Ω below −NEGATIVE times its largest entry is dirt; below −ROUNDED it is set to 0."""
-
-
-@dataclass
-class Dirt:
-    """What was repaired in a file; with `strict` the first piece of it is an error."""
-
-    path: FilePath
-    strict: bool
-    told: list[str] = field(default_factory=list)
-
-    def found(self, bad: NDArray[np.bool_], what: str, error: str, line: int) -> None:
-        """Pieces of a kind; {s} in `what` makes a plural, `error` and `line` are of the first."""
-        n = int(np.count_nonzero(bad))
-        if n and self.strict:
-            raise FileError(self.path, error, line)
-        if n:
-            self.told.append(f"{n} {what.replace('{s}', '' if n == 1 else 's')}")
 
 
 def semidefinite(
