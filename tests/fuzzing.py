@@ -34,7 +34,7 @@ from asker.study.runs import execute
 from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
 from colmap_models import some_model
-from graphs import some_graph
+from graphs import every_tag, some_graph
 
 MEMORY = 1 << 29
 """What reading a file of some kilobytes may take."""
@@ -114,10 +114,15 @@ def colmap_case(folder, binary):
     return Case(folder, partial(read_model, folder), lambda m: m.n_observations == len(m.tracks().features))
 
 
-def g2o_case(folder, kind, suffix=".g2o", trajectory=False):
+def g2o_case(folder, kind, suffix=".g2o", trajectory=False, make=some_graph):
     path = folder / f"a{suffix}"
-    write_g2o(path, some_graph(kind))
-    return Case(folder, partial(read_g2o, path, trajectory), lambda g: finite(g.poses, g.measurements, g.information))
+    write_g2o(path, make(kind))
+    return Case(folder, partial(read_g2o, path, trajectory), is_graph)
+
+
+def is_graph(graph):
+    others = [array for m in graph.measured.values() for array in (m.values, m.information)]
+    return finite(graph.poses, graph.measurements, graph.information, graph.landmarks.points, *others)
 
 
 def image_case(folder, name, reader):
@@ -231,6 +236,9 @@ CASES = {
     "COLMAP text": partial(colmap_case, binary=False),
     "g2o SE2": partial(g2o_case, kind="SE2"),
     "g2o SE3": partial(g2o_case, kind="SE3"),
+    "g2o SIM3": partial(g2o_case, kind="SIM3"),
+    "g2o landmarks SE2": partial(g2o_case, kind="SE2", make=every_tag),
+    "g2o landmarks SE3": partial(g2o_case, kind="SE3", make=every_tag),
     "g2o gz": partial(g2o_case, kind="SE2", suffix=".g2o.gz"),
     "g2o trajectory": partial(g2o_case, kind="SE3", trajectory=True),
     "PNG": partial(image_case, name="a.png", reader=read_grey),

@@ -10,7 +10,7 @@ import asker
 SOURCE = Path(asker.__file__).parent
 LAYERS = (
     (
-        "arrays jax_versions rotations kernels kernel_names manifolds linearity traced version",
+        "arrays jax_versions rotations kernels kernel_names manifolds linearity traced twists version",
         "formulas: they can be read alone",
     ),
     ("cache", "the user's folder for what can be made again: compiled code, downloads"),
