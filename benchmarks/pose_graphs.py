@@ -39,7 +39,8 @@ import asker
 from asker.applications import pose_graph
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import FalseLoops, add_false_loops
-from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry import poses

@@ -35,7 +35,7 @@ from asker.study.runs import execute
 from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
 from colmap_models import rig_model
-from graphs import some_graph
+from graphs import every_tag, some_graph
 
 MEMORY = 1 << 29
 """What reading a file of some kilobytes may take."""
@@ -127,10 +127,15 @@ def control_case(folder):
     return Case(folder, partial(read_control, path, ("i.jpg", "j.jpg")), lambda c: finite(c.points.xyz, c.uv))
 
 
-def g2o_case(folder, kind, suffix=".g2o", trajectory=False):
+def g2o_case(folder, kind, suffix=".g2o", trajectory=False, make=some_graph):
     path = folder / f"a{suffix}"
-    write_g2o(path, some_graph(kind))
-    return Case(folder, partial(read_g2o, path, trajectory), lambda g: finite(g.poses, g.measurements, g.information))
+    write_g2o(path, make(kind))
+    return Case(folder, partial(read_g2o, path, trajectory), is_graph)
+
+
+def is_graph(graph):
+    others = [array for m in graph.measured.values() for array in (m.values, m.information)]
+    return finite(graph.poses, graph.measurements, graph.information, graph.landmarks.points, *others)
 
 
 def image_case(folder, name, reader):
@@ -246,6 +251,9 @@ CASES = {
     "control points": control_case,
     "g2o SE2": partial(g2o_case, kind="SE2"),
     "g2o SE3": partial(g2o_case, kind="SE3"),
+    "g2o SIM3": partial(g2o_case, kind="SIM3"),
+    "g2o landmarks SE2": partial(g2o_case, kind="SE2", make=every_tag),
+    "g2o landmarks SE3": partial(g2o_case, kind="SE3", make=every_tag),
     "g2o gz": partial(g2o_case, kind="SE2", suffix=".g2o.gz"),
     "g2o trajectory": partial(g2o_case, kind="SE3", trajectory=True),
     "PNG": partial(image_case, name="a.png", reader=read_grey),

@@ -1,25 +1,29 @@
 """Pose graphs for the tests."""
 
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGraph
+from asker.applications.pose_graph.tags import MEASURED
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
 
 KINDS = ("SE2", "SE3")
+FILE_KINDS = (*KINDS, "SIM3")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+EVERY_FILE_KIND = pytest.mark.parametrize("kind", FILE_KINDS)
 
 
 def some_poses(kind, n, rng, turn=3.0):
     t = rng.normal(size=(n, poses.N_AXES[kind]))
     if kind == "SE2":
         return np.column_stack([t, rng.uniform(-turn, turn, n)])
-    return np.column_stack([t, Rotation.from_rotvec(turn / 4 * rng.normal(size=(n, 3))).as_quat()])
+    rows = np.column_stack([t, Rotation.from_rotvec(turn / 4 * rng.normal(size=(n, 3))).as_quat()])
+    return rows if kind == "SE3" else np.column_stack([rows, np.exp(rng.normal(size=n) / 3)])
 
 
 def some_information(d, n, rng):
@@ -37,16 +41,75 @@ def some_graph(kind="SE2", n=6, seed=0) -> PoseGraph:
     )  # fmt: skip
 
 
+def every_tag(kind, seed=0) -> PoseGraph:
+    """A graph with measurements of every tag of its kind, three of each."""
+    rng, graph, d = np.random.default_rng(seed), some_graph(kind, seed=seed), poses.N_AXES[kind]
+    landmarks = Landmarks(np.array([50, 20, 31]), rng.normal(size=(3, d)), np.array([False, True, False]))
+    offsets = {k: some_poses(kind, 1, rng)[0] for k in (3, 0)}
+    measured = {tag: some_measured(tag, rng) for tag, of in MEASURED.items() if of.kind == kind}
+    return replace(graph, landmarks=landmarks, measured=measured, offsets=offsets)
+
+
+def some_measured(tag, rng, n=3) -> Measurements:
+    of = MEASURED[tag]
+    ends = np.stack([rng.permutation(n) for _ in of.ends], axis=1).astype(np.int32)
+    values = some_poses(of.kind, n, rng) if of.is_pose else rng.normal(size=(n, of.n_values))
+    offsets = np.array([3, 0, 3])[:n] if of.has_offset else np.zeros(0, np.int64)
+    return Measurements(ends, values, _symmetric(some_information(of.n_dof, n, rng)), offsets)
+
+
+def with_landmarks(kind="SE2", n_false=8, seed=0, bearings=False) -> tuple[PoseGraph, PoseGraph, np.ndarray]:
+    """The truth, a graph without loops in which poses see landmarks, and which sightings are false."""
+    rng = np.random.default_rng(seed)
+    truth, graph = circle(kind, n=90 if kind == "SE2" else 45, seed=seed)
+    graph = graph.with_edges(graph.is_odometry)
+    d, n = poses.N_AXES[kind], 12
+    angle = 2 * np.pi * np.arange(n) / n
+    points = np.column_stack([13 * np.cos(angle), 13 * np.sin(angle), 2 * np.cos(2 * angle)])[:, :d]
+    T = poses.matrices(kind, truth.poses)
+    points = points - points.mean(axis=0) + T[: len(T) // 3, :d, d].mean(axis=0)
+    seen = np.einsum("nji,nmj->nmi", T[:, :d, :d], points - T[:, None, :d, d])  # (poses, landmarks, d)
+    at = np.argwhere(np.linalg.norm(seen, axis=2) < 8)
+    values = seen[at[:, 0], at[:, 1]]
+    is_false = np.zeros(len(at), bool)
+    is_false[rng.choice(len(at), n_false, replace=False)] = True
+    values[is_false] = rng.uniform(-8, 8, (n_false, d))
+    values = values + 0.02 * rng.normal(size=values.shape)
+    tag, size = ("EDGE_SE2_XY" if kind == "SE2" else "EDGE_SE3_TRACKXYZ"), 0.02
+    if bearings:
+        tag, values = "EDGE_BEARING_SE2_XY", np.arctan2(values[:, 1], values[:, 0])[:, None]
+    p = values.shape[1]
+    offsets = np.zeros(len(at) if kind == "SE3" else 0, np.int64)
+    m = Measurements(at.astype(np.int32), values, np.tile(np.eye(p) / size**2, (len(at), 1, 1)), offsets)
+    landmarks = Landmarks(100 + np.arange(n), points, np.zeros(n, bool))
+    given = {0: np.array([0.0, 0, 0, 0, 0, 0, 1])} if kind == "SE3" else {}
+    truth = replace(truth, landmarks=landmarks)
+    off = replace(landmarks, points=points + rng.normal(size=points.shape))
+    return truth, replace(graph, landmarks=off, measured={tag: m}, offsets=given), is_false
+
+
 def _symmetric(A):
     return (A + np.swapaxes(A, 1, 2)) / 2
 
 
 def assert_same_bits(a: PoseGraph, b: PoseGraph) -> None:
-    assert a.kind == b.kind
-    for field in fields(PoseGraph)[1:-1]:  # not what was repaired
-        left, right = getattr(a, field.name), getattr(b, field.name)
-        assert (left.dtype, left.shape) == (right.dtype, right.shape), field.name
-        assert left.tobytes() == right.tobytes(), field.name
+    _same(a, b, "graph")
+
+
+def _same(a, b, name):
+    assert type(a) is type(b), name
+    if isinstance(a, np.ndarray):
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), name
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), name
+        for key in a:
+            _same(a[key], b[key], f"{name}[{key}]")
+    elif is_dataclass(a):
+        for field in fields(a):
+            if field.name != "repairs":
+                _same(getattr(a, field.name), getattr(b, field.name), f"{name}.{field.name}")
+    else:
+        assert a == b, name
 
 
 def circle(kind="SE2", n=90, laps=3, noise=0.01, drift=0.004, seed=0) -> tuple[PoseGraph, PoseGraph]:

@@ -11,7 +11,7 @@ SOURCE = Path(asker.__file__).parent
 LAYERS = (
     (
         "arrays differences jax_versions rotations kernels kernel_names losses manifolds bounds linearity traced "
-        "version",
+        "twists version",
         "formulas: they can be read alone",
     ),
     ("cache", "the user's folder for what can be made again: compiled code, downloads"),

@@ -7,7 +7,8 @@ from scipy.spatial.transform import Rotation
 import asker
 from asker.applications.colmap.held import HeldPositions, HeldRotations
 from asker.arrays import float64
-from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sphere, exp_so3, log_se2, log_se3, log_so3
+from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sim3, Similarity, Sphere
+from asker.twists import exp_so3, log_se2, log_se3, log_sim3, log_so3
 from asker.variables import ProblemError, Variables
 
 pytestmark = pytest.mark.slow
@@ -21,6 +22,15 @@ def rotations(rng, n=N):
 
 def poses(rng, n=N):
     return np.concatenate([rotations(rng, n), rng.normal(size=(n, 3, 1))], axis=2)
+
+
+def similarities(rng, n=N):
+    scale = np.exp(rng.normal(size=(n, 1, 1)) / 2)
+    return np.concatenate([scale * rotations(rng, n), rng.normal(size=(n, 3, 1))], axis=2)
+
+
+def is_similarity(T):
+    is_rotation(T[:, :, :3] / np.linalg.norm(T[:, :1, :3], axis=2, keepdims=True))
 
 
 def unit_vectors(dim):
@@ -60,6 +70,7 @@ MANIFOLDS = [
     (SE3, poses, lambda T: is_rotation(T[:, :, :3])),
     (HeldRotations(), poses, lambda T: is_rotation(T[:, :, :3])),
     (HeldPositions(), poses, lambda T: is_rotation(T[:, :, :3])),
+    (Sim3, similarities, is_similarity),
     (SE2, normal(3), anything),
     (Sphere(3), unit_vectors(3), is_unit),
     (Sphere(5), unit_vectors(5), is_unit),
@@ -101,12 +112,12 @@ def test_rows_there_and_back(manifold, draw, check):
     same(back, values)
 
 
-def same(one, other):
+def same(one, other, rtol=0.0):
     if isinstance(one, tuple):
         for a, b in zip(one, other, strict=True):
-            same(a, b)
+            same(a, b, rtol)
     else:
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=0)
 
 
 @EVERY_MANIFOLD
@@ -118,11 +129,13 @@ def test_the_view_is_one_of_the_values(manifold, draw, check):
         return tuple(map(one, values)) if isinstance(values, tuple) else values[2]
 
     def as_value(view):
+        if isinstance(view, Similarity):
+            return np.column_stack([view.scale * view.rotation, view.translation])
         if isinstance(view, Pose):
             return np.column_stack([view.rotation, view.translation])
         return tuple(map(as_value, view)) if isinstance(view, tuple) else view
 
-    same(as_value(manifold.view(row)), one(values))
+    same(as_value(manifold.view(row)), one(values), rtol=5e-16 if manifold is Sim3 else 0.0)
 
 
 @EVERY_MANIFOLD
@@ -224,6 +237,52 @@ def test_the_logarithm_of_a_pose_undoes_the_exponential_of_its_twist(angle):
         np.testing.assert_allclose(log_se3(T[:3, :3], T[:3, 3]), [*rho, *w], atol=1e-13)
         flat = np.array([[0, -angle, rho[0]], [angle, 0, rho[1]], [0, 0, 0]])
         np.testing.assert_allclose(log_se2(expm(flat)[:2, 2], np.float64(angle)), [*rho[:2], angle], atol=1e-13)
+
+
+SIGMAS = [0.0, 1e-300, -1e-9, 0.05, -0.0999, 0.1001, 0.7, -2.0]
+
+
+@pytest.mark.parametrize("angle", ANGLES[:-1])
+def test_the_logarithm_of_a_similarity_undoes_the_exponential_of_its_twist(angle):
+    from scipy.linalg import expm
+
+    rng = np.random.default_rng(15)
+    for sigma in SIGMAS:
+        w, rho, twist = steps(SO3, angle, rng)[0], rng.normal(size=3), np.zeros((4, 4))
+        twist[:3, :3], twist[:3, 3] = np.cross(w, np.eye(3)).T + sigma * np.eye(3), rho
+        T = expm(twist)
+        found = log_sim3(T[:3, :3] / np.exp(sigma), T[:3, 3], np.exp(sigma))
+        np.testing.assert_allclose(found, [*rho, *w, sigma], atol=3e-12)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 0.0101, 0.0999, 2.0])
+def test_the_logarithm_of_a_similarity_has_the_slope_that_small_steps_show(angle):
+    import jax
+
+    rng, h = np.random.default_rng(16), 1e-5
+    T = np.concatenate([similarities(rng), np.tile(np.eye(3, 4), (2, 1, 1))])
+    turn = np.array([exp_so3(w) for w in steps(SO3, angle, rng)] + [np.eye(3), exp_so3(np.array([angle, 0, 0]))])
+    T[:, :, :3] = turn * np.cbrt(np.linalg.det(T[:, :, :3]))[:, None, None]
+    rows = Sim3.pack(T)
+
+    def moved_log(x, delta):
+        return log_sim3(*Sim3.view(Sim3.retract(x, delta)))
+
+    with float64():
+        J = np.asarray(jax.jit(jax.vmap(jax.jacfwd(moved_log, argnums=1)))(rows, np.zeros((len(T), 7))))
+    for k, step in enumerate(h * np.eye(7)):
+        slope = [(moved_log(x, step) - moved_log(x, -step)) / (2 * h) for x in rows]
+        np.testing.assert_allclose(J[:, :, k], slope, atol=2e-7)
+
+
+def test_the_logarithm_of_a_similarity_is_that_of_gtsam():
+    gtsam = pytest.importorskip("gtsam")
+    for T in similarities(np.random.default_rng(17), 20):
+        scale = np.cbrt(np.linalg.det(T[:, :3]))
+        other = gtsam.Similarity3(gtsam.Rot3(T[:, :3] / scale), T[:, 3] / scale, scale)  # s (R X + t)
+        w, rho, sigma = np.split(gtsam.Similarity3.Logmap(other), [3, 6])
+        found = log_sim3(T[:, :3] / scale, T[:, 3], scale)
+        np.testing.assert_allclose(found, [*rho, *w, *sigma], atol=1e-9)
 
 
 @pytest.mark.parametrize("angle", ANGLES[:-2])

@@ -35,7 +35,8 @@ import asker
 from asker.applications import pose_graph
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
 from asker.applications.pose_graph.refit import TOL
 from asker.applications.pose_graph.spanning import odometry_poses

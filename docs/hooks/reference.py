@@ -55,6 +55,8 @@ MODULES = {
             "asker.applications.pose_graph.noise",
             "asker.applications.pose_graph.search",
             "asker.applications.pose_graph.refit",
+            "asker.applications.pose_graph.graph",
+            "asker.applications.pose_graph.tags",
             "asker.applications.pose_graph.g2o",
             "asker.applications.pose_graph.false_loops",
             "asker.applications.pose_graph.errors",

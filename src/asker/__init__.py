@@ -21,7 +21,7 @@ from asker.kernels import (
     Tukey,
     Welsch,
 )
-from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sphere
+from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sim3, Similarity, Sphere
 from asker.noise import Noise
 from asker.problem import Problem
 from asker.result import Iteration, Result, Status
@@ -86,6 +86,8 @@ __all__ = [
     "ReGeMM",
     "Result",
     "Scaled",
+    "Sim3",
+    "Similarity",
     "SmoothTruncated",
     "Sphere",
     "SqrtPsi",

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from asker.arrays import Array, namespace
+from asker.twists import exp_so3
 
 
 class Manifold(Protocol):
@@ -56,6 +57,17 @@ class Pose(NamedTuple):
     """(3,)"""
 
 
+class Similarity(NamedTuple):
+    """What a residual function sees of a Sim(3) variable: X -> scale · rotation X + translation."""
+
+    rotation: Array
+    """(3, 3)"""
+    translation: Array
+    """(3,)"""
+    scale: Array
+    """()"""
+
+
 @dataclass(frozen=True)
 class Euclidean:
     """Vectors (or arrays) that add: x ⊞ δ = x + δ."""
@@ -92,75 +104,6 @@ class Euclidean:
 
     def retract(self, x: Array, delta: Array) -> Array:
         return x + delta
-
-
-def exp_so3(omega: Array) -> Array:
-    """The rotation matrix exp([ω]×), smooth at ω = 0."""
-    xp = namespace(omega)
-    t = omega @ omega  # θ²
-    small = t < 1e-8
-    theta = xp.sqrt(xp.where(small, 1.0, t))
-    a = xp.where(small, 1 - t / 6, xp.sin(theta) / theta)
-    half = xp.sin(theta / 2) / theta
-    b = xp.where(small, 0.5 - t / 24, 2 * half * half)
-    x, y, z = omega[0], omega[1], omega[2]
-    zero = xp.zeros_like(x)
-    W = xp.stack([zero, -z, y, z, zero, -x, -y, x, zero]).reshape(3, 3)
-    return xp.eye(3) + a * W + b * (W @ W)
-
-
-def log_so3(R: Array) -> Array:
-    """ω with exp([ω]×) = R and ‖ω‖ ≤ π, smooth everywhere but at the angle π.
-
-    By the quaternion q of R: 4qqᵀ is linear in R, and its row with the largest diagonal entry gives q without
-    cancellation.
-    """
-    xp = namespace(R)
-    (a, b, c), (d, e, f), (g, h, i) = R
-    rows = [  # of 4qqᵀ, order w x y z
-        [1 + a + e + i, h - f, c - g, d - b],
-        [h - f, 1 + a - e - i, b + d, c + g],
-        [c - g, b + d, 1 - a + e - i, f + h],
-        [d - b, c + g, f + h, 1 - a - e + i],
-    ]
-    q, largest = rows[0], rows[0][0]
-    for k in (1, 2, 3):
-        q = [xp.where(rows[k][k] > largest, new, old) for new, old in zip(rows[k], q, strict=True)]
-        largest = xp.maximum(largest, rows[k][k])
-    w, x, y, z = q
-    sign = xp.where(w < 0, -1.0, 1.0)
-    t = x * x + y * y + z * z
-    small = t < 1e-10 * w * w
-    s = xp.sqrt(xp.where(small, 1.0, t))
-    far = 2 * xp.arctan2(s, sign * w) / s
-    near = 2 / xp.where(small, sign * w, 1.0) * (1 - t / (3 * xp.where(small, w * w, 1.0)))
-    return sign * xp.where(small, near, far) * xp.stack([x, y, z])
-
-
-def log_se3(R: Array, t: Array) -> Array:
-    """(ρ, ω), translation first, with exp of the twist = (R, t): ρ = t − ω×t/2 + c ω×(ω×t)."""
-    xp = namespace(t)
-    omega = log_so3(R)
-    u = omega @ omega  # θ²
-    small = u < 1e-4
-    half = xp.sqrt(xp.where(small, 1.0, u)) / 2
-    c = xp.where(small, (1 + u / 60) / 12, (1 - half * xp.cos(half) / xp.sin(half)) / (4 * half * half))
-    turned = _cross(xp, omega, t)
-    return xp.concatenate([t - turned / 2 + c * _cross(xp, omega, turned), omega])
-
-
-def log_se2(p: Array, theta: Array) -> Array:
-    """(ρ, θ) with exp of the twist = (R(θ), p), for |θ| ≤ π: ρ = k p − θ/2 (−p_y, p_x), k = θ/2 · cot(θ/2)."""
-    xp = namespace(p)
-    half = theta / 2
-    small = half * half < 1e-4
-    safe = xp.where(small, 1.0, half)
-    k = xp.where(small, 1 - half * half / 3 - half**4 / 45, safe * xp.cos(safe) / xp.sin(safe))
-    return xp.stack([k * p[0] + half * p[1], k * p[1] - half * p[0], theta])
-
-
-def _cross(xp: Any, a: Array, b: Array) -> Array:
-    return xp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
 
 
 def _check_rotations(R: np.ndarray) -> None:
@@ -218,6 +161,37 @@ class _SE3:
 
 
 @dataclass(frozen=True)
+class _Sim3:
+    """Similarities [sR | t] as arrays (n, 3, 4): (sR, t) ⊞ (δt, δω, δσ) = (exp(δσ) exp(δω) sR, t + δt)."""
+
+    ambient = 12
+    tangent = 7
+    mixes_units = False  # damped as one, like poses
+
+    def pack(self, values: Any) -> np.ndarray:
+        T = Euclidean((3, 4)).pack(values).reshape(-1, 3, 4)
+        scale = np.linalg.norm(T[:, :, :3], axis=(1, 2)) / np.sqrt(3)
+        bad = np.flatnonzero(~(scale > 0))
+        if bad.size:
+            raise ValueError(f"holds no scale above 0 at index {bad[0]}")
+        _check_rotations(T[:, :, :3] / scale[:, None, None])
+        return np.concatenate([T[:, :, :3].reshape(-1, 9), T[:, :, 3]], axis=1)
+
+    def unpack(self, rows: np.ndarray) -> Any:
+        return SE3.unpack(rows)
+
+    def view(self, x: Array) -> Any:
+        sR = x[:9]
+        scale = namespace(x).sqrt(sR @ sR / 3)
+        return Similarity((sR / scale).reshape(3, 3), x[9:], scale)
+
+    def retract(self, x: Array, delta: Array) -> Array:
+        xp = namespace(x)
+        sR = xp.exp(delta[6]) * (exp_so3(delta[3:6]) @ x[:9].reshape(3, 3))
+        return xp.concatenate([sR.reshape(9), x[9:] + delta[:3]])
+
+
+@dataclass(frozen=True)
 class _SE2:
     """Poses in the plane as rows (x, y, θ): (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ).
 
@@ -248,6 +222,8 @@ SO3 = _SO3()
 """Rotation matrices (n, 3, 3): R ⊞ δ = exp(δ) R."""
 SE3 = _SE3()
 """Poses [R | t] as arrays (n, 3, 4), seen as a `Pose`: (R, t) ⊞ (δt, δω) = (exp(δω) R, t + δt)."""
+Sim3 = _Sim3()
+"""Similarities [sR | t] as arrays (n, 3, 4), seen as a `Similarity`."""
 SE2 = _SE2()
 """Poses in the plane as rows (x, y, θ), moved in their own frame: (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ)."""
 

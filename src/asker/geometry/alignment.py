@@ -19,14 +19,15 @@ def nearest_rotation(M: np.ndarray) -> tuple[np.ndarray, float]:
 def similarity(source: np.ndarray, target: np.ndarray, scale: bool = True, weights: np.ndarray | None = None) -> Fit:
     """s, R, t with target ≈ s R source + t in least squares (Umeyama, PAMI 1991); rows are points in 2-D or 3-D.
 
-    scale: False for a rigid motion, s = 1
+    scale    False for a rigid motion, s = 1
+    weights  (n,) of the squares; 1 when not given
     """
-    w = np.ones(len(source)) if weights is None else weights
-    a, b = w @ source / w.sum(), w @ target / w.sum()
-    R, trace = nearest_rotation((w[:, None] * (target - b)).T @ (source - a))
+    w = np.ones((len(source), 1)) if weights is None else weights[:, None]
+    a, b = ((w * x).sum(axis=0) / w.sum() for x in (source, target))
+    R, trace = nearest_rotation((w * (target - b)).T @ (source - a))
     if not scale:
         return 1.0, R, b - R @ a
-    s = trace / (w @ ((source - a) ** 2).sum(axis=1))
+    s = trace / (w * (source - a) ** 2).sum()
     return float(s), R, b - s * R @ a
 
 

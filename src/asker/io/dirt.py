@@ -16,7 +16,7 @@ class Dirt:
 
     path: FilePath
     strict: bool
-    told: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def found(self, bad: NDArray[np.bool_], what: str, error: str, line: int | None = None) -> None:
         """Pieces of a kind; {s} in `what` makes a plural, `error` and `line` are of the first."""
@@ -24,4 +24,9 @@ class Dirt:
         if n and self.strict:
             raise FileError(self.path, error, line)
         if n:
-            self.told.append(f"{n} {what.replace('{s}', '' if n == 1 else 's')}")
+            self.counts[what] = self.counts.get(what, 0) + n
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """A few words for each kind."""
+        return tuple(f"{n} {what.replace('{s}', '' if n == 1 else 's')}" for what, n in self.counts.items())

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.spanning import odometry_poses
+from asker.applications.pose_graph.tags import SUFFIXES
 from asker.geometry import poses
 from asker.io.files import FileError
-from graphs import EVERY_KIND, KINDS, assert_same_bits, circle, some_graph, some_poses
+from graphs import EVERY_FILE_KIND, EVERY_KIND, FILE_KINDS, assert_same_bits, circle, some_graph, some_poses
 
 # ---- reading and writing
 
 
-@EVERY_KIND
+@EVERY_FILE_KIND
 @pytest.mark.parametrize("suffix", [".g2o", ".g2o.gz", ".g2o.bz2"])
 def test_a_written_graph_reads_back_bit_for_bit(tmp_path, kind, suffix):
     graph = some_graph(kind)
@@ -49,14 +51,14 @@ def test_the_upper_triangle_is_read_row_by_row(tmp_path):
     assert graph.information.tolist() == [[[10, 1, 2], [1, 20, 3], [2, 3, 30]]]
 
 
-@EVERY_KIND
+@EVERY_FILE_KIND
 def test_missing_vertices_follow_odometry_and_then_loops(tmp_path, kind):
     """Measurements that agree put every pose where it was; one that does not shows which way was taken."""
     rng = np.random.default_rng(1)
     T = poses.matrices(kind, some_poses(kind, 8, rng))
     T[0] = np.eye(len(T[0]))
     pairs = np.array([(0, 1), (2, 1), (2, 3), (5, 1), (5, 6), (3, 7), (0, 3)])
-    M = poses.inverses(T[pairs[:, 0]]) @ T[pairs[:, 1]]
+    M = poses.inverses(kind, T[pairs[:, 0]]) @ T[pairs[:, 1]]
     M[-1, 0, -1] += 100  # the loop 0-3 is wrong, but odometry reaches 3
     ids = np.array([10, 11, 12, 13, 14, 20, 21, 30])
     used = np.array([0, 1, 2, 3, 5, 6, 7])
@@ -122,7 +124,7 @@ BAD_FILES = [
     ("empty", [], r": there is no vertex and no edge"),
     ("only comments", ["# nothing", ""], r": there is no vertex and no edge"),
     ("only a fix", ["FIX 0"], r": there is no vertex and no edge"),
-    ("unknown tag", put(3, "VERTEX_XY 7 1 2"), r":3: unknown tag 'VERTEX_XY'; known are VERTEX_SE2, .*FIX"),
+    ("unknown tag", put(3, "EDGE_XX 7 1 2"), r":3: unknown tag 'EDGE_XX'; known are VERTEX_SE2, .*FIX"),
     ("no text", put(3, "\xff\xfe 7"), r":3: unknown tag '\\xff\\xfe'"),
     ("two kinds", put(6, SE3_VERTEX), r":6: SE2 and SE3 in one file"),
     ("vertex too short", put(2, "VERTEX_SE2 1 1 0"), r":2: this vertex needs 4 numbers, found 3"),
@@ -165,6 +167,11 @@ BAD_FILES = [
     ),
     ("negative", put(6, "EDGE_SE2 1 2 1 0 0 -5 0 0 -5 0 -9"), r":6: the information matrix .* -9"),
     (
+        "no scale",
+        ["VERTEX_SIM3:QUAT 5 0 0 0 0 0 0 1 1", "VERTEX_SIM3:QUAT 6 0 0 0 0 0 0 1 -2"],
+        r":2: a scale must be positive \(1e-9 to 1e9\), found -2",
+    ),
+    (
         "no rotation",
         [SE3_VERTEX, "VERTEX_SE3:QUAT 6 0 0 0 0 0 0 0"],
         r":2: a quaternion of length 0 is no rotation",
@@ -182,7 +189,11 @@ def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, lines, message):
 
 
 DIRTY_FILES = [
-    ("unknown tags", [*GOOD, "VERTEX_XY 7 1 2", "VERTEX_XY 8 1 2"], "2 lines with unknown tags left out: 'VERTEX_XY'"),
+    (
+        "unknown tags",
+        [*GOOD, "EDGE_XX 7 1 2", "EDGE_XX 8 1 2"],
+        "2 lines with unknown tags left out: 'EDGE_XX'",
+    ),
     ("vertex twice", [*GOOD, "VERTEX_SE2 1 2 0 0"], "1 vertex line of vertices given before left out"),
     ("edge twice", [*GOOD, GOOD[4], GOOD[4]], "2 edges given before read once"),
     ("edge to itself", [*GOOD, "EDGE_SE2 1 1 1 0 0 5 0 0 5 0 9"], "1 edge from a vertex to itself left out"),
@@ -231,7 +242,7 @@ def test_a_file_of_dirt_alone_is_refused(tmp_path):
     file.write_text("EDGE_SE2 0 1 1 0 0 -5 0 0 -5 0 -9")
     with pytest.raises(FileError, match="no edge is left: every information matrix has a negative eigenvalue"):
         read_g2o(file, information="skip")
-    file.write_text("VERTEX_XY 1 2 3")
+    file.write_text("EDGE_XX 1 2 3")
     with pytest.raises(FileError, match=r"no vertex and no edge in this file \(1 line with unknown tags left out"):
         read_g2o(file)
 
@@ -303,13 +314,13 @@ TOKENS = ["0", "1", "-1", "2.5", "nan", "1e308", "-1e308", "x", "", ";", "_", "9
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), kind=st.sampled_from(KINDS), vertices=st.booleans())
+@given(data=st.data(), kind=st.sampled_from(FILE_KINDS), vertices=st.booleans())
 def test_a_damaged_file_is_refused_or_read_as_a_graph(tmp_path, data, kind, vertices):
     path = tmp_path / "a.g2o"
     write_g2o(path, some_graph(kind))
     tokens = path.read_text().replace("\n", " \n ").split(" ")
     if not vertices:
-        tokens = tokens[tokens.index(f"EDGE_{kind}" + ":QUAT" * (kind == "SE3")) :]
+        tokens = tokens[tokens.index(f"EDGE_{SUFFIXES[kind]}") :]
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(tokens) - 1))
         change = data.draw(st.sampled_from(["replace", "remove", "insert", "swap"]))

@@ -8,7 +8,8 @@ import pytest
 
 import asker
 from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import PoseGraphProblem, pose_graph_problem
 from asker.applications.pose_graph.refit import refit
 from graphs import EVERY_KIND, assert_same_bits, circle, error

@@ -19,8 +19,8 @@ from asker.applications.pose_graph.problem import (
     inlier_radius,
     pose_graph_problem,
     residual_norms,
-    whitening,
 )
+from asker.applications.pose_graph.residuals import whitening
 from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry import poses
 from asker.geometry.alignment import similarity, trajectory_error

@@ -2,7 +2,8 @@
 
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGraph
 from asker.applications.pose_graph.noise import noise_share
 from asker.applications.pose_graph.options import Options, Robust
 from asker.applications.pose_graph.policy import GraphOutcome, refine
@@ -19,6 +20,8 @@ from asker.geometry.alignment import trajectory_error
 
 __all__ = [
     "GraphOutcome",
+    "Landmarks",
+    "Measurements",
     "Options",
     "PoseGraph",
     "PoseGraphProblem",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from asker.applications.application import Arrays, Runs
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.geometry import poses
 from asker.io.figures import figure
 

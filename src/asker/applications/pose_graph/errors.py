@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.options import By
 from asker.geometry import poses
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import PoseGraphProblem
+from asker.applications.pose_graph.tags import MEASURED
 from asker.geometry.poses import N_DOF
 from asker.result import Result, Status
 
@@ -41,17 +42,24 @@ class Round:
     @property
     def fits_together(self) -> bool:
         """Whether no edge is refused, and all of them are as near as noise lets them be."""
-        return self.is_likely and not self.made.refused(self.result).any()
+        others = self.made.refused_measured(self.result).values()
+        return self.is_likely and not self.made.refused(self.result).any() and not any(map(np.any, others))
 
     @property
     def is_likely(self) -> bool:
         """Whether the edges that are kept are no further off than the announced noise allows for."""
         from scipy.special import chdtrc
 
-        kept = ~self.made.refused(self.result)
-        u = self.made.per_edge([(r**2).sum(axis=1) for r in self.result.residuals])
-        n_spare = max(int(np.count_nonzero(kept)) - int(np.count_nonzero(~self.made.poses.fixed)), 1)
-        return bool(chdtrc(N_DOF[self.made.graph.kind] * n_spare, u[kept].sum()) > UNLIKELY)
+        made, result = self.made, self.result
+        kept = ~made.refused(result)
+        squares = [(r**2).sum(axis=1) for r in result.residuals]
+        n = N_DOF[made.graph.kind] * int(np.count_nonzero(kept))
+        total = made.per_edge(squares)[kept].sum()
+        others = made.per_measured(squares)
+        for tag, refused in made.refused_measured(result).items():
+            n += MEASURED[tag].n_dof * int(np.count_nonzero(~refused))
+            total += others[tag][~refused].sum()
+        return bool(chdtrc(max(n - made.n_unknown, N_DOF[made.graph.kind]), total) > UNLIKELY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +85,7 @@ def announces_too_much(share: float) -> bool:
 
 
 def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float | None:
-    """How much of the announced noise the inliers show; None where no loop is among them, which says nothing.
+    """How much of the announced noise the edges show that are inliers; None where no loop is among them.
 
     quantile: of ‖r‖, which is compared with what was announced.
     """
@@ -94,5 +102,9 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
         for of in (loops, odometry)
         if of.any()
     )
-    n_spare = max(np.count_nonzero(inliers) - np.count_nonzero(~made.poses.fixed), 1)
+    n = N_DOF[made.graph.kind] * np.count_nonzero(inliers)
+    others = made.per_measured(result.inliers)
+    n_others = sum(MEASURED[tag].n_dof * np.count_nonzero(of) for tag, of in others.items())
+    used = made.n_unknown * (n / (n + n_others)) / N_DOF[made.graph.kind]  # by the edges, if all are used alike
+    n_spare = max(np.count_nonzero(inliers) - used, 1)
     return max(float(np.sqrt(squares / n_spare)), LEAST)

@@ -1,5 +1,6 @@
 """A pose graph in one call: what `asker solve` does with a g2o file.
 
+(0) where there are priors, the whole graph is moved to them (`priors`);
 (1) solve, again where the graph announces too much noise (`search`);
 (2) least squares with what was kept (`refit`).
 
@@ -24,10 +25,11 @@ from asker.applications.outcome import (
     strategy_of,
 )
 from asker.applications.pose_graph.clock import Clock
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import Round, Solved, noise_share
 from asker.applications.pose_graph.options import Noise, Robust
-from asker.applications.pose_graph.problem import default_tau, residual_norms
+from asker.applications.pose_graph.priors import moved_to_priors
+from asker.applications.pose_graph.problem import default_tau, measured_norms, residual_norms
 from asker.applications.pose_graph.refit import Refit
 from asker.applications.pose_graph.refit import refit as least_squares
 from asker.applications.pose_graph.search import solve_pose_graph
@@ -49,6 +51,8 @@ class GraphOutcome(Outcome):
     """(2), where it was done."""
     refused: np.ndarray
     """(n_edges,): the loops that were refused, a mask."""
+    refused_measured: dict[str, np.ndarray]
+    """The same of landmarks and priors, by tag."""
 
 
 def refine(
@@ -67,11 +71,11 @@ def refine(
     say: Say = silent,
     **limits: Any,
 ) -> GraphOutcome:
-    """Find the poses of a graph and the loops to refuse.
+    """Find the poses of a graph, its landmarks, and the measurements to refuse.
 
     method      one of `asker.METHODS`; when not given asker, or irls where no edge is under a kernel that refuses
     kernel      one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
-    tau         its width in standard deviations; `default_tau` when not given
+    tau         its width for edges, in standard deviations; `default_tau` when not given
     robust      the edges that the kernel acts on, as in `pose_graph_problem`
     noise       announced: the graph's noise is believed; estimated: solved again where less is seen; auto: estimated
                 where loops can be refused, and without a checkpoint
@@ -91,6 +95,7 @@ def refine(
     thorough = nothing_given and not plain and not checkpoint
     method, strategy = strategy_of(method, plain)
     clock = Clock(time_limit)
+    graph = moved_to_priors(graph)  # (0)
     with compilations() as compiled:
         solve = partial(asker.solve, **limits)
         asked: Any = (robust, clock.left(), believed, thorough)
@@ -101,6 +106,7 @@ def refine(
             again = _refit(found.chosen, partial(solve, time_limit=clock.left()))  # (2)
     chosen = found.chosen
     refined, refused = again.graph if again else chosen.refined, chosen.made.refused(chosen.result)
+    others = chosen.made.refused_measured(chosen.result)
     how: dict[str, Any] = {"method": method, "kernel": kernel, "robust": robust, "noise": believed}
     how |= {"noise_seen": None if plain else noise_share(chosen.made, chosen.result), "compiled": len(compiled)}
     record = {
@@ -109,13 +115,14 @@ def refine(
         **_search_record(graph, found, tau),
         "refit": again and solve_record(again.result),
         **_refused_record(graph, refused),
+        "measured": {tag: _measured_record(graph, tag, mask) for tag, mask in others.items()},
         **_truth_record(graph, refined, truth),
         **_false_record(graph, refused, is_false),
     }
     fell = any(cost_fell(r.result) for r in found.rounds)
     sure = partial(how_sure, refined, again.result if again else chosen.result)
     loops = refused & ~graph.is_odometry
-    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, loops, how_sure=sure)
+    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, loops, others, how_sure=sure)
 
 
 def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:
@@ -129,7 +136,7 @@ def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:
 
 def _sizes(graph: PoseGraph) -> dict[str, Any]:
     sizes = {"kind": graph.kind, "n_poses": graph.n_poses, "n_edges": graph.n_edges, "n_loops": graph.n_loops}
-    return sizes | {"repairs": list(graph.repairs)}
+    return sizes | {"n_landmarks": len(graph.landmarks), "repairs": list(graph.repairs)}
 
 
 def _refit(searched: Round, solve: Callable[..., Any]) -> Refit | None:
@@ -159,8 +166,9 @@ def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
     """Of the graph as it was, with the kernel that was used last."""
     if chosen.made.graph is graph:
         return chosen.result.initial_cost
-    u, problem = residual_norms(graph) ** 2, chosen.made.problem
-    return sum(f.kernel.psi(u[of]).sum() for f, of in zip(problem.factors, chosen.made.edges.values(), strict=True))
+    u = residual_norms(graph) ** 2 if graph.n_edges else np.zeros(0)
+    groups = [u[of] for of in chosen.made.edges.values()] + [r**2 for r in measured_norms(graph).values()]
+    return sum(f.kernel.psi(u).sum() for f, u in zip(chosen.made.problem.factors, groups, strict=True))
 
 
 def _refused_record(graph: PoseGraph, refused: np.ndarray) -> dict[str, Any]:
@@ -171,6 +179,10 @@ def _refused_record(graph: PoseGraph, refused: np.ndarray) -> dict[str, Any]:
         "n_refused_odometry": odometry.sum(),
         "refused_odometry": graph.named(odometry),
     }
+
+
+def _measured_record(graph: PoseGraph, tag: str, refused: np.ndarray) -> dict[str, Any]:
+    return {"n": len(refused), "n_refused": refused.sum(), "refused": graph.named_measured(tag, refused)}
 
 
 def _truth_record(graph: PoseGraph, refined: PoseGraph, truth: Truth | None) -> dict[str, Any]:

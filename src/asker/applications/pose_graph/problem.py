@@ -3,13 +3,17 @@
 The residual of an edge with measurement M between poses A and B is  r = W·log(M⁻¹ A⁻¹ B)  with WᵀW = Ω, W the upper
 Cholesky factor of the edge's information matrix: ‖r‖² is the squared Mahalanobis distance.
 
-log is that of SE(3) or SE(2), translation first: costs are those of GTSAM's `BetweenFactorPose3` and
-`BetweenFactorPose2`.  (g2o takes the translation and the quaternion's vector, or the angle, of M⁻¹ A⁻¹ B as they are;
-the optimum then differs in the fifth digit.)
+log is that of SE(3), SE(2) or Sim(3), translation first: costs are those of GTSAM's `BetweenFactorPose3`,
+`BetweenFactorPose2` and `BetweenFactorSimilarity3`.  (g2o takes the translation and the quaternion's vector, or the
+angle, of M⁻¹ A⁻¹ B as they are; the optimum then differs in the fifth digit.)
 
-A right measurement with right Ω has ‖r‖² distributed as χ² with 3 or 6 degrees of freedom.  `default_tau` puts the
-kernel's inflection, up to which a residual counts as an inlier, at the 99 % quantile: τ = √3·√χ²(0.99) for the smooth
-truncated kernel, 5.83 in the plane and 7.10 in space.
+Measurements of landmarks and priors are groups of their own (`residuals`), each under a kernel of its own: they may be
+wrong, too.
+
+A right measurement with right Ω has ‖r‖² distributed as χ² with as many degrees of freedom as r has numbers.
+`default_tau` puts the kernel's inflection, up to which a residual counts as an inlier, at the 99 % quantile:
+τ = √3·√χ²(0.99) for the smooth truncated kernel, 5.83 for poses in the plane and 7.10 in space.  For measurements with
+more or fewer numbers it is wider or narrower in the same way.
 """
 
 from collections.abc import Sequence
@@ -19,15 +23,16 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.options import Robust
+from asker.applications.pose_graph.residuals import MANIFOLDS, edge_residual, measured_residual, stored, views
+from asker.applications.pose_graph.tags import MEASURED
 from asker.arrays import float64
-from asker.factors import unchanging
 from asker.geometry import poses
 from asker.geometry.poses import N_DOF, Kind
 from asker.groups import Groups
 from asker.kernels import Kernel, Quadratic, SmoothTruncated
-from asker.manifolds import SE2, SE3, Pose, log_se2, log_se3
+from asker.manifolds import Euclidean
 from asker.problem import Factors, Problem, ProblemError, Variables
 from asker.result import Result
 
@@ -37,9 +42,13 @@ INLIERS = 0.99
 
 def inlier_radius(kind: Kind) -> float:
     """‖r‖ that a right measurement stays below with probability `INLIERS`."""
+    return _radius(N_DOF[kind])
+
+
+def _radius(n_dof: int) -> float:
     from scipy.stats import chi2
 
-    return float(np.sqrt(chi2.ppf(INLIERS, N_DOF[kind])))
+    return float(np.sqrt(chi2.ppf(INLIERS, n_dof)))
 
 
 def default_tau(kind: Kind) -> float:
@@ -47,85 +56,83 @@ def default_tau(kind: Kind) -> float:
     return inlier_radius(kind) / SmoothTruncated.unit_inflection
 
 
-@unchanging
-def error_se3(a: Any, b: Any, rotation: Any, translation: Any, whiten: Any) -> Any:
-    """W·log(M⁻¹ A⁻¹ B), (6,)"""
-    R = rotation.T @ (a.rotation.T @ b.rotation)
-    t = rotation.T @ (a.rotation.T @ (b.translation - a.translation) - translation)
-    return whiten @ log_se3(R, t)
-
-
-@unchanging
-def error_se2(a: Any, b: Any, measured: Any, whiten: Any) -> Any:
-    """W·log(M⁻¹ A⁻¹ B), (3,)"""
-    import jax.numpy as jnp
-
-    p = _turned_back(jnp, a[2], b[:2] - a[:2]) - measured[:2]
-    turn = b[2] - a[2] - measured[2]
-    turn = turn - 2 * np.pi * jnp.round(turn / (2 * np.pi))
-    return whiten @ log_se2(_turned_back(jnp, measured[2], p), turn)
-
-
-def _turned_back(jnp: Any, theta: Any, p: Any) -> Any:
-    """R(θ)ᵀ p"""
-    c, s = jnp.cos(theta), jnp.sin(theta)
-    return jnp.stack([c * p[0] + s * p[1], c * p[1] - s * p[0]])
-
-
 @dataclass(frozen=True, eq=False)
 class PoseGraphProblem:
-    """A pose graph's problem with its variables, and which edge each residual belongs to."""
+    """A pose graph's problem with its variables, and which measurement each residual belongs to.
+
+    Its factor groups are those of `edges`, and then one for each tag of the graph's `measured`.
+    """
 
     graph: PoseGraph
     problem: Problem
     poses: Variables
+    landmarks: Variables | None
     edges: dict[str, NDArray[np.intp]]
     """The edges of each factor group, "odometry" and "loops"; a group without edges is left out."""
 
     def refined(self, values: Groups[Any]) -> PoseGraph:
-        """The graph with the solved poses."""
-        found = values[self.poses]
-        if self.graph.kind == "SE3":
-            found = poses.rows("SE3", found)  # (n, 3, 4)
-        return replace(self.graph, poses=np.where(self.poses.fixed[:, None], self.graph.poses, found))
+        """The graph with the solved poses and landmarks."""
+        graph, found = self.graph, values[self.poses]
+        if graph.kind != "SE2":
+            found = poses.rows(graph.kind, found)  # (n, 3, 4)
+        graph = replace(graph, poses=np.where(self.poses.fixed[:, None], graph.poses, found))
+        if self.landmarks is None:
+            return graph
+        return replace(graph, landmarks=replace(graph.landmarks, points=values[self.landmarks]))
 
     @property
     def is_robust(self) -> np.ndarray:
         """(n_edges,): whether an edge is under a kernel that may give it up; a convex one does not."""
         return self.per_edge([np.full(f.n, not f.kernel.convex) for f in self.problem.factors])
 
+    @property
+    def n_unknown(self) -> int:
+        """How many numbers are to be found."""
+        n = N_DOF[self.graph.kind] * int(np.count_nonzero(~self.poses.fixed))
+        if self.landmarks is None:
+            return n
+        return n + self.landmarks.manifold.tangent * int(np.count_nonzero(~self.landmarks.fixed))
+
     def refused(self, result: Result) -> np.ndarray:
         """(n_edges,): the edges to which such a kernel gives half of the full weight or less."""
         return self.is_robust & (self.per_edge(result.weights) <= 0.5)
 
+    def refused_measured(self, result: Result) -> dict[str, np.ndarray]:
+        """The same of the measurements beside the edges, by tag."""
+        robust = self.per_measured([np.full(f.n, not f.kernel.convex) for f in self.problem.factors])
+        return {tag: robust[tag] & (w <= 0.5) for tag, w in self.per_measured(result.weights).items()}
+
     def per_edge(self, groups: Sequence[np.ndarray]) -> np.ndarray:
         """What a `Result` holds for each factor group, in the order of the graph's edges."""
         out = np.zeros((self.graph.n_edges, *groups[0].shape[1:]), groups[0].dtype)
-        for index, values in zip(self.edges.values(), groups, strict=True):
+        for index, values in zip(self.edges.values(), groups, strict=False):
             out[index] = values
         return out
 
+    def per_measured(self, groups: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """What a `Result` holds for each factor group, of those beside the edges."""
+        return dict(zip(self.graph.measured, groups[len(self.edges) :], strict=True))
 
-def pose_graph_problem(graph: PoseGraph, kernel: Kernel | None = None, robust: Robust = "loops") -> PoseGraphProblem:
+
+def pose_graph_problem(
+    graph: PoseGraph, kernel: Kernel | None = None, robust: Robust = "loops", announced: Kernel | None = None
+) -> PoseGraphProblem:
     """Relative pose errors under `kernel`: smooth truncated with `default_tau` when not given.
 
-    robust: the kernel acts on "loops" (odometry is trusted), on "all" edges, or on "none" (least squares).
-    The poses that the graph fixes stay; without such, the first one does.
+    robust: the kernel acts on "loops", landmarks and priors (odometry is trusted), on "all" edges, or on "none" (least
+    squares).  announced: the kernel of landmarks and priors, as wide as for loops; `kernel` when not given.
+    The poses that the graph fixes stay; without such, and without priors, the first one does.
     """
     if robust not in get_args(Robust):
         raise ValueError(f"robust must be 'loops', 'all' or 'none', not {robust!r}")
-    if not graph.n_edges:
+    if not graph.n_edges + graph.n_measured:
         raise ProblemError("the graph has no edges: nothing to fit")
     kernel = SmoothTruncated(default_tau(graph.kind)) if kernel is None else kernel
     trusted = Quadratic(inlier_radius(graph.kind))
     fixed = graph.fixed.copy()
-    fixed[0] |= not fixed.any()
-    if graph.kind == "SE3":
-        variables = Variables(poses.matrices("SE3", graph.poses)[:, :3], SE3, fixed, "poses")
-    else:
-        variables = Variables(graph.poses, SE2, fixed, "poses")
-    data = _edge_data(graph)
-    residual = error_se3 if graph.kind == "SE3" else error_se2
+    fixed[0] |= not (fixed.any() or graph.landmarks.fixed.any() or graph.has_priors)
+    variables = Variables(stored(graph), MANIFOLDS[graph.kind], fixed, "poses")
+    residual, data = edge_residual(graph)
     odometry = graph.is_odometry
     edges, factors = {}, []
     for name, of_group, is_robust in (
@@ -137,40 +144,58 @@ def pose_graph_problem(graph: PoseGraph, kernel: Kernel | None = None, robust: R
             slots = variables[graph.i[index]], variables[graph.j[index]]
             psi = kernel if is_robust else trusted
             factors.append(Factors(residual, *slots, data=tuple(d[index] for d in data), kernel=psi, name=name))
-    return PoseGraphProblem(graph, Problem(*factors), variables, edges)
+    landmarks = _landmarks(graph)
+    psi = trusted if robust == "none" else (announced or kernel)
+    factors += [_measured_factors(graph, tag, variables, landmarks, psi) for tag in graph.measured]
+    return PoseGraphProblem(graph, Problem(*factors), variables, landmarks, edges)
 
 
-def _edge_data(graph: PoseGraph) -> tuple[np.ndarray, ...]:
-    W = whitening(graph.information)
-    if graph.kind == "SE2":
-        return graph.measurements, W
-    M = poses.matrices("SE3", graph.measurements)
-    return M[:, :3, :3], M[:, :3, 3], W
+def _landmarks(graph: PoseGraph) -> Variables | None:
+    """Those that nothing measures stay."""
+    own = graph.landmarks
+    columns = [m.ends[:, -1] for tag, m in graph.measured.items() if "landmark" in MEASURED[tag].ends]
+    if not columns:
+        return None
+    unseen = ~np.isin(np.arange(len(own)), np.concatenate(columns))
+    return Variables(own.points, Euclidean(own.points.shape[1]), own.fixed | unseen, "landmarks")
+
+
+def _measured_factors(
+    graph: PoseGraph, tag: str, poses: Variables, landmarks: Variables | None, kernel: Kernel
+) -> Factors:
+    """The measurements of a tag, under a kernel that is for poses: as wide for what has more or fewer numbers."""
+    of = {"pose": poses, "landmark": landmarks}
+    ends = graph.measured[tag].ends
+    slots = [of[end][ends[:, k]] for k, end in enumerate(MEASURED[tag].ends)]  # type: ignore[index]
+    residual, data = measured_residual(graph, tag)
+    tau = kernel.tau * _radius(MEASURED[tag].n_dof) / inlier_radius(graph.kind)
+    return Factors(residual, *slots, data=data, kernel=replace(kernel, tau=tau), name=tag)
 
 
 def residual_norms(graph: PoseGraph) -> np.ndarray:
     """‖r‖ of every edge, (n_edges,), as `solve` has it at the start; infinite where it is not finite."""
+    residual, data = edge_residual(graph)
+    return _norms(residual, views(graph, graph.i), views(graph, graph.j), *data)
+
+
+def measured_norms(graph: PoseGraph) -> dict[str, np.ndarray]:
+    """The same for the measurements beside the edges, by tag."""
+    found = {}
+    for tag, m in graph.measured.items():
+        residual, data = measured_residual(graph, tag)
+        ends = [
+            views(graph, m.ends[:, k]) if end == "pose" else graph.landmarks.points[m.ends[:, k]]
+            for k, end in enumerate(MEASURED[tag].ends)
+        ]
+        found[tag] = _norms(residual, *ends, *data)
+    return found
+
+
+def _norms(residual: Any, *arguments: Any) -> np.ndarray:
     import jax
 
-    a: Any
-    b: Any
-    residual: Any
-    a, b, residual = graph.poses[graph.i], graph.poses[graph.j], error_se2
-    if graph.kind == "SE3":
-        A, B = (poses.matrices("SE3", x) for x in (a, b))
-        a, b = (Pose(T[:, :3, :3], T[:, :3, 3]) for T in (A, B))
-        residual = error_se3
     with float64():
-        r = np.asarray(jax.jit(jax.vmap(residual))(a, b, *_edge_data(graph)))
+        r = np.asarray(jax.jit(jax.vmap(residual))(*arguments))
     with np.errstate(all="ignore"):
         norms = np.linalg.norm(r, axis=1)
     return np.where(np.isfinite(norms), norms, np.inf)
-
-
-def whitening(information: np.ndarray) -> np.ndarray:
-    """W with WᵀW = Ω: the upper Cholesky factor; where a matrix is singular, from eigenvectors for all of them."""
-    try:
-        return np.swapaxes(np.linalg.cholesky(information), 1, 2)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(information)
-        return np.sqrt(np.maximum(values, 0))[:, :, None] * np.swapaxes(vectors, 1, 2)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import PoseGraphProblem, pose_graph_problem
 from asker.result import Result
 from asker.strategies.irls import IRLS
@@ -30,13 +30,16 @@ class Refit:
 
 
 def refit(made: PoseGraphProblem, result: Result, solve: Callable[..., Result]) -> Refit | None:
-    """Solve again, from where a robust solution ended; None where that kept no loop: odometry alone fits as it is.
+    """Solve again, from where a robust solution ended; None where that kept odometry alone, which fits as
+    it is.
 
     solve: called as solve(problem, strategy, tol=…)
     """
     found, kept = made.refined(result.values), ~made.refused(result)
-    if not np.any(kept & ~found.is_odometry):
+    others = {tag: ~refused for tag, refused in made.refused_measured(result).items()}
+    if not (np.any(kept & ~found.is_odometry) or any(map(np.any, others.values()))):
         return None
-    plain = pose_graph_problem(found.with_edges(kept), robust="none")
+    plain = pose_graph_problem(found.with_edges(kept).with_measured(others), robust="none")
     again = solve(plain.problem, IRLS(), tol=TOL)
-    return Refit(replace(found, poses=plain.refined(again.values).poses), kept, again)
+    refined = plain.refined(again.values)
+    return Refit(replace(found, poses=refined.poses, landmarks=refined.landmarks), kept, again)

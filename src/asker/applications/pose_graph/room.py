@@ -15,14 +15,15 @@ from asker.applications.outcome import kernel_of
 from asker.applications.pose_graph import draw
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import read_false_loops
-from asker.applications.pose_graph.g2o import PoseGraph, read_g2o, write_g2o
+from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import announces_too_much
 from asker.applications.pose_graph.options import ROBUST, Options
 from asker.applications.pose_graph.policy import GraphOutcome, Truth, refine
 from asker.applications.pose_graph.problem import (
     PoseGraphProblem,
     default_tau,
-    inlier_radius,
+    measured_norms,
     pose_graph_problem,
     residual_norms,
 )
@@ -35,6 +36,7 @@ from asker.io.files import FileError, beginning
 from asker.result import Result
 
 ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
+MOST_NAMED = 10  # of measurements that were refused; `--json` has all
 
 
 class PoseGraphs(Application):
@@ -56,7 +58,7 @@ class PoseGraphs(Application):
             return False
         lines = (line.split(None, 1) for line in beginning(path).split(b"\n"))
         first = next((words[0] for words in lines if words and not words[0].startswith(b"#")), b"")
-        return first.startswith((b"VERTEX", b"EDGE")) or first == b"FIX"
+        return first.startswith((b"VERTEX", b"EDGE", b"PARAMS_SE")) or first == b"FIX"
 
     def load(self, path: Path) -> PoseGraph:
         return read_g2o(path)
@@ -68,24 +70,26 @@ class PoseGraphs(Application):
         write_g2o(path, data)
 
     def counts(self, data: PoseGraph) -> str:
-        return f"{data.kind}, {data.n_poses} poses, {data.n_edges} edges, {data.n_loops} of them loops"
+        others = [f"{len(data.landmarks)} landmarks"] if len(data.landmarks) else []
+        others += [f"{len(m)} {tag}" for tag, m in data.measured.items()]
+        edges = f"{data.kind}, {data.n_poses} poses, {data.n_edges} edges, {data.n_loops} of them loops"
+        return ", ".join([edges, *others])
 
     def info(self, data: PoseGraph, tau: float | None) -> Told:
         tau = default_tau(data.kind) if tau is None else tau
-        held = "" if data.fixed.any() else "; `asker solve` holds one"
+        held = "" if data.fixed.any() or data.has_priors else "; `asker solve` holds one"
         fixed = f"fixed: {np.count_nonzero(data.fixed)} poses{held}"
-        if not data.n_edges:
+        if not data.n_edges + data.n_measured:
             return [*repaired(data), fixed]
-        r = residual_norms(data)
+        made = pose_graph_problem(data, asker.SmoothTruncated(tau))
+        r = residual_norms(data) if data.n_edges else np.zeros(0)
+        norms = [r[own] for own in made.edges.values()] + list(measured_norms(data).values())
         rows = []
-        for name, own, psi in (
-            ("odometry", data.is_odometry, asker.Quadratic(inlier_radius(data.kind))),
-            ("loops", ~data.is_odometry, asker.SmoothTruncated(tau)),
-        ):
-            if own.any():
-                cost = psi.psi(np.minimum(r[own], 1e150) ** 2).sum()
-                inliers = f"{percent(np.mean(r[own] <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
-                rows.append([name, f"{own.sum()}", f"{cost:.7g}", inliers, f"{np.median(r[own]):.3g}"])
+        for group, of in zip(made.problem.factors, norms, strict=True):
+            psi = group.kernel
+            cost = psi.psi(np.minimum(of, 1e150) ** 2).sum()
+            inliers = f"{percent(np.mean(of <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
+            rows.append([group.name, f"{len(of)}", f"{cost:.7g}", inliers, f"{np.median(of):.3g}"])
         start = Table((f"start, tau {tau:.3g}", "edges", "cost", "inliers", "median residual"), rows)
         told: Told = [
             *repaired(data),
@@ -93,7 +97,7 @@ class PoseGraphs(Application):
             spread(("edges per pose", np.concatenate([data.i, data.j]), data.n_poses)),
             start,
         ]
-        if bad := np.count_nonzero(np.isinf(r)):
+        if bad := sum(np.count_nonzero(np.isinf(of)) for of in norms):
             told.append(f"not finite at the start: {bad} edges; `asker solve` refuses such a file")
         return told
 
@@ -126,7 +130,10 @@ class PoseGraphs(Application):
         rows = []
         if "trajectory_error" in r:
             rows.append(["trajectory error", f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
-        told += [before_and_after(r, *rows), f"{r['n_refused_loops']} of {r['n_loops']} loops refused"]
+        told.append(before_and_after(r, *rows))
+        if r["n_loops"] or not r["measured"]:
+            told.append(f"{r['n_refused_loops']} of {r['n_loops']} loops refused")
+        told += [refused_of(tag, of) for tag, of in r["measured"].items()]
         if r["n_refused_odometry"]:
             told.append(f"{r['n_refused_odometry']} edges of odometry refused: the graph may fall into pieces")
         if "n_false_loops" in r:
@@ -151,7 +158,7 @@ class PoseGraphs(Application):
         if not data.n_loops:
             raise ValueError("of a pose graph loops are held out, and this one has none")
         made = pose_graph_problem(data)
-        among = [np.full(len(index), name == "loops") for name, index in made.edges.items()]
+        among = [np.full(group.n, group.name == "loops") for group in made.problem.factors]
         mask = made.per_edge(held_out_masks(made.problem, share, seed, among))
 
         def predicted(refined: PoseGraph) -> Prediction:
@@ -162,7 +169,8 @@ class PoseGraphs(Application):
     # ---- for studies
 
     def sizes(self, data: PoseGraph) -> dict[str, Any]:
-        return {"n_poses": data.n_poses, "n_edges": data.n_edges, "n_observations": data.n_edges}
+        n = data.n_edges + data.n_measured
+        return {"n_poses": data.n_poses, "n_edges": data.n_edges, "n_observations": n}
 
     def problem(self, data: PoseGraph, keys: dict[str, Any]) -> PoseGraphProblem:
         return pose_graph_problem(data, kernel_of(keys, default_tau(data.kind)), keys["robust"])
@@ -184,6 +192,13 @@ class PoseGraphs(Application):
 def repaired(graph: PoseGraph) -> list[str]:
     """One line on the dirt in a file; nothing where there was none."""
     return [f"Repaired: {'; '.join(graph.repairs)}."] if graph.repairs else []
+
+
+def refused_of(tag: str, record: dict[str, Any]) -> str:
+    """One line on the measurements of a tag that were refused, with the ids of the first few."""
+    names = [" ".join(map(str, of)) for of in record["refused"][:MOST_NAMED].tolist()]
+    names += ["…"] if record["n_refused"] > MOST_NAMED else []
+    return f"{record['n_refused']} of {record['n']} {tag} refused" + (f": {', '.join(names)}" if names else "")
 
 
 def check_name(output: Path | None) -> None:

@@ -21,6 +21,8 @@ noise can be seen in what was kept (`noise`):
     graph, too.  The last descent is repeated from there.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (6) comes after (1).
+
+Landmarks and priors have the noise that is announced for them: the share is that of the edges.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 
 from asker.applications.pose_graph.clock import Clock
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import TAIL, Round, Solved, announces_too_much, noise_share
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
@@ -200,7 +202,7 @@ class GraphSearch:
         return min(CLOSE * (share or 1.0), 1.0)
 
     def _run(self, start: PoseGraph, share: float, how: Strategy, **limits: int) -> Round:
-        made = pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust)
+        made = pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
         return Round(share, made, self._solve(made.problem, how, **limits))
 
     def _solve(self, problem: Any, how: Strategy, **limits: int) -> Result:

@@ -14,7 +14,7 @@ from asker.geometry import poses
 from asker.geometry.spanning import spanning_tree
 
 if TYPE_CHECKING:
-    from asker.applications.pose_graph.g2o import PoseGraph
+    from asker.applications.pose_graph.graph import PoseGraph
 
 ODOMETRY, LOOP = 2.0, 3.0
 
@@ -30,7 +30,7 @@ def filled_poses(graph: "PoseGraph") -> NDArray[np.float64]:
     price = np.where(graph.is_odometry, ODOMETRY, LOOP)
     order, parent, edge = spanning_tree(graph.i, graph.j, price, n, max(n_given, 1))
     forward = poses.matrices(graph.kind, graph.measurements)
-    backward = poses.inverses(forward)
+    backward = poses.inverses(graph.kind, forward)
     for k, p, e in zip(order, parent, edge, strict=True):
         T[k] = T[p] @ (forward[e] if graph.j[e] == k else backward[e])
     found = poses.rows(graph.kind, np.array(T[n_given:]))

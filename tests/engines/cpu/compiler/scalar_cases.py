@@ -10,7 +10,8 @@ import numpy as np
 from jax import lax
 
 from asker.engines.cpu.compiler import Argument
-from asker.manifolds import SE3, Sphere, exp_so3
+from asker.manifolds import SE3, Sphere
+from asker.twists import exp_so3
 
 ARGUMENTS = [
     Argument("gathered", (3,)),
