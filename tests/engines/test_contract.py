@@ -82,11 +82,12 @@ ROOMS = {
     "system": {
         "engines.cpu.cholesky",
         "engines.cpu.compiler",
+        "engines.cpu.machine_code",
         "engines.cpu.sparse",
         "engines.cpu.threads",
         "engines.solvers",
         "engines.structure",
-        "factors",
+        "variables",
     },
 }
 
