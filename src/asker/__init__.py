@@ -1,5 +1,6 @@
 """Robust estimation at large scale."""
 
+from asker.covariance import Covariance, Uncertainty
 from asker.curve_fitting import curve_fit
 from asker.engines.cpu.threads import set_threads
 from asker.factors import Factors
@@ -21,6 +22,7 @@ from asker.kernels import (
     Tukey,
     Welsch,
 )
+from asker.leverage import Leverage
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sim3, Similarity, Sphere
 from asker.noise import Noise
 from asker.problem import Problem
@@ -59,6 +61,7 @@ __all__ = [
     "Barron",
     "BestKept",
     "Cauchy",
+    "Covariance",
     "Euclidean",
     "Exchanges",
     "Factors",
@@ -73,6 +76,7 @@ __all__ = [
     "Judge",
     "Kernel",
     "LastPhase",
+    "Leverage",
     "Manifold",
     "Noise",
     "Paced",
@@ -97,6 +101,7 @@ __all__ = [
     "Triggs",
     "TruncatedQuadratic",
     "Tukey",
+    "Uncertainty",
     "Variables",
     "Welsch",
     "WithMoves",

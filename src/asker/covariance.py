@@ -73,9 +73,10 @@ class _Relative:
     def pairs(self, v: Variables, i: Any, w: Variables, j: Any) -> Floats:
         same = v is w and i is j
         M = self.inverse.blocks(v)[i] if same else self.inverse.pairs(v, i, w, j)
+        if not self.N[v].shape[2]:
+            return M
         N_i, X_i, N_j, X_j = self.N[v][i], self.X[v][i], self.N[w][j], self.X[w][j]
-        across = np.einsum("ndq,neq->nde", N_i, X_j) + np.einsum("ndq,neq->nde", X_i, N_j)
-        return M - across + np.einsum("ndq,qr,ner->nde", N_i, self.Q, N_j, optimize=True)
+        return M - N_i @ np.swapaxes(X_j - N_j @ self.Q.T, 1, 2) - X_i @ np.swapaxes(N_j, 1, 2)
 
 
 class Uncertainty:

@@ -61,7 +61,7 @@ class Iteration:
 
 
 @dataclass(frozen=True)
-class Judges:
+class HowSure:
     """Functions of a result that say how sure it is: they are made of all that stands above results."""
 
     uncertainty: Callable[..., Any]
@@ -106,7 +106,7 @@ class Result:
     """Then also: what speaks against relying on the result, a sentence each."""
     unwritten: str = ""
     """Why the last checkpoint could not be written, if so; `save` leaves it out."""
-    judges: "Judges | None" = None
+    how_sure: "HowSure | None" = None
     """What says how sure this is; `save` leaves it out."""
 
     def __getitem__(self, variables: Variables | str | int) -> Any:
@@ -143,11 +143,12 @@ class Result:
 
         The last one is held, so that several questions cost one factorisation.
         """
-        if self.judges is None:
+        if self.how_sure is None:
             raise ProblemError("a loaded result has no problem, which covariances need: ask before `save`")
+        asked = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in asked.items()}
         last = self.__dict__.get("_uncertainty")
         if last is None or last[0] != asked:
-            last = asked, self.judges.uncertainty(self, **asked)
+            last = asked, self.how_sure.uncertainty(self, **asked)
             object.__setattr__(self, "_uncertainty", last)
         return last[1]
 
@@ -168,8 +169,8 @@ class Result:
     def leverage(self) -> Groups[Any]:
         """`asker.leverage.Leverage` of each factor group: how much of every observation the fit has used up."""
         uncertainty = self.uncertainty()
-        assert self.judges is not None
-        return self.judges.leverage(uncertainty)
+        assert self.how_sure is not None
+        return self.how_sure.leverage(uncertainty)
 
     @property
     def iterations(self) -> int:

@@ -19,7 +19,7 @@ from asker.io.files import FilePath
 from asker.leverage import leverage
 from asker.logs import log, spoken
 from asker.problem import Problem
-from asker.result import Iteration, Judges, Result, Status
+from asker.result import HowSure, Iteration, Result, Status
 from asker.starts import Start, rows_to_start
 from asker.strategies.default import ASKER
 from asker.strategies.irls import IRLS
@@ -363,5 +363,5 @@ def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status)
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
         unwritten=loop.file.unwritten if loop.file else "",
-        judges=Judges(Uncertainty, leverage),
+        how_sure=HowSure(Uncertainty, leverage),
     )

@@ -57,6 +57,7 @@ def holds(result: Result) -> dict[Variables, Hold]:
 
 
 def _uncertainty(v: Variables, B: NDArray[np.float64]) -> NDArray[np.float64]:
+    B = np.where(np.isfinite(B).all(axis=(1, 2), keepdims=True), B, 0.0)  # where nothing is known, nothing is held
     diagonal = np.einsum("nqq->nq", B)
     scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     sizes = np.linalg.eigvalsh(B / (scale[:, :, None] * scale[:, None, :]))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import asker
+from asker import weakest
 from asker.applications import pose_graph
 from asker.applications.bundle.problem import bundle_problem, camera_centres
 from asker.applications.bundle.scenes import make_scene
@@ -89,3 +90,9 @@ def test_what_hangs_on_too_little_is_told_worst_first():
     assert table.rows[0] == ["4", "1", "open"]
     known = np.isfinite(hold.uncertainty)
     assert np.median(hold.uncertainty[known]) == pytest.approx(1)
+
+
+def test_a_block_that_is_no_number_holds_nothing():
+    x = asker.Variables(np.zeros((3, 2)), fixed=np.array([False, False, True]))
+    B = np.stack([np.eye(2), np.full((2, 2), np.nan), np.zeros((2, 2))])
+    assert weakest._uncertainty(x, B).tolist() == [1, np.inf, 0]

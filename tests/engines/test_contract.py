@@ -82,6 +82,7 @@ ROOMS = {
     "system": {
         "engines.cpu.cholesky",
         "engines.cpu.compiler",
+        "engines.cpu.machine_code",
         "engines.cpu.sparse",
         "engines.cpu.threads",
         "engines.solvers",

@@ -81,12 +81,11 @@ def centre_covariances(poses: np.ndarray, C: np.ndarray) -> np.ndarray:
 
 def weak_told(result: Result, names: dict[str, Sequence[Any]]) -> Told:
     """Tables of variables that hang on too little, by the name of their group; `names` of single ones are shown."""
-    problem = result.problem
-    if problem is None or problem.portion is not None:
+    if result.problem is None or result.engine != "cpu":  # elsewhere derivatives would be compiled again for this alone
         return []
     try:
         of = holds(result)
-    except ProblemError:
+    except ProblemError:  # nothing supports the result, which its noise and its doubts tell
         return []
     told: Told = []
     for v, hold in of.items():

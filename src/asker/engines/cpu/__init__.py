@@ -1,6 +1,7 @@
 """The CPU engine.
 
     engine.py    the verbs of `asker.engines.point.Engine`
+    linear_model.py  a problem at a point: blocks of the inverse of H, for covariances
     factors.py   residuals and derivatives of one factor group, as compiled loops
     compiler/    from a JAX function of one observation to a loop in machine code
     system/      the one linear system, block by block
@@ -10,6 +11,6 @@
     threads.py   tasks for several threads
     pool.py      arrays that are used again
 
-Imports point one way: threads <- cholesky <- sparse <- system <- factors <- engine, and compiler <- system, factors;
-machine_code <- sparse, compiler.
+Imports point one way: threads <- cholesky <- sparse <- system <- factors <- engine, linear_model,
+and compiler <- system, factors; machine_code <- sparse, compiler, system.
 """

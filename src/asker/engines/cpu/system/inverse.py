@@ -183,11 +183,13 @@ class Inverse:
         X = np.concatenate([*right, np.zeros((0, k))])
         if e is None:
             return self._columns(self.kept.solve(X))
-        Z = self._forward(B[e])
-        for column in range(k):
-            y, t = X[:, column].copy(), np.ascontiguousarray(Z[:, :, column])
-            self.elimination.couple_forward(t, y)
-            X[:, column] = y
+        Z = B[e]
+        if Z.any():
+            Z = self._forward(Z)
+            for column in range(k):
+                y, t = X[:, column].copy(), np.ascontiguousarray(Z[:, :, column])
+                self.elimination.couple_forward(t, y)
+                X[:, column] = y
         if len(X):
             X = self.kept.solve(X)
         return self._columns(X) | {e: self._backward(X, Z)}

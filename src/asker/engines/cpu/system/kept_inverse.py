@@ -11,6 +11,8 @@ from asker.engines.cpu import cholesky
 from asker.engines.cpu.machine_code import compiled
 from asker.engines.cpu.system.reduced import ReducedMatrix
 
+JIT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc"}}
+
 
 class Layout(NamedTuple):
     """Where the block of two variables lies in the values of a matrix."""
@@ -158,16 +160,17 @@ def blocks_of_pairs(v: np.ndarray, w: np.ndarray, layout: Layout, values: np.nda
     return missing
 
 
-@compiled()
+@compiled(**JIT)
 def invert_eliminated(
     begin: int, end: int, ptr: np.ndarray, number: np.ndarray, where: np.ndarray, stride: np.ndarray, Y: np.ndarray,
     L: np.ndarray, layout: Layout, values: np.ndarray, out: np.ndarray, cross: np.ndarray,
 ) -> None:  # fmt: skip
     """out = L⁻ᵀ(I + YᵀZY)L⁻¹ of each eliminated variable, and cross = −Z Y L⁻¹ of each of its couplings, if asked for.
 
-    Coupling e is to the kept variable number[e]; its numbers in Y begin at where[e], in rows of stride[e].
+    Coupling e is to the kept variable number[e]; its numbers in Y begin at where[e], in rows of stride[e].  Z being
+    symmetric, a pair of couplings counts twice and not again the other way round, where no cross is asked for.
     """
-    d = out.shape[1]
+    d, is_whole = out.shape[1], len(cross) > 0
     widest = 0
     for size in layout.dims:
         widest = max(widest, size)
@@ -178,21 +181,22 @@ def invert_eliminated(
         for e in range(ptr[j], ptr[j + 1]):
             n = layout.dims[number[e]]
             t[:] = 0.0
-            for f in range(ptr[j], ptr[j + 1]):
+            for f in range(ptr[j], ptr[j + 1] if is_whole else e + 1):
                 base, width, is_transposed = _place(number[e], number[f], layout)
                 along, down = (width, 1) if is_transposed else (1, width)
-                for s in range(layout.dims[number[f]]):
+                times = 1.0 if is_whole or f == e else 2.0
+                for q in range(n):
                     for m in range(d):
-                        y = Y[where[f] + m * stride[f] + s]
-                        at = base + s * along
-                        for q in range(n):
-                            t[q, m] += values[at + q * down] * y
+                        total, row, column = 0.0, base + q * down, where[f] + m * stride[f]
+                        for s in range(layout.dims[number[f]]):
+                            total += values[row + s * along] * Y[column + s]
+                        t[q, m] += times * total
             for m in range(d):
                 for q in range(n):
                     y = Y[where[e] + m * stride[e] + q]
                     for o in range(d):
                         inner[m, o] += y * t[q, o]
-            if len(cross):
+            if is_whole:
                 for q in range(n):
                     for o in range(d):
                         total = 0.0
@@ -200,12 +204,13 @@ def invert_eliminated(
                             total -= t[q, m] * G[m, o]
                         cross[e, q, o] = total
         for q in range(d):
-            for s in range(d):
+            for s in range(q + 1):
                 total = 0.0
                 for m in range(q, d):
                     for o in range(s, d):
-                        total += G[m, q] * inner[m, o] * G[o, s]
+                        total += G[m, q] * (inner[m, o] + inner[o, m]) / 2 * G[o, s]
                 out[j, q, s] = total
+                out[j, s, q] = total
 
 
 @compiled()
