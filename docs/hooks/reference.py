@@ -44,6 +44,7 @@ MODULES = {
             "asker.applications.colmap.reprojections",
             "asker.applications.colmap.inliers",
             "asker.applications.colmap.files",
+            "asker.applications.colmap.transforms",
             "asker.applications.colmap.model",
         ),
     ),

@@ -26,4 +26,8 @@ class Options(ReconstructionOptions):
     max_error: float | None = option(
         None, "With --drop-outliers: pixels, the largest error that stays.", show_default="by the noise", above=0.0
     )
+    min_angle: float = option(
+        0.0, "With --drop-outliers: degrees, the smallest angle of a point that stays.", least=0.0
+    )
+    transforms: Path | None = option(None, "Write transforms.json, for nerfstudio.", writes=True)
     report: Path | None = option(None, "Write inliers per image and point.", writes=True)

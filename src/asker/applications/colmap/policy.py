@@ -45,6 +45,8 @@ class ColmapOutcome(Outcome):
     """(n_observations,): errors after the solve in pixels, infinite for a point behind its camera."""
     max_error: float | None
     """Pixels; where given, it alone says what `clean` keeps."""
+    min_angle: float
+    """Degrees; points that are seen under a smaller angle are not in `clean`."""
     model: ColmapModel
     """The refined one; `refined` is the same as the user gave it, such as a `pycolmap.Reconstruction`."""
     given_as: Callable[[ColmapModel], Any]
@@ -54,11 +56,11 @@ class ColmapOutcome(Outcome):
     def clean(self) -> Any:
         """The refined model without its outliers, as the user gave it."""
         kept = self.inliers if self.max_error is None else self.norms <= self.max_error
-        return self.given_as(without_outliers(self.model, kept))
+        return self.given_as(without_outliers(self.model, kept, self.min_angle))
 
     def dropped_ratio(self, max_error: float) -> float:
         """The part of the observations that `clean` would lack with another limit."""
-        return 1 - float(left_of(self.model, self.norms <= max_error).mean())
+        return 1 - float(left_of(self.model, self.norms <= max_error, self.min_angle).mean())
 
 
 def refine(
@@ -75,6 +77,7 @@ def refine(
     priors: Positions | None = None,
     control: Control | None = None,
     max_error: float | None = None,
+    min_angle: float = 0.0,
     **limits: Any,
 ) -> ColmapOutcome:
     """Refine a model, or a `pycolmap.Reconstruction`, and count what became of its images and points.
@@ -89,10 +92,13 @@ def refine(
     priors     known positions of images (`read_positions`); the model is moved into their frame, and they take part
     control    known positions of points with their pixels (`read_control`); the same
     max_error  the largest error in pixels that the `clean` model keeps, in place of the inliers
+    min_angle  degrees: points that no two images see under so large an angle are not in the `clean` model
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
     if max_error is not None and not 0 < max_error < np.inf:
         raise ValueError(f"max_error must be positive and finite, got {max_error}")
+    if not 0 <= min_angle < 180:
+        raise ValueError(f"min_angle must be from 0 to 180 degrees, got {min_angle}")
     given_as: Callable[[ColmapModel], Any] = to_pycolmap if is_reconstruction(model) else _as_it_is
     model = from_pycolmap(model) if is_reconstruction(model) else model
     frame, asked = Frame(priors, control), Asked(method, kernel, tau, limits.get("checkpoint") is None)
@@ -121,6 +127,7 @@ def refine(
         "inlier_radius": radii.max(),
         "reprojection_error": errors.record(),
         "max_error": max_error,
+        "min_angle": min_angle,
         "known_positions": known,
         "noise": {name: noise for name, noise in noise_record(result).items() if name in made.intrinsics},
         **solve_record(result),
@@ -128,7 +135,7 @@ def refine(
     }
     tables = inlier_tables(model, before <= radii, inliers)
     fell = cost_fell(result)
-    told = inliers, *tables, errors, after, max_error
+    told = inliers, *tables, errors, after, max_error, min_angle
     return ColmapOutcome(result, record, fell, lambda: given_as(refined), *told, refined, given_as)
 
 
