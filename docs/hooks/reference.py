@@ -38,6 +38,7 @@ MODULES = {
             "asker.applications.colmap.anchors",
             "asker.applications.colmap.anchoring",
             "asker.applications.colmap.conversions",
+            "asker.applications.colmap.triangulation",
             "asker.applications.colmap.held",
             "asker.applications.colmap.rigs",
             "asker.applications.colmap.cameras",

@@ -65,6 +65,48 @@ def test_angles_are_those_of_all_pairs():
         assert widest == pytest.approx(np.degrees(max(each, default=0.0)), abs=1e-6)
 
 
+@pytest.fixture(scope="module")
+def scattered():
+    """A model whose points were thrown away, with wrong observations; and the true points."""
+    truth = some_model(("SIMPLE_PINHOLE",), n_images=10, n_points=60, noise=0.5)
+    rng, xys = np.random.default_rng(0), truth.images.xys.copy()
+    wrong = rng.random(len(xys)) < 0.3
+    xys[wrong] = rng.uniform(0, 900, (wrong.sum(), 2))
+    points = replace(truth.points, xyz=truth.points.xyz + 3 * rng.normal(size=truth.points.xyz.shape))
+    return replace(truth, images=replace(truth.images, xys=xys), points=points), truth.points.xyz
+
+
+def test_points_are_found_again(scattered):
+    model, truth = scattered
+    found = colmap.retriangulated(model)
+    assert (np.linalg.norm(found.points.xyz - truth, axis=1) < 0.02).all()
+    np.testing.assert_array_equal(found.images.tvecs, model.images.tvecs)
+    held = np.arange(60) < 5
+    kept = colmap.retriangulated(model, hold=held).points.xyz
+    np.testing.assert_array_equal(kept[held], model.points.xyz[held])
+    with pytest.raises(ValueError, match="cannot be triangulated again"):
+        colmap.refine(model, hold=["points"], retriangulate=True)
+
+
+def test_the_command_finds_points_again(tmp_path, scattered):
+    model, truth = scattered
+    write_model(tmp_path / "m", model)
+    arguments = [
+        "solve",
+        tmp_path / "m",
+        "--retriangulate",
+        "--quiet",
+        "--output",
+        tmp_path / "out",
+        "--json",
+        tmp_path / "j",
+    ]
+    assert main([str(a) for a in arguments]) == 0
+    record = json.loads((tmp_path / "j").read_text())
+    assert record["retriangulate"]
+    assert record["inlier_ratio"] == pytest.approx(0.7, abs=0.05)
+
+
 def test_points_of_small_angles_are_dropped(tmp_path, capsys):
     model = disturbed(some_model(("SIMPLE_RADIAL",), n_images=6, noise=0.3))
     xyz = model.points.xyz.copy()

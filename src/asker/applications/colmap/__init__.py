@@ -20,6 +20,7 @@ from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
 from asker.applications.colmap.transforms import transforms, write_transforms
+from asker.applications.colmap.triangulation import retriangulated
 
 __all__ = [
     "CAMERA_MODELS",
@@ -49,6 +50,7 @@ __all__ = [
     "read_positions",
     "refine",
     "reprojection_norms",
+    "retriangulated",
     "to_pycolmap",
     "transforms",
     "widest_angles",

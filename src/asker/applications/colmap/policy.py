@@ -11,11 +11,13 @@ import asker
 from asker.applications.colmap.anchoring import Frame, Solved, anchored
 from asker.applications.colmap.anchors import Control, Positions
 from asker.applications.colmap.conversions import from_pycolmap, is_reconstruction, to_pycolmap
+from asker.applications.colmap.held import held_of
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_of, without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import reprojection_norms
+from asker.applications.colmap.triangulation import retriangulated
 from asker.applications.outcome import (
     Asked,
     Outcome,
@@ -74,6 +76,7 @@ def refine(
     hold: Sequence[str | int] = (),
     principal_point: bool = False,
     refine_rigs: bool = False,
+    retriangulate: bool = False,
     priors: Positions | None = None,
     control: Control | None = None,
     max_error: float | None = None,
@@ -89,6 +92,7 @@ def refine(
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
     refine, gauge, hold, principal_point, refine_rigs   as in `colmap_problem`
+    retriangulate  whether points are found again from their observations first, with the cameras as they are
     priors     known positions of images (`read_positions`); the model is moved into their frame, and they take part
     control    known positions of points with their pixels (`read_control`); the same
     max_error  the largest error in pixels that the `clean` model keeps, in place of the inliers
@@ -105,8 +109,11 @@ def refine(
     if frame.is_known:
         frame.check(model, hold, gauge, limits.get("checkpoint"))
     parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
+    if retriangulate and held_of(model, hold).points.any():
+        raise ValueError("points that are held cannot be triangulated again")
     with compilations() as compiled:
-        used, (made, result, refined, is_own, known) = _solved(model, asked, frame, gauge, hold, parts, limits)
+        start = retriangulated(model, **_shared(limits)) if retriangulate else model
+        used, (made, result, refined, is_own, known) = _solved(start, asked, frame, gauge, hold, parts, limits)
     radii = _radii(made, result, asked.finds_noise)[is_own]
     before, after = reprojection_norms(model), reprojection_norms(refined)
     inliers = after <= radii
@@ -122,6 +129,7 @@ def refine(
         "gauge": gauge,
         "hold": list(hold),
         **parts,
+        "retriangulate": retriangulate,
         "initial_inlier_ratio": np.mean(before <= radii),
         "inlier_ratio": inliers.mean(),
         "inlier_radius": radii.max(),
@@ -165,6 +173,11 @@ def _solved(
         return used, Solved(made, result, refined, np.ones(model.n_observations, dtype=bool), {})
     kernels, sigma = _found(result)
     return used, anchored(refined, frame, kernels, sigma, limits, hold=hold, **parts)
+
+
+def _shared(limits: dict[str, Any]) -> dict[str, Any]:
+    """What of the limits is for every solve of several."""
+    return {name: limits[name] for name in ("time_limit", "on_iteration", "engine", "threads") if name in limits}
 
 
 def _as_it_is(model: ColmapModel) -> ColmapModel:

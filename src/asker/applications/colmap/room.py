@@ -115,7 +115,7 @@ class ColmapModels(Application):
             check_target(output)
 
     def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
-        names = ("refine", "gauge", "principal_point", "refine_rigs", "max_error", "min_angle")
+        names = ("refine", "gauge", "principal_point", "refine_rigs", "retriangulate", "max_error", "min_angle")
         asked: Any = {name: getattr(options, name) for name in names} | {"hold": options.hold or ()}
         if options.transforms is not None:
             check_transforms(data)
