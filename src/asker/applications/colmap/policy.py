@@ -33,6 +33,9 @@ from asker.io.files import FilePath
 from asker.kernels import Kernel
 from asker.noise import REACH
 
+GivenAs = Callable[[ColmapModel], Any]
+"""Makes of a model what the user gave."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColmapOutcome(Outcome):
@@ -51,7 +54,7 @@ class ColmapOutcome(Outcome):
     """Degrees; points that are seen under a smaller angle are not in `clean`."""
     model: ColmapModel
     """The refined one; `refined` is the same as the user gave it, such as a `pycolmap.Reconstruction`."""
-    given_as: Callable[[ColmapModel], Any]
+    given_as: GivenAs
     """Makes that of a model."""
 
     @cached_property
@@ -99,22 +102,46 @@ def refine(
     min_angle  degrees: points that no two images see under so large an angle are not in the `clean` model
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
+    given_as: GivenAs = to_pycolmap if is_reconstruction(model) else _as_it_is
+    model = from_pycolmap(model) if is_reconstruction(model) else model
+    frame, asked = Frame(priors, control), Asked(method, kernel, tau, limits.get("checkpoint") is None)
+    _check(model, frame, gauge, hold, retriangulate, max_error, min_angle, limits)
+    parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
+    with compilations() as compiled:
+        start = retriangulated(model, **_shared(limits)) if retriangulate else model
+        used, solved = _solved(start, asked, frame, gauge, hold, parts, limits)
+    used |= {"gauge": gauge, "hold": list(hold), **parts, "retriangulate": retriangulate}
+    used |= {"max_error": max_error, "min_angle": min_angle, "compiled": len(compiled)}
+    return _outcome(model, solved, asked.finds_noise, used, given_as)
+
+
+def _check(
+    model: ColmapModel,
+    frame: Frame,
+    gauge: Gauge,
+    hold: Sequence[str | int],
+    retriangulate: bool,
+    max_error: float | None,
+    min_angle: float,
+    limits: dict[str, Any],
+) -> None:
+    """Refuse what cannot be, before the work."""
     if max_error is not None and not 0 < max_error < np.inf:
         raise ValueError(f"max_error must be positive and finite, got {max_error}")
     if not 0 <= min_angle < 180:
         raise ValueError(f"min_angle must be from 0 to 180 degrees, got {min_angle}")
-    given_as: Callable[[ColmapModel], Any] = to_pycolmap if is_reconstruction(model) else _as_it_is
-    model = from_pycolmap(model) if is_reconstruction(model) else model
-    frame, asked = Frame(priors, control), Asked(method, kernel, tau, limits.get("checkpoint") is None)
     if frame.is_known:
         frame.check(model, hold, gauge, limits.get("checkpoint"))
-    parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
     if retriangulate and held_of(model, hold).points.any():
         raise ValueError("points that are held cannot be triangulated again")
-    with compilations() as compiled:
-        start = retriangulated(model, **_shared(limits)) if retriangulate else model
-        used, (made, result, refined, is_own, known) = _solved(start, asked, frame, gauge, hold, parts, limits)
-    radii = _radii(made, result, asked.finds_noise)[is_own]
+
+
+def _outcome(
+    model: ColmapModel, solved: Solved, finds_noise: bool, used: dict[str, Any], given_as: GivenAs
+) -> ColmapOutcome:
+    """What became of a model; `used` is what of the record is known before."""
+    made, result, refined, is_own, known = solved
+    radii = _radii(made, result, finds_noise)[is_own]
     before, after = reprojection_norms(model), reprojection_norms(refined)
     inliers = after <= radii
     errors = ReprojectionErrors.of(before, after, inliers)
@@ -126,25 +153,17 @@ def refine(
         "n_observations": model.n_observations,
         "dirt": dirt_of(model),
         **used,
-        "gauge": gauge,
-        "hold": list(hold),
-        **parts,
-        "retriangulate": retriangulate,
         "initial_inlier_ratio": np.mean(before <= radii),
         "inlier_ratio": inliers.mean(),
         "inlier_radius": radii.max(),
         "reprojection_error": errors.record(),
-        "max_error": max_error,
-        "min_angle": min_angle,
         "known_positions": known,
         "noise": {name: noise for name, noise in noise_record(result).items() if name in made.intrinsics},
         **solve_record(result),
-        "compiled": len(compiled),
     }
     tables = inlier_tables(model, before <= radii, inliers)
-    fell = cost_fell(result)
-    told = inliers, *tables, errors, after, max_error, min_angle
-    return ColmapOutcome(result, record, fell, lambda: given_as(refined), *told, refined, given_as)
+    told = inliers, *tables, errors, after, used["max_error"], used["min_angle"]
+    return ColmapOutcome(result, record, cost_fell(result), lambda: given_as(refined), *told, refined, given_as)
 
 
 def dirt_of(model: ColmapModel, path: FilePath = "model", strict: bool = False) -> tuple[str, ...]:
