@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -107,12 +108,14 @@ def refine(
     frame, asked = Frame(priors, control), Asked(method, kernel, tau, limits.get("checkpoint") is None)
     _check(model, frame, gauge, hold, retriangulate, max_error, min_angle, limits)
     parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
+    begin = perf_counter()
     with compilations() as compiled:
         start = retriangulated(model, **_shared(limits)) if retriangulate else model
         used, solved = _solved(start, asked, frame, gauge, hold, parts, limits)
     used |= {"gauge": gauge, "hold": list(hold), **parts, "retriangulate": retriangulate}
     used |= {"max_error": max_error, "min_angle": min_angle, "compiled": len(compiled)}
-    return _outcome(model, solved, asked.finds_noise, used, given_as)
+    several = {"seconds": perf_counter() - begin} if retriangulate or frame.is_known else {}
+    return _outcome(model, solved, asked.finds_noise, used, several, given_as)
 
 
 def _check(
@@ -137,9 +140,14 @@ def _check(
 
 
 def _outcome(
-    model: ColmapModel, solved: Solved, finds_noise: bool, used: dict[str, Any], given_as: GivenAs
+    model: ColmapModel,
+    solved: Solved,
+    finds_noise: bool,
+    used: dict[str, Any],
+    several: dict[str, Any],
+    given_as: GivenAs,
 ) -> ColmapOutcome:
-    """What became of a model; `used` is what of the record is known before."""
+    """What became of a model; of the record, `used` is known before, and `several` is of several solves together."""
     made, result, refined, is_own, known = solved
     radii = _radii(made, result, finds_noise)[is_own]
     before, after = reprojection_norms(model), reprojection_norms(refined)
@@ -160,6 +168,7 @@ def _outcome(
         "known_positions": known,
         "noise": {name: noise for name, noise in noise_record(result).items() if name in made.intrinsics},
         **solve_record(result),
+        **several,
     }
     tables = inlier_tables(model, before <= radii, inliers)
     told = inliers, *tables, errors, after, used["max_error"], used["min_angle"]
