@@ -67,6 +67,13 @@ def test_the_oracle_grows_with_the_noise(family):
     assert oracles[0] < oracles[1]
 
 
+@pytest.mark.parametrize("name", ["rig", "gps"])
+def test_reconstructions_are_solved_with_nothing_given(name):
+    family = FAMILIES[name]
+    instance = family.make(*case_of(family))
+    assert truth.nothing_given(instance) < 1.5 * instance.oracle
+
+
 @EVERY
 def test_cases_are_named_once_and_can_be_written(family):
     for quick in (True, False):

@@ -1,6 +1,6 @@
 """Families of problems with a known truth, by name."""
 
-from families import bundle, graphs, held_out, rotations, stereo
+from families import bundle, graphs, held_out, reconstructions, rotations, stereo
 from families.essential import ESSENTIAL
 from families.family import Family
 from families.fits import FITS
@@ -9,6 +9,7 @@ from families.registration import families as registrations
 
 LISTED: tuple[Family, ...] = (
     bundle.FAMILY,
+    *reconstructions.FAMILIES,
     graphs.SMALL_GRAPHS,
     graphs.LARGE_GRAPHS,
     rotations.FAMILY,

@@ -3,7 +3,7 @@
 from asker.applications.colmap.anchors import Control, Positions, read_control, read_positions
 from asker.applications.colmap.conversions import from_arrays, from_pycolmap, to_pycolmap
 from asker.applications.colmap.files import read_model, write_model
-from asker.applications.colmap.inliers import InlierTable, inlier_tables, without_outliers
+from asker.applications.colmap.inliers import InlierTable, inlier_tables, widest_angles, without_outliers
 from asker.applications.colmap.model import (
     CAMERA_MODELS,
     NO_POINT,
@@ -19,6 +19,8 @@ from asker.applications.colmap.options import Options, Refine
 from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
+from asker.applications.colmap.transforms import transforms, write_transforms
+from asker.applications.colmap.triangulation import retriangulated
 
 __all__ = [
     "CAMERA_MODELS",
@@ -48,7 +50,11 @@ __all__ = [
     "read_positions",
     "refine",
     "reprojection_norms",
+    "retriangulated",
     "to_pycolmap",
+    "transforms",
+    "widest_angles",
     "without_outliers",
     "write_model",
+    "write_transforms",
 ]

@@ -228,7 +228,7 @@ def _factors(made: ColmapProblem, known: Known, sigma: float, wide: bool) -> Fac
     residual: Any = _off
     slots = [made.points[known.index]]
     if known.kind == "priors":
-        residual, slots = _centre_off, [made.poses[made.members.frame[known.index]]]
+        residual, slots = centre_off, [made.poses[made.members.frame[known.index]]]
         if made.sensors is not None:
             residual, slots = _sensor_off, [*slots, made.sensors[made.members.sensor[known.index]]]
     weight = np.full(len(known.index), (sigma / known.noise) ** 2)
@@ -240,7 +240,8 @@ def _off(point, xyz, sds):
     return (point - xyz) / sds
 
 
-def _centre_off(pose, xyz, sds):
+def centre_off(pose, xyz, sds):
+    """How far the centre of a pose is from a known position, in deviations."""
     return _off(-(pose.rotation.T @ pose.translation), xyz, sds)
 
 

@@ -6,12 +6,11 @@ import numpy as np
 
 import asker
 from asker.applications.colmap.anchors import Control
-from asker.applications.colmap.held import Held
 from asker.applications.colmap.model import NO_POINT, ColmapModel, positions
-from asker.applications.colmap.problem import colmap_problem
+from asker.applications.colmap.triangulation import retriangulated
 
-STEPS = 30
-"""Iterations of a triangulation."""
+STEPS, WIDTH = 30, 2.0
+"""Of a triangulation: iterations, and the width of Cauchy's kernel in pixels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +71,9 @@ def without_control(model: ColmapModel, added: Added) -> ColmapModel:
 def triangulated(model: ColmapModel, added: Added) -> ColmapModel:
     """The model with the control points where its images show them."""
     images = replace(model.images, point_ids=np.where(added.features, model.images.point_ids, NO_POINT))
-    others = np.arange(len(model.points)) < added.n_points
-    held = Held(np.ones(len(images), bool), np.ones(len(model.cameras), bool), others)
-    made = colmap_problem(replace(model, images=images), asker.Cauchy(2.0), hold=held)
-    result = asker.solve(made.problem, asker.IRLS(), max_iterations=STEPS)
-    return replace(model, points=replace(model.points, xyz=result[made.points]))
+    own = np.arange(len(model.points)) < added.n_points
+    alone = retriangulated(replace(model, images=images), asker.Cauchy(WIDTH), own, max_iterations=STEPS)
+    return replace(model, points=replace(model.points, xyz=alone.points.xyz))
 
 
 def _near(model: ColmapModel, control: Control, image: np.ndarray) -> np.ndarray:

@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asker.applications.colmap.model import NO_POINT, ColmapModel
-from asker.applications.colmap.reprojections import point_errors
+from asker.applications.colmap.reprojections import camera_centres, point_errors
 
 
-def without_outliers(model: ColmapModel, inliers: np.ndarray) -> ColmapModel:
+def without_outliers(model: ColmapModel, inliers: np.ndarray, min_angle: float = 0.0) -> ColmapModel:
     """Drop the observations that are no inliers, then the points with fewer than two left.
 
     `inliers` is a mask in the order of `model.observations()`.  The features stay; they show no point any more.
+    With `min_angle`, in degrees, points go as well that no two images see under so large an angle.
     """
     seen = model.observations()
-    left = left_of(model, inliers)
+    left = left_of(model, inliers, min_angle)
     good = np.bincount(seen.point[left], minlength=len(model.points)) > 0
     point_ids = model.images.point_ids.copy()
     point_ids[seen.feature[~left]] = NO_POINT
@@ -24,13 +25,30 @@ def without_outliers(model: ColmapModel, inliers: np.ndarray) -> ColmapModel:
     return replace(without, points=replace(points, errors=point_errors(without)))
 
 
-def left_of(model: ColmapModel, inliers: np.ndarray) -> np.ndarray:
+def left_of(model: ColmapModel, inliers: np.ndarray, min_angle: float = 0.0) -> np.ndarray:
     """The observations that `without_outliers` leaves: a mask."""
     point = model.observations().point
     if np.shape(inliers) != point.shape or np.asarray(inliers).dtype != bool:
         raise ValueError(f"inliers must be a mask of shape {point.shape}, got {np.shape(inliers)}")
     n_left = np.bincount(point[inliers], minlength=len(model.points))
-    return inliers & (n_left >= 2)[point]
+    left = inliers & (n_left >= 2)[point]
+    return left & (widest_angles(model, left) >= min_angle)[point] if min_angle else left
+
+
+def widest_angles(model: ColmapModel, chosen: np.ndarray) -> np.ndarray:
+    """The largest angle in degrees under which two of the chosen observations see each point; 0 where fewer do."""
+    seen = model.observations()
+    order = np.flatnonzero(chosen)[np.argsort(seen.point[chosen], kind="stable")]
+    point = seen.point[order]
+    rays = model.points.xyz[point] - camera_centres(model)[seen.image[order]]
+    rays /= np.maximum(np.linalg.norm(rays, axis=1, keepdims=True), 1e-300)
+    widest = np.zeros(len(model.points))
+    longest = int(np.bincount(point).max()) if len(point) else 0
+    for apart in range(1, longest):  # pairs in the track of a point, so many places apart
+        same = np.flatnonzero(point[apart:] == point[:-apart])
+        half = np.linalg.norm(rays[same] - rays[same + apart], axis=1) / 2  # the sine of half the angle
+        np.maximum.at(widest, point[same], np.degrees(2 * np.arcsin(np.minimum(half, 1.0))))
+    return widest
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,10 +20,15 @@ class Options(ReconstructionOptions):
     principal_point: bool = option(False, "With --refine all: principal points move too.", names="--principal-point")
     refine_rigs: bool = option(False, "The poses of cameras in their rigs move too.", names="--refine-rigs")
     hold: list[str] | None = option(None, HOLD_HELP, metavar="WHAT")
+    retriangulate: bool = option(False, "Find points again from their observations first.", names="--retriangulate")
     priors: Path | None = option(None, "Known positions of images: name,x,y,z[,deviations].", reads=True)
     control: Path | None = option(None, "Control points: name,x,y,z[,deviations] and image,name,u,v.", reads=True)
     drop_outliers: bool = option(False, "Leave outliers out of the written model.", names="--drop-outliers")
     max_error: float | None = option(
         None, "With --drop-outliers: pixels, the largest error that stays.", show_default="by the noise", above=0.0
     )
+    min_angle: float = option(
+        0.0, "With --drop-outliers: degrees, the smallest angle of a point that stays.", least=0.0
+    )
+    transforms: Path | None = option(None, "Write transforms.json, for nerfstudio.", writes=True)
     report: Path | None = option(None, "Write inliers per image and point.", writes=True)

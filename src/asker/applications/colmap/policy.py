@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import asker
 from asker.applications.colmap.anchoring import Frame, Solved, anchored
 from asker.applications.colmap.anchors import Control, Positions
 from asker.applications.colmap.conversions import from_pycolmap, is_reconstruction, to_pycolmap
+from asker.applications.colmap.held import held_of
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, left_of, without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import reprojection_norms
+from asker.applications.colmap.triangulation import retriangulated
 from asker.applications.colmap.uncertainty import how_sure
 from asker.applications.outcome import (
     Asked,
@@ -32,6 +35,9 @@ from asker.io.files import FilePath
 from asker.kernels import Kernel
 from asker.noise import REACH
 
+GivenAs = Callable[[ColmapModel], Any]
+"""Makes of a model what the user gave."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColmapOutcome(Outcome):
@@ -46,20 +52,22 @@ class ColmapOutcome(Outcome):
     """(n_observations,): errors after the solve in pixels, infinite for a point behind its camera."""
     max_error: float | None
     """Pixels; where given, it alone says what `clean` keeps."""
+    min_angle: float
+    """Degrees; points that are seen under a smaller angle are not in `clean`."""
     model: ColmapModel
     """The refined one; `refined` is the same as the user gave it, such as a `pycolmap.Reconstruction`."""
-    given_as: Callable[[ColmapModel], Any]
+    given_as: GivenAs
     """Makes that of a model."""
 
     @cached_property
     def clean(self) -> Any:
         """The refined model without its outliers, as the user gave it."""
         kept = self.inliers if self.max_error is None else self.norms <= self.max_error
-        return self.given_as(without_outliers(self.model, kept))
+        return self.given_as(without_outliers(self.model, kept, self.min_angle))
 
     def dropped_ratio(self, max_error: float) -> float:
         """The part of the observations that `clean` would lack with another limit."""
-        return 1 - float(left_of(self.model, self.norms <= max_error).mean())
+        return 1 - float(left_of(self.model, self.norms <= max_error, self.min_angle).mean())
 
 
 def refine(
@@ -73,9 +81,11 @@ def refine(
     hold: Sequence[str | int] = (),
     principal_point: bool = False,
     refine_rigs: bool = False,
+    retriangulate: bool = False,
     priors: Positions | None = None,
     control: Control | None = None,
     max_error: float | None = None,
+    min_angle: float = 0.0,
     **limits: Any,
 ) -> ColmapOutcome:
     """Refine a model, or a `pycolmap.Reconstruction`, and count what became of its images and points.
@@ -87,22 +97,60 @@ def refine(
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
     tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
     refine, gauge, hold, principal_point, refine_rigs   as in `colmap_problem`
+    retriangulate  whether points are found again from their observations first, with the cameras as they are
     priors     known positions of images (`read_positions`); the model is moved into their frame, and they take part
     control    known positions of points with their pixels (`read_control`); the same
     max_error  the largest error in pixels that the `clean` model keeps, in place of the inliers
+    min_angle  degrees: points that no two images see under so large an angle are not in the `clean` model
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
-    if max_error is not None and not 0 < max_error < np.inf:
-        raise ValueError(f"max_error must be positive and finite, got {max_error}")
-    given_as: Callable[[ColmapModel], Any] = to_pycolmap if is_reconstruction(model) else _as_it_is
+    given_as: GivenAs = to_pycolmap if is_reconstruction(model) else _as_it_is
     model = from_pycolmap(model) if is_reconstruction(model) else model
     frame, asked = Frame(priors, control), Asked(method, kernel, tau, limits.get("checkpoint") is None)
+    _check(model, frame, gauge, hold, retriangulate, max_error, min_angle, limits)
+    parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
+    begin = perf_counter()
+    with compilations() as compiled:
+        start = retriangulated(model, **_shared(limits)) if retriangulate else model
+        used, solved = _solved(start, asked, frame, gauge, hold, parts, limits)
+    used |= {"gauge": gauge, "hold": list(hold), **parts, "retriangulate": retriangulate}
+    used |= {"max_error": max_error, "min_angle": min_angle, "compiled": len(compiled)}
+    several = {"seconds": perf_counter() - begin} if retriangulate or frame.is_known else {}
+    return _outcome(model, solved, asked.finds_noise, used, several, given_as)
+
+
+def _check(
+    model: ColmapModel,
+    frame: Frame,
+    gauge: Gauge,
+    hold: Sequence[str | int],
+    retriangulate: bool,
+    max_error: float | None,
+    min_angle: float,
+    limits: dict[str, Any],
+) -> None:
+    """Refuse what cannot be, before the work."""
+    if max_error is not None and not 0 < max_error < np.inf:
+        raise ValueError(f"max_error must be positive and finite, got {max_error}")
+    if not 0 <= min_angle < 180:
+        raise ValueError(f"min_angle must be from 0 to 180 degrees, got {min_angle}")
     if frame.is_known:
         frame.check(model, hold, gauge, limits.get("checkpoint"))
-    parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
-    with compilations() as compiled:
-        used, (made, result, refined, is_own, known) = _solved(model, asked, frame, gauge, hold, parts, limits)
-    radii = _radii(made, result, asked.finds_noise)[is_own]
+    if retriangulate and held_of(model, hold).points.any():
+        raise ValueError("points that are held cannot be triangulated again")
+
+
+def _outcome(
+    model: ColmapModel,
+    solved: Solved,
+    finds_noise: bool,
+    used: dict[str, Any],
+    several: dict[str, Any],
+    given_as: GivenAs,
+) -> ColmapOutcome:
+    """What became of a model; of the record, `used` is known before, and `several` is of several solves together."""
+    made, result, refined, is_own, known = solved
+    radii = _radii(made, result, finds_noise)[is_own]
     before, after = reprojection_norms(model), reprojection_norms(refined)
     inliers = after <= radii
     errors = ReprojectionErrors.of(before, after, inliers)
@@ -114,23 +162,18 @@ def refine(
         "n_observations": model.n_observations,
         "dirt": dirt_of(model),
         **used,
-        "gauge": gauge,
-        "hold": list(hold),
-        **parts,
         "initial_inlier_ratio": np.mean(before <= radii),
         "inlier_ratio": inliers.mean(),
         "inlier_radius": radii.max(),
         "reprojection_error": errors.record(),
-        "max_error": max_error,
         "known_positions": known,
         "noise": {name: noise for name, noise in noise_record(result).items() if name in made.intrinsics},
         **solve_record(result),
-        "compiled": len(compiled),
+        **several,
     }
     tables = inlier_tables(model, before <= radii, inliers)
-    fell = cost_fell(result)
-    told = inliers, *tables, errors, after, max_error
-    sure = partial(how_sure, made, result, refined)
+    told = inliers, *tables, errors, after, used["max_error"], used["min_angle"]
+    sure, fell = partial(how_sure, made, result, refined), cost_fell(result)
     return ColmapOutcome(result, record, fell, lambda: given_as(refined), *told, refined, given_as, how_sure=sure)
 
 
@@ -160,6 +203,11 @@ def _solved(
         return used, Solved(made, result, refined, np.ones(model.n_observations, dtype=bool), {})
     kernels, sigma = _found(result)
     return used, anchored(refined, frame, kernels, sigma, limits, hold=hold, **parts)
+
+
+def _shared(limits: dict[str, Any]) -> dict[str, Any]:
+    """What of the limits is for every solve of several."""
+    return {name: limits[name] for name in ("time_limit", "on_iteration", "engine", "threads") if name in limits}
 
 
 def _as_it_is(model: ColmapModel) -> ColmapModel:

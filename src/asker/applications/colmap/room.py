@@ -21,6 +21,7 @@ from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
 from asker.applications.colmap.told import known_told
+from asker.applications.colmap.transforms import check_transforms, write_transforms
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import dirt_told, errors_told
@@ -108,14 +109,18 @@ class ColmapModels(Application):
             raise ValueError("--drop-outliers changes the written model: give --output as well")
         if options.max_error is not None and not options.drop_outliers:
             raise ValueError("--max-error goes with --drop-outliers")
+        if options.min_angle and not options.drop_outliers:
+            raise ValueError("--min-angle goes with --drop-outliers")
         if output is not None:
             if os.path.realpath(output) == os.path.realpath(path):
                 raise FileError(output, "this folder is named twice on the command line")
             check_target(output)
 
     def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
-        names = ("refine", "gauge", "principal_point", "refine_rigs", "max_error")
+        names = ("refine", "gauge", "principal_point", "refine_rigs", "retriangulate", "max_error", "min_angle")
         asked: Any = {name: getattr(options, name) for name in names} | {"hold": options.hold or ()}
+        if options.transforms is not None:
+            check_transforms(data)
         if options.priors is not None:
             asked["priors"] = read_positions(options.priors)
         if options.control is not None:
@@ -154,6 +159,7 @@ class ColmapModels(Application):
         return [
             (output, partial(write_model, model=written)),
             (options.ply, partial(_write_cloud, model=written)),
+            (options.transforms, partial(write_transforms, model=written)),
             (options.report, lambda path: write_json(path, _report(outcome))),
         ]
 

@@ -1,0 +1,186 @@
+"""COLMAP models whose truth is known: rigs of two cameras, and models with GPS fixes.
+
+Frames stand around a ball of points, each camera sees a fifth of them, and outliers are anywhere in the image.  Both
+families are solved as `asker solve` does, with nothing given.
+
+rig  The cameras are held in their rig.  The error is that of the family `bundle`, over the frames.
+gps  Cameras alone; some fixes are wrong by metres.  The error is the trimmed distance of the camera centres from where
+     they are in the frame of the fixes, in parts of their mean distance from their middle: nothing is aligned.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.bundle.errors import extent
+from asker.applications.colmap import Cameras, ColmapModel, Frames, Images, Points, Positions, Rigs, refine
+from asker.applications.colmap.anchoring import centre_off, in_frame
+from asker.applications.colmap.cameras import project
+from asker.applications.colmap.model import NO_POINT, camera_poses
+from asker.applications.colmap.problem import colmap_problem
+from asker.applications.colmap.reprojections import camera_centres
+from asker.applications.colmap.rigs import composed, frame_poses
+from asker.geometry.alignment import robust_similarity
+from asker.geometry.gauge import centres
+from asker.rotations import matrix_from_angle_axis, quaternion_from_matrix
+from families.bundle import camera_error
+from families.design import balanced_cases, trimmed
+from families.family import Condition, Instance
+
+N_FRAMES, N_POINTS, SEEN = 20, 300, 0.2
+PARAMS = np.array([900.0, 512.0, 384.0])
+BASELINE = np.array([[0.1, -0.2, 0.05]]), np.array([[0.5, 0.1, -0.1]])
+"""The second camera in its rig: angle-axis and translation."""
+WORLD = 3.0, matrix_from_angle_axis(np.array([[0.3, -1.0, 0.5]]))[0], np.array([100.0, -50.0, 20.0])
+"""From the model to the frame of the fixes."""
+FIX, WRONG = 0.1, 5.0
+"""The noise of a fix, and how far a wrong one may be off."""
+LEVELS: dict[str, tuple[Any, ...]] = {
+    "noise": (0.3, 1.0, 2.0),
+    "outliers": (0.1, 0.3, 0.5),
+    "start": (0.01, 0.03, 0.1),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A model at its start and at the truth, and which observations are right."""
+
+    start: ColmapModel
+    truth: ColmapModel
+    right: np.ndarray
+
+    def of_inliers(self) -> ColmapModel:
+        """The truth with the right observations alone."""
+        point_ids = self.truth.images.point_ids.copy()
+        point_ids[self.truth.observations().feature[~self.right]] = NO_POINT
+        return replace(self.truth, images=replace(self.truth.images, point_ids=point_ids))
+
+
+def made(rng: np.random.Generator, condition: Condition, in_rig: bool) -> Made:
+    """Frames of one camera, or of a rig of two; the start is off by `start`, in parts of the scene's size."""
+    turn = 2 * np.pi * np.arange(N_FRAMES) / N_FRAMES
+    R = matrix_from_angle_axis(np.stack([0.3 * np.sin(3 * turn), turn, 0.1 * np.cos(turn)], axis=1))
+    frames = np.concatenate([R, np.tile([[[0.1], [-0.2], [5.0]]], (N_FRAMES, 1, 1))], axis=2)
+    xyz = 0.6 * rng.normal(size=(N_POINTS, 3))
+    off = frames.copy()
+    off[:, :, 3] += condition["start"] * rng.normal(size=(N_FRAMES, 3))
+    off[:, :, :3] = matrix_from_angle_axis(0.3 * condition["start"] * rng.normal(size=(N_FRAMES, 3))) @ R
+    poses = on_rig(frames) if in_rig else frames
+    image, point = np.nonzero(rng.random((len(poses), N_POINTS)) < SEEN)
+    P = np.einsum("nij,nj->ni", poses[image, :, :3], xyz[point]) + poses[image, :, 3]
+    uv = np.stack(project("SIMPLE_PINHOLE", PARAMS, *P.T), axis=1) + condition["noise"] * rng.normal(size=(len(P), 2))
+    right = rng.random(len(P)) >= condition["outliers"]
+    uv = np.where(right[:, None], uv, rng.uniform((0, 0), (1024, 768), uv.shape))
+    truth = model_of(poses, xyz, image, point, uv, in_rig)
+    moved = xyz + condition["start"] * rng.normal(size=xyz.shape)
+    return Made(model_of(on_rig(off) if in_rig else off, moved, image, point, uv, in_rig), truth, right)
+
+
+def on_rig(frames: np.ndarray) -> np.ndarray:
+    """The poses of both cameras, frame by frame."""
+    sensor = np.concatenate([matrix_from_angle_axis(BASELINE[0]), BASELINE[1][:, :, None]], axis=2)
+    second = composed(np.repeat(sensor, len(frames), axis=0), frames)
+    return np.stack([frames, second], axis=1).reshape(-1, 3, 4)
+
+
+def model_of(
+    poses: np.ndarray, xyz: np.ndarray, image: np.ndarray, point: np.ndarray, uv: np.ndarray, in_rig: bool
+) -> ColmapModel:
+    n, n_cameras = len(poses), 2 if in_rig else 1
+    ids, camera_ids = np.arange(1, n + 1), np.arange(n) % n_cameras + 1
+    images = Images(
+        ids,
+        quaternion_from_matrix(poses[:, :, :3]),
+        poses[:, :, 3],
+        camera_ids,
+        tuple(f"{k:03}.jpg" for k in range(n)),
+        np.concatenate([[0], np.cumsum(np.bincount(image, minlength=n))]),
+        uv,
+        point + 1,
+    )
+    models = ("SIMPLE_PINHOLE",) * n_cameras
+    cameras = Cameras(np.arange(1, n_cameras + 1), models, np.full((n_cameras, 2), (1024, 768)), (PARAMS,) * n_cameras)
+    points = Points(np.arange(1, len(xyz) + 1), xyz, np.full(xyz.shape, 128, np.uint8), np.zeros(len(xyz)))
+    if not in_rig:
+        return ColmapModel(cameras, images, points)
+    frames = Frames(ids[: n // 2], np.ones(n // 2, int), 2 * np.arange(n // 2 + 1), np.zeros(n, int), camera_ids, ids)
+    second = quaternion_from_matrix(matrix_from_angle_axis(BASELINE[0]))[0]
+    qvecs, tvecs = np.stack([[1.0, 0, 0, 0], second]), np.concatenate([np.zeros((1, 3)), BASELINE[1]])
+    one = np.array([1]), np.array([0, 2]), np.zeros(2, int), cameras.ids, np.ones(2, bool)
+    return ColmapModel(cameras, images, points, Rigs(*one, qvecs, tvecs, frames))
+
+
+def least_squares(problem: asker.Problem) -> asker.Result:
+    return asker.solve(problem, asker.IRLS(), tol=1e-12)
+
+
+class RigFamily:
+    name = "rig"
+    n_oracles = 8
+    sweep = (1.0, 3.0, 10.0)
+    methods = None
+
+    def cases(self, quick: bool) -> list[tuple[Condition, int]]:
+        return balanced_cases(LEVELS, 9, (0,), quick)
+
+    def make(self, condition: Condition, seed: int) -> Instance:
+        scene = made(np.random.default_rng(seed), condition, in_rig=True)
+        truth = centres(frame_poses(scene.truth, camera_poses(scene.truth)))
+
+        def error(result: asker.Result) -> float:
+            return camera_error(centres(result["poses"]), truth)
+
+        found = least_squares(colmap_problem(scene.of_inliers(), asker.Quadratic()).problem)
+        return Instance(lambda kernel: colmap_problem(scene.start, kernel).problem, error, error(found), number=1.0)
+
+
+class GpsFamily:
+    name = "gps"
+    n_oracles = 8
+    sweep = (1.0, 3.0, 10.0)
+    methods = ("irls-cauchy", "asker", "asker-cauchy", "gnc")
+
+    def cases(self, quick: bool) -> list[tuple[Condition, int]]:
+        return balanced_cases(LEVELS | {"wrong_fixes": (0.1, 0.2, 0.4)}, 9, (0,), quick)
+
+    def make(self, condition: Condition, seed: int) -> Instance:
+        rng = np.random.default_rng(seed)
+        scene = made(rng, condition, in_rig=False)
+        truth = camera_centres(in_frame(scene.truth, WORLD))
+        wrong = rng.permutation(N_FRAMES) < condition["wrong_fixes"] * N_FRAMES
+        xyz = truth + FIX * rng.normal(size=truth.shape)
+        xyz[wrong] += rng.uniform(-WRONG, WRONG, (wrong.sum(), 3))
+        fixes = Positions(scene.start.images.names, xyz, np.full(xyz.shape, np.nan))
+        near = in_frame(scene.start, robust_similarity(camera_centres(scene.start), xyz))
+
+        def off(found: np.ndarray) -> float:
+            return trimmed(np.linalg.norm(found - truth, axis=1)) / extent(truth)
+
+        def problem(kernel: asker.Kernel | None) -> asker.Problem:
+            return with_fixes(near, xyz, np.arange(N_FRAMES), condition["noise"], kernel)
+
+        right = in_frame(scene.of_inliers(), WORLD)
+        best = with_fixes(right, xyz, np.flatnonzero(~wrong), condition["noise"], asker.Quadratic())
+        return Instance(
+            problem,
+            lambda result: off(centres(result["poses"])),
+            off(centres(least_squares(best)["poses"])),
+            number=1.0,
+            default=lambda: off(camera_centres(refine(scene.start, priors=fixes).refined)),
+        )
+
+
+def with_fixes(
+    model: ColmapModel, xyz: np.ndarray, chosen: np.ndarray, noise: float, kernel: asker.Kernel | None
+) -> asker.Problem:
+    """Bundle adjustment with some of the fixes, whose deviation counts as the noise of pixels does."""
+    problem = colmap_problem(model, kernel)
+    data, weight = (xyz[chosen], np.full((len(chosen), 3), FIX)), np.full(len(chosen), noise**2)
+    fixes = asker.Factors(centre_off, problem.poses[chosen], data=data, kernel=kernel, weight=weight, name="fixes")
+    return asker.Problem(*problem.problem.factors, fixes)
+
+
+FAMILIES = (RigFamily(), GpsFamily())
