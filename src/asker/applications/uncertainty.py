@@ -47,7 +47,7 @@ class Sure:
 
     def errors(self, name: str) -> np.ndarray:
         """Standard errors (n,) of positions: the roots of the traces of their covariances."""
-        return np.sqrt(np.einsum("nqq->n", self.arrays[f"{name}_covariances"]))
+        return np.sqrt(np.maximum(np.einsum("nqq->n", self.arrays[f"{name}_covariances"]), 0.0))  # 0, but for rounding
 
     def facts(self) -> dict[str, Any]:
         """What the numbers mean."""
@@ -71,9 +71,9 @@ class Sure:
             return {"none": str(error)}
 
 
-def centre_covariances(poses: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """(n, 3, 3) of −Rᵀt, from those of steps (δt, δω, …) of poses [R | t]."""
-    R, t = poses[:, :, :3], poses[:, :, 3]
+def centre_covariances(poses: np.ndarray, C: np.ndarray, places: np.ndarray | float = 0.0) -> np.ndarray:
+    """(n, 3, 3) of Rᵀ(q − t), from covariances of steps (δt, δω, …) of poses [R | t]; `places` are q, (n, 3)."""
+    R, t = poses[:, :, :3], poses[:, :, 3] - places
     turn = np.cross(np.eye(3)[None], t[:, None]).swapaxes(1, 2)  # with columns e × t: −[t]×
     G = np.concatenate([-R.swapaxes(1, 2), R.swapaxes(1, 2) @ turn], axis=2)
     return G @ C[:, :6, :6] @ G.swapaxes(1, 2)

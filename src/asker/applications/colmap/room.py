@@ -20,6 +20,7 @@ from asker.applications.colmap.options import REFINES, Options
 from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
+from asker.applications.colmap.rigs import members
 from asker.applications.colmap.told import known_told
 from asker.applications.colmap.transforms import check_transforms, write_transforms
 from asker.applications.held_out import HeldOut
@@ -241,8 +242,10 @@ def _printable(name: str) -> str:
 
 
 def _names(model: ColmapModel) -> dict[str, Any]:
-    """Of images and points."""
-    return {"poses": [_printable(name) for name in model.images.names], "points": model.points.ids.tolist()}
+    """Of frames, by their first images, and of points."""
+    first = np.unique(members(model).frame, return_index=True)[1]
+    names = [_printable(model.images.names[image]) for image in first]
+    return {"poses": names, "points": model.points.ids.tolist()}
 
 
 def _report(outcome: ColmapOutcome) -> dict[str, Any]:

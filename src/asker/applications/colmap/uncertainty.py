@@ -2,23 +2,33 @@
 
 import numpy as np
 
+from asker.applications.colmap.held import HeldPositions, HeldRotations
 from asker.applications.colmap.model import ColmapModel
-from asker.applications.colmap.problem import ColmapProblem, camera_poses
+from asker.applications.colmap.problem import ColmapProblem
+from asker.applications.colmap.reprojections import camera_poses
+from asker.applications.colmap.rigs import frame_poses, members, rigs_of, sensor_poses
 from asker.applications.uncertainty import Sure, centre_covariances, placed
 from asker.covariance import Uncertainty
+from asker.manifolds import Manifold
 from asker.result import Result
 
 
 def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:
-    """Covariances of poses, of the centres of images, of points, and of intrinsics that moved."""
-    poses = camera_poses(refined)
+    """Covariances of poses, of the centres of images, of points, and of intrinsics that moved.
+
+    A pose is that of a frame, and the centre of an image lies where its sensor is in the rig.
+    """
+    poses, (frame, sensor) = frame_poses(refined, camera_poses(refined)), members(refined)
+    sensors = sensor_poses(rigs_of(refined))[sensor]
+    places = -np.einsum("nji,nj->ni", sensors[:, :, :3], sensors[:, :, 3])
 
     def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
         C = of.covariance(made.poses).blocks
+        whole = _of_whole_steps(made.poses.manifold, poses, C)
         found = {
             "image_ids": refined.images.ids,
             "pose_covariances": C,
-            "centre_covariances": centre_covariances(poses, C),
+            "centre_covariances": centre_covariances(poses[frame], whole[frame], places),
             "point_ids": refined.points.ids,
             "point_covariances": of.covariance(made.points).blocks,
         }
@@ -27,4 +37,20 @@ def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:
                 found[f"{name}_covariances"] = of.covariance(part.free_variables).blocks
         return found
 
-    return Sure(placed(result, {made.poses: poses, made.points: refined.points.xyz}), arrays)
+    values = {made.poses: poses, made.points: refined.points.xyz}
+    if made.sensors is not None:
+        values[made.sensors] = sensor_poses(rigs_of(refined))
+    return Sure(placed(result, values), arrays)
+
+
+def _of_whole_steps(manifold: Manifold, poses: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """Covariances of steps (δt, δω), (n, 6, 6), where a part of the motion is held."""
+    turned = np.zeros((len(poses), 6, C.shape[1]))
+    if isinstance(manifold, HeldPositions):  # δt = δω × t
+        turned[:, :3] = np.cross(np.eye(3)[None], poses[:, None, :, 3]).swapaxes(1, 2)
+        turned[:, 3:] = np.eye(3)
+    elif isinstance(manifold, HeldRotations):
+        turned[:, :3] = np.eye(3)
+    else:
+        return C
+    return turned @ C @ turned.swapaxes(1, 2)

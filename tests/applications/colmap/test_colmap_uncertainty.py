@@ -1,0 +1,42 @@
+"""How sure a refined COLMAP model is: centres of images whose poses are those of frames, or held in part."""
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications.colmap import colmap_problem
+from asker.applications.colmap.rigs import composed, rigs_of, sensor_poses
+from asker.applications.colmap.uncertainty import how_sure
+from asker.kernels import SmoothTruncated
+from colmap_models import rig_model
+
+pytestmark = pytest.mark.slow
+
+
+def centres(poses):
+    return -np.einsum("nji,nj->ni", poses[:, :, :3], poses[:, :, 3])
+
+
+@pytest.mark.parametrize("hold", [(), ("rotations",), ("positions",)])
+def test_the_covariance_of_a_centre_is_that_of_what_its_frame_does_to_it(hold):
+    """Central differences of the poses of images."""
+    model = rig_model(noise=0.3)
+    made = colmap_problem(model, SmoothTruncated(3.0), hold=hold)
+    result = asker.solve(made.problem, asker.IRLS(), max_iterations=20)
+    refined = made.refined(result.values)
+    sure = how_sure(made, result, refined)
+    poses, of_frame = sure.result[made.poses], sure.arrays["pose_covariances"]
+    (frame, sensor), manifold, h = made.members, made.poses.manifold, 1e-6
+    sensors = sensor_poses(rigs_of(refined))[sensor]
+    rows = manifold.pack(poses)
+    G = np.empty((len(refined.images), 3, manifold.tangent))
+    for k in range(manifold.tangent):
+        step = h * np.eye(manifold.tangent)[k]
+        ends = []
+        for sign in (1, -1):
+            moved = manifold.unpack(np.array([manifold.retract(row, sign * step) for row in rows]))
+            ends.append(centres(composed(sensors, moved[frame])))
+        G[:, :, k] = (ends[0] - ends[1]) / (2 * h)
+    expected = G @ of_frame[frame] @ G.swapaxes(1, 2)
+    np.testing.assert_allclose(sure.arrays["centre_covariances"], expected, rtol=1e-4, atol=1e-12)
+    assert len(sure.errors("centre")) == len(refined.images) > len(poses)
