@@ -21,7 +21,7 @@ from asker.kernels import (
     Tukey,
     Welsch,
 )
-from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sphere
+from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, PlanePose, Pose, Product, Sphere
 from asker.noise import Noise
 from asker.problem import Problem
 from asker.result import Iteration, Result, Status
@@ -76,6 +76,7 @@ __all__ = [
     "Manifold",
     "Noise",
     "Paced",
+    "PlanePose",
     "Pose",
     "Prediction",
     "Problem",

@@ -60,7 +60,7 @@ def error_se2(a: Any, b: Any, measured: Any, whiten: Any) -> Any:
     """W·log(M⁻¹ A⁻¹ B), (3,)"""
     import jax.numpy as jnp
 
-    p = _turned_back(jnp, a[2], b[:2] - a[:2]) - measured[:2]
+    p = _turned_back(jnp, a[2], b[:2] - a[:2]) - measured[:2]  # by index: `residual_norms` gives plain rows
     turn = b[2] - a[2] - measured[2]
     turn = turn - 2 * np.pi * jnp.round(turn / (2 * np.pi))
     return whiten @ log_se2(_turned_back(jnp, measured[2], p), turn)
