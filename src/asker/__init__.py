@@ -1,5 +1,6 @@
 """Robust estimation at large scale."""
 
+from asker.current import CurrentIteration
 from asker.curve_fitting import curve_fit
 from asker.engines.cpu.threads import set_threads
 from asker.factors import Factors
@@ -59,6 +60,7 @@ __all__ = [
     "Barron",
     "BestKept",
     "Cauchy",
+    "CurrentIteration",
     "Euclidean",
     "Exchanges",
     "Factors",
