@@ -111,7 +111,7 @@ def curves():
     t = np.linspace(0, 3, 40)
     y = 2 * np.exp(-1.5 * t) + 0.5 + 0.02 * rng.normal(size=40)
     y[::3] += rng.uniform(-5, 5, 14)
-    x = asker.Variables([[1.0, 1.0, 0.0]], lower=[0.0, 0.0, -0.4], upper=[1.8, 1.0, 0.4], name="x")
+    x = asker.Variables([[1.0, 0.9, 0.0]], lower=[0.0, 0.0, -0.4], upper=[1.8, 1.0, 0.4], name="x")
 
     def problem(kernel):
         return asker.Problem(asker.Factors(curve, x[np.zeros(40, int)], data=(t, y), kernel=kernel))
@@ -130,7 +130,7 @@ def test_no_method_leaves_the_bounds(method, curves, monkeypatch):
         return plain(self, theta)
 
     monkeypatch.setattr(CpuEngine, "evaluate", evaluate)
-    result = asker.solve(problem(asker.SmoothTruncated(0.2)), asker.METHODS[method](), max_iterations=30)
+    result = asker.solve(problem(asker.Cauchy(0.2)), asker.METHODS[method](), max_iterations=30)
     assert result.cost <= result.initial_cost
     rows = np.concatenate(seen)[:, :3]
     assert len(rows) > 3
@@ -172,7 +172,7 @@ def test_a_start_at_a_bound_leaves_it_where_that_pays():
         ({"lower": 1.0}, "points: values have a number beyond its bounds at index 0"),
         ({"lower": -1.0, "upper": [-2.0, 3.0]}, "points: values have a lower bound above the upper one at index 0"),
         ({"upper": np.ones(3)}, r"points: values have shape \(4, 2\), and upper has \(3,\)"),
-        ({"scale": 0.0}, "points: values have a scale that is not positive and finite at index 0"),
+        ({"unit": 0.0}, "points: values have a unit that is not positive and finite at index 0"),
         ({"lower": np.nan}, "points: values have NaN in lower"),
     ],
 )
@@ -181,16 +181,16 @@ def test_bounds_that_do_not_fit_are_told(given, told):
         asker.Variables(np.zeros((4, 2)), name="points", **given)
 
 
-def test_numbers_of_different_size_are_found_by_their_scale(curves):
-    """λI in units of the scale is what λI is for a problem that was written in these units."""
+def test_numbers_of_different_size_are_found_by_their_unit(curves):
+    """λI in these units is what λI is for a problem that was written in these units."""
     _, _, t, y = curves
     unit = np.array([1e6, 1e-4, 1.0])
 
     def in_units(x, t, y):
         return curve(x / unit, t, y)
 
-    start, zeros = np.array([1.0, 1.0, 0.0]), np.zeros(40, int)
-    plain, scaled = asker.Variables(start[None]), asker.Variables((start * unit)[None], scale=unit)
+    start, zeros = np.array([1.0, 0.9, 0.0]), np.zeros(40, int)
+    plain, scaled = asker.Variables(start[None]), asker.Variables((start * unit)[None], unit=unit)
     kernel = asker.PseudoHuber(0.1)
     first = asker.solve(asker.Problem(asker.Factors(curve, plain[zeros], data=(t, y), kernel=kernel)))
     second = asker.solve(asker.Problem(asker.Factors(in_units, scaled[zeros], data=(t, y), kernel=kernel)))
@@ -199,5 +199,5 @@ def test_numbers_of_different_size_are_found_by_their_scale(curves):
 
 
 def test_only_euclidean_variables_have_bounds():
-    with pytest.raises(asker.ProblemError, match="lower, upper and scale are for Euclidean ones"):
+    with pytest.raises(asker.ProblemError, match="lower, upper and unit are for Euclidean ones"):
         asker.Variables(np.eye(3)[None], manifold=asker.SO3, lower=0.0)

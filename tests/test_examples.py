@@ -1,7 +1,9 @@
 """The examples run, draw their picture, and find the truth where IRLS does not."""
 
 import importlib.util
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -130,3 +132,20 @@ def test_rotation_averaging(run):
     truth = example.made()[0]
     assert degrees(found["asker"], truth) < 3
     assert degrees(found["irls"], truth) > 90
+
+
+def test_the_live_view_shows_points_and_cameras(monkeypatch):
+    shown = []
+
+    class Server:
+        scene = SimpleNamespace(add_point_cloud=lambda name, points, colors, **_: shown.append((name, points, colors)))
+
+    monkeypatch.setitem(sys.modules, "viser", SimpleNamespace(ViserServer=Server))
+    result = load("live_view").main(stays=False)
+    names, points, colours = zip(*shown, strict=True)
+    assert set(names) == {"/points", "/cameras"}
+    assert len(shown) == 2 * (result.iterations // 10 + 1)
+    assert all(len(x) == len(c) and c.dtype == np.uint8 for x, c in zip(points, colours, strict=True))
+    monkeypatch.setitem(sys.modules, "viser", None)
+    with pytest.raises(SystemExit, match="pip install viser"):
+        load("live_view").main()

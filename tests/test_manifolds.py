@@ -1,5 +1,6 @@
 """Laws of the manifolds: a new one is tested by being listed here."""
 
+import jax
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -383,3 +384,23 @@ def test_damping_is_relative_where_a_manifold_mixes_units(mixed):
     x = Variables(np.zeros((1, 2)), manifold)
     factors = asker.Factors(lambda x, d: x - d, x[np.zeros(3, int)], data=np.ones((3, 2)), kernel=asker.Quadratic())
     assert asker.solve(asker.Problem(factors), engine="cpu").relative_damping is mixed
+
+
+def test_a_pose_in_the_plane_is_seen_as_one_in_space():
+    x = np.array([1.0, 2.0, 0.3])
+    pose = SE2.view(x)
+    c, s = np.cos(0.3), np.sin(0.3)
+    np.testing.assert_allclose(pose.rotation, [[c, -s], [s, c]])
+    np.testing.assert_array_equal(pose.translation, [1.0, 2.0])
+    assert pose.angle == 0.3
+    moved = SE2.view(SE2.retract(x, np.array([1.0, 0.0, 0.0])))
+    np.testing.assert_allclose(moved.translation, pose.translation + pose.rotation @ [1.0, 0.0])
+    for at in (pose, jax.numpy.asarray(pose)):  # and as the numbers x, y, θ
+        np.testing.assert_allclose(at[:2] - np.ones(2), [0.0, 1.0])
+        np.testing.assert_allclose(2 * at - at, x, rtol=1e-6)
+        assert [float(v) for v in at] == pytest.approx(x.tolist(), rel=1e-6)
+
+
+@pytest.mark.parametrize("manifold", [SO3, SE3, SE2])
+def test_messages_have_no_private_names(manifold):
+    assert repr(manifold) in ("SO3", "SE3", "SE2")

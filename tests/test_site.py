@@ -33,6 +33,11 @@ def test_the_reference_has_every_public_name():
         assert f" reference/{page}.md\n" in NAV, page
 
 
+def test_the_reference_begins_with_solve():
+    page = hook("reference").pages(SOURCE)["solving"]
+    assert [line for line in page.splitlines() if line.startswith("## ")][:2] == ["## asker.solve", "## asker.result"]
+
+
 def test_a_public_name_that_is_not_imported_is_refused():
     with pytest.raises(ValueError, match="Nothing"):
         hook("reference").public_names('from asker.kernels import Huber\n__all__ = ["Huber", "Nothing"]')

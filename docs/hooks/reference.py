@@ -16,6 +16,8 @@ PUBLIC = {
     "solving": ("Solving and results", ("asker",)),  # all that the others leave
 }
 """Page, title, and the modules whose public names it holds."""
+FIRST = ("asker.solve", "asker.result", "asker.current", "asker.scipy_like", "asker.curve_fitting")
+"""What a page begins with, where it has these; all others follow in the order of the imports."""
 
 MODULES = {
     "bundle": (
@@ -102,7 +104,8 @@ def pages(source: str) -> dict[str, str]:
         shown[page].setdefault(module, []).append(name)
     made = {}
     for page, (title, _) in PUBLIC.items():
-        parts = [_module(module, names) for module, names in shown[page].items()]
+        order = sorted(shown[page], key=lambda module: FIRST.index(module) if module in FIRST else len(FIRST))
+        parts = [_module(module, shown[page][module]) for module in order]
         made[page] = f"# {title}\n\nThese are names of `asker`, by the module that they come from.\n\n" + "\n".join(
             parts
         )

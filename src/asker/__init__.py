@@ -1,6 +1,7 @@
 """Robust estimation at large scale."""
 
 from asker.covariance import Covariance, Uncertainty
+from asker.current import CurrentIteration
 from asker.curve_fitting import curve_fit
 from asker.engines.cpu.threads import set_threads
 from asker.factors import Factors
@@ -23,7 +24,19 @@ from asker.kernels import (
     Welsch,
 )
 from asker.leverage import Leverage
-from asker.manifolds import SE2, SE3, SO3, Euclidean, Manifold, Pose, Product, Sim3, Similarity, Sphere
+from asker.manifolds import (
+    SE2,
+    SE3,
+    SO3,
+    Euclidean,
+    Manifold,
+    PlanePose,
+    Pose,
+    Product,
+    Sim3,
+    Similarity,
+    Sphere,
+)
 from asker.noise import Noise
 from asker.problem import Problem
 from asker.result import Iteration, Result, Status
@@ -62,6 +75,7 @@ __all__ = [
     "BestKept",
     "Cauchy",
     "Covariance",
+    "CurrentIteration",
     "Euclidean",
     "Exchanges",
     "Factors",
@@ -80,6 +94,7 @@ __all__ = [
     "Manifold",
     "Noise",
     "Paced",
+    "PlanePose",
     "Pose",
     "Prediction",
     "Problem",

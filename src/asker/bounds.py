@@ -31,14 +31,14 @@ class Bounded(Euclidean):
     def tangent(self) -> int:
         return int(np.prod(self.shape))
 
-    def pack(self, values: Any, lower: Any = None, upper: Any = None, scale: Any = None) -> np.ndarray:
+    def pack(self, values: Any, lower: Any = None, upper: Any = None, unit: Any = None) -> np.ndarray:
         x = Euclidean(self.shape).pack(values)
-        asked = (("lower", lower, -np.inf), ("upper", upper, np.inf), ("scale", scale, 1.0))
-        low, high, unit = (self._each(*given, np.shape(values)).reshape(x.shape) for given in asked)
+        asked = (("lower", lower, -np.inf), ("upper", upper, np.inf), ("unit", unit, 1.0))
+        low, high, units = (self._each(*given, np.shape(values)).reshape(x.shape) for given in asked)
         self._refuse(low > high, "a lower bound above the upper one")
         self._refuse((x < low) | (x > high), "a number beyond its bounds")
-        self._refuse(~((unit > 0) & np.isfinite(unit)), "a scale that is not positive and finite")
-        return np.concatenate([x, low, high, unit], axis=1)
+        self._refuse(~((units > 0) & np.isfinite(units)), "a unit that is not positive and finite")
+        return np.concatenate([x, low, high, units], axis=1)
 
     def _each(self, what: str, given: Any, none: float, shape: tuple[int, ...]) -> np.ndarray:
         try:

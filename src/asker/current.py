@@ -40,7 +40,9 @@ class CurrentIteration(Iteration):
     """The iteration that a solve is at; what holds at its point is worked out when it is asked for."""
 
     engine: Any = field(default=None, repr=False)
+    """The engine that solves."""
     point: Any = field(default=None, repr=False)
+    """Where it is, as the engine has it."""
 
     @property
     def recorded(self) -> Iteration:

@@ -125,7 +125,7 @@ def dense_problem(
     tau: Any = None,
     lower: Any = None,
     upper: Any = None,
-    scale: Any = 1.0,
+    unit: Any = 1.0,
     name: str = "residuals",
 ) -> Problem:
     """The problem of one variable that every residual depends on."""
@@ -133,7 +133,7 @@ def dense_problem(
     if len(shape) > 2 or not np.prod(shape):
         raise ProblemError(f"{name} returns shape {shape}, expected (n,) or (n, p)")
     n, p = shape if len(shape) == 2 else (*shape, 1)
-    variable = Variables(x0[None], name="x", lower=lower, upper=upper, scale=scale)
+    variable = Variables(x0[None], name="x", lower=lower, upper=upper, unit=unit)
     factors = Factors(
         lambda x, k: _of_each(functions, x, k).reshape(-1, p),
         variable[np.zeros(n, dtype=int)],
@@ -141,7 +141,7 @@ def dense_problem(
         kernel=kernel,
         weight=weight,
         tau=tau,
-        jacobian=lambda x, k: _of_each(functions.derivatives, x, k).reshape(-1, p, len(x0)) * scale,
+        jacobian=lambda x, k: _of_each(functions.derivatives, x, k).reshape(-1, p, len(x0)) * unit,
         linear=functions.is_linear,
         name=name,
     )

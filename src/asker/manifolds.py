@@ -68,6 +68,53 @@ class Similarity(NamedTuple):
     """()"""
 
 
+class PlanePose:
+    """What a residual function sees of an SE(2) variable; in arithmetic, and by index, it is x, y, θ."""
+
+    def __init__(self, row: Array):
+        self.row = row
+
+    @property
+    def rotation(self) -> Array:
+        """(2, 2)"""
+        xp, theta = namespace(self.row), self.row[2]
+        c, s = xp.cos(theta), xp.sin(theta)
+        return xp.stack([c, -s, s, c]).reshape(2, 2)
+
+    @property
+    def translation(self) -> Array:
+        """(2,)"""
+        return self.row[:2]
+
+    @property
+    def angle(self) -> Array:
+        """θ"""
+        return self.row[2]
+
+    def __getitem__(self, index: Any) -> Array:
+        return self.row[index]
+
+    def __iter__(self) -> Any:
+        return iter(self.row)
+
+    def __jax_array__(self) -> Array:
+        return self.row
+
+    def __add__(self, other: Any) -> Array:
+        return self.row + getattr(other, "row", other)
+
+    def __sub__(self, other: Any) -> Array:
+        return self.row - getattr(other, "row", other)
+
+    def __mul__(self, other: Any) -> Array:
+        return self.row * getattr(other, "row", other)
+
+    def __rsub__(self, other: Any) -> Array:
+        return other - self.row
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
 @dataclass(frozen=True)
 class Euclidean:
     """Vectors (or arrays) that add: x ⊞ δ = x + δ."""
@@ -113,13 +160,16 @@ def _check_rotations(R: np.ndarray) -> None:
         raise ValueError(f"holds no rotation at index {bad[0]} (RᵀR is off the identity by {error[bad[0]]:.2g})")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _SO3:
     """Rotation matrices (n, 3, 3): R ⊞ δ = exp(δ) R."""
 
     ambient = 9
     tangent = 3
     mixes_units = False
+
+    def __repr__(self) -> str:
+        return "SO3"
 
     def pack(self, values: Any) -> np.ndarray:
         R = Euclidean((3, 3)).pack(values)
@@ -136,13 +186,16 @@ class _SO3:
         return (exp_so3(delta) @ x.reshape(3, 3)).reshape(9)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _SE3:
     """Poses [R | t] as arrays (n, 3, 4): (R, t) ⊞ (δt, δω) = (exp(δω) R, t + δt)."""
 
     ambient = 12
     tangent = 6
     mixes_units = False  # damped as one: with λI, as in the paper
+
+    def __repr__(self) -> str:
+        return "SE3"
 
     def pack(self, values: Any) -> np.ndarray:
         poses = Euclidean((3, 4)).pack(values).reshape(-1, 3, 4)
@@ -160,13 +213,16 @@ class _SE3:
         return namespace(x).concatenate([R.reshape(9), x[9:] + delta[:3]])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Sim3:
     """Similarities [sR | t] as arrays (n, 3, 4): (sR, t) ⊞ (δt, δω, δσ) = (exp(δσ) exp(δω) sR, t + δt)."""
 
     ambient = 12
     tangent = 7
     mixes_units = False  # damped as one, like poses
+
+    def __repr__(self) -> str:
+        return "Sim3"
 
     def pack(self, values: Any) -> np.ndarray:
         T = Euclidean((3, 4)).pack(values).reshape(-1, 3, 4)
@@ -191,7 +247,7 @@ class _Sim3:
         return xp.concatenate([sR.reshape(9), x[9:] + delta[:3]])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _SE2:
     """Poses in the plane as rows (x, y, θ): (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ).
 
@@ -202,6 +258,9 @@ class _SE2:
     tangent = 3
     mixes_units = False  # damped as one, like poses in space
 
+    def __repr__(self) -> str:
+        return "SE2"
+
     def pack(self, values: Any) -> np.ndarray:
         return Euclidean(3).pack(values)
 
@@ -209,7 +268,7 @@ class _SE2:
         return rows
 
     def view(self, x: Array) -> Any:
-        return x
+        return PlanePose(x)
 
     def retract(self, x: Array, delta: Array) -> Array:
         xp = namespace(x)
@@ -225,7 +284,7 @@ SE3 = _SE3()
 Sim3 = _Sim3()
 """Similarities [sR | t] as arrays (n, 3, 4), seen as a `Similarity`."""
 SE2 = _SE2()
-"""Poses in the plane as rows (x, y, θ), moved in their own frame: (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ)."""
+"""Poses in the plane as rows (x, y, θ), seen as a `PlanePose`: (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ)."""
 
 
 @dataclass(frozen=True)

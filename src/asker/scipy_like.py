@@ -101,8 +101,8 @@ def least_squares(
     stopping = Stopping(functions, chosen if descends else None, lower, upper, tolerances, callback)
     rooted: Any = Rooted(functions, chosen) if isinstance(chosen, GivenLoss) else functions
     kernel = Quadratic() if isinstance(chosen, GivenLoss) else chosen
-    scale = _scale(x_scale, functions)
-    problem = dense_problem(rooted, kernel, weight=weight, lower=lower, upper=upper, scale=scale)
+    unit = _unit(x_scale, functions)
+    problem = dense_problem(rooted, kernel, weight=weight, lower=lower, upper=upper, unit=unit)
     limits: dict[str, Any] = {"tol": 0 if descends else tolerances[0]}
     if descends or max_nfev is not None:
         limits["max_iterations"] = (100 * (len(x0) + 1) if max_nfev is None else max_nfev) - 1
@@ -194,7 +194,7 @@ def _check_numbers(x0: Floats, x_scale: Any, max_nfev: int | None, f_scale: floa
         raise ProblemError(f"f_scale must be positive, not {f_scale}")
 
 
-def _scale(x_scale: Any, functions: Functions) -> Floats:
+def _unit(x_scale: Any, functions: Functions) -> Floats:
     """By the derivatives at the start: a step of 1 changes a residual by 1, as their root mean square."""
     if x_scale is not None and not isinstance(x_scale, str):
         return np.broadcast_to(np.asarray(x_scale, dtype=float), functions.start.shape)

@@ -27,7 +27,7 @@ class Variables:
         *,
         lower: Any = None,
         upper: Any = None,
-        scale: Any = None,
+        unit: Any = None,
     ):
         """
         values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
@@ -36,7 +36,7 @@ class Variables:
         name      used in errors and results
         lower, upper  bounds that every number stays within, for Euclidean variables: shaped as the values, or a part of
                   it that NumPy broadcasts; infinite where there is none
-        scale     what a step of 1 is in each number, for Euclidean variables whose numbers differ in size; 1 when not
+        unit      what a step of 1 is in each number, for Euclidean variables whose numbers differ in size; 1 when not
                   given
         """
         self.name = name or "variables"
@@ -48,11 +48,11 @@ class Variables:
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
             if bad.size:
                 raise ValueError(f"hold NaN or infinity at index {bad[0]}")
-            if any(given is not None for given in (lower, upper, scale)):
+            if any(given is not None for given in (lower, upper, unit)):
                 if type(self.manifold) is not Euclidean:
-                    raise ValueError(f"on {self.manifold}: lower, upper and scale are for Euclidean ones")
+                    raise ValueError(f"on {self.manifold}: lower, upper and unit are for Euclidean ones")
                 self.manifold = Bounded(self.manifold.shape)
-                rows = self.manifold.pack(values, lower, upper, scale)
+                rows = self.manifold.pack(values, lower, upper, unit)
         except (TypeError, ValueError) as e:
             raise ProblemError(f"{self.name}: values {e}") from None
         self.rows = np.array(rows, dtype=float, order="C")  # a copy
@@ -75,7 +75,7 @@ class Variables:
         if self.bounds:
             manifold = Euclidean(self.bounds.shape)
             low, high, unit = map(manifold.unpack, self.bounds.parts(self.rows)[1:])
-            between = {"lower": low, "upper": high, "scale": unit}
+            between = {"lower": low, "upper": high, "unit": unit}
         other = Variables(values, manifold, self.fixed, self.name, **between)
         other.origin = self.origin
         return other

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from asker.applications.bundle.bal import read_bal, write_bal
+from asker.io.figures import method_styles
 from asker.io.files import FileError
 from asker.shell import main
 from asker.study import SHIPPED
-from asker.study.page import write_page
+from asker.study.page import about, write_page
 from asker.study.plan import Asked, Run, plan_of_files, read_plan
 from asker.study.records import read_record
 from asker.study.runs import execute, needed_mb
@@ -346,3 +347,18 @@ def test_an_index_without_finished_runs_is_told(tmp_path, plan_file):
     write_index(read_plan(plan_file), tmp_path)
     with pytest.raises(FileError, match="finished"):
         read_book(tmp_path)
+
+
+def test_the_page_begins_with_data_kernel_and_iterations():
+    runs = [Run("ring", "scene", {"noise": 0.4}, "irls", {}, 50, kernel=kernel) for kernel in ("cauchy", None)]
+    told = "Data: ring; kernel cauchy, smooth-truncated; noise 0.4; iterations: 50."
+    assert about(runs) == told
+    assert about([]) == ""
+
+
+def test_a_method_has_one_colour_and_ours_is_the_most_visible():
+    first, second = method_styles(["irls", "asker", "gnc"]), method_styles(["asker-paper", "asker"])
+    assert first["asker"]["color"] == second["asker"]["color"] == second["asker-paper"]["color"]
+    assert second["asker"]["linestyle"] != second["asker-paper"]["linestyle"]
+    assert first["asker"]["linewidth"] > max(first[name]["linewidth"] for name in ("irls", "gnc"))
+    assert len({style["color"] for style in first.values()}) == 3

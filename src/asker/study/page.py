@@ -3,12 +3,14 @@
 import json
 import math
 import re
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from asker.io.figures import STYLES, method_styles
 from asker.io.files import write_whole
 from asker.strategies.filter import Filter
 from asker.study.plan import Run
@@ -27,6 +29,7 @@ from asker.study.summary import (
 )
 
 DIGITS = 7
+MOST_NAMED = 6
 DIGEST = re.compile(r"-[0-9a-f]{10}$")  # of the folder of a run
 
 
@@ -53,11 +56,41 @@ def page_data(book: Book) -> dict[str, Any]:
     ]
     return {
         "title": book.title,
+        "about": about([r.run for r in records]),
         "missing": book.missing,
         "failed": [f"{DIGEST.sub('', run)}: {why}" for run, why in book.failed.items()],
         "versions": list(versions.values()),
         "settings": settings,
+        "styles": _styles(label for g in book.groups for _, label in g.records),
         "groups": [group_data(g) for g in book.groups],
+    }
+
+
+def about(runs: Sequence[Run]) -> str:
+    """The data, kernels, noise and iterations of all runs, in a line for the top of the page."""
+
+    def told(name: str, values: Iterable[Any]) -> list[str]:
+        known = [f"{x:g}" if isinstance(x, float) else str(x) for x in dict.fromkeys(values) if x is not None]
+        some = ", ".join(known[:MOST_NAMED]) + (f" and {len(known) - MOST_NAMED} more" if known[MOST_NAMED:] else "")
+        return [f"{name} {some}"] if known else []
+
+    parts = [
+        *told("Data:", (r.instance for r in runs)),
+        *told("kernel", (r.keys.get("kernel", "smooth-truncated") for r in runs)),
+        *told("τ =", (r.keys.get("tau") for r in runs)),
+        *told("noise", (r.keys.get("noise") for r in runs)),
+        *told("iterations:", (r.iterations for r in runs)),
+    ]
+    return "; ".join(parts) + "." if runs else ""
+
+
+def _styles(labels: Iterable[str]) -> dict[str, Any]:
+    """Colour, dash and width of each method, as in the figures."""
+    dashes = ["solid", "dash", "dashdot", "dot", "longdash"]
+    lines = [line for line, _ in STYLES]
+    return {
+        label: {"color": s["color"], "dash": dashes[lines.index(s["linestyle"])], "width": 1.5 * s["linewidth"]}
+        for label, s in method_styles(dict.fromkeys(labels)).items()
     }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from asker.io.figures import figure, style
+from asker.io.figures import figure, method_styles, style
 from asker.io.folders import make_folder
 from asker.study.page import filter_data, objectives_data
 from asker.study.records import Record
@@ -45,11 +45,11 @@ def draw_group(path: Path, g: Results) -> None:
         axes = drawn.subplots(rows, columns, squeeze=False).ravel()
         for ax in axes[len(instances) :]:
             ax.set_axis_off()
+        styles = method_styles(label for _, label in g.records)
         for ax, instance in zip(axes, instances, strict=False):
-            for k, (label, r) in enumerate(g.of(instance).items()):
-                ax.plot(
-                    [h["iteration"] for h in r.history], [h["best_cost"] for h in r.history], label=label, **style(k)
-                )
+            for label, r in g.of(instance).items():
+                x, y = ([h[key] for h in r.history] for key in ("iteration", "best_cost"))
+                ax.plot(x, y, label=label, **styles[label])
             ax.set_title(instance, fontsize=10)
             ax.set_xlabel("iterations")
         axes[0].set_ylabel("lowest cost so far")
@@ -62,8 +62,9 @@ def draw_profiles(path: Path, g: Results) -> None:
         for ax, (what, title) in zip(
             drawn.subplots(1, 2), (("cost", "best cost"), ("mean_cost", "mean cost")), strict=True
         ):
-            for k, (label, (x, y)) in enumerate(profile(g, what).items()):
-                ax.plot(x, y, label=label, **style(k))
+            lines = profile(g, what)
+            for (label, (x, y)), of_method in zip(lines.items(), method_styles(lines).values(), strict=True):
+                ax.plot(x, y, label=label, **of_method)
             ax.set_xlabel("cost / lowest cost")
             ax.set_ylabel("share of instances")
             ax.set_title(title)
