@@ -21,6 +21,7 @@ from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.pose_graph.false_loops import read_false_loops
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.trajectories import read_trajectory, write_trajectory
 from asker.applications.rotation_averaging.files import read_rotations
 from asker.applications.rotation_averaging.problem import make_rotations
 from asker.applications.stereo.pairs import MIDDLEBURY, read_folder
@@ -118,6 +119,12 @@ def g2o_case(folder, kind, suffix=".g2o", trajectory=False, make=some_graph):
     path = folder / f"a{suffix}"
     write_g2o(path, make(kind))
     return Case(folder, partial(read_g2o, path, trajectory), is_graph)
+
+
+def trajectory_case(folder, suffix):
+    path = folder / f"a{suffix}"
+    write_trajectory(path, some_graph("SE3"))
+    return Case(folder, partial(read_trajectory, path, "SE3"), is_graph)
 
 
 def is_graph(graph):
@@ -239,6 +246,8 @@ CASES = {
     "g2o SIM3": partial(g2o_case, kind="SIM3"),
     "g2o landmarks SE2": partial(g2o_case, kind="SE2", make=every_tag),
     "g2o landmarks SE3": partial(g2o_case, kind="SE3", make=every_tag),
+    "TUM": partial(trajectory_case, suffix=".tum"),
+    "KITTI": partial(trajectory_case, suffix=".kitti"),
     "g2o gz": partial(g2o_case, kind="SE2", suffix=".g2o.gz"),
     "g2o trajectory": partial(g2o_case, kind="SE3", trajectory=True),
     "PNG": partial(image_case, name="a.png", reader=read_grey),

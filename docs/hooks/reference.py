@@ -51,6 +51,7 @@ MODULES = {
             "asker.applications.pose_graph.graph",
             "asker.applications.pose_graph.tags",
             "asker.applications.pose_graph.g2o",
+            "asker.applications.pose_graph.trajectories",
             "asker.applications.pose_graph.false_loops",
             "asker.applications.pose_graph.errors",
             "asker.geometry.alignment",

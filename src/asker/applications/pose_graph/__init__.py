@@ -16,6 +16,7 @@ from asker.applications.pose_graph.problem import (
 )
 from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.spanning import odometry_poses
+from asker.applications.pose_graph.trajectories import read_trajectory, write_trajectory
 from asker.geometry.alignment import trajectory_error
 
 __all__ = [
@@ -33,10 +34,12 @@ __all__ = [
     "odometry_poses",
     "pose_graph_problem",
     "read_g2o",
+    "read_trajectory",
     "refine",
     "residual_norms",
     "solve_pose_graph",
     "trajectory_error",
     "true_positions",
     "write_g2o",
+    "write_trajectory",
 ]

@@ -52,6 +52,8 @@ class GraphOutcome(Outcome):
     """(n_edges,): the loops that were refused, a mask."""
     refused_measured: dict[str, np.ndarray]
     """The same of landmarks and priors, by tag."""
+    truth: Truth | None
+    """As it was given."""
 
 
 def refine(
@@ -120,7 +122,7 @@ def refine(
     }
     fell = any(cost_fell(r.result) for r in found.rounds)
     loops = refused & ~graph.is_odometry
-    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, loops, others)
+    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, loops, others, truth)
 
 
 def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:
@@ -187,7 +189,8 @@ def _truth_record(graph: PoseGraph, refined: PoseGraph, truth: Truth | None) -> 
     if truth is None:
         return {}
     index, where = truth
-    before, after = (trajectory_error(poses.positions(g.kind, g.poses)[index], where) for g in (graph, refined))
+    scale = graph.kind == "SIM3"
+    before, after = (trajectory_error(poses.positions(g.kind, g.poses)[index], where, scale) for g in (graph, refined))
     return {"initial_trajectory_error": before, "trajectory_error": after}
 
 

@@ -27,6 +27,7 @@ from asker.applications.pose_graph.problem import (
     pose_graph_problem,
     residual_norms,
 )
+from asker.applications.pose_graph.trajectories import KITTI, TUM, read_trajectory, write_trajectory
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
 from asker.holdout import Prediction, held_out_masks
 from asker.io.figures import FORMATS
@@ -64,7 +65,8 @@ class PoseGraphs(Application):
         return read_g2o(path, information=options.information, strict=options.strict)  # type: ignore[arg-type]
 
     def write(self, path: Path, data: PoseGraph) -> None:
-        write_g2o(path, data)
+        is_graph = path.name.lower().endswith(ENDINGS)
+        (write_g2o if is_graph else write_trajectory)(path, data)
 
     def counts(self, data: PoseGraph) -> str:
         others = [f"{len(data.landmarks)} landmarks"] if len(data.landmarks) else []
@@ -99,7 +101,7 @@ class PoseGraphs(Application):
         return told
 
     def check(self, path: Path, output: Path | None, options: Options) -> None:
-        check_name(output)
+        check_name(output, (*ENDINGS, TUM, KITTI))
         if options.figure and options.figure.suffix.lower() not in FORMATS:
             raise FileError(options.figure, f"the name must end with {', '.join(FORMATS)}")
 
@@ -145,7 +147,7 @@ class PoseGraphs(Application):
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
         graphs = {"before": outcome.found.rounds[0].made.graph, "after": outcome.refined}
-        figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused)
+        figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused, truth=outcome.truth)
         return [*super().outputs(outcome, options, output), (options.figure, figure)]
 
     def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
@@ -196,17 +198,17 @@ def refused_of(tag: str, record: dict[str, Any]) -> str:
     return f"{record['n_refused']} of {record['n']} {tag} refused" + (f": {', '.join(names)}" if names else "")
 
 
-def check_name(output: Path | None) -> None:
-    """Refuse a name that is none of a g2o file."""
-    if output and not output.name.lower().endswith(ENDINGS):
-        raise FileError(output, f"the name must end with {' or '.join(ENDINGS)}")
+def check_name(output: Path | None, endings: tuple[str, ...] = ENDINGS) -> None:
+    """Refuse a name that is none of a g2o file, or of what else can be written."""
+    if output and not output.name.lower().endswith(endings):
+        raise FileError(output, f"the name must end with {' or '.join(endings)}")
 
 
 def read_truth(graph: PoseGraph, options: Options) -> Truth:
     """The true positions of the graph's poses, from the file that the options name."""
     path = options.truth
     assert path is not None
-    truth = read_g2o(path, trajectory=True)
+    truth = read_trajectory(path, graph.kind, graph.ids if options.truth_by == "id" else None)
     try:
         found = true_positions(graph, truth, options.truth_by)  # type: ignore[arg-type]
     except ValueError as e:
