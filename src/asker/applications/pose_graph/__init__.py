@@ -2,6 +2,7 @@
 
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import add_false_loops
+from asker.applications.pose_graph.files import read_graph
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
 from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGraph
 from asker.applications.pose_graph.noise import noise_share
@@ -34,6 +35,7 @@ __all__ = [
     "odometry_poses",
     "pose_graph_problem",
     "read_g2o",
+    "read_graph",
     "read_trajectory",
     "refine",
     "residual_norms",

@@ -15,7 +15,8 @@ from asker.applications.outcome import kernel_of
 from asker.applications.pose_graph import draw
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import read_false_loops
-from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.files import is_graph, read_graph
+from asker.applications.pose_graph.g2o import write_g2o
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import announces_too_much
 from asker.applications.pose_graph.options import ROBUST, Options
@@ -31,7 +32,7 @@ from asker.applications.pose_graph.trajectories import KITTI, TUM, read_trajecto
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
 from asker.holdout import Prediction, held_out_masks
 from asker.io.figures import FORMATS
-from asker.io.files import FileError, beginning
+from asker.io.files import FileError
 from asker.result import Result
 
 ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
@@ -43,7 +44,7 @@ class PoseGraphs(Application):
 
     name = "pose_graph"
     title = "pose graphs"
-    expects = "a pose graph: g2o text of lines VERTEX_… and EDGE_…, also as .gz or .bz2"
+    expects = "a pose graph: g2o or TORO text of lines VERTEX… and EDGE…, also as .gz or .bz2, or Open3D's JSON"
     endings = ENDINGS
     options_class = Options
     tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
@@ -52,17 +53,13 @@ class PoseGraphs(Application):
     sources = (Source("g2o", {"tau": None, "robust": "loops"}, place="file", choices={"robust": ROBUST}),)
 
     def owns(self, path: Path) -> bool:
-        if not path.is_file():
-            return False
-        lines = (line.split(None, 1) for line in beginning(path).split(b"\n"))
-        first = next((words[0] for words in lines if words and not words[0].startswith(b"#")), b"")
-        return first.startswith((b"VERTEX", b"EDGE", b"PARAMS_SE")) or first == b"FIX"
+        return path.is_file() and is_graph(path)
 
     def load(self, path: Path) -> PoseGraph:
-        return read_g2o(path)
+        return read_graph(path)
 
     def load_as(self, path: Path, options: Options) -> PoseGraph:
-        return read_g2o(path, information=options.information, strict=options.strict)  # type: ignore[arg-type]
+        return read_graph(path, options.information, options.strict)  # type: ignore[arg-type]
 
     def write(self, path: Path, data: PoseGraph) -> None:
         is_graph = path.name.lower().endswith(ENDINGS)
