@@ -38,7 +38,8 @@ def write_trajectory(path: FilePath, graph: PoseGraph) -> None:
 def read_trajectory(path: FilePath, kind: Kind, ids: np.ndarray | None = None) -> PoseGraph:
     """Read a trajectory as a graph of poses alone: g2o, or TUM or KITTI by the end of the name.
 
-    ids  of the lines of a KITTI file, which has none; when not given, and for times that are no ids: 0, 1, …
+    ids  of the poses to match: a KITTI file has none, and the times of a TUM file must be ids; when not given, lines
+         without ids have the numbers 0, 1, …
     """
     suffix = Path(path).suffix.lower()
     if suffix not in (TUM, KITTI):
@@ -51,7 +52,7 @@ def read_trajectory(path: FilePath, kind: Kind, ids: np.ndarray | None = None) -
     if not lines.line:
         raise FileError(path, "there is no pose in this file")
     with np.errstate(all="ignore"):
-        names, T = _tum(path, lines) if suffix == TUM else _kitti(path, lines, ids)
+        names, T = _tum(path, lines, ids) if suffix == TUM else _kitti(path, lines, ids)
     if len(np.unique(names)) < len(names):
         raise FileError(path, "two lines have the same time")
     nothing = np.zeros((0, poses.N_NUMBERS[kind]))
@@ -60,13 +61,15 @@ def read_trajectory(path: FilePath, kind: Kind, ids: np.ndarray | None = None) -
     return PoseGraph(kind, names, _from_space(kind, T), none, none, nothing, np.zeros((0, d, d)), fixed)
 
 
-def _tum(path: FilePath, lines: Lines) -> tuple[np.ndarray, np.ndarray]:
+def _tum(path: FilePath, lines: Lines, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Ids, and poses (n, 4, 4)."""
     parse(path, [("pose", lines, 8)])
     times, rows = lines.numbers[:, 0], lines.numbers[:, 1:]
     length = np.linalg.norm(rows[:, 3:], axis=1)
     _refuse(path, lines, ~((length > 1e-6) & (length < 1e6)), "this quaternion is no rotation")
     is_id = (times == np.floor(times)) & (times >= 0) & (times < LARGEST_ID)
+    if ids is not None:
+        _refuse(path, lines, ~is_id, "this time is no id of a pose; was it recorded at other times? --truth-by length")
     names = times.astype(np.int64) if is_id.all() else np.argsort(np.argsort(times, kind="stable"))
     return names, poses.matrices("SE3", rows)
 
