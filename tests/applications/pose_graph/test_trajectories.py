@@ -61,7 +61,7 @@ def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, name, text, mess
 def test_times_that_are_no_ids_match_by_length_alone(tmp_path):
     (tmp_path / "a.tum").write_text("1305031.5 1 2 3 0 0 0 1\n1305031.25 1 2 4 0 0 0 1\n")
     assert read_trajectory(tmp_path / "a.tum", "SE3").ids.tolist() == [1, 0]
-    with pytest.raises(FileError, match=":1: this time is no id of a pose.*--truth-by length"):
+    with pytest.raises(FileError, match=r":1: this time is no id of a pose.*--truth-by length"):
         read_trajectory(tmp_path / "a.tum", "SE3", np.arange(2))
 
 
