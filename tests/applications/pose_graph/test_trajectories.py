@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from asker.applications.pose_graph import draw, true_positions, write_g2o
+from asker.applications.pose_graph import draw, refine, true_positions, write_g2o
 from asker.applications.pose_graph.trajectories import read_trajectory, write_trajectory
 from asker.geometry import poses
 from asker.io.files import FileError
@@ -91,6 +91,11 @@ def test_the_command_writes_a_trajectory_and_reads_a_truth(tmp_path, capsys):
     assert "trajectory error" in capsys.readouterr().out
     assert len(np.loadtxt(tmp_path / "o.tum")) == 30
     assert main(["solve", files["a.g2o"], "--output", str(tmp_path / "o.txt")]) == 2
+
+
+def test_a_figure_begins_with_the_graph_as_it_was_given():
+    _, graph = circle("SE2", n=30)
+    assert refine(graph).start is graph
 
 
 def test_a_figure_is_aligned_with_the_truth(tmp_path):

@@ -54,6 +54,8 @@ class GraphOutcome(Outcome):
     """The same of landmarks and priors, by tag."""
     truth: Truth | None
     """As it was given."""
+    start: PoseGraph
+    """The graph as it was given, in the frame of its priors."""
 
 
 def refine(
@@ -122,7 +124,7 @@ def refine(
     }
     fell = any(cost_fell(r.result) for r in found.rounds)
     loops = refused & ~graph.is_odometry
-    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, loops, others, truth)
+    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, loops, others, truth, graph)
 
 
 def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:

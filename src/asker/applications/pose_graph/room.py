@@ -143,7 +143,7 @@ class PoseGraphs(Application):
         return [*told, *compiling(r)]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
-        graphs = {"before": outcome.found.rounds[0].made.graph, "after": outcome.refined}
+        graphs = {"before": outcome.start, "after": outcome.refined}
         figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused, truth=outcome.truth)
         return [*super().outputs(outcome, options, output), (options.figure, figure)]
 
