@@ -22,6 +22,9 @@ from asker.applications.colmap.anchors import read_control, read_positions
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.pose_graph.false_loops import read_false_loops
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.open3d import read_open3d
+from asker.applications.pose_graph.toro import read_toro
+from asker.applications.pose_graph.trajectories import read_trajectory, write_trajectory
 from asker.applications.rotation_averaging.files import read_rotations
 from asker.applications.rotation_averaging.problem import make_rotations
 from asker.applications.stereo.pairs import MIDDLEBURY, read_folder
@@ -35,7 +38,7 @@ from asker.study.runs import execute
 from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
 from colmap_models import rig_model
-from graphs import every_tag, some_graph
+from graphs import every_tag, some_graph, write_open3d, write_toro
 
 MEMORY = 1 << 29
 """What reading a file of some kilobytes may take."""
@@ -131,6 +134,22 @@ def g2o_case(folder, kind, suffix=".g2o", trajectory=False, make=some_graph):
     path = folder / f"a{suffix}"
     write_g2o(path, make(kind))
     return Case(folder, partial(read_g2o, path, trajectory), is_graph)
+
+
+def trajectory_case(folder, suffix):
+    path = folder / f"a{suffix}"
+    write_trajectory(path, some_graph("SE3"))
+    return Case(folder, partial(read_trajectory, path, "SE3"), is_graph)
+
+
+def toro_case(folder, kind):
+    write_toro(folder / "a.graph", some_graph(kind))
+    return Case(folder, partial(read_toro, folder / "a.graph"), is_graph)
+
+
+def open3d_case(folder):
+    write_open3d(folder / "a.json", some_graph("SE3"))
+    return Case(folder, partial(read_open3d, folder / "a.json"), is_graph)
 
 
 def is_graph(graph):
@@ -254,6 +273,11 @@ CASES = {
     "g2o SIM3": partial(g2o_case, kind="SIM3"),
     "g2o landmarks SE2": partial(g2o_case, kind="SE2", make=every_tag),
     "g2o landmarks SE3": partial(g2o_case, kind="SE3", make=every_tag),
+    "TUM": partial(trajectory_case, suffix=".tum"),
+    "KITTI": partial(trajectory_case, suffix=".kitti"),
+    "TORO SE2": partial(toro_case, kind="SE2"),
+    "TORO SE3": partial(toro_case, kind="SE3"),
+    "Open3D": open3d_case,
     "g2o gz": partial(g2o_case, kind="SE2", suffix=".g2o.gz"),
     "g2o trajectory": partial(g2o_case, kind="SE3", trajectory=True),
     "PNG": partial(image_case, name="a.png", reader=read_grey),

@@ -1,5 +1,6 @@
 """Pose graphs for the tests."""
 
+import json
 from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
@@ -152,3 +153,38 @@ def exponential(kind, s):
 
 def error(found: PoseGraph, truth: PoseGraph) -> float:
     return trajectory_error(poses.positions(found.kind, found.poses), poses.positions(truth.kind, truth.poses))
+
+
+def write_toro(path, graph):
+    """As TORO's documentation says."""
+    lines, d = [], poses.N_DOF[graph.kind]
+    upper = graph.information[:, *np.triu_indices(d)]
+    if d == 3:
+        upper = upper[:, [0, 1, 3, 5, 2, 4]]
+
+    def row(x):
+        return x if d == 3 else [*x[:3], *Rotation.from_quat(x[3:]).as_euler("xyz")]
+
+    for name, x in zip(graph.ids, graph.poses, strict=True):
+        lines.append([f"VERTEX{2 if d == 3 else 3}", name, *row(x)])
+    for i, j, x, omega in zip(graph.i, graph.j, graph.measurements, upper, strict=True):
+        lines.append([f"EDGE{2 if d == 3 else 3}", graph.ids[i], graph.ids[j], *row(x), *omega])
+    path.write_text("".join(" ".join(map(str, line)) + "\n" for line in lines))
+
+
+def write_open3d(path, graph):
+    """As Open3D writes a graph whose ids are 0, 1, …"""
+    T, M = (poses.matrices("SE3", rows) for rows in (graph.poses[np.argsort(graph.ids)], graph.measurements))
+    rank = np.argsort(np.argsort(graph.ids))
+    first = [3, 4, 5, 0, 1, 2]
+    edges = [
+        {
+            "class_name": "PoseGraphEdge", "confidence": 1.0,
+            "information": omega[np.ix_(first, first)].T.ravel().tolist(),
+            "source_node_id": int(rank[j]), "target_node_id": int(rank[i]), "transformation": m.T.ravel().tolist(),
+            "uncertain": True, "version_major": 1, "version_minor": 0,
+        }
+        for i, j, m, omega in zip(graph.i, graph.j, M, graph.information, strict=True)
+    ]  # fmt: skip
+    nodes = [{"class_name": "PoseGraphNode", "pose": t.T.ravel().tolist()} for t in T]
+    path.write_text(json.dumps({"class_name": "PoseGraph", "edges": edges, "nodes": nodes}))

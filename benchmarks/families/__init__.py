@@ -1,6 +1,6 @@
 """Families of problems with a known truth, by name."""
 
-from families import bundle, graphs, held_out, reconstructions, rotations, stereo
+from families import bundle, graphs, held_out, reconstructions, rotations, sim3, stereo
 from families.essential import ESSENTIAL
 from families.family import Family
 from families.fits import FITS
@@ -12,6 +12,7 @@ LISTED: tuple[Family, ...] = (
     *reconstructions.FAMILIES,
     graphs.SMALL_GRAPHS,
     graphs.LARGE_GRAPHS,
+    sim3.FAMILY,
     rotations.FAMILY,
     *FITS,
     *registrations(),

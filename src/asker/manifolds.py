@@ -215,9 +215,9 @@ class _SE3:
 
 @dataclass(frozen=True, repr=False)
 class _Sim3:
-    """Similarities [sR | t] as arrays (n, 3, 4): (sR, t) ⊞ (δt, δω, δσ) = (exp(δσ) exp(δω) sR, t + δt)."""
+    """Similarities [sR | t] as arrays (n, 3, 4): (s, R, t) ⊞ (δt, δω, δσ) = (s exp(δσ), exp(δω) R, t + δt)."""
 
-    ambient = 12
+    ambient = 13
     tangent = 7
     mixes_units = False  # damped as one, like poses
 
@@ -230,21 +230,21 @@ class _Sim3:
         bad = np.flatnonzero(~(scale > 0))
         if bad.size:
             raise ValueError(f"holds no scale above 0 at index {bad[0]}")
-        _check_rotations(T[:, :, :3] / scale[:, None, None])
-        return np.concatenate([T[:, :, :3].reshape(-1, 9), T[:, :, 3]], axis=1)
+        R = T[:, :, :3] / scale[:, None, None]
+        _check_rotations(R)
+        return np.concatenate([R.reshape(-1, 9), T[:, :, 3], scale[:, None]], axis=1)
 
     def unpack(self, rows: np.ndarray) -> Any:
-        return SE3.unpack(rows)
+        R = rows[:, 12, None, None] * rows[:, :9].reshape(-1, 3, 3)
+        return np.concatenate([R, rows[:, 9:12, None]], axis=2)
 
     def view(self, x: Array) -> Any:
-        sR = x[:9]
-        scale = namespace(x).sqrt(sR @ sR / 3)
-        return Similarity((sR / scale).reshape(3, 3), x[9:], scale)
+        return Similarity(x[:9].reshape(3, 3), x[9:12], x[12])
 
     def retract(self, x: Array, delta: Array) -> Array:
         xp = namespace(x)
-        sR = xp.exp(delta[6]) * (exp_so3(delta[3:6]) @ x[:9].reshape(3, 3))
-        return xp.concatenate([sR.reshape(9), x[9:] + delta[:3]])
+        R = exp_so3(delta[3:6]) @ x[:9].reshape(3, 3)
+        return xp.concatenate([R.reshape(9), x[9:12] + delta[:3], x[12:] * xp.exp(delta[6:])])
 
 
 @dataclass(frozen=True, repr=False)

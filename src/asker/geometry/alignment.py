@@ -55,7 +55,10 @@ def distances(fit: Fit, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.linalg.norm(s * source @ R.T + t - target, axis=1)
 
 
-def trajectory_error(found: np.ndarray, truth: np.ndarray) -> float:
-    """The absolute trajectory error of positions (n, 2) or (n, 3): their root mean square after a rigid alignment."""
-    _, R, t = similarity(found, truth, scale=False)
-    return float(np.sqrt(((found @ R.T + t - truth) ** 2).sum(axis=1).mean()))
+def trajectory_error(found: np.ndarray, truth: np.ndarray, scale: bool = False) -> float:
+    """The absolute trajectory error of positions (n, 2) or (n, 3): their root mean square after a rigid alignment.
+
+    scale: by a similarity instead, where the scale of `found` is not known
+    """
+    s, R, t = similarity(found, truth, scale=scale)
+    return float(np.sqrt(((s * found @ R.T + t - truth) ** 2).sum(axis=1).mean()))

@@ -47,6 +47,23 @@ def test_residuals_are_the_whitened_logarithm_of_the_relative_error(kind):
         np.testing.assert_allclose(r[k] @ r[k], e @ graph.information[k] @ e, rtol=1e-9)
 
 
+def test_the_cost_of_similarities_is_that_of_gtsam():
+    gtsam = pytest.importorskip("gtsam")
+    graph, order = some_graph("SIM3"), [3, 4, 5, 0, 1, 2, 6]
+
+    def similar(row):  # s (R X + t)
+        return gtsam.Similarity3(gtsam.Rot3(Rotation.from_quat(row[3:7]).as_matrix()), row[:3] / row[7], row[7])
+
+    values = gtsam.Values()
+    for k, row in enumerate(graph.poses):
+        values.insert(k, similar(row))
+    costs = []
+    for i, j, row, information in zip(graph.i, graph.j, graph.measurements, graph.information, strict=True):
+        noise = gtsam.noiseModel.Gaussian.Information(information[np.ix_(order, order)])
+        costs.append(gtsam.BetweenFactorSimilarity3(int(i), int(j), similar(row), noise).error(values))
+    np.testing.assert_allclose(residual_norms(graph) ** 2 / 2, costs, rtol=1e-8)
+
+
 def test_whitening_squares_to_the_information():
     information = some_information(6, 20, np.random.default_rng(3))
     W = whitening(information)

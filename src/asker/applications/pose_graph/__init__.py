@@ -2,6 +2,7 @@
 
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import add_false_loops
+from asker.applications.pose_graph.files import read_graph
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
 from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGraph
 from asker.applications.pose_graph.noise import noise_share
@@ -16,6 +17,7 @@ from asker.applications.pose_graph.problem import (
 )
 from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.spanning import odometry_poses
+from asker.applications.pose_graph.trajectories import read_trajectory, write_trajectory
 from asker.geometry.alignment import trajectory_error
 
 __all__ = [
@@ -33,10 +35,13 @@ __all__ = [
     "odometry_poses",
     "pose_graph_problem",
     "read_g2o",
+    "read_graph",
+    "read_trajectory",
     "refine",
     "residual_norms",
     "solve_pose_graph",
     "trajectory_error",
     "true_positions",
     "write_g2o",
+    "write_trajectory",
 ]

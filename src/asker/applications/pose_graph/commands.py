@@ -7,7 +7,8 @@ from typing import Annotated, get_args
 import typer
 
 from asker.applications.pose_graph.false_loops import FalseLoops, add_false_loops, false_loops_record
-from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.files import read_graph
+from asker.applications.pose_graph.g2o import write_g2o
 from asker.applications.pose_graph.room import check_name
 from asker.io.json import write_json
 from asker.shell.support import Json, Seed, check_outputs, number, one_of, write_outputs
@@ -28,7 +29,7 @@ def corrupt(
     one_of("--kind", kind, get_args(FalseLoops))
     check_name(out)
     check_outputs(file, out, json_file)
-    graph, is_false = add_false_loops(read_g2o(file), number("--outliers", outliers), kind, seed)  # type: ignore[arg-type]
+    graph, is_false = add_false_loops(read_graph(file), number("--outliers", outliers), kind, seed)  # type: ignore[arg-type]
     record = {
         "file": str(file),
         "kind": kind,

@@ -9,9 +9,13 @@ import numpy as np
 from asker.applications.application import Arrays, Runs
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.geometry import poses
+from asker.geometry.alignment import similarity
+from asker.geometry.poses import Kind
 from asker.io.figures import figure
 
 MOST_LOOPS = 2000  # refused ones on a page
+UNITS: dict[Kind, str] = {"SE2": "m", "SE3": "m", "SIM3": "in the unit of the file"}
+"""g2o files are in metres; similarities in whatever the first one has."""
 
 
 def seen_axes(xyz: np.ndarray) -> np.ndarray:
@@ -19,28 +23,46 @@ def seen_axes(xyz: np.ndarray) -> np.ndarray:
     return np.sort(np.argsort(-np.ptp(xyz, axis=0), kind="stable")[:2])
 
 
-def draw_trajectories(path: Path, graphs: dict[str, PoseGraph], refused: np.ndarray) -> None:
+def draw_trajectories(
+    path: Path, graphs: dict[str, PoseGraph], refused: np.ndarray, truth: tuple[np.ndarray, np.ndarray] | None = None
+) -> None:
     """The same graph side by side: the way in order of ids, loops that are kept in grey, refused ones in colour.
 
-    A graph in space is seen along the axis in which its last state is flattest.
+    A graph in space is seen along the axis in which its last state is flattest.  With a truth (as `true_positions`
+    returns it) each state is aligned with it, and it is drawn too.
     """
     from matplotlib.collections import LineCollection
 
-    last = list(graphs.values())[-1]
-    axes = seen_axes(poses.positions(last.kind, last.poses))
+    placed = {name: _aligned(graph, truth) for name, graph in graphs.items()}
+    axes = seen_axes(list(placed.values())[-1][0])
     with figure(path, 5 * len(graphs), 4.8) as drawn:
         for ax, (name, graph) in zip(drawn.subplots(1, len(graphs), squeeze=False)[0], graphs.items(), strict=True):
-            xy = poses.positions(graph.kind, graph.poses)[:, axes]
+            xy, points = (x[:, axes] for x in placed[name])
             ends = np.stack([xy[graph.i], xy[graph.j]], axis=1)
             kept = ~refused & ~graph.is_odometry
             for label, which, color in (("loops kept", kept, "#b0b0b0"), ("loops refused", refused, "#d55e00")):
                 ax.add_collection(LineCollection(list(ends[which]), colors=color, linewidths=0.5, label=label))
+            if truth is not None:
+                index, where = truth
+                ax.plot(*where[np.argsort(graph.ids[index])][:, axes].T, "k--", linewidth=0.8, label="truth")
             ax.plot(*xy[np.argsort(graph.ids)].T, color="#0072b2", linewidth=1.0, label="way")
+            if len(points):
+                ax.plot(*points.T, ".", color="#009e73", markersize=4, label="landmarks")
             ax.set_aspect("equal", adjustable="datalim")
-            ax.set_xlabel("xyz"[axes[0]])
-            ax.set_ylabel("xyz"[axes[1]])
+            ax.set_xlabel(f"{'xyz'[axes[0]]} ({UNITS[graph.kind]})")
+            ax.set_ylabel(f"{'xyz'[axes[1]]} ({UNITS[graph.kind]})")
             ax.set_title(name)
         ax.legend(loc="upper right", fontsize=8)
+
+
+def _aligned(graph: PoseGraph, truth: tuple[np.ndarray, np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
+    """The positions of poses and of landmarks, in the frame of a truth."""
+    xyz = poses.positions(graph.kind, graph.poses)
+    points = graph.landmarks.points[:, : xyz.shape[1]]
+    if truth is None:
+        return xyz, points
+    s, R, t = similarity(xyz[truth[0]], truth[1], scale=graph.kind == "SIM3")
+    return s * xyz @ R.T + t, s * points @ R.T + t
 
 
 # ---- for studies

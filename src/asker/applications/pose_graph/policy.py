@@ -53,6 +53,10 @@ class GraphOutcome(Outcome):
     """(n_edges,): the loops that were refused, a mask."""
     refused_measured: dict[str, np.ndarray]
     """The same of landmarks and priors, by tag."""
+    truth: Truth | None
+    """As it was given."""
+    start: PoseGraph
+    """The graph as it was given, in the frame of its priors."""
 
 
 def refine(
@@ -122,7 +126,8 @@ def refine(
     fell = any(cost_fell(r.result) for r in found.rounds)
     sure = partial(how_sure, refined, again.result if again else chosen.result)
     loops = refused & ~graph.is_odometry
-    return GraphOutcome(chosen.result, record, fell, lambda: refined, found, again, loops, others, how_sure=sure)
+    told = found, again, loops, others, truth, graph
+    return GraphOutcome(chosen.result, record, fell, lambda: refined, *told, how_sure=sure)
 
 
 def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:
@@ -189,7 +194,8 @@ def _truth_record(graph: PoseGraph, refined: PoseGraph, truth: Truth | None) -> 
     if truth is None:
         return {}
     index, where = truth
-    before, after = (trajectory_error(poses.positions(g.kind, g.poses)[index], where) for g in (graph, refined))
+    scale = graph.kind == "SIM3"
+    before, after = (trajectory_error(poses.positions(g.kind, g.poses)[index], where, scale) for g in (graph, refined))
     return {"initial_trajectory_error": before, "trajectory_error": after}
 
 

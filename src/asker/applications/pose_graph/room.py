@@ -15,7 +15,8 @@ from asker.applications.outcome import kernel_of
 from asker.applications.pose_graph import draw
 from asker.applications.pose_graph.errors import true_positions
 from asker.applications.pose_graph.false_loops import read_false_loops
-from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.files import is_graph, read_graph
+from asker.applications.pose_graph.g2o import write_g2o
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import announces_too_much
 from asker.applications.pose_graph.options import ROBUST, Options
@@ -27,12 +28,13 @@ from asker.applications.pose_graph.problem import (
     pose_graph_problem,
     residual_norms,
 )
+from asker.applications.pose_graph.trajectories import KITTI, TUM, read_trajectory, write_trajectory
 from asker.applications.pose_graph.uncertainty import draw_ellipses
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
 from asker.applications.uncertainty import weak_told
 from asker.holdout import Prediction, held_out_masks
 from asker.io.figures import FORMATS
-from asker.io.files import FileError, beginning
+from asker.io.files import FileError
 from asker.result import Result
 
 ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
@@ -44,7 +46,7 @@ class PoseGraphs(Application):
 
     name = "pose_graph"
     title = "pose graphs"
-    expects = "a pose graph: g2o text of lines VERTEX_… and EDGE_…, also as .gz or .bz2"
+    expects = "a pose graph: g2o or TORO text of lines VERTEX… and EDGE…, also as .gz or .bz2, or Open3D's JSON"
     endings = ENDINGS
     options_class = Options
     has_covariances = True
@@ -54,20 +56,17 @@ class PoseGraphs(Application):
     sources = (Source("g2o", {"tau": None, "robust": "loops"}, place="file", choices={"robust": ROBUST}),)
 
     def owns(self, path: Path) -> bool:
-        if not path.is_file():
-            return False
-        lines = (line.split(None, 1) for line in beginning(path).split(b"\n"))
-        first = next((words[0] for words in lines if words and not words[0].startswith(b"#")), b"")
-        return first.startswith((b"VERTEX", b"EDGE", b"PARAMS_SE")) or first == b"FIX"
+        return path.is_file() and is_graph(path)
 
     def load(self, path: Path) -> PoseGraph:
-        return read_g2o(path)
+        return read_graph(path)
 
     def load_as(self, path: Path, options: Options) -> PoseGraph:
-        return read_g2o(path, information=options.information, strict=options.strict)  # type: ignore[arg-type]
+        return read_graph(path, options.information, options.strict)  # type: ignore[arg-type]
 
     def write(self, path: Path, data: PoseGraph) -> None:
-        write_g2o(path, data)
+        is_graph = path.name.lower().endswith(ENDINGS)
+        (write_g2o if is_graph else write_trajectory)(path, data)
 
     def counts(self, data: PoseGraph) -> str:
         others = [f"{len(data.landmarks)} landmarks"] if len(data.landmarks) else []
@@ -102,7 +101,7 @@ class PoseGraphs(Application):
         return told
 
     def check(self, path: Path, output: Path | None, options: Options) -> None:
-        check_name(output)
+        check_name(output, (*ENDINGS, TUM, KITTI))
         for drawn in (options.figure, options.ellipses):
             if drawn and drawn.suffix.lower() not in FORMATS:
                 raise FileError(drawn, f"the name must end with {', '.join(FORMATS)}")
@@ -148,8 +147,8 @@ class PoseGraphs(Application):
         return [*told, *weak_told(outcome.sure.result, {"poses": outcome.refined.ids.tolist()}), *compiling(r)]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
-        graphs = {"before": outcome.found.rounds[0].made.graph, "after": outcome.refined}
-        figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused)
+        graphs = {"before": outcome.start, "after": outcome.refined}
+        figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused, truth=outcome.truth)
         ellipses = partial(draw_ellipses, graph=outcome.refined, sure=outcome.sure)
         return [*super().outputs(outcome, options, output), (options.figure, figure), (options.ellipses, ellipses)]
 
@@ -201,17 +200,17 @@ def refused_of(tag: str, record: dict[str, Any]) -> str:
     return f"{record['n_refused']} of {record['n']} {tag} refused" + (f": {', '.join(names)}" if names else "")
 
 
-def check_name(output: Path | None) -> None:
-    """Refuse a name that is none of a g2o file."""
-    if output and not output.name.lower().endswith(ENDINGS):
-        raise FileError(output, f"the name must end with {' or '.join(ENDINGS)}")
+def check_name(output: Path | None, endings: tuple[str, ...] = ENDINGS) -> None:
+    """Refuse a name that is none of a g2o file, or of what else can be written."""
+    if output and not output.name.lower().endswith(endings):
+        raise FileError(output, f"the name must end with {' or '.join(endings)}")
 
 
 def read_truth(graph: PoseGraph, options: Options) -> Truth:
     """The true positions of the graph's poses, from the file that the options name."""
     path = options.truth
     assert path is not None
-    truth = read_g2o(path, trajectory=True)
+    truth = read_trajectory(path, graph.kind, graph.ids if options.truth_by == "id" else None)
     try:
         found = true_positions(graph, truth, options.truth_by)  # type: ignore[arg-type]
     except ValueError as e:

@@ -1,0 +1,157 @@
+"""Graphs of similarities: chunks of a monocular or feed-forward reconstruction, each in a scale of its own.
+
+A camera goes round three times; a chunk is joined with the next one and with those of other rounds that are near, by a
+similarity with noise.  Of the loops 40 % are false: they repeat what another loop measured, between other chunks.
+Odometry leads to the start, and its scale drifts.
+
+The error is the root mean square of the distances of the chunks' origins from the truth after a similarity, in units of
+the path's radius.  The oracle is least squares with the loops that are right, from the truth.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy.linalg import expm
+from scipy.spatial.transform import Rotation
+
+import asker
+from asker.applications.pose_graph.false_loops import add_false_loops
+from asker.applications.pose_graph.graph import PoseGraph
+from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
+from asker.applications.pose_graph.refit import TOL
+from asker.applications.pose_graph.spanning import odometry_poses
+from asker.geometry import poses
+from asker.geometry.alignment import distances, similarity
+from asker.kernels import SmoothTruncated
+from families.design import peer
+from families.family import Condition, Instance
+from families.graphs import by_default, positions_of, refitted
+
+LAPS, PER_LAP = 3, 30
+FALSE = 0.4
+"""Of all loops."""
+SEEDS = 10
+LIMIT = 60.0
+SIZE = np.array([0.02, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01])
+"""Standard deviations: of the translation, where the radius is 10, of the rotation, and of the logarithm of the scale;
+a condition's noise multiplies them."""
+CONDITIONS: list[Condition] = [
+    {"kind": kind, "noise": noise} for kind, noise in product(("random", "grouped"), (1.0, 3.0))
+]
+
+
+class SimilarityFamily:
+    name = "sim3"
+    n_oracles = 8
+    sweep = (0.3, 1.0)
+    methods = ("irls-cauchy", "gnc", "gnc-tls", "asker")
+
+    def cases(self, quick: bool) -> list[tuple[Condition, int]]:
+        return [(c, seed) for c in CONDITIONS for seed in range(SEEDS)]
+
+    def make(self, condition: Condition, seed: int) -> Instance:
+        made = make_chunks(condition["noise"], condition["kind"], seed)
+        graph, tau = made.graph, default_tau("SIM3")
+        off = partial(off_truth, truth=made.truth)
+
+        def error(result: asker.Result) -> float:
+            return off(positions_of(graph, refitted(graph, result, LIMIT)))
+
+        return Instance(
+            problem=lambda kernel: pose_graph_problem(graph, kernel or SmoothTruncated(tau)).problem,
+            error=error,
+            oracle=off(oracle(made)),
+            number=tau,
+            default=partial(by_default, graph, off, LIMIT),
+            peers=gtsam_peers(graph, off),
+            time_limit=LIMIT,
+        )
+
+
+FAMILY = SimilarityFamily()
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    graph: PoseGraph
+    """From where odometry leads."""
+    truth: np.ndarray
+    """(n, 8): as `graph.poses`."""
+    is_false: np.ndarray
+    """(n_edges,)"""
+
+
+def make_chunks(noise: float, kind: Any, seed: int) -> Made:
+    """A graph with `FALSE` of its loops false, of a kind of `add_false_loops`."""
+    rng = np.random.default_rng(seed)
+    n = LAPS * PER_LAP
+    angle = 2 * np.pi * np.arange(n) / PER_LAP
+    T = np.tile(np.eye(4), (n, 1, 1))
+    turns = np.column_stack([0.2 * np.sin(2 * angle), 0.2 * np.cos(angle), angle + np.pi / 2])
+    scale = np.exp(0.4 * rng.standard_normal(n))
+    T[:, :3, :3] = scale[:, None, None] * Rotation.from_euler("xyz", turns).as_matrix()
+    T[:, :3, 3] = np.column_stack([10 * np.cos(angle), 10 * np.sin(angle), np.sin(3 * angle) + 0.02 * np.arange(n)])
+    pairs = [(k, k + 1) for k in range(n - 1)]
+    pairs += [(k, k + lap * PER_LAP + step) for lap in (1, 2) for step in (-1, 0, 1) for k in range(0, n, 2)]
+    i, j = np.array([(a, b) for a, b in pairs if b < n], np.int32).T
+    size = noise * SIZE / np.where(np.arange(7) < 3, scale[j][:, None], 1.0)  # a step is in the units of its chunk
+    M = poses.inverses("SIM3", T[i]) @ T[j] @ np.array([expm(twist(x)) for x in size * rng.standard_normal(size.shape)])
+    information = np.einsum("ni,ij->nij", 1 / size**2, np.eye(7))
+    truth = poses.rows("SIM3", T)
+    graph = PoseGraph("SIM3", np.arange(n), truth, i, j, poses.rows("SIM3", M), information, np.zeros(n, bool))
+    graph = replace(graph, poses=odometry_poses(graph))
+    graph, is_false = add_false_loops(graph, FALSE / (1 - FALSE), kind, seed)
+    return Made(graph, truth, is_false)
+
+
+def twist(x: np.ndarray) -> np.ndarray:
+    """The matrix whose exponential is the similarity of (ρ, ω, σ)."""
+    X = np.zeros((4, 4))
+    X[:3, :3], X[:3, 3] = np.cross(x[3:6], np.eye(3)).T + x[6] * np.eye(3), x[:3]
+    return X
+
+
+def off_truth(found: np.ndarray, truth: np.ndarray) -> float:
+    if not np.isfinite(found).all():
+        return np.inf
+    where = truth[:, :3]
+    return float(np.sqrt(np.mean(distances(similarity(found, where), found, where) ** 2))) / 10
+
+
+def oracle(made: Made) -> np.ndarray:
+    """(n, 3): least squares with what is right, from the truth."""
+    right = replace(made.graph, poses=made.truth).with_edges(~made.is_false)
+    plain = pose_graph_problem(right, robust="none")
+    return plain.refined(asker.solve(plain.problem, asker.IRLS(), tol=TOL).values).poses[:, :3]
+
+
+def gtsam_peers(graph: PoseGraph, off: Callable[[np.ndarray], float]) -> dict[str, Any]:
+    """GTSAM with Huber's loss on the loops; without a number it turns at 1.345."""
+    module = peer("gtsam_graph")
+    return {} if module is None else {"GTSAM Huber": partial(_gtsam, module.gtsam, graph, off)}
+
+
+def _gtsam(gtsam: Any, graph: PoseGraph, off: Callable[[np.ndarray], float], number: float | None) -> float:
+    def similar(row: np.ndarray) -> Any:  # s (R X + t)
+        return gtsam.Similarity3(gtsam.Rot3(Rotation.from_quat(row[3:7]).as_matrix()), row[:3] / row[7], row[7])
+
+    radius = 1.345 if number is None else number * SmoothTruncated.unit_inflection
+    order = [3, 4, 5, 0, 1, 2, 6]  # rotation first
+    factors, start = gtsam.NonlinearFactorGraph(), gtsam.Values()
+    for k, row in enumerate(graph.poses):
+        start.insert(k, similar(row))
+    rows = zip(
+        graph.i.tolist(), graph.j.tolist(), graph.measurements, graph.information, graph.is_odometry, strict=True
+    )
+    for a, b, row, information, trusted in rows:
+        noise = gtsam.noiseModel.Gaussian.Information(information[np.ix_(order, order)])
+        if not trusted:
+            noise = gtsam.noiseModel.Robust.Create(gtsam.noiseModel.mEstimator.Huber.Create(radius), noise)
+        factors.add(gtsam.BetweenFactorSimilarity3(a, b, similar(row), noise))
+    factors.add(gtsam.PriorFactorSimilarity3(0, similar(graph.poses[0]), gtsam.noiseModel.Isotropic.Sigma(7, 1e-6)))
+    found = gtsam.LevenbergMarquardtOptimizer(factors, start).optimize()
+    return off(np.array([s.scale() * s.translation() for s in map(found.atSimilarity3, range(graph.n_poses))]))

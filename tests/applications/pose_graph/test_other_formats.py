@@ -1,0 +1,94 @@
+"""Pose graphs in the formats of TORO and Open3D."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from asker.applications.pose_graph.files import is_graph, read_graph
+from asker.applications.pose_graph.toro import read_toro
+from asker.geometry import poses
+from asker.io.files import FileError
+from graphs import EVERY_KIND, some_graph, write_open3d, write_toro
+
+
+def assert_same(found, graph, order):
+    back = np.argsort(order)
+    np.testing.assert_array_equal(found.i, back[graph.i])
+    np.testing.assert_array_equal(found.j, back[graph.j])
+    for a, b in ((found.poses, graph.poses[order]), (found.measurements, graph.measurements)):
+        np.testing.assert_allclose(poses.matrices(graph.kind, a), poses.matrices(graph.kind, b), atol=1e-12)
+    np.testing.assert_allclose(found.information, graph.information, rtol=1e-12)
+
+
+@EVERY_KIND
+def test_toro_reads_what_its_documentation_says(tmp_path, kind):
+    graph = some_graph(kind)
+    write_toro(tmp_path / "a.graph", graph)
+    assert is_graph(tmp_path / "a.graph")
+    found = read_graph(tmp_path / "a.graph", strict=True)
+    np.testing.assert_array_equal(found.ids, graph.ids)
+    assert_same(found, graph, np.arange(graph.n_poses))
+
+
+def test_toro_is_read_as_gtsam_reads_it(tmp_path):
+    gtsam = pytest.importorskip("gtsam")
+    graph = some_graph("SE2")
+    write_toro(tmp_path / "a.graph", graph)
+    factors, values = gtsam.load2D(
+        str(tmp_path / "a.graph"), noiseFormat=gtsam.NoiseFormat.NoiseFormatTORO, smart=False
+    )
+    found = read_toro(tmp_path / "a.graph")
+    for name, row in zip(found.ids.tolist(), found.poses, strict=True):
+        np.testing.assert_allclose(values.atPose2(name).matrix(), poses.matrices("SE2", row[None])[0], atol=1e-12)
+    for k in range(found.n_edges):
+        factor = factors.at(k)
+        assert factor.keys() == found.ids[[found.i[k], found.j[k]]].tolist()
+        np.testing.assert_allclose(factor.measured().matrix(), poses.matrices("SE2", found.measurements[k : k + 1])[0])
+        np.testing.assert_allclose(factor.noiseModel().information(), found.information[k], rtol=1e-9)
+
+
+def test_open3d_reads_what_it_writes(tmp_path):
+    graph = some_graph("SE3")
+    write_open3d(tmp_path / "a.json", graph)
+    assert is_graph(tmp_path / "a.json")
+    found = read_graph(tmp_path / "a.json", strict=True)
+    np.testing.assert_array_equal(found.ids, np.arange(graph.n_poses))
+    assert_same(found, graph, np.argsort(graph.ids))
+
+
+BAD = [
+    (lambda r: r.update(class_name="Other", x="PoseGraph"), ": this is not a pose graph of Open3D: `class_name`"),
+    (lambda r: r.update(nodes=3), ": this is not a pose graph of Open3D: `nodes` must be a list"),
+    (lambda r: r["nodes"][1]["pose"].pop(), ": node 1: `pose` must be 16 numbers, all finite"),
+    (lambda r: r["nodes"][2].update(pose=[2.0] * 16), ": node 2: `pose` is no rigid motion"),
+    (lambda r: r["edges"][3].pop("information"), ": edge 3: `information` must be 36 numbers"),
+    (lambda r: r["edges"][3].update(source_node_id="x"), ": edge 3: `source_node_id` must be a number"),
+    (lambda r: r["edges"][3].update(source_node_id=77), ": edge 3 is of a node that is not there"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), BAD)
+def test_a_bad_node_or_edge_is_named(tmp_path, spoil, message):
+    path = tmp_path / "a.json"
+    write_open3d(path, some_graph("SE3"))
+    record = json.loads(path.read_text())
+    spoil(record)
+    path.write_text(json.dumps(record))
+    with pytest.raises(FileError, match=f"^{re.escape(str(path))}{message}"):
+        read_graph(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("EDGE2 0 1 1 0 0 5 0 5 9 0", r":2: this edge needs 11 numbers, found 10"),
+        ("VERTEX2 0 1 0 0", r":2: vertex 0 was given before, in line 1"),
+        ("EQUIV 0 1", r":2: unknown tag 'EQUIV'"),
+    ],
+)
+def test_a_bad_line_of_toro_is_refused_with_its_number(tmp_path, line, message):
+    (tmp_path / "a.graph").write_text(f"VERTEX2 0 0 0 0\n{line}\n")
+    with pytest.raises(FileError, match=message):
+        read_graph(tmp_path / "a.graph", strict=True)
