@@ -16,8 +16,10 @@ from asker.result import Result
 def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:
     """Covariances of poses, of the centres of images, of points, and of intrinsics that moved.
 
-    A pose is that of a frame, and the centre of an image lies where its sensor is in the rig.
+    A pose is that of a frame, and the centre of an image lies where its sensor is in the rig.  Control points stand
+    behind the points of the model, and are left out.
     """
+    xyz = made.refined(result.values).points.xyz
     poses, (frame, sensor) = frame_poses(refined, camera_poses(refined)), members(refined)
     sensors = sensor_poses(rigs_of(refined))[sensor]
     places = -np.einsum("nji,nj->ni", sensors[:, :, :3], sensors[:, :, 3])
@@ -30,14 +32,14 @@ def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:
             "pose_covariances": C,
             "centre_covariances": centre_covariances(poses[frame], whole[frame], places),
             "point_ids": refined.points.ids,
-            "point_covariances": of.covariance(made.points).blocks,
+            "point_covariances": of.covariance(made.points).blocks[: len(refined.points)],
         }
         for name, part in made.intrinsics.items():
             if part.free_variables is not None:
                 found[f"{name}_covariances"] = of.covariance(part.free_variables).blocks
         return found
 
-    values = {made.poses: poses, made.points: refined.points.xyz}
+    values = {made.poses: poses, made.points: xyz}
     if made.sensors is not None:
         values[made.sensors] = sensor_poses(rigs_of(refined))
     return Sure(placed(result, values), arrays)
