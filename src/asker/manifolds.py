@@ -100,6 +100,9 @@ class PlanePose:
     def __jax_array__(self) -> Array:
         return self.row
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.row, dtype, copy=copy)
+
     def __add__(self, other: Any) -> Array:
         return self.row + getattr(other, "row", other)
 

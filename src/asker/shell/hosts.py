@@ -82,6 +82,6 @@ class OnStderr(logging.Handler):
 def show_log() -> None:
     """What the engine says before it runs: devices, solver, memory."""
     log = logging.getLogger("asker")
-    if not log.handlers:
+    if not any(isinstance(handler, OnStderr) for handler in log.handlers):
         log.addHandler(OnStderr())
     log.setLevel(logging.INFO)

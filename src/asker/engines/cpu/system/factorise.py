@@ -79,8 +79,17 @@ class Symmetric:
         return self.matrix
 
 
+HEAVY = 1e9  # multiply-adds of a factorisation from which it pays to look for blocks of zeros
+WORTH = 0.5  # share of the work that a factorisation without them may cost
+FEWER = 0.99  # share of the blocks from which on it is tried again, where it was not worth it
+
+
 class SparseCholesky:
-    """By fronts (multifrontal.py); by SuperLU where a pivot is not positive."""
+    """By fronts (multifrontal.py); by SuperLU where a pivot is not positive.
+
+    Observations of weight 0 leave blocks of zeros.  Where the factorisation is heavy, it is analysed again without
+    them: a false loop of a pose graph that is refused fills nothing in.
+    """
 
     def __init__(self, reduced: ReducedMatrix):
         """The pattern is analysed here, once."""
@@ -90,13 +99,33 @@ class SparseCholesky:
         rows, columns = self.at = reduced.coordinates()
         self.diagonal = np.flatnonzero(rows == columns)
         self.fronts = Multifrontal(reduced.meeting(), reduced.dims, self.at)
+        self.thin: _Thin | None = None
+        self._limit = len(reduced.pattern)
 
     def __call__(self, damping: np.ndarray) -> np.ndarray | None:
         """x, once the matrix is assembled."""
         v, g = self.reduced.values.copy(), self.reduced.gradient
+        thin = self._thin(v)
         v[self.diagonal] += damping
-        x = self.fronts.solve(v, -g)
+        x = self.fronts.solve(v, -g) if thin is None else thin.fronts.solve(v[thin.source], -g)
         return if_finite(x) if x is not None else self._pivoted(v, -g)
+
+    def _thin(self, values: np.ndarray) -> "_Thin | None":
+        """The factorisation without blocks of zeros, if that is worth it."""
+        full = self.fronts.work.sum()
+        if full < HEAVY:
+            return None
+        used = self.reduced.blocks_with(values != 0)
+        if self.thin is not None and not (used & ~self.thin.blocks).any():
+            return self.thin
+        self.thin, n_used = None, int(np.count_nonzero(used))
+        if n_used <= self._limit * FEWER:
+            thin = _Thin(self.reduced, self.at, used)
+            if thin.fronts.work.sum() <= WORTH * full:
+                self.thin, self._limit = thin, len(used)
+            else:
+                self._limit = n_used
+        return self.thin
 
     def _pivoted(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
         from scipy.sparse.linalg import splu
@@ -114,3 +143,16 @@ class SparseCholesky:
         except RuntimeError:  # exactly singular
             return None
         return if_finite(d * lu.solve((d * b)[order])[rank])
+
+
+class _Thin:
+    """The factorisation of some blocks of a sparse matrix."""
+
+    def __init__(self, reduced: ReducedMatrix, at: tuple[np.ndarray, np.ndarray], blocks: np.ndarray):
+        from asker.engines.cpu.sparse import Multifrontal
+
+        self.blocks = blocks
+        self.source = np.flatnonzero(blocks[reduced.block_of_value])
+        ptr, columns = reduced.meeting()
+        kept = np.concatenate([[0], np.cumsum(blocks)])[ptr]
+        self.fronts = Multifrontal((kept, columns[blocks]), reduced.dims, (at[0][self.source], at[1][self.source]))

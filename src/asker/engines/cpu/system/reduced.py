@@ -3,7 +3,7 @@
 Only the lower triangle is computed.  Each variable owns the rows of its numbers, so threads never meet.
 """
 
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -203,6 +203,23 @@ class ReducedMatrix:
     def meeting(self) -> tuple[np.ndarray, np.ndarray]:
         """Which variables meet in the sparse matrix: pointers and columns of a lower triangle."""
         return np.append(self.pattern_ptr[:, 0], len(self.pattern)), self.pattern
+
+    @cached_property
+    def block_of_value(self) -> np.ndarray:
+        """The block of every sparse value."""
+        ptr, columns = self.meeting()
+        sizes = self.dims[columns]
+        rows = np.repeat(np.arange(len(self.dims)), self.dims)  # the variable of each row of the matrix
+        blocks = np.repeat(np.arange(len(columns)), sizes)  # of the values of each variable's first row
+        begin = np.concatenate([[0], np.cumsum(sizes)])[ptr]
+        return blocks[_expand(begin[rows], np.diff(begin)[rows])]
+
+    def blocks_with(self, is_one: np.ndarray) -> np.ndarray:
+        """Which sparse blocks have a value of a mask; those on the diagonal are always among them."""
+        ptr, columns = self.meeting()
+        found = np.repeat(np.arange(len(self.dims)), np.diff(ptr)) == columns
+        found[self.block_of_value[is_one]] = True
+        return found
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column of every sparse value (whole diagonal blocks are among them)."""
