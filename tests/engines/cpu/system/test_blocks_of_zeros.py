@@ -1,0 +1,48 @@
+"""A sparse factorisation that leaves blocks of zeros out computes the same step."""
+
+import numpy as np
+import pytest
+
+from asker.applications.pose_graph import pose_graph_problem
+from asker.applications.pose_graph.false_loops import add_false_loops
+from asker.engines.cpu.engine import CpuEngine
+from asker.engines.cpu.system import factorise
+from asker.engines.point import Model
+from graphs import circle
+
+
+@pytest.fixture(scope="module")
+def engine():
+    graph, _ = add_false_loops(circle()[1], 1.0, "random", 0)
+    return CpuEngine(pose_graph_problem(graph).problem, "sparse-cholesky")
+
+
+def steps(engine, weights):
+    """The step for each set of weights, in turn."""
+    point = engine.start()
+    models = [Model(a, None, a) for a in weights]
+    return [np.concatenate([d.ravel() for d in engine.solve(point, m, 1e-3).delta.values()]) for m in models]
+
+
+def test_the_step_is_the_same(engine, monkeypatch):
+    rng = np.random.default_rng(0)
+    some = [
+        tuple(np.where(rng.random(f.n) < share, 0.0, 1.0) for f in engine.structure.factors) for share in (0.8, 0.5)
+    ]
+    ones = tuple(np.ones(f.n) for f in engine.structure.factors)
+    fewer = tuple(a * b for a, b in zip(*some, strict=True))
+    weights = [ones, some[0], fewer, some[1], ones, some[0]]
+    expected = steps(engine, weights)
+    assert engine.system.finish.thin is None
+    monkeypatch.setattr(factorise, "HEAVY", 0.0)
+    monkeypatch.setattr(factorise, "WORTH", 0.99)
+    thin = []
+    solve = factorise.SparseCholesky._thin
+    monkeypatch.setattr(
+        factorise.SparseCholesky, "_thin", lambda self, values: thin.append(solve(self, values)) or thin[-1]
+    )
+    for ours, right in zip(steps(engine, weights), expected, strict=True):
+        np.testing.assert_allclose(ours, right, rtol=1e-6, atol=1e-8)  # poses hang on little here
+    assert thin[0] is thin[4] is None
+    assert thin[1] is thin[2]  # nothing new is used
+    assert thin[3] not in (None, thin[2])
