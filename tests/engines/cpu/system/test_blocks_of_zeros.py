@@ -43,6 +43,6 @@ def test_the_step_is_the_same(engine, monkeypatch):
     )
     for ours, right in zip(steps(engine, weights), expected, strict=True):
         np.testing.assert_allclose(ours, right, rtol=1e-6, atol=1e-8)  # poses hang on little here
-    assert thin[0] is thin[4] is None
+    assert 0 < np.count_nonzero(thin[1].blocks) < len(thin[1].blocks)
     assert thin[1] is thin[2]  # nothing new is used
     assert thin[3] not in (None, thin[2])
