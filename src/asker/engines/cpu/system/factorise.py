@@ -81,7 +81,7 @@ class Symmetric:
 
 HEAVY = 1e9  # multiply-adds of a factorisation from which it pays to look for blocks of zeros
 WORTH = 0.5  # share of the work that a factorisation without them may cost
-FEWER = 0.99  # share of the blocks from which on it is tried again, where it was not worth it
+FEWER = 0.99  # share of the blocks from which on it is tried again
 
 
 class SparseCholesky:
@@ -100,7 +100,7 @@ class SparseCholesky:
         self.diagonal = np.flatnonzero(rows == columns)
         self.fronts = Multifrontal(reduced.meeting(), reduced.dims, self.at)
         self.thin: _Thin | None = None
-        self._limit = len(reduced.pattern)
+        self._tried = len(reduced.pattern)  # so many blocks were used when it was last analysed
 
     def __call__(self, damping: np.ndarray) -> np.ndarray | None:
         """x, once the matrix is assembled."""
@@ -115,16 +115,13 @@ class SparseCholesky:
         full = self.fronts.work.sum()
         if full < HEAVY:
             return None
-        used = self.reduced.blocks_with(values != 0)
-        if self.thin is not None and not (used & ~self.thin.blocks).any():
-            return self.thin
-        self.thin, n_used = None, int(np.count_nonzero(used))
-        if n_used <= self._limit * FEWER:
-            thin = _Thin(self.reduced, self.at, used)
-            if thin.fronts.work.sum() <= WORTH * full:
-                self.thin, self._limit = thin, len(used)
-            else:
-                self._limit = n_used
+        used, thin = self.reduced.blocks_with(values != 0), self.thin
+        is_fewer = np.count_nonzero(used) <= FEWER * self._tried
+        if thin is not None and not (used & ~thin.blocks).any() and (thin.work < HEAVY or not is_fewer):
+            return thin
+        if thin is not None or is_fewer:
+            thin, self._tried = _Thin(self.reduced, self.at, used), int(np.count_nonzero(used))
+            self.thin = thin if thin.work <= WORTH * full else None
         return self.thin
 
     def _pivoted(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
@@ -156,3 +153,4 @@ class _Thin:
         ptr, columns = reduced.meeting()
         kept = np.concatenate([[0], np.cumsum(blocks)])[ptr]
         self.fronts = Multifrontal((kept, columns[blocks]), reduced.dims, (at[0][self.source], at[1][self.source]))
+        self.work = float(self.fronts.work.sum())
