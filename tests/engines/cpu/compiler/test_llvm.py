@@ -89,3 +89,12 @@ def test_an_array_that_is_not_contiguous_is_refused_before_it_is_read():
         twice(0, n, X, np.zeros(n))
     with pytest.raises(TypeError, match="contiguous"):
         twice(0, n, X.astype(">f8"), np.zeros(n))
+
+
+def test_a_number_in_place_of_an_array_is_another_kind():
+    text = source("x, out", "out[k] = 1.0")  # as for a kernel that has no use for its width
+    ones = compile_source("loop", text)
+    for x in (X, 2.0, X, 2.0, np.float64(3.0)):
+        out = np.zeros(n)
+        ones(0, n, x, out)
+        assert (out == 1).all()

@@ -5,8 +5,8 @@ over `range`, `if`, `break`, `continue`; arithmetic, comparisons, conversions an
 nothing and allocates nothing.  Types follow from the arguments, statement by statement (expressions.py).  A name keeps
 its type; one that is assigned once is a value, any other a place in memory, which LLVM turns into a register.
 
-Arrays come as NumPy's own objects.  Their type and that they are contiguous is checked before anything is read: the
-compiled function returns 1 where they are not what it was compiled for.
+Arrays come as NumPy's own objects.  That they are arrays, their type and that they are contiguous is checked before
+anything is read: the compiled function returns 1 where they are not what it was compiled for.
 """
 
 import ast
@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from asker.engines.cpu.compiler.expressions import BOOL, Expressions, Kind, NotInTheLanguage, Value, common
 
-DATA, NDIM, SHAPE, TYPE, FLAGS = 0, 8, 16, 40, 48
-"""Where the parts of a NumPy array stand behind the head that every Python object has."""
+CLASS, DATA, NDIM, SHAPE, TYPE, FLAGS = -8, 0, 8, 16, 40, 48
+"""Where the parts of a NumPy array stand behind the head that every Python object has, which ends with its class."""
 CONTIGUOUS = 1
 
 
@@ -65,16 +65,15 @@ class _Function(Expressions):
         arrays = [(k, argument.arg, kind) for k, (argument, kind) in enumerate(
             zip(self.function.args.args, self.kinds, strict=True)
         ) if kind.ndim]  # fmt: skip
-        wrong = "false"
+        is_array = self._type(0)
+        self._refuse_if([self.new(f"icmp ne ptr {self._part(k, CLASS, 'ptr')}, {is_array}") for k, *_ in arrays])
+        wrong = []
         for n, (k, _, kind) in enumerate(arrays):
-            expected = self.new(f"load ptr, ptr {self.new(f'getelementptr ptr, ptr %types, i64 {n}')}")
-            other = self.new(f"icmp ne ptr {self._part(k, TYPE, 'ptr')}, {expected}")
-            ndim = self.new(f"icmp ne i32 {self._part(k, NDIM, 'i32')}, {kind.ndim}")
+            wrong.append(self.new(f"icmp ne ptr {self._part(k, TYPE, 'ptr')}, {self._type(n + 1)}"))
+            wrong.append(self.new(f"icmp ne i32 {self._part(k, NDIM, 'i32')}, {kind.ndim}"))
             flag = self.new(f"and i32 {self._part(k, FLAGS, 'i32')}, {CONTIGUOUS}")
-            for bad in (other, ndim, self.new(f"icmp eq i32 {flag}, 0")):
-                wrong = self.new(f"or i1 {wrong}, {bad}")
-        right, refused = self._label(), self._label()
-        self.lines += [f"br i1 {wrong}, label %{refused}, label %{right}", f"{refused}:", "ret i32 1", f"{right}:"]
+            wrong.append(self.new(f"icmp eq i32 {flag}, 0"))
+        self._refuse_if(wrong)
         for k, name, kind in arrays:
             shape = self._part(k, SHAPE, "ptr")
             strides: list[str] = ["1"]
@@ -82,6 +81,17 @@ class _Function(Expressions):
                 length = self.new(f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {axis}')}")
                 strides.insert(0, length if strides[0] == "1" else self.new(f"mul i64 {length}, {strides[0]}"))
             self.known[name] = Value(kind, self._part(k, DATA, "ptr"), tuple(strides))
+
+    def _refuse_if(self, wrong: list[str]) -> None:
+        """The function returns 1 where any of these is true."""
+        any_wrong = "false"
+        for bad in wrong:
+            any_wrong = self.new(f"or i1 {any_wrong}, {bad}")
+        right, refused = self._label(), self._label()
+        self.lines += [f"br i1 {any_wrong}, label %{refused}, label %{right}", f"{refused}:", "ret i32 1", f"{right}:"]
+
+    def _type(self, n: int) -> str:
+        return self.new(f"load ptr, ptr {self.new(f'getelementptr ptr, ptr %types, i64 {n}')}")
 
     def _part(self, k: int, offset: int, llvm: str) -> str:
         place = self.new(f"getelementptr i8, ptr %a{k}, i64 {self.head + offset}")

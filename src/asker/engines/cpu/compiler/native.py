@@ -30,8 +30,8 @@ def kinds_of(arguments: tuple[Any, ...]) -> tuple[Kind, ...]:
 def _kind(x: Any) -> Kind:
     if not isinstance(x, np.ndarray):
         return Kind(np.min_scalar_type(x).name if isinstance(x, bool | np.bool_) else np.asarray(x).dtype.name)
-    if not x.flags.c_contiguous or x.dtype != np.dtype(x.dtype.name):
-        raise TypeError(f"expected a contiguous array, got {x.dtype} with strides {x.strides}")
+    if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype != np.dtype(x.dtype.name):
+        raise TypeError(f"expected a contiguous array, got a {type(x).__name__} of {x.dtype} with strides {x.strides}")
     return Kind(x.dtype.name, x.ndim)
 
 
@@ -48,8 +48,8 @@ class Native:
             code = _machine_code(to_llvm(source, symbol, kinds, HEAD))
             _has_loaded(code)
             kept_code().write(symbol, code)
-        dtypes = [np.dtype(kind.dtype) for kind in kinds if kind.ndim]
-        self._types = (ctypes.c_void_p * len(dtypes))(*[id(dtype) for dtype in dtypes])
+        expected = [np.ndarray, *[np.dtype(kind.dtype) for kind in kinds if kind.ndim]]
+        self._types = (ctypes.c_void_p * len(expected))(*map(id, expected))
         argument_types = [ctypes.py_object if kind.ndim else C_TYPES[kind.dtype] for kind in kinds]
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *argument_types)  # lets other threads run
         self._call = prototype(_engine().get_function_address(symbol))
