@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 log = logging.getLogger("asker")
+devices = logging.getLogger("asker.devices")
+"""What a solve runs on: devices, solver, memory."""
 log.addHandler(logging.NullHandler())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from asker.logs import devices
 from asker.shell.support import complain
 
 
@@ -81,7 +82,6 @@ class OnStderr(logging.Handler):
 
 def show_log() -> None:
     """What the engine says before it runs: devices, solver, memory."""
-    log = logging.getLogger("asker")
-    if not any(isinstance(handler, OnStderr) for handler in log.handlers):
-        log.addHandler(OnStderr())
-    log.setLevel(logging.INFO)
+    if not devices.handlers:
+        devices.addHandler(OnStderr())
+    devices.setLevel(logging.INFO)

@@ -31,7 +31,7 @@ from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights
 from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
-from asker.logs import log
+from asker.logs import devices as devices_log
 from asker.problem import Portion, Problem
 from asker.variables import ProblemError, Variables
 
@@ -87,7 +87,7 @@ class XlaEngine:
         cg, self.linear_solver = self._choose(linear_solver)
         self.plan = devices.plan(self.layout, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
-        log.info(self.plan)
+        devices_log.info(self.plan)
         devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
         if jax.process_count() > 1:
             hosts.check_same(self.fingerprint(), "were given different data")
