@@ -33,6 +33,8 @@ CASES = {
     "others": ("x, out", "out[k] = math.tanh(x[k]) * math.erf(x[k]) + np.fmod(x[k], 2.0) * max(x[k], 0.0)", (X,)),
     "conversions": ("x, out", "i = int(3.0 * x[k])\nout[k] = float(i) + np.int64(x[k])", (X,)),
     "bits": ("x, out", "out[k] = np.int64(np.float64(x[k]).view(np.int64)).view(np.float64)", (X,)),
+    "bits of whole numbers": ("i, out", "u = np.uint64(i[k])\nout[k] = (i[k] & 6) + (i[k] ^ 5) + (u | np.uint64(8))",
+                              (ints("int64"),)),
     "indices": ("i, M, out", "out[k] = M[i[k], 2] - M[k, i[0] - i[0] + 1]", (ints("int32"), M)),
     "a row": ("M, out", "row = M[k]\nout[k] = row[0] + row[2]", (M,)),
     "rows in turn": ("M, i, out", "row = M[0]\nif i[k] > 3:\n    row = M[k]\nout[k] = row[1]", (M, ints("int64"))),

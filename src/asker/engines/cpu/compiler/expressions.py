@@ -143,7 +143,7 @@ class Expressions:
         if op is ast.Pow:
             return self._function("pow", [self.converted(v, FLOAT) for v in (x, y)], intrinsic=True)
         if op in BITS:
-            kind = BOOL if x.kind == y.kind == BOOL else common(x.kind, y.kind)
+            kind = BOOL if x.kind == y.kind == BOOL else WORD if x.kind.is_signed or y.kind.is_signed else UNSIGNED
             text = BITS[op]
         else:
             kind = FLOAT if op is ast.Div and not common(x.kind, y.kind).is_float else common(x.kind, y.kind)
