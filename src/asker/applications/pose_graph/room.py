@@ -144,7 +144,7 @@ class PoseGraphs(Application):
         if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
             seen = f"The inliers show {r['noise_seen']:.2g} of the noise that the file announces"
             told.append(f"{seen}: with --noise estimated, false loops are told apart better.")
-        return [*told, *weak_told(outcome.sure.result, {"poses": outcome.refined.ids.tolist()}), *compiling(r)]
+        return [*told, *weak_told(outcome.sure.result, _names(outcome.refined)), *compiling(r)]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
         graphs = {"before": outcome.start, "after": outcome.refined}
@@ -219,6 +219,11 @@ def read_truth(graph: PoseGraph, options: Options) -> Truth:
         n = f"has {len(found[0])} of the graph's {graph.n_poses} ids"
         raise FileError(path, f"{n}; was it recorded at other times? --truth-by length")
     return found
+
+
+def _names(graph: PoseGraph) -> dict[str, Any]:
+    """Of poses and landmarks."""
+    return {"poses": graph.ids.tolist(), "landmarks": graph.landmarks.ids.tolist()}
 
 
 ROOM = PoseGraphs()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from asker.applications.pose_graph.draw import seen_axes
+from asker.applications.pose_graph.draw import UNITS, seen_axes
 from asker.applications.pose_graph.g2o import PoseGraph
 from asker.applications.uncertainty import Sure
 from asker.covariance import Uncertainty
@@ -14,20 +14,21 @@ from asker.result import Result
 
 SIGMAS = 2.4477
 """The radius of an ellipse that holds 95 % of a Gaussian in the plane."""
-MOST = 500
-"""Ellipses in a figure."""
+MOST = 40
+"""Ellipses in a figure: more of them hide each other."""
 
 
 def how_sure(graph: PoseGraph, result: Result) -> Sure:
-    """Covariances of poses, as steps on their manifold, and of positions along the axes of the graph."""
-    assert result.problem is not None
-    (v,) = result.problem.variables
+    """Covariances of poses, as steps on their manifold, of positions along the axes of the graph, and of landmarks."""
 
     def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
-        C = of.covariance(v).blocks
+        C = of.covariance("poses").blocks
         d = poses.N_AXES[graph.kind]
         R = poses.matrices(graph.kind, graph.poses)[:, :d, :d] if graph.kind == "SE2" else np.eye(d)[None]
-        return {"ids": graph.ids, "pose_covariances": C, "position_covariances": R @ C[:, :d, :d] @ R.swapaxes(1, 2)}
+        found = {"ids": graph.ids, "pose_covariances": C, "position_covariances": R @ C[:, :d, :d] @ R.swapaxes(1, 2)}
+        if len(graph.landmarks.ids):
+            found |= {"landmark_ids": graph.landmarks.ids, "landmark_covariances": of.covariance("landmarks").blocks}
+        return found
 
     return Sure(result, arrays)
 
@@ -48,11 +49,11 @@ def draw_ellipses(path: Path, graph: PoseGraph, sure: Sure) -> None:
     outlines = shapes.swapaxes(1, 2) + xy[some][:, None, axes]
     with figure(path, 6, 5.6) as drawn:
         ax = drawn.subplots()
-        drawn_as = PolyCollection(list(outlines), facecolors="#d55e0022", edgecolors="#d55e00", linewidths=0.5)
+        drawn_as = PolyCollection(list(outlines), facecolors="#d55e0012", edgecolors="#d55e0099", linewidths=0.7)
         drawn_as.set_label("95 %")
         ax.add_collection(drawn_as)
         ax.plot(*xy[np.argsort(graph.ids)][:, axes].T, color="#0072b2", linewidth=1.0, label="way")
         ax.set_aspect("equal", adjustable="datalim")
-        ax.set_xlabel("xyz"[axes[0]])
-        ax.set_ylabel("xyz"[axes[1]])
+        ax.set_xlabel(f"{'xyz'[axes[0]]} ({UNITS[graph.kind]})")
+        ax.set_ylabel(f"{'xyz'[axes[1]]} ({UNITS[graph.kind]})")
         ax.legend(loc="upper right", fontsize=8)
