@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import asker
 from asker.engines.cpu.linear_model import LinearModel
+from asker.engines.cpu.system.stiffness import held
 from engines.linear_problems import EVERY_STRUCTURE, close, make_setup
 
 DENSE = pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
@@ -90,3 +92,13 @@ def test_every_observation_is_predicted(structure, dense):
     ours = np.concatenate(model.predicted(model.inverse(setup.a)))
     pinv = np.linalg.pinv(H, hermitian=True, rcond=1e-11)
     assert close(ours, np.array([np.trace(J @ pinv @ J.T) for J in Js]))
+
+
+def test_what_one_observation_leaves_open_is_found_however_it_is_seen():
+    """Two columns of J that are nearly parallel let the rounding of the last pivot grow."""
+    rng = np.random.default_rng(0)
+    for nearly in (1.0, 1e-2, 1e-3, 1e-4, 1e-5):
+        J = rng.normal(size=(2000, 2, 3))
+        J[:, :, 1] = 0.5 * J[:, :, 0] + nearly * J[:, :, 1]
+        found = held(asker.Variables(np.zeros((2000, 3))), np.einsum("npi,npj->nij", J, J))
+        assert (found.free == 1).all()

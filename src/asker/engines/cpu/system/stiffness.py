@@ -15,8 +15,9 @@ from asker.variables import Variables
 
 NOTHING = 1e-13
 """An eigenvalue of a block with unit diagonal, below which its direction is not determined."""
-SUSPECT = 1e-9
-"""A pivot of such a block, below which its eigenvalues are looked at."""
+SUSPECT = 1e-6
+"""A pivot of such a block, below which its eigenvalues are looked at.  Rounding of later pivots grows by the inverse of
+earlier ones: it must stay far below this."""
 
 
 class Held(NamedTuple):
