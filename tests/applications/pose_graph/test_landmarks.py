@@ -17,6 +17,7 @@ from asker.applications.pose_graph.problem import measured_norms, pose_graph_pro
 from asker.applications.pose_graph.tags import MEASURED
 from asker.geometry import poses
 from asker.io.files import FileError
+from asker.shell import main
 from graphs import EVERY_KIND, assert_same_bits, circle, error, every_tag, with_landmarks
 
 # ---- files
@@ -288,3 +289,13 @@ def test_with_priors_no_pose_is_held():
     _, graph, _ = with_positions()
     assert not pose_graph_problem(graph).poses.fixed.any()
     assert pose_graph_problem(replace(graph, measured={})).poses.fixed.sum() == 1
+
+
+def test_the_command_says_how_sure_poses_and_landmarks_are(tmp_path, capsys):
+    graph = every_tag("SE3")
+    write_g2o(tmp_path / "a.g2o", graph)
+    assert main(["solve", str(tmp_path / "a.g2o"), "--covariance", str(tmp_path / "c.npz")]) == 0, capsys.readouterr()
+    with np.load(tmp_path / "c.npz", allow_pickle=False) as found:
+        shapes = sorted(found[name].shape for name in found.files if found[name].ndim == 3)
+    assert (len(graph.landmarks), 3, 3) in shapes
+    assert (graph.n_poses, 6, 6) in shapes
