@@ -116,7 +116,7 @@ def made_graph(rng: np.random.Generator, n: int = 100, span: int = 4) -> tuple[P
     j = np.concatenate([np.arange(1, n), b[some]]).astype(np.int32)
     sigma = np.array([0.05, 0.05, 0.02])
     M = poses.matrices("SE2", truth)
-    exact = poses.rows("SE2", poses.inverses(M[i]) @ M[j])
+    exact = poses.rows("SE2", poses.inverses("SE2", M[i]) @ M[j])
     measured = exact + sigma * rng.standard_normal(exact.shape)
     announced = sigma * rng.uniform(0.7, 1.6)  # what the file says is not the noise
     information = np.tile(np.diag(announced**-2), (len(i), 1, 1))
