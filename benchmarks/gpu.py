@@ -21,6 +21,7 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
 from asker.engines.solvers import CG
 from asker.engines.xla.engine import XlaEngine
+from asker.engines.xla.meetings import n_pairs
 from record import add_record_option, recorded
 
 SCENES: dict[str, dict[str, Any]] = {
@@ -38,8 +39,10 @@ def floor_bytes(engine: XlaEngine, cg_steps: float) -> float:
     for f in engine.structure.factors:
         numbers = 2 * f.p * (f.width + 1) + 2 * d * f.kept_width + 20 + 2 * cg_steps * d * f.kept_width
         total += f.n * (8 * numbers + 4 * len(f.factors.slots) * 4)
-    if engine.linear_solver == "dense-cholesky":
-        total += 8 * 3 * engine.structure.n_kept**2 + engine.layout.n_pairs() * (8 + 2 * 8 * d * 6 / 8)
+    if engine.linear_solver != "cg":
+        fronts = engine.system.fronts
+        matrix = engine.structure.n_kept**2 if fronts is None else fronts.numbers
+        total += 8 * 3 * matrix + n_pairs(engine.layout) * (8 + 2 * 8 * d * 6 / 8)
     return total / engine.mesh.size
 
 

@@ -25,8 +25,10 @@ from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, formulas, hosts
 from asker.engines.xla.blocks import AXIS
+from asker.engines.xla.fronts import Fronts, batched
 from asker.engines.xla.gradients import Gradients, radial
 from asker.engines.xla.layout import Layout
+from asker.engines.xla.meetings import Meetings, n_pairs
 from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights
 from asker.jax_versions import check_xla, shard_map
@@ -37,6 +39,8 @@ from asker.variables import ProblemError, Variables
 
 LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
 MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
+SMALL = 1000  # unknowns up to which nobody looks whether it is sparse
+MOST_NUMBERS = 1.5e9  # in the fronts of a sparse one: 12 GB
 EACH, WHOLE = P(AXIS), P()
 
 
@@ -84,16 +88,15 @@ class XlaEngine:
             if self.portion
             else Layout(self.structure, self.mesh.size)
         )
-        cg, self.linear_solver = self._choose(linear_solver)
-        self.plan = devices.plan(self.layout, self.linear_solver, found)
+        cg, self.linear_solver, meetings, fronts = self._choose(linear_solver)
+        need = devices.estimate(self.layout, self.linear_solver, fronts)
+        self.plan = devices.plan(need, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
         devices_log.info(self.plan)
-        devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
+        devices.check_memory(need, found)
         if jax.process_count() > 1:
             hosts.check_same(self.fingerprint(), "were given different data")
-        pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
-        kinds = tuple(which for which, _ in pairs)
-        self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
+        self.system = System(self.structure, meetings, fronts, cg, relative_damping)
         self.factors = [FactorFunctions(f) for f in self.structure.factors]
         self.gradients = Gradients(self.structure, self.layout.n_local)
         self.free = tuple(v for v in problem.variables if v.is_free)
@@ -104,8 +107,9 @@ class XlaEngine:
         self._delta_specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in self.free)
         with float64():
             n_used = np.bincount(self.layout.device, minlength=self.layout.n_devices).astype(np.int32)
-            arrays = (self.layout.observations, tuple(p for _, p in pairs), n_used)
+            arrays = (self.layout.observations, () if meetings is None else meetings.arrays, n_used)
             self._arrays = jax.tree.map(self._put, arrays)
+            self._fronts = jax.tree.map(lambda x: self._put(x, WHOLE), () if fronts is None else fronts.arrays)
             self._fixed = self._put_rows([v.fixed for v in problem.variables])
         self.layout.release()
         self._functions: dict[Any, Callable] = {}
@@ -125,17 +129,26 @@ class XlaEngine:
                 f"{sum(portion.n_observations)} observations"
             )
 
-    def _choose(self, solver: LinearSolver) -> tuple[CG, str]:
+    def _choose(self, solver: LinearSolver) -> tuple[CG, str, Meetings | None, Fronts | None]:
+        """The settings of CG, the name of the solver, and what Cholesky needs."""
         if isinstance(solver, CG):
-            return solver, "cg"
+            return solver, "cg", None, None
         if solver not in XLA_SOLVERS:
             raise ValueError(
                 f"linear_solver must be one of {', '.join(XLA_SOLVERS)}, or CG(...), on xla, not {solver!r}"
             )
-        if solver == "auto":
-            fits = self.structure.n_kept <= LARGEST_DENSE and self.layout.n_pairs() <= MOST_PAIRS
-            solver = "dense-cholesky" if fits else "cg"
-        return CG(), solver
+        if solver == "cg" or (solver == "auto" and n_pairs(self.layout) > MOST_PAIRS):
+            return CG(), "cg", None, None
+        n = self.structure.n_kept
+        meetings = Meetings(self.layout, hosts.union if self.portion else np.unique)
+        if solver == "dense-cholesky" or (solver == "auto" and n <= SMALL):
+            return CG(), "dense-cholesky", meetings, None
+        fronts = batched(meetings.pattern(), self.structure.kept_variables[1], meetings.coordinates())
+        if solver == "auto" and n <= LARGEST_DENSE and not fronts.are_cheaper_than_dense(n):
+            return CG(), "dense-cholesky", meetings, None
+        if solver == "auto" and fronts.numbers > MOST_NUMBERS:
+            return CG(), "cg", None, None
+        return CG(), "sparse-cholesky", meetings, fronts
 
     def under(self, kernels: Sequence[Kernel]) -> "XlaEngine":
         other = copy(self)
@@ -206,10 +219,10 @@ class XlaEngine:
                 assemble = self._function("assemble", self._assemble, (EACH, EACH, WHOLE), (EACH, WHOLE))
                 e, reduced = assemble(self._arrays, linear, weights, damping)
             with self._clock("factorise"):
-                specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE)
+                specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE, WHOLE)
                 finish = self._function("finish", self._finish, specs, (self._delta_specs, WHOLE, WHOLE, WHOLE))
                 last = jnp.asarray(self.last_gradient, dtype=float)
-                delta, ok, size, steps = finish(self._arrays, linear, weights, e, reduced, damping, last)
+                delta, ok, size, steps = finish(self._arrays, linear, weights, e, reduced, damping, last, self._fronts)
                 ok = bool(ok)
         if self.linear_solver == "cg":
             self.last_gradient, self.cg_steps = float(size), self.cg_steps + int(steps)
@@ -327,11 +340,11 @@ class XlaEngine:
         return tuple(f.linearise(o, rows, held) for f, o in zip(self.factors, arrays[0], strict=True))
 
     def _assemble(self, arrays, linear, weights, damping):
-        observations, pairs, n_used = arrays
-        return self.system.assemble(observations, pairs, n_used, self.layout.n_local, linear, weights, damping)
+        observations, met, n_used = arrays
+        return self.system.assemble(observations, met, n_used, self.layout.n_local, linear, weights, damping)
 
-    def _finish(self, arrays, linear, weights, e, reduced, damping, last):
-        kept, own, ok, size, steps = self.system.solve(arrays[0], linear, weights, e, reduced, damping, last)
+    def _finish(self, arrays, linear, weights, e, reduced, damping, last, fronts):
+        kept, own, ok, size, steps = self.system.solve(arrays[0], linear, weights, e, reduced, damping, last, fronts)
         delta = dict(zip(self.structure.kept, kept, strict=True))
         return tuple(own if v is self.structure.eliminated else delta[v] for v in self.free), ok, size, steps
 

@@ -84,7 +84,7 @@ def _tree(cutting: Cutting, graph: Graph) -> Tree:
     name[own[cut]] = cut  # the last entry stands for none
     between = _among(rest, graph)
     order, parent, load = eliminate(*between)
-    inner, above_inner = _gather(order, parent, load, between.weight, NARROW, ZEROS)
+    inner, above_inner = put_together(order, parent, load, between.weight, NARROW, ZEROS)
     front, above = np.empty(n, dtype=np.int64), np.full(n, -1)
     front[cut], front[rest] = name[own[cut]], rest[inner]
     above[name[:-1]] = name[cutting.above]
@@ -109,7 +109,7 @@ def _among(some: np.ndarray, graph: Graph) -> Graph:
 
 
 @compiled()
-def _gather(order, parent, load, weight, narrow, share):
+def put_together(order, parent, load, weight, narrow, share):
     """The front of each vertex, and the one above each front.  `load`: unknowns that a vertex is still coupled to."""
     front, width, zeros = np.arange(len(order)), weight.copy(), np.zeros(len(order), np.int64)
     for c in order:  # children come before parents, so the front of c is complete

@@ -66,7 +66,7 @@ def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
     `at`: row and column of every value that will come.  Those above the diagonal are passed over.
     """
     starts = np.concatenate([[0], np.cumsum(dims)])
-    tree = elimination_tree(_graph(*meeting, dims.astype(np.int64)))
+    tree = elimination_tree(graph_of(*meeting, dims.astype(np.int64)))
     sizes = dims[tree.order]
     order = np.repeat(starts[tree.order] - np.cumsum(sizes) + sizes, sizes) + np.arange(starts[-1])
     rank = np.empty(starts[-1], dtype=np.int64)
@@ -78,9 +78,9 @@ def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
     front = np.searchsorted(first, i, side="right") - 1
     by_front = np.argsort(front, kind="stable")
     source, i, j = source[by_front], i[by_front], j[by_front]
-    value_ptr = _pointers(front, len(parent))
-    child, child_ptr = np.argsort(parent, kind="stable"), _pointers(parent + 1, len(parent) + 1)[1:]
-    coupled_ptr, coupled = _coupled(first, child_ptr, child, value_ptr, j)
+    value_ptr = pointers(front, len(parent))
+    child_ptr, child = children_of(parent)
+    coupled_ptr, coupled = coupled_later(first, child_ptr, child, value_ptr, j)
     place = _places(first, parent, coupled_ptr, coupled)
     pivots, left = np.diff(first), np.diff(coupled_ptr)
     panel = np.concatenate([[0], np.cumsum(pivots * (pivots + left))])
@@ -94,17 +94,22 @@ def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
     return Symbolic(order, fronts, work, tasks, _runs(top, work[top] < SHARED), int(panel[-1]), size)
 
 
-def _pointers(numbers: np.ndarray, n: int) -> np.ndarray:
+def pointers(numbers: np.ndarray, n: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=n))])
 
 
-def _graph(ptr: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> Graph:
+def children_of(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pointers and numbers of the fronts whose parent each is."""
+    return pointers(parent + 1, len(parent) + 1)[1:], np.argsort(parent, kind="stable")
+
+
+def graph_of(ptr: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> Graph:
     """Both neighbours of every edge, from a lower triangle."""
     n = len(ptr) - 1
     rows = np.repeat(np.arange(n), np.diff(ptr))
     edge = rows != columns
     a, b = np.concatenate([rows[edge], columns[edge]]), np.concatenate([columns[edge], rows[edge]])
-    return Graph(_pointers(a, n), b[np.argsort(a, kind="stable")], weight)
+    return Graph(pointers(a, n), b[np.argsort(a, kind="stable")], weight)
 
 
 def _chains(first: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +163,7 @@ def _accumulate(parent, total, begin):
 
 
 @compiled()
-def _coupled(first, child_ptr, child, value_ptr, columns):
+def coupled_later(first, child_ptr, child, value_ptr, columns):
     """The unknowns that each front is coupled to: its values' and its children's, as far as they come later."""
     n = len(first) - 1
     seen = np.full(first[-1], -1, np.int64)

@@ -1,0 +1,178 @@
+"""Where everything lies in a sparse factorisation by batches of fronts, worked out once per pattern.
+
+A front eliminates some unknowns, its pivots, and leaves the rest to its parent (engines/cpu/sparse).  A processor wants
+fronts that fit its cache; an accelerator wants few steps, each of much work.  So fronts are larger here, and those of
+one level of the tree, none of which needs another, are done together: in batches of nearly the same size, padded.
+A batch is a few calls for the device, which cost the time of many numbers.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from asker.engines.cpu.sparse import WideFronts
+
+NARROW = 128  # unknowns up to which a front, with those it is coupled to, may hold any zeros
+ZEROS = 0.3  # share of zeros in a larger one
+ROUND = 8  # sizes are multiples of this
+# What one more batch costs: the device does so much else in the time of its calls.
+NUMBERS = 2.5e6  # numbers of fronts written and read
+PRODUCTS = 1e9  # multiply-adds
+
+
+class Children(NamedTuple):
+    """Fronts of one batch whose parents are in another."""
+
+    number: np.ndarray
+    """(m,): of each child in its batch."""
+    parent: np.ndarray
+    """(m,): number of its parent in the other."""
+    place: np.ndarray
+    """(m, left + 1): row of the parent's front, for each row that the child leaves; too large a number for none."""
+
+
+class Batch(NamedTuple):
+    """Fronts of one size: rows of pivots, rows of coupled unknowns, and the right-hand side as a last row."""
+
+    pivots: np.ndarray
+    """(n, width): the unknowns; their number for none."""
+    coupled: np.ndarray
+    """(n, left): likewise."""
+    source: np.ndarray
+    """(m,): which values of the matrix belong here,"""
+    target: np.ndarray
+    """(3, m): and where: front, row, column."""
+
+
+class Fronts(NamedTuple):
+    """Batches in the order of elimination."""
+
+    arrays: tuple[tuple[Batch, tuple[Children, ...]], ...]
+    """Each with what it takes from those before it,"""
+    takes: tuple[tuple[int, ...], ...]
+    """and which these are."""
+    work: float
+    """Multiply-adds, padding included."""
+    numbers: float
+    """Numbers in all fronts, padding included."""
+
+    def are_cheaper_than_dense(self, n: int) -> bool:
+        """Than one front of `n` unknowns."""
+        return (
+            len(self.takes) + self.numbers / NUMBERS + self.work / PRODUCTS < 1 + n**2 / NUMBERS + n**3 / 3 / PRODUCTS
+        )
+
+
+def batched(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Fronts:
+    """The fronts of a pattern; arguments as in `symbolic.analyse`."""
+    from asker.engines.cpu.sparse import wide_fronts  # needs Numba, and few who come here do
+
+    fronts = wide_fronts(meeting, dims, NARROW, ZEROS)
+    width, left = (-(-np.diff(ptr) // ROUND) * ROUND for ptr in (fronts.first, fronts.coupled_ptr))
+    level = _levels(fronts.parent)
+    groups = [
+        members[group]
+        for members in (np.flatnonzero(level == k) for k in range(level.max(initial=-1) + 1))
+        for group in _groups(width[members], left[members])
+    ]
+    batch, number = np.empty(len(width), dtype=np.int64), np.empty(len(width), dtype=np.int64)
+    for b, members in enumerate(groups):
+        batch[members], number[members] = b, np.arange(len(members))
+        width[members], left[members] = width[members].max(), left[members].max()
+    own_batches = _batches(fronts, groups, number, width, left, at)
+    children = [_children(fronts, b, batch, number, width, left) for b in range(len(groups))]
+    arrays = tuple((own, tuple(of.values())) for own, of in zip(own_batches, children, strict=True))
+    size = width + left + 1.0
+    return Fronts(arrays, tuple(map(tuple, children)), float((width * size**2).sum()), float((size**2).sum()))
+
+
+def _levels(parent: np.ndarray) -> np.ndarray:
+    """How many fronts lie one below the other under each."""
+    level, some = np.zeros(len(parent), dtype=np.int64), np.flatnonzero(parent >= 0)
+    while True:
+        before = level.copy()
+        np.maximum.at(level, parent[some], level[some] + 1)
+        if (level == before).all():
+            return level
+
+
+def _groups(width: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
+    """Which fronts of a level go together, so that calls and padding cost the least."""
+    sizes, kind, counts = np.unique(
+        np.stack([width + left, width, left]), axis=1, return_inverse=True, return_counts=True
+    )
+    m = sizes.shape[1]
+    best, cut = np.zeros(m + 1), np.zeros(m, dtype=np.int64)
+    for end in range(1, m + 1):  # the last group is begin … end − 1
+        w, l = (np.maximum.accumulate(sizes[k, :end][::-1])[::-1] for k in (1, 2))
+        n = np.cumsum(counts[:end][::-1])[::-1]
+        cost = best[:end] + 1 + n * (w + l + 1.0) ** 2 * (1 / NUMBERS + w / PRODUCTS)
+        cut[end - 1] = np.argmin(cost)
+        best[end] = cost[cut[end - 1]]
+    groups, end, kind = [], m, kind.ravel()
+    while end:
+        begin = cut[end - 1]
+        groups.append(np.flatnonzero((kind >= begin) & (kind < end)))
+        end = begin
+    return groups
+
+
+def _batches(fronts: "WideFronts", groups, number, width, left, at) -> tuple[Batch, ...]:
+    n = len(fronts.order)
+    rank = np.empty(n, dtype=np.int64)
+    rank[fronts.order] = np.arange(n)
+    source = np.flatnonzero(at[0] >= at[1])
+    i, j = rank[at[0][source]], rank[at[1][source]]
+    i, j = np.minimum(i, j), np.maximum(i, j)
+    front = np.searchsorted(fronts.first, i, side="right") - 1
+    target = np.stack([number[front], _rows(fronts, width, front, j), i - fronts.first[front]]).astype(np.int32)
+    by_front = np.argsort(front, kind="stable")
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(front, minlength=len(width)))])
+    batches = []
+    for members in groups:
+        own = by_front[_ranges(ptr, members)]
+        pivots = _padded(fronts.order, fronts.first, members, width[members[0]], n)
+        coupled = _padded(fronts.order[fronts.coupled], fronts.coupled_ptr, members, left[members[0]], n)
+        batches.append(Batch(pivots, coupled, source[own].astype(np.int32), target[:, own]))
+    return tuple(batches)
+
+
+def _children(fronts: "WideFronts", b: int, batch, number, width, left) -> dict[int, Children]:
+    """Those whose parents are in batch `b`, by their own batch."""
+    inside = np.flatnonzero((fronts.parent >= 0) & (batch[fronts.parent] == b))
+    out = {}
+    for c in np.unique(batch[inside]):
+        members = inside[batch[inside] == c]
+        parent = fronts.parent[members]
+        counts = np.diff(fronts.coupled_ptr)[members]
+        own = _ranges(fronts.coupled_ptr, members)
+        rows = _rows(fronts, width, np.repeat(parent, counts), fronts.coupled[own])
+        last = width[parent[0]] + left[parent[0]]
+        place = np.full((len(members), left[members[0]] + 1), last + 1)
+        place[np.arange(place.shape[1]) < counts[:, None]] = rows
+        place[:, -1] = last
+        out[int(c)] = Children(*(x.astype(np.int32) for x in (number[members], number[parent], place)))
+    return out
+
+
+def _rows(fronts: "WideFronts", width: np.ndarray, front: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+    """The row of each unknown in a front that has it."""
+    n = len(fronts.order)
+    of = np.repeat(np.arange(len(width)), np.diff(fronts.coupled_ptr))
+    at = np.searchsorted(of * n + fronts.coupled, front * n + unknown)
+    is_pivot = unknown < fronts.first[front + 1]
+    return np.where(is_pivot, unknown - fronts.first[front], width[front] + at - fronts.coupled_ptr[front])
+
+
+def _ranges(ptr: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """All of ptr[k] … ptr[k + 1] − 1, for each member k."""
+    counts = ptr[members + 1] - ptr[members]
+    return np.repeat(ptr[members] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+
+
+def _padded(x: np.ndarray, ptr: np.ndarray, members: np.ndarray, size: int, fill: int) -> np.ndarray:
+    """(members, size): the part of `x` that belongs to each."""
+    out = np.full((len(members), size), fill, dtype=np.int32)
+    out[np.arange(size) < np.diff(ptr)[members][:, None]] = x[_ranges(ptr, members)]
+    return out
