@@ -222,7 +222,10 @@ class XlaEngine:
                 specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE, WHOLE)
                 finish = self._function("finish", self._finish, specs, (self._delta_specs, WHOLE, WHOLE, WHOLE))
                 last = jnp.asarray(self.last_gradient, dtype=float)
-                delta, ok, size, steps = finish(self._arrays, linear, weights, e, reduced, damping, last, self._fronts)
+                factors = (
+                    (linear, weights) if self.linear_solver == "cg" else ((), ())
+                )  # else it is compiled for each b
+                delta, ok, size, steps = finish(self._arrays, *factors, e, reduced, damping, last, self._fronts)
                 ok = bool(ok)
         if self.linear_solver == "cg":
             self.last_gradient, self.cg_steps = float(size), self.cg_steps + int(steps)
