@@ -45,7 +45,7 @@ if die is not None:
     except ValueError as error:
         print(error, flush=True)
         hosts.leave(3)
-each = [asker.solve(problem, asker.ASKER(), linear_solver=s, **options) for s in ("auto", "cg")]
+each = [asker.solve(problem, asker.ASKER(), linear_solver=s, **options) for s in ("auto", "sparse-cholesky", "cg")]
 costs = [[line.cost for line in result.history] for result in each]
 print(json.dumps(costs))
 """
@@ -69,7 +69,7 @@ def costs():
     """Of one device."""
     problem = bundle_problem(make_scene(8, 600).start).problem
     options = {"max_iterations": 8, "tol": 0, "engine": "xla"}
-    each = [asker.solve(problem, asker.ASKER(), linear_solver=s, **options) for s in ("auto", "cg")]
+    each = [asker.solve(problem, asker.ASKER(), linear_solver=s, **options) for s in ("auto", "sparse-cholesky", "cg")]
     return [[line.cost for line in result.history] for result in each]
 
 

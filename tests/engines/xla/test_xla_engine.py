@@ -81,6 +81,21 @@ def test_dense_step_is_that_of_the_whole_matrix(structure):
     check_step(structure, "dense-cholesky", relative=True)
 
 
+SPARSE = [bundle, two_kept_groups, graph, two_kinds_of_observations]
+
+
+@pytest.mark.parametrize("structure", SPARSE, ids=lambda s: s.__name__)
+def test_sparse_step_is_that_of_the_whole_matrix(structure):
+    check_step(structure, "sparse-cholesky", relative=True)
+
+
+def test_a_sparse_matrix_that_is_not_positive_definite_gives_no_step():
+    setup = traced_setup(graph)
+    setup.a = [a - 10.0 for a in setup.a]
+    engine = XlaEngine(setup.problem, "sparse-cholesky")
+    assert engine.solve(engine.start(), setup.model(engine), 1e-3) is None
+
+
 ITERATED = [
     bundle,
     two_kept_groups,

@@ -25,7 +25,7 @@ from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, formulas, hosts
 from asker.engines.xla.blocks import AXIS
-from asker.engines.xla.fronts import Fronts, batched
+from asker.engines.xla.fronts import Fronts, batched, dense_cost
 from asker.engines.xla.gradients import Gradients, radial
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.meetings import Meetings, n_pairs
@@ -144,7 +144,7 @@ class XlaEngine:
         if solver == "dense-cholesky" or (solver == "auto" and n <= SMALL):
             return CG(), "dense-cholesky", meetings, None
         fronts = batched(meetings.pattern(), self.structure.kept_variables[1], meetings.coordinates())
-        if solver == "auto" and n <= LARGEST_DENSE and not fronts.are_cheaper_than_dense(n):
+        if solver == "auto" and n <= LARGEST_DENSE and fronts.cost > dense_cost(n):
             return CG(), "dense-cholesky", meetings, None
         if solver == "auto" and fronts.numbers > MOST_NUMBERS:
             return CG(), "cg", None, None

@@ -13,12 +13,13 @@ import numpy as np
 if TYPE_CHECKING:
     from asker.engines.cpu.sparse import WideFronts
 
-NARROW = 128  # unknowns up to which a front, with those it is coupled to, may hold any zeros
+NARROW = (64, 128, 256, 512)  # unknowns up to which a front, with those it is coupled to, may hold any zeros
 ZEROS = 0.3  # share of zeros in a larger one
 ROUND = 8  # sizes are multiples of this
-# What one more batch costs: the device does so much else in the time of its calls.
-NUMBERS = 2.5e6  # numbers of fronts written and read
-PRODUCTS = 1e9  # multiply-adds
+# A batch is some sixty calls for the device, 0.4 ms of an H200.  In that time it does
+NUMBERS = 1e7  # numbers of fronts written and read,
+PRODUCTS = 3e9  # multiply-adds,
+PIVOTS = 600  # or pivots, one after the other
 
 
 class Children(NamedTuple):
@@ -52,30 +53,53 @@ class Fronts(NamedTuple):
     """Each with what it takes from those before it,"""
     takes: tuple[tuple[int, ...], ...]
     """and which these are."""
-    work: float
-    """Multiply-adds, padding included."""
+    cost: float
+    """In calls for a small batch."""
     numbers: float
     """Numbers in all fronts, padding included."""
 
-    def are_cheaper_than_dense(self, n: int) -> bool:
-        """Than one front of `n` unknowns."""
-        return (
-            len(self.takes) + self.numbers / NUMBERS + self.work / PRODUCTS < 1 + n**2 / NUMBERS + n**3 / 3 / PRODUCTS
-        )
+
+def dense_cost(n: int) -> float:
+    """Of one front of `n` unknowns, in batches."""
+    return float(_costs(np.array(n), np.array(0), np.array(1)))
+
+
+def _costs(width: np.ndarray, left: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """What batches of `n` fronts cost, in calls for the smallest."""
+    rest = left + 1.0
+    work = width**3 / 3 + width**2 * rest + width * rest**2
+    return 1 + width / PIVOTS + n * (width + rest) ** 2 / NUMBERS + n * work / PRODUCTS
+
+
+class Plan(NamedTuple):
+    """Fronts, and those that make up each batch, in the order of elimination."""
+
+    fronts: "WideFronts"
+    groups: list[np.ndarray]
+    cost: float
+
+
+def _plan(fronts: "WideFronts") -> Plan:
+    width, left = _sizes(fronts)
+    level = _levels(fronts.parent)
+    by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
+    found = [_groups(width[members], left[members]) for members in by_level]
+    groups = [members[group] for members, (of_level, _) in zip(by_level, found, strict=True) for group in of_level]
+    return Plan(fronts, groups, sum(cost for _, cost in found))
+
+
+def _sizes(fronts: "WideFronts") -> tuple[np.ndarray, np.ndarray]:
+    """Pivots and coupled unknowns of each front, rounded up."""
+    return tuple(-(-np.diff(ptr) // ROUND) * ROUND for ptr in (fronts.first, fronts.coupled_ptr))  # type: ignore[return-value]
 
 
 def batched(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Fronts:
-    """The fronts of a pattern; arguments as in `symbolic.analyse`."""
+    """The cheapest fronts of a pattern; arguments as in `symbolic.analyse`."""
     from asker.engines.cpu.sparse import wide_fronts  # needs Numba, and few who come here do
 
-    fronts = wide_fronts(meeting, dims, NARROW, ZEROS)
-    width, left = (-(-np.diff(ptr) // ROUND) * ROUND for ptr in (fronts.first, fronts.coupled_ptr))
-    level = _levels(fronts.parent)
-    groups = [
-        members[group]
-        for members in (np.flatnonzero(level == k) for k in range(level.max(initial=-1) + 1))
-        for group in _groups(width[members], left[members])
-    ]
+    plan = min(map(_plan, wide_fronts(meeting, dims, NARROW, ZEROS)), key=lambda plan: plan.cost)
+    fronts, groups = plan.fronts, plan.groups
+    width, left = _sizes(fronts)
     batch, number = np.empty(len(width), dtype=np.int64), np.empty(len(width), dtype=np.int64)
     for b, members in enumerate(groups):
         batch[members], number[members] = b, np.arange(len(members))
@@ -83,8 +107,7 @@ def batched(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
     own_batches = _batches(fronts, groups, number, width, left, at)
     children = [_children(fronts, b, batch, number, width, left) for b in range(len(groups))]
     arrays = tuple((own, tuple(of.values())) for own, of in zip(own_batches, children, strict=True))
-    size = width + left + 1.0
-    return Fronts(arrays, tuple(map(tuple, children)), float((width * size**2).sum()), float((size**2).sum()))
+    return Fronts(arrays, tuple(map(tuple, children)), plan.cost, float(((width + left + 1.0) ** 2).sum()))
 
 
 def _levels(parent: np.ndarray) -> np.ndarray:
@@ -97,8 +120,8 @@ def _levels(parent: np.ndarray) -> np.ndarray:
             return level
 
 
-def _groups(width: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
-    """Which fronts of a level go together, so that calls and padding cost the least."""
+def _groups(width: np.ndarray, left: np.ndarray) -> tuple[list[np.ndarray], float]:
+    """Which fronts of a level go together, so that calls and padding cost the least; and what they cost."""
     sizes, kind, counts = np.unique(
         np.stack([width + left, width, left]), axis=1, return_inverse=True, return_counts=True
     )
@@ -107,7 +130,7 @@ def _groups(width: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
     for end in range(1, m + 1):  # the last group is begin … end − 1
         w, l = (np.maximum.accumulate(sizes[k, :end][::-1])[::-1] for k in (1, 2))
         n = np.cumsum(counts[:end][::-1])[::-1]
-        cost = best[:end] + 1 + n * (w + l + 1.0) ** 2 * (1 / NUMBERS + w / PRODUCTS)
+        cost = best[:end] + _costs(w, l, n)
         cut[end - 1] = np.argmin(cost)
         best[end] = cost[cut[end - 1]]
     groups, end, kind = [], m, kind.ravel()
@@ -115,7 +138,7 @@ def _groups(width: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
         begin = cut[end - 1]
         groups.append(np.flatnonzero((kind >= begin) & (kind < end)))
         end = begin
-    return groups
+    return groups, float(best[m])
 
 
 def _batches(fronts: "WideFronts", groups, number, width, left, at) -> tuple[Batch, ...]:

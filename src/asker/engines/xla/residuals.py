@@ -1,7 +1,7 @@
 """Residuals and derivatives of one factor group, for the observations of one device."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -34,6 +34,10 @@ class FactorFunctions:
 
     def __init__(self, structure: FactorStructure):
         self.structure, self.factors = structure, structure.factors
+        self._residuals = self._batched("residuals", lambda rows, data: (self.factors.residual_at(rows, data),))
+        if structure.width:
+            ways = [partial(self._linearised, derivative) for derivative in (jax.jacfwd, jax.jacrev)]
+            self._derivatives = self._batched("derivatives", *ways)
 
     def residuals(self, o: Observations[jax.Array], rows: Rows, weighted: bool = True) -> jax.Array:
         """(n, p)"""
@@ -64,15 +68,6 @@ class FactorFunctions:
         return [rows[slot.variables][index] for slot, index in zip(self.factors.slots, o.indices, strict=True)]
 
     # ------------------------------------------------------------ from functions of one observation
-
-    @cached_property
-    def _residuals(self) -> Batched:
-        return self._batched("residuals", lambda rows, data: (self.factors.residual_at(rows, data),))
-
-    @cached_property
-    def _derivatives(self) -> Batched:
-        ways = [partial(self._linearised, derivative) for derivative in (jax.jacfwd, jax.jacrev)]
-        return self._batched("derivatives", *ways)
 
     def _linearised(self, derivative: Callable[..., Any], rows: Any, data: Any) -> tuple[jax.Array, jax.Array]:
         J = derivative(lambda step: self.factors.residual_after(rows, step, data))(np.zeros(self.structure.width))

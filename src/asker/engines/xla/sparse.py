@@ -9,7 +9,7 @@ from jax import lax
 
 from asker.engines.xla.fronts import Batch, Children
 
-ALONE = 512
+ALONE = 2048
 """Pivots from which the fronts of a batch are factorised one by one: the device is busy with one."""
 
 

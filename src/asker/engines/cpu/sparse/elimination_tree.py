@@ -55,16 +55,23 @@ class Cutting(NamedTuple):
 
 
 def elimination_tree(graph: Graph) -> Tree:
+    cut, whole = elimination_trees(graph, BOTH)
+    if whole is None:
+        return cut
+    return whole if _work(whole.order, *graph) < LESS * _work(cut.order, *graph) else cut
+
+
+def elimination_trees(graph: Graph, most: int) -> tuple[Tree, Tree | None]:
+    """One with cuts, and one without, if there are cuts and no more than `most` vertices."""
     degree = np.diff(graph.ptr)
     is_hub = degree > max(min(HUB * np.sqrt(len(degree)), MOST), NARROW)
     others = np.flatnonzero(~is_hub)
     cutting = Cutting(*cuts(*_among(others, graph)[:2], WHOLE))
     tree = _tree(_below_hubs(is_hub, cutting), graph)
-    if len(degree) > BOTH or not len(cutting.above):
-        return tree
+    if len(degree) > most or not len(cutting.above):
+        return tree, None
     none = np.full(len(others), -1)
-    whole = _tree(_below_hubs(is_hub, Cutting(none, none, none[:0])), graph)
-    return whole if _work(whole.order, *graph) < LESS * _work(tree.order, *graph) else tree
+    return tree, _tree(_below_hubs(is_hub, Cutting(none, none, none[:0])), graph)
 
 
 def _below_hubs(is_hub: np.ndarray, cutting: Cutting) -> Cutting:

@@ -1,10 +1,11 @@
 """Fronts for those who want few and wide ones: whole variables, put together as far as that stores few zeros."""
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from asker.engines.cpu.sparse.elimination_tree import Tree, elimination_tree, put_together
+from asker.engines.cpu.sparse.elimination_tree import BOTH, Tree, elimination_trees, put_together
 from asker.engines.cpu.sparse.symbolic import children_of, coupled_later, graph_of, pointers
 
 
@@ -22,14 +23,26 @@ class WideFronts(NamedTuple):
     """Those unknowns that they are still coupled to, ascending."""
 
 
-def wide_fronts(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, narrow: int, zeros: float) -> WideFronts:
-    """`meeting` and `dims` as in `analyse`; `narrow`, `zeros`: how large a front may be that holds zeros."""
-    tree = elimination_tree(graph_of(*meeting, dims.astype(np.int64)))
-    ptr, coupled = _coupled(tree, meeting)
-    sizes = dims[tree.order].astype(np.int64)
-    load = _summed(sizes[coupled], ptr)
-    front, above = put_together(np.arange(len(load)), tree.parent, load, _summed(sizes, tree.first), narrow, zeros)
-    tree = _renamed(tree, front, above)
+def wide_fronts(
+    meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, narrow: Sequence[int], zeros: float
+) -> Iterator[WideFronts]:
+    """Several ways to factorise a pattern: with cuts and without, and with fronts of different sizes.
+
+    `meeting` and `dims` as in `analyse`; a front of up to `narrow` unknowns may hold any zeros, a larger one a share.
+    """
+    for tree in elimination_trees(graph_of(*meeting, dims.astype(np.int64)), BOTH):
+        if tree is None:
+            continue
+        ptr, coupled = _coupled(tree, meeting)
+        sizes = dims[tree.order].astype(np.int64)
+        load = _summed(sizes[coupled], ptr)
+        for size in narrow:
+            own = _summed(sizes, tree.first)
+            names = put_together(np.arange(len(load)), tree.parent, load, own, size, zeros)
+            yield _of_unknowns(_renamed(tree, *names), meeting, dims)
+
+
+def _of_unknowns(tree: Tree, meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray) -> WideFronts:
     ptr, coupled = _coupled(tree, meeting)
     sizes = dims[tree.order].astype(np.int64)
     begins = np.concatenate([[0], np.cumsum(sizes)])
