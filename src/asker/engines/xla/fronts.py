@@ -60,12 +60,12 @@ class Fronts(NamedTuple):
 
 
 def dense_cost(n: int) -> float:
-    """Of one front of `n` unknowns, in batches."""
-    return float(_costs(np.array(n), np.array(0), np.array(1)))
+    """Of a dense factorisation of `n` unknowns in the same unit: one call, which is busy with one column at a time."""
+    return n / (1.5 * PIVOTS) + n**2 / NUMBERS + n**3 / 3 / PRODUCTS
 
 
 def _costs(width: np.ndarray, left: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """What batches of `n` fronts cost, in calls for the smallest."""
+    """What batches of `n` fronts cost, in calls for a small batch."""
     rest = left + 1.0
     work = width**3 / 3 + width**2 * rest + width * rest**2
     return 1 + width / PIVOTS + n * (width + rest) ** 2 / NUMBERS + n * work / PRODUCTS
