@@ -52,7 +52,7 @@ def test_solves_what_a_dense_solver_solves(name, narrow, monkeypatch):
     at = coordinates(meeting, dims)
     A, b = positive(at, dims.sum(), rng), rng.normal(size=dims.sum())
     monkeypatch.setattr(fronts, "NARROW", narrow)
-    found = fronts.batched(meeting, dims, at)
+    found = fronts.batched(fronts.cheapest(meeting, dims), at)
     with float64():
         x = sparse_cholesky(found.takes, jax.tree.map(jnp.asarray, found.arrays), jnp.asarray(A[at]), jnp.asarray(b))
     np.testing.assert_allclose(x, np.linalg.solve(A, b), rtol=1e-11, atol=1e-13)
@@ -81,6 +81,6 @@ def test_few_batches_for_many_fronts():
     n = 2000
     meeting = pattern(GRAPHS["chain"][1](None, n), n)
     dims = np.full(n, 3)
-    found = fronts.batched(meeting, dims, coordinates(meeting, dims))
-    assert len(found.takes) < 20
+    found = fronts.cheapest(meeting, dims)
+    assert len(found.groups) < 20
     assert found.cost < fronts.dense_cost(3 * n)

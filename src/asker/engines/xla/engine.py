@@ -25,7 +25,7 @@ from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, formulas, hosts
 from asker.engines.xla.blocks import AXIS
-from asker.engines.xla.fronts import Fronts, batched, dense_cost
+from asker.engines.xla.fronts import Fronts, batched, cheapest, dense_cost
 from asker.engines.xla.gradients import Gradients, radial
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.meetings import Meetings, n_pairs
@@ -143,12 +143,12 @@ class XlaEngine:
         meetings = Meetings(self.layout, hosts.union if self.portion else np.unique)
         if solver == "dense-cholesky" or (solver == "auto" and n <= SMALL):
             return CG(), "dense-cholesky", meetings, None
-        fronts = batched(meetings.pattern(), self.structure.kept_variables[1], meetings.coordinates())
-        if solver == "auto" and n <= LARGEST_DENSE and fronts.cost > dense_cost(n):
+        plan = cheapest(meetings.pattern(), self.structure.kept_variables[1])
+        if solver == "auto" and n <= LARGEST_DENSE and plan.cost > dense_cost(n):
             return CG(), "dense-cholesky", meetings, None
-        if solver == "auto" and fronts.numbers > MOST_NUMBERS:
+        if solver == "auto" and plan.numbers > MOST_NUMBERS:
             return CG(), "cg", None, None
-        return CG(), "sparse-cholesky", meetings, fronts
+        return CG(), "sparse-cholesky", meetings, batched(plan, meetings.coordinates())
 
     def under(self, kernels: Sequence[Kernel]) -> "XlaEngine":
         other = copy(self)

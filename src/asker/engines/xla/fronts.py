@@ -53,10 +53,8 @@ class Fronts(NamedTuple):
     """Each with what it takes from those before it,"""
     takes: tuple[tuple[int, ...], ...]
     """and which these are."""
-    cost: float
-    """In calls for a small batch."""
     numbers: float
-    """Numbers in all fronts, padding included."""
+    """In all fronts, padding included."""
 
 
 def dense_cost(n: int) -> float:
@@ -77,6 +75,9 @@ class Plan(NamedTuple):
     fronts: "WideFronts"
     groups: list[np.ndarray]
     cost: float
+    """In calls for a small batch."""
+    numbers: float
+    """Numbers in all fronts, without padding."""
 
 
 def _plan(fronts: "WideFronts") -> Plan:
@@ -85,7 +86,7 @@ def _plan(fronts: "WideFronts") -> Plan:
     by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
     found = [_groups(width[members], left[members]) for members in by_level]
     groups = [members[group] for members, (of_level, _) in zip(by_level, found, strict=True) for group in of_level]
-    return Plan(fronts, groups, sum(cost for _, cost in found))
+    return Plan(fronts, groups, sum(cost for _, cost in found), float(((width + left + 1.0) ** 2).sum()))
 
 
 def _sizes(fronts: "WideFronts") -> tuple[np.ndarray, np.ndarray]:
@@ -93,21 +94,26 @@ def _sizes(fronts: "WideFronts") -> tuple[np.ndarray, np.ndarray]:
     return tuple(-(-np.diff(ptr) // ROUND) * ROUND for ptr in (fronts.first, fronts.coupled_ptr))  # type: ignore[return-value]
 
 
-def batched(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Fronts:
-    """The cheapest fronts of a pattern; arguments as in `symbolic.analyse`."""
-    from asker.engines.cpu.sparse import wide_fronts  # needs Numba, and few who come here do
+def cheapest(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray) -> Plan:
+    """Of several ways to factorise a pattern; arguments as in `symbolic.analyse`."""
+    from asker.engines.cpu.sparse import wide_fronts
 
-    plan = min(map(_plan, wide_fronts(meeting, dims, NARROW, ZEROS)), key=lambda plan: plan.cost)
+    return min(map(_plan, wide_fronts(meeting, dims, NARROW, ZEROS)), key=lambda plan: plan.cost)
+
+
+def batched(plan: Plan, at: tuple[np.ndarray, np.ndarray]) -> Fronts:
+    """All that a plan needs on a device; `at`: row and column of every value."""
     fronts, groups = plan.fronts, plan.groups
     width, left = _sizes(fronts)
     batch, number = np.empty(len(width), dtype=np.int64), np.empty(len(width), dtype=np.int64)
     for b, members in enumerate(groups):
         batch[members], number[members] = b, np.arange(len(members))
         width[members], left[members] = width[members].max(), left[members].max()
-    own_batches = _batches(fronts, groups, number, width, left, at)
-    children = [_children(fronts, b, batch, number, width, left) for b in range(len(groups))]
+    place = _Place(fronts, width)
+    own_batches = _batches(fronts, groups, number, width, left, place, at)
+    children = [_children(fronts, b, batch, number, width, left, place) for b in range(len(groups))]
     arrays = tuple((own, tuple(of.values())) for own, of in zip(own_batches, children, strict=True))
-    return Fronts(arrays, tuple(map(tuple, children)), plan.cost, float(((width + left + 1.0) ** 2).sum()))
+    return Fronts(arrays, tuple(map(tuple, children)), float(((width + left + 1.0) ** 2).sum()))
 
 
 def _levels(parent: np.ndarray) -> np.ndarray:
@@ -141,7 +147,7 @@ def _groups(width: np.ndarray, left: np.ndarray) -> tuple[list[np.ndarray], floa
     return groups, float(best[m])
 
 
-def _batches(fronts: "WideFronts", groups, number, width, left, at) -> tuple[Batch, ...]:
+def _batches(fronts: "WideFronts", groups, number, width, left, place, at) -> tuple[Batch, ...]:
     n = len(fronts.order)
     rank = np.empty(n, dtype=np.int64)
     rank[fronts.order] = np.arange(n)
@@ -149,7 +155,7 @@ def _batches(fronts: "WideFronts", groups, number, width, left, at) -> tuple[Bat
     i, j = rank[at[0][source]], rank[at[1][source]]
     i, j = np.minimum(i, j), np.maximum(i, j)
     front = np.searchsorted(fronts.first, i, side="right") - 1
-    target = np.stack([number[front], _rows(fronts, width, front, j), i - fronts.first[front]]).astype(np.int32)
+    target = np.stack([number[front], place(front, j), i - fronts.first[front]]).astype(np.int32)
     by_front = np.argsort(front, kind="stable")
     ptr = np.concatenate([[0], np.cumsum(np.bincount(front, minlength=len(width)))])
     batches = []
@@ -161,7 +167,7 @@ def _batches(fronts: "WideFronts", groups, number, width, left, at) -> tuple[Bat
     return tuple(batches)
 
 
-def _children(fronts: "WideFronts", b: int, batch, number, width, left) -> dict[int, Children]:
+def _children(fronts: "WideFronts", b: int, batch, number, width, left, place) -> dict[int, Children]:
     """Those whose parents are in batch `b`, by their own batch."""
     inside = np.flatnonzero((fronts.parent >= 0) & (batch[fronts.parent] == b))
     out = {}
@@ -170,22 +176,26 @@ def _children(fronts: "WideFronts", b: int, batch, number, width, left) -> dict[
         parent = fronts.parent[members]
         counts = np.diff(fronts.coupled_ptr)[members]
         own = _ranges(fronts.coupled_ptr, members)
-        rows = _rows(fronts, width, np.repeat(parent, counts), fronts.coupled[own])
+        rows = place(np.repeat(parent, counts), fronts.coupled[own])
         last = width[parent[0]] + left[parent[0]]
-        place = np.full((len(members), left[members[0]] + 1), last + 1)
-        place[np.arange(place.shape[1]) < counts[:, None]] = rows
-        place[:, -1] = last
-        out[int(c)] = Children(*(x.astype(np.int32) for x in (number[members], number[parent], place)))
+        to = np.full((len(members), left[members[0]] + 1), last + 1)
+        to[np.arange(to.shape[1]) < counts[:, None]] = rows
+        to[:, -1] = last
+        out[int(c)] = Children(*(x.astype(np.int32) for x in (number[members], number[parent], to)))
     return out
 
 
-def _rows(fronts: "WideFronts", width: np.ndarray, front: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+class _Place:
     """The row of each unknown in a front that has it."""
-    n = len(fronts.order)
-    of = np.repeat(np.arange(len(width)), np.diff(fronts.coupled_ptr))
-    at = np.searchsorted(of * n + fronts.coupled, front * n + unknown)
-    is_pivot = unknown < fronts.first[front + 1]
-    return np.where(is_pivot, unknown - fronts.first[front], width[front] + at - fronts.coupled_ptr[front])
+
+    def __init__(self, fronts: "WideFronts", width: np.ndarray):
+        self.fronts, self.width, self.n = fronts, width, len(fronts.order)
+        self.keys = np.repeat(np.arange(len(width)), np.diff(fronts.coupled_ptr)) * self.n + fronts.coupled
+
+    def __call__(self, front: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+        first, ptr = self.fronts.first, self.fronts.coupled_ptr
+        at = self.width[front] + np.searchsorted(self.keys, front * self.n + unknown) - ptr[front]
+        return np.where(unknown < first[front + 1], unknown - first[front], at)
 
 
 def _ranges(ptr: np.ndarray, members: np.ndarray) -> np.ndarray:
