@@ -22,7 +22,7 @@ from asker.io.files import FileError, write_whole
 from asker.io.folders import make_folder
 from asker.io.json import plain, write_json
 from asker.result import Iteration, Result, Status
-from asker.solve import solve
+from asker.solving import solve
 from asker.strategies import METHODS
 from asker.study.plan import Run
 from asker.study.records import is_finished, read_record, write_sums
