@@ -78,7 +78,7 @@ def imports(folder):
 
 ROOMS = {
     "compiler": {"arrays", "engines.cpu.machine_code", "engines.cpu.threads", "jax_versions"},
-    "sparse": {"engines.cpu.cholesky", "engines.cpu.machine_code", "engines.cpu.threads"},
+    "sparse": {"engines.cpu.cholesky", "engines.cpu.compiler", "engines.cpu.threads"},
     "system": {
         "engines.cpu.cholesky",
         "engines.cpu.compiler",

@@ -157,6 +157,6 @@ def versions() -> dict[str, str]:
     """Of all that has a part in the numbers."""
     from importlib.metadata import version
 
-    others = {name: version(name) for name in ("jax", "numba", "numpy", "scipy")}
+    others = {name: version(name) for name in ("jax", "llvmlite", "numpy", "scipy")}
     machine = {"python": platform.python_version(), "machine": platform.machine()}
     return {"asker": __version__} | others | machine
