@@ -4,7 +4,7 @@
     python benchmarks/gpu.py --engine cpu --linear-solver cg ...     the same scene and method on the processor's cores
 
 `356` and `13682` are cameras of made scenes; `plane-N` is a made pose graph of N poses (`intervals.made_graph`, a walk
-in a square of side √N), `torus3D` that graph of the data with 50 % false loops.  Sparse Cholesky needs Numba besides
+in a square of side √N), `torus3D` that graph of the data with 50 % false loops.  Sparse Cholesky needs llvmlite besides
 jax, numpy and scipy.  The floor is the time to move what an iteration must read and write at least once, at the
 bandwidth given; conjugate gradients add twice the coupling blocks per product.  The split is the host's view: work that
 is under way on the device counts where the host waits for it.

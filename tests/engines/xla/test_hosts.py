@@ -266,10 +266,10 @@ def test_different_files_on_different_hosts(port, tmp_path, capfd):
         assert "process 1 and process 0 were given different files" in err
 
 
-def test_without_numba():
+def test_without_a_compiler():
     program = """
     import sys
-    for name in ("numba", "rich", "typer", "matplotlib", "threadpoolctl", "pooch", "requests"):
+    for name in ("llvmlite", "rich", "typer", "matplotlib", "threadpoolctl", "pooch", "requests"):
         sys.modules[name] = None
     import asker
     from asker.applications.bundle.scenes import make_scene

@@ -28,7 +28,7 @@ from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import dirt_told, errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.applications.uncertainty import weak_told
-from asker.holdout import Prediction, held_out_masks
+from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.io.ply import write_ply

@@ -32,7 +32,7 @@ from asker.applications.pose_graph.trajectories import KITTI, TUM, read_trajecto
 from asker.applications.pose_graph.uncertainty import draw_ellipses
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
 from asker.applications.uncertainty import weak_told
-from asker.holdout import Prediction, held_out_masks
+from asker.holding_out import Prediction, held_out_masks
 from asker.io.figures import FORMATS
 from asker.io.files import FileError
 from asker.result import Result

@@ -13,7 +13,7 @@ from asker.applications.rotation_averaging import files, problem
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, averaging_problem
 from asker.applications.told import Told, before_and_after, compiling, ended, noise_told, percent, spread
-from asker.holdout import Prediction, held_out_masks
+from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.result import Result
 

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.sparse import Multifrontal, elimination_tree, multifrontal, symbolic
-from asker.engines.cpu.sparse.elimination_tree import _work
+from asker.engines.cpu.sparse.elimination_tree import work_of
 from asker.engines.cpu.sparse.minimum_degree import eliminate
 from asker.engines.cpu.sparse.symbolic import graph_of
 
@@ -139,7 +139,7 @@ def test_minimum_degree_knows_what_it_fills(n, n_chords, seed):
     for v in range(n):
         assert load[v] == sum(weight[w] for w in coupled[v])
         assert parent[v] == min(coupled[v], key=lambda w: place[w], default=-1)
-    assert _work(order, *graph) == work
+    assert work_of(order, graph) == work
     assert work <= 2 * by_sets(n, a, b, weight)[1]
 
 
@@ -149,8 +149,8 @@ def test_loops_between_any_places_fill_little(n_chords):
     n, a, b = chain_with_chords(4000, n_chords)
     graph = graph_of(*lower_triangle(n, a, b), np.full(n, 6))
     tree = elimination_tree.elimination_tree(graph)
-    work = _work(tree.order, *graph)
-    assert work <= 1.3 * _work(eliminate(*graph)[0], *graph)
+    work = work_of(tree.order, graph)
+    assert work <= 1.3 * work_of(eliminate(*graph)[0], graph)
     core = 2 * n_chords * 6  # at most both ends of all chords
     assert work < core**3 / 3 / 20
 

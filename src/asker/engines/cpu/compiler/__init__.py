@@ -10,6 +10,7 @@
     compile     the text becomes LLVM's                                                                     llvm.py
                 and that machine code, once per machine; it stays in the cache folder                   native.py
                 what is called                                                                         compile.py
+                Python functions, from their own text                                                functions.py
 
 What has no rule is run by XLA instead, a batch at a time.  `primitives()` lists what is known, and what is left out for
 which reason (known.py, left_out.py).  Engine xla takes the scalar program as it is, and prints nothing.
@@ -19,6 +20,7 @@ threads; it does not know what a residual, a problem or a strategy is.
 """
 
 from asker.engines.cpu.compiler.compile import Printed, compile_source
+from asker.engines.cpu.compiler.functions import compiled
 from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.known import Primitives, primitives
 from asker.engines.cpu.compiler.loops import Argument, BatchedLoop, Loop, make_loop
@@ -36,6 +38,7 @@ __all__ = [
     "ReadsOutside",
     "UnsupportedPrimitive",
     "compile_source",
+    "compiled",
     "make_loop",
     "primitives",
     "scalarise",
