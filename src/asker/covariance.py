@@ -15,11 +15,13 @@ Slope       Where α and β differ between observations, A⁻¹BA⁻¹ is the sl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.chance import chances
 from asker.groups import Groups
 from asker.information import Information, counted, information, squares
 from asker.result import Result
@@ -38,6 +40,8 @@ ALIKE = 1e-9
 """By how much β/α of observations may differ to count as one."""
 TOUCHED = 1e-7
 """How far a variable moves along a direction, in parts of the one that moves most, to have a part in it."""
+MANY = 1e9
+"""Numbers from which on σ is as good as known."""
 HOLDS = 1e-12
 """NᵀDN over NᵀN, below which the datum does not hold a direction."""
 
@@ -225,6 +229,28 @@ class Uncertainty:
     def standard_errors(self, what: What) -> Floats:
         """(n, d): of each direction of each variable."""
         return self.covariance(what).standard_errors
+
+    @cached_property
+    def chances(self) -> dict[Variables, Floats]:
+        """(n,) of every free group: the probability that what holds a variable agrees by chance (`asker.chance`)."""
+        return chances(self.result, self.information)
+
+    def interval(self, what: What, level: float = 0.95) -> Floats:
+        """(n, d): how far the truth is from each number at most, with this probability.
+
+        By Student's distribution, since σ was found from few or many numbers, and at the level that is left once the
+        variable may hang on what agrees by chance; infinite where that alone is as likely as 1 − level.
+        """
+        from scipy.special import stdtrit
+
+        if not 0 < level < 1:
+            raise ProblemError(f"level must be between 0 and 1, not {level!r}")
+        v, i = self._chosen(what)
+        errors = self.standard_errors(what)
+        left = level / np.maximum(1 - self.chances[v][i], level) if v in self.chances else np.full(len(i), level)
+        n = min([part.n_behind for part in self.information if part.n_counted])
+        factor = stdtrit(min(n, MANY), (1 + left) / 2)
+        return np.where(errors == 0, 0.0, factor[:, None] * np.where(errors == 0, 1.0, errors))
 
     def relative(self, steps: dict[Variables, Floats]) -> dict[Variables, Floats]:
         """Steps (n, d) of all free variables as the datum sees them, S δ: without what is not determined."""
