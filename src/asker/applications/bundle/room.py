@@ -23,6 +23,7 @@ from asker.applications.told import Table, Told, before_and_after, compiling, en
 from asker.applications.uncertainty import weak_told
 from asker.holdout import Prediction, held_out_masks
 from asker.io.files import beginning
+from asker.io.json import write_json
 from asker.result import Result
 
 HEADER = re.compile(rb"\s*\d{1,18}\s+\d{1,18}\s+\d{1,18}(?!\S)")
@@ -110,7 +111,11 @@ class BundleAdjustment(Application):
         def write_cloud(path: Path) -> None:
             clouds.write_supported(path, outcome.refined, camera_centres(outcome.refined), outcome.inliers)
 
-        return [*super().outputs(outcome, options, output), (options.ply, write_cloud)]
+        return [
+            *super().outputs(outcome, options, output),
+            (options.ply, write_cloud),
+            (options.report, lambda path: write_json(path, _report(outcome))),
+        ]
 
     def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
         whole, keys = start_of(data), PAPERS | keys
@@ -200,6 +205,23 @@ def scene_of(keys: dict[str, Any]) -> Scene:
 def _inliers(bundle: Bundle, keys: dict[str, Any]) -> np.ndarray:
     keys = PAPERS | keys
     return reprojection_norms(bundle, keys["camera"])[0] <= INLIER * keys["tau"]
+
+
+def _report(outcome: BundleOutcome) -> dict[str, Any]:
+    """What `--report` writes: columns, one entry per camera and per point, in the order of the file."""
+    bundle, inliers = outcome.refined, outcome.inliers
+
+    def columns(index: np.ndarray, n: int) -> dict[str, Any]:
+        n_inliers = np.bincount(index[inliers], minlength=n)
+        return {"n_observations": np.bincount(index, minlength=n), "inliers": n_inliers}
+
+    return {
+        "file": outcome.record["file"],
+        "inlier_radius": outcome.record["inlier_radius"],
+        "standard_errors": outcome.sure.columns(cameras="centre", points="point"),
+        "cameras": columns(bundle.camera_index, bundle.n_cameras),
+        "points": columns(bundle.point_index, bundle.n_points),
+    }
 
 
 ROOM = BundleAdjustment()
