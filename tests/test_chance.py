@@ -52,8 +52,8 @@ def test_chances_are_those_of_made_places(seen):
     elsewhere = np.abs(result[x][:, 0]) > 6 * SIGMA
     n = of.information[0].counted.reshape(N, M).sum(axis=1)
     for k, within in ((1, 0.03), (2, 0.4)):
-        assert of.chances[x][n == k].mean() == pytest.approx(elsewhere[n == k].mean(), rel=within)
-    likely = (n == 2) & (of.chances[x] > 0.2)
+        assert of.chance(x)[n == k].mean() == pytest.approx(elsewhere[n == k].mean(), rel=within)
+    likely = (n == 2) & (of.chance(x) > 0.2)
     assert elsewhere[likely].mean() > 5 * elsewhere[(n == 2) & ~likely].mean()
 
 
@@ -70,8 +70,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(seen):
 def test_what_is_held_beyond_doubt_does_not_agree_by_chance():
     result, x, sure = places(0.5, known=0.3)
     of = result.uncertainty(sigma=SIGMA)
-    assert of.chances[x][sure].max() < 1e-100
-    assert of.chances[x][~sure].max() > 0.2
+    assert of.chance(x)[sure].max() < 1e-100
+    assert of.chance(x)[~sure].max() > 0.2
     normal = of.interval(x)[sure, 0] / of.standard_errors(x)[sure, 0]
     assert np.allclose(normal, 1.959964, atol=1e-5)  # nothing was estimated
     with pytest.raises(asker.ProblemError, match="level must be between 0 and 1, not 95"):
