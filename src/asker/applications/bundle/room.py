@@ -16,6 +16,7 @@ from asker.applications.bundle.options import CAMERAS, DOFS, Options
 from asker.applications.bundle.policy import BundleOutcome, dirt_of, refine
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
+from asker.applications.bundle.uncertainty import how_sure
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import dirt_told, errors_told
@@ -154,6 +155,7 @@ class BundleAdjustment(Application):
             before.point_index,
             clouds.Cloud(before.points, camera_centres(before), _inliers(before, keys)),
             clouds.Cloud(after.points, camera_centres(after), _inliers(after, keys)),
+            how_sure(made, result),
         )
 
     def page(self, runs: Runs) -> dict[str, Any]:
