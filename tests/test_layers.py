@@ -29,6 +29,7 @@ LAYERS = (
     ("holding_out", "observations taken away from a problem, and what judges a result by them"),
     ("engines", "residuals and linear systems on one kind of machine: they know no method"),
     ("information", "what the observations of a result say of the unknowns"),
+    ("chance", "how likely what holds a variable agrees by chance"),
     ("covariance", "how sure a result is: it needs derivatives, and no engine that solves"),
     ("leverage weakest", "how much of every observation a fit has used up, and which variables hang on too little"),
     ("current", "what holds at a point of an engine, for a user"),
