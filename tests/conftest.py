@@ -1,14 +1,29 @@
-"""Where the real data is."""
+"""Where the real data is, and what the processes of one run share."""
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each core has a process already; numpy is not loaded yet
+
+
+def pytest_configure(config):
+    """What XLA has compiled is kept for the other tests, processes and commands of this run, and no longer."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="asker-xla-")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
