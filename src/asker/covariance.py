@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from asker.chance import chances
 from asker.groups import Groups
-from asker.information import Information, counted, information, squares
+from asker.information import Information, counted, information, some_of, squares
 from asker.problem import Problem
 from asker.result import Result
 from asker.variables import ProblemError, Slot, Variables
@@ -111,17 +111,26 @@ class Uncertainty:
         given = _given_noise(sigma, len(problem.factors))
         theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
         self.model = _linear_model(result.engine, problem, theta)
-        masks = counted(result, given)
         try:
-            plain = self.model.inverse([mask.astype(float) for mask in masks])
-            self.support = plain.support
-            self._read_support(plain.support, plain.together if plain.n_together else None, datum)
-            self.information = information(result, masks, self.n_determined, given)
+            plain = self._counted_and_held(given, datum)
             self._terms = self._made_terms(plain, sandwich)
         except SingularError as error:
             raise ProblemError(f"there is no covariance: {error}") from None
 
     # ------------------------------------------------------------ what is determined
+
+    def _counted_and_held(self, given: list[float | None], datum: What | None) -> "Inverse":
+        """The inverse of ΣJᵀJ over what counts; what a kernel far narrower than the noise gives up does not."""
+        masks = counted(self.result, given)
+        while True:
+            plain = self.model.inverse([mask.astype(float) for mask in masks])
+            self.support = plain.support
+            self._read_support(plain.support, plain.together if plain.n_together else None, datum)
+            self.information = information(self.result, masks, self.n_determined, given)
+            seen = [of.alpha > 0 for of in self.information]
+            if all(np.array_equal(mask, some) for mask, some in zip(masks, seen, strict=True)):
+                return plain
+            masks = some_of(seen)
 
     def _read_support(self, support: "Support", together: "Columns | None", datum: What | None) -> None:
         self.undetermined: dict[Variables, NDArray[np.bool_]] = {v: h.free > 0 for v, h in support.single.items()}

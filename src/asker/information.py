@@ -7,8 +7,9 @@ An estimate that minimises Σψ moves with the noise as −A⁻¹g (Huber 1964).
     C = A⁻¹ B A⁻¹                           the covariance;  (β/α²) (ΣJᵀJ)⁻¹ where α and β are the same for all
 
 Counted     Under a kernel that gives observations up: those within REACH σ for each number, or its inliers where the
-            noise cannot be told by single observations; α and β by the Gaussian with the noise σ.  Under a convex
-            kernel all of them, since all of them pull; without a given σ, α and β are means over them.
+            noise cannot be told by single observations; α and β by the Gaussian with the noise σ.  Where the kernel is
+            so narrow that α = 0, they do not count after all.  Under a convex kernel all of them, since all of them
+            pull; without a given σ, α and β are means over them.
 Noise       σ² = Σu / (spare numbers · m), over those that count, where m is the part of E[u] that lies within REACH σ:
             0.973 for p = 1, next to 1 for more.  The fit has used up as many numbers as it has unknowns that are
             determined; several factor groups share these as `asker.noise` has it.  (Their exact leverages change σ by
@@ -79,6 +80,11 @@ def counted(result: Result, given: Sequence[float | None]) -> list[NDArray[np.bo
             masks.append(result.inliers[k])
         else:
             masks.append(is_possible & (u <= REACH**2 * f.residual_size * sigma**2))
+    return some_of(masks)
+
+
+def some_of(masks: list[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
+    """The same masks, if any observation counts."""
     if not any(mask.any() for mask in masks):
         raise ProblemError("no observation is within the noise: nothing supports the result")
     return masks
