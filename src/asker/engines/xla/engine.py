@@ -21,14 +21,13 @@ from jax.sharding import PartitionSpec as P
 from asker.arrays import float64
 from asker.engines.bounds import shortened
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
-from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
+from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, formulas, hosts
 from asker.engines.xla.blocks import AXIS
-from asker.engines.xla.fronts import Fronts, batched, cheapest, dense_cost
+from asker.engines.xla.choice import chosen
 from asker.engines.xla.gradients import Gradients, radial
 from asker.engines.xla.layout import Layout
-from asker.engines.xla.meetings import Meetings, n_pairs
 from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import Linearization, System, Weights
 from asker.jax_versions import check_xla, shard_map
@@ -37,10 +36,6 @@ from asker.logs import devices as devices_log
 from asker.problem import Portion, Problem
 from asker.variables import ProblemError, Variables
 
-LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
-MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
-SMALL = 1000  # unknowns up to which nobody looks whether it is sparse
-MOST_NUMBERS = 1.5e9  # in the fronts of a sparse one: 12 GB
 EACH, WHOLE = P(AXIS), P()
 
 
@@ -88,7 +83,9 @@ class XlaEngine:
             if self.portion
             else Layout(self.structure, self.mesh.size)
         )
-        cg, self.linear_solver, meetings, fronts = self._choose(linear_solver)
+        cg, self.linear_solver, meetings, fronts = chosen(
+            linear_solver, self.layout, hosts.union if self.portion else np.unique
+        )
         need = devices.estimate(self.layout, self.linear_solver, fronts)
         self.plan = devices.plan(need, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
@@ -115,6 +112,8 @@ class XlaEngine:
         self._functions: dict[Any, Callable] = {}
         self._taus = tuple(f.tau if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors)
         self._held = _Held()
+        self._ahead: tuple[Step[jax.Array], Point[jax.Array]] | None = None
+        """The last step, and where it leads."""
         self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0, "assemble": 0.0, "factorise": 0.0}
 
     def _check_portions(self, portion: Portion) -> None:
@@ -128,27 +127,6 @@ class XlaEngine:
                 f"{portion.n_variables} {portion.variables.name}, {found[1:, 0].sum()} of "
                 f"{sum(portion.n_observations)} observations"
             )
-
-    def _choose(self, solver: LinearSolver) -> tuple[CG, str, Meetings | None, Fronts | None]:
-        """The settings of CG, the name of the solver, and what Cholesky needs."""
-        if isinstance(solver, CG):
-            return solver, "cg", None, None
-        if solver not in XLA_SOLVERS:
-            raise ValueError(
-                f"linear_solver must be one of {', '.join(XLA_SOLVERS)}, or CG(...), on xla, not {solver!r}"
-            )
-        if solver == "cg" or (solver == "auto" and n_pairs(self.layout) > MOST_PAIRS):
-            return CG(), "cg", None, None
-        n = self.structure.n_kept
-        meetings = Meetings(self.layout, hosts.union if self.portion else np.unique)
-        if solver == "dense-cholesky" or (solver == "auto" and n <= SMALL):
-            return CG(), "dense-cholesky", meetings, None
-        plan = cheapest(meetings.pattern(), self.structure.kept_variables[1])
-        if solver == "auto" and n <= LARGEST_DENSE and plan.cost > dense_cost(n):
-            return CG(), "dense-cholesky", meetings, None
-        if solver == "auto" and plan.numbers > MOST_NUMBERS:
-            return CG(), "cg", None, None
-        return CG(), "sparse-cholesky", meetings, batched(plan, meetings.coordinates())
 
     def under(self, kernels: Sequence[Kernel]) -> "XlaEngine":
         other = copy(self)
@@ -221,17 +199,19 @@ class XlaEngine:
             with self._clock("factorise"):
                 specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE, WHOLE)
                 finish = self._function("finish", self._finish, specs, (self._delta_specs, WHOLE, WHOLE, WHOLE))
-                last = jnp.asarray(self.last_gradient, dtype=float)
-                factors = (
-                    (linear, weights) if self.linear_solver == "cg" else ((), ())
-                )  # else it is compiled for each b
+                last = np.float64(self.last_gradient)
+                # Cholesky needs no factors any more: with them it would be compiled again for each kind of model.
+                factors = (linear, weights) if self.linear_solver == "cg" else ((), ())
                 delta, ok, size, steps = finish(self._arrays, *factors, e, reduced, damping, last, self._fronts)
-                ok = bool(ok)
+        with float64():
+            found = shortened(self.problem.variables, point.theta, dict(zip(self.free, delta, strict=True)))
+        step = Step(point, found)
+        self._ahead = step, self._moved(step)  # the device goes on while the host waits for `ok`
+        with self._clock("solve"), self._clock("factorise"):
+            ok = bool(ok)
         if self.linear_solver == "cg":
             self.last_gradient, self.cg_steps = float(size), self.cg_steps + int(steps)
-        with float64():
-            step = shortened(self.problem.variables, point.theta, dict(zip(self.free, delta, strict=True)))
-        return Step(point, step) if ok else None
+        return step if ok else None
 
     def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
         linear = self._linearised(step.start)
@@ -249,6 +229,9 @@ class XlaEngine:
         return gg, gh, hh
 
     def move(self, step: Step[jax.Array]) -> Point[jax.Array]:
+        return self._ahead[1] if self._ahead is not None and self._ahead[0] is step else self._moved(step)
+
+    def _moved(self, step: Step[jax.Array]) -> Point[jax.Array]:
         with self._clock("evaluate"):
             specs = (self._specs, self._specs, self._delta_specs)
             function = self._function("move", self._move, specs, (self._specs, EACH, WHOLE))
