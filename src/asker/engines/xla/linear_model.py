@@ -23,7 +23,7 @@ from asker.engines.cpu.linear_model import LinearModel
 from asker.engines.cpu.system import Columns, Inverse, SingularError, Support
 from asker.engines.cpu.system.kept_inverse import NO_LAYOUT
 from asker.engines.structure import FactorStructure, Structure
-from asker.engines.xla.engine import LARGEST_DENSE
+from asker.engines.xla.choice import LARGEST_DENSE
 from asker.problem import Problem
 from asker.variables import Variables
 
