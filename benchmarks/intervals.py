@@ -1,12 +1,14 @@
 """Honest intervals: how often the 95 % intervals of a result hold the truth.
 
-    python benchmarks/intervals.py [--kinds line,circle,graph,bundle] [--seeds 25] [--outliers 0,0.1,0.3,0.5]
+    python benchmarks/intervals.py [--kinds line,circle,graph,bundle] [--seeds 32] [--curves 125]
+                                   [--outliers 0,0.1,0.3,0.5]
 
 Scenes are made with a known truth, and nothing is told of the noise: asker finds it.  An interval is that of one number
-of one variable, a coordinate of a point or a direction of a pose: its estimate ± 1.96 standard errors.  In a bundle
+of one variable, a coordinate of a point or a direction of a pose: its estimate ± `result.interval`.  In a bundle
 nothing is fixed, and the truth is taken relative to the cameras as the estimate is (`Uncertainty.relative`).  `lost`
-counts scenes whose numbers are off by 10 standard errors in the median: there the solution itself is wrong.  Variables
-that the data leave open have no interval, and are counted.  `sandwich`: the same with that model, for poses and curves.
+counts scenes whose numbers are off by 5 half-widths in the median: there the solution itself is wrong.  Numbers without
+an interval are counted: `open` are those of variables that the data do not determine, `chance` those that hang on
+observations of which it is too likely that they agree by chance.  `sandwich`: with that model, for poses and curves.
 """
 
 import argparse
@@ -31,8 +33,7 @@ from asker.groups import Groups
 from asker.rotations import angle_axis_from_matrix
 from record import add_record_option, recorded
 
-NORMAL = 1.959964
-LOST = 10.0
+LOST = 5.0
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,16 @@ class Held:
     inside: int
     n: int
     n_open: int
+    n_chance: int
     is_lost: bool
 
 
-def held(error: np.ndarray, standard_error: np.ndarray) -> Held:
-    known = np.isfinite(standard_error) & (standard_error > 0)
-    off = np.abs(error[known]) / standard_error[known]
+def held(error: np.ndarray, half_width: np.ndarray) -> Held:
+    known = np.isfinite(half_width) & (half_width > 0)
+    off = np.abs(error[known]) / half_width[known]
     is_lost = bool(np.median(off) > LOST) if off.size else True
-    return Held(int((off <= NORMAL).sum()), int(known.sum()), int(np.isnan(standard_error).sum()), is_lost)
+    n_open, n_chance = int(np.isnan(half_width).sum()), int(np.isinf(half_width).sum())
+    return Held(int((off <= 1).sum()), int(known.sum()), n_open, n_chance, is_lost)
 
 
 # ------------------------------------------------------------------ curves
@@ -90,7 +93,7 @@ def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: n
     factors = asker.Factors(residual, x[np.zeros(len(data[0]), int)], data=data)
     result = asker.solve(asker.Problem(factors))
     error = result[x] - truth
-    errors = {"": result.standard_errors(x), ", sandwich": result.standard_errors(x, sandwich=True)}
+    errors = {"": result.interval(x), ", sandwich": result.interval(x, sandwich=True)}
     return {f"curve{how}": held(error, s) for how, s in errors.items()}
 
 
@@ -140,7 +143,7 @@ def graph(seed: int, share: float) -> dict[str, Held]:
     d = truth - found
     turn = d[:, 2] - 2 * np.pi * np.round(d[:, 2] / (2 * np.pi))
     error = np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], turn])
-    errors = {"": result.standard_errors(v), ", sandwich": result.standard_errors(v, sandwich=True)}
+    errors = {"": result.interval(v), ", sandwich": result.interval(v, sandwich=True)}
     return {f"poses{how}": held(error, s) for how, s in errors.items()}
 
 
@@ -164,9 +167,9 @@ def bundle(seed: int, share: float) -> dict[str, Held]:
     }
     of = result.uncertainty()
     error = of.relative(steps)
-    told = {"poses": held(error[made.cameras], of.standard_errors(made.cameras))}
-    told["points"] = held(error[made.points], of.standard_errors(made.points))
-    spread = result.standard_errors(made.cameras, sandwich=True)
+    told = {"poses": held(error[made.cameras], of.interval(made.cameras))}
+    told["points"] = held(error[made.points], of.interval(made.points))
+    spread = result.interval(made.cameras, sandwich=True)
     return told | {"poses, sandwich": held(error[made.cameras], spread)}
 
 
@@ -178,21 +181,26 @@ KINDS: dict[str, Callable[[int, float], dict[str, Held]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--seeds", type=int, default=25)
+    parser.add_argument("--seeds", type=int, default=32, help="scenes of each kind, for each share of outliers")
+    parser.add_argument(
+        "--curves", type=int, default=125, help="the same for lines and circles, which have few numbers"
+    )
     parser.add_argument("--outliers", default="0,0.1,0.3,0.5")
     add_record_option(parser)
     args = parser.parse_args()
     with recorded(args.record):
-        print("| scenes | outliers | intervals of | held the truth | intervals | open | lost scenes |")
-        print("|---|--:|---|--:|--:|--:|--:|")
+        print("| scenes | outliers | intervals of | held the truth | intervals | open | chance | lost scenes |")
+        print("|---|--:|---|--:|--:|--:|--:|--:|")
         for kind in args.kinds.split(","):
+            n_scenes = args.curves if kind in ("line", "circle") else args.seeds
             for share in map(float, args.outliers.split(",")):
-                runs = [KINDS[kind](seed, share) for seed in range(args.seeds)]
+                runs = [KINDS[kind](seed, share) for seed in range(n_scenes)]
                 for what in runs[0]:
                     of = [run[what] for run in runs]
                     n = sum(h.n for h in of)
-                    numbers = f"{sum(h.inside for h in of) / max(n, 1):.1%} | {n} | {sum(h.n_open for h in of)}"
-                    print(f"| {args.seeds} {kind} | {share:.0%} | {what} | {numbers} | {sum(h.is_lost for h in of)} |")
+                    without = f"{sum(h.n_open for h in of)} | {sum(h.n_chance for h in of)}"
+                    numbers = f"{sum(h.inside for h in of) / max(n, 1):.1%} | {n} | {without}"
+                    print(f"| {n_scenes} {kind} | {share:.0%} | {what} | {numbers} | {sum(h.is_lost for h in of)} |")
                 sys.stdout.flush()
 
 

@@ -46,7 +46,7 @@ from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
 from asker.kernel_names import KERNELS
-from asker.solve import ENGINES
+from asker.solving import ENGINES
 from bundle import HERE, PEERS, names, peers_python
 from record import add_record_option, recorded
 

@@ -21,7 +21,7 @@ from typing import TextIO
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-PACKAGES = ("jax", "numba", "numpy", "scipy")
+PACKAGES = ("jax", "llvmlite", "numpy", "scipy")
 
 
 def add_record_option(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The same results and the same speed with every version of Python, JAX, NumPy and Numba?
+"""The same results and the same speed with every version of Python, JAX, NumPy and llvmlite?
 
     python benchmarks/versions.py run OUT.json              every method on the BAL files, with this interpreter
     python benchmarks/versions.py compare A.json B.json …   the first beside each of the others
@@ -21,7 +21,7 @@ from statistics import median
 from record import add_record_option, recorded
 
 FILES = ("problem-21-11315-pre", "problem-49-7776-pre", "problem-16-22106-pre")
-NAMES = ("jax", "numpy", "numba", "scipy")
+NAMES = ("jax", "numpy", "llvmlite", "scipy")
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 
 

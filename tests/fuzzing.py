@@ -38,7 +38,7 @@ from asker.study.runs import execute
 from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
 from colmap_models import rig_model
-from graphs import every_tag, some_graph, write_open3d, write_toro
+from graphs import every_tag, some_graph, write_expmap, write_open3d, write_toro
 
 MEMORY = 1 << 29
 """What reading a file of some kilobytes may take."""
@@ -145,6 +145,11 @@ def trajectory_case(folder, suffix):
 def toro_case(folder, kind):
     write_toro(folder / "a.graph", some_graph(kind))
     return Case(folder, partial(read_toro, folder / "a.graph"), is_graph)
+
+
+def expmap_case(folder):
+    write_expmap(folder / "a.g2o", some_graph("SIM3"))
+    return Case(folder, partial(read_g2o, folder / "a.g2o"), is_graph)
 
 
 def open3d_case(folder):
@@ -277,6 +282,7 @@ CASES = {
     "KITTI": partial(trajectory_case, suffix=".kitti"),
     "TORO SE2": partial(toro_case, kind="SE2"),
     "TORO SE3": partial(toro_case, kind="SE3"),
+    "g2o SIM3 as logarithms": expmap_case,
     "Open3D": open3d_case,
     "g2o gz": partial(g2o_case, kind="SE2", suffix=".g2o.gz"),
     "g2o trajectory": partial(g2o_case, kind="SE3", trajectory=True),

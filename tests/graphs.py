@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
-from scipy.linalg import expm
+from scipy.linalg import expm, logm
 from scipy.spatial.transform import Rotation
 
 from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGraph
@@ -169,6 +169,24 @@ def write_toro(path, graph):
         lines.append([f"VERTEX{2 if d == 3 else 3}", name, *row(x)])
     for i, j, x, omega in zip(graph.i, graph.j, graph.measurements, upper, strict=True):
         lines.append([f"EDGE{2 if d == 3 else 3}", graph.ids[i], graph.ids[j], *row(x), *omega])
+    path.write_text("".join(" ".join(map(str, line)) + "\n" for line in lines))
+
+
+def write_expmap(path, graph):
+    """Similarities as g2o writes them, with a camera after each vertex."""
+    rotation_first = [3, 4, 5, 0, 1, 2, 6]
+    order = np.ix_(rotation_first, rotation_first)
+
+    def log(row):
+        X = np.real(logm(poses.matrices("SIM3", row[None])[0]))
+        return [X[2, 1], X[0, 2], X[1, 0], *X[:3, 3], X[0, 0]]
+
+    vertices = zip(graph.ids, graph.poses, strict=True)
+    lines = [["VERTEX_SIM3:EXPMAP", name, *log(row), 500, 500, 320, 240] for name, row in vertices]
+    lines += [["FIX", name] for name in graph.ids[graph.fixed]]
+    for i, j, row, omega in zip(graph.i, graph.j, graph.measurements, graph.information, strict=True):
+        upper = omega[order][np.triu_indices(7)]
+        lines.append(["EDGE_SIM3:EXPMAP", graph.ids[i], graph.ids[j], *log(row), *upper])
     path.write_text("".join(" ".join(map(str, line)) + "\n" for line in lines))
 
 

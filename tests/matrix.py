@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / ".cache" / "matrix"
-SHOWN = ("jax", "numpy", "numba", "scipy", "typer")
+SHOWN = ("jax", "numpy", "llvmlite", "scipy", "typer")
 SAY_VERSION = "import sys; print(*sys.version_info[:2])"
 
 
@@ -81,7 +81,7 @@ def try_one(python: str, version: tuple[int, int], which: str, targets: list[str
     folder = PLACE / f"{version[0]}.{version[1]}-{which}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    environment = os.environ | {"ASKER_CACHE": str(folder / "kernels"), "NUMBA_CACHE_DIR": str(folder / "numba")}
+    environment = os.environ | {"ASKER_CACHE": str(folder / "kernels")}
     environment.pop("PYTHONPATH", None)
     environment.pop("MAKEFLAGS", None)
     if which == "oldest":

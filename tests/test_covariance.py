@@ -229,6 +229,28 @@ def test_what_no_observation_determines_is_named_and_not_inverted(bundle_result)
     assert (of.n_single, of.n_gauge) == (1 + 3, 7)
 
 
+def test_what_a_kernel_gives_up_for_its_noise_determines_nothing():
+    groups = [asker.Variables(np.zeros((1, 1)), name=name) for name in "xz"]
+    measured = {
+        "data": (np.random.default_rng(0).standard_normal(30),),
+        "jacobian": lambda v, y: np.ones((30, 1, 1)),
+    }
+
+    def solved(*kernels):
+        factors = [
+            asker.Factors(lambda v, y: v[:, 0] - y, v[np.zeros(30, int)], kernel=kernel, **measured)
+            for v, kernel in zip(groups, kernels, strict=True)
+        ]
+        return asker.solve(asker.Problem(*factors), asker.IRLS(), max_iterations=0)
+
+    of = solved(Quadratic(), SmoothTruncated(1e-6)).uncertainty(sigma=1.0)
+    assert of.n_undetermined == {"z": 1}
+    assert of.covariance("x").blocks[0, 0, 0] == pytest.approx(1 / 30, rel=1e-3)
+    assert np.isnan(of.covariance("z").blocks).all()
+    with pytest.raises(asker.ProblemError, match="nothing supports the result"):
+        solved(SmoothTruncated(1e-6), SmoothTruncated(1e-6)).uncertainty(sigma=1.0)
+
+
 def test_bad_questions_are_answered_in_a_sentence(line_result, tmp_path):
     result, *_ = line_result(Quadratic())
     x = result.problem.variables[0]

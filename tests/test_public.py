@@ -1,6 +1,7 @@
 """The public names: listed once, typed, documented; and what a wheel holds."""
 
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -39,8 +40,13 @@ METHODS = [m for name, cls in CLASSES.items() if name not in STRATEGIES for m in
 
 def test_the_list_is_all_there_is():
     assert len(set(asker.__all__)) == len(asker.__all__)
-    public = {name for name, x in vars(asker).items() if not name.startswith("_") and not inspect.ismodule(x)}
-    assert public | {"__version__"} == set(asker.__all__)
+    public = {name for name, x in vars(asker.public).items() if not name.startswith("_") and not inspect.ismodule(x)}
+    assert public | {"__version__"} == set(asker.__all__) == set(dir(asker))
+
+
+def test_no_public_name_is_that_of_a_module():
+    """Else what `asker.solve` is would depend on who imported what first."""
+    assert not {module.name for module in pkgutil.iter_modules(asker.__path__)} & set(asker.__all__)
 
 
 @pytest.mark.parametrize("name", sorted({*CLASSES, *FUNCTIONS}))

@@ -54,7 +54,7 @@ def test_what_is_printed_is_written_too(results, capsys):
     assert text.endswith(f"\n\n{table}")
     assert re.search(r"^- Commit: \w+", text, re.M)
     assert re.search(r"^- Date: \d{4}-\d\d-\d\d$", text, re.M)
-    assert re.search(r"^- Machine: \d+ cores, .*Python 3\.\d+.*, jax [\d.]+, numba [\d.]+, numpy [\d.]+", text, re.M)
+    assert re.search(r"^- Machine: \d+ cores, .*Python 3\.\d+.*, jax [\d.]+, llvmlite [\d.]+, numpy [\d.]+", text, re.M)
 
 
 def test_without_the_option_nothing_is_written(results, capsys):

@@ -29,7 +29,7 @@ def test_the_changelog_has_the_version_and_dates():
 def test_the_readme_says_what_is_installed():
     assert f"`{PROJECT['name']}`" in text("README.md")
     oldest = dict(re.match(r"([\w-]+)>=(\d+\.\d+)", line).groups() for line in reversed(PROJECT["dependencies"]))
-    for shown, package in (("JAX", "jax"), ("NumPy", "numpy"), ("Numba", "numba")):
+    for shown, package in (("JAX", "jax"), ("NumPy", "numpy"), ("llvmlite", "llvmlite")):
         assert f"{shown} {oldest[package]} to " in text("README.md")
 
 

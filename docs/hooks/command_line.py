@@ -14,13 +14,11 @@ output; the progress line and the one line of an error go to standard error.
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    import typer
     from mkdocs.structure.files import File
 
-    from asker.shell.program import app
+    from asker.shell.program import COMMANDS, command_named
 
-    commands: Any = typer.main.get_command(app)
-    text = INTRODUCTION + "\n".join(section(name, command) for name, command in commands.commands.items())
+    text = INTRODUCTION + "\n".join(section(name, command_named(name)) for name in COMMANDS)
     files.append(File.generated(config, "reference/command-line.md", content=text))
     return files
 

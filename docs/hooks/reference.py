@@ -1,6 +1,6 @@
 """The reference: a page for each kind of public name, from `asker.__all__` and from the modules below.
 
-A new public name appears by being listed in `asker/__init__.py`.
+A new public name appears by being listed in `asker/public.py`.
 """
 
 import ast
@@ -16,7 +16,7 @@ PUBLIC = {
     "solving": ("Solving and results", ("asker",)),  # all that the others leave
 }
 """Page, title, and the modules whose public names it holds."""
-FIRST = ("asker.solve", "asker.result", "asker.current", "asker.scipy_like", "asker.curve_fitting")
+FIRST = ("asker.solving", "asker.result", "asker.current", "asker.scipy_like", "asker.curve_fitting")
 """What a page begins with, where it has these; all others follow in the order of the imports."""
 
 MODULES = {
@@ -94,14 +94,14 @@ MODULES = {
 def on_files(files: Any, *, config: Any) -> Any:
     from mkdocs.structure.files import File
 
-    source = Path(config.config_file_path).parent / "src" / "asker" / "__init__.py"
+    source = Path(config.config_file_path).parent / "src" / "asker" / "public.py"
     for page, content in pages(source.read_text(encoding="utf-8")).items():
         files.append(File.generated(config, f"reference/{page}.md", content=content))
     return files
 
 
 def pages(source: str) -> dict[str, str]:
-    """The pages' text, given that of `asker/__init__.py`."""
+    """The pages' text, given that of `asker/public.py`."""
     shown: dict[str, dict[str, list[str]]] = {page: {} for page in PUBLIC}
     for name, module in public_names(source).items():
         page = next(page for page, (_, modules) in PUBLIC.items() if module.startswith(modules))
@@ -128,7 +128,7 @@ def public_names(source: str) -> dict[str, str]:
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     found = {alias.name: str(node.module) for node in imports for alias in node.names if alias.name in listed}
     if missing := listed - set(found):
-        raise ValueError(f"asker.__all__ names {sorted(missing)}, which asker/__init__.py does not import")
+        raise ValueError(f"asker.__all__ names {sorted(missing)}, which asker/public.py does not import")
     return found
 
 

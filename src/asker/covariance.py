@@ -15,13 +15,16 @@ Slope       Where α and β differ between observations, A⁻¹BA⁻¹ is the sl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.chance import chances
 from asker.groups import Groups
-from asker.information import Information, counted, information, squares
+from asker.information import Information, counted, information, some_of, squares
+from asker.problem import Problem
 from asker.result import Result
 from asker.variables import ProblemError, Slot, Variables
 
@@ -38,6 +41,8 @@ ALIKE = 1e-9
 """By how much β/α of observations may differ to count as one."""
 TOUCHED = 1e-7
 """How far a variable moves along a direction, in parts of the one that moves most, to have a part in it."""
+MANY = 1e9
+"""Numbers from which on σ is as good as known."""
 HOLDS = 1e-12
 """NᵀDN over NᵀN, below which the datum does not hold a direction."""
 
@@ -95,7 +100,6 @@ class Uncertainty:
         sandwich  take the spread of the gradient from the residuals themselves
         sigma     the noise, where it is known: one number, or one for each factor group
         """
-        from asker.engines.cpu.linear_model import LinearModel
         from asker.engines.cpu.system import SingularError
 
         problem = result.problem
@@ -106,18 +110,27 @@ class Uncertainty:
         self.result, self.problem = result, problem
         given = _given_noise(sigma, len(problem.factors))
         theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
-        self.model = LinearModel(problem, theta)
-        masks = counted(result, given)
+        self.model = _linear_model(result.engine, problem, theta)
         try:
-            plain = self.model.inverse([mask.astype(float) for mask in masks])
-            self.support = plain.support
-            self._read_support(plain.support, plain.together if plain.n_together else None, datum)
-            self.information = information(result, masks, self.n_determined, given)
+            plain = self._counted_and_held(given, datum)
             self._terms = self._made_terms(plain, sandwich)
         except SingularError as error:
             raise ProblemError(f"there is no covariance: {error}") from None
 
     # ------------------------------------------------------------ what is determined
+
+    def _counted_and_held(self, given: list[float | None], datum: What | None) -> "Inverse":
+        """The inverse of ΣJᵀJ over what counts; what a kernel far narrower than the noise gives up does not."""
+        masks = counted(self.result, given)
+        while True:
+            plain = self.model.inverse([mask.astype(float) for mask in masks])
+            self.support = plain.support
+            self._read_support(plain.support, plain.together if plain.n_together else None, datum)
+            self.information = information(self.result, masks, self.n_determined, given)
+            seen = [of.alpha > 0 for of in self.information]
+            if all(np.array_equal(mask, some) for mask, some in zip(masks, seen, strict=True)):
+                return plain
+            masks = some_of(seen)
 
     def _read_support(self, support: "Support", together: "Columns | None", datum: What | None) -> None:
         self.undetermined: dict[Variables, NDArray[np.bool_]] = {v: h.free > 0 for v, h in support.single.items()}
@@ -226,6 +239,31 @@ class Uncertainty:
         """(n, d): of each direction of each variable."""
         return self.covariance(what).standard_errors
 
+    @cached_property
+    def _chances(self) -> dict[Variables, Floats]:
+        return chances(self.result, self.information)
+
+    def chance(self, what: What) -> Floats:
+        """(n,): the probability that what holds a variable agrees by chance (`asker.chance`); 0 for fixed ones."""
+        v, i = self._chosen(what)
+        return np.where(v.fixed, 0.0, self._chances.get(v, 0.0))[i]
+
+    def interval(self, what: What, level: float = 0.95) -> Floats:
+        """(n, d): how far the truth is from each number at most, with this probability.
+
+        By Student's distribution, since σ was found from few or many numbers, and at the level that is left once the
+        variable may hang on what agrees by chance; infinite where that alone is as likely as 1 − level.
+        """
+        from scipy.special import stdtrit
+
+        if not 0 < level < 1:
+            raise ProblemError(f"level must be between 0 and 1, not {level!r}")
+        errors = self.standard_errors(what)
+        left = level / np.maximum(1 - self.chance(what), level)
+        n = min([part.n_behind for part in self.information if part.n_counted])
+        factor = stdtrit(min(n, MANY), (1 + left) / 2)
+        return np.where(errors == 0, 0.0, factor[:, None] * np.where(errors == 0, 1.0, errors))
+
     def relative(self, steps: dict[Variables, Floats]) -> dict[Variables, Floats]:
         """Steps (n, d) of all free variables as the datum sees them, S δ: without what is not determined."""
         moved = sum(np.einsum("ndq,nd->q", self._T[v], steps[v]) for v in self._N)
@@ -256,6 +294,18 @@ def chosen(variables: Sequence[Variables], what: What) -> tuple[Variables, NDArr
     if bad.size:
         raise ProblemError(f"{v.name}: the index is {index[bad[0]]} at {bad[0]}, allowed are 0 to {len(v) - 1}")
     return v, index.astype(np.int64)
+
+
+def _linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "LinearModel":
+    """On the device where that has solved, and a dense matrix fits; else on the processor."""
+    if engine == "xla":
+        from asker.engines.xla.linear_model import DeviceModel
+
+        if DeviceModel.suits(problem):
+            return DeviceModel(problem, theta)
+    from asker.engines.cpu.linear_model import LinearModel
+
+    return LinearModel(problem, theta)
 
 
 def _datum(model: "LinearModel", datum: What | None) -> list[tuple[Variables, NDArray[np.int64]]]:

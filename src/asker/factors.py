@@ -19,14 +19,14 @@ from asker.arrays import Array, as_argument, float64, has_masked
 from asker.jax_versions import load_jax
 from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Quadratic, Scaled, SmoothTruncated
 from asker.linearity import is_affine
-from asker.traced import digest_of_trace
+from asker.traced import digest_of_trace, first_line, why_no_derivatives
 from asker.variables import ProblemError, Slot, Variables
 
 REMEDIES = {
-    "TracerArrayConversionError": " (use jax.numpy in place of numpy)",
-    "TracerBoolConversionError": " (use jnp.where in place of `if`)",
-    "TracerIntegerConversionError": " (an index must not depend on a variable)",
-    "ConcretizationTypeError": " (shapes and loops must not depend on a variable)",
+    "TracerArrayConversionError": "use jax.numpy in place of numpy",
+    "TracerBoolConversionError": "use jnp.where in place of `if`",
+    "TracerIntegerConversionError": "an index must not depend on a variable",
+    "ConcretizationTypeError": "shapes and loops must not depend on a variable",
 }
 """What helps against JAX's errors."""
 
@@ -342,6 +342,9 @@ class Factors:
             raise ProblemError(f"{self.name}: the residual function returns {type(out).__name__}, expected an array")
         if out.dtype.kind != "f":
             raise ProblemError(f"{self.name}: the residual function returns {out.dtype}, expected real numbers")
+        if why := why_no_derivatives(self._given_at, *self._example()):
+            cure = "pass batched NumPy functions `residual` and `jacobian`"
+            raise ProblemError(f"{self.name}: JAX cannot differentiate the residual function: {why}; {cure}")
         return out.shape
 
     def _batched_shape(self) -> tuple[int, ...]:
@@ -370,11 +373,11 @@ class Factors:
     def _failed(self, what: str, error: Exception) -> ProblemError:
         shapes = [f"{s.variables.name} {s.variables.manifold}" for s in self.slots]
         shapes += [f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data)]
-        kind, said = type(error).__name__, (str(error).splitlines() or [""])[0]
+        kind, said = type(error).__name__, first_line(error)
         if "not a valid JAX type" in said:
             return ProblemError(f"{self.name}: the {what} function returns what is no array of numbers")
-        on, advice = ", ".join(shapes), REMEDIES.get(kind, "")
-        return ProblemError(f"{self.name}: the {what} function fails on {on}: {kind}: {said}{advice}")
+        on, why = ", ".join(shapes), REMEDIES.get(kind, said)
+        return ProblemError(f"{self.name}: the {what} function fails on {on}: {kind}: {why}")
 
     def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """The arguments of a batched residual function: each slot's values for every observation."""

@@ -165,6 +165,11 @@ class Result:
         """The roots of the diagonals of `covariance`, (n, d)."""
         return self.uncertainty(**asked).standard_errors(what)
 
+    def interval(self, what: Any, level: float = 0.95, **asked: Any) -> np.ndarray:
+        """How far the truth is from each number at most, with this probability, (n, d); infinite where what holds a
+        variable is too likely to agree by chance."""
+        return self.uncertainty(**asked).interval(what, level)
+
     @cached_property
     def leverage(self) -> Groups[Any]:
         """`asker.leverage.Leverage` of each factor group: how much of every observation the fit has used up."""

@@ -16,7 +16,7 @@ from asker.dense import Functions, dense_problem
 from asker.kernels import Kernel, Quadratic, Scaled
 from asker.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
 from asker.result import Result, Status
-from asker.solve import solve
+from asker.solving import solve
 from asker.stopping import Stopping, optimality
 from asker.strategies.triggs import Triggs
 from asker.variables import ProblemError

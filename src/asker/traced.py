@@ -1,19 +1,48 @@
-"""What a traced function computes, as a digest: the same for the same function in every process.
+"""Traced functions: whether JAX can differentiate one, and what it computes, as a digest.
 
-A jaxpr has equations on numbered values.  All that decides what comes out enters the digest: primitives, their
-parameters, types, literals, constants that the function closes over, and the jaxprs inside; addresses in memory do not.
+The digest is the same for the same function in every process.  A jaxpr has equations on numbered values.  All that
+decides what comes out enters the digest: primitives, their parameters, types, literals, constants that the function
+closes over, and the jaxprs inside; addresses in memory do not.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from asker.arrays import float64
 from asker.jax_versions import PASSED_OVER
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+def why_no_derivatives(function: Callable[[Any, Any], Any], x: Any, data: Any) -> str:
+    """What JAX says where it cannot differentiate `function(x, data)` with respect to x, for many at once; else ""."""
+    import jax
+
+    def forwards(x: Any, data: Any) -> Any:
+        return jax.jvp(lambda x: function(x, data), (x,), (x,))
+
+    def backwards(x: Any, data: Any) -> Any:
+        value, pull = jax.vjp(lambda x: function(x, data), x)
+        return pull(value)
+
+    many = jax.tree.map(lambda array: array[None], (x, data))
+    errors = []
+    for way in (forwards, backwards):
+        try:
+            with float64():
+                jax.eval_shape(jax.vmap(way), *many)
+            return ""
+        except Exception as e:
+            errors.append(e)
+    return first_line(errors[0])
 
 
 def digest_of_trace(closed_jaxpr: Any) -> bytes:

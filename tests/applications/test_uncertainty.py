@@ -1,12 +1,17 @@
 """Covariances of refined data: in its frame, in files, and what hangs on too little."""
 
+import json
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import asker
 from asker import weakest
-from asker.applications import pose_graph
+from asker.applications import clouds, pose_graph
+from asker.applications.bundle.bal import write_bal
 from asker.applications.bundle.problem import bundle_problem, camera_centres
+from asker.applications.bundle.room import ROOM
 from asker.applications.bundle.scenes import make_scene
 from asker.applications.bundle.uncertainty import how_sure
 from asker.applications.pose_graph.g2o import write_g2o
@@ -64,15 +69,59 @@ def test_a_graph_says_how_sure_its_poses_are(graph):
 
 def test_the_command_writes_them(graph, asks, tmp_path):
     write_g2o(tmp_path / "a.g2o", graph)
-    names = "--covariance", tmp_path / "c.npz", "--ellipses", tmp_path / "e.png"
+    names = "--covariance", tmp_path / "c.npz", "--ellipses", tmp_path / "e.png", "--report", tmp_path / "r.json"
     code, _, err = asks("solve", tmp_path / "a.g2o", "--quiet", *names)
     assert code == 0, err
     tree, arrays = read_npz(tmp_path / "c.npz", "covariances")
     assert tree["kind"] == "covariances"
     assert tree["gauge"] == "all directions are determined"
-    assert set(arrays) == {"ids", "pose_covariances", "position_covariances"}
+    assert set(arrays) == {"ids", "pose_covariances", "position_covariances", "rotation_covariances"}
+    report = json.loads((tmp_path / "r.json").read_text())
+    traces = np.einsum("nqq->n", arrays["position_covariances"])
+    assert np.allclose(report["standard_errors"]["poses"], np.sqrt(traces))
+    assert np.allclose(report["standard_errors"]["rotations"], np.sqrt(arrays["pose_covariances"][:, 2, 2]))
+    assert report["poses"]["id"] == graph.ids.tolist()
+    assert sum(report["poses"]["n_edges"]) == 2 * graph.n_edges
     assert (tmp_path / "e.png").read_bytes()[:4] == b"\x89PNG"
     assert asks("solve", tmp_path / "a.g2o", "--covariance", tmp_path / "c.txt")[2].endswith("must end with .npz\n")
+
+
+def test_a_bundle_tells_the_error_of_every_camera_and_point(asks, tmp_path):
+    scene = make_scene(4, 200, outlier_ratio=0.1, start_error=0.5, seed=0)
+    write_bal(tmp_path / "a.txt", scene.start)
+    asked = "--report", tmp_path / "r.json", "--covariance", tmp_path / "c.npz", "--quiet"
+    code, _, err = asks("solve", tmp_path / "a.txt", *asked, "--method", "irls", "--tau", "2")
+    assert code == 0, err
+    report, (_, arrays) = json.loads((tmp_path / "r.json").read_text()), read_npz(tmp_path / "c.npz", "covariances")
+    told = report["standard_errors"]
+    assert "7 directions" in told["gauge"]
+    assert np.allclose(told["cameras"], np.sqrt(np.einsum("nqq->n", arrays["centre_covariances"])))
+    known = np.isfinite(arrays["point_covariances"]).all(axis=(1, 2))
+    assert [x is not None for x in told["points"]] == known.tolist()
+    assert np.allclose(told["by_chance"]["points"], arrays["point_chances"])
+    assert sum(report["points"]["n_observations"]) == sum(report["cameras"]["n_observations"]) == 200
+    assert 0.8 * 200 < sum(report["points"]["inliers"]) <= 200
+
+
+def test_a_page_shows_how_sure_points_are():
+    scene = make_scene(4, 200, outlier_ratio=0.1, start_error=0.5, seed=0)
+    made = ROOM.problem(scene, {"tau": 2.0})
+    result = asker.solve(made.problem, asker.IRLS(), max_iterations=10)
+    arrays = ROOM.shown(scene, made, result, {"tau": 2.0})
+    assert np.nanmedian(arrays["errors"]) == pytest.approx(1)
+    run = SimpleNamespace(method="asker", settings={}, arrays=lambda: arrays)
+    (flat,), (before, after) = ROOM.page({"a": {"asker": run}}).values()
+    assert before["errors"] is None
+    assert len(flat["errors"]) == len(flat["points"])
+    known = [x for x in after["errors"] if x is not None]
+    assert np.median(known) == pytest.approx(0, abs=0.02)  # the logarithm of 1
+    shown = clouds.shown(*(np.zeros(0, int), *2 * [clouds.Cloud(np.zeros((3, 3)), np.zeros((1, 3)), np.zeros(0, bool))],
+                           SimpleNamespace(errors=_cannot_be_told)))  # fmt: skip
+    assert np.isnan(shown["errors"]).all()
+
+
+def _cannot_be_told(name):
+    raise asker.ProblemError("the noise cannot be told")
 
 
 def test_what_hangs_on_too_little_is_told_worst_first():

@@ -430,7 +430,7 @@ def test_version_and_help(asks):
         code, text, err = asks(*arguments)
         assert (code, err) == (0, "")
         assert all(command in text for command in ("solve", "generate", "info", "compare", "reproduce"))
-    for command in (command.__name__.replace("_", "-") for command in program.COMMANDS):
+    for command in program.COMMANDS:
         assert asks(command, "--help")[0] == 0
 
 
@@ -438,7 +438,9 @@ def test_version_and_help(asks):
 def test_help_is_quick_to_import(arguments):
     code = "import sys; from asker.shell import main; assert main(sys.argv[1:]) == 0; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    assert not {"jax", "numba", "scipy", "matplotlib", "pooch", "requests"} & set(done.stdout.split())
+    imported = set(done.stdout.split())
+    assert not {"jax", "llvmlite", "scipy", "matplotlib", "pooch", "requests"} & imported
+    assert "solve" in arguments or not {"numpy", "asker.public", "asker.applications"} & imported
 
 
 def test_the_program_itself_ends_with_the_exit_code(tmp_path):

@@ -1,6 +1,7 @@
 """Drawings of reconstructions: points and cameras, before and after.
 
-A point is supported where at least two inliers see it; others are orange, and cameras are red.
+A point is supported where at least two inliers see it; others are orange, and cameras are red.  On a page supported
+points have the colour of their standard error, beside the median of all.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asker.applications.application import Arrays, Recorded, Runs
+from asker.applications.uncertainty import Sure
+from asker.variables import ProblemError
 
 MOST_POINTS = 3000  # of a cloud that a page shows
 FLAT_POINTS = 1500
@@ -41,8 +44,8 @@ def write_supported(path: Path, bundle: Any, centres: np.ndarray, inliers: np.nd
     write_ply(path, bundle.points, colors, centres)
 
 
-def shown(point_of: np.ndarray, before: Cloud, after: Cloud) -> Arrays:
-    """What is recorded of a run: some of the points, all cameras."""
+def shown(point_of: np.ndarray, before: Cloud, after: Cloud, sure: Sure) -> Arrays:
+    """What is recorded of a run: some of the points, all cameras; standard errors are NaN where there are none."""
     n = len(before.points)
     some = np.random.default_rng(0).permutation(n)[:MOST_POINTS]
     return {
@@ -50,9 +53,20 @@ def shown(point_of: np.ndarray, before: Cloud, after: Cloud) -> Arrays:
         "points": after.points[some].astype(np.float32),
         "supported_before": supported(point_of, before.inliers, n)[some],
         "supported": supported(point_of, after.inliers, n)[some],
+        "errors": _errors(sure, n)[some].astype(np.float32),
         "centres_before": before.centres.astype(np.float32),
         "centres": after.centres.astype(np.float32),
     }
+
+
+def _errors(sure: Sure, n: int) -> np.ndarray:
+    """Of points, in medians."""
+    try:
+        errors = sure.errors("point")[:n]
+    except ProblemError:  # the noise cannot be told, or the matrix is too large
+        return np.full(n, np.nan)
+    known = errors[errors > 0]
+    return np.where(errors > 0, errors, np.nan) / (np.median(known) if len(known) else 1.0)
 
 
 def page(runs: Runs) -> dict[str, Any]:
@@ -70,7 +84,7 @@ def _flat(runs: Runs) -> Iterator[dict[str, Any]]:
             if _is_shown(run):
                 a = run.arrays()
                 points, good = a["points"][:FLAT_POINTS], a["supported"][:FLAT_POINTS]
-                yield _drawn(instance, label, points, a["centres"], good)
+                yield _drawn(instance, label, points, a["centres"], good, a.get("errors"))
 
 
 def _in_space(runs: Runs) -> Iterator[dict[str, Any]]:
@@ -79,11 +93,14 @@ def _in_space(runs: Runs) -> Iterator[dict[str, Any]]:
         for label, run in ours[:1]:
             a = run.arrays()
             yield _drawn(instance, "before", a["points_before"], a["centres_before"], a["supported_before"])
-            yield _drawn(instance, f"after {label}", a["points"], a["centres"], a["supported"])
+            yield _drawn(instance, f"after {label}", a["points"], a["centres"], a["supported"], a.get("errors"))
 
 
-def _drawn(instance: str, label: str, points: np.ndarray, centres: np.ndarray, good: np.ndarray) -> dict[str, Any]:
+def _drawn(
+    instance: str, label: str, points: np.ndarray, centres: np.ndarray, good: np.ndarray, errors: Any = None
+) -> dict[str, Any]:
     """Its box holds nearly all points and nearly all cameras."""
+    known = errors is not None and np.isfinite(errors[: len(points)][good]).any()
     boxes = [np.percentile(x[np.isfinite(x).all(axis=1)], [3, 97], axis=0) for x in (points, centres)]
     low, high = np.minimum(*[box[0] for box in boxes]), np.maximum(*[box[1] for box in boxes])
     middle, half = (low + high) / 2, 0.7 * float(max(high - low)) + 1e-9
@@ -92,10 +109,17 @@ def _drawn(instance: str, label: str, points: np.ndarray, centres: np.ndarray, g
     return {
         "instance": instance, "label": label,
         "points": points[inside_box].tolist(), "good": good[inside_box].astype(int).tolist(),
+        "errors": _logarithms(errors[: len(points)][inside_box]) if known else None,
         "centres": centres.tolist(),
         "range": [[float(m - half), float(m + half)] for m in middle],
         "up": int(np.argmin(spread[1:])) + 1,
     }  # fmt: skip
+
+
+def _logarithms(errors: np.ndarray) -> list[float | None]:
+    """To the base of 2, None where there is none."""
+    with np.errstate(invalid="ignore"):
+        return [round(float(x), 2) if np.isfinite(x) else None for x in np.log2(errors)]
 
 
 def figures(runs: Runs) -> dict[str, Callable[[Path], None]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asker.applications.told import Table, Told, percent
-from asker.holdout import LIMITS, Prediction
+from asker.holding_out import LIMITS, Prediction
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ import numpy as np
 from asker.applications.application import option
 from asker.applications.outcome import INLIER, inlier_limit
 from asker.applications.told import Told
+from asker.applications.uncertainty import REPORT_HELP
 from asker.geometry.gauge import Gauge
 from asker.io.dirt import STRICT_HELP, Dirt
 from asker.result import Result
@@ -28,6 +29,7 @@ class ReconstructionOptions:
     gauge: str = option("free", "fixed: the pose of the first image stays; or free.", choices=GAUGES)
     strict: bool = option(False, STRICT_HELP, names="--strict")
     ply: Path | None = option(None, "Write points and cameras for a viewer.", writes=True)
+    report: Path | None = option(None, REPORT_HELP, writes=True)
 
 
 @dataclass(frozen=True, eq=False)

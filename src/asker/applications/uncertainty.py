@@ -1,7 +1,7 @@
 """How sure refined data is: covariances for files and reports, and a table of what hangs on too little."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from asker.weakest import holds
 
 KIND, FORMAT = "covariances", 1
 N_WEAK = 5
+REPORT_HELP = "Write inliers and standard errors of every camera and point, or pose."
 
 
 def placed(result: Result, values: dict[Variables, Any]) -> Result:
@@ -35,7 +36,9 @@ class Sure:
     result: Result
     """With values in the frame of the refined data."""
     make: Callable[[Uncertainty], dict[str, np.ndarray]]
-    """Arrays of the room: `..._covariances` (n, d, d), and what names their rows."""
+    """Arrays of the room: `..._covariances` (n, d, d), `..._chances` (n,), and what numbers their rows."""
+    names: dict[str, Any] = field(default_factory=dict)
+    """Of rows, where they have names."""
 
     @cached_property
     def of(self) -> Uncertainty:
@@ -46,13 +49,13 @@ class Sure:
         return self.make(self.of)
 
     def errors(self, name: str) -> np.ndarray:
-        """Standard errors (n,) of positions: the roots of the traces of their covariances."""
+        """Standard errors (n,): the roots of the traces of the covariances of this name."""
         return np.sqrt(np.maximum(np.einsum("nqq->n", self.arrays[f"{name}_covariances"]), 0.0))  # 0, but for rounding
 
     def facts(self) -> dict[str, Any]:
         """What the numbers mean."""
         sigma = {name: float(x) for name, x in self.of.sigma.items()}
-        return {"gauge": self.of.gauge, "sigma": sigma, "undetermined": self.of.n_undetermined}
+        return {"gauge": self.of.gauge, "sigma": sigma, "undetermined": self.of.n_undetermined} | self.names
 
     def write(self, path: FilePath) -> None:
         """Everything, as one `.npz` file."""
@@ -64,9 +67,14 @@ class Sure:
         write_npz(path, tree, arrays)
 
     def columns(self, **names: str) -> dict[str, Any]:
-        """For a report: the facts, and standard errors of positions by what they are of; or why there are none."""
+        """For a report: the facts, and standard errors by what they are of; or why there are none.
+
+        With `chances` comes how likely it is that what holds each of them agrees by chance.
+        """
         try:
-            return self.facts() | {title: self.errors(name) for title, name in names.items()}
+            found = self.facts() | {title: self.errors(name) for title, name in names.items()}
+            chances = {t: self.arrays[f"{of}_chances"] for t, of in names.items() if f"{of}_chances" in self.arrays}
+            return found | ({"by_chance": chances} if chances else {})
         except ProblemError as error:
             return {"none": str(error)}
 

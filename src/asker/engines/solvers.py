@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 CPU_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg", "reference")
-XLA_SOLVERS = ("auto", "dense-cholesky", "cg")
+XLA_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 SMALLEST_DIAGONAL = 1e-6
 """Of H, where the damping is relative to it, as in Ceres."""
 

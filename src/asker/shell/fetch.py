@@ -31,7 +31,7 @@ def fetch(
     list_only: Annotated[bool, typer.Option("--list", help="Show what is known and what is at hand.")] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Download public data sets and print where they are.  What is at hand already is not downloaded again."""
+    """The command `asker fetch`."""
     chosen = [one_of("NAME", name, DATA_SETS) for name in names or []]
     for asked, group in ((paper, PAPER), (all_bal, BAL), (stereo, STEREO), (pose_graphs, POSE_GRAPHS)):
         chosen += group if asked else ()

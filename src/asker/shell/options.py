@@ -7,7 +7,7 @@ import asker
 from asker.applications import applications
 from asker.applications.application import Application, option
 from asker.kernel_names import KERNELS, kernel_named
-from asker.solve import ENGINES
+from asker.solving import ENGINES
 
 LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 

@@ -10,43 +10,83 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-import asker
-from asker.applications import ROOMS
-from asker.shell import fetch, study
-from asker.shell.solve import info, solve
 from asker.shell.support import complain
+from asker.version import __version__
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
 
+COMMANDS = {
+    "solve": (
+        "asker.shell.solve",
+        "Refine a file or folder: the application is seen from what is in it.  Ctrl-C stops and keeps the best so far.",
+    ),
+    "info": ("asker.shell.solve", "Describe a file or folder: its size, and how good its start is."),
+    "compare": (
+        "asker.shell.study",
+        "Compare methods on your own files: a table here, and a page with curves and drawings.\n\n"
+        "Each method runs alone: what `asker solve` does before and after, as with the noise of a pose graph, is "
+        "left out.",
+    ),
+    "reproduce": (
+        "asker.shell.study",
+        "Run a plan and make its page.  What is finished is not run again; Ctrl-C stops, the same command goes on.",
+    ),
+    "report": ("asker.shell.study", "Draw the page anew from recorded runs, without running anything."),
+    "fetch": (
+        "asker.shell.fetch",
+        "Download public data sets and print where they are.  What is at hand already is not downloaded again.",
+    ),
+    "generate": (
+        "asker.applications.bundle.commands",
+        "Make a scene whose truth is known, and write a disturbed start as a BAL file.",
+    ),
+    "corrupt": (
+        "asker.applications.pose_graph.commands",
+        "Add false loop closures to a pose graph.  --json says which; `asker solve --false-loops` reads that file.",
+    ),
+    "stereo": (
+        "asker.applications.stereo.commands",
+        "Find the disparity of every pixel of a rectified stereo pair.  Ctrl-C stops and keeps the best so far.",
+    ),
+    "stereo-compare": (
+        "asker.applications.stereo.commands",
+        "Run several methods on stereo pairs in the Middlebury layout: a table, curves, bars and maps.",
+    ),
+    "stereo-generate": (
+        "asker.applications.stereo.commands",
+        "Make a stereo pair whose truth is known, in the Middlebury layout (truths times 4).",
+    ),
+}
+"""Of each command: the module that has its function, which is imported when it is run, and what it does."""
 
-def room_commands() -> Iterator[Callable[..., int]]:
-    """The commands that rooms provide beside `solve` and `info`, in their `commands.py`."""
-    for room in ROOMS:
-        module = f"asker.applications.{room}.commands"
-        if find_spec(module):
-            yield from import_module(module).COMMANDS
+
+def command_named(name: str) -> Any:
+    """The command of the table, with its options."""
+    module, says = COMMANDS[name]
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, help=says)(getattr(import_module(module), name.replace("-", "_")))
+    return typer.main.get_command(alone)
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-COMMANDS: tuple[Callable[..., int], ...] = (
-    solve,
-    info,
-    study.compare,
-    study.reproduce,
-    study.report,
-    fetch.fetch,
-    *room_commands(),
-)
-for command in COMMANDS:
-    app.command()(command)
+class ImportedWhenRun(TyperGroup):
+    """The commands of the table; none but the one that is run has options."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, command_named(str(name)), rest
+
+
+app = typer.Typer(cls=ImportedWhenRun, add_completion=False, pretty_exceptions_enable=False)
+for _name, (_, _says) in COMMANDS.items():
+    app.command(_name, help=_says)(lambda: None)
 
 
 def run_command(arguments: list[str] | None = None) -> int:
@@ -100,7 +140,7 @@ def start(
 ) -> None:
     """Robust estimation at large scale."""
     if version:
-        print(f"asker {asker.__version__}")
+        print(f"asker {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())

@@ -44,7 +44,7 @@ for _application in applications():
 
 @with_options(OPTIONS)
 def solve(context: typer.Context, file: Data, **given: Any) -> int:
-    """Refine a file or folder: the application is seen from what is in it.  Ctrl-C stops and keeps the best so far."""
+    """The command `asker solve`."""
     common, processes = checked(Common, given), checked(Processes, given)
     application = application_of(file)
     refuse_others(context, OPTIONS, application.title)
@@ -181,7 +181,7 @@ def info(
         float | None, typer.Option(help="Width of the kernel, as in `asker solve`.", show_default=TAUS)
     ] = None,
 ) -> int:
-    """Describe a file or folder: its size, and how good its start is."""
+    """The command `asker info`."""
     if tau is not None:
         number("--tau", tau, positive=True)
     application = application_of(file)

@@ -46,7 +46,7 @@ def reproduce(
     figures: Figures = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run a plan and make its page.  What is finished is not run again; Ctrl-C stops, the same command goes on."""
+    """The command `asker reproduce`."""
     from asker.study.plan import read_plan
 
     made = read_plan(plan, data)
@@ -66,10 +66,7 @@ def compare(
     quiet: Quiet = False,
     **given: Any,
 ) -> int:
-    """Compare methods on your own files: a table here, and a page with curves and drawings.
-
-    Each method runs alone: what `asker solve` does before and after, as with the noise of a pose graph, is left out.
-    """
+    """The command `asker compare`."""
     from asker.study.plan import plan_of_files
     from asker.study.runs import solved_again
     from asker.study.summary import read_book
@@ -134,7 +131,7 @@ def _width(text: str) -> float:
 
 
 def report(folder: Folder, figures: Figures = False) -> int:
-    """Draw the page anew from recorded runs, without running anything."""
+    """The command `asker report`."""
     from asker.study.summary import read_book
 
     _report(read_book(folder), figures)

@@ -22,7 +22,7 @@ from asker.io.files import FileError, write_whole
 from asker.io.folders import make_folder
 from asker.io.json import plain, write_json
 from asker.result import Iteration, Result, Status
-from asker.solve import solve
+from asker.solving import solve
 from asker.strategies import METHODS
 from asker.study.plan import Run
 from asker.study.records import is_finished, read_record, write_sums
@@ -157,6 +157,6 @@ def versions() -> dict[str, str]:
     """Of all that has a part in the numbers."""
     from importlib.metadata import version
 
-    others = {name: version(name) for name in ("jax", "numba", "numpy", "scipy")}
+    others = {name: version(name) for name in ("jax", "llvmlite", "numpy", "scipy")}
     machine = {"python": platform.python_version(), "machine": platform.machine()}
     return {"asker": __version__} | others | machine

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import chi2
 
 import asker
+from asker.applications.pose_graph import search
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
 from asker.applications.pose_graph.graph import PoseGraph
@@ -73,6 +74,29 @@ def test_false_loops_are_told_apart_by_the_noise_that_is_there():
     assert np.mean(kept[~is_false]) > 0.95
     assert 1 / 50 < found.chosen.noise_share < 10 / 50
     assert error(found.chosen.refined, truth) < error(made.refined(believing.values), truth) / 3
+
+
+def test_a_dear_graph_is_begun_from_least_squares_once_and_ends_where_others_do(monkeypatch):
+    truth, start = circle(n=90)
+    graph, is_false = add_false_loops(start, 0.3, "random", seed=1)
+    kernels = []
+
+    def heard(problem, strategy, **limits):
+        kernels.append(type(problem.factors[-1].kernel))
+        return run(problem, strategy, **limits)
+
+    monkeypatch.setattr(search, "FIRST", 1.0)
+    found = solve_pose_graph(graph, heard, asker.ASKER(), thorough=True)
+    assert (kernels.count(asker.Quadratic), kernels.count(asker.Cauchy)) == (1, 0)
+    assert np.array_equal(found.chosen.made.refused(found.chosen.result), is_false)
+    assert error(found.chosen.refined, truth) < error(start, truth) / 3
+
+
+def test_another_round_begins_with_the_width_of_the_last():
+    narrowing = search._narrowing(asker.ASKER(), 12.0)
+    assert (1 + narrowing.s0**2, narrowing.reach) == (pytest.approx(12.0), 0)
+    for other in (asker.IRLS(), asker.ASKER.published()):
+        assert search._narrowing(other, 12.0) is other
 
 
 @pytest.mark.long

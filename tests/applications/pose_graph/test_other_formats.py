@@ -1,16 +1,18 @@
-"""Pose graphs in the formats of TORO and Open3D."""
+"""Pose graphs in the formats of TORO and Open3D, and similarities as logarithms."""
 
 import json
 import re
 
 import numpy as np
 import pytest
+from scipy.linalg import expm
 
+from asker.applications.pose_graph.expmap import similarities
 from asker.applications.pose_graph.files import is_graph, read_graph
 from asker.applications.pose_graph.toro import read_toro
 from asker.geometry import poses
 from asker.io.files import FileError
-from graphs import EVERY_KIND, some_graph, write_open3d, write_toro
+from graphs import EVERY_KIND, some_graph, write_expmap, write_open3d, write_toro
 
 
 def assert_same(found, graph, order):
@@ -47,6 +49,40 @@ def test_toro_is_read_as_gtsam_reads_it(tmp_path):
         assert factor.keys() == found.ids[[found.i[k], found.j[k]]].tolist()
         np.testing.assert_allclose(factor.measured().matrix(), poses.matrices("SE2", found.measurements[k : k + 1])[0])
         np.testing.assert_allclose(factor.noiseModel().information(), found.information[k], rtol=1e-9)
+
+
+def test_similarities_are_read_as_logarithms(tmp_path):
+    graph = some_graph("SIM3")
+    write_expmap(tmp_path / "a.g2o", graph)
+    found = read_graph(tmp_path / "a.g2o", strict=True)
+    np.testing.assert_array_equal(found.ids, graph.ids)
+    np.testing.assert_array_equal(found.fixed, graph.fixed)
+    assert_same(found, graph, np.arange(graph.n_poses))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e-9, 1e-4, 1.0, 3.0])
+@pytest.mark.parametrize("sigma", [0.0, 1e-300, -1e-9, 1e-4, -0.7, 2.0])
+def test_a_similarity_is_the_exponential_of_its_logarithm(size, sigma):
+    omega, upsilon = size * np.array([2.0, -1.0, 2.0]) / 3, np.array([0.3, -1.2, 0.7])
+    X = np.zeros((4, 4))
+    X[:3, :3], X[:3, 3] = np.cross(omega, np.eye(3)).T + sigma * np.eye(3), upsilon
+    T = poses.matrices("SIM3", similarities(np.array([[*omega, *upsilon, sigma]])))[0]
+    np.testing.assert_allclose(T, expm(X), rtol=1e-12, atol=1e-14)
+
+
+def test_a_vertex_needs_a_logarithm_and_may_have_any_camera(tmp_path):
+    edge = " ".join(map(str, ["EDGE_SIM3:EXPMAP 0 1", *7 * [0], *np.eye(7, dtype=int)[np.triu_indices(7)]]))
+    for camera in ("", "500 500 320 240", "1 2 3 4 5 6 7 8"):
+        (tmp_path / "a.g2o").write_text(f"VERTEX_SIM3:EXPMAP 0 0 0 0 1 2 3 0 {camera}\n{edge}\n")
+        np.testing.assert_array_equal(read_graph(tmp_path / "a.g2o").poses[0], [1, 2, 3, 0, 0, 0, 1, 1])
+    for numbers, what in (
+        ("0 0 0 0 1 2 3", "this vertex needs 8 numbers, found 7"),
+        ("0 0 0 0 1 2 3 99", r"a scale must be positive \(1e-9 to 1e9\), found 9.89e\+42"),
+        ("0 0 0 0 1e300 2 3 99", "no similarity has this logarithm"),
+    ):
+        (tmp_path / "a.g2o").write_text(f"{edge}\nVERTEX_SIM3:EXPMAP {numbers}\n")
+        with pytest.raises(FileError, match=f":2: {what}"):
+            read_graph(tmp_path / "a.g2o")
 
 
 def test_open3d_reads_what_it_writes(tmp_path):

@@ -1,5 +1,6 @@
 """Trajectories as text: TUM and KITTI."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.spatial.transform import Rotation
 from asker.applications.pose_graph import draw, refine, true_positions, write_g2o
 from asker.applications.pose_graph.trajectories import read_trajectory, write_trajectory
 from asker.geometry import poses
+from asker.geometry.alignment import trajectory_error
 from asker.io.files import FileError
 from asker.shell import main
 from graphs import EVERY_FILE_KIND, circle, some_graph
@@ -39,6 +41,31 @@ def test_numbers_stand_where_evo_looks_for_them(tmp_path):
     np.testing.assert_array_equal(T[:, :, 3], tum[:, 1:4])
     np.testing.assert_allclose(Rotation.from_quat(tum[:, 4:]).as_matrix(), T[:, :, :3], atol=1e-14)
     np.testing.assert_allclose(Rotation.from_quat(graph.poses[order, 3:]).as_matrix(), T[:, :, :3], atol=1e-14)
+
+
+@EVERY_FORM
+@EVERY_FILE_KIND
+def test_evo_reads_what_is_written_and_finds_the_same_error(tmp_path, kind, suffix):
+    evo = pytest.importorskip("evo.tools.file_interface", reason="evo is not installed")
+    from evo.core import metrics, sync
+
+    truth = some_graph(kind)
+    moved = 2.0 * truth.poses[:, :2] + np.random.default_rng(1).normal(size=(6, 2))
+    found = replace(truth, poses=np.concatenate([moved, truth.poses[:, 2:]], axis=1))
+    read = evo.read_tum_trajectory_file if suffix == ".tum" else evo.read_kitti_poses_file
+    seen = []
+    for name, graph in (("truth", truth), ("found", found)):
+        write_trajectory(tmp_path / f"{name}{suffix}", graph)
+        seen.append(read(tmp_path / f"{name}{suffix}"))
+    if suffix == ".tum":
+        seen = list(sync.associate_trajectories(*seen))
+    at = [poses.positions(kind, graph.poses) for graph in (found, truth)]
+    for scale in (False, True):
+        aligned = deepcopy(seen[1])
+        aligned.align(seen[0], correct_scale=scale)
+        off = metrics.APE(metrics.PoseRelation.translation_part)
+        off.process_data((seen[0], aligned))
+        assert off.get_statistic(metrics.StatisticsType.rmse) == pytest.approx(trajectory_error(*at, scale), rel=1e-9)
 
 
 @pytest.mark.parametrize(

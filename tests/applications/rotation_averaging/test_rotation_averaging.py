@@ -7,8 +7,9 @@ import pytest
 
 import asker
 from asker.applications import application_of, rotation_averaging
+from asker.applications.rotation_averaging.problem import residual_norms
 from asker.io.files import FileError, write_whole
-from asker.rotations import matrix_from_angle_axis
+from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 from asker.shell import main
 
 TURN = matrix_from_angle_axis(np.array([[0.0, 0.0, 0.3]]))[0]
@@ -96,6 +97,26 @@ def test_the_truth_is_found_in_spite_of_outliers(made):
     assert errors["asker"].max() < 1.5 < errors["start"].max()
     assert outcome.record["cost"] < outcome.record["initial_cost"]
     np.testing.assert_array_equal(outcome.refined.matrices[0], np.eye(3))  # the first one is held
+
+
+def test_the_noise_is_that_of_each_axis_and_intervals_hold_the_truth():
+    data = rotation_averaging.make_rotations(60, 400, noise=1.5, outlier_ratio=0.2, seed=3)
+    outcome = rotation_averaging.refine(data)
+    assert outcome.result.noise[0].sigma == pytest.approx(1.5, rel=0.05)
+    R = outcome.refined.matrices
+    truth = data.truth @ data.truth[0].T @ R[0]
+    off = angle_axis_from_matrix(truth @ R.transpose(0, 2, 1))[1:]
+    assert np.mean(np.abs(off) <= outcome.result.interval("rotations")[1:]) == pytest.approx(0.95, abs=0.05)
+    assert outcome.sure.arrays["rotation_covariances"].shape == (60, 3, 3)
+    assert outcome.sure.facts()["names"] == data.names
+
+
+def test_the_residual_has_the_norm_of_the_difference_whatever_the_angle():
+    data = rotation_averaging.make_rotations(20, 150, outlier_ratio=0.9, seed=0)
+    result = asker.solve(rotation_averaging.averaging_problem(data, asker.Quadratic()).problem, max_iterations=0)
+    norms = residual_norms(data, data.start())
+    assert norms.max() > 110  # 2 sin(θ/2), in degrees
+    np.testing.assert_allclose(np.linalg.norm(result.residuals[0], axis=1), norms, rtol=1e-6, atol=1e-9)
 
 
 def test_errors_do_not_depend_on_the_frame(made):

@@ -1,7 +1,6 @@
 """The XLA engine gives what the CPU engine gives."""
 
 import json
-import sys
 from dataclasses import replace
 
 import jax
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 import asker
+from asker import solving
 from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
@@ -38,7 +38,6 @@ from engines.linear_problems import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:engine xla without a GPU")]
 METHODS = sorted(asker.METHODS)
-loop = sys.modules["asker.solve"]  # `asker.solve` is the function
 EXACT_CG = CG(**linear_problems.EXACT_CG)
 
 # ------------------------------------------------------------------ the linear system
@@ -79,6 +78,21 @@ def check_step(structure, solver, relative):
 @EVERY_STRUCTURE
 def test_dense_step_is_that_of_the_whole_matrix(structure):
     check_step(structure, "dense-cholesky", relative=True)
+
+
+SPARSE = [bundle, two_kept_groups, graph, two_kinds_of_observations]
+
+
+@pytest.mark.parametrize("structure", SPARSE, ids=lambda s: s.__name__)
+def test_sparse_step_is_that_of_the_whole_matrix(structure):
+    check_step(structure, "sparse-cholesky", relative=True)
+
+
+def test_a_sparse_matrix_that_is_not_positive_definite_gives_no_step():
+    setup = traced_setup(graph)
+    setup.a = [a - 10.0 for a in setup.a]
+    engine = XlaEngine(setup.problem, "sparse-cholesky")
+    assert engine.solve(engine.start(), setup.model(engine), 1e-3) is None
 
 
 ITERATED = [
@@ -149,7 +163,7 @@ def both():
 
 
 def iterate(engine, strategy, n=5):
-    run = loop.SolveLoop(0.0, None)
+    run = solving.SolveLoop(0.0, None)
     run.run(engine, strategy, engine.start(), n, tol=0.0, time_limit=None)
     return run
 
@@ -216,9 +230,9 @@ def test_weights_taus_and_numbers_as_variables():
 def test_auto_takes_a_gpu_for_a_large_problem(monkeypatch):
     problem = line_problem()
     assert asker.solve(problem, max_iterations=1).engine == "cpu"
-    monkeypatch.setattr(loop, "_has_gpu", lambda: True)
+    monkeypatch.setattr(solving, "_has_gpu", lambda: True)
     assert asker.solve(problem, max_iterations=1).engine == "cpu"
-    monkeypatch.setattr(loop, "WORTH_A_GPU", 20)
+    monkeypatch.setattr(solving, "WORTH_A_GPU", 20)
     assert asker.solve(problem, max_iterations=1).engine == "xla"
 
 

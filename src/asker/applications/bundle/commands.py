@@ -31,7 +31,7 @@ def generate(
     seed: Seed = 0,
     truth: Annotated[Path | None, typer.Option(help="Write the true cameras and points here.")] = None,
 ) -> int:
-    """Make a scene whose truth is known, and write a disturbed start as a BAL file."""
+    """The command `asker generate`."""
     one_of("--kind", kind, KINDS)
     check_outputs(None, file, truth)
     scene = make_scene(
@@ -48,6 +48,3 @@ def generate(
     print(f"{counts(start)}, {np.count_nonzero(scene.outliers)} of them outliers")
     write_outputs((file, partial(write_bal, bundle=start)), (truth, partial(write_bal, bundle=scene.truth)))
     return 0
-
-
-COMMANDS = (generate,)

@@ -16,13 +16,15 @@ from asker.applications.bundle.options import CAMERAS, DOFS, Options
 from asker.applications.bundle.policy import BundleOutcome, dirt_of, refine
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
+from asker.applications.bundle.uncertainty import how_sure
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import dirt_told, errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.applications.uncertainty import weak_told
-from asker.holdout import Prediction, held_out_masks
+from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import beginning
+from asker.io.json import write_json
 from asker.result import Result
 
 HEADER = re.compile(rb"\s*\d{1,18}\s+\d{1,18}\s+\d{1,18}(?!\S)")
@@ -110,7 +112,11 @@ class BundleAdjustment(Application):
         def write_cloud(path: Path) -> None:
             clouds.write_supported(path, outcome.refined, camera_centres(outcome.refined), outcome.inliers)
 
-        return [*super().outputs(outcome, options, output), (options.ply, write_cloud)]
+        return [
+            *super().outputs(outcome, options, output),
+            (options.ply, write_cloud),
+            (options.report, lambda path: write_json(path, _report(outcome))),
+        ]
 
     def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
         whole, keys = start_of(data), PAPERS | keys
@@ -149,6 +155,7 @@ class BundleAdjustment(Application):
             before.point_index,
             clouds.Cloud(before.points, camera_centres(before), _inliers(before, keys)),
             clouds.Cloud(after.points, camera_centres(after), _inliers(after, keys)),
+            how_sure(made, result),
         )
 
     def page(self, runs: Runs) -> dict[str, Any]:
@@ -200,6 +207,23 @@ def scene_of(keys: dict[str, Any]) -> Scene:
 def _inliers(bundle: Bundle, keys: dict[str, Any]) -> np.ndarray:
     keys = PAPERS | keys
     return reprojection_norms(bundle, keys["camera"])[0] <= INLIER * keys["tau"]
+
+
+def _report(outcome: BundleOutcome) -> dict[str, Any]:
+    """What `--report` writes: columns, one entry per camera and per point, in the order of the file."""
+    bundle, inliers = outcome.refined, outcome.inliers
+
+    def columns(index: np.ndarray, n: int) -> dict[str, Any]:
+        n_inliers = np.bincount(index[inliers], minlength=n)
+        return {"n_observations": np.bincount(index, minlength=n), "inliers": n_inliers}
+
+    return {
+        "file": outcome.record["file"],
+        "inlier_radius": outcome.record["inlier_radius"],
+        "standard_errors": outcome.sure.columns(cameras="centre", points="point"),
+        "cameras": columns(bundle.camera_index, bundle.n_cameras),
+        "points": columns(bundle.point_index, bundle.n_points),
+    }
 
 
 ROOM = BundleAdjustment()

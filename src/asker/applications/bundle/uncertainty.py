@@ -21,6 +21,7 @@ def how_sure(made: BundleProblem, result: Result) -> Sure:
             "camera_covariances": C,
             "centre_covariances": centre_covariances(poses, C),
             "point_covariances": points,
+            "point_chances": of.chance(made.points),
         }
 
     return Sure(placed(result, {made.cameras: cameras, made.points: refined.points}), arrays)

@@ -31,4 +31,3 @@ class Options(ReconstructionOptions):
         0.0, "With --drop-outliers: degrees, the smallest angle of a point that stays.", least=0.0
     )
     transforms: Path | None = option(None, "Write transforms.json, for nerfstudio.", writes=True)
-    report: Path | None = option(None, "Write inliers per image and point.", writes=True)

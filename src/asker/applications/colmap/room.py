@@ -23,12 +23,13 @@ from asker.applications.colmap.reprojections import camera_centres, reprojection
 from asker.applications.colmap.rigs import members
 from asker.applications.colmap.told import known_told
 from asker.applications.colmap.transforms import check_transforms, write_transforms
+from asker.applications.colmap.uncertainty import how_sure
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import dirt_told, errors_told
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
 from asker.applications.uncertainty import weak_told
-from asker.holdout import Prediction, held_out_masks
+from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.io.ply import write_ply
@@ -194,11 +195,12 @@ class ColmapModels(Application):
         return {"inlier_ratio": float(np.mean(reprojection_norms(made.refined(result.values)) <= INLIER * keys["tau"]))}
 
     def shown(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+        refined = made.refined(result.values)
         before, after = (
             clouds.Cloud(m.points.xyz, camera_centres(m), reprojection_norms(m) <= INLIER * keys["tau"])
-            for m in (data, made.refined(result.values))
+            for m in (data, refined)
         )
-        return clouds.shown(data.observations().point, before, after)
+        return clouds.shown(data.observations().point, before, after, how_sure(made, result, refined))
 
     def page(self, runs: Runs) -> dict[str, Any]:
         return clouds.page(runs)

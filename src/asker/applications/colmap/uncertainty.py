@@ -33,6 +33,7 @@ def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:
             "centre_covariances": centre_covariances(poses[frame], whole[frame], places),
             "point_ids": refined.points.ids,
             "point_covariances": of.covariance(made.points).blocks[: len(refined.points)],
+            "point_chances": of.chance(made.points)[: len(refined.points)],
         }
         for name, part in made.intrinsics.items():
             if part.free_variables is not None:

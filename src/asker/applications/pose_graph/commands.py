@@ -25,7 +25,7 @@ def corrupt(
     seed: Seed = 1,
     json_file: Json = None,
 ) -> int:
-    """Add false loop closures to a pose graph.  --json says which; `asker solve --false-loops` reads that file."""
+    """The command `asker corrupt`."""
     one_of("--kind", kind, get_args(FalseLoops))
     check_name(out)
     check_outputs(file, out, json_file)
@@ -42,6 +42,3 @@ def corrupt(
     print(f"{file}: {graph.n_loops - is_false.sum()} loops, and {is_false.sum()} false ones added")
     write_outputs((out, partial(write_g2o, graph=graph)), (json_file, partial(write_json, record=record)))
     return 0
-
-
-COMMANDS = (corrupt,)

@@ -9,7 +9,8 @@
 An edge says where pose j is, seen from pose i.  Ω is the upper triangle of its information matrix, row by row:
 6 numbers in the plane, 21 in space (translation first).  Empty lines and lines that begin with # are skipped.
 Numbers are read and written exactly: reading a written graph gives the same bits.  The other tags, of landmarks,
-priors and similarities, are in `asker.applications.pose_graph.tags`.
+priors and similarities, are in `asker.applications.pose_graph.tags`, and those of similarities as logarithms, which are
+read alone, in `asker.applications.pose_graph.expmap`.
 
 A vertex that edges name but no line gives is put where the edges lead: along odometry (i to i + 1) where that reaches,
 else along other edges.  Without any vertex the smallest id stands at the origin.  A landmark that no line gives is put
@@ -25,6 +26,7 @@ measurements.
 import numpy as np
 
 from asker.applications.pose_graph.assembly import Assembly
+from asker.applications.pose_graph.expmap import FORMS, without_logarithms
 from asker.applications.pose_graph.graph import Measurements, PoseGraph
 from asker.applications.pose_graph.lines import Lines, leave_out_strangers, parse, printed, sorted_lines
 from asker.applications.pose_graph.repairs import Information, semidefinite
@@ -47,10 +49,11 @@ def read_g2o(
     strict       any dirt is an error
     """
     dirt = Dirt(path, strict)
-    found = leave_out_strangers(sorted_lines(read_text_bytes(path)), [*TAGS, FIX], dirt)
+    found = leave_out_strangers(sorted_lines(read_text_bytes(path)), [*TAGS, *FORMS, FIX], dirt)
     fixes = found.pop(FIX, Lines())
     names = dict.fromkeys(POSES | POINTS, "vertex") | dict.fromkeys(OFFSETS, "offset")
-    parse(path, [(names.get(tag, "edge"), lines, TAGS[tag].n_numbers) for tag, lines in found.items()])
+    parse(path, [(names.get(tag, "edge"), found[tag], TAGS[tag].n_numbers) for tag in found if tag in TAGS])
+    found = without_logarithms(path, found)
     return Assembly(path, found, dirt, "strict" if strict else information).graph(fixes, trajectory)
 
 

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from asker.applications.application import option
 from asker.applications.pose_graph.repairs import INFORMATION
+from asker.applications.uncertainty import REPORT_HELP
 from asker.io.dirt import STRICT_HELP
 
 Robust = Literal["loops", "all", "none"]
@@ -30,5 +31,6 @@ class Options:
     information: str = option("nearest", INFORMATION_HELP, choices=INFORMATION)
     strict: bool = option(False, STRICT_HELP, names="--strict")
     figure: Path | None = option(None, "Draw the trajectory before and after.", writes=True)
+    report: Path | None = option(None, REPORT_HELP, writes=True)
     ellipses: Path | None = option(None, "Draw the 95 % ellipses of positions.", writes=True)
     false_loops: Path | None = option(None, "What `asker corrupt --json` wrote.", reads=True)

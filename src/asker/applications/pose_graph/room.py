@@ -32,9 +32,10 @@ from asker.applications.pose_graph.trajectories import KITTI, TUM, read_trajecto
 from asker.applications.pose_graph.uncertainty import draw_ellipses
 from asker.applications.told import Table, Told, before_and_after, compiling, ended, percent, spread
 from asker.applications.uncertainty import weak_told
-from asker.holdout import Prediction, held_out_masks
+from asker.holding_out import Prediction, held_out_masks
 from asker.io.figures import FORMATS
 from asker.io.files import FileError
+from asker.io.json import write_json
 from asker.result import Result
 
 ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
@@ -150,7 +151,12 @@ class PoseGraphs(Application):
         graphs = {"before": outcome.start, "after": outcome.refined}
         figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused, truth=outcome.truth)
         ellipses = partial(draw_ellipses, graph=outcome.refined, sure=outcome.sure)
-        return [*super().outputs(outcome, options, output), (options.figure, figure), (options.ellipses, ellipses)]
+        return [
+            *super().outputs(outcome, options, output),
+            (options.figure, figure),
+            (options.report, lambda path: write_json(path, _report(outcome))),
+            (options.ellipses, ellipses),
+        ]
 
     def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
         """Of the loops alone: without odometry the way itself is not known."""
@@ -224,6 +230,22 @@ def read_truth(graph: PoseGraph, options: Options) -> Truth:
 def _names(graph: PoseGraph) -> dict[str, Any]:
     """Of poses and landmarks."""
     return {"poses": graph.ids.tolist(), "landmarks": graph.landmarks.ids.tolist()}
+
+
+def _report(outcome: GraphOutcome) -> dict[str, Any]:
+    """What `--report` writes: columns, one entry per pose and per landmark."""
+    graph = outcome.refined
+    ends, refused = np.stack([graph.i, graph.j]), outcome.refused
+    n_edges, n_refused = (np.bincount(ends[:, of].ravel(), minlength=graph.n_poses) for of in (slice(None), refused))
+    names = {"poses": "position", "rotations": "rotation"} | (
+        {"landmarks": "landmark"} if len(graph.landmarks.ids) else {}
+    )
+    return {
+        "file": outcome.record["file"],
+        "standard_errors": outcome.sure.columns(**names),
+        "poses": {"id": graph.ids, "n_edges": n_edges, "refused_loops": n_refused},
+        "landmarks": {"id": graph.landmarks.ids},
+    }
 
 
 ROOM = PoseGraphs()

@@ -5,12 +5,15 @@ noise can be seen in what was kept (`noise`):
 
 (0) least squares with all loops, then a plain descent: from the start, and from where a narrow Cauchy kernel leads.
     Where no loop is refused then, and Ψ is as low as noise lets it be, that is (1), and all, where CLOSE times the
-    noise that is seen refuses none either; else the lowest of them and (1) goes on;
+    noise that is seen refuses none either; else the lowest of them and (1) goes on.  Where an iteration is dear, the
+    first of them alone is tried, and least squares end when a step gains little;
 (1) solve with the noise as announced;
 (2) the share of it that is there: Σ‖r‖² over what was kept, for each number that the poses have not used up, in units
     of what was announced.  The mean of ‖r‖² is seen in medians, one over the loops and one over odometry, so that up to
     half of the loops kept may be false;
-(3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2);
+(3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2).  The
+    kernels of ASKER's default begin as wide as the last ones: what those gave up is not pulled at again, and fills no
+    matrix in;
 (4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
     the tails come back, and a solution that (3) left for a worse one does too;
 (5) descend from there once more, with TAIL times the share that 95 % quantiles show in place of medians.  Where tails
@@ -39,6 +42,7 @@ from asker.applications.pose_graph.problem import default_tau, pose_graph_proble
 from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
 from asker.result import Result, Status
+from asker.strategies.default import ASKER
 from asker.strategies.exchanges import Exchanges
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy
@@ -54,6 +58,8 @@ CLOSE = 2.0
 """What TAIL is in (4), where solutions are chosen."""
 FIRST, FEW = 3e6, (20, 100)
 """The work of a descent in (0), as iterations · poses · (unknowns of a pose)³; iterations at least and at most."""
+LITTLE = 0.1
+"""The part of the cost that a step of least squares must gain where FIRST allows for less than FEW."""
 EXCHANGES = 8e5
 """(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more."""
 PAYS = 1e-3
@@ -136,17 +142,24 @@ class GraphSearch:
         """The limit of descents that need not be exact."""
         return {"max_iterations": int(np.clip(FIRST / self.work, *FEW))} if self.thorough else {}
 
+    @property
+    def is_dear(self) -> bool:
+        """Whether an iteration is dear."""
+        return FIRST / self.work < FEW[0]
+
     def _first(self) -> Iterator[Round]:
         """(0) and (1); each is made when it is asked for."""
         if self.thorough:
             yield self._from_least_squares(self.graph)
+        if self.thorough and not self.is_dear:
             made = pose_graph_problem(self.graph, Cauchy(NARROW * self.tau), self.robust)
             yield self._from_least_squares(made.refined(self._solve(made.problem, IRLS(), **self.few).values))
         yield self._run(self.graph, 1.0, self.strategy)
 
     def _from_least_squares(self, start: PoseGraph) -> Round:
         everything = pose_graph_problem(start, robust="none")
-        found = self._solve(everything.problem, IRLS(), **self.few)
+        rough = {"tol": LITTLE} if self.is_dear else {}
+        found = self._solve(everything.problem, IRLS(), **self.few, **rough)
         return self._run(everything.refined(found.values), 1.0, IRLS(), **self.few)
 
     def _all_loops(self) -> Solved | None:
@@ -163,7 +176,8 @@ class GraphSearch:
             share = noise_share(self.rounds[-1].made, self.rounds[-1].result)  # (2)
             if share is None or not announces_too_much(share) or share > MUCH_LESS * self.rounds[-1].noise_share:
                 break
-            self.rounds.append(self._run(self.rounds[-1].refined, share, self.strategy))  # (3)
+            how = _narrowing(self.strategy, self.rounds[-1].noise_share / share)
+            self.rounds.append(self._run(self.rounds[-1].refined, share, how))  # (3)
         last = self.rounds[-1]
         if last.noise_share == 1 or last.is_cut_short:
             return self._exchanged(last, noise_share(last.made, last.result))
@@ -205,8 +219,15 @@ class GraphSearch:
         made = pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
         return Round(share, made, self._solve(made.problem, how, **limits))
 
-    def _solve(self, problem: Any, how: Strategy, **limits: int) -> Result:
+    def _solve(self, problem: Any, how: Strategy, **limits: float) -> Result:
         return self.solve(problem, how, time_limit=self.clock.left(), **limits)
+
+
+def _narrowing(how: Strategy, times: float) -> Strategy:
+    """Our mode of ASKER with kernels that begin so many times as wide as they end; another method as it is."""
+    if not (isinstance(how, ASKER) and how.reach):
+        return how
+    return replace(how, s0=float(np.sqrt(times - 1)), reach=0.0)
 
 
 def _lowest(rounds: list[Round]) -> Round:

@@ -21,7 +21,8 @@ Beside edges between poses there are, with p for a pose, l for a landmark and o 
     EDGE_SE3_PRIORXYZ p x y z  Ω                   the same as hdl_graph_slam writes it
     EDGE_POINTXYZ_PRIOR l x y z  Ω                 the landmark itself
 
-g2o has no tag of similarities in this form; those here are as its others, with the scale at the end.
+g2o has no tag of similarities in this form; those here are as its others, with the scale at the end.  Its own form is
+read, too (`expmap`).
 """
 
 from dataclasses import dataclass

@@ -19,13 +19,20 @@ MOST = 40
 
 
 def how_sure(graph: PoseGraph, result: Result) -> Sure:
-    """Covariances of poses, as steps on their manifold, of positions along the axes of the graph, and of landmarks."""
+    """Covariances of poses, as steps on their manifold, of positions along the axes of the graph, of rotations in
+    radians, and of landmarks."""
 
     def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
         C = of.covariance("poses").blocks
         d = poses.N_AXES[graph.kind]
         R = poses.matrices(graph.kind, graph.poses)[:, :d, :d] if graph.kind == "SE2" else np.eye(d)[None]
-        found = {"ids": graph.ids, "pose_covariances": C, "position_covariances": R @ C[:, :d, :d] @ R.swapaxes(1, 2)}
+        turn = slice(d, d + (1 if graph.kind == "SE2" else 3))
+        found = {
+            "ids": graph.ids,
+            "pose_covariances": C,
+            "position_covariances": R @ C[:, :d, :d] @ R.swapaxes(1, 2),
+            "rotation_covariances": C[:, turn, turn],
+        }
         if len(graph.landmarks.ids):
             found |= {"landmark_ids": graph.landmarks.ids, "landmark_covariances": of.covariance("landmarks").blocks}
         return found

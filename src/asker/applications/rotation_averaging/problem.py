@@ -1,10 +1,11 @@
 """Rotation averaging as a `Problem`, rotations with a known truth, and `refine`.
 
-The residual of a pair is R_j − R R_i, in units in which its norm is the angle between the two, in degrees, as long as
-that is small.
+The residual of a pair is 2 sin(θ/2) times the axis of E = R R_i R_jᵀ, in degrees: its norm is the angle θ as long as
+that is small, and that of (R_j − R R_i)/√2 whatever it is.  It has three numbers, as the noise of a rotation has.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,15 @@ import numpy as np
 import asker
 from asker.applications.outcome import INLIER, Asked, Outcome, compilations, cost_fell, noise_record, solve_record
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
+from asker.applications.uncertainty import Sure
+from asker.covariance import Uncertainty
 from asker.geometry.gauge import median_rotation
 from asker.rotations import matrix_from_angle_axis, matrix_from_quaternion
 
 TAU = 5.0  # degrees
-DEGREES = np.degrees(1) / np.sqrt(2)
+DEGREES = np.degrees(1)
+OPPOSITE = 1e-12
+"""1 + tr E, at least: it is 0 where θ = 180°, and the axis is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +41,11 @@ def averaging_problem(data: RelativeRotations, kernel: asker.Kernel | None = Non
     R = asker.Variables(data.start(), asker.SO3, fixed=np.arange(len(data.names)) == 0, name="rotations")
 
     def difference(Ri, Rj, Rij):
-        return DEGREES * (Rj - Rij @ Ri).reshape(9)
+        import jax.numpy as jnp
+
+        E = Rij @ Ri @ Rj.T
+        twice = jnp.stack([E[2, 1] - E[1, 2], E[0, 2] - E[2, 0], E[1, 0] - E[0, 1]])  # 2 sin θ
+        return DEGREES * twice / jnp.sqrt(jnp.maximum(1 + E[0, 0] + E[1, 1] + E[2, 2], OPPOSITE))
 
     slots = R[data.i], R[data.j]
     factors = asker.Factors(difference, *slots, data=data.matrices, kernel=kernel, weight=data.weights, name="pairs")
@@ -68,13 +77,22 @@ def make_rotations(
 
 def residual_norms(data: RelativeRotations, R: np.ndarray) -> np.ndarray:
     """(n_pairs,): how far each pair is from the rotations R (n, 3, 3), in degrees."""
-    return DEGREES * np.linalg.norm(R[data.j] - data.matrices @ R[data.i], axis=(1, 2))
+    return DEGREES * np.linalg.norm(R[data.j] - data.matrices @ R[data.i], axis=(1, 2)) / np.sqrt(2)
 
 
 def angle_errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """(n,): degrees from the truth, once a rotation of the whole has aligned the two."""
     aligned = found @ median_rotation(truth, found).T
     return np.degrees(2 * np.arcsin(np.clip(np.linalg.norm(aligned - truth, axis=(1, 2)) / np.sqrt(8), 0, 1)))
+
+
+def how_sure(data: RelativeRotations, result: asker.Result) -> Sure:
+    """Covariances of rotations, as steps in radians; the first rotation is held."""
+
+    def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
+        return {"rotation_covariances": of.covariance("rotations").blocks}
+
+    return Sure(result, arrays, {"names": data.names})
 
 
 def refine(
@@ -91,4 +109,5 @@ def refine(
     inliers = np.linalg.norm(result.residuals[0], axis=1) <= INLIER * tau
     record |= {"inlier_radius": INLIER * tau, "inlier_ratio": inliers.mean(), "noise": noise_record(result)}
     record |= {"compiled": len(compiled)} | solve_record(result)
-    return Outcome(result, record, cost_fell(result), lambda: made.refined(result.values))
+    sure = partial(how_sure, data, result)
+    return Outcome(result, record, cost_fell(result), lambda: made.refined(result.values), how_sure=sure)

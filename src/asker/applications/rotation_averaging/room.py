@@ -13,7 +13,8 @@ from asker.applications.rotation_averaging import files, problem
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, averaging_problem
 from asker.applications.told import Told, before_and_after, compiling, ended, noise_told, percent, spread
-from asker.holdout import Prediction, held_out_masks
+from asker.applications.uncertainty import weak_told
+from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.result import Result
 
@@ -25,6 +26,7 @@ class RotationAveraging(Application):
     title = "relative rotations"
     expects = "relative rotations: lines of two names and nine numbers, also as .gz or .bz2"
     tau = f"for rotations {TAU:g} degrees"
+    has_covariances = True
     study_title = "Rotation averaging"
     columns = (("median_error", "median error, degrees"),)
     truth = "median_error"
@@ -73,6 +75,7 @@ class RotationAveraging(Application):
             before_and_after(r),
             f"inliers ({r['inlier_radius']:.3g} degrees) {percent(r['inlier_ratio'])}",
             *noise_told(r, "degrees"),
+            *weak_told(outcome.result, {"rotations": data.names}),
             ended(r),
             *compiling(r),
         ]

@@ -70,7 +70,7 @@ COMPARE = CommandOptions(stereo_options.EnergyOptions, Solving)
 
 @with_options(STEREO)
 def stereo(left: Left, right: Right, **given: Any) -> int:
-    """Find the disparity of every pixel of a rectified stereo pair.  Ctrl-C stops and keeps the best so far."""
+    """The command `asker stereo`."""
     asked, files = checked(OfOnePair, given), checked(OutputFiles, given)
     limits = asdict(checked(Machine, given)) | asdict(checked(Limits, given))
     options = checked(stereo_options.Options, given)
@@ -105,7 +105,7 @@ def stereo_generate(
     noise: Annotated[float, typer.Option(help="Standard deviation of a grey value; the texture has 0.2.")] = 0.2,
     seed: Seed = 0,
 ) -> int:
-    """Make a stereo pair whose truth is known, in the Middlebury layout (truths times 4)."""
+    """The command `asker stereo-generate`."""
     pair = make_pair(height, width, max_disparity=max_disparity, noise=number("--noise", noise), seed=seed)
     assert pair.left_truth is not None
     assert pair.right_truth is not None
@@ -125,7 +125,7 @@ def stereo_compare(
     quiet: Quiet = False,
     **given: Any,
 ) -> int:
-    """Run several methods on stereo pairs in the Middlebury layout: a table, curves, bars and maps."""
+    """The command `asker stereo-compare`."""
     chosen = methods.split(",")
     for method in chosen:
         one_of("--methods", method, METHODS)
@@ -205,6 +205,3 @@ def _named(folders: list[Path]) -> Iterator[tuple[str, Path]]:
     names = [f.resolve().name for f in folders]
     for name, folder in zip(names, folders, strict=True):
         yield (name if names.count(name) == 1 else str(folder)), folder
-
-
-COMMANDS = (stereo, stereo_compare, stereo_generate)

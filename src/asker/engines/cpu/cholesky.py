@@ -37,6 +37,7 @@ class _OneThread:
 
     @cached_property
     def _controller(self) -> Any:
+        import scipy.linalg  # noqa: F401  its BLAS is one of those that are found
         from threadpoolctl import ThreadpoolController
 
         return ThreadpoolController()

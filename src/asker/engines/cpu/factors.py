@@ -24,7 +24,7 @@ def compiled_loop(name: str, arguments: Sequence[Argument], *functions: Callable
     try:
         return make_loop(name, arguments, *functions, what=what)
     except ReadsOutside as error:
-        raise ProblemError(str(error)) from None
+        raise ProblemError(f"{what}: {error}") from None
 
 
 class FactorCode:
@@ -109,10 +109,9 @@ class FactorCode:
 
                 arguments = self._arguments() + [Argument("gathered")] * len(self.free_masks)
                 ways = [partial(self._one_linearise, jax.jacfwd), partial(self._one_linearise, jax.jacrev)]
-                self.loops[what] = compiled_loop(what, arguments, *ways, what=f"the derivatives of {self.factors.name}")
             else:
-                one, subject = getattr(self, f"_one_{what}"), f"the residual of {self.factors.name}"
-                self.loops[what] = compiled_loop(what, self._arguments(), one, what=subject)
+                arguments, ways = self._arguments(), [getattr(self, f"_one_{what}")]
+            self.loops[what] = compiled_loop(what, arguments, *ways, what=self.factors.name)
         return self.loops[what]
 
     # ------------------------------------------------------------ of one observation, traced by JAX

@@ -9,7 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from asker.engines.xla.fronts import Fronts
 from asker.engines.xla.layout import SLAB, Layout
+from asker.engines.xla.meetings import n_pairs
 
 GPUS = ("gpu", "cuda", "rocm")
 
@@ -71,7 +73,7 @@ def fetch(x: jax.Array) -> np.ndarray:
 # ------------------------------------------------------------------ memory
 
 
-def estimate(layout: Layout, solver: str) -> int:
+def estimate(layout: Layout, solver: str, fronts: Fronts | None = None) -> int:
     """Bytes that one device will need, at the fullest moment of an iteration; generous."""
     structure, k = layout.structure, layout.n_devices
     e = structure.eliminated
@@ -85,9 +87,10 @@ def estimate(layout: Layout, solver: str) -> int:
     if e is not None:
         total += layout.n_local * 8 * (4 * e.manifold.ambient + 3 * d + d * (d + 1))
     total += sum(8 * len(v) * (4 * v.manifold.ambient + 6 * v.manifold.tangent**2) for v in structure.kept)
-    if solver == "dense-cholesky":
-        pairs = layout.n_pairs() / k
-        total += 4 * 8 * n**2 + 10 * pairs + 32 * d * d * min(pairs, SLAB)
+    if solver != "cg":
+        pairs = n_pairs(layout) / k
+        in_matrix = 4 * n**2 if fronts is None else 3 * fronts.numbers
+        total += 8 * in_matrix + 10 * pairs + 32 * d * d * min(pairs, SLAB)
     return int(total)
 
 
@@ -117,11 +120,10 @@ def gigabytes(n: float) -> str:
     return f"{n / 1e9:.3g} GB"
 
 
-def plan(layout: Layout, solver: str, devices: list[Any]) -> str:
+def plan(need: int, solver: str, devices: list[Any]) -> str:
     """One line for a person, before the run."""
     there = memory_of(devices[0]) if devices[0].process_index == jax.process_index() else None
     of = "" if there is None else f" of {gigabytes(there)}"
     kind = devices[0].device_kind
     hosts = f" on {jax.process_count()} hosts" if jax.process_count() > 1 else ""
-    need = gigabytes(estimate(layout, solver))
-    return f"xla: {len(devices)} x {kind}{hosts}, {solver}, about {need}{of} on each"
+    return f"xla: {len(devices)} x {kind}{hosts}, {solver}, about {gigabytes(need)}{of} on each"

@@ -21,10 +21,11 @@ from jax.sharding import PartitionSpec as P
 from asker.arrays import float64
 from asker.engines.bounds import shortened
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
-from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
+from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, formulas, hosts
 from asker.engines.xla.blocks import AXIS
+from asker.engines.xla.choice import chosen
 from asker.engines.xla.gradients import Gradients, radial
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.residuals import FactorFunctions
@@ -35,8 +36,6 @@ from asker.logs import devices as devices_log
 from asker.problem import Portion, Problem
 from asker.variables import ProblemError, Variables
 
-LARGEST_DENSE = 12_000  # unknowns of the reduced system: a matrix of 1.2 GB
-MOST_PAIRS = 2e8  # pairs of observations in the sum for it: lists of 2 GB
 EACH, WHOLE = P(AXIS), P()
 
 
@@ -84,16 +83,17 @@ class XlaEngine:
             if self.portion
             else Layout(self.structure, self.mesh.size)
         )
-        cg, self.linear_solver = self._choose(linear_solver)
-        self.plan = devices.plan(self.layout, self.linear_solver, found)
+        cg, self.linear_solver, meetings, fronts = chosen(
+            linear_solver, self.layout, hosts.union if self.portion else np.unique
+        )
+        need = devices.estimate(self.layout, self.linear_solver, fronts)
+        self.plan = devices.plan(need, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
         devices_log.info(self.plan)
-        devices.check_memory(devices.estimate(self.layout, self.linear_solver), found)
+        devices.check_memory(need, found)
         if jax.process_count() > 1:
             hosts.check_same(self.fingerprint(), "were given different data")
-        pairs = self.layout.pairs() if self.linear_solver == "dense-cholesky" else ()
-        kinds = tuple(which for which, _ in pairs)
-        self.system = System(self.structure, self.linear_solver == "dense-cholesky", kinds, cg, relative_damping)
+        self.system = System(self.structure, meetings, fronts, cg, relative_damping)
         self.factors = [FactorFunctions(f) for f in self.structure.factors]
         self.gradients = Gradients(self.structure, self.layout.n_local)
         self.free = tuple(v for v in problem.variables if v.is_free)
@@ -104,13 +104,16 @@ class XlaEngine:
         self._delta_specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in self.free)
         with float64():
             n_used = np.bincount(self.layout.device, minlength=self.layout.n_devices).astype(np.int32)
-            arrays = (self.layout.observations, tuple(p for _, p in pairs), n_used)
+            arrays = (self.layout.observations, () if meetings is None else meetings.arrays, n_used)
             self._arrays = jax.tree.map(self._put, arrays)
+            self._fronts = jax.tree.map(lambda x: self._put(x, WHOLE), () if fronts is None else fronts.arrays)
             self._fixed = self._put_rows([v.fixed for v in problem.variables])
         self.layout.release()
         self._functions: dict[Any, Callable] = {}
         self._taus = tuple(f.tau if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors)
         self._held = _Held()
+        self._ahead: tuple[Step[jax.Array], Point[jax.Array]] | None = None
+        """The last step, and where it leads."""
         self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0, "assemble": 0.0, "factorise": 0.0}
 
     def _check_portions(self, portion: Portion) -> None:
@@ -124,18 +127,6 @@ class XlaEngine:
                 f"{portion.n_variables} {portion.variables.name}, {found[1:, 0].sum()} of "
                 f"{sum(portion.n_observations)} observations"
             )
-
-    def _choose(self, solver: LinearSolver) -> tuple[CG, str]:
-        if isinstance(solver, CG):
-            return solver, "cg"
-        if solver not in XLA_SOLVERS:
-            raise ValueError(
-                f"linear_solver must be one of {', '.join(XLA_SOLVERS)}, or CG(...), on xla, not {solver!r}"
-            )
-        if solver == "auto":
-            fits = self.structure.n_kept <= LARGEST_DENSE and self.layout.n_pairs() <= MOST_PAIRS
-            solver = "dense-cholesky" if fits else "cg"
-        return CG(), solver
 
     def under(self, kernels: Sequence[Kernel]) -> "XlaEngine":
         other = copy(self)
@@ -206,16 +197,21 @@ class XlaEngine:
                 assemble = self._function("assemble", self._assemble, (EACH, EACH, WHOLE), (EACH, WHOLE))
                 e, reduced = assemble(self._arrays, linear, weights, damping)
             with self._clock("factorise"):
-                specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE)
+                specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE, WHOLE)
                 finish = self._function("finish", self._finish, specs, (self._delta_specs, WHOLE, WHOLE, WHOLE))
-                last = jnp.asarray(self.last_gradient, dtype=float)
-                delta, ok, size, steps = finish(self._arrays, linear, weights, e, reduced, damping, last)
-                ok = bool(ok)
+                last = np.float64(self.last_gradient)
+                # Cholesky needs no factors any more: with them it would be compiled again for each kind of model.
+                factors = (linear, weights) if self.linear_solver == "cg" else ((), ())
+                delta, ok, size, steps = finish(self._arrays, *factors, e, reduced, damping, last, self._fronts)
+        with float64():
+            found = shortened(self.problem.variables, point.theta, dict(zip(self.free, delta, strict=True)))
+        step = Step(point, found)
+        self._ahead = step, self._moved(step)  # the device goes on while the host waits for `ok`
+        with self._clock("solve"), self._clock("factorise"):
+            ok = bool(ok)
         if self.linear_solver == "cg":
             self.last_gradient, self.cg_steps = float(size), self.cg_steps + int(steps)
-        with float64():
-            step = shortened(self.problem.variables, point.theta, dict(zip(self.free, delta, strict=True)))
-        return Step(point, step) if ok else None
+        return step if ok else None
 
     def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
         linear = self._linearised(step.start)
@@ -233,6 +229,9 @@ class XlaEngine:
         return gg, gh, hh
 
     def move(self, step: Step[jax.Array]) -> Point[jax.Array]:
+        return self._ahead[1] if self._ahead is not None and self._ahead[0] is step else self._moved(step)
+
+    def _moved(self, step: Step[jax.Array]) -> Point[jax.Array]:
         with self._clock("evaluate"):
             specs = (self._specs, self._specs, self._delta_specs)
             function = self._function("move", self._move, specs, (self._specs, EACH, WHOLE))
@@ -327,11 +326,11 @@ class XlaEngine:
         return tuple(f.linearise(o, rows, held) for f, o in zip(self.factors, arrays[0], strict=True))
 
     def _assemble(self, arrays, linear, weights, damping):
-        observations, pairs, n_used = arrays
-        return self.system.assemble(observations, pairs, n_used, self.layout.n_local, linear, weights, damping)
+        observations, met, n_used = arrays
+        return self.system.assemble(observations, met, n_used, self.layout.n_local, linear, weights, damping)
 
-    def _finish(self, arrays, linear, weights, e, reduced, damping, last):
-        kept, own, ok, size, steps = self.system.solve(arrays[0], linear, weights, e, reduced, damping, last)
+    def _finish(self, arrays, linear, weights, e, reduced, damping, last, fronts):
+        kept, own, ok, size, steps = self.system.solve(arrays[0], linear, weights, e, reduced, damping, last, fronts)
         delta = dict(zip(self.structure.kept, kept, strict=True))
         return tuple(own if v is self.structure.eliminated else delta[v] for v in self.free), ok, size, steps
 

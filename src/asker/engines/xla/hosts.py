@@ -183,6 +183,18 @@ def added_up(x: np.ndarray) -> np.ndarray:
     return of_all(x).sum(axis=0, dtype=x.dtype)
 
 
+def union(own: np.ndarray) -> np.ndarray:
+    """Of the numbers that the processes have, ascending."""
+    own = np.unique(own)
+    most = largest(len(own))
+    if not most:
+        return own
+    known = of_all(np.array(own[:1].sum() if len(own) else -1)).max()  # some number that is there fills up
+    padded = np.full(most, known, dtype=own.dtype)
+    padded[: len(own)] = own
+    return np.unique(of_all(padded))
+
+
 def whole(own: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
     """The array of `n` rows of which each process has some; `numbers` says which."""
     most = largest(len(own))

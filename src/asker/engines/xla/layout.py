@@ -12,7 +12,6 @@ product, and few additions remain.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -35,17 +34,6 @@ class Chunks(NamedTuple, Generic[A]):
     """(slabs, chunks), ascending."""
 
 
-class Pairs(NamedTuple, Generic[A]):
-    """The pairs of observations of one eliminated variable, by the block of the reduced matrix that they meet in."""
-
-    chunks: Chunks[A]
-    """Two members: a row of the block, a column of it.  The segments are the blocks."""
-    row: A
-    """First row of each block,"""
-    column: A
-    """and its first column."""
-
-
 class Observations(NamedTuple, Generic[A]):
     """The arrays of one factor group; the first axis is shared by the devices."""
 
@@ -59,16 +47,6 @@ class Observations(NamedTuple, Generic[A]):
     root_weight: A | None
     by_kept: tuple[Chunks[A], ...]
     """For each kept slot, the observations of each variable."""
-
-
-@dataclass(frozen=True)
-class SlotPair:
-    """Two kept slots, of factor groups that share eliminated variables."""
-
-    f: int
-    s: int
-    g: int
-    t: int
 
 
 class Layout:
@@ -190,71 +168,6 @@ class Layout:
         own = [x.reshape(self.n_devices, -1) for x in (index, used)]
         keys = [i[u] for i, u in zip(*own, strict=True)]
         return collect(keys, [(np.arange(len(key)),) for key in keys], (dummy,), n, self.agreed)
-
-    # ------------------------------------------------------------ pairs
-
-    def n_pairs(self) -> float:
-        """How many pairs of observations the reduced matrix is a sum over, on these devices."""
-        total = 0.0
-        counts = [np.diff(f.eliminated.ptr) * len(f.kept) for f in self.structure.factors if f.eliminated is not None]
-        if counts:
-            length = np.sum(counts, axis=0).astype(float)
-            total = float((length * (length - 1) / 2).sum())
-        return float(self.agreed(int(total)))
-
-    def pairs(self) -> tuple[tuple[SlotPair, Pairs[np.ndarray]], ...]:
-        """Every two kept slots that meet in an eliminated variable, and their pairs of observations."""
-        slots = [
-            (k, s) for k, f in enumerate(self.structure.factors) if f.eliminated is not None for s in range(len(f.kept))
-        ]
-        out = []
-        for a, (f, s) in enumerate(slots):
-            for g, t in slots[a:]:
-                out.append((SlotPair(f, s, g, t), self._pairs_of(SlotPair(f, s, g, t))))
-        return tuple(out)
-
-    def _pairs_of(self, which: SlotPair) -> Pairs[np.ndarray]:
-        factors = self.structure.factors
-        A, B = factors[which.f].kept[which.s], factors[which.g].kept[which.t]
-        same = (which.f, which.s) == (which.g, which.t)
-        keys, items = [], []
-        for device in range(self.n_devices):
-            point_a, kept_a = self._on_device(which.f, which.s, device)
-            point_b, kept_b = self._on_device(which.g, which.t, device)
-            ptr = np.searchsorted(point_b, np.arange(self.n_local + 1))
-            first = np.arange(len(point_a)) + 1 if same else ptr[point_a]
-            count = ptr[point_a + 1] - first
-            left = np.repeat(np.arange(len(point_a)), count)
-            right = np.arange(len(left)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-            if same:  # the larger variable first, so that both triangles fall together
-                swap = kept_a[left] < kept_a[right]
-                left, right = np.where(swap, right, left), np.where(swap, left, right)
-            keys.append(kept_a[left].astype(np.int64) * B.n_variables + kept_b[right])
-            items.append((left.astype(np.int32), right.astype(np.int32)))
-        blocks = [np.unique(key) for key in keys]
-        n_blocks = self.agreed(max(1, *map(len, blocks)))
-        segments = [np.searchsorted(block, key) for block, key in zip(blocks, keys, strict=True)]
-        dummies = tuple(len(self.sources[f]) // self.n_devices - 1 for f in (which.f, which.g))
-        at = np.zeros((self.n_devices, n_blocks), dtype=np.int64)
-        for own, block in zip(at, blocks, strict=True):
-            own[: len(block)] = block
-        row, column = np.divmod(at.ravel(), B.n_variables)
-        return Pairs(
-            collect(segments, items, dummies, n_blocks, self.agreed),
-            (A.first + row * A.dim).astype(np.int32),
-            (B.first + column * B.dim).astype(np.int32),
-        )
-
-    def _on_device(self, k: int, s: int, device: int) -> tuple[np.ndarray, np.ndarray]:
-        """Eliminated and kept variable of each observation that is no dummy."""
-        f, o = self.structure.factors[k], self.observations[k]
-        assert f.eliminated is not None
-        m = len(self.sources[k]) // self.n_devices
-        part = slice(device * m, device * m + int(o.n_used[device]))
-        return (
-            o.indices[f.eliminated.number][part],
-            o.indices[f.kept[s].number][part],
-        )
 
 
 def collect(

@@ -1,15 +1,23 @@
 """Residuals and derivatives of one factor group, for the observations of one device."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from asker.arrays import as_argument
+from asker.engines.cpu.compiler import UnsupportedPrimitive
 from asker.engines.structure import FactorStructure
+from asker.engines.xla.columns import Columns
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.system import Linearization
 from asker.variables import Variables
 
 Rows = dict[Variables, jax.Array]
+Batched = Callable[..., list[jax.Array]]
 
 
 def used(o: Observations[jax.Array], per_observation: jax.Array) -> jax.Array:
@@ -26,23 +34,27 @@ class FactorFunctions:
 
     def __init__(self, structure: FactorStructure):
         self.structure, self.factors = structure, structure.factors
+        self._residuals = self._batched("residuals", lambda rows, data: (self.factors.residual_at(rows, data),))
+        if structure.width:
+            ways = [partial(self._linearised, derivative) for derivative in (jax.jacfwd, jax.jacrev)]
+            self._derivatives = self._batched("derivatives", *ways)
 
     def residuals(self, o: Observations[jax.Array], rows: Rows, weighted: bool = True) -> jax.Array:
         """(n, p)"""
-        r = jax.vmap(self.factors.residual_at)(self._gathered(o, rows), o.data)
+        (r,) = self._residuals(*self._gathered(o, rows), *o.data)
         if weighted and o.root_weight is not None:
             r = r * o.root_weight[:, None]
         return used(o, r)
 
     def linearise(self, o: Observations[jax.Array], rows: Rows, fixed: Rows) -> Linearization:
         """(n, p) and (n, p, D)"""
-        r = self.residuals(o, rows)
         f = self.structure
         if not f.width:  # every variable it touches is fixed
+            r = self.residuals(o, rows)
             return Linearization(r, jnp.zeros((*r.shape, 0)))
-        J = jax.vmap(self._derivative)(self._gathered(o, rows), o.data)
+        r, J = self._derivatives(*self._gathered(o, rows), *o.data)
         if o.root_weight is not None:
-            J = J * o.root_weight[:, None, None]
+            r, J = r * o.root_weight[:, None], J * o.root_weight[:, None, None]
         columns = []
         for k, start in zip(f.free, f.offsets, strict=True):
             v = self.factors.slots[k].variables
@@ -50,21 +62,33 @@ class FactorFunctions:
             if v.fixed.any():
                 block = jnp.where(fixed[v][o.indices[k]][:, None, None], 0.0, block)
             columns.append(block)
-        return Linearization(r, used(o, jnp.concatenate(columns, axis=2)))
+        return Linearization(used(o, r), used(o, jnp.concatenate(columns, axis=2)))
 
     def _gathered(self, o: Observations[jax.Array], rows: Rows) -> list[jax.Array]:
         return [rows[slot.variables][index] for slot, index in zip(self.factors.slots, o.indices, strict=True)]
 
-    def _derivative(self, rows: list[jax.Array], data: tuple[jax.Array, ...]) -> jax.Array:
-        """(p, D): with respect to the steps of all free slots."""
-        width = self.structure.width
+    # ------------------------------------------------------------ from functions of one observation
 
-        def moved(*steps: jax.Array) -> jax.Array:
-            return self.factors.residual_after(rows, jnp.stack(steps), data)
+    def _linearised(self, derivative: Callable[..., Any], rows: Any, data: Any) -> tuple[jax.Array, jax.Array]:
+        J = derivative(lambda step: self.factors.residual_after(rows, step, data))(np.zeros(self.structure.width))
+        return self.factors.residual_at(rows, data), J
 
-        nowhere = (np.zeros(()),) * width
-        columns = []
-        for k in range(width):  # one direction at a time: XLA fuses that better than all at once
-            direction = tuple(np.float64(m == k) for m in range(width))
-            columns.append(jax.jvp(moved, nowhere, direction)[1])
-        return jnp.stack(columns, axis=1)
+    def _batched(self, what: str, *functions: Callable[..., Any]) -> Batched:
+        """From functions of one observation that compute the same, one of all; its program is kept with the factors."""
+        f = self.factors
+        n_slots = len(f.slots)
+        shapes: list[tuple[tuple[int, ...], Any]] = [
+            ((slot.variables.manifold.ambient,), np.float64) for slot in f.slots
+        ]
+        shapes += [(d.shape[1:], as_argument(d[:0]).dtype) for d in f.data]
+
+        def flat(function: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *arguments: function(arguments[:n_slots], arguments[n_slots:])
+
+        kept = f.compiled.setdefault(("columns", f.signature), {})
+        if what not in kept:
+            try:
+                kept[what] = Columns(shapes, *map(flat, functions))
+            except UnsupportedPrimitive:
+                kept[what] = None
+        return kept[what] or jax.vmap(flat(functions[0]))

@@ -27,7 +27,10 @@ from asker.engines.xla.blocks import (
     solve_transposed,
     summed_products,
 )
-from asker.engines.xla.layout import Observations, Pairs, SlotPair
+from asker.engines.xla.fronts import Fronts
+from asker.engines.xla.layout import Observations
+from asker.engines.xla.meetings import Meetings
+from asker.engines.xla.sparse import sparse_cholesky
 from asker.variables import Variables
 
 
@@ -56,7 +59,7 @@ class Elimination(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """The reduced system, the same on every device; all but `M` by kept group."""
+    """The reduced system, the same on every device; all but `blocks` by kept group."""
 
     H: tuple[jax.Array, ...]
     """(n, d, d): the diagonal blocks of H_KK."""
@@ -64,8 +67,8 @@ class Reduced(NamedTuple):
     """(n, d, d): those of Σ YYᵀ."""
     g: tuple[jax.Array, ...]
     """(n, d): the reduced gradient."""
-    M: jax.Array | None
-    """Half of what lies off the diagonal blocks: S = blocks + M + Mᵀ.  None when it is not formed."""
+    blocks: tuple[jax.Array, ...]
+    """What lies off them in S, in one triangle, as `Meetings` lists it; nothing where S is not formed."""
     ok: jax.Array
     """Whether every V is positive definite."""
 
@@ -73,8 +76,9 @@ class Reduced(NamedTuple):
 class System:
     """The one linear system, as functions of arrays on one device."""
 
-    def __init__(self, structure: Structure, dense: bool, pairs: tuple[SlotPair, ...], cg: CG, relative: bool):
-        self.structure, self.dense, self.pairs, self.cg, self.relative = structure, dense, pairs, cg, relative
+    def __init__(self, structure: Structure, meetings: Meetings | None, fronts: Fronts | None, cg: CG, relative: bool):
+        """Without `meetings` S is not formed, and CG solves; with `fronts` S is sparse."""
+        self.structure, self.meetings, self.fronts, self.cg, self.relative = structure, meetings, fronts, cg, relative
         e = structure.eliminated
         self.d = 0 if e is None else e.manifold.tangent
 
@@ -83,7 +87,7 @@ class System:
     def assemble(
         self,
         observations: tuple[Observations[jax.Array], ...],
-        pairs: tuple[Pairs[jax.Array], ...],
+        met: Any,
         n_used: jax.Array,
         n_local: int,
         linear: list[Linearization],
@@ -112,10 +116,10 @@ class System:
             for edge in _edges(f, o, lin, N):
                 v, at = edge.ends[0]
                 H[v] = H[v] if edge.own is None else H[v].at[at].add(edge.own)
-        M = self._off_diagonal(observations, pairs, linear, MJ, e) if self.dense and kept else None
+        blocks = self._off_diagonal(observations, met, linear, MJ, e)
         parts = [tuple(x[v] for v in kept) for x in (H, YY, g)]
-        H_all, YY_all, g_all, M, ok_all = lax.psum((*parts, M, jnp.where(ok, 0, 1)), AXIS)
-        return e, Reduced(H_all, YY_all, g_all, M, ok_all == 0)
+        H_all, YY_all, g_all, blocks, ok_all = lax.psum((*parts, blocks, jnp.where(ok, 0, 1)), AXIS)
+        return e, Reduced(H_all, YY_all, g_all, blocks, ok_all == 0)
 
     def _eliminate(self, observations, n_used, n_local, linear, model, MJ, damping) -> tuple[Elimination, jax.Array]:
         d, factors = self.d, self.structure.factors
@@ -144,19 +148,21 @@ class System:
             Yt.append(coupling(J, columns_of(MJ[k], f.eliminated), L[index]))
         return Elimination(L, z, tuple(Yt)), ~jnp.any(bad & used)
 
-    def _off_diagonal(self, observations, pairs, linear, MJ, e: Elimination) -> jax.Array:
-        """M: each pair of variables once; M + Mᵀ has them in both triangles."""
-        n, factors = self.structure.n_kept, self.structure.factors
-        M = jnp.zeros((n, n))
-        for which, p in zip(self.pairs, pairs, strict=True):
+    def _off_diagonal(self, observations, met, linear, MJ, e: Elimination) -> tuple[jax.Array, ...]:
+        """The blocks off the diagonal: what this device adds to them."""
+        if self.meetings is None:
+            return ()
+        factors, (pairs, edges_at) = self.structure.factors, met
+        sums = []
+        for which, chunks, there in zip(self.meetings.pairs, pairs, self.meetings.blocks, strict=False):
             A = _columns_of_Y(e.Yt[which.f], factors[which.f].kept[which.s])
             B = _columns_of_Y(e.Yt[which.g], factors[which.g].kept[which.t])
-            M = add_blocks(M, p.row, p.column, -summed_products(A, B, p.chunks, len(p.row)))
-        for f, o, lin, N in zip(factors, observations, linear, MJ, strict=True):
-            for edge in _edges(f, o, lin, N):
-                row, column = (self.structure.first[v] + i * v.manifold.tangent for v, i in edge.ends)
-                M = add_blocks(M, row, column, edge.apart)
-        return M
+            sums.append(-summed_products(A, B, chunks, len(there.row)))
+        for f, o, lin, N, numbers in zip(factors, observations, linear, MJ, edges_at, strict=True):
+            for edge, at in zip(_edges(f, o, lin, N), numbers, strict=True):
+                there = self.meetings.blocks[len(sums)]
+                sums.append(jnp.zeros((len(there.row), *there.shape)).at[at].add(edge.apart))
+        return tuple(sums)
 
     # ------------------------------------------------------------ solving
 
@@ -169,6 +175,7 @@ class System:
         reduced: Reduced,
         damping: jax.Array,
         last_gradient: jax.Array,
+        fronts: Any,
     ) -> tuple[tuple[jax.Array, ...], jax.Array | None, jax.Array, jax.Array, jax.Array]:
         """δ by kept group and of the eliminated variables, whether it is one, ‖g‖, and how many CG steps it took."""
         kept = self.structure.kept
@@ -176,7 +183,11 @@ class System:
         x: Any = jnp.zeros(0)
         if kept:
             g = jnp.concatenate([x.ravel() for x in reduced.g])
-            if self.dense:
+            if self.fronts is not None:
+                diagonal = [H - YY for H, YY in zip(self._damped(reduced, damping), reduced.YY, strict=True)]
+                values = jnp.concatenate([x.ravel() for x in (*diagonal, *reduced.blocks)])
+                x = sparse_cholesky(self.fronts.takes, fronts, values, -g)
+            elif self.meetings is not None:
                 x = self._factorise(reduced, g, damping)
             else:
                 size = jnp.linalg.norm(g)
@@ -202,8 +213,11 @@ class System:
 
     def _factorise(self, reduced: Reduced, g: jax.Array, damping: jax.Array) -> jax.Array:
         """By Cholesky of S scaled to a unit diagonal; where that fails, by a pivoted LU of the same."""
-        assert reduced.M is not None
-        S = reduced.M + reduced.M.T
+        assert self.meetings is not None
+        S = jnp.zeros((len(g), len(g)))
+        for there, blocks in zip(self.meetings.blocks, reduced.blocks, strict=True):
+            S = add_blocks(S, jnp.asarray(there.row), jnp.asarray(there.column), blocks)
+        S = S + S.T
         for v, H, YY in zip(self.structure.kept, self._damped(reduced, damping), reduced.YY, strict=True):
             at = self.structure.first[v] + jnp.arange(len(v), dtype=jnp.int32) * H.shape[-1]
             S = add_blocks(S, at, at, H - YY)

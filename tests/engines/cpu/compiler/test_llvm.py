@@ -43,6 +43,18 @@ CASES = {
     "loops that end": ("M, out", "for j in range(1, 3):\n    if M[k, j] > 0.5:\n        break\n    if M[k, j] < 0.0:\n"
                        "        continue\n    out[k] += M[k, j]", (M,)),
     "counts": ("x, out", "c = 0\nfor j in range(start, stop):\n    c += x[j] < x[k]\nout[k] = c", (X,)),
+    "the other way": ("i, x, out", "if i[k] > 4:\n    out[k] = x[k]\nelif i[k] > 2:\n    out[k] = 2.0\nelse:\n"
+                      "    out[k] = -x[k]", (ints("int64"), X)),
+    "as long as": ("i, out", "j = i[k]\nwhile j > 1 and i[j] != j:\n    j = j // 2\n    if j == 3:\n        break\n"
+                   "out[k] = j", (ints("int64"),)),
+    "or": ("i, x, out", "out[k] = 1.0 if i[k] > 99 or not x[k] > 0.0 or i[k] == 3 else 0.0", (ints("int64"), X)),
+    "divided": ("i, out", "out[k] = (i[k] - 4) // 3 + (4 - i[k]) // -2 + i[k] // 2", (ints("int64"),)),
+    "least and most": ("i, x, out", "out[k] = min(i[k], 3) + max(i[k], 5) * min(x[k], 0.5)", (ints("int64"), X)),
+    "backwards": ("x, out", "s = 0.0\nfor j in range(k, -1, -1):\n    s = 0.5 * s + x[j]\nout[k] = s", (X,)),
+    "every third": ("x, out", "for j in range(k, len(x), 3):\n    out[k] += x[j]", (X,)),
+    "parts": ("x, M, out", "for y in x[1:k]:\n    out[k] += y\nfor y in M[k, 1:]:\n    out[k] += y\n"
+              "out[k] += len(x[k:])", (X, M)),
+    "another shape": ("x, out", "A = x[1:7].reshape(2, 3)\nout[k] = A[1, k // 4] + len(A)", (X,)),
     "no pass": ("x, out", "for j in range(0):\n    pass\nout[k] = 1.0", (X,)),
 }  # fmt: skip
 
@@ -67,8 +79,9 @@ def test_machine_code_computes_what_python_does(case):
 
 @pytest.mark.parametrize(
     "lines",
-    ["out[k] = y", "if x[k] > 0.0:\n    y = 1.0\nout[k] = y", "out[k] = len(x)", "while True:\n    pass", "return",
-     "y = x[k]\ny = x", "out[k] = [1.0][0]", "for k in range(3):\n    k = 2", "out[x[k]] = 1.0", "import os"],
+    ["out[k] = y", "if x[k] > 0.0:\n    y = 1.0\nout[k] = y", "out[k] = len(x[k])", "with x:\n    pass",
+     "y = x[::2]", "out[0:2] = 1.0", "y = x[k]\ny = x",
+     "out[k] = [1.0][0]", "for k in range(3):\n    k = 2", "out[x[k]] = 1.0", "import os"],
 )  # fmt: skip
 def test_what_is_not_in_the_language_is_refused(lines):
     with pytest.raises((NotInTheLanguage, AssertionError)):

@@ -8,9 +8,9 @@ from scipy import sparse
 
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.sparse import Multifrontal, elimination_tree, multifrontal, symbolic
-from asker.engines.cpu.sparse.elimination_tree import _work
+from asker.engines.cpu.sparse.elimination_tree import work_of
 from asker.engines.cpu.sparse.minimum_degree import eliminate
-from asker.engines.cpu.sparse.symbolic import _graph
+from asker.engines.cpu.sparse.symbolic import graph_of
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def ordered(request, monkeypatch):
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_front_comes_after_its_parts_which_do_not_touch(graph):
     n, a, b = graph
-    tree = elimination_tree.elimination_tree(_graph(*lower_triangle(n, a, b), np.ones(n, dtype=np.int64)))
+    tree = elimination_tree.elimination_tree(graph_of(*lower_triangle(n, a, b), np.ones(n, dtype=np.int64)))
     assert sorted(tree.order) == list(range(n))
     front = np.empty(n, dtype=int)
     for k in range(len(tree.parent)):
@@ -131,7 +131,7 @@ def by_sets(n, a, b, weight, order=None):
 def test_minimum_degree_knows_what_it_fills(n, n_chords, seed):
     n, a, b = chain_with_chords(n, n_chords, seed)
     weight = np.random.default_rng(seed).integers(1, 7, n)
-    graph = _graph(*lower_triangle(n, a, b), weight)
+    graph = graph_of(*lower_triangle(n, a, b), weight)
     order, parent, load = eliminate(*graph)
     assert sorted(order) == list(range(n))
     coupled, work = by_sets(n, a, b, weight, order.tolist())
@@ -139,7 +139,7 @@ def test_minimum_degree_knows_what_it_fills(n, n_chords, seed):
     for v in range(n):
         assert load[v] == sum(weight[w] for w in coupled[v])
         assert parent[v] == min(coupled[v], key=lambda w: place[w], default=-1)
-    assert _work(order, *graph) == work
+    assert work_of(order, graph) == work
     assert work <= 2 * by_sets(n, a, b, weight)[1]
 
 
@@ -147,10 +147,10 @@ def test_minimum_degree_knows_what_it_fills(n, n_chords, seed):
 def test_loops_between_any_places_fill_little(n_chords):
     """With few chords a search in breadth finds cuts that pass for thin; with many it finds none."""
     n, a, b = chain_with_chords(4000, n_chords)
-    graph = _graph(*lower_triangle(n, a, b), np.full(n, 6))
+    graph = graph_of(*lower_triangle(n, a, b), np.full(n, 6))
     tree = elimination_tree.elimination_tree(graph)
-    work = _work(tree.order, *graph)
-    assert work <= 1.3 * _work(eliminate(*graph)[0], *graph)
+    work = work_of(tree.order, graph)
+    assert work <= 1.3 * work_of(eliminate(*graph)[0], graph)
     core = 2 * n_chords * 6  # at most both ends of all chords
     assert work < core**3 / 3 / 20
 

@@ -10,28 +10,36 @@
     compile     the text becomes LLVM's                                                                     llvm.py
                 and that machine code, once per machine; it stays in the cache folder                   native.py
                 what is called                                                                         compile.py
+                Python functions, from their own text                                                functions.py
 
 What has no rule is run by XLA instead, a batch at a time.  `primitives()` lists what is known, and what is left out for
-which reason (known.py, left_out.py).
+which reason (known.py, left_out.py).  Engine xla takes the scalar program as it is, and prints nothing.
 
 Others import from here, and from no file inside.  The compiler knows arrays, versions of JAX, the cache folder and
 threads; it does not know what a residual, a problem or a strategy is.
 """
 
 from asker.engines.cpu.compiler.compile import Printed, compile_source
+from asker.engines.cpu.compiler.functions import compiled
+from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.known import Primitives, primitives
 from asker.engines.cpu.compiler.loops import Argument, BatchedLoop, Loop, make_loop
 from asker.engines.cpu.compiler.rules import ReadsOutside, UnsupportedPrimitive
+from asker.engines.cpu.compiler.scalars import Name, Program
 
 __all__ = [
     "Argument",
     "BatchedLoop",
     "Loop",
+    "Name",
     "Primitives",
     "Printed",
+    "Program",
     "ReadsOutside",
     "UnsupportedPrimitive",
     "compile_source",
+    "compiled",
     "make_loop",
     "primitives",
+    "scalarise",
 ]

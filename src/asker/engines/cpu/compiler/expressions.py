@@ -26,8 +26,9 @@ LIBRARY = {f"math.{name}": name for name in [*IN_LIBM, "erf", "erfc", "lgamma"]}
 }
 CONVERSIONS = {"float": "float64", "int": "int64"} | {f"np.{name}": name for name in TYPES}
 
-# A NaN must stay a NaN, so only fused multiply-add is allowed of the fast-math rules.
-CONTRACT = "contract "
+# A NaN must stay a NaN, so of the fast-math rules only fused multiply-add is allowed, and where it is asked for sums in
+# another order.
+CONTRACT, REASSOCIATE = "contract ", "reassoc "
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,19 @@ class Kind:
         return "i8" if self.dtype == "bool" else TYPES[self.dtype]
 
 
+UNKNOWN = "unknown"
+"""The length of what is a part of one array here and of another there."""
 FLOAT, WORD, UNSIGNED, BOOL = Kind("float64"), Kind("int64"), Kind("uint64"), Kind("bool")
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number, or an array with the distances of its axes in numbers, as LLVM names them."""
+    """A number, or an array: the distances of its axes in numbers, and their lengths, as LLVM names them."""
 
     kind: Kind
     name: str
     strides: tuple[str, ...] = ()
+    shape: tuple[str, ...] = ()
 
 
 class NotInTheLanguage(Exception):
@@ -73,7 +77,8 @@ class NotInTheLanguage(Exception):
 class Expressions:
     """Lines of LLVM's language, one instruction each, and the values that they give."""
 
-    def __init__(self, in_memory: set[str]):
+    def __init__(self, in_memory: set[str], fast: str = CONTRACT):
+        self.fast = fast
         self.lines: list[str] = []
         self.declared: set[str] = set()
         self.count = 0
@@ -114,29 +119,49 @@ class Expressions:
         return Value(FLOAT, number(known[ast.unparse(node)]))
 
     def _Subscript(self, node: ast.Subscript) -> Value:
-        assert isinstance(node.value, ast.Name)
-        array = self._Name(node.value)
-        kind, place = self.element(node)
-        n_given = len(node.slice.elts) if isinstance(node.slice, ast.Tuple) else 1
-        if n_given < array.kind.ndim:
-            return Value(replace(array.kind, ndim=array.kind.ndim - n_given), place, array.strides[n_given:])
-        name = self.new(f"load {kind.stored}, ptr {place}")
-        return Value(kind, self.new(f"icmp ne i8 {name}, 0") if kind == BOOL else name)
+        part = self.part(node)
+        return part if part.kind.ndim else self.loaded(part)
 
-    def element(self, node: ast.Subscript) -> tuple[Kind, str]:
-        """Where an entry of an array stands; fewer indices than axes: its row."""
-        assert isinstance(node.value, ast.Name)
-        array = self._Name(node.value)
+    def loaded(self, place: Value) -> Value:
+        """The number that stands there."""
+        name = self.new(f"load {place.kind.stored}, ptr {place.name}")
+        return Value(place.kind, self.new(f"icmp ne i8 {name}, 0") if place.kind == BOOL else name)
+
+    def part(self, node: ast.Subscript) -> Value:
+        """The part of an array that indices and slices name; where all axes have an index: the place of a number."""
+        array = self.value(node.value)
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        kind, at = Kind(array.kind.dtype), ""
-        for index, stride in zip(indices, array.strides, strict=False):
-            given = self.value(index)
-            if given.kind.is_float:
-                raise NotInTheLanguage(f"the index {ast.unparse(index)} is not whole")
-            name = self.converted(given, WORD if given.kind.is_signed else UNSIGNED).name
-            term = name if stride == "1" else self.new(f"mul i64 {name}, {stride}")
+        if not array.kind.ndim or len(indices) > array.kind.ndim:
+            self.unknown(node)
+        at, strides, shape = "", [], []
+        for index, stride, length in zip(indices, array.strides, array.shape, strict=False):
+            if isinstance(index, ast.Slice):
+                if index.step is not None:
+                    self.unknown(node)
+                first = "0" if index.lower is None else self.whole(index.lower)
+                end = self.known_length(length) if index.upper is None else self.whole(index.upper)
+                strides.append(stride)
+                shape.append(end if first == "0" else self.new(f"sub i64 {end}, {first}"))
+            else:
+                first = self.whole(index)
+            term = first if stride == "1" else self.new(f"mul i64 {first}, {stride}")
             at = self.new(f"add i64 {at}, {term}") if at else term
-        return kind, self.new(f"getelementptr {kind.stored}, ptr {array.name}, i64 {at}")
+        n = len(indices)
+        kind = Kind(array.kind.dtype, len(strides) + array.kind.ndim - n)
+        name = self.new(f"getelementptr {kind.stored}, ptr {array.name}, i64 {at}")
+        return Value(kind, name, (*strides, *array.strides[n:]), (*shape, *array.shape[n:]))
+
+    def known_length(self, length: str) -> str:
+        if length == UNKNOWN:
+            raise NotInTheLanguage("the length of an array that is one of several")
+        return length
+
+    def whole(self, node: ast.expr) -> str:
+        """An index, as 64 bits."""
+        given = self.value(node)
+        if given.kind.is_float or given.kind.ndim:
+            raise NotInTheLanguage(f"the index {ast.unparse(node)} is not whole")
+        return self.converted(given, WORD if given.kind.is_signed else UNSIGNED).name
 
     def _BinOp(self, node: ast.BinOp) -> Value:
         x, y, op = self.value(node.left), self.value(node.right), type(node.op)
@@ -145,11 +170,20 @@ class Expressions:
         if op in BITS:
             kind = BOOL if x.kind == y.kind == BOOL else WORD if x.kind.is_signed or y.kind.is_signed else UNSIGNED
             text = BITS[op]
+        elif op is ast.FloorDiv:
+            return self._floor_division(self.converted(x, WORD).name, self.converted(y, WORD).name)
         else:
             kind = FLOAT if op is ast.Div and not common(x.kind, y.kind).is_float else common(x.kind, y.kind)
-            text = FLOATS[op] + " " + CONTRACT if kind.is_float else WHOLE[op]
+            text = FLOATS[op] + " " + self.fast if kind.is_float else WHOLE[op]
         names = [self.converted(v, kind).name for v in (x, y)]
         return Value(kind, self.new(f"{text} {kind.llvm} {names[0]}, {names[1]}"))
+
+    def _floor_division(self, x: str, y: str) -> Value:
+        """As Python's: towards minus infinity."""
+        quotient, rest = self.new(f"sdiv i64 {x}, {y}"), self.new(f"srem i64 {x}, {y}")
+        signs = self.new(f"icmp slt i64 {self.new(f'xor i64 {rest}, {y}')}, 0")
+        below = self.new(f"and i1 {signs}, {self.new(f'icmp ne i64 {rest}, 0')}")
+        return Value(WORD, self.new(f"sub i64 {quotient}, {self.new(f'zext i1 {below} to i64')}"))
 
     def _UnaryOp(self, node: ast.UnaryOp) -> Value:
         if isinstance(node.operand, ast.Constant) and isinstance(node.op, ast.USub):
@@ -159,7 +193,7 @@ class Expressions:
         if isinstance(node.op, ast.Not):
             return Value(BOOL, self.new(f"xor i1 {self.converted(x, BOOL).name}, true"))
         if x.kind.is_float:
-            return Value(x.kind, self.new(f"fneg {CONTRACT}{x.kind.llvm} {x.name}"))
+            return Value(x.kind, self.new(f"fneg {self.fast}{x.kind.llvm} {x.name}"))
         return Value(WORD, self.new(f"sub i64 0, {self.converted(x, WORD).name}"))
 
     def _Compare(self, node: ast.Compare) -> Value:
@@ -181,6 +215,11 @@ class Expressions:
         return Value(kind, self.new(f"select i1 {test}, {kind.llvm} {a}, {kind.llvm} {b}"))
 
     def _Call(self, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "reshape":
+            array, shape = self.value(node.func.value), tuple(self.whole(length) for length in node.args)
+            if array.strides != ("1",) or len(shape) != 2:
+                self.unknown(node)
+            return Value(replace(array.kind, ndim=2), array.name, (shape[1], "1"), shape)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "view":
             x, kind = self.value(node.func.value), Kind(ast.unparse(node.args[0]).removeprefix("np."))
             same = x.kind.llvm == kind.llvm
@@ -193,9 +232,10 @@ class Expressions:
             return Value(
                 WORD, self.new(f"call i64 @{self._declare('llvm.abs.i64', 'i64', 'i64, i1')}(i64 {x.name}, i1 0)")
             )
-        if called == "max":
-            a, b = (self.converted(x, FLOAT).name for x in args)
-            return Value(FLOAT, self.new(f"select i1 {self.new(f'fcmp ogt double {a}, {b}')}, double {a}, double {b}"))
+        if called == "len" and args[0].kind.ndim:
+            return Value(WORD, self.known_length(args[0].shape[0]))
+        if called in ("max", "min"):
+            return self._extreme(called, *args)
         floats = [self.converted(x, FLOAT) for x in args]
         if called == "math.isfinite":
             size = self._function("fabs", floats, intrinsic=True).name
@@ -207,6 +247,13 @@ class Expressions:
         if called in LIBRARY:
             return self._function(LIBRARY[called], floats)
         return self.unknown(node)
+
+    def _extreme(self, called: str, x: Value, y: Value) -> Value:
+        kind = common(x.kind, y.kind)
+        a, b = self.converted(x, kind).name, self.converted(y, kind).name
+        how = ("o" if kind.is_float else "s" if kind.is_signed else "u") + {"max": "gt", "min": "lt"}[called]
+        first = self.new(f"{'fcmp' if kind.is_float else 'icmp'} {how} {kind.llvm} {a}, {b}")
+        return Value(kind, self.new(f"select i1 {first}, {kind.llvm} {a}, {kind.llvm} {b}"))
 
     def _function(self, name: str, args: list[Value], intrinsic: bool = False) -> Value:
         full = self._declare(f"llvm.{name}.f64" if intrinsic else name, "double", ", ".join(["double"] * len(args)))

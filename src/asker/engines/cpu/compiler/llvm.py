@@ -1,42 +1,69 @@
-"""From a printed loop to LLVM's language.
+"""From a function in the small language to LLVM's.
 
-A printed loop is a Python function in a small part of the language: numbers and arrays as arguments; assignments, `for`
-over `range`, `if`, `break`, `continue`; arithmetic, comparisons, conversions and functions of `math`.  It returns
-nothing and allocates nothing.  Types follow from the arguments, statement by statement (expressions.py).  A name keeps
-its type; one that is assigned once is a value, any other a place in memory, which LLVM turns into a register.
+The small language is a part of Python: numbers and arrays as arguments; assignments, `for` over `range` or an array,
+`while`, `if`, `break`, `continue`, `return`; arithmetic, comparisons, conversions and functions of `math`; parts of
+arrays, `len`, `reshape`.  Nothing is allocated.  A text has one function, or several of which the last one calls the
+others, and names for numbers.  What is called is put in place of the call, so that types follow from the arguments,
+statement by statement (expressions.py).  A name keeps its type; one that is assigned once is a value, any other a place
+in memory, which LLVM turns into a register.
 
 Arrays come as NumPy's own objects.  That they are arrays, their type and that they are contiguous is checked before
-anything is read: the compiled function returns 1 where they are not what it was compiled for.
+anything is read: the compiled function returns `REFUSED` where they are not what it was compiled for.
 """
 
 import ast
 from collections import Counter
 from dataclasses import replace
 
-from asker.engines.cpu.compiler.expressions import BOOL, Expressions, Kind, NotInTheLanguage, Value, common
+from asker.engines.cpu.compiler.expressions import (
+    BOOL,
+    CONTRACT,
+    UNKNOWN,
+    WORD,
+    Expressions,
+    Kind,
+    NotInTheLanguage,
+    Value,
+    common,
+)
 
 CLASS, DATA, NDIM, SHAPE, TYPE, FLAGS = -8, 0, 8, 16, 40, 48
 """Where the parts of a NumPy array stand behind the head that every Python object has, which ends with its class."""
 CONTIGUOUS = 1
+REFUSED = -(2**63)
 
 
-def to_llvm(source: str, symbol: str, kinds: tuple[Kind, ...], head: int) -> str:
-    """LLVM's text of a function for arguments of these kinds.
+def to_llvm(source: str, symbol: str, kinds: tuple[Kind, ...], head: int, fast: str = CONTRACT) -> str:
+    """LLVM's text of the last function of a source, for arguments of these kinds.
 
     symbol  its name there
     head    the size of what every Python object begins with
+    fast    rules of arithmetic that LLVM may set aside
     """
-    (function,) = ast.parse(source).body
-    assert isinstance(function, ast.FunctionDef)
-    return _Function(function, kinds, head).text(symbol)
+    body = ast.parse(source).body
+    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    numbers = {node.targets[0].id: node.value for node in body if isinstance(node, ast.Assign)}  # type: ignore[attr-defined]
+    return _Function(functions, numbers, kinds, head, fast).text(symbol)
 
 
 class _Function(Expressions):
-    def __init__(self, function: ast.FunctionDef, kinds: tuple[Kind, ...], head: int):
-        super().__init__(_assigned_again(function))
-        self.function, self.kinds, self.head = function, kinds, head
+    def __init__(
+        self,
+        functions: dict[str, ast.FunctionDef],
+        numbers: dict[str, ast.expr],
+        kinds: tuple[Kind, ...],
+        head: int,
+        fast: str,
+    ):
+        *_, self.function = functions.values()
+        super().__init__(_assigned_again(self.function), fast)
+        self.functions, self.kinds, self.head = functions, kinds, head
+        self.constants = numbers
+        self.numbers = {name: self.value(node) for name, node in numbers.items()}
+        self.known |= self.numbers
         self.places: list[str] = []
         self.loops: list[tuple[str, str]] = []  # where `continue` and `break` lead
+        self.calls: list[_Call] = []  # those that are put in place of themselves, the innermost last
 
     def text(self, symbol: str) -> str:
         parameters = []
@@ -46,9 +73,9 @@ class _Function(Expressions):
                 self._assign(argument.arg, Value(kind, f"%a{k}"))
         self._arrays()
         self._suite(self.function.body)
-        body = "\n".join(["entry:", *self.places, "br label %start", "start:", *self.lines, "ret i32 0", "}"])
+        body = "\n".join(["entry:", *self.places, "br label %start", "start:", *self.lines, "ret i64 0", "}"])
         signature = ", ".join(["ptr %types", *parameters])
-        return "\n".join([*sorted(self.declared), f'define i32 @"{symbol}"({signature}) {{', body])
+        return "\n".join([*sorted(self.declared), f'define i64 @"{symbol}"({signature}) {{', body])
 
     def _label(self) -> str:
         self.count += 1
@@ -75,20 +102,22 @@ class _Function(Expressions):
             wrong.append(self.new(f"icmp eq i32 {flag}, 0"))
         self._refuse_if(wrong)
         for k, name, kind in arrays:
-            shape = self._part(k, SHAPE, "ptr")
+            lengths = self._part(k, SHAPE, "ptr")
+            places = [self.new(f"getelementptr i64, ptr {lengths}, i64 {axis}") for axis in range(kind.ndim)]
+            shape = tuple(self.new(f"load i64, ptr {place}") for place in places)
             strides: list[str] = ["1"]
-            for axis in range(kind.ndim - 1, 0, -1):
-                length = self.new(f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {axis}')}")
+            for length in reversed(shape[1:]):
                 strides.insert(0, length if strides[0] == "1" else self.new(f"mul i64 {length}, {strides[0]}"))
-            self.known[name] = Value(kind, self._part(k, DATA, "ptr"), tuple(strides))
+            self.known[name] = Value(kind, self._part(k, DATA, "ptr"), tuple(strides), shape)
 
     def _refuse_if(self, wrong: list[str]) -> None:
-        """The function returns 1 where any of these is true."""
+        """The function refuses its arguments where any of these is true."""
         any_wrong = "false"
         for bad in wrong:
             any_wrong = self.new(f"or i1 {any_wrong}, {bad}")
         right, refused = self._label(), self._label()
-        self.lines += [f"br i1 {any_wrong}, label %{refused}, label %{right}", f"{refused}:", "ret i32 1", f"{right}:"]
+        self.lines += [f"br i1 {any_wrong}, label %{refused}, label %{right}", f"{refused}:"]
+        self.lines += [f"ret i64 {REFUSED}", f"{right}:"]
 
     def _type(self, n: int) -> str:
         return self.new(f"load ptr, ptr {self.new(f'getelementptr ptr, ptr %types, i64 {n}')}")
@@ -101,25 +130,35 @@ class _Function(Expressions):
 
     def _suite(self, statements: list[ast.stmt]) -> bool:
         """Statements in order; whether what follows is reached.  What they name first is not known behind them."""
-        outside = dict(self.known)
+        outside, reached = dict(self.known), True
         for statement in statements:
             if isinstance(statement, ast.Break | ast.Continue):
                 self.lines.append(f"br label %{self.loops[-1][isinstance(statement, ast.Break)]}")
-                return False
-            getattr(self, f"_{type(statement).__name__}", self.unknown)(statement)
+                reached = False
+            elif isinstance(statement, ast.Return):
+                self._return(statement)
+                reached = False
+            else:
+                getattr(self, f"_{type(statement).__name__}", self.unknown)(statement)
+            if not reached:
+                break
         self.known = outside | {name: at for name, at in self.known.items() if name in self.in_memory}
-        return True
+        return reached
 
     def _Pass(self, _: ast.Pass) -> None:
         pass
 
+    def _Expr(self, statement: ast.Expr) -> None:
+        """A call for what it does, or a text for people."""
+        if not isinstance(statement.value, ast.Constant):
+            self.values(statement.value)
+
     def _Assign(self, statement: ast.Assign) -> None:
         (target,) = statement.targets
         if isinstance(target, ast.Tuple):
-            assert isinstance(statement.value, ast.Tuple)
-            pairs = zip(target.elts, [self.value(v) for v in statement.value.elts], strict=True)
+            pairs = list(zip(target.elts, self.values(statement.value), strict=True))
         else:
-            pairs = zip([target], [self.value(statement.value)], strict=True)
+            pairs = [(target, self.value(statement.value))]
         for one, value in pairs:
             self._put(one, value)
 
@@ -132,33 +171,51 @@ class _Function(Expressions):
             self._assign(target.id, value)
             return
         assert isinstance(target, ast.Subscript)
-        kind, place = self.element(target)
-        name = self.converted(value, kind).name
-        name = self.new(f"zext i1 {name} to i8") if kind == BOOL else name
-        self.lines.append(f"store {kind.stored} {name}, ptr {place}")
+        place = self.part(target)
+        if place.kind.ndim:
+            self.unknown(target)
+        name = self.converted(value, place.kind).name
+        name = self.new(f"zext i1 {name} to i8") if place.kind == BOOL else name
+        self.lines.append(f"store {place.kind.stored} {name}, ptr {place.name}")
 
     def _assign(self, name: str, value: Value) -> None:
         if name not in self.in_memory:
             self.known[name] = value
             return
         if name not in self.known:
-            place = f"%p{len(self.places)}"
-            self.places.append(f"{place} = alloca {value.kind.llvm}")
-            self.known[name] = replace(value, name=place)
+            self.known[name] = replace(value, name=self._place(value.kind))
         at = self.known[name]
         value = self.converted(value, at.kind)
         if value.strides != at.strides:
             raise NotInTheLanguage(f"{name} is a row of two arrays")
+        if value.shape != at.shape:
+            self.known[name] = replace(at, shape=(UNKNOWN,) * at.kind.ndim)
         self.lines.append(f"store {value.kind.llvm} {value.name}, ptr {at.name}")
+
+    def _place(self, kind: Kind) -> str:
+        """A place in memory for a value."""
+        place = f"%p{len(self.places)}"
+        self.places.append(f"{place} = alloca {kind.llvm}")
+        return place
 
     def _For(self, loop: ast.For) -> None:
         assert isinstance(loop.target, ast.Name)
-        assert isinstance(loop.iter, ast.Call)
         if loop.target.id in self.in_memory:
             raise NotInTheLanguage(f"{loop.target.id} counts a loop and is assigned")
-        bounds = [self.value(bound) for bound in loop.iter.args]
-        bounds = bounds if len(bounds) == 2 else [Value(bounds[0].kind, "0"), bounds[0]]
+        array, step = None, 1
+        if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "range":
+            bounds = [self.value(bound) for bound in loop.iter.args[:2]]
+            bounds = bounds if len(bounds) == 2 else [Value(bounds[0].kind, "0"), bounds[0]]
+            if len(loop.iter.args) == 3:
+                given = loop.iter.args[2]
+                step = ast.literal_eval(self.constants[given.id] if isinstance(given, ast.Name) else given)
+        else:
+            array = self.value(loop.iter)
+            if array.strides != ("1",):
+                self.unknown(loop.iter)
+            bounds = [Value(WORD, "0"), Value(WORD, self.known_length(array.shape[0]))]
         kind = common(bounds[0].kind, bounds[1].kind)
+        kind = WORD if kind.is_float else kind  # of a signed and an unsigned one
         first, last = (self.converted(bound, kind).name for bound in bounds)
         before, header, body, following, after = (self._label() for _ in range(5))
         self._goes_on(before)
@@ -166,25 +223,115 @@ class _Function(Expressions):
         self.count += 1
         k, more = f"%v{self.count}", f"%k{self.count}"
         self.lines.append(f"{k} = phi {kind.llvm} [ {first}, %{before} ], [ {more}, %{following} ]")
-        goes = self.new(f"icmp {'slt' if kind.is_signed else 'ult'} {kind.llvm} {k}, {last}")
-        self.lines.append(f"br i1 {goes}, label %{body}, label %{after}")
-        self.lines.append(f"{body}:")
+        how = ("s" if kind.is_signed else "u") + ("lt" if step > 0 else "gt")
+        goes = self.new(f"icmp {how} {kind.llvm} {k}, {last}")
+        self.lines += [f"br i1 {goes}, label %{body}, label %{after}", f"{body}:"]
+        value = Value(kind, k)
+        if array is not None:
+            at = self.new(f"getelementptr {array.kind.stored}, ptr {array.name}, i64 {k}")
+            value = self.loaded(Value(Kind(array.kind.dtype), at))
+        self._body(loop.body, {loop.target.id: value}, following, after)
+        self.lines += [f"{more} = add {kind.llvm} {k}, {step}", f"br label %{header}", f"{after}:"]
+
+    def _While(self, loop: ast.While) -> None:
+        header, body, after = self._label(), self._label(), self._label()
+        self._goes_on(header)
+        test = self.converted(self.value(loop.test), BOOL).name
+        self.lines += [f"br i1 {test}, label %{body}, label %{after}", f"{body}:"]
+        following = self._label()
+        self._body(loop.body, {}, following, after)
+        self.lines += [f"br label %{header}", f"{after}:"]
+
+    def _body(self, statements: list[ast.stmt], names: dict[str, Value], following: str, after: str) -> None:
+        """Of a loop: `continue` leads to the label `following`, which stands behind it, and `break` to `after`."""
         self.loops.append((following, after))
         outside = self.known
-        self.known = outside | {loop.target.id: Value(kind, k)}
-        reached = self._suite(loop.body)
+        self.known = outside | names
+        reached = self._suite(statements)
         self.loops.pop()
         self.known = outside | {name: at for name, at in self.known.items() if name in self.in_memory}
         self._goes_on(following, reached)
-        self.lines += [f"{more} = add {kind.llvm} {k}, 1", f"br label %{header}", f"{after}:"]
 
     def _If(self, branch: ast.If) -> None:
-        if branch.orelse:
-            self.unknown(branch)
-        yes, after = self._label(), self._label()
+        yes, no, after = self._label(), self._label(), self._label()
         test = self.converted(self.value(branch.test), BOOL).name
-        self.lines += [f"br i1 {test}, label %{yes}, label %{after}", f"{yes}:"]
-        self._goes_on(after, self._suite(branch.body))
+        self.lines += [f"br i1 {test}, label %{yes}, label %{no}", f"{yes}:"]
+        if self._suite(branch.body):
+            self.lines.append(f"br label %{after}")
+        self.lines.append(f"{no}:")
+        self._goes_on(after, self._suite(branch.orelse))
+
+    def _BoolOp(self, node: ast.BoolOp) -> Value:
+        """What comes later is computed where it is needed alone."""
+        result, end = self._place(BOOL), self._label()
+        for value in node.values:
+            test, more = self.converted(self.value(value), BOOL).name, self._label()
+            self.lines.append(f"store i1 {test}, ptr {result}")
+            ways = (more, end) if isinstance(node.op, ast.And) else (end, more)
+            self.lines += [f"br i1 {test}, label %{ways[0]}, label %{ways[1]}", f"{more}:"]
+        self._goes_on(end)
+        return Value(BOOL, self.new(f"load i1, ptr {result}"))
+
+    # ------------------------------------------------------------ calls
+
+    def values(self, node: ast.expr) -> list[Value]:
+        """What several names are assigned: values with commas, or what a function returns."""
+        if isinstance(node, ast.Tuple):
+            return [self.value(one) for one in node.elts]
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in self.functions:
+            return self._called(node)
+        return self.unknown(node)  # type: ignore[no-any-return]
+
+    def _Call(self, node: ast.Call) -> Value:
+        if ast.unparse(node.func) not in self.functions:
+            return super()._Call(node)
+        (value,) = self._called(node)
+        return value
+
+    def _called(self, node: ast.Call) -> list[Value]:
+        """A function of the text, in place of the call."""
+        function = self.functions[ast.unparse(node.func)]
+        given = [self.value(argument) for argument in node.args]
+        outside = self.known, self.in_memory, self.loops
+        self.known, self.in_memory, self.loops = dict(self.numbers), _assigned_again(function), []
+        for parameter, value in zip(function.args.args, given, strict=True):
+            self._assign(parameter.arg, value)
+        call = _Call(self._label(), function.body[-1])
+        self.calls.append(call)
+        reached = self._suite(function.body)
+        self._goes_on(call.end, reached)
+        self.calls.pop()
+        self.known, self.in_memory, self.loops = outside
+        if call.places is None:
+            return call.values
+        return [Value(at.kind, self.new(f"load {at.kind.llvm}, ptr {at.name}")) for at in call.places]
+
+    def _return(self, statement: ast.Return) -> None:
+        given = statement.value
+        values = [] if given is None else self.values(given) if isinstance(given, ast.Tuple) else [self.value(given)]
+        if not self.calls:
+            whole = self.converted(values[0], WORD).name if values else "0"
+            self.lines.append(f"ret i64 {whole}")
+            return
+        call = self.calls[-1]
+        if statement is call.last and call.places is None:  # the only one
+            call.values = values
+        else:
+            if call.places is None:
+                call.places = [Value(value.kind, self._place(value.kind)) for value in values]
+            for at, value in zip(call.places, values, strict=True):
+                self.lines.append(f"store {at.kind.llvm} {self.converted(value, at.kind).name}, ptr {at.name}")
+        self.lines.append(f"br label %{call.end}")
+
+
+class _Call:
+    """A function that is put in place of a call: where it ends, and what it returns."""
+
+    def __init__(self, end: str, last: ast.stmt):
+        self.end, self.last = end, last
+        self.values: list[Value] = []
+        self.places: list[Value] | None = None
+        """Where values are put by a function that returns at several places."""
 
 
 def _assigned_again(function: ast.FunctionDef) -> set[str]:

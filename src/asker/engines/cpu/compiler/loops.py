@@ -147,8 +147,7 @@ def make_loop(
     try:
         return Loop(name, arguments, *functions)
     except UnsupportedPrimitive as e:
-        how = "XLA computes it instead, which is slower (or pass batched NumPy functions `residual` and `jacobian`)"
-        warnings.warn(f"{what}: {e.what}; {how}", stacklevel=2)
+        warnings.warn(f"{what}: {e}", stacklevel=2)
         return BatchedLoop(arguments, *functions)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.compiler.expressions import Kind
-from asker.engines.cpu.compiler.llvm import to_llvm
+from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
+from asker.engines.cpu.compiler.llvm import REFUSED, to_llvm
 from asker.engines.cpu.machine_code import LONGEST_NAME, beside, kept_code
 
 HEAD = object.__basicsize__
@@ -36,30 +36,33 @@ def _kind(x: Any) -> Kind:
 
 
 class Native:
-    """The machine code of one printed function for one kind of arguments."""
+    """The machine code of the last function of a source, for one kind of arguments."""
 
-    def __init__(self, name: str, source: str, kinds: tuple[Kind, ...], told: Callable[[str], None]):
-        """`told` is called with the name where the code is not in the cache."""
-        made_of = (source, kinds, HEAD, _target())
+    def __init__(
+        self, name: str, source: str, kinds: tuple[Kind, ...], told: Callable[[str], None], fast: str = CONTRACT
+    ):
+        """`told` is called with the name where the code is not in the cache; `fast` as in `to_llvm`."""
+        made_of = (source, kinds, HEAD, fast, _target())
         symbol = f"{name[:LONGEST_NAME]}-{hashlib.sha256(repr(made_of).encode()).hexdigest()}"
         code = kept_code().read(symbol)
         if code is None or not _has_loaded(code):
             told(name)
-            code = _machine_code(to_llvm(source, symbol, kinds, HEAD))
+            code = _machine_code(to_llvm(source, symbol, kinds, HEAD, fast))
             _has_loaded(code)
             kept_code().write(symbol, code)
         expected = [np.ndarray, *[np.dtype(kind.dtype) for kind in kinds if kind.ndim]]
         self._types = (ctypes.c_void_p * len(expected))(*map(id, expected))
         argument_types = [ctypes.py_object if kind.ndim else C_TYPES[kind.dtype] for kind in kinds]
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *argument_types)  # lets other threads run
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *argument_types)  # lets other threads run
         self._call = prototype(_engine().get_function_address(symbol))
 
-    def does(self, *arguments: Any) -> bool:
-        """Whether the arguments are of that kind; if not, nothing was done."""
+    def __call__(self, *arguments: Any) -> int | None:
+        """What the function returns, 0 where that is nothing; None where the arguments are of other kinds."""
         try:
-            return not self._call(self._types, *arguments)
+            returned: int = self._call(self._types, *arguments)
         except ctypes.ArgumentError:  # a number in place of an array, or the other way round
-            return False
+            return None
+        return None if returned == REFUSED else returned
 
 
 def _machine_code(text: str) -> bytes:

@@ -17,9 +17,9 @@ class UnsupportedPrimitive(TypeError):
     """A residual function uses an operation that the CPU engine cannot turn into scalar code."""
 
     def __init__(self, name: str, why: str = ""):
-        self.what = f"the CPU engine cannot compile the JAX primitive '{name}'{why}"
+        cures = 'with a GPU use engine="xla", else write it without, or pass batched NumPy functions and `jacobian=`'
         super().__init__(
-            f"{self.what}; write the function without it, or pass batched NumPy functions `residual` and `jacobian`"
+            f"the CPU engine cannot compile the JAX primitive '{name}'{why}; XLA computes it, which is slower: {cures}"
         )
 
 

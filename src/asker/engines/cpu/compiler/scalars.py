@@ -250,15 +250,19 @@ class Program:
             total = self.emit("add", total, term)
         return total
 
-    def lines(self, outputs: list[Value]) -> list[str]:
-        """The statements that `outputs` need, as source lines."""
-        needed, stack = set(), [v.index for v in outputs if isinstance(v, Name)]
+    def needed(self, outputs: list[Value]) -> list[tuple[int, str, tuple[Value, ...]]]:
+        """The statements that `outputs` need: number, operation and operands."""
+        found, stack = set(), [v.index for v in outputs if isinstance(v, Name)]
         while stack:
             k = stack.pop()
-            if k not in needed:
-                needed.add(k)
+            if k not in found:
+                found.add(k)
                 stack += [a.index for a in self.statements[k][1] if isinstance(a, Name)]
-        return [f"t{k} = {_printed(*self.statements[k])}" for k in sorted(needed)]
+        return [(k, *self.statements[k]) for k in sorted(found)]
+
+    def lines(self, outputs: list[Value]) -> list[str]:
+        """The same as source lines."""
+        return [f"t{k} = {_printed(operation, operands)}" for k, operation, operands in self.needed(outputs)]
 
 
 def _key(op: str, args: tuple[Value, ...]) -> tuple:

@@ -4,6 +4,7 @@
                 minimum degree orders what lies between them                                    minimum_degree.py
                 both make one tree of fronts                                                  elimination_tree.py
     symbolic    where every number lies, in panels and on stacks; which subtrees are tasks            symbolic.py
+    wide        larger fronts, for an engine that does many of them at once                              wide.py
     numeric     front by front: assemble, eliminate, leave the rest to the parent; substitute     multifrontal.py
     invert      those numbers of A⁻¹ that lie where the factor has some                       selected_inverse.py
 
@@ -13,5 +14,6 @@ from here alone.  The room knows dense Cholesky in tiles and threads, and no pro
 
 from asker.engines.cpu.sparse.multifrontal import Multifrontal
 from asker.engines.cpu.sparse.selected_inverse import selected_inverse, solve_again
+from asker.engines.cpu.sparse.wide import WideFronts, wide_fronts
 
-__all__ = ["Multifrontal", "selected_inverse", "solve_again"]
+__all__ = ["Multifrontal", "WideFronts", "selected_inverse", "solve_again", "wide_fronts"]

@@ -9,29 +9,34 @@ with loops between places that have nothing to do with each other, is left whole
 
 import numpy as np
 
-from asker.engines.cpu.machine_code import compiled
+from asker.engines.cpu.compiler import compiled
 
 SIDE = 0.25  # least share of the vertices on either side of a cut
 
 
-@compiled()
-def cuts(ptr, neighbours, whole):
+def cuts(ptr: np.ndarray, neighbours: np.ndarray, whole: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The number of each vertex's cut, −1 for none; the cut above each vertex's part; the cut above each cut.
 
     The neighbours of v are neighbours[ptr[v]:ptr[v + 1]].  A part of up to `whole` vertices is not cut.  A cut has a
     smaller number than those of its parts.
     """
     n = len(ptr) - 1
-    order = np.arange(n)
-    own, over = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    part = np.zeros(n, np.int64)  # each vertex's part; parts are told apart by growing labels
-    level = np.full(n, -1, np.int64)
-    queue, moved = np.empty(n, np.int64), np.empty(n, np.int64)
-    parent = np.empty(n, np.int64)
+    own, over, level = np.full((3, n), -1)
+    part, queue, moved, parent = np.zeros((4, n), np.int64)
+    todo = np.empty((n + 2, 3), np.int64)
+    n_cuts = _cuts(whole, ptr, neighbours, np.arange(n), own, over, part, level, queue, moved, parent, todo)
+    return own, over, parent[:n_cuts].copy()
+
+
+@compiled
+def _cuts(whole, ptr, neighbours, order, own, over, part, level, queue, moved, parent, todo):
+    """`part`: of each vertex; parts are told apart by growing labels.  `todo`: begin, end, and the cut above."""
+    n = len(order)
     n_cuts, label = 0, 0
-    todo = [(0, n, -1)]
-    while len(todo):
-        lo, hi, above = todo.pop()
+    waiting = _push(todo, 0, 0, n, -1)
+    while waiting > 0:
+        waiting -= 1
+        lo, hi, above = todo[waiting, 0], todo[waiting, 1], todo[waiting, 2]
         for k in range(lo, hi):
             over[order[k]] = above
         if hi - lo <= whole:
@@ -41,7 +46,9 @@ def cuts(ptr, neighbours, whole):
             part[order[k]], level[order[k]] = label, -1
         reached = _far_search(order[lo], part, label, ptr, neighbours, level, queue)
         if reached < hi - lo:
-            _queue_components(order, lo, hi, reached, above, whole, part, label, ptr, neighbours, level, queue, todo)
+            waiting = _queue_components(
+                order, lo, hi, reached, above, whole, part, label, ptr, neighbours, level, queue, todo, waiting
+            )
             continue
         cut = _thinnest_level(queue[:reached], level)
         if cut < 0:
@@ -66,13 +73,19 @@ def cuts(ptr, neighbours, whole):
         for k in range(n - c, n):
             own[moved[k]] = n_cuts
         parent[n_cuts] = above
-        todo.append((lo, a, n_cuts))
-        todo.append((a, a + b, n_cuts))
+        waiting = _push(todo, waiting, lo, a, n_cuts)
+        waiting = _push(todo, waiting, a, a + b, n_cuts)
         n_cuts += 1
-    return own, over, parent[:n_cuts].copy()
+    return n_cuts
 
 
-@compiled()
+@compiled
+def _push(todo, waiting, begin, end, above):
+    todo[waiting, 0], todo[waiting, 1], todo[waiting, 2] = begin, end, above
+    return waiting + 1
+
+
+@compiled
 def _search(start, part, label, ptr, neighbours, level, queue):
     """Breadth-first within one part; returns how many were reached.  They lie in `queue`, their distance in `level`."""
     queue[0] = start
@@ -90,7 +103,7 @@ def _search(start, part, label, ptr, neighbours, level, queue):
     return reached
 
 
-@compiled()
+@compiled
 def _far_search(start, part, label, ptr, neighbours, level, queue):
     """A search from a vertex that is far from others."""
     reached = _search(start, part, label, ptr, neighbours, level, queue)
@@ -107,12 +120,12 @@ def _far_search(start, part, label, ptr, neighbours, level, queue):
     return reached
 
 
-@compiled()
+@compiled
 def _thinnest_level(queue, level):
     """The level of fewest vertices with enough on either side; −1 where there is none."""
     n = len(queue)
     begin, best, fewest = 1, -1, n
-    for depth in range(1, level[queue[-1]]):
+    for depth in range(1, level[queue[n - 1]]):
         end = begin
         while level[queue[end]] == depth:
             end += 1
@@ -122,7 +135,7 @@ def _thinnest_level(queue, level):
     return best
 
 
-@compiled()
+@compiled
 def _meets_beyond(v, part, label, ptr, neighbours, level):
     for e in range(ptr[v], ptr[v + 1]):
         w = neighbours[e]
@@ -131,18 +144,19 @@ def _meets_beyond(v, part, label, ptr, neighbours, level):
     return False
 
 
-@compiled()
-def _queue_components(order, lo, hi, reached, above, whole, part, label, ptr, neighbours, level, queue, todo):
+@compiled
+def _queue_components(order, lo, hi, reached, above, whole, part, label, ptr, neighbours, level, queue, todo, waiting):
     """Parts that do not touch anyway; small ones go together.  The first one has been searched already."""
     begin, size = 0, 0
     for k in range(lo, hi + 1):
         if reached > size:  # a component has just been searched
             if reached - begin > whole and size > begin:
-                todo.append((lo + begin, lo + size, above))
+                waiting = _push(todo, waiting, lo + begin, lo + size, above)
                 begin = size
             size = reached
         if k < hi and level[order[k]] < 0:
             reached += _search(order[k], part, label, ptr, neighbours, level, queue[size:])
-    todo.append((lo + begin, hi, above))
+    waiting = _push(todo, waiting, lo + begin, hi, above)
     for k in range(lo, hi):
         order[k] = queue[k - lo]
+    return waiting

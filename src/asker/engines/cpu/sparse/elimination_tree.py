@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asker.engines.cpu.machine_code import compiled
+from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.sparse.dissection import cuts
 from asker.engines.cpu.sparse.minimum_degree import eliminate
 
@@ -55,16 +55,30 @@ class Cutting(NamedTuple):
 
 
 def elimination_tree(graph: Graph) -> Tree:
+    cut, whole = elimination_trees(graph, BOTH)
+    if whole is None:
+        return cut
+    return whole if work_of(whole.order, graph) < LESS * work_of(cut.order, graph) else cut
+
+
+def elimination_trees(graph: Graph, most: int) -> tuple[Tree, Tree | None]:
+    """One with cuts, and one without, if there are cuts and no more than `most` vertices."""
     degree = np.diff(graph.ptr)
     is_hub = degree > max(min(HUB * np.sqrt(len(degree)), MOST), NARROW)
     others = np.flatnonzero(~is_hub)
     cutting = Cutting(*cuts(*_among(others, graph)[:2], WHOLE))
     tree = _tree(_below_hubs(is_hub, cutting), graph)
-    if len(degree) > BOTH or not len(cutting.above):
-        return tree
+    if len(degree) > most or not len(cutting.above):
+        return tree, None
     none = np.full(len(others), -1)
-    whole = _tree(_below_hubs(is_hub, Cutting(none, none, none[:0])), graph)
-    return whole if _work(whole.order, *graph) < LESS * _work(tree.order, *graph) else tree
+    return tree, _tree(_below_hubs(is_hub, Cutting(none, none, none[:0])), graph)
+
+
+def work_of(order: np.ndarray, graph: Graph) -> float:
+    """Multiply-adds of a factorisation: over the vertices, unknowns × (unknowns they are coupled to)²."""
+    n, total = len(order), np.zeros(1)
+    _add_up_work(order, graph, np.argsort(order), *np.full((3, n), -1), np.zeros(n, np.int64), total)
+    return float(total[0])
 
 
 def _below_hubs(is_hub: np.ndarray, cutting: Cutting) -> Cutting:
@@ -84,13 +98,14 @@ def _tree(cutting: Cutting, graph: Graph) -> Tree:
     name[own[cut]] = cut  # the last entry stands for none
     between = _among(rest, graph)
     order, parent, load = eliminate(*between)
-    inner, above_inner = _gather(order, parent, load, between.weight, NARROW, ZEROS)
+    inner, above_inner = put_together(order, parent, load, between.weight, NARROW, ZEROS)
     front, above = np.empty(n, dtype=np.int64), np.full(n, -1)
     front[cut], front[rest] = name[own[cut]], rest[inner]
     above[name[:-1]] = name[cutting.above]
     above[rest] = np.where(above_inner >= 0, rest[above_inner], name[cutting.over[rest]])
     order = np.concatenate([rest[order], cut])
-    rank = _postorder(order[front[order] == order], above)
+    rank = np.full(n, -1)
+    _postorder(order[front[order] == order], above, *np.zeros((2, n), np.int64), rank)
     order = order[np.argsort(rank[front[order]], kind="stable")]
     names = order[front[order] == order]
     first = np.searchsorted(rank[front[order]], np.arange(len(names) + 1))
@@ -108,70 +123,77 @@ def _among(some: np.ndarray, graph: Graph) -> Graph:
     return Graph(np.concatenate([[0], np.cumsum(counts)]), target[inside], graph.weight[some])
 
 
-@compiled()
-def _gather(order, parent, load, weight, narrow, share):
-    """The front of each vertex, and the one above each front.  `load`: unknowns that a vertex is still coupled to."""
-    front, width, zeros = np.arange(len(order)), weight.copy(), np.zeros(len(order), np.int64)
-    for c in order:  # children come before parents, so the front of c is complete
-        p = parent[c]
-        if p < 0:
-            continue
-        wide = width[c] + width[p]
-        empty = zeros[c] + zeros[p] + width[c] * (width[p] + load[p] - load[c])
-        if wide + load[p] <= narrow or empty <= share * wide * (wide / 2 + load[p]):
-            front[c], width[p], zeros[p] = p, wide, empty
-    above = np.full(len(order), -1, np.int64)
-    for v in order[::-1]:
-        front[v] = front[front[v]]
-        if front[v] == v and parent[v] >= 0:
-            above[v] = front[parent[v]]
+def put_together(
+    order: np.ndarray, parent: np.ndarray, load: np.ndarray, weight: np.ndarray, narrow: int, share: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The front of each vertex, and the one above each front; −1 for none.
+
+    `load`: unknowns that a vertex is still coupled to; a front of up to `narrow` unknowns, with those it is coupled to,
+    may hold any zeros, a larger one a share.
+    """
+    n = len(order)
+    front, above = np.arange(n), np.full(n, -1)
+    _gather(order, parent, load, weight.copy(), np.zeros(n, np.int64), front, above, narrow, share)
     return front, above
 
 
-@compiled()
-def _postorder(fronts, above):
+@compiled
+def _gather(order, parent, load, width, zeros, front, above, narrow, share):
+    """`width`: unknowns of a vertex, later those of its front; `zeros`: in a front."""
+    for c in order:  # children come before parents, so the front of c is complete
+        p = parent[c]
+        if p >= 0:
+            wide = width[c] + width[p]
+            empty = zeros[c] + zeros[p] + width[c] * (width[p] + load[p] - load[c])
+            if wide + load[p] <= narrow or empty <= share * wide * (wide / 2 + load[p]):
+                front[c], width[p], zeros[p] = p, wide, empty
+    for k in range(len(order) - 1, -1, -1):
+        v = order[k]
+        front[v] = front[front[v]]
+        if front[v] == v and parent[v] >= 0:
+            above[v] = front[parent[v]]
+
+
+@compiled
+def _postorder(fronts, above, inside, taken, rank):
     """The rank of each front, so that a subtree has ranks in a row; `fronts`: children before parents."""
-    inside, rank, taken = np.zeros(len(above), np.int64), np.full(len(above), -1, np.int64), np.zeros_like(above)
     for f in fronts:
         inside[f] += 1
         if above[f] >= 0:
             inside[above[f]] += inside[f]
     end = len(fronts)
-    for f in fronts[::-1]:  # a subtree ends where the one of the sibling met before begins
-        if above[f] < 0:
-            rank[f] = end - 1
-            end -= inside[f]
+    for k in range(len(fronts) - 1, -1, -1):  # a subtree ends where the one of the sibling met before begins
+        last = fronts[k]
+        over = above[last]
+        if over < 0:
+            rank[last] = end - 1
+            end -= inside[last]
         else:
-            rank[f] = rank[above[f]] - 1 - taken[above[f]]
-            taken[above[f]] += inside[f]
-    return rank
+            rank[last] = rank[over] - 1 - taken[over]
+            taken[over] += inside[last]
 
 
-@compiled()
-def _work(order, ptr, neighbours, weight):
-    """Multiply-adds of a factorisation: over the vertices, unknowns × (unknowns they are coupled to)²."""
+@compiled
+def _add_up_work(order, graph: Graph, rank, parent, ancestor, mark, height, total):
+    """`rank`: the place of each vertex in the order."""
     n = len(order)
-    rank, parent, ancestor = np.empty(n, np.int64), np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    for k in range(n):
-        rank[order[k]] = k
     for k in range(n):  # the elimination tree (Liu 1986)
-        for e in range(ptr[order[k]], ptr[order[k] + 1]):
-            i = rank[neighbours[e]]
+        for e in range(graph.ptr[order[k]], graph.ptr[order[k] + 1]):
+            i = rank[graph.neighbours[e]]
             while i < k and i >= 0 and ancestor[i] != k:
-                above, ancestor[i] = ancestor[i], k
+                above = ancestor[i]
+                ancestor[i] = k
                 if above < 0:
                     parent[i] = k
                 i = above
-    height, mark = np.zeros(n, np.int64), np.full(n, -1, np.int64)
     for k in range(n):  # row k of L lies on the ways up from its neighbours
         mark[k] = k
-        for e in range(ptr[order[k]], ptr[order[k] + 1]):
-            i = rank[neighbours[e]]
+        for e in range(graph.ptr[order[k]], graph.ptr[order[k] + 1]):
+            i = rank[graph.neighbours[e]]
             while i < k and mark[i] != k:
                 mark[i] = k
-                height[i] += weight[order[k]]
+                height[i] += graph.weight[order[k]]
                 i = parent[i]
-    total = 0.0
     for k in range(n):
-        total += weight[order[k]] * float(weight[order[k]] + height[k]) ** 2
-    return total
+        own = float(graph.weight[order[k]])
+        total[0] += own * (own + height[k]) * (own + height[k])

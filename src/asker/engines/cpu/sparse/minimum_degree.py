@@ -11,69 +11,92 @@ Deviations  vertices weigh as many unknowns as they have and are not merged when
             already); no aggressive absorption, so that an element is absorbed by its parent in the elimination tree
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from asker.engines.cpu.machine_code import compiled
+from asker.engines.cpu.compiler import compiled
 
 
-@compiled()
-def eliminate(ptr, neighbours, weight):
+def eliminate(ptr: np.ndarray, neighbours: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Order, parent of each vertex in the elimination tree, and how many unknowns it is still coupled to.
 
     The neighbours of v are neighbours[ptr[v]:ptr[v + 1]], each of them once and v not among them.
     """
-    n, total = len(ptr) - 1, 0
-    lists, length, n_elements = neighbours.copy(), np.empty(n, np.int64), np.zeros(n, np.int64)
+    n, total = len(weight), int(weight.sum())
+    order, load, degree, n_elements, at, size, outside, pruned = np.zeros((8, n), np.int64)
+    parent, after, before, mark, counted = np.full((5, n), -1)
+    queues = Queues(np.full(total + 1, -1), after, before)
+    elements = Elements(np.empty(len(neighbours) + 2 * n, np.int64), at, size, load, parent)
+    lists, length = neighbours.copy(), np.diff(ptr)
+    degree[:] = np.diff(np.concatenate([[0], np.cumsum(weight[neighbours])])[ptr])
+    _eliminate(
+        total, ptr, weight, lists, length, n_elements, degree, queues, elements, order, mark, counted, outside, pruned
+    )
+    return order, parent, load
+
+
+class Queues(NamedTuple):
+    """The vertices of each degree, chained."""
+
+    head: np.ndarray
+    after: np.ndarray
+    before: np.ndarray
+
+
+class Elements(NamedTuple):
+    """What eliminated vertices leave: L_e = members[at[e] : at[e] + size[e]], of `load[e]` unknowns."""
+
+    members: np.ndarray
+    at: np.ndarray
+    size: np.ndarray
+    load: np.ndarray
+    parent: np.ndarray
+
+
+@compiled
+def _eliminate(
+    total, ptr, weight, lists, length, n_elements, degree, queues: Queues, E: Elements, order, mark, counted, outside,
+    pruned,
+):  # fmt: skip
+    n = len(order)
     for v in range(n):
-        length[v] = ptr[v + 1] - ptr[v]
-        total += weight[v]
-    members = np.empty(len(neighbours) + 2 * n, np.int64)  # of elements
-    at, size, load = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    order, parent, degree = np.empty(n, np.int64), np.full(n, -1, np.int64), np.zeros(n, np.int64)
-    head, after, before = np.full(total + 1, -1, np.int64), np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    mark, counted, outside = np.full(n, -1, np.int64), np.full(n, -1, np.int64), np.zeros(n, np.int64)
-    pruned = np.empty(n, np.int64)
-    for v in range(n):
-        for e in range(ptr[v], ptr[v + 1]):
-            degree[v] += weight[neighbours[e]]
-        _list(v, degree[v], head, after, before)
+        _list(v, degree[v], queues)
     end, least = 0, 0
     for k in range(n):
-        while head[least] < 0:
+        while queues.head[least] < 0:
             least += 1
-        p = head[least]  # (1)
-        _unlist(p, least, head, after, before)
-        if end + n > len(members):
-            end = _compact(order[:k], parent, at, size, members)
-        order[k], mark[p], at[p] = p, k, end
+        p = queues.head[least]  # (1)
+        _unlist(p, least, queues)
+        if end + n > len(E.members):
+            end = _compact(order[:k], E)
+        order[k], mark[p], E.at[p] = p, k, end
         for e in lists[ptr[p] : ptr[p] + n_elements[p]]:  # (2)
-            parent[e] = p
-            end = _join(members[at[e] : at[e] + size[e]], k, mark, members, end)
-        end = _join(lists[ptr[p] + n_elements[p] : ptr[p] + length[p]], k, mark, members, end)
-        size[p] = end - at[p]
-        L = members[at[p] : end]
+            E.parent[e] = p
+            end = _join(E.members[E.at[e] : E.at[e] + E.size[e]], k, mark, E.members, end)
+        end = _join(lists[ptr[p] + n_elements[p] : ptr[p] + length[p]], k, mark, E.members, end)
+        E.size[p] = end - E.at[p]
+        L = E.members[E.at[p] : end]
         for i in L:
-            load[p] += weight[i]
+            E.load[p] += weight[i]
         for i in L:  # (3)
             for e in lists[ptr[i] : ptr[i] + n_elements[i]]:
-                if parent[e] < 0:
+                if E.parent[e] < 0:
                     if counted[e] != k:
-                        counted[e], outside[e] = k, load[e]
+                        counted[e], outside[e] = k, E.load[e]
                     outside[e] -= weight[i]
         for i in L:
             both = lists[ptr[i] : ptr[i] + length[i]]
             n_elements[i], length[i], more = _prune(
-                both, n_elements[i], p, k, parent, mark, outside, weight, pruned
+                both, n_elements[i], p, k, E.parent, mark, outside, weight, pruned
             )  # (4)
-            _unlist(i, degree[i], head, after, before)
-            degree[i] = load[p] - weight[i] + min(degree[i], more)  # (5)
-            degree[i] = min(degree[i], total)
-            _list(i, degree[i], head, after, before)
+            _unlist(i, degree[i], queues)
+            degree[i] = min(E.load[p] - weight[i] + min(degree[i], more), total)  # (5)
+            _list(i, degree[i], queues)
             least = min(least, degree[i])
-    return order, parent, load
 
 
-@compiled()
+@compiled
 def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
     """Of a vertex's elements and vertices: p joins, what p implies leaves.  How many of each, and Σ w_e + |A_i|."""
     m, more = 0, 0
@@ -95,25 +118,26 @@ def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
     return elements, m, more
 
 
-@compiled()
-def _list(v, degree, head, after, before):
-    after[v], before[v] = head[degree], -1
-    if head[degree] >= 0:
-        before[head[degree]] = v
-    head[degree] = v
+@compiled
+def _list(v, degree, queues: Queues):
+    first = queues.head[degree]
+    queues.after[v], queues.before[v] = first, -1
+    if first >= 0:
+        queues.before[first] = v
+    queues.head[degree] = v
 
 
-@compiled()
-def _unlist(v, degree, head, after, before):
-    if before[v] >= 0:
-        after[before[v]] = after[v]
+@compiled
+def _unlist(v, degree, queues: Queues):
+    if queues.before[v] >= 0:
+        queues.after[queues.before[v]] = queues.after[v]
     else:
-        head[degree] = after[v]
-    if after[v] >= 0:
-        before[after[v]] = before[v]
+        queues.head[degree] = queues.after[v]
+    if queues.after[v] >= 0:
+        queues.before[queues.after[v]] = queues.before[v]
 
 
-@compiled()
+@compiled
 def _join(vertices, k, mark, members, end):
     """Those that step k has not seen yet go to the end of `members`."""
     for v in vertices:
@@ -124,14 +148,14 @@ def _join(vertices, k, mark, members, end):
     return end
 
 
-@compiled()
-def _compact(elements, parent, at, size, members):
+@compiled
+def _compact(order, E: Elements):
     """Close the gaps of absorbed elements; the others lie in the order of their making."""
     end = 0
-    for e in elements:
-        if parent[e] < 0:
-            for m in range(size[e]):
-                members[end + m] = members[at[e] + m]
-            at[e] = end
-            end += size[e]
+    for e in order:
+        if E.parent[e] < 0:
+            for m in range(E.size[e]):
+                E.members[end + m] = E.members[E.at[e] + m]
+            E.at[e] = end
+            end += E.size[e]
     return end

@@ -9,18 +9,17 @@ the other, the large ones in rows or in tiles (cholesky.py) that are shared out.
 is worked out once (symbolic.py).
 """
 
-from typing import Any
+import math
 
 import numpy as np
 
 from asker.engines.cpu import cholesky
-from asker.engines.cpu.machine_code import compiled
-from asker.engines.cpu.sparse.symbolic import analyse
+from asker.engines.cpu.compiler import compiled
+from asker.engines.cpu.sparse.symbolic import Fronts, analyse
 from asker.engines.cpu.threads import even_bounds, run_tasks
 
 TILED = 100_000  # numbers in a panel, from which on tiles are faster than rows
 STRIP = 512  # columns updated at a time: a strip of a panel stays in the cache
-JIT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
 
 class Multifrontal:
@@ -63,7 +62,7 @@ class Multifrontal:
     def _shared(self, k: int, values: np.ndarray, *arrays: np.ndarray) -> bool:
         """A large front, by all threads."""
         assemble_front(k, self.fronts, values, *arrays)
-        pivots, R, U, y, t = parts_of_front(k, self.fronts, *arrays)
+        pivots, R, U, y, t = parts_of_front.python(k, self.fronts, *arrays)
         in_tiles = R.size >= TILED
         if not (cholesky.factorise_rows(R) if in_tiles else eliminate_in_panel(R)):
             return False
@@ -77,51 +76,44 @@ class Multifrontal:
         return True
 
 
-@compiled(**JIT)
-def _subtract(out, R, n, column, begin):
-    """out −= Σ_k R[k, column] R[k, begin:] over the first n rows, as many numbers as `out` has."""
-    end = begin + len(out)
+@compiled
+def subtract_rows(out, times, A):
+    """out −= Σ_k times[k] A[k], as many numbers as `out` has."""
     k = 0
-    while k + 8 <= n:
-        r0, r1, r2, r3 = R[k, begin:end], R[k + 1, begin:end], R[k + 2, begin:end], R[k + 3, begin:end]
-        r4, r5, r6, r7 = R[k + 4, begin:end], R[k + 5, begin:end], R[k + 6, begin:end], R[k + 7, begin:end]
-        c0, c1, c2, c3 = R[k, column], R[k + 1, column], R[k + 2, column], R[k + 3, column]
-        c4, c5, c6, c7 = R[k + 4, column], R[k + 5, column], R[k + 6, column], R[k + 7, column]
+    while k + 8 <= len(times):
+        r0, r1, r2, r3, r4, r5, r6, r7 = A[k], A[k + 1], A[k + 2], A[k + 3], A[k + 4], A[k + 5], A[k + 6], A[k + 7]
+        t0, t1, t2, t3 = times[k], times[k + 1], times[k + 2], times[k + 3]
+        t4, t5, t6, t7 = times[k + 4], times[k + 5], times[k + 6], times[k + 7]
         for j in range(len(out)):
-            first = c0 * r0[j] + c1 * r1[j] + c2 * r2[j] + c3 * r3[j]
-            out[j] -= first + c4 * r4[j] + c5 * r5[j] + c6 * r6[j] + c7 * r7[j]
+            first = t0 * r0[j] + t1 * r1[j] + t2 * r2[j] + t3 * r3[j]
+            out[j] -= first + t4 * r4[j] + t5 * r5[j] + t6 * r6[j] + t7 * r7[j]
         k += 8
-    while k < n:
-        c0, r0 = R[k, column], R[k, begin:end]
+    while k < len(times):
+        row, factor = A[k], times[k]
         for j in range(len(out)):
-            out[j] -= c0 * r0[j]
+            out[j] -= factor * row[j]
         k += 1
 
 
-@compiled(inline="always")
-def _front(k, F, panels):
-    """Number of unknowns eliminated, number left, and the panel."""
-    pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
-    return pivots, left, panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
-
-
-@compiled(**JIT)
-def parts_of_front(k, F, panels, updates, left_over, x):
+@compiled
+def parts_of_front(k, F: Fronts, panels, updates, left_over, x):
     """Number of unknowns eliminated; panel, update, and the parts of the right-hand side for both."""
-    pivots, left, R = _front(k, F, panels)
+    pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
+    R = panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
     U = updates[F.update[k] : F.update[k] + left * left].reshape(left, left)
     return pivots, R, U, x[F.first[k] : F.first[k + 1]], left_over[F.coupled_ptr[k] : F.coupled_ptr[k + 1]]
 
 
-@compiled(**JIT)
-def assemble_front(k, F, values, panels, updates, left_over, x):
+@compiled
+def assemble_front(k, F: Fronts, values, panels, updates, left_over, x):
     """Sum up what the matrix and the children give."""
     pivots, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
-    width = np.uint64(pivots)  # with an unsigned index nothing is counted from the end
-    R[:] = 0.0
-    t[:] = 0.0
-    for i in range(len(U)):
-        U[i, i:] = 0.0
+    for m in range(F.panel[k], F.panel[k + 1]):
+        panels[m] = 0.0
+    for i in range(len(t)):
+        t[i] = 0.0
+        for j in range(i, len(t)):
+            U[i, j] = 0.0
     for v in range(F.value_ptr[k], F.value_ptr[k + 1]):
         panels[F.target[v]] = values[F.source[v]]
     for c in F.child[F.child_ptr[k] : F.child_ptr[k + 1]]:
@@ -131,17 +123,22 @@ def assemble_front(k, F, values, panels, updates, left_over, x):
         t_child = left_over[F.coupled_ptr[c] : F.coupled_ptr[c + 1]]
         for i in range(n):
             p = place[i]
-            if p < width:
+            if p < pivots:
                 y[p] += t_child[i]
-                row, shift = R[p], np.uint64(0)
+                _scatter(R[p], 0, C[i], place, i)
             else:
-                t[p - width] += t_child[i]
-                row, shift = U[p - width], width
-            for j in range(i, n):
-                row[place[j] - shift] += C[i, j]
+                t[p - pivots] += t_child[i]
+                _scatter(U[p - pivots], pivots, C[i], place, i)
 
 
-@compiled(**JIT)
+@compiled
+def _scatter(row, shift, numbers, place, begin):
+    """Add numbers to a row, in their places."""
+    for j in range(begin, len(place)):
+        row[place[j] - shift] += numbers[j]
+
+
+@compiled
 def substitute_forward(R, y, t):
     """Of a front: y becomes R₁₁⁻ᵀ y, and t −= R₁₂ᵀ y."""
     pivots = len(y)
@@ -153,32 +150,33 @@ def substitute_forward(R, y, t):
             t[j] -= y[i] * R[i, pivots + j]
 
 
-@compiled(**JIT)
+@compiled
 def eliminate_in_panel(R):
     """False if a pivot is not positive."""
     for i in range(len(R)):
-        _subtract(R[i, i:], R, i, i, i)
+        subtract_rows(R[i, i:], R[:i, i], R[:i, i:])
         pivot = R[i, i]
         if not pivot > 0.0:
             return False
-        root = 1.0 / np.sqrt(pivot)
-        for j in range(i, R.shape[1]):
+        root = 1.0 / math.sqrt(pivot)
+        for j in range(i, len(R[0])):
             R[i, j] *= root
     return True
 
 
-@compiled(**JIT)
+@compiled
 def update_rest(R, U, begin, end):
     """U −= R₁₂ᵀ R₁₂, the rows begin … end − 1."""
     pivots = len(R)
     for strip in range(begin // STRIP * STRIP, len(U), STRIP):
         stop = min(strip + STRIP, len(U))
         for i in range(begin, min(end, stop)):
-            _subtract(U[i, max(i, strip) : stop], R, pivots, pivots + i, pivots + max(i, strip))
+            first = max(i, strip)
+            subtract_rows(U[i, first:stop], R[:, pivots + i], R[:, pivots + first :])
 
 
-@compiled(**JIT)
-def leave_update(k, F, updates):
+@compiled
+def leave_update(k, F: Fronts, updates):
     """Move it down to where the parent looks; the places may overlap."""
     left = F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     if F.rest[k] != F.update[k]:
@@ -187,8 +185,8 @@ def leave_update(k, F, updates):
                 updates[F.rest[k] + j] = updates[F.update[k] + j]
 
 
-@compiled(**JIT)
-def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
+@compiled
+def factorise_fronts(begin, end, F: Fronts, values, panels, updates, left_over, x):
     for k in range(begin, end):
         assemble_front(k, F, values, panels, updates, left_over, x)
         _, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
@@ -200,11 +198,12 @@ def factorise_fronts(begin, end, F, values, panels, updates, left_over, x):
     return True
 
 
-@compiled(**JIT)
-def substitute_fronts(begin, end, F, panels, left_over, x):
+@compiled
+def substitute_fronts(begin, end, F: Fronts, panels, left_over, x):
     """Substitute backward, from the last front to the first."""
     for k in range(end - 1, begin - 1, -1):
-        pivots, left, R = _front(k, F, panels)
+        pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
+        R = panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
         f = F.first[k]
         t = left_over[F.coupled_ptr[k] : F.coupled_ptr[k + 1]]
         for q in range(left):

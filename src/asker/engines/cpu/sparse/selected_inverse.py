@@ -15,8 +15,14 @@ same, backwards.
 import numpy as np
 
 from asker.engines.cpu import cholesky
-from asker.engines.cpu.machine_code import compiled
-from asker.engines.cpu.sparse.multifrontal import JIT, Multifrontal, substitute_forward, substitute_fronts
+from asker.engines.cpu.compiler import compiled
+from asker.engines.cpu.sparse.multifrontal import (
+    Multifrontal,
+    substitute_forward,
+    substitute_fronts,
+    subtract_rows,
+)
+from asker.engines.cpu.sparse.symbolic import Fronts
 from asker.engines.cpu.threads import run_tasks
 
 
@@ -38,13 +44,21 @@ def selected_inverse(fronts: Multifrontal, n_values: int) -> np.ndarray:
     with cholesky.one_blas_thread():
         for begin, end, is_small in reversed(fronts.top):
             if is_small:
-                _invert_fronts(begin, end, F, fronts.panels, fronts.updates, Z)
+                _invert_run(begin, end, fronts, Z)
             else:
                 _invert_large(begin, fronts, Z)
-        run_tasks(lambda t: _invert_fronts(*fronts.tasks[t], F, fronts.panels, fronts.updates, Z), len(fronts.tasks))
+        run_tasks(lambda t: _invert_run(*fronts.tasks[t], fronts, Z), len(fronts.tasks))
     values = np.zeros(n_values)
     values[F.source] = Z[F.target]
     return values
+
+
+def _invert_run(begin: int, end: int, fronts: Multifrontal, Z: np.ndarray) -> None:
+    """Small fronts, one after the other."""
+    F = fronts.fronts
+    left = np.diff(F.coupled_ptr[begin : end + 1]).max(initial=0)
+    work, Z_BB = np.empty(np.diff(F.panel[begin : end + 1]).max(initial=0)), np.empty(left**2)
+    _invert_fronts(begin, end, F, fronts.panels, fronts.updates, Z, work, Z_BB)
 
 
 def _invert_large(k: int, fronts: Multifrontal, Z: np.ndarray) -> None:
@@ -52,7 +66,8 @@ def _invert_large(k: int, fronts: Multifrontal, Z: np.ndarray) -> None:
     from scipy.linalg import blas, lapack
 
     F = fronts.fronts
-    pivots, left, R, P, Z_BB = _parts(k, F, fronts.panels, fronts.updates, Z)
+    pivots, left, R, P, Z_BB = _parts.python(k, F, fronts.panels, fronts.updates, Z)
+    Z_BB = Z_BB.copy()  # the children may overwrite where it lay
     R11 = np.asfortranarray(R[:, :pivots])
     T, _ = lapack.dtrtri(R11, lower=0)
     T = np.triu(T)
@@ -68,17 +83,18 @@ def _invert_large(k: int, fronts: Multifrontal, Z: np.ndarray) -> None:
     _hand_down(k, F, fronts.updates, P, Z_BB)
 
 
-@compiled(**JIT)
-def _forward(n, F, panels, left_over, x):
+@compiled
+def _forward(n, F: Fronts, panels, left_over, x):
     """Substitute forward, from the first front to the last."""
     for k in range(n):
         pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
         R = panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
         y, t = x[F.first[k] : F.first[k + 1]], left_over[F.coupled_ptr[k] : F.coupled_ptr[k + 1]]
-        t[:] = 0.0
+        for q in range(left):
+            t[q] = 0.0
         for c in F.child[F.child_ptr[k] : F.child_ptr[k + 1]]:
             for m in range(F.coupled_ptr[c], F.coupled_ptr[c + 1]):
-                place = np.int64(F.place[m])
+                place = F.place[m]
                 if place < pivots:
                     y[place] += left_over[m]
                 else:
@@ -86,18 +102,17 @@ def _forward(n, F, panels, left_over, x):
         substitute_forward(R, y, t)
 
 
-@compiled(**JIT)
-def _parts(k, F, panels, updates, Z):
-    """Sizes of a front, its panel, the panel of the inverse, and Z_BB; the children may overwrite where that lay."""
+@compiled
+def _parts(k, F: Fronts, panels, updates, Z):
+    """Sizes of a front, its panel, the panel of the inverse, and Z_BB."""
     pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     R = panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
     P = Z[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
-    Z_BB = updates[F.rest[k] : F.rest[k] + left * left].copy().reshape(left, left)
-    return pivots, left, R, P, Z_BB
+    return pivots, left, R, P, updates[F.rest[k] : F.rest[k] + left * left].reshape(left, left)
 
 
-@compiled(**JIT)
-def _hand_down(k, F, updates, P, Z_BB):
+@compiled
+def _hand_down(k, F: Fronts, updates, P, Z_BB):
     """To each child the part of the inverse that belongs to its B."""
     pivots = len(P)
     for c in F.child[F.child_ptr[k] : F.child_ptr[k + 1]]:
@@ -105,34 +120,68 @@ def _hand_down(k, F, updates, P, Z_BB):
         n = len(place)
         out = updates[F.rest[c] : F.rest[c] + n * n].reshape(n, n)
         for i in range(n):
-            p = np.int64(place[i])
+            p = place[i]
             for j in range(i, n):
-                q = np.int64(place[j])  # ascending: p < q
-                z = P[p, q] if p < pivots else Z_BB[p - pivots, q - pivots]
+                q = place[j]  # ascending: p < q
+                if p < pivots:  # noqa: SIM108  one of them may be read, not both
+                    z = P[p, q]
+                else:
+                    z = Z_BB[p - pivots, q - pivots]
                 out[i, j] = z
                 out[j, i] = z
 
 
-@compiled(**JIT)
-def _invert_fronts(begin, end, F, panels, updates, Z):
+@compiled
+def _invert_fronts(begin, end, F: Fronts, panels, updates, Z, work, room):
+    """`work` and `room` hold the numbers of the largest panel, and of the largest Z_BB."""
     for k in range(end - 1, begin - 1, -1):
-        pivots, left, R, P, Z_BB = _parts(k, F, panels, updates, Z)
-        W = np.zeros((pivots, pivots + left))  # R₁₁⁻¹ [I R₁₂]
+        pivots, left, R, P, given = _parts(k, F, panels, updates, Z)
+        W = work[: F.panel[k + 1] - F.panel[k]].reshape(pivots, pivots + left)  # R₁₁⁻¹ [I R₁₂]
+        Z_BB = room[: left * left].reshape(left, left)  # the children may overwrite where it lay
+        for i in range(left):
+            for j in range(left):
+                Z_BB[i, j] = given[i, j]
         for i in range(pivots - 1, -1, -1):
             w = W[i]
-            w[i] = 1.0
-            w[pivots:] = R[i, pivots:]
-            for j in range(i + 1, pivots):
-                factor, below = R[i, j], W[j]
-                for m in range(j, pivots + left):
-                    w[m] -= factor * below[m]
+            for m in range(pivots):
+                w[m] = 1.0 if m == i else 0.0
+            for m in range(pivots, pivots + left):
+                w[m] = R[i, m]
+            subtract_rows(w[i + 1 :], R[i, i + 1 : pivots], W[i + 1 : pivots, i + 1 :])
             for m in range(i, pivots + left):
                 w[m] /= R[i, i]
-        T, G = W[:, :pivots].copy(), W[:, pivots:].copy()
-        if left:
-            across = -np.dot(G, Z_BB)
-            P[:, pivots:] = across
-            P[:, :pivots] = np.dot(T, T.T.copy()) - np.dot(across, G.T.copy())
-        else:
-            P[:, :pivots] = np.dot(T, T.T.copy())
+        for i in range(pivots):
+            for q in range(left):
+                P[i, pivots + q] = 0.0
+            subtract_rows(P[i, pivots:], W[i, pivots:], Z_BB)
+        for i in range(pivots):  # T Tᵀ − Z_FB Gᵀ
+            for m in range(pivots):
+                P[i, m] = 0.0
+            _add_products(P[i], W[i, :pivots], W, 0, 1.0)
+            _add_products(P[i], P[i, pivots:], W, pivots, -1.0)
         _hand_down(k, F, updates, P, Z_BB)
+
+
+@compiled
+def _add_products(out, x, A, begin, sign):
+    """out[j] += sign · Σ_m x[m] A[j, begin + m], over the rows of A."""
+    j = 0
+    while j + 4 <= len(A):
+        a, b, c, d = A[j, begin:], A[j + 1, begin:], A[j + 2, begin:], A[j + 3, begin:]
+        s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+        for m in range(len(x)):
+            s0 += x[m] * a[m]
+            s1 += x[m] * b[m]
+            s2 += x[m] * c[m]
+            s3 += x[m] * d[m]
+        out[j] += sign * s0
+        out[j + 1] += sign * s1
+        out[j + 2] += sign * s2
+        out[j + 3] += sign * s3
+        j += 4
+    while j < len(A):
+        row, s = A[j, begin:], 0.0
+        for m in range(len(x)):
+            s += x[m] * row[m]
+        out[j] += sign * s
+        j += 1

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asker.engines.cpu.machine_code import compiled
+from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.sparse.elimination_tree import Graph, elimination_tree
 
 WIDEST = 96  # unknowns eliminated by one front; wider ones become a chain
@@ -66,7 +66,7 @@ def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
     `at`: row and column of every value that will come.  Those above the diagonal are passed over.
     """
     starts = np.concatenate([[0], np.cumsum(dims)])
-    tree = elimination_tree(_graph(*meeting, dims.astype(np.int64)))
+    tree = elimination_tree(graph_of(*meeting, dims.astype(np.int64)))
     sizes = dims[tree.order]
     order = np.repeat(starts[tree.order] - np.cumsum(sizes) + sizes, sizes) + np.arange(starts[-1])
     rank = np.empty(starts[-1], dtype=np.int64)
@@ -78,13 +78,15 @@ def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
     front = np.searchsorted(first, i, side="right") - 1
     by_front = np.argsort(front, kind="stable")
     source, i, j = source[by_front], i[by_front], j[by_front]
-    value_ptr = _pointers(front, len(parent))
-    child, child_ptr = np.argsort(parent, kind="stable"), _pointers(parent + 1, len(parent) + 1)[1:]
-    coupled_ptr, coupled = _coupled(first, child_ptr, child, value_ptr, j)
-    place = _places(first, parent, coupled_ptr, coupled)
+    value_ptr = pointers(front, len(parent))
+    child_ptr, child = children_of(parent)
+    coupled_ptr, coupled = coupled_later(first, child_ptr, child, value_ptr, j)
+    place = np.zeros(len(coupled), np.int64)
+    _find_places(first, parent, coupled_ptr, coupled, place)
     pivots, left = np.diff(first), np.diff(coupled_ptr)
     panel = np.concatenate([[0], np.cumsum(pivots * (pivots + left))])
-    target = _targets(first, coupled_ptr, coupled, value_ptr, panel, i, j)
+    target = np.empty(len(i), np.int64)
+    _find_targets(first, coupled_ptr, coupled, value_ptr, panel, i, j, target)
     work = ((pivots + left) ** 3.0 - left**3.0) / 3
     tasks, top = _subtrees(parent, work, pivots >= BROAD)
     update, rest, size = _memory(child_ptr, child, left, tasks, top)
@@ -94,17 +96,22 @@ def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
     return Symbolic(order, fronts, work, tasks, _runs(top, work[top] < SHARED), int(panel[-1]), size)
 
 
-def _pointers(numbers: np.ndarray, n: int) -> np.ndarray:
+def pointers(numbers: np.ndarray, n: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=n))])
 
 
-def _graph(ptr: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> Graph:
+def children_of(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pointers and numbers of the fronts whose parent each is."""
+    return pointers(parent + 1, len(parent) + 1)[1:], np.argsort(parent, kind="stable")
+
+
+def graph_of(ptr: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> Graph:
     """Both neighbours of every edge, from a lower triangle."""
     n = len(ptr) - 1
     rows = np.repeat(np.arange(n), np.diff(ptr))
     edge = rows != columns
     a, b = np.concatenate([rows[edge], columns[edge]]), np.concatenate([columns[edge], rows[edge]])
-    return Graph(_pointers(a, n), b[np.argsort(a, kind="stable")], weight)
+    return Graph(pointers(a, n), b[np.argsort(a, kind="stable")], weight)
 
 
 def _chains(first: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -148,7 +155,7 @@ def _runs(fronts: np.ndarray, is_small: np.ndarray) -> list[tuple[int, int, bool
     return [(int(run[0]), int(run[-1]) + 1, small[run[0]]) for run in runs]
 
 
-@compiled()
+@compiled
 def _accumulate(parent, total, begin):
     for k in range(len(parent)):
         p = parent[k]
@@ -157,66 +164,62 @@ def _accumulate(parent, total, begin):
             begin[p] = min(begin[p], begin[k])
 
 
-@compiled()
-def _coupled(first, child_ptr, child, value_ptr, columns):
+def coupled_later(first, child_ptr, child, value_ptr, columns) -> tuple[np.ndarray, np.ndarray]:
     """The unknowns that each front is coupled to: its values' and its children's, as far as they come later."""
+    n, size = len(first) - 1, int(first[-1])
+    ptr, seen, coupled = np.zeros(n + 1, np.int64), np.full(size, -1), np.empty(max(1024, 4 * size), np.int64)
+    k = 0
+    while (k := _couple(k, first, child_ptr, child, value_ptr, columns, seen, ptr, coupled)) < n:
+        coupled = np.concatenate([coupled, np.empty_like(coupled)])
+    before = np.repeat(np.arange(n) * size, np.diff(ptr))
+    return ptr, np.sort(coupled[: ptr[n]] + before) - before  # those of each front ascend
+
+
+@compiled
+def _couple(begin, first, child_ptr, child, value_ptr, columns, seen, ptr, coupled):
+    """From the front `begin` on; returns the one that there is no room for."""
     n = len(first) - 1
-    seen = np.full(first[-1], -1, np.int64)
-    coupled_ptr = np.zeros(n + 1, np.int64)
-    coupled = np.empty(max(1024, 4 * first[-1]), np.int64)
-    for k in range(n):
-        size = coupled_ptr[k]
+    for k in range(begin, n):
+        size = ptr[k]
         most = value_ptr[k + 1] - value_ptr[k]
         for c in child[child_ptr[k] : child_ptr[k + 1]]:
-            most += coupled_ptr[c + 1] - coupled_ptr[c]
-        while size + most > len(coupled):
-            longer = np.empty(2 * len(coupled), np.int64)
-            for q in range(size):
-                longer[q] = coupled[q]
-            coupled = longer
-        for v in range(value_ptr[k], value_ptr[k + 1]):
-            j = columns[v]
+            most += ptr[c + 1] - ptr[c]
+        if size + most > len(coupled):
+            return k
+        for j in columns[value_ptr[k] : value_ptr[k + 1]]:
             if j >= first[k + 1] and seen[j] != k:
-                seen[j] = k
-                coupled[size] = j
+                seen[j], coupled[size] = k, j
                 size += 1
         for c in child[child_ptr[k] : child_ptr[k + 1]]:
-            for q in range(coupled_ptr[c], coupled_ptr[c + 1]):
-                j = coupled[q]
+            for j in coupled[ptr[c] : ptr[c + 1]]:
                 if j >= first[k + 1] and seen[j] != k:
-                    seen[j] = k
-                    coupled[size] = j
+                    seen[j], coupled[size] = k, j
                     size += 1
-        coupled[coupled_ptr[k] : size].sort()
-        coupled_ptr[k + 1] = size
-    return coupled_ptr, coupled[: coupled_ptr[n]].copy()
+        ptr[k + 1] = size
+    return n
 
 
-@compiled()
-def _places(first, parent, coupled_ptr, coupled):
+@compiled
+def _find_places(first, parent, coupled_ptr, coupled, place):
     """The number of each coupled unknown in the parent's front."""
-    place = np.empty(len(coupled), np.uint64)
     for k in range(len(parent)):
         p = parent[k]
-        if p < 0:
-            continue
-        pivots = first[p + 1] - first[p]
-        q = coupled_ptr[p]
-        for m in range(coupled_ptr[k], coupled_ptr[k + 1]):
-            j = coupled[m]
-            if j < first[p + 1]:
-                place[m] = j - first[p]
-            else:
-                while coupled[q] < j:
-                    q += 1
-                place[m] = pivots + q - coupled_ptr[p]
-    return place
+        if p >= 0:
+            pivots = first[p + 1] - first[p]
+            q = coupled_ptr[p]
+            for m in range(coupled_ptr[k], coupled_ptr[k + 1]):
+                j = coupled[m]
+                if j < first[p + 1]:
+                    place[m] = j - first[p]
+                else:
+                    while coupled[q] < j:
+                        q += 1
+                    place[m] = pivots + q - coupled_ptr[p]
 
 
-@compiled()
-def _targets(first, coupled_ptr, coupled, value_ptr, panel, i, j):
+@compiled
+def _find_targets(first, coupled_ptr, coupled, value_ptr, panel, i, j, target):
     """Where in the panels each value of the matrix goes."""
-    target = np.empty(len(i), np.int64)
     for k in range(len(first) - 1):
         pivots = first[k + 1] - first[k]
         width = pivots + coupled_ptr[k + 1] - coupled_ptr[k]
@@ -224,9 +227,20 @@ def _targets(first, coupled_ptr, coupled, value_ptr, panel, i, j):
             if j[v] < first[k + 1]:
                 at = j[v] - first[k]
             else:
-                at = pivots + np.searchsorted(coupled[coupled_ptr[k] : coupled_ptr[k + 1]], j[v])
+                at = pivots + _number_of(j[v], coupled[coupled_ptr[k] : coupled_ptr[k + 1]])
             target[v] = panel[k] + (i[v] - first[k]) * width + at
-    return target
+
+
+@compiled
+def _number_of(x, ascending):
+    low, high = 0, len(ascending)
+    while low < high:
+        middle = (low + high) // 2
+        if ascending[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def _memory(child_ptr, child, left, tasks, top) -> tuple[np.ndarray, np.ndarray, int]:
@@ -238,7 +252,7 @@ def _memory(child_ptr, child, left, tasks, top) -> tuple[np.ndarray, np.ndarray,
     return update, rest, _stack(top, child_ptr, child, left, size, update, rest)
 
 
-@compiled()
+@compiled
 def _stack(fronts, child_ptr, child, left, base, update, rest):
     """Returns the end of the highest place used.  What lies below `base` belongs to others."""
     end, highest = base, base
@@ -248,6 +262,6 @@ def _stack(fronts, child_ptr, child, left, base, update, rest):
             if rest[c] >= base:
                 bottom = min(bottom, rest[c])
         update[k], rest[k] = end, bottom
-        highest = max(highest, end + left[k] ** 2)
-        end = bottom + left[k] ** 2
+        highest = max(highest, end + left[k] * left[k])
+        end = bottom + left[k] * left[k]
     return highest

@@ -84,15 +84,22 @@ class Inverse:
         self.structure, self.linear = structure, linear
         zero = [np.zeros_like(x) for x in a]
         model = [Weights(x, y, z, b is not None) for x, y, z in zip(a, b or zero, zero, strict=True)]
-        self.support = _single_support(structure, linear, model) if support is None else support
+        self.support = _single_support(structure, self._own_blocks(model)) if support is None else support
         self._eliminate(model)
         if structure.n_kept:
-            reduced = ReducedMatrix(structure, dense)
-            reduced.assemble(linear, model, self.elimination)
-            self.kept: KeptInverse = DenseInverse(reduced) if dense else SparseInverse(reduced)
+            self.kept = self._assembled(model, dense)
             if support is None:
                 self._hold_together()
             self._factorise()
+
+    def _own_blocks(self, model: list[Weights]) -> dict[Variables, np.ndarray]:
+        return own_blocks(self.structure, self.linear, model)
+
+    def _assembled(self, model: list[Weights], dense: bool) -> KeptInverse:
+        """The matrix of the kept variables."""
+        reduced = ReducedMatrix(self.structure, dense)
+        reduced.assemble(self.linear, model, self.elimination)
+        return DenseInverse(reduced) if dense else SparseInverse(reduced)
 
     def _eliminate(self, model: list[Weights]) -> None:
         e = self.structure.eliminated
@@ -304,9 +311,8 @@ class Inverse:
         return out, cross
 
 
-def _single_support(structure: Structure, linear: list[Linearization], model: list[Weights]) -> Support:
-    """What holds single variables."""
-    of = own_blocks(structure, linear, model)
+def _single_support(structure: Structure, of: dict[Variables, np.ndarray]) -> Support:
+    """What holds single variables, whose own blocks these are."""
     single = {v: held(v, B) for v, B in of.items()}
     diagonals = [np.einsum("nqq->nq", of[v] + single[v].K).ravel() for v in structure.kept]
     scale = np.sqrt(np.concatenate([*diagonals, np.zeros(0)]))

@@ -8,10 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from asker.engines.cpu import cholesky
-from asker.engines.cpu.machine_code import compiled
+from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.system.reduced import ReducedMatrix
-
-JIT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
 
 class Layout(NamedTuple):
@@ -126,10 +124,10 @@ def _diagonal_blocks(first: np.ndarray, width: np.ndarray, dims: np.ndarray, tra
     return np.repeat(first, sizes) + row * np.repeat(width, sizes) + column
 
 
-@compiled(inline="always")
+@compiled
 def _place(v: int, w: int, layout: Layout) -> Any:
     """First number, width of a row, and whether the block of the variables v and w is there transposed; −1 if not."""
-    if layout.n:
+    if layout.n > 0:
         return layout.starts[v] * layout.n + layout.starts[w], layout.n, False
     row, column = max(v, w), min(v, w)
     low, high = layout.pattern_ptr[row, 0], layout.pattern_ptr[row, 1]
@@ -141,11 +139,11 @@ def _place(v: int, w: int, layout: Layout) -> Any:
         else:
             high = middle
     if low == end or layout.pattern[low] != column:
-        return np.int64(-1), np.int64(0), False
+        return -1, 0, False
     return layout.pattern_ptr[row, 2] + layout.offset[low], layout.pattern_ptr[row, 3], v < w
 
 
-@compiled()
+@compiled
 def blocks_of_pairs(v: np.ndarray, w: np.ndarray, layout: Layout, values: np.ndarray, out: np.ndarray) -> int:
     """out[k] = the block of the variables v[k] and w[k]; returns how many are not there."""
     missing = 0
@@ -154,13 +152,14 @@ def blocks_of_pairs(v: np.ndarray, w: np.ndarray, layout: Layout, values: np.nda
         if base < 0:
             missing += 1
             continue
-        for q in range(out.shape[1]):
-            for s in range(out.shape[2]):
-                out[k, q, s] = values[base + s * width + q] if is_transposed else values[base + q * width + s]
+        along, down = width if is_transposed else 1, 1 if is_transposed else width
+        block = out[k]
+        for q in range(len(block)):
+            for s in range(len(block[0])):
+                block[q, s] = values[base + q * down + s * along]
     return missing
 
 
-@compiled(**JIT)
 def invert_eliminated(
     begin: int, end: int, ptr: np.ndarray, number: np.ndarray, where: np.ndarray, stride: np.ndarray, Y: np.ndarray,
     L: np.ndarray, layout: Layout, values: np.ndarray, out: np.ndarray, cross: np.ndarray,
@@ -170,20 +169,31 @@ def invert_eliminated(
     Coupling e is to the kept variable number[e]; its numbers in Y begin at where[e], in rows of stride[e].  Z being
     symmetric, a pair of couplings counts twice and not again the other way round, where no cross is asked for.
     """
-    d, is_whole = out.shape[1], len(cross) > 0
-    widest = 0
-    for size in layout.dims:
-        widest = max(widest, size)
-    t, inner, G = np.zeros((widest, d)), np.zeros((d, d)), np.zeros((d, d))
+    d = out.shape[1]
+    room = np.empty((layout.dims.max(initial=0), d)), np.empty((d, d)), np.empty((d, d))
+    _invert_eliminated(begin, end, ptr, number, where, stride, Y, L, layout, values, out, cross, *room)
+
+
+@compiled
+def _invert_eliminated(
+    begin: int, end: int, ptr: np.ndarray, number: np.ndarray, where: np.ndarray, stride: np.ndarray, Y: np.ndarray,
+    L: np.ndarray, layout: Layout, values: np.ndarray, out: np.ndarray, cross: np.ndarray, t: np.ndarray,
+    inner: np.ndarray, G: np.ndarray,
+) -> None:  # fmt: skip
+    d, is_whole = len(G), len(cross) > 0
     for j in range(begin, end):
-        inner[:] = np.eye(d)
+        for m in range(d):
+            for o in range(d):
+                inner[m, o] = 1.0 if m == o else 0.0
         _invert_lower(L[j], G)
         for e in range(ptr[j], ptr[j + 1]):
             n = layout.dims[number[e]]
-            t[:] = 0.0
+            for q in range(n):
+                for m in range(d):
+                    t[q, m] = 0.0
             for f in range(ptr[j], ptr[j + 1] if is_whole else e + 1):
                 base, width, is_transposed = _place(number[e], number[f], layout)
-                along, down = (width, 1) if is_transposed else (1, width)
+                along, down = width if is_transposed else 1, 1 if is_transposed else width
                 times = 1.0 if is_whole or f == e else 2.0
                 for q in range(n):
                     for m in range(d):
@@ -213,7 +223,7 @@ def invert_eliminated(
                 out[j, s, q] = total
 
 
-@compiled()
+@compiled
 def _invert_lower(L: np.ndarray, G: np.ndarray) -> None:
     """G = L⁻¹ of a packed lower triangle."""
     for s in range(len(G)):

@@ -1,0 +1,96 @@
+"""The probability that the observations which hold a variable agree by chance.
+
+A point that two images see has one number to spare: two outliers, or an outlier and an inlier, may happen to meet
+there.  No residual tells, and the point is then anywhere.  With all other variables known, two explanations are
+compared:
+
+    right      the s observations of the variable that count are inliers, its other m − s are outliers
+    by chance  fewer than k of all m are inliers, as many as it takes to determine the d unknowns of the variable;
+               where no number is to spare, nothing has met, and k others may be the inliers as well
+
+    odds = P(fewer than k of m) / (π^s (1 − π)^(m−s)) · (√2π σ g √(s/(s−1)))^(ps − d) · exp(Σu/2σ²)
+
+π is the share of observations that count, and g the density of a number of an outlier around 0: half of them are
+nearer than their median.  A spare number that is small speaks for the first explanation by 1/(√2π σ g), or less, since
+the fit goes a part 1/s of the way towards an outlier.  Factor groups in which everything counts are beyond doubt: their
+numbers are taken off d.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import pi
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.information import Information, squares
+from asker.result import Result
+from asker.variables import Variables
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class _Hold:
+    """Sums over the observations of each variable of a group, (n,) each."""
+
+    n_sure: Floats
+    """Numbers of observations beyond doubt."""
+    m: Floats
+    s: Floats
+    expected: Floats
+    """Σπ over the m"""
+    n_numbers: Floats
+    """ps, of those that count"""
+    n_all: Floats
+    """pm"""
+    log_prior: Floats
+    log_density: Floats
+    """ps · log(√2π σ g)"""
+    log_fit: Floats
+    """Σu/2σ²"""
+
+
+def chances(result: Result, parts: Sequence[Information]) -> dict[Variables, Floats]:
+    """Of every free group, (n,)."""
+    assert result.problem is not None
+    free = [v for v in result.problem.variables if v.is_free]
+    holds = {v: _Hold(*(np.zeros(len(v)) for _ in range(9))) for v in free}
+    for k, (f, part, u) in enumerate(zip(result.problem.factors, parts, squares(result), strict=True)):
+        p, counted = f.residual_size, part.counted
+        refused = np.abs(result.residuals[k][~counted]) * np.sqrt(1.0 if f.weight is None else f.weight[~counted, None])
+        share = float(counted.mean()) if f.n else 1.0
+        for slot in (s for s in f.slots if s.variables in holds):
+            n, hold = len(slot.variables), holds[slot.variables]
+            m = np.bincount(slot.index, minlength=n).astype(float)
+            if share in (0.0, 1.0):
+                hold.n_sure += share * p * m
+                continue
+            s = np.bincount(slot.index[counted], minlength=n).astype(float)
+            ratio = np.sqrt(2 * pi) * part.sigma / (4 * float(np.median(refused)))  # √2π σ g
+            hold.m += m
+            hold.s += s
+            hold.expected += share * m
+            hold.n_numbers += p * s
+            hold.n_all += p * m
+            hold.log_prior += s * np.log(share) + (m - s) * np.log(1 - share)
+            hold.log_density += p * s * min(float(np.log(ratio)), 0.0)
+            hold.log_fit += np.bincount(slot.index[counted], u[counted], minlength=n) / (2 * part.sigma**2)
+    return {v: _chance(v.manifold.tangent, hold) for v, hold in holds.items()}
+
+
+def _chance(d: int, hold: _Hold) -> Floats:
+    from scipy.special import bdtr
+
+    m = np.maximum(hold.m, 1.0)
+    left = np.maximum(d - hold.n_sure, 0.0)  # unknowns that those beyond doubt do not determine
+    k = np.ceil(left / np.maximum(hold.n_all / m, 1.0))
+    spare = np.maximum(hold.n_numbers - left, 0.0)
+    most = np.clip(np.where(spare > 0, k - 1, k), 0, m)
+    fewer = bdtr(most, m.astype(int), hold.expected / m) - np.where(spare > 0, 0.0, np.exp(hold.log_prior))
+    fewer = np.where(k > 0, np.maximum(fewer, 0.0), 0.0)
+    shown = np.log(1 - 1 / np.maximum(hold.s, 2.0)) / 2  # √((s−1)/s)
+    density = hold.log_density / np.maximum(hold.n_numbers, 1.0) - shown
+    with np.errstate(divide="ignore"):
+        odds = np.log(fewer) - hold.log_prior + spare * np.minimum(density, 0.0) + hold.log_fit
+    return 1 / (1 + np.exp(-np.clip(odds, -700, 700)))

@@ -1,0 +1,65 @@
+"""The inverse on a device is that of the processor, whatever the structure."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import asker
+from asker import Problem
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
+from asker.engines.cpu.linear_model import LinearModel
+from asker.engines.xla import linear_model
+from asker.engines.xla.linear_model import DeviceModel
+from engines.linear_problems import EVERY_STRUCTURE, close, make_setup, seen_once, two_kinds_of_observations
+from engines.xla.test_xla_engine import traced
+
+
+def check(structure, radial):
+    setup = make_setup(structure, radial=radial)
+    theta = tuple(v.rows for v in setup.problem.variables)
+    ours = DeviceModel(replace(setup, problem=Problem(*map(traced, setup.observations))).problem, theta)
+    model = LinearModel(setup.problem, theta)
+    model.dense = True
+    inverse, expected = ours.inverse(setup.a, setup.b), model.inverse(setup.a, setup.b)
+    assert inverse.n_together == expected.n_together
+    for v in expected.support.single:
+        assert close(inverse.blocks(v), expected.blocks(v))
+        for w in expected.support.single:
+            at = v, np.array([0, len(v) - 1, 0]), w, np.array([len(w) - 1, 0, 0])
+            assert np.abs(inverse.pairs(*at) - expected.pairs(*at)).max() <= 1e-8 * np.abs(expected.blocks(v)).max()
+    for found, known in zip(ours.predicted(inverse), model.predicted(expected), strict=True):
+        assert not len(known) or close(found, known)
+    for v, B in model.own_blocks(setup.a).items():
+        assert close(ours.own_blocks(setup.a)[v], B)
+
+
+@pytest.mark.slow
+@EVERY_STRUCTURE
+@pytest.mark.parametrize("radial", [True, False])
+def test_the_inverse_is_that_of_the_processor(structure, radial):
+    check(structure, radial)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("structure", [two_kinds_of_observations, seen_once])
+def test_a_few_variables_at_a_time_are_enough(structure, monkeypatch):
+    monkeypatch.setattr(linear_model, "AT_ONCE", 100)
+    check(structure, True)
+
+
+def test_a_result_of_the_engine_has_its_covariances_from_the_device(monkeypatch):
+    scene = make_scene(4, 200, outlier_ratio=0.1, seed=0)
+    made = bundle_problem(scene.truth, asker.SmoothTruncated(2.0))
+    result = asker.solve(made.problem, asker.IRLS(), max_iterations=0, engine="xla")
+    of = result.uncertainty()
+    assert isinstance(of.model, DeviceModel)
+    leverage = result.leverage[0].used
+    monkeypatch.setattr(DeviceModel, "suits", lambda problem: False)  # too large for a dense matrix
+    other = replace(result)
+    assert not isinstance(other.uncertainty().model, DeviceModel)
+    for v in (made.cameras, made.points):
+        assert np.allclose(of.covariance(v).blocks, other.covariance(v).blocks, rtol=1e-7, atol=1e-14, equal_nan=True)
+    assert of.gauge == other.uncertainty().gauge
+    assert np.allclose(leverage, other.leverage[0].used, atol=1e-9)

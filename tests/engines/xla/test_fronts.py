@@ -1,0 +1,86 @@
+"""Batches of fronts solve what a dense solver solves, however the fronts were put together."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asker.arrays import float64
+from asker.engines.cpu.sparse import wide_fronts
+from asker.engines.xla import fronts
+from asker.engines.xla.sparse import sparse_cholesky
+
+
+def pattern(pairs, n):
+    """Pointers and columns of the lower triangle."""
+    keys = np.unique([max(a, b) * n + min(a, b) for a, b in [*pairs, *((k, k) for k in range(n))]])
+    row, column = np.divmod(keys, n)
+    return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))]), column
+
+
+def coordinates(meeting, dims):
+    first = np.concatenate([[0], np.cumsum(dims)])
+    blocks = zip(np.repeat(np.arange(len(dims)), np.diff(meeting[0])), meeting[1], strict=True)
+    at = [np.meshgrid(first[a] + np.arange(dims[a]), first[b] + np.arange(dims[b]), indexing="ij") for a, b in blocks]
+    return tuple(np.concatenate([x[k].ravel() for x in at]) for k in range(2))
+
+
+def positive(at, n, rng):
+    """A matrix with numbers at these places, those above the diagonal passed over."""
+    A = np.zeros((n, n))
+    A[at] = rng.normal(size=len(at[0]))
+    A = np.tril(A) + np.tril(A, -1).T
+    return A + np.diag(np.abs(A).sum(axis=1) + 1)
+
+
+GRAPHS = {
+    "chain": (60, lambda rng, n: [(k, k + 1) for k in range(n - 1)]),
+    "grid": (144, lambda rng, n: [(k, k + d) for k in range(n) for d in (1, 12) if k + d < n]),
+    "random": (80, lambda rng, n: rng.integers(n, size=(120, 2)).tolist()),
+    "apart": (40, lambda rng, n: [(k, k + 1) for k in range(0, n - 1, 2)]),
+    "full": (12, lambda rng, n: [(a, b) for a in range(n) for b in range(a)]),
+}
+
+
+@pytest.mark.parametrize("narrow", [(1,), (12,), (64,)], ids=str)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_solves_what_a_dense_solver_solves(name, narrow, monkeypatch):
+    rng = np.random.default_rng(sum(map(ord, name)))
+    n, edges = GRAPHS[name]
+    dims = rng.integers(1, 4, n)
+    meeting = pattern(edges(rng, n), n)
+    at = coordinates(meeting, dims)
+    A, b = positive(at, dims.sum(), rng), rng.normal(size=dims.sum())
+    monkeypatch.setattr(fronts, "NARROW", narrow)
+    found = fronts.batched(fronts.cheapest(meeting, dims), at)
+    with float64():
+        x = sparse_cholesky(found.takes, jax.tree.map(jnp.asarray, found.arrays), jnp.asarray(A[at]), jnp.asarray(b))
+    np.testing.assert_allclose(x, np.linalg.solve(A, b), rtol=1e-11, atol=1e-13)
+
+
+def test_every_way_eliminates_each_unknown_once_and_children_first():
+    rng = np.random.default_rng(3)
+    n, edges = GRAPHS["grid"]
+    dims = rng.integers(1, 4, n)
+    ways = list(wide_fronts(pattern(edges(rng, n), n), dims, (8, 40), 0.3))
+    assert len({len(way.parent) for way in ways}) > 1
+    for way in ways:
+        assert np.array_equal(np.sort(way.order), np.arange(dims.sum()))
+        assert (way.first[1:] > way.first[:-1]).all()
+        has = way.parent >= 0
+        assert (way.parent[has] > np.flatnonzero(has)).all()
+        for k in np.flatnonzero(has):  # what a front leaves, its parent has
+            left = way.coupled[way.coupled_ptr[k] : way.coupled_ptr[k + 1]]
+            p = way.parent[k]
+            there = np.r_[way.first[p] : way.first[p + 1], way.coupled[way.coupled_ptr[p] : way.coupled_ptr[p + 1]]]
+            assert np.isin(left, there).all()
+
+
+def test_few_batches_for_many_fronts():
+    """Fronts of one level go together: a chain of 2000 is no chain of steps."""
+    n = 2000
+    meeting = pattern(GRAPHS["chain"][1](None, n), n)
+    dims = np.full(n, 3)
+    found = fronts.cheapest(meeting, dims)
+    assert len(found.groups) < 20
+    assert found.cost < fronts.dense_cost(3 * n)
