@@ -186,7 +186,7 @@ def collect(
     members = [np.full((len(keys), slabs * per_slab, width), dummy, dtype=np.int32) for dummy in dummies]
     segment = np.full((len(keys), slabs * per_slab), n - 1, dtype=np.int32)
     for d, (key, item, count) in enumerate(zip(keys, items, counts, strict=True)):
-        order = np.argsort(key, kind="stable")
+        order = _by(key, n)
         chunks = -(-count // width)
         rank = np.arange(len(key)) - np.repeat(np.cumsum(count) - count, count)
         chunk = np.repeat(np.cumsum(chunks) - chunks, count) + rank // width
@@ -195,3 +195,11 @@ def collect(
         segment[d, : chunks.sum()] = np.repeat(np.arange(n), chunks)
     shape = (len(keys) * slabs, per_slab)
     return Chunks(tuple(m.reshape(*shape, width) for m in members), segment.reshape(shape))
+
+
+def _by(key: np.ndarray, n: int) -> np.ndarray:
+    """The order that sorts keys below `n`, equal ones as they come; by counting, in one pass."""
+    from scipy import sparse
+
+    there = np.ones(len(key), dtype=np.int8)
+    return sparse.csr_array((there, (key, np.arange(len(key)))), shape=(n, len(key))).indices

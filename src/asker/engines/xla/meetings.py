@@ -11,6 +11,9 @@ import numpy as np
 from asker.engines.structure import KeptSlot
 from asker.engines.xla.layout import Chunks, Layout, collect
 
+SPARSE = 8
+"""So many places for each pair of observations are a table; more are searched for."""
+
 
 class SlotPair(NamedTuple):
     """Two kept slots, of factor groups that share eliminated variables."""
@@ -128,10 +131,20 @@ class Meetings:
 
     def _blocks(self, A: KeptSlot, B: KeptSlot, keys: list[np.ndarray]) -> tuple[Blocks, list[np.ndarray]]:
         """The blocks that any key stands for, and the number of each key's."""
-        there = self.union(np.concatenate(keys))
+        all_keys = np.concatenate(keys)
+        n = A.n_variables * B.n_variables
+        is_there = np.zeros(n, dtype=bool) if n <= SPARSE * len(all_keys) else None
+        if is_there is not None:  # no sorting
+            is_there[all_keys] = True
+            all_keys = np.flatnonzero(is_there)
+        there = self.union(all_keys)
         row, column = np.divmod(there, B.n_variables)
         at = (A.first + row * A.dim).astype(np.int32), (B.first + column * B.dim).astype(np.int32)
-        return Blocks(*at, (A.dim, B.dim)), [np.searchsorted(there, key) for key in keys]
+        if is_there is None:
+            return Blocks(*at, (A.dim, B.dim)), [np.searchsorted(there, key) for key in keys]
+        number = np.empty(n, dtype=np.int32)
+        number[there] = np.arange(len(there))
+        return Blocks(*at, (A.dim, B.dim)), [number[key] for key in keys]
 
     def _on_device(self, k: int, s: int, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Eliminated and kept variable of each observation that is no dummy."""
