@@ -15,6 +15,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.noise import TINY, Noise, shares
@@ -70,11 +71,11 @@ def _likelihood(u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: 
     for _ in range(STEPS):
         odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
         voting = vote / (1 + np.exp(-odds))
-        spare = float(p * voting @ a)
+        spare = p * dot(voting, a)
         if spare < 0.5:
             return 0.0, variance
-        before, variance = variance, min(max(float(voting @ u) / spare, 1e-26 * Q, TINY), Q)
+        before, variance = variance, min(max(dot(voting, u) / spare, 1e-26 * Q, TINY), Q)
         ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break
-    return min(-float(vote @ (np.logaddexp(0.0, odds) + log(1 - ratio))), 0.0), variance
+    return min(-dot(vote, np.logaddexp(0.0, odds) + log(1 - ratio)), 0.0), variance

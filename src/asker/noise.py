@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arrays import dot
 from asker.factors import Factors
 
 Floats = NDArray[np.float64]
@@ -152,8 +153,8 @@ def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats], voting: b
     kept = [np.clip(x, 0.0, 1.0) for x in keeps]
     if not voting:
         return kept
-    left = sum(float(w @ x) for w, x in zip(weights, keeps, strict=True))
-    counted = sum(float(w @ x) for w, x in zip(weights, kept, strict=True))
+    left = sum(dot(w, x) for w, x in zip(weights, keeps, strict=True))
+    counted = sum(dot(w, x) for w, x in zip(weights, kept, strict=True))
     return [x * max(left, 0.0) / max(counted, TINY) for x in kept]
 
 
@@ -172,27 +173,27 @@ NOTHING = _Fit(1.0, 0.0, 0.0, -inf)
 def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps: int) -> _Fit:
     """(3)"""
     n = float(vote.sum())
-    everything = float(vote @ u) / (p * n) if n > 0 else 0.0
+    everything = dot(vote, u) / (p * n) if n > 0 else 0.0
     if not everything > TINY / SMALLEST:  # there are none, or all are exact
-        return _Fit(TINY, 1.0, float(p * vote @ a))
+        return _Fit(TINY, 1.0, p * dot(vote, a))
     smallest, ratio, broad = SMALLEST * everything, 0.5, max(everything, 4 * variance)
     for _ in range(steps):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
         inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
         voting = vote * inlier
-        spare = float(p * voting @ a)
+        spare = p * dot(voting, a)
         if spare < 0.5:
             return NOTHING
-        before, variance = variance, max(float(voting @ u) / spare, smallest)
-        broad = max(float((vote - voting) @ u) / max(p * float((vote - voting).sum()), 1e-3), variance)
+        before, variance = variance, max(dot(voting, u) / spare, smallest)
+        broad = max(dot(vote - voting, u) / max(p * float((vote - voting).sum()), 1e-3), variance)
         ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break
     if broad < DISTINCT**2 * variance:
-        spare = float(p * vote @ a)
-        return _Fit(float(vote @ u) / spare, 1.0, spare) if spare >= 0.5 else NOTHING
+        spare = p * dot(vote, a)
+        return _Fit(dot(vote, u) / spare, 1.0, spare) if spare >= 0.5 else NOTHING
     others = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
-    gain = float(vote @ (others + np.logaddexp(0.0, np.clip(odds, -700, 700))))
+    gain = dot(vote, others + np.logaddexp(0.0, np.clip(odds, -700, 700)))
     gain -= log(n)  # S and π are two numbers more: each costs ½ log n
     return _Fit(variance, float(inlier.mean()), spare, gain)
 
