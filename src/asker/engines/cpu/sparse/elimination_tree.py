@@ -92,7 +92,8 @@ def _tree(cutting: Cutting, graph: Graph) -> Tree:
     between = _among(rest, graph)
     order, parent, load = eliminate(*between)
     inner, above_inner = np.arange(len(rest)), np.full(len(rest), -1)
-    _gather(order, parent, load, between.weight.copy(), np.zeros(len(rest), np.int64), inner, above_inner)
+    room = between.weight.copy(), np.zeros(len(rest), np.int64)
+    _gather(order, parent, load, NARROW, ZEROS, *room, inner, above_inner)
     front, above = np.empty(n, dtype=np.int64), np.full(n, -1)
     front[cut], front[rest] = name[own[cut]], rest[inner]
     above[name[:-1]] = name[cutting.above]
@@ -118,7 +119,7 @@ def _among(some: np.ndarray, graph: Graph) -> Graph:
 
 
 @compiled
-def _gather(order, parent, load, width, zeros, front, above):
+def _gather(order, parent, load, narrow, share, width, zeros, front, above):
     """The front of each vertex, and the one above each front.
 
     `load`: unknowns that a vertex is still coupled to; `width`: its own, later those of its front; `zeros`: in a front.
@@ -128,7 +129,7 @@ def _gather(order, parent, load, width, zeros, front, above):
         if p >= 0:
             wide = width[c] + width[p]
             empty = zeros[c] + zeros[p] + width[c] * (width[p] + load[p] - load[c])
-            if wide + load[p] <= NARROW or empty <= ZEROS * wide * (wide / 2 + load[p]):
+            if wide + load[p] <= narrow or empty <= share * wide * (wide / 2 + load[p]):
                 front[c], width[p], zeros[p] = p, wide, empty
     for k in range(len(order) - 1, -1, -1):
         v = order[k]
