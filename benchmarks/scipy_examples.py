@@ -11,9 +11,11 @@ pictures, and the fit of 100 000 unknowns.
 
 import argparse
 import doctest
+import io
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,8 @@ def fits(name: str) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     names: dict[str, Any] = {}
     for example in doctest.DocTestParser().get_examples(text):
         if not re.search("plt|broyden|res_3", example.source):
-            exec(example.source, names)
+            with redirect_stdout(io.StringIO()):
+                exec(example.source, names)
             names |= {name: noted} if name in names else {}
     yield from called
 
