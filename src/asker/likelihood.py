@@ -15,6 +15,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.noise import TINY, Noise, dot, shares

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arrays import dot
 from asker.factors import Factors
 
 Floats = NDArray[np.float64]
