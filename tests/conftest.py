@@ -4,7 +4,9 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shel
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each core has a process already; numpy is not loaded yet
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # XLA's; what is computed stays the same
 
 
 def pytest_configure(config):
@@ -40,6 +43,22 @@ def data_path(relative: str) -> Path:
 @pytest.fixture
 def data_file() -> Callable[[str], Path]:
     return data_path
+
+
+@contextmanager
+def in_this_process() -> Iterator[None]:
+    """Runs of `compare` and `reproduce` are done in a thread: a process of their own would load JAX first."""
+    from asker.study import schedule
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule, "_workers", lambda _: ThreadPoolExecutor(1))
+        yield
+
+
+@pytest.fixture
+def runs_here():
+    with in_this_process():
+        yield
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import pytest
 
 from asker.shell import main
 from asker.shell.program import COMMANDS, command_named
-from conftest import DATA
+from conftest import DATA, in_this_process
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,8 @@ def run_python(block, namespace):
 def run_shell(block, _):
     for words in commands(block):
         assert words[0] == "asker", words
-        assert main([w for w in words[1:] if w != "--quiet"] + ["--quiet"] * has_quiet(words)) == 0, words
+        with in_this_process():
+            assert main([w for w in words[1:] if w != "--quiet"] + ["--quiet"] * has_quiet(words)) == 0, words
 
 
 def has_quiet(words):

@@ -53,7 +53,7 @@ def test_short_and_listed(path):
 
 
 def test_unknown_noise(run):
-    _, found = run("unknown_noise", 5)
+    _, found = run("unknown_noise", 2)
     oracle, ours = found["oracle"], found["asker, nothing given"]
     assert all(b < 2.5 * a for a, b in zip(oracle, ours, strict=True))
     assert found["SciPy soft_l1"][0] > 100 * oracle[0]

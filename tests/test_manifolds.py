@@ -261,23 +261,28 @@ def test_the_logarithm_of_a_similarity_undoes_the_exponential_of_its_twist(angle
         np.testing.assert_allclose(found, [*rho, *w, sigma], atol=3e-12)
 
 
+def moved_log_sim3(x, delta):
+    return log_sim3(*Sim3.view(Sim3.retract(x, delta)))
+
+
+def moved_log_se3(x, delta):
+    return log_se3(*SE3.view(SE3.retract(x, delta)))
+
+
+SLOPE = {f: jax.jit(jax.vmap(jax.jacfwd(f, argnums=1))) for f in (moved_log_sim3, moved_log_se3)}
+
+
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 0.0101, 0.0999, 2.0])
 def test_the_logarithm_of_a_similarity_has_the_slope_that_small_steps_show(angle):
-    import jax
-
     rng, h = np.random.default_rng(16), 1e-5
     T = np.concatenate([similarities(rng), np.tile(np.eye(3, 4), (2, 1, 1))])
     turn = np.array([exp_so3(w) for w in steps(SO3, angle, rng)] + [np.eye(3), exp_so3(np.array([angle, 0, 0]))])
     T[:, :, :3] = turn * np.cbrt(np.linalg.det(T[:, :, :3]))[:, None, None]
     rows = Sim3.pack(T)
-
-    def moved_log(x, delta):
-        return log_sim3(*Sim3.view(Sim3.retract(x, delta)))
-
     with float64():
-        J = np.asarray(jax.jit(jax.vmap(jax.jacfwd(moved_log, argnums=1)))(rows, np.zeros((len(T), 7))))
+        J = np.asarray(SLOPE[moved_log_sim3](rows, np.zeros((len(T), 7))))
     for k, step in enumerate(h * np.eye(7)):
-        slope = [(moved_log(x, step) - moved_log(x, -step)) / (2 * h) for x in rows]
+        slope = [(moved_log_sim3(x, step) - moved_log_sim3(x, -step)) / (2 * h) for x in rows]
         np.testing.assert_allclose(J[:, :, k], slope, atol=2e-7)
 
 
@@ -293,20 +298,13 @@ def test_the_logarithm_of_a_similarity_is_that_of_gtsam():
 
 @pytest.mark.parametrize("angle", ANGLES[:-2])
 def test_the_logarithm_has_the_slope_that_small_steps_show(angle):
-    import jax
-
     rng, h = np.random.default_rng(14), 1e-6
     T = SE3.pack(poses(rng))
     T[:, :9] = np.array([exp_so3(w).ravel() for w in steps(SO3, angle, rng)])
-
-    def moved_log(x, delta):
-        R, t = SE3.view(SE3.retract(x, delta))
-        return log_se3(R, t)
-
     with float64():
-        J = np.asarray(jax.jit(jax.vmap(jax.jacfwd(moved_log, argnums=1)))(T, np.zeros((N, 6))))
+        J = np.asarray(SLOPE[moved_log_se3](T, np.zeros((N, 6))))
     for k, step in enumerate(h * np.eye(6)):
-        slope = [(moved_log(x, step) - moved_log(x, -step)) / (2 * h) for x in T]
+        slope = [(moved_log_se3(x, step) - moved_log_se3(x, -step)) / (2 * h) for x in T]
         np.testing.assert_allclose(J[:, :, k], slope, atol=2e-8)
 
 

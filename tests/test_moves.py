@@ -59,8 +59,7 @@ def test_the_gain_counts_what_agrees():
     assert none[0] < 1
 
 
-@ENGINES
-def test_moves_bring_points_back(engine):
+def test_moves_bring_points_back():
     """Points far off their place, some of their observations wrong: each returns, and the cost never rises."""
     scene = bundle.make_scene(8, 900, noise=0.3, outlier_ratio=0.1, start_error=1.0, seed=3)
     rng = np.random.default_rng(1)
@@ -69,7 +68,7 @@ def test_moves_bring_points_back(engine):
     points[lost] += rng.normal(0, 0.3, (15, 3))
     shifted = replace(scene.start, cameras=scene.truth.cameras, points=points)
     made = bundle.bundle_problem(shifted, Cauchy(0.6))
-    machine = engine(made.problem, "auto", True, True)
+    machine = CpuEngine(made.problem, "auto", True, True)
     start = machine.start()
     point, n = Moves(made.problem)(machine, start)
     assert n >= 10

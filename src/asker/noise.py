@@ -158,11 +158,6 @@ def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats], voting: b
     return [x * max(left, 0.0) / max(counted, TINY) for x in kept]
 
 
-def dot(x: Floats, y: Floats) -> float:
-    """Σ xy by one thread.  From 10 000 numbers on BLAS takes several, which wait for each other on a busy machine."""
-    return float(np.einsum("n,n->", x, y))
-
-
 class _Fit(NamedTuple):
     variance: float
     inlier_ratio: float

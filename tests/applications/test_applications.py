@@ -21,7 +21,7 @@ from asker.study.sources import sources
 from every_data import write_data
 from graphs import circle
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("runs_here")]
 
 EVERY = pytest.mark.parametrize("application", applications(), ids=lambda a: a.name)
 TIMES = {"seconds", "compiled"}

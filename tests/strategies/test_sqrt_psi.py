@@ -21,9 +21,13 @@ def test_sqrt_psi_is_gauss_newton_on_the_rooted_residual(kernel, p):
     def cost(r):
         return kernel.psi(r @ r)
 
-    for r in residuals(p):
+    def derivatives(r):
+        return jax.jacfwd(rooted)(r), jax.grad(cost)(r)
+
+    each = np.array(residuals(p))
+    with float64():
+        Js, gradients = map(np.asarray, jax.jit(jax.vmap(derivatives))(each))
+    for r, J, gradient in zip(each, Js, gradients, strict=True):
         a, b, c = sqrt_psi_weights(kernel, np.float64(r @ r))
-        with float64():
-            J, gradient = np.asarray(jax.jacfwd(rooted)(r)), np.asarray(jax.grad(cost)(r))
         np.testing.assert_allclose(a * np.eye(p) + b * np.outer(r, r), J.T @ J, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(c * r, gradient, rtol=1e-9, atol=1e-12)

@@ -18,6 +18,7 @@ from asker.study.plan import Run, read_plan
 from asker.study.records import FILES, is_finished, read_record
 from asker.study.runs import clear, execute
 from asker.study.sources import sources
+from conftest import in_this_process
 from fuzzing import edits, replaced
 
 PLAN = """
@@ -175,7 +176,7 @@ def is_gone(pid):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes as Linux shows them")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_workers_end_with_their_parent(tmp_path, plan_file, number):
+def test_workers_end_with_their_parent(tmp_path, plan_file, asks, runs_here, number):
     endless = PLAN.replace('"irls", "asker"', '"asker-published"').replace("iterations = 4", "iterations = 1000000")
     plan_file.write_text(endless)
     out = tmp_path / "out"
@@ -190,7 +191,8 @@ def test_workers_end_with_their_parent(tmp_path, plan_file, number):
     assert workers
     until(lambda: all(map(is_gone, workers)))
     plan_file.write_text(PLAN)
-    assert started(plan_file, out).communicate()[1] == ""
+    code, _, err = asks("reproduce", "--plan", plan_file, "--output", out, "--quiet")
+    assert (code, err) == (0, "")
     plan = read_plan(plan_file)
     assert names(out / "runs") == sorted(run.folder for run in plan.runs())
     for run in plan.runs():
@@ -223,9 +225,8 @@ def reproduced(tmp_path_factory):
 
     root = tmp_path_factory.mktemp("runs")
     (root / "plan.toml").write_text(PLAN)
-    assert (
-        main(["reproduce", "--plan", str(root / "plan.toml"), "--output", str(root / "out"), "--processes", "1"]) == 0
-    )
+    with in_this_process():
+        assert main(["reproduce", "--plan", str(root / "plan.toml"), "--output", str(root / "out")]) == 0
     return root / "out"
 
 

@@ -24,6 +24,7 @@ from asker.study.runs import execute, needed_mb
 from asker.study.schedule import _fitting, run_all
 from asker.study.sources import sources
 from asker.study.summary import Book, cost_rows, excess, profile, ranking, read_book, sentence, write_index
+from conftest import in_this_process
 
 pytestmark = pytest.mark.slow
 
@@ -187,7 +188,8 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, run):
 def reproduced(tmp_path_factory):
     root = tmp_path_factory.mktemp("study")
     (root / "small.toml").write_text(SMALL)
-    code = main(["reproduce", "--plan", str(root / "small.toml"), "--output", str(root / "out"), "--figures"])
+    with in_this_process():
+        code = main(["reproduce", "--plan", str(root / "small.toml"), "--output", str(root / "out"), "--figures"])
     assert code == 0
     return root / "out"
 
@@ -235,7 +237,7 @@ def test_report_needs_a_folder_of_runs(asks, tmp_path):
     assert (code, "plan.json" in err) == (2, True)
 
 
-def test_compare_takes_users_files_and_writes_the_best(asks, tmp_path):
+def test_compare_takes_users_files_and_writes_the_best(asks, tmp_path, runs_here):
     from asker.applications.bundle.scenes import make_scene
 
     scene = make_scene(6, 300, start_error=5.0)
@@ -260,16 +262,18 @@ def test_compare_takes_users_files_and_writes_the_best(asks, tmp_path):
         assert (code, said in err) == (2, True), err
 
 
-def test_a_killed_plan_ends_with_the_same_tables(tmp_path, plan_file, reproduced):
+def test_a_killed_plan_ends_with_the_same_tables(tmp_path, plan_file, reproduced, asks, runs_here):
+    asked = "reproduce", "--plan", str(plan_file), "--output", str(tmp_path / "out"), "--processes", "1"
     command = [sys.executable, "-c", "import sys; from asker.shell import main; sys.exit(main())"]
-    command += ["reproduce", "--plan", str(plan_file), "--output", str(tmp_path / "out"), "--processes", "1"]
-    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, *asked], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + 60
     while not list((tmp_path / "out" / "runs").glob("*/result.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
+    assert asks(*asked)[0] == 0
 
     def costs(root):
         return [[(r["instance"], r["method"], r["cost"]) for r in cost_rows(g)] for g in read_book(root).groups]

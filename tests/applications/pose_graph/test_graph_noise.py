@@ -37,7 +37,7 @@ def run(problem, strategy, **limits):
 @EVERY_KIND
 @pytest.mark.parametrize("factor", [1.0, 20.0])
 def test_the_noise_of_a_solution_is_seen(kind, factor):
-    made = pose_graph_problem(announcing(circle(kind, n=900)[1], factor), robust="none")
+    made = pose_graph_problem(announcing(circle(kind, n=300)[1], factor), robust="none")
     result = run(made.problem, asker.IRLS())
     for quantile in (0.5, 0.95):
         assert noise_share(made, result, quantile) == pytest.approx(1 / factor, rel=0.3)

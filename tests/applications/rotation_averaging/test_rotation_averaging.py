@@ -131,7 +131,7 @@ def test_what_cannot_be_made_is_refused():
 
 
 @pytest.mark.slow
-def test_the_commands_serve_it(tmp_path, made, capsys):
+def test_the_commands_serve_it(tmp_path, made, capsys, runs_here):
     file, out, told = write_pairs(tmp_path / "a.txt", made), tmp_path / "out.txt", tmp_path / "run.json"
     assert main(["info", str(file)]) == 0
     assert "20 rotations, 150 pairs" in capsys.readouterr().out
@@ -153,7 +153,7 @@ def test_the_commands_serve_it(tmp_path, made, capsys):
 
 
 @pytest.mark.slow
-def test_a_plan_may_make_rotations(tmp_path):
+def test_a_plan_may_make_rotations(tmp_path, runs_here):
     plan = '[instances.r]\nkind = "made rotations"\nn = 12\npairs = 50\n'
     plan += '[[groups]]\ninstances = ["r"]\nmethods = ["irls"]\niterations = 4\n'
     (tmp_path / "plan.toml").write_text(plan)

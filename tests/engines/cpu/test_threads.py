@@ -1,9 +1,11 @@
 """Threads: their number is of a solve, and neither other threads nor a fork disturb it."""
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import asker
 from asker.engines.cpu import cholesky, threads
+from asker.engines.cpu.compiler import Printed
 
 
 def shift(x, a):
@@ -53,6 +56,26 @@ def test_solves_from_several_threads_give_what_each_gives_alone():
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(solved, [2, 3, 1, 2, 4, 2, 3, 2, 1]))
     assert all([h.cost for h in result.history] == alone for result in results)
+
+
+def test_sources_are_read_by_one_thread_at_a_time():
+    """Python 3.11 fails where two read at once and one gives way in between, as it may when garbage is collected."""
+    lines = "".join(f"        v{j} = a0[k] * {j}.0 - (a0[k] + 1.0) / 3.0\n" for j in range(300))
+
+    def give_way(*_):
+        time.sleep(1e-4)
+
+    def read(k):
+        return Printed(
+            "f", f"def f(start, stop, a0, sums):\n    for k in range(start, stop):\n{lines}    sums[0] = {k}.0\n"
+        )
+
+    gc.callbacks.append(give_way)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert {printed.parameters for printed in pool.map(read, range(24))} == {("start", "stop", "a0", "sums")}
+    finally:
+        gc.callbacks.remove(give_way)
 
 
 def test_helpers_go_when_the_solve_is_over():

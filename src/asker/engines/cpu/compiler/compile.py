@@ -64,7 +64,8 @@ class Printed(Compiled):
     def __init__(self, name: str, source: str):
         super().__init__()
         self.name, self.source = name, source
-        (function,) = ast.parse(source).body
+        with _compiling:  # Python 3.11 cannot parse in two threads at once
+            (function,) = ast.parse(source).body
         assert isinstance(function, ast.FunctionDef)
         self.parameters = tuple(argument.arg for argument in function.args.args)
 
