@@ -129,8 +129,8 @@ def adjusted(model: Any, loss: str, scale: float | None, adjuster: Callable[...,
     """The camera centres (n, 3) of a `pycolmap.Reconstruction` that is adjusted, by adjuster(options, config, model).
 
     Everything is at its default but the loss and its scale, one thread, known intrinsics and rigs.  The gauge is free,
-    as in asker: where COLMAP holds it, by a camera and a coordinate of another, a hundred iterations do not suffice from
-    far starts.
+    as in asker: where COLMAP holds it, by a camera and a coordinate of another, a hundred iterations do not suffice
+    from far starts.
     """
     from pycolmap import BundleAdjustmentConfig, BundleAdjustmentOptions, LossFunctionType, logging
 
