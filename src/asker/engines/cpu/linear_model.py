@@ -11,8 +11,6 @@ from asker.engines.structure import Structure
 from asker.problem import Problem
 from asker.variables import ProblemError, Variables
 
-TOO_LARGE = "the matrix of the kept variables has too many numbers to be factorised: ask for fewer variables to be free"
-
 
 class LinearModel:
     """Derivatives of all residuals at one point; numbers per observation come and go in the user's order."""
@@ -27,7 +25,10 @@ class LinearModel:
         """Whether the matrix of the kept variables is factorised as a dense one."""
         solver = choose_solver(self.structure)
         if solver == "cg":
-            raise ProblemError(TOO_LARGE)
+            raise ProblemError(
+                f"the matrix of {self.structure.n_kept} unknowns that covariances need is too full to be factorised, "
+                "as conjugate gradients need not: fix some of the variables"
+            )
         return solver != "sparse-cholesky"
 
     def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:

@@ -141,7 +141,7 @@ class Inverse:
                 return N
             if k >= MOST:
                 raise SingularError(f"more than {MOST} directions in which many variables move are not determined")
-            k = min(4 * k, n)
+            k = min(4 * k, MOST, n)
 
     def _largest(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k largest eigenvalues of the shifted inverse with their vectors, ascending, by subspace iteration."""
