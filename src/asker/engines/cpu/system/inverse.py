@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asker.engines.cpu.cholesky import one_blas_thread
 from asker.engines.cpu.system import blocks
 from asker.engines.cpu.system.elimination import Eliminator
 from asker.engines.cpu.system.kept_inverse import (
@@ -39,6 +40,8 @@ SHIFT = 1e-12
 """An eigenvalue of the matrix with unit diagonal, below which its direction is not determined."""
 LARGEST_SHIFT = 1e-8
 AT_REST, ROUNDS = 1e-10, 20
+SEEN, CLEARLY = 3, 1e-3
+"""Rounds after which an open direction would have shown, and by how much others are smaller."""
 AT_FIRST, MOST = 12, 400
 """How many directions are looked for at first, and at most."""
 Columns = dict[Variables, np.ndarray]
@@ -135,7 +138,8 @@ class Inverse:
                 raise SingularError("the matrix of the kept variables is not positive definite")
         k, n = min(AT_FIRST, len(scale)), len(scale)
         while True:
-            X, sizes = self._largest(k)
+            with one_blas_thread():
+                X, sizes = self._largest(k, 1 / shift)
             N = X[:, sizes > 1 / (2 * shift)]
             if N.shape[1] < k or k == n:
                 return N
@@ -143,17 +147,22 @@ class Inverse:
                 raise SingularError(f"more than {MOST} directions in which many variables move are not determined")
             k = min(4 * k, MOST, n)
 
-    def _largest(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k largest eigenvalues of the shifted inverse with their vectors, ascending, by subspace iteration."""
+    def _largest(self, k: int, open_size: float) -> tuple[np.ndarray, np.ndarray]:
+        """The k largest eigenvalues of the shifted inverse with their vectors, ascending, by subspace iteration.
+
+        An open direction has an eigenvalue of about `open_size`, and outgrows all others at once: where none shows
+        after a few rounds, there is none, and the rest need not be known.
+        """
         scale = self.support.scale[:, None]
         X = np.linalg.qr(np.random.default_rng(0).standard_normal((len(scale), k)))[0]
         sizes = np.zeros(k)
-        for _ in range(ROUNDS):
+        for round_ in range(ROUNDS):
             Y = scale * self.kept.solve(scale * X)
             before, (sizes, U) = sizes, np.linalg.eigh((X.T @ Y + Y.T @ X) / 2)
             X = np.linalg.qr(Y @ U)[0]
             large = sizes > sizes[-1] * 1e-4
-            if np.allclose(sizes[large], before[large], rtol=AT_REST):
+            nothing_open = round_ >= SEEN and sizes[-1] < CLEARLY * open_size
+            if nothing_open or np.allclose(sizes[large], before[large], rtol=AT_REST):
                 break
         return X, sizes
 

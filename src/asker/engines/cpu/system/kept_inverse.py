@@ -3,6 +3,7 @@
 A dense matrix is inverted whole.  Of a sparse one those blocks are found where its factor has some.
 """
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +13,10 @@ from asker.engines.cpu.machine_code import compiled
 from asker.engines.cpu.system.reduced import ReducedMatrix
 
 JIT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc"}}
+
+
+SMALL = 2000
+"""Unknowns up to which a dense inverse is not worth a second thread, which others may need."""
 
 
 class Layout(NamedTuple):
@@ -69,7 +74,8 @@ class DenseInverse:
     def values(self) -> np.ndarray:
         from scipy.linalg import lapack
 
-        Z, _ = lapack.dpotri(self.lower.T, lower=0)
+        with cholesky.one_blas_thread() if len(self.lower) <= SMALL else nullcontext():
+            Z, _ = lapack.dpotri(self.lower.T, lower=0)
         upper = np.triu(Z)
         return (upper + np.triu(Z, 1).T).ravel()
 
