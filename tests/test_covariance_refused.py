@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import asker
+from asker.engines import inverse
 from asker.engines.cpu import linear_model
-from asker.engines.cpu.system import inverse
 from asker.kernels import Quadratic, SmoothTruncated
 from asker.problem import Portion
 from asker.weakest import holds

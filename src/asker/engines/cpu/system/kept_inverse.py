@@ -11,6 +11,7 @@ import numpy as np
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.machine_code import compiled
 from asker.engines.cpu.system.reduced import ReducedMatrix
+from asker.engines.inverse import KeptInverse
 
 JIT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
@@ -37,19 +38,10 @@ NO_LAYOUT = Layout(0, _NONE, _NONE, _NO_PATTERN, _NONE, _NONE)
 """Of a matrix without rows."""
 
 
-class KeptInverse(Protocol):
-    """A factorised matrix of the kept variables."""
+class PlacedInverse(KeptInverse, Protocol):
+    """One whose values lie in a layout."""
 
     layout: Layout
-
-    def factorise(self, K: np.ndarray, diagonal: np.ndarray) -> bool:
-        """Factorise S + K + diagonal; K are diagonal blocks, one after the other.  False if that is not positive."""
-
-    def solve(self, B: np.ndarray) -> np.ndarray:
-        """X with (S + …) X = B, (n, k)."""
-
-    def values(self) -> np.ndarray:
-        """The inverse, in its layout."""
 
 
 class DenseInverse:
