@@ -120,7 +120,7 @@ class Uncertainty:
 
     # ------------------------------------------------------------ what is determined
 
-    def _counted_and_held(self, given: list[float | None], datum: What | None) -> "Inverse":
+    def _counted_and_held(self, given: list[float | None], datum: What | None) -> "HeldInverse":
         """The inverse of ΣJᵀJ over what counts; what a kernel far narrower than the noise gives up does not."""
         masks = counted(self.result, given)
         while True:

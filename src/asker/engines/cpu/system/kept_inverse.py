@@ -13,7 +13,6 @@ from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.system.reduced import ReducedMatrix
 from asker.engines.inverse import KeptInverse
 
-
 SMALL = 2000
 """Unknowns up to which a dense inverse is not worth a second thread, which others may need."""
 
