@@ -119,24 +119,32 @@ def ceres_peers(start: Bundle, off: Callable[[np.ndarray], float]) -> dict[str, 
 
 
 def _ceres(ceres: Any, start: Bundle, off: Callable[[np.ndarray], float], loss: str, scale: float | None) -> float:
-    """Everything at its default but the loss and its scale, one thread, and known intrinsics.
+    """With known intrinsics."""
+    from pycolmap import create_default_ceres_bundle_adjuster as adjuster
 
-    The gauge is free, as in asker: where COLMAP holds it, by a camera and a coordinate of another, a hundred
-    iterations do not suffice from far starts.
+    return off(adjusted(ceres.reconstruction(start), loss, scale, adjuster))
+
+
+def adjusted(model: Any, loss: str, scale: float | None, adjuster: Callable[..., Any]) -> np.ndarray:
+    """The camera centres (n, 3) of a `pycolmap.Reconstruction` that is adjusted, by adjuster(options, config, model).
+
+    Everything is at its default but the loss and its scale, one thread, known intrinsics and rigs.  The gauge is free,
+    as in asker: where COLMAP holds it, by a camera and a coordinate of another, a hundred iterations do not suffice
+    from far starts.
     """
     from pycolmap import BundleAdjustmentConfig, BundleAdjustmentOptions, LossFunctionType, logging
-    from pycolmap import create_default_ceres_bundle_adjuster as adjuster
 
     logging.minloglevel = 2  # a step that cannot be computed is tried again, damped more; Ceres warns each time
     options = BundleAdjustmentOptions()
     options.refine_focal_length = options.refine_extra_params = options.print_summary = False
+    options.refine_sensor_from_rig = False
     options.ceres.loss_function_type = getattr(LossFunctionType, loss)
     if scale is not None:
         options.ceres.loss_function_scale = scale
     options.ceres.solver_options.num_threads = 1
     options.ceres.solver_options.max_num_iterations = 100
-    model, config = ceres.reconstruction(start), BundleAdjustmentConfig()
+    config = BundleAdjustmentConfig()
     for image in model.images:
         config.add_image(image)
     adjuster(options, config, model).solve()
-    return off(np.array([model.images[i].projection_center() for i in sorted(model.images)]))
+    return np.array([model.images[i].projection_center() for i in sorted(model.images)])

@@ -8,14 +8,16 @@ gps  Cameras alone; some fixes are wrong by metres.  The error is the trimmed di
      they are in the frame of the fixes, in parts of their mean distance from their middle: nothing is aligned.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import asker
 from asker.applications.bundle.errors import extent
-from asker.applications.colmap import Cameras, ColmapModel, Frames, Images, Points, Positions, Rigs, refine
+from asker.applications.colmap import Cameras, ColmapModel, Frames, Images, Points, Positions, Rigs, refine, to_pycolmap
 from asker.applications.colmap.anchoring import centre_off, in_frame
 from asker.applications.colmap.cameras import project
 from asker.applications.colmap.model import NO_POINT, camera_poses
@@ -25,8 +27,8 @@ from asker.applications.colmap.rigs import composed, frame_poses
 from asker.geometry.alignment import robust_similarity
 from asker.geometry.gauge import centres
 from asker.rotations import matrix_from_angle_axis, quaternion_from_matrix
-from families.bundle import camera_error
-from families.design import balanced_cases, trimmed
+from families.bundle import adjusted, camera_error
+from families.design import balanced_cases, peer, trimmed
 from families.family import Condition, Instance
 
 N_FRAMES, N_POINTS, SEEN = 20, 300, 0.2
@@ -37,6 +39,8 @@ WORLD = 3.0, matrix_from_angle_axis(np.array([[0.3, -1.0, 0.5]]))[0], np.array([
 """From the model to the frame of the fixes."""
 FIX, WRONG = 0.1, 5.0
 """The noise of a fix, and how far a wrong one may be off."""
+Off = Callable[[np.ndarray], float]
+"""The error of camera centres (n, 3)."""
 LEVELS: dict[str, tuple[Any, ...]] = {
     "noise": (0.3, 1.0, 2.0),
     "outliers": (0.1, 0.3, 0.5),
@@ -133,8 +137,21 @@ class RigFamily:
         def error(result: asker.Result) -> float:
             return camera_error(centres(result["poses"]), truth)
 
+        def frames_off(found: np.ndarray) -> float:
+            return camera_error(found[::2], truth)  # the first camera of a rig is where the frame is
+
         found = least_squares(colmap_problem(scene.of_inliers(), asker.Quadratic()).problem)
-        return Instance(lambda kernel: colmap_problem(scene.start, kernel).problem, error, error(found), number=1.0)
+        peers = {
+            f"COLMAP {loss.lower()}": partial(_adjusted, scene.start, frames_off, loss) for loss in colmap_losses()
+        }
+        return Instance(
+            lambda kernel: colmap_problem(scene.start, kernel).problem,
+            error,
+            error(found),
+            number=1.0,
+            peers=peers,
+            without_number=frozenset({"COLMAP trivial"}),
+        )
 
 
 class GpsFamily:
@@ -170,6 +187,10 @@ class GpsFamily:
             off(centres(least_squares(best)["poses"])),
             number=1.0,
             default=lambda: off(camera_centres(refine(scene.start, priors=fixes).refined)),
+            peers={
+                f"COLMAP cauchy, fixes {loss.lower()}": partial(_adjusted_to, scene.start, xyz, off, loss)
+                for loss in colmap_losses()
+            },
         )
 
 
@@ -181,6 +202,40 @@ def with_fixes(
     data, weight = (xyz[chosen], np.full((len(chosen), 3), FIX)), np.full(len(chosen), noise**2)
     fixes = asker.Factors(centre_off, problem.poses[chosen], data=data, kernel=kernel, weight=weight, name="fixes")
     return asker.Problem(*problem.problem.factors, fixes)
+
+
+def colmap_losses() -> tuple[str, ...]:
+    """Of COLMAP's bundle adjustment, where it is installed."""
+    return ("TRIVIAL", "CAUCHY") if peer("ceres") else ()
+
+
+def _adjusted(model: ColmapModel, off: Off, loss: str, scale: float | None) -> float:
+    from pycolmap import create_default_ceres_bundle_adjuster as adjuster
+
+    return off(adjusted(to_pycolmap(model), loss, scale, adjuster))
+
+
+def _adjusted_to(model: ColmapModel, xyz: np.ndarray, off: Off, loss: str, scale: float | None) -> float:
+    """COLMAP's adjustment with the fixes as priors, whose deviation it is told; the pixels are under a Cauchy loss."""
+    import pycolmap
+
+    def adjuster(options: Any, config: Any, reconstruction: Any) -> Any:
+        for point in [id for id, point in reconstruction.points3D.items() if point.track.length() < 2]:
+            reconstruction.delete_point3D(point)  # it refuses a model that has such
+        by_fixes = pycolmap.PosePriorBundleAdjustmentOptions()
+        by_fixes.ceres.prior_position_loss_function_type = getattr(pycolmap.LossFunctionType, loss)
+        fixes = [
+            pycolmap.PosePrior(
+                corr_data_id=reconstruction.images[i].data_id,
+                position=xyz[i - 1],
+                position_covariance=FIX**2 * np.eye(3),
+                coordinate_system=pycolmap.PosePriorCoordinateSystem.CARTESIAN,
+            )
+            for i in sorted(reconstruction.images)
+        ]
+        return pycolmap.create_pose_prior_ceres_bundle_adjuster(options, by_fixes, config, fixes, reconstruction)
+
+    return off(adjusted(to_pycolmap(model), "CAUCHY", scale, adjuster))
 
 
 FAMILIES = (RigFamily(), GpsFamily())

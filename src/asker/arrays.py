@@ -57,3 +57,8 @@ def has_masked(values: Any) -> bool:
     """Whether some entries of an array, or of the arrays in a tuple or list, are masked."""
     parts = values if isinstance(values, tuple | list) else (values,)
     return any(isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x)) for x in parts)
+
+
+def dot(x: np.ndarray, y: np.ndarray) -> float:
+    """Σ xₖyₖ of long vectors, without BLAS: its threads wait for each other, long where a machine has other work."""
+    return float(np.einsum("k,k->", x, y))

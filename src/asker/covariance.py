@@ -30,7 +30,8 @@ from asker.variables import ProblemError, Slot, Variables
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linear_model import LinearModel
-    from asker.engines.cpu.system import Columns, Inverse, Support
+    from asker.engines.inverse import Columns, HeldInverse, Support
+    from asker.engines.xla.linear_model import DeviceModel
 
 Floats = NDArray[np.float64]
 What = Variables | Slot | str
@@ -67,7 +68,7 @@ class Covariance:
 class _Relative:
     """C = S M Sᵀ of one inverse M."""
 
-    def __init__(self, inverse: "Inverse", N: "Columns", T: "Columns"):
+    def __init__(self, inverse: "HeldInverse", N: "Columns", T: "Columns"):
         """T: (NᵀDN)⁻¹ NᵀD, transposed."""
         self.inverse, self.N = inverse, N
         self.X = inverse.solve(T) if next(iter(N.values())).shape[2] else N
@@ -100,7 +101,7 @@ class Uncertainty:
         sandwich  take the spread of the gradient from the residuals themselves
         sigma     the noise, where it is known: one number, or one for each factor group
         """
-        from asker.engines.cpu.system import SingularError
+        from asker.engines.inverse import SingularError
 
         problem = result.problem
         if problem is None:
@@ -119,7 +120,7 @@ class Uncertainty:
 
     # ------------------------------------------------------------ what is determined
 
-    def _counted_and_held(self, given: list[float | None], datum: What | None) -> "Inverse":
+    def _counted_and_held(self, given: list[float | None], datum: What | None) -> "HeldInverse":
         """The inverse of ΣJᵀJ over what counts; what a kernel far narrower than the noise gives up does not."""
         masks = counted(self.result, given)
         while True:
@@ -143,7 +144,8 @@ class Uncertainty:
         """How many numbers the fit has used up."""
         none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in support.single}
         self._N, self._T = none if together is None else together, none
-        self.gauge = "all directions are determined"
+        fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in support.single if v.fixed.any())
+        self.gauge = "all directions are determined" + (f", with {fixed} held" if fixed else "")
         if together is not None:
             self._hold(together, datum)
 
@@ -184,7 +186,7 @@ class Uncertainty:
 
     # ------------------------------------------------------------ A⁻¹ B A⁻¹
 
-    def _made_terms(self, plain: "Inverse", sandwich: bool) -> list[tuple[float, _Relative]]:
+    def _made_terms(self, plain: "HeldInverse", sandwich: bool) -> list[tuple[float, _Relative]]:
         """C = Σ factor · S M Sᵀ"""
         factor = None if sandwich else _one_factor(self.information)
         if factor is not None:
@@ -216,7 +218,7 @@ class Uncertainty:
             ratios += [float((a[some] / (s * u)[some]).min())] if some.any() else []
         return min(ratios)
 
-    def _relative(self, inverse: "Inverse") -> _Relative:
+    def _relative(self, inverse: "HeldInverse") -> _Relative:
         return _Relative(inverse, self._N, self._T)
 
     # ------------------------------------------------------------ for users
@@ -296,7 +298,7 @@ def chosen(variables: Sequence[Variables], what: What) -> tuple[Variables, NDArr
     return v, index.astype(np.int64)
 
 
-def _linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "LinearModel":
+def _linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "LinearModel | DeviceModel":
     """On the device where that has solved, and a dense matrix fits; else on the processor."""
     if engine == "xla":
         from asker.engines.xla.linear_model import DeviceModel
@@ -308,7 +310,7 @@ def _linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "
     return LinearModel(problem, theta)
 
 
-def _datum(model: "LinearModel", datum: What | None) -> list[tuple[Variables, NDArray[np.int64]]]:
+def _datum(model: "LinearModel | DeviceModel", datum: What | None) -> list[tuple[Variables, NDArray[np.int64]]]:
     if datum is not None:
         v, index = chosen(model.problem.variables, datum)
         if not v.is_free:

@@ -30,10 +30,10 @@ REMEDIES = {
 }
 """What helps against JAX's errors."""
 
-
-UNCHANGING: dict[Any, dict[Any, dict[str, Any]]] = {}
+Compiled = dict[Any, dict[str, Any]]
+UNCHANGING: dict[Any, Compiled] = {}
 """What was made of unchanging residuals in this process."""
-TRACED: dict[bytes, dict[Any, dict[str, Any]]] = {}
+TRACED: dict[bytes, Compiled] = {}
 """The same of all others, by what they compute: the last ones that were solved."""
 MOST_TRACED = 100
 
@@ -105,11 +105,11 @@ class Factors:
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
         self.origin: Factors = self
         """The factors that a user knows, where these are the same under another kernel."""
-        self.compiled: dict[Any, dict[str, Any]] = (
-            UNCHANGING.setdefault(residual, {}) if is_unchanging(residual) else {}
-        )
+        self.compiled: Compiled = UNCHANGING.setdefault(residual, {}) if is_unchanging(residual) else {}
         """What was made of the residual, such as code, by its signature; shared with the same factors under other
         kernels, and by all that have an unchanging residual."""
+        self.trace, self.trace_of_valid = b"", b""
+        """What the residual and `valid` compute, as digests, once a solve has begun."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
@@ -171,11 +171,10 @@ class Factors:
                 raise ValueError(f"valid returns an array of shape {told.shape}, expected a number")
             return jnp.where(told.reshape(()) > 0, 0.0, 1.0)
 
-        for known in ("residual_size", "is_linear"):
-            other.__dict__.pop(known, None)
+        other.__dict__ = {name: x for name, x in vars(self).items() if name not in ("residual_size", "is_linear")}
         other.residual, other.valid, other.weight, other.name = impossible, None, None, f"{self.name}, valid"
         other.kernel, other.tau = Quadratic(1.0), 1.0
-        other.compiled = self.compiled.setdefault("valid", {})
+        other.compiled, other.trace = self.compiled.setdefault("valid", {}), self.trace_of_valid
         return other
 
     def taken(self, mask: np.ndarray) -> "Factors":
@@ -247,14 +246,16 @@ class Factors:
 
     def recall(self) -> None:
         """Find what was made of the same function before; it may have changed since another solve."""
-        if is_unchanging(self.residual) or self.jacobian is not None:
+        if self.jacobian is not None:
             return
-        key = digest_of_trace(self._traced())
+        self.trace = self._known("trace", lambda: digest_of_trace(self._traced()))
         if self.valid is not None:
             condition = self.condition()
             condition.residual_size  # noqa: B018  checks the user's function
-            key += digest_of_trace(condition._traced())
-        self.compiled = TRACED[key] = TRACED.pop(key, {})  # the last one now
+            self.trace_of_valid = digest_of_trace(condition._traced())
+        if not is_unchanging(self.residual):
+            key = self.trace + self.trace_of_valid
+            self.compiled = TRACED[key] = TRACED.pop(key, {})  # the last one now
         while len(TRACED) > MOST_TRACED:
             del TRACED[next(iter(TRACED))]
 

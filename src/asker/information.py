@@ -159,12 +159,17 @@ def _of_group(
         slope = float(np.mean((omega + 2 * v * f.kernel.unit_domega(v) / p)[mask]))
         spread = float((omega**2 * u)[mask].sum()) / n_spare
         sigma = sqrt(spread) / slope
+        _check_positive(f, sigma)
         return Information(sigma, mask, np.where(mask, slope, 0.0), np.where(mask, spread, 0.0), n_spare)
     sigma = sqrt(total / n_spare) if given is None else given
-    if not sigma > 0:
-        raise ProblemError(f"{f.name}: the residuals of all inliers are 0; give sigma=")
+    _check_positive(f, sigma)
     alpha, beta = expected(f.kernel, p, width / sigma)
     return Information(sigma, mask, np.where(mask, alpha, 0.0), np.where(mask, beta * sigma**2, 0.0), n_spare)
+
+
+def _check_positive(f: Factors, sigma: float) -> None:
+    if not sigma > 0:
+        raise ProblemError(f"{f.name}: the residuals of all inliers are 0; give sigma=")
 
 
 def _root_weight(f: Factors) -> Any:
@@ -178,6 +183,7 @@ def expected(kernel: Any, p: int, width: Floats) -> tuple[Floats, Floats]:
     low, high = float(width.min()), float(width.max())
     widths = np.array([low]) if low == high else np.geomspace(low, high, WIDTHS)
     u = 2 * gammaincinv(p / 2, (np.arange(QUANTILES) + 0.5) / QUANTILES)  # χ² with p degrees of freedom
+    u *= p / u.mean()
     omega = np.array([kernel.unit_omega(u / w**2) * np.ones(QUANTILES) for w in widths])
     alpha, beta = (omega * u).mean(axis=1) / p, (omega**2 * u).mean(axis=1) / p
     return tuple(np.interp(np.log(width), np.log(widths), x) for x in (alpha, beta))  # type: ignore[return-value]

@@ -15,9 +15,10 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
-from asker.noise import TINY, Noise, dot, shares
+from asker.noise import TINY, Noise, shares
 
 Floats = NDArray[np.float64]
 ROUNDS, STEPS, AT_REST = 5, 200, 1e-5

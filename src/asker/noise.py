@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arrays import dot
 from asker.factors import Factors
 
 Floats = NDArray[np.float64]
@@ -155,11 +156,6 @@ def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats], voting: b
     left = sum(dot(w, x) for w, x in zip(weights, keeps, strict=True))
     counted = sum(dot(w, x) for w, x in zip(weights, kept, strict=True))
     return [x * max(left, 0.0) / max(counted, TINY) for x in kept]
-
-
-def dot(x: Floats, y: Floats) -> float:
-    """Σ xy by one thread.  From 10 000 numbers on BLAS takes several, which wait for each other on a busy machine."""
-    return float(np.einsum("n,n->", x, y))
 
 
 class _Fit(NamedTuple):

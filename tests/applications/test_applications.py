@@ -74,10 +74,12 @@ def test_a_path_that_nobody_knows_names_the_applications(asks, tmp_path):
         application_of(tmp_path / "none")
 
 
-def test_a_folder_further_down_is_named(data, tmp_path):
-    shutil.copytree(data["colmap"], tmp_path / "project" / "sparse" / "0")
-    with pytest.raises(FileError, match=r"is it .*sparse.0 that you mean"):
-        application_of(tmp_path / "project")
+def test_a_folder_further_down_is_named_and_that_of_a_file(data, tmp_path):
+    model = tmp_path / "project" / "sparse" / "0"
+    shutil.copytree(data["colmap"], model)
+    for path in (tmp_path / "project", next(model.glob("images.*"))):
+        with pytest.raises(FileError, match=r"is it .*sparse.0 that you mean"):
+            application_of(path)
 
 
 def test_a_broken_file_with_a_telling_name_is_read_as_what_it_says(tmp_path):

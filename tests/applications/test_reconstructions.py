@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from threading import Barrier, Thread, current_thread
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from asker.applications import bundle, colmap
 from asker.applications.outcome import RARE, inlier_limit
 from asker.applications.reconstruction import ReprojectionErrors, errors_told
 from asker.applications.told import noise_told
+from asker.io.files import FileError
 from asker.shell import main
 from colmap_models import disturbed, some_model
 
@@ -266,6 +268,39 @@ def test_what_no_observation_shows_is_told_and_strict_refuses(tmp_path, capsys):
     assert json.loads(record.read_text())["dirt"] == list(told)
     assert main(["solve", str(path), *method, "--strict"]) == 2
     assert capsys.readouterr().err == f"asker: {path}: camera 2 has no observation\n"
+
+
+def test_each_of_several_processes_tells_the_dirt_of_the_whole(tmp_path, monkeypatch):
+    """Two threads in place of processes, which hand each other what they have."""
+    dirty, path = dirty_bundle(), tmp_path / "a.txt"
+    bundle.write_bal(path, dirty)
+    meeting, handed = Barrier(2), [np.zeros(0), np.zeros(0)]
+
+    def of_all(x):
+        handed[int(current_thread().name)] = x
+        meeting.wait()
+        both = np.stack(handed)
+        meeting.wait()
+        return both
+
+    monkeypatch.setattr("asker.engines.xla.hosts.of_all", of_all)
+    told, refused = {}, {}
+
+    def process(k):
+        part = bundle.read_bal_portion(path, k, 2)
+        told[k] = bundle.dirt_of(part)
+        try:
+            bundle.dirt_of(part, path, strict=True)
+        except FileError as error:
+            refused[k] = str(error)
+
+    threads = [Thread(target=process, args=(k,), name=str(k)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == dict.fromkeys(range(2), bundle.dirt_of(dirty))
+    assert refused == dict.fromkeys(range(2), f"{path}: camera 2 has no observation")
 
 
 def test_dirt_of_a_colmap_model_is_told_and_strict_refuses(tmp_path, capsys):

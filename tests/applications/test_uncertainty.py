@@ -74,7 +74,7 @@ def test_the_command_writes_them(graph, asks, tmp_path):
     assert code == 0, err
     tree, arrays = read_npz(tmp_path / "c.npz", "covariances")
     assert tree["kind"] == "covariances"
-    assert tree["gauge"] == "all directions are determined"
+    assert tree["gauge"] == "all directions are determined, with 1 of 60 poses held"
     assert set(arrays) == {"ids", "pose_covariances", "position_covariances", "rotation_covariances"}
     report = json.loads((tmp_path / "r.json").read_text())
     traces = np.einsum("nqq->n", arrays["position_covariances"])

@@ -80,9 +80,9 @@ ROOMS = {
     "compiler": {"arrays", "engines.cpu.machine_code", "engines.cpu.threads", "jax_versions"},
     "sparse": {"engines.cpu.cholesky", "engines.cpu.compiler", "engines.cpu.threads"},
     "system": {
+        "arrays",
         "engines.cpu.cholesky",
         "engines.cpu.compiler",
-        "engines.cpu.machine_code",
         "engines.cpu.sparse",
         "engines.cpu.threads",
         "engines.solvers",

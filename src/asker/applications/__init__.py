@@ -8,6 +8,7 @@ What `asker solve` does with a file, one call does: `from asker.applications imp
 import stat
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,14 +51,12 @@ def application_of(path: Path) -> "Application":
             return application
     what = "folder" if path.is_dir() else "empty file" if path.stat().st_size == 0 else "file"
     known = "; ".join(a.expects for a in applications() if a.reads_folder == path.is_dir())
-    inside = f"; is it {inner} that you mean?" if (inner := _known_inside(path)) else ""
-    raise FileError(path, f"no application knows this {what}; it is none of: {known}{inside}")
+    near = f"; is it {folder} that you mean?" if (folder := _known_near(path)) else ""
+    raise FileError(path, f"no application knows this {what}; it is none of: {known}{near}")
 
 
-def _known_inside(folder: Path) -> Path | None:
-    """A folder that an application knows, up to two levels down, as sparse/0 of a COLMAP project."""
-    for pattern in ("*", "*/*"):
-        for inner in sorted(path for path in folder.glob(pattern) if path.is_dir()):
-            if any(a.reads_folder and a.owns(inner) for a in applications()):
-                return inner
-    return None
+def _known_near(path: Path) -> Path | None:
+    """A folder that an application knows: that of a file, or one up to two levels down, as sparse/0 of a project."""
+    inner = [sorted(found for found in path.glob(pattern) if found.is_dir()) for pattern in ("*", "*/*")]
+    near = [path.parent] if path.is_file() else chain(*inner)
+    return next((folder for folder in near if any(a.reads_folder and a.owns(folder) for a in applications())), None)

@@ -28,6 +28,11 @@ def percent(ratio: Any) -> str:
     return f"{100 * ratio:.3g} %"
 
 
+def number_of(n: int, what: str) -> str:
+    """In the plural but for one."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 def spread(*rows: tuple[str, np.ndarray, int]) -> Table:
     """How often each of n things is named in an index: (title, index, n)."""
     told = []

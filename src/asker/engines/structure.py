@@ -113,6 +113,7 @@ class Structure:
         self.first = dict(zip(self.kept, np.cumsum([0, *sizes]).tolist(), strict=False))
         self.n_kept = sum(sizes)
         self.factors = tuple(self._of_factors(f) for f in problem.factors)
+        self._patterns: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
 
     def _of_factors(self, f: Factors) -> FactorStructure:
         free = tuple(k for k, slot in enumerate(f.slots) if slot.variables.is_free)
@@ -163,6 +164,11 @@ class Structure:
 
         Without elimination, those that share a factor; after it, also those that share an eliminated variable.
         """
+        if after_elimination not in self._patterns:
+            self._patterns[after_elimination] = self._found_pattern(after_elimination)
+        return self._patterns[after_elimination]
+
+    def _found_pattern(self, after_elimination: bool) -> tuple[np.ndarray, np.ndarray]:
         from scipy import sparse
 
         starts, _ = self.kept_variables

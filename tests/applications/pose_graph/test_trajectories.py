@@ -115,9 +115,12 @@ def test_the_command_writes_a_trajectory_and_reads_a_truth(tmp_path, capsys):
     files = {name: str(tmp_path / name) for name in ("a.g2o", "t.tum", "o.tum", "f.svg")}
     asked = ["--truth", files["t.tum"], "--output", files["o.tum"], "--figure", files["f.svg"], "--robust", "none"]
     assert main(["solve", files["a.g2o"], *asked]) == 0
-    assert "trajectory error" in capsys.readouterr().out
+    assert "trajectory error (m)" in capsys.readouterr().out
     assert len(np.loadtxt(tmp_path / "o.tum")) == 30
     assert main(["solve", files["a.g2o"], "--output", str(tmp_path / "o.txt")]) == 2
+    capsys.readouterr()
+    assert main(["solve", files["t.tum"]]) == 2
+    assert "t.tum: a trajectory has no edges to solve" in capsys.readouterr().err
 
 
 def test_a_figure_begins_with_the_graph_as_it_was_given():

@@ -10,7 +10,7 @@ import pytest
 
 from asker.cache import Kept
 from asker.engines.cpu import machine_code
-from asker.engines.cpu.compiler import compile_source
+from asker.engines.cpu.compiler import Argument, Loop, compile_source
 from asker.engines.cpu.machine_code import on_compile
 
 SOURCE = "def add_up(start, stop, x, y):\n    for k in range(start, stop):\n        x[k] += 2.0 * y[k]\n"
@@ -46,6 +46,20 @@ def test_what_was_compiled_once_is_found_again(folder):
     assert call(SOURCE.replace("2.0", "3.0"), 7.0)
     assert len(os.listdir(folder)) == 2
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_known_is_not_traced_again(folder):
+    traced = []
+
+    def cube(x):
+        traced.append(x)
+        return (x**3,), (x,)
+
+    for known_by, times in ((b"cube", 1), (b"cube", 1), (b"", 2), (b"other", 3), (b"cube", 3)):
+        out, x = np.zeros(3), np.arange(3.0)
+        total = Loop("cube", [Argument("each")], lambda x: cube(x), known_by=known_by)(3, [x], [out])
+        np.testing.assert_array_equal(out, x**3)
+        assert (total.tolist(), len(traced)) == ([3.0], times)
 
 
 def sealed(name, content):

@@ -18,18 +18,21 @@ def pattern(pairs, n):
     return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))]), column
 
 
-def coordinates(meeting, dims):
+def places(meeting, dims):
+    """Row, column and number of every value of the lower triangle."""
     first = np.concatenate([[0], np.cumsum(dims)])
     blocks = zip(np.repeat(np.arange(len(dims)), np.diff(meeting[0])), meeting[1], strict=True)
     at = [np.meshgrid(first[a] + np.arange(dims[a]), first[b] + np.arange(dims[b]), indexing="ij") for a, b in blocks]
-    return tuple(np.concatenate([x[k].ravel() for x in at]) for k in range(2))
+    row, column = (np.concatenate([x[k].ravel() for x in at]) for k in range(2))
+    lower = row >= column
+    return np.stack([row[lower], column[lower], np.arange(lower.sum())])
 
 
 def positive(at, n, rng):
-    """A matrix with numbers at these places, those above the diagonal passed over."""
+    """A matrix with numbers at these places, and symmetric."""
     A = np.zeros((n, n))
-    A[at] = rng.normal(size=len(at[0]))
-    A = np.tril(A) + np.tril(A, -1).T
+    A[at[0], at[1]] = rng.normal(size=at.shape[1])
+    A = A + np.tril(A, -1).T
     return A + np.diag(np.abs(A).sum(axis=1) + 1)
 
 
@@ -53,12 +56,14 @@ def test_solves_what_a_dense_solver_solves(name, narrow, monkeypatch):
     n, edges = GRAPHS[name]
     dims = rng.integers(1, 4, n)
     meeting = pattern(edges(rng, n), n)
-    at = coordinates(meeting, dims)
+    at = places(meeting, dims)
     A, b = positive(at, dims.sum(), rng), rng.normal(size=dims.sum())
     monkeypatch.setattr(fronts, "NARROW", narrow)
     found = fronts.batched(fronts.cheapest(meeting, dims), at)
     with float64():
-        x = sparse_cholesky(found.takes, jax.tree.map(jnp.asarray, found.arrays), jnp.asarray(A[at]), jnp.asarray(b))
+        x = sparse_cholesky(
+            found.takes, jax.tree.map(jnp.asarray, found.arrays), jnp.asarray(A[at[0], at[1]]), jnp.asarray(b)
+        )
     np.testing.assert_allclose(x, np.linalg.solve(A, b), rtol=1e-11, atol=1e-13)
 
 

@@ -80,10 +80,7 @@ def test_dense_step_is_that_of_the_whole_matrix(structure):
     check_step(structure, "dense-cholesky", relative=True)
 
 
-SPARSE = [bundle, two_kept_groups, graph, two_kinds_of_observations]
-
-
-@pytest.mark.parametrize("structure", SPARSE, ids=lambda s: s.__name__)
+@EVERY_STRUCTURE
 def test_sparse_step_is_that_of_the_whole_matrix(structure):
     check_step(structure, "sparse-cholesky", relative=True)
 

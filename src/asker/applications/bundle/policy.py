@@ -74,7 +74,7 @@ def refine(
         "n_cameras": own.n_cameras,
         "n_points": part.n_points if part else own.n_points,
         "n_observations": part.n_observations if part else own.n_observations,
-        "dirt": [] if part else dirt_of(own),
+        "dirt": dirt_of(bundle),
         **asked.record(result),
         "camera": camera,
         "dof": dof,
@@ -95,11 +95,18 @@ def refine(
     return BundleOutcome(result, record, cost_fell(result), refined, inliers, errors, how_sure=sure)
 
 
-def dirt_of(bundle: Bundle, path: FilePath = "bundle", strict: bool = False) -> tuple[str, ...]:
-    """What of a bundle nothing shows, and what is shown twice; with `strict` the first of it is a `FileError`."""
+def dirt_of(bundle: Bundle | BundlePortion, path: FilePath = "bundle", strict: bool = False) -> tuple[str, ...]:
+    """What of a bundle nothing shows, and what is shown twice; with `strict` the first of it is a `FileError`.
+
+    Of a portion: that of the whole, in every process the same.
+    """
+    part = bundle if isinstance(bundle, BundlePortion) else None
+    own = bundle.bundle if isinstance(bundle, BundlePortion) else bundle
     dirt = Dirt(path, strict)
-    cameras = Named("camera", np.arange(bundle.n_cameras), bundle.camera_index)
-    look_over(dirt, cameras, Named("point", np.arange(bundle.n_points), bundle.point_index))
+    cameras = Named("camera", np.arange(own.n_cameras), _of_all(own.camera_index, part))
+    points = np.arange(own.n_points) if part is None else part.points
+    n = own.n_points if part is None else part.n_points
+    look_over(dirt, cameras, Named("point", np.arange(n), _of_all(points[own.point_index], part)))
     return tuple(dirt.told)
 
 

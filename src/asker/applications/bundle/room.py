@@ -88,6 +88,8 @@ class BundleAdjustment(Application):
         return [seen, Table(titles, rows), told, *refused]
 
     def refine(self, data: Any, options: Options, say: Any, **common: Any) -> BundleOutcome:
+        if isinstance(data, BundlePortion) and options.strict:
+            dirt_of(data, data.path, strict=True)
         asked = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}
         return refine(data, **asked, **common)  # type: ignore[arg-type]
 

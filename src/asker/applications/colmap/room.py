@@ -27,7 +27,17 @@ from asker.applications.colmap.uncertainty import how_sure
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import INLIER, kernel_of
 from asker.applications.reconstruction import dirt_told, errors_told
-from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
+from asker.applications.told import (
+    Table,
+    Told,
+    before_and_after,
+    compiling,
+    ended,
+    noise_told,
+    number_of,
+    percent,
+    spread,
+)
 from asker.applications.uncertainty import weak_told
 from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import FileError
@@ -83,7 +93,8 @@ class ColmapModels(Application):
         write_model(path, data)
 
     def counts(self, data: ColmapModel) -> str:
-        sizes = f"{len(data.images)} images, {len(data.cameras)} cameras, {len(data.points)} points"
+        n = {"image": len(data.images), "camera": len(data.cameras), "point": len(data.points)}
+        sizes = ", ".join(number_of(k, what) for what, k in n.items())
         return f"{sizes}, {data.n_observations} observations{_rigs_told(data)}"
 
     def info(self, data: ColmapModel, tau: float | None) -> Told:
@@ -213,7 +224,7 @@ def _rigs_told(model: ColmapModel) -> str:
     """Of a model with images that move together."""
     if model.rigs is None or len(model.rigs.frames) == len(model.images):
         return ""
-    return f"; {len(model.rigs.frames)} frames of {len(model.rigs)} rigs move"
+    return f"; {len(model.rigs.frames)} frames of {number_of(len(model.rigs), 'rig')} move"
 
 
 def _held_told(record: dict[str, Any]) -> Told:

@@ -5,11 +5,14 @@ from asker.applications.pose_graph.g2o import read_g2o
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.open3d import read_open3d
 from asker.applications.pose_graph.repairs import Information
-from asker.io.files import FilePath, beginning
+from asker.applications.pose_graph.trajectories import KITTI, TUM
+from asker.io.files import FileError, FilePath, beginning
 
 
 def read_graph(path: FilePath, information: Information = "nearest", strict: bool = False) -> PoseGraph:
     """Read a pose graph: g2o, TORO, or the JSON of Open3D.  The arguments are those of `read_g2o`."""
+    if str(path).lower().endswith((TUM, KITTI)):
+        raise FileError(path, "a trajectory has no edges to solve; it can be the --truth of a graph")
     if _is_open3d(beginning(path)):
         return read_open3d(path, information, strict)
     if _first_tag(beginning(path)) in toro.TAGS:

@@ -48,7 +48,7 @@ class PoseGraphs(Application):
     name = "pose_graph"
     title = "pose graphs"
     expects = "a pose graph: g2o or TORO text of lines VERTEX… and EDGE…, also as .gz or .bz2, or Open3D's JSON"
-    endings = ENDINGS
+    endings = (*ENDINGS, TUM, KITTI)
     options_class = Options
     has_covariances = True
     tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
@@ -129,10 +129,12 @@ class PoseGraphs(Application):
             told.append(f"Edges fit better than their matrices say: tau is for {r['noise_share']:.0%} of that noise.")
         rows = []
         if "trajectory_error" in r:
-            rows.append(["trajectory error", f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
+            title = f"trajectory error ({draw.UNITS[data.kind]})"
+            rows.append([title, f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
         told.append(before_and_after(r, *rows))
         if r["n_loops"] or not r["measured"]:
-            told.append(f"{r['n_refused_loops']} of {r['n_loops']} loops refused")
+            loops = {"n": r["n_loops"], "n_refused": r["n_refused_loops"], "refused": r["refused_loops"]}
+            told.append(refused_of("loops", loops))
         told += [refused_of(tag, of) for tag, of in r["measured"].items()]
         if r["n_refused_odometry"]:
             told.append(f"{r['n_refused_odometry']} edges of odometry refused: the graph may fall into pieces")

@@ -9,6 +9,7 @@ import numpy as np
 
 from asker.arrays import as_argument
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside, make_loop
+from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Linearization, spacious
 from asker.engines.structure import FactorStructure
@@ -19,10 +20,12 @@ AnyLoop = Loop | BatchedLoop
 Rows = dict[Variables, np.ndarray]
 
 
-def compiled_loop(name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str) -> AnyLoop:
+def compiled_loop(
+    name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str, known_by: bytes = b""
+) -> AnyLoop:
     """`make_loop`, with a mistake in a user's function told as one of the problem."""
     try:
-        return make_loop(name, arguments, *functions, what=what)
+        return make_loop(name, arguments, *functions, what=what, known_by=known_by)
     except ReadsOutside as error:
         raise ProblemError(f"{what}: {error}") from None
 
@@ -111,8 +114,15 @@ class FactorCode:
                 ways = [partial(self._one_linearise, jax.jacfwd), partial(self._one_linearise, jax.jacrev)]
             else:
                 arguments, ways = self._arguments(), [getattr(self, f"_one_{what}")]
-            self.loops[what] = compiled_loop(what, arguments, *ways, what=self.factors.name)
+            known_by = self._known_by() if self.factors.trace else b""
+            self.loops[what] = compiled_loop(what, arguments, *ways, what=self.factors.name, known_by=known_by)
         return self.loops[what]
+
+    def _known_by(self) -> bytes:
+        """What decides the loops beside their arguments: the residual, which variables move, and this file."""
+        groups = [slot.variables for slot in self.factors.slots]
+        moved = [(v.manifold.tangent, v.is_free, bool(v.fixed.any())) for v in groups]
+        return self.factors.trace + f"{moved} {self.root_weight is None}\0{beside(__file__)}".encode()
 
     # ------------------------------------------------------------ of one observation, traced by JAX
 

@@ -6,12 +6,11 @@ import numpy as np
 
 from asker.engines.cpu.factors import FactorCode
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.system import Inverse, Support, Weights, choose_solver, own_blocks, predicted
+from asker.engines.cpu.system import Inverse, Weights, choose_solver, own_blocks, predicted
+from asker.engines.inverse import HeldInverse, Support
 from asker.engines.structure import Structure
 from asker.problem import Problem
 from asker.variables import ProblemError, Variables
-
-TOO_LARGE = "the matrix of the kept variables has too many numbers to be factorised: ask for fewer variables to be free"
 
 
 class LinearModel:
@@ -27,7 +26,10 @@ class LinearModel:
         """Whether the matrix of the kept variables is factorised as a dense one."""
         solver = choose_solver(self.structure)
         if solver == "cg":
-            raise ProblemError(TOO_LARGE)
+            raise ProblemError(
+                f"the matrix of {self.structure.n_kept} unknowns that covariances need is too full to be factorised, "
+                "as conjugate gradients need not: fix some of the variables"
+            )
         return solver != "sparse-cholesky"
 
     def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
@@ -43,8 +45,9 @@ class LinearModel:
             self.structure, self.linear, self._own(a), None if b is None else self._own(b), self.dense, support
         )
 
-    def predicted(self, inverse: Inverse) -> list[np.ndarray]:
+    def predicted(self, inverse: HeldInverse) -> list[np.ndarray]:
         """tr(J M Jᵀ) of every observation."""
+        assert isinstance(inverse, Inverse)
         return [f.unsorted(x) for f, x in zip(self.structure.factors, predicted(inverse), strict=True)]
 
     def _own(self, arrays: list[np.ndarray]) -> list[np.ndarray]:

@@ -37,11 +37,11 @@ def chosen(solver: LinearSolver, layout: Layout, union: Callable[[np.ndarray], n
     if solver == "cg" or (is_free and n_pairs(layout) > MOST_PAIRS):
         return Choice(CG(), "cg")
     n, meetings = layout.structure.n_kept, Meetings(layout, union)
-    if solver == "dense-cholesky" or (is_free and n <= SMALL):
+    if solver == "dense-cholesky" or n == 0 or (is_free and n <= SMALL):
         return Choice(CG(), "dense-cholesky", meetings)
     plan = cheapest(meetings.pattern(), layout.structure.kept_variables[1])
     if is_free and n <= LARGEST_DENSE and plan.cost > dense_cost(n):
         return Choice(CG(), "dense-cholesky", meetings)
     if is_free and plan.numbers > MOST_NUMBERS:
         return Choice(CG(), "cg")
-    return Choice(CG(), "sparse-cholesky", meetings, batched(plan, meetings.coordinates()))
+    return Choice(CG(), "sparse-cholesky", meetings, batched(plan, meetings.places()))

@@ -101,8 +101,8 @@ def cheapest(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray) -> Plan:
     return min(map(_plan, wide_fronts(meeting, dims, NARROW, ZEROS)), key=lambda plan: plan.cost)
 
 
-def batched(plan: Plan, at: tuple[np.ndarray, np.ndarray]) -> Fronts:
-    """All that a plan needs on a device; `at`: row and column of every value."""
+def batched(plan: Plan, places: np.ndarray) -> Fronts:
+    """All that a plan needs on a device; `places`: of `Meetings`."""
     fronts, groups = plan.fronts, plan.groups
     width, left = _sizes(fronts)
     batch, number = np.empty(len(width), dtype=np.int64), np.empty(len(width), dtype=np.int64)
@@ -110,7 +110,7 @@ def batched(plan: Plan, at: tuple[np.ndarray, np.ndarray]) -> Fronts:
         batch[members], number[members] = b, np.arange(len(members))
         width[members], left[members] = width[members].max(), left[members].max()
     place = _Place(fronts, width)
-    own_batches = _batches(fronts, groups, number, width, left, place, at)
+    own_batches = _batches(fronts, groups, number, width, left, place, places)
     children = [_children(fronts, b, batch, number, width, left, place) for b in range(len(groups))]
     arrays = tuple((own, tuple(of.values())) for own, of in zip(own_batches, children, strict=True))
     return Fronts(arrays, tuple(map(tuple, children)), float(((width + left + 1.0) ** 2).sum()))
@@ -147,12 +147,12 @@ def _groups(width: np.ndarray, left: np.ndarray) -> tuple[list[np.ndarray], floa
     return groups, float(best[m])
 
 
-def _batches(fronts: "WideFronts", groups, number, width, left, place, at) -> tuple[Batch, ...]:
+def _batches(fronts: "WideFronts", groups, number, width, left, place, places) -> tuple[Batch, ...]:
     n = len(fronts.order)
     rank = np.empty(n, dtype=np.int64)
     rank[fronts.order] = np.arange(n)
-    source = np.flatnonzero(at[0] >= at[1])
-    i, j = rank[at[0][source]], rank[at[1][source]]
+    row, column, source = places
+    i, j = rank[row], rank[column]
     i, j = np.minimum(i, j), np.maximum(i, j)
     front = np.searchsorted(fronts.first, i, side="right") - 1
     target = np.stack([number[front], place(front, j), i - fronts.first[front]]).astype(np.int32)

@@ -5,11 +5,11 @@ parts of the reduced matrix S and their blocks of the inverse M are products of 
 
     S = H_KK − Σ WᵀW,   M_EE = L⁻ᵀ (I + W S⁻¹ Wᵀ) L⁻¹,   M_KE = −S⁻¹ Wᵀ L⁻¹
 
-What holds the directions that the data do not determine is found as on the processor.
+What holds the directions that the data do not determine: `asker.engines.inverse`.
 """
 
 from collections.abc import Callable
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -19,9 +19,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from asker.arrays import as_argument, float64
-from asker.engines.cpu.linear_model import LinearModel
-from asker.engines.cpu.system import Columns, Inverse, SingularError, Support
-from asker.engines.cpu.system.kept_inverse import NO_LAYOUT
+from asker.engines.inverse import Columns, HeldInverse, SingularError, Support
 from asker.engines.structure import FactorStructure, Structure
 from asker.engines.xla.choice import LARGEST_DENSE
 from asker.problem import Problem
@@ -48,16 +46,14 @@ class Linear(NamedTuple):
     J: jax.Array  # (n, p, D)
 
 
-class DeviceModel(LinearModel):
+class DeviceModel:
     """Derivatives of all residuals at one point; numbers per observation come and go in the user's order."""
-
-    dense = True  # type: ignore[assignment]
 
     @in_float64
     def __init__(self, problem: Problem, theta: tuple[np.ndarray, ...]):
         self.problem, self.structure = problem, Structure(problem)
         rows = dict(zip(problem.variables, map(jnp.asarray, theta), strict=True))
-        self.linear: list[Any] = [_linearised(f, rows) for f in self.structure.factors]
+        self.linear = [_linearised(f, rows) for f in self.structure.factors]
 
     @staticmethod
     def suits(problem: Problem) -> bool:
@@ -68,17 +64,19 @@ class DeviceModel(LinearModel):
         self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Support | None = None
     ) -> "DeviceInverse":
         """That of Σ Jᵀ(aI + b rrᵀ)J."""
-        own_b = None if b is None else self._own(b)
-        return DeviceInverse(self.structure, self.linear, self._own(a), own_b, True, support)
+        return DeviceInverse(self.structure, self.linear, self._own(a), None if b is None else self._own(b), support)
 
     def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
         """Σ a JᵀJ of every variable, (n, d, d) for each free group."""
         return own_blocks(self.structure, self.linear, self._own(a))
 
-    def predicted(self, inverse: Inverse) -> list[np.ndarray]:
+    def predicted(self, inverse: HeldInverse) -> list[np.ndarray]:
         """tr(J M Jᵀ) of every observation."""
         assert isinstance(inverse, DeviceInverse)
         return [f.unsorted(x) for f, x in zip(self.structure.factors, inverse.predicted(), strict=True)]
+
+    def _own(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return [f.sorted(np.asarray(x, dtype=float)) for f, x in zip(self.structure.factors, arrays, strict=True)]
 
 
 def _linearised(f: FactorStructure, rows: dict[Variables, jax.Array]) -> Linear:
@@ -121,8 +119,6 @@ def own_blocks(structure: Structure, linear: list[Linear], a: list[np.ndarray]) 
 class _Kept:
     """The matrix S of the kept variables, factorised."""
 
-    layout = NO_LAYOUT
-
     def __init__(self, S: jax.Array, dims: np.ndarray):
         self.S = S
         starts, counts = np.cumsum(dims**2) - dims**2, dims**2
@@ -161,18 +157,25 @@ class _Coupled(NamedTuple):
     """Observations of a batch, at most."""
 
 
-class DeviceInverse(Inverse):
-    """M, as the processor's `Inverse` has it; here all arrays but what is asked for stay on the device."""
-
-    linear: list[Any]
-
-    def _own_blocks(self, model: list[Any]) -> dict[Variables, np.ndarray]:
-        return own_blocks(self.structure, self.linear, [w.a for w in model])
+class DeviceInverse(HeldInverse):
+    """M, factorised; all arrays but what is asked for stay on the device."""
 
     @in_float64
-    def _eliminate(self, model: list[Any]) -> None:
+    def __init__(
+        self, structure: Structure, linear: list[Linear], a: list[np.ndarray], b: list[np.ndarray] | None,
+        support: Support | None,
+    ):  # fmt: skip
+        self.linear, self.a = linear, a
+        none = [None] * len(a)
+        self.weighted = [_weighted(lin, x, y) for lin, x, y in zip(linear, a, b or none, strict=True)]
+        super().__init__(structure, support)
+
+    def _own_blocks(self) -> dict[Variables, np.ndarray]:
+        return own_blocks(self.structure, self.linear, self.a)
+
+    @in_float64
+    def _eliminate(self) -> None:
         e = self.structure.eliminated
-        self.weighted = [_weighted(lin, w) for lin, w in zip(self.linear, model, strict=True)]
         if e is None:
             return
         V = jnp.asarray(self.support.single[e].K)
@@ -207,7 +210,7 @@ class DeviceInverse(Inverse):
         )
 
     @in_float64
-    def _assembled(self, model: list[Any], dense: bool) -> Any:
+    def _assembled(self) -> _Kept:
         S = jnp.zeros((self.structure.n_kept, self.structure.n_kept))
         for f, (_, J), MJ in zip(self.structure.factors, self.linear, self.weighted, strict=True):
             for s in f.kept:
@@ -269,9 +272,8 @@ class DeviceInverse(Inverse):
         """Blocks of S⁻¹."""
         return self.values[rows[:, :, None], columns[:, None, :]]
 
-    def inverted(self, with_couplings: bool) -> tuple[np.ndarray, Any]:
-        blocks, cross = self._passed(with_couplings)
-        return np.array(blocks), cross
+    def of_eliminated(self) -> np.ndarray:
+        return np.array(self._passed(False)[0])
 
     @in_float64
     def _passed(self, with_couplings: bool) -> tuple[jax.Array, list[jax.Array]]:
@@ -302,11 +304,6 @@ class DeviceInverse(Inverse):
         cross, blocks = jax.jit(lambda *given: lax.scan(step, none, given))(jnp.arange(self.n_batches), L)
         return blocks.reshape(-1, d, d)[:n], cross
 
-    @cached_property
-    def values(self) -> Any:
-        """S⁻¹"""
-        return self.kept.values()
-
     @in_float64
     def predicted(self) -> list[np.ndarray]:
         """tr(J M Jᵀ) of every observation, for each factor group, in the order of the structure."""
@@ -332,10 +329,10 @@ def _part(slot: Any) -> slice:
     return slice(slot.offset, slot.offset + slot.dim)
 
 
-def _weighted(lin: Linear, w: Any) -> jax.Array:
+def _weighted(lin: Linear, a: np.ndarray, b: np.ndarray | None) -> jax.Array:
     """(aI + b rrᵀ) J"""
-    MJ = jnp.asarray(w.a)[:, None, None] * lin.J
-    return MJ + jnp.einsum("n,np,nq,nqd->npd", w.b, lin.r, lin.r, lin.J) if w.radial else MJ
+    MJ = jnp.asarray(a)[:, None, None] * lin.J
+    return MJ if b is None else MJ + jnp.einsum("n,np,nq,nqd->npd", b, lin.r, lin.r, lin.J)
 
 
 def _solve_lower(L: jax.Array, B: jax.Array, transposed: bool) -> jax.Array:

@@ -74,15 +74,25 @@ class Meetings:
         )
         """Pairs of observations by block, and the block of each observation of a factor group."""
 
-    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column of every number: of the diagonal blocks, then of `blocks`."""
+    def places(self) -> np.ndarray:
+        """(3, n): row, column and number of every value of the lower triangle, which are sums over these.
+
+        Values are numbered in the diagonal blocks, then in `blocks`; S has those of `blocks` in both triangles.
+        """
         kept, first = self.layout.structure.kept, self.layout.structure.first
-        diagonal = []
+        found, n = [], 0
         for v in kept:
             at, d = first[v] + np.arange(len(v)) * v.manifold.tangent, v.manifold.tangent
-            diagonal.append(Blocks(at, at, (d, d)))
-        rows, columns = zip(*(blocks.coordinates() for blocks in (*diagonal, *self.blocks)), strict=True)
-        return np.concatenate(rows), np.concatenate(columns)
+            row, column = Blocks(at, at, (d, d)).coordinates()
+            number = np.flatnonzero(row >= column)
+            found.append(np.stack([row[number], column[number], n + number]))
+            n += len(row)
+        for blocks in self.blocks:
+            row, column = blocks.coordinates()
+            own = np.stack([np.maximum(row, column), np.minimum(row, column), n + np.arange(len(row))])
+            found += [own, own[:, row == column]]  # from both triangles
+            n += len(row)
+        return np.concatenate(found, axis=1)
 
     def pattern(self) -> tuple[np.ndarray, np.ndarray]:
         """Which kept variables meet: a lower triangle, as pointers and columns over variables."""

@@ -1,5 +1,7 @@
 """The sparse Cholesky factorisation, on graphs of many shapes."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -160,6 +162,7 @@ EACH_SHARING = pytest.mark.parametrize("shared_out", ["whole", "rows", "tiles"])
 
 def share_out(how, monkeypatch):
     """Small fronts are treated as large ones are."""
+    monkeypatch.setattr(symbolic, "LAST", deque())
     if how != "whole":
         monkeypatch.setattr(symbolic, "SHARED", 0)
         monkeypatch.setattr(symbolic, "TASKS", np.inf)
@@ -266,6 +269,22 @@ def test_dense_parts_that_do_not_touch_are_tasks():
     assert len(fronts.tasks) >= symbolic.TASKS / 2
     x = fronts.solve(np.where(rows == columns, 1.0 + size, 1.0), np.ones(n))
     np.testing.assert_allclose(x, 1 / (2 * size), rtol=1e-12)
+
+
+def test_a_pattern_is_analysed_once():
+    n, a, b = grid(9, 7)
+    ptr, columns = lower_triangle(n, a, b)
+    at = np.repeat(np.arange(n), np.diff(ptr)), columns
+    values = np.where(at[0] == at[1], 5.0, -1.0)
+    one = Multifrontal((ptr, columns), np.ones(n, dtype=int), at)
+    again = Multifrontal((ptr.copy(), columns.copy()), np.ones(n, dtype=int), at)
+    assert again.fronts is one.fronts
+    x, y = one.solve(values, np.ones(n)), again.solve(2 * values, np.ones(n))
+    np.testing.assert_allclose(x, 2 * y, rtol=1e-14)
+    wider = Multifrontal(
+        (ptr, columns), np.where(np.arange(n) == 3, 2, 1), (at[0] + (at[0] > 3), columns + (columns > 3))
+    )
+    assert wider.fronts is not one.fronts
 
 
 def test_many_parts_that_do_not_touch_cost_no_more_than_their_number():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import asker
+from asker.engines import stiffness
 from asker.engines.cpu.linear_model import LinearModel
-from asker.engines.cpu.system import stiffness
 from engines.linear_problems import EVERY_STRUCTURE, close, make_setup
 
 DENSE = pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])

@@ -3,6 +3,7 @@
 A new solver is tested by being listed.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -52,6 +53,7 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
     if name == "pivoted":
         monkeypatch.setattr(multifrontal.Multifrontal, "solve", lambda *_: None)
     if name == "small-fronts":
+        monkeypatch.setattr(symbolic, "LAST", deque())
         monkeypatch.setattr(elimination_tree, "NARROW", 3)
         monkeypatch.setattr(elimination_tree, "WHOLE", 3)
         monkeypatch.setattr(symbolic, "WIDEST", 2)

@@ -6,10 +6,13 @@ compiles that.  The function returns `(stores, sums)`: arrays written per item, 
 What cannot be printed is run by XLA, `BatchedLoop`: slower, and the user is told.
 """
 
+import hashlib
+import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from importlib.metadata import version
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,6 +21,7 @@ from asker.engines.cpu.compiler.compile import compile_source
 from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program, literal
+from asker.engines.cpu.machine_code import beside, kept_code
 from asker.engines.cpu.threads import even_bounds, run_tasks
 from asker.jax_versions import check_xla
 
@@ -48,24 +52,19 @@ class Argument:
 class Loop:
     """A compiled loop.  Call it with n, the arrays in the order of the arguments, and the arrays to store into."""
 
-    def __init__(self, name: str, arguments: Sequence[Argument], *functions: Callable[..., Any]):
+    def __init__(self, name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], known_by: bytes = b""):
         """Functions that compute the same are tried in turn; the shortest program is compiled.
 
         One that fails is passed over where another works: JAX differentiates some functions in one mode only.
+        What they compute may be `known_by` a digest: then the printed text is kept, and nothing is traced again.
         """
         self.arguments = tuple(arguments)
         for argument in self.arguments:
             if argument.dtype in NOT_COMPILED:
                 raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
-        traced, errors = [], []
-        for function in functions:
-            try:
-                traced.append(_Traced(function, self.arguments))
-            except Exception as e:
-                errors.append(e)
-        if not traced:
-            raise next((e for e in errors if isinstance(e, UnsupportedPrimitive)), errors[0])
-        self.kernel, self.store_shapes, self.n_sums = min(traced, key=lambda t: len(t.lines)).compiled(name)
+        text = _kept_text(name, self.arguments, functions, known_by) if known_by else _text(name, arguments, functions)
+        self.kernel = compile_source(name, text.source)
+        self.store_shapes, self.n_sums = [tuple(shape) for shape in text.store_shapes], text.n_sums
 
     def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
         """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
@@ -141,11 +140,11 @@ def _piece(argument: Argument, value: Any, piece: slice) -> Any:
 
 
 def make_loop(
-    name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str
+    name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str, known_by: bytes = b""
 ) -> Loop | BatchedLoop:
     """A compiled loop; where the compiler does not know a primitive, one that XLA runs, with a warning about `what`."""
     try:
-        return Loop(name, arguments, *functions)
+        return Loop(name, arguments, *functions, known_by=known_by)
     except UnsupportedPrimitive as e:
         warnings.warn(f"{what}: {e}", stacklevel=2)
         return BatchedLoop(arguments, *functions)
@@ -155,6 +154,40 @@ def _as_rows(array: np.ndarray, argument: Argument) -> np.ndarray:
     if array.dtype != argument.dtype or not array.flags.c_contiguous:
         raise TypeError(f"expected contiguous {argument.dtype}, got {array.dtype}")
     return array.reshape(len(array), argument.size) if argument.shape else array
+
+
+class _Text(NamedTuple):
+    """A printed loop, the shapes of what it stores, and how many sums it returns."""
+
+    source: str
+    store_shapes: Sequence[Sequence[int]]
+    n_sums: int
+
+
+def _text(name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]]) -> _Text:
+    traced, errors = [], []
+    for function in functions:
+        try:
+            traced.append(_Traced(function, tuple(arguments)))
+        except Exception as e:
+            errors.append(e)
+    if not traced:
+        raise next((e for e in errors if isinstance(e, UnsupportedPrimitive)), errors[0])
+    return min(traced, key=lambda t: len(t.lines)).text(name)
+
+
+def _kept_text(
+    name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]], known_by: bytes
+) -> _Text:
+    """The text as it was printed on this machine before, by the same versions."""
+    versions = f"{name} {arguments} {version('jax')} {version('numpy')}\0{beside(__file__)}"
+    kept = f"text-{name}-{hashlib.sha256(known_by + versions.encode()).hexdigest()}"
+    content = kept_code().read(kept)
+    if content is not None:
+        return _Text(*json.loads(content))
+    text = _text(name, arguments, functions)
+    kept_code().write(kept, json.dumps(text).encode())
+    return text
 
 
 class _Traced:
@@ -172,8 +205,7 @@ class _Traced:
         self.stores, self.sums = outs[: len(shapes[0])], outs[len(shapes[0]) :]
         self.lines = program.lines([v for out in outs for v in out.ravel()])
 
-    def compiled(self, name: str) -> tuple[Callable[..., None], list[tuple[int, ...]], int]:
-        """The kernel, the shapes of its stores, and how many sums it returns."""
+    def text(self, name: str) -> "_Text":
         parameters, before, after = ["start", "stop"], [], []
         for j, a in enumerate(self.arguments):
             parameters.append(f"a{j}")
@@ -192,4 +224,4 @@ class _Traced:
             + f"    for k in range(start, stop):\n{body or '        pass'}\n"
             + "".join(f"    sums[{j}] = sum{j}\n" for j in range(len(self.sums)))
         )
-        return compile_source(name, source), [out.shape for out in self.stores], len(self.sums)
+        return _Text(source, [out.shape for out in self.stores], len(self.sums))

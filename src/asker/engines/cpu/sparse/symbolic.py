@@ -5,6 +5,7 @@ stays whole and is left to tiles.  Whole subtrees with little work are tasks for
 front's is computed on top of those of its children, and left where they were.
 """
 
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ WIDEST = 96  # unknowns eliminated by one front; wider ones become a chain
 BROAD = 384  # but from here on they stay whole, if they are much of the work
 TASKS = 32  # a subtree with less than 1/TASKS of the work is one task
 SHARED = 2e6  # multiply-adds from which a front above the subtrees is shared out
+MOST_REMEMBERED = 1_000_000  # values of a pattern that is remembered: of a larger one the numbers take long
 
 
 class Fronts(NamedTuple):
@@ -60,11 +62,22 @@ class Symbolic(NamedTuple):
 
 
 def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Symbolic:
-    """The symbolic factorisation of a pattern.
+    """The symbolic factorisation of a pattern; that of a pattern like one of the last ones is known.
 
     `meeting`: which variables meet, pointers and columns of a lower triangle; `dims`: the unknowns of each;
     `at`: row and column of every value that will come.  Those above the diagonal are passed over.
     """
+    pattern = (*meeting, dims, *at)
+    for known, symbolic in tuple(LAST):
+        if all(map(np.array_equal, known, pattern)):
+            return symbolic
+    symbolic = _analysed(meeting, dims, at)
+    if len(at[0]) <= MOST_REMEMBERED:
+        LAST.append((pattern, symbolic))
+    return symbolic
+
+
+def _analysed(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Symbolic:
     starts = np.concatenate([[0], np.cumsum(dims)])
     tree = elimination_tree(graph_of(*meeting, dims.astype(np.int64)))
     sizes = dims[tree.order]
@@ -94,6 +107,10 @@ def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[
         first, coupled_ptr, coupled, place, child_ptr, child, value_ptr, source, target, panel, update, rest
     )
     return Symbolic(order, fronts, work, tasks, _runs(top, work[top] < SHARED), int(panel[-1]), size)
+
+
+LAST: deque[tuple[tuple[np.ndarray, ...], Symbolic]] = deque(maxlen=4)
+"""The patterns that were analysed last: a problem is often solved again with other numbers."""
 
 
 def pointers(numbers: np.ndarray, n: int) -> np.ndarray:

@@ -12,29 +12,27 @@
     substitute  back, for the eliminated variables                                                  elimination.py
     invert      blocks of the inverse, without damping                                                  inverse.py
                 of the kept variables, and from these of the eliminated ones                       kept_inverse.py
-                what the data do not determine of single variables                                    stiffness.py
+                the own blocks of single variables                                                   own_blocks.py
                 how uncertain each observation is                                                     predicted.py
 
 `reference.py` writes the same system as one dense matrix: the oracle of all that.  `gradients.py` has what needs
 derivatives and no system.  Loops are printed as straight-line code for the block sizes at hand (printing.py).
 
-Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.structure`.
+Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.structure`, what holds
+directions that are not determined from `asker.engines.inverse`.
 """
 
 from asker.engines.cpu.system.gradients import barred_out, radial_change, two_gradients
-from asker.engines.cpu.system.inverse import Columns, Inverse, SingularError, Support
+from asker.engines.cpu.system.inverse import Inverse
 from asker.engines.cpu.system.linearization import Linearization, Weights
+from asker.engines.cpu.system.own_blocks import own_blocks
 from asker.engines.cpu.system.predicted import predicted
 from asker.engines.cpu.system.printing import spacious
-from asker.engines.cpu.system.stiffness import own_blocks
 from asker.engines.cpu.system.system import System, choose_solver
 
 __all__ = [
-    "Columns",
     "Inverse",
     "Linearization",
-    "SingularError",
-    "Support",
     "System",
     "Weights",
     "barred_out",

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from asker.arrays import dot
 from asker.engines.cpu.system.elimination import Elimination
 from asker.engines.cpu.system.factorise import Symmetric, if_finite
 from asker.engines.cpu.system.linearization import Delta
@@ -90,19 +91,19 @@ def conjugate_gradients(
     r = b.copy()
     z = precondition(r)
     p = z.copy()
-    rz = r @ z
+    rz = dot(r, z)
     target = tol * np.linalg.norm(b)
     for _ in range(max_iterations):
         if np.linalg.norm(r) <= target:
             break
         Ap = product(p)
-        curvature = p @ Ap
+        curvature = dot(p, Ap)
         if not curvature > 0:  # rounding, or not positive definite: what we have is a descent direction
             break
         step = rz / curvature
         x += step * p
         r -= step * Ap
         z = precondition(r)
-        rz, before = r @ z, rz
+        rz, before = dot(r, z), rz
         p = z + (rz / before) * p
     return if_finite(x)

@@ -3,6 +3,7 @@
 A dense matrix is inverted whole.  Of a sparse one those blocks are found where its factor has some.
 """
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -10,6 +11,10 @@ import numpy as np
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.system.reduced import ReducedMatrix
+from asker.engines.inverse import KeptInverse
+
+SMALL = 2000
+"""Unknowns up to which a dense inverse is not worth a second thread, which others may need."""
 
 
 class Layout(NamedTuple):
@@ -30,19 +35,10 @@ NO_LAYOUT = Layout(0, _NONE, _NONE, _NO_PATTERN, _NONE, _NONE)
 """Of a matrix without rows."""
 
 
-class KeptInverse(Protocol):
-    """A factorised matrix of the kept variables."""
+class PlacedInverse(KeptInverse, Protocol):
+    """One whose values lie in a layout."""
 
     layout: Layout
-
-    def factorise(self, K: np.ndarray, diagonal: np.ndarray) -> bool:
-        """Factorise S + K + diagonal; K are diagonal blocks, one after the other.  False if that is not positive."""
-
-    def solve(self, B: np.ndarray) -> np.ndarray:
-        """X with (S + …) X = B, (n, k)."""
-
-    def values(self) -> np.ndarray:
-        """The inverse, in its layout."""
 
 
 class DenseInverse:
@@ -67,7 +63,8 @@ class DenseInverse:
     def values(self) -> np.ndarray:
         from scipy.linalg import lapack
 
-        Z, _ = lapack.dpotri(self.lower.T, lower=0)
+        with cholesky.one_blas_thread() if len(self.lower) <= SMALL else nullcontext():
+            Z, _ = lapack.dpotri(self.lower.T, lower=0)
         upper = np.triu(Z)
         return (upper + np.triu(Z, 1).T).ravel()
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asker.engines.cpu.system.linearization import Linearization, Weights
-from asker.engines.structure import Structure
 from asker.variables import Variables
 
 NOTHING = 1e-13
@@ -27,25 +25,6 @@ class Held(NamedTuple):
     """(n, d, d)"""
     free: np.ndarray
     """(n,): in how many directions each is not determined; 0 for those that are fixed."""
-
-
-def own_blocks(structure: Structure, linear: list[Linearization], model: list[Weights]) -> dict[Variables, np.ndarray]:
-    """The block Σ a JᵀJ of every variable, (n, d, d) for each free group; b is passed over."""
-    blocks = {v: np.zeros((len(v), v.manifold.tangent, v.manifold.tangent)) for v in _free(structure)}
-    for f, lin, w in zip(structure.factors, linear, model, strict=True):
-        J = lin.J.reshape(f.n, f.p, f.width)
-        for slot, offset in zip(f.free, f.offsets, strict=True):
-            v = f.factors.slots[slot].variables
-            B = blocks[v]
-            for q in range(B.shape[1]):
-                weighted = w.a[:, None] * J[:, :, offset + q]
-                for s in range(q + 1):
-                    each = np.einsum("np,np->n", weighted, J[:, :, offset + s])
-                    B[:, q, s] += np.bincount(f.indices[slot], each, minlength=len(v))
-    for B in blocks.values():
-        upper = np.triu_indices(B.shape[1], 1)
-        B[:, upper[0], upper[1]] = B[:, upper[1], upper[0]]
-    return blocks
 
 
 def held(v: Variables, B: np.ndarray) -> Held:
@@ -69,10 +48,6 @@ def packed_lower(K: np.ndarray) -> np.ndarray:
     """Lower triangles (n, d(d+1)/2), row by row."""
     rows, columns = np.tril_indices(K.shape[1])
     return np.ascontiguousarray(K[:, rows, columns])
-
-
-def _free(structure: Structure) -> list[Variables]:
-    return [v for v in structure.problem.variables if v.is_free]
 
 
 def _smallest_pivot(A: np.ndarray) -> np.ndarray:
