@@ -241,13 +241,14 @@ def test_a_checkpoint_is_no_result(tmp_path):
 
 def test_a_result_prints_as_a_short_block(solved):
     rows = dict(row.split(maxsplit=1) for row in str(solved).splitlines())
-    assert list(rows) == ["method", "cost", "inliers", "variables", "iterations", "status"]
+    assert list(rows) == ["method", "cost", "inliers", "variables", "iterations", "status", "doubt"]
     assert rows["method"].startswith("ASKER, cpu engine, ")
     assert rows["cost"] == f"{solved.initial_cost:.7g} -> {solved.cost:.7g}"
     assert f"fit {np.count_nonzero(solved.inliers['fit'])} of {N} (" in rows["inliers"]
     assert rows["variables"] == "line <b> 1×2, both 3×2 and 3×1"
     assert rows["iterations"].startswith(f"{solved.iterations} in ")
     assert rows["status"].endswith(solved.message)
+    assert rows["doubt"] == solved.doubts[-1]
     assert re.search(r"\(the last 7 steps lowered the cost by [\d.e+-]+ %\)$", solved.message)
 
 

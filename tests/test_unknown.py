@@ -184,3 +184,17 @@ def test_variables_that_hang_on_too_few_are_told():
     seen = index + 0.1 * rng.normal(size=len(index))
     result = asker.solve(asker.Problem(asker.Factors(lambda x, y: x - y, places[index], data=seen)))
     assert result.doubts == ("1 of 6 places hang on too few inliers to be checked",)
+
+
+def test_noise_that_cannot_be_told_is_a_doubt():
+    """As with few ranges to a place: everything counts as noise, and a user must know."""
+    x = np.linspace(0, 1, 12)
+    y = np.where(np.arange(12) % 4 == 1, 3.0, 2 * x + 1)
+
+    def residuals(p, y=y):
+        return p[0] + p[1] * x + p[2] * x**2 + p[3] * x**3 - y + 0.01 * np.sin(40 * x)
+
+    few = asker.least_squares(residuals, np.zeros(4), loss=None).result
+    assert not few.noise[0].is_known
+    assert any("cannot be told" in doubt and "kernel" in doubt for doubt in few.doubts)
+    assert all(doubt in str(few) for doubt in few.doubts)

@@ -248,6 +248,7 @@ def _table(result: Result) -> list[tuple[str, str]]:
         ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
         ("iterations", f"{n} in {result.seconds['total']:.3g} s"),
         ("status", f"{result.status.name.lower().replace('_', ' ')}: {result.message}"),
+        *(("doubt", _printable(doubt)) for doubt in result.doubts),
     ]
 
 

@@ -30,6 +30,9 @@ class Support:
         self.problem, self.noises = problem, noises
         self.judged = [kernel is None and noise.is_known for kernel, noise in zip(given, noises, strict=True)]
         """Groups whose noise tells inliers; of the others all observations count."""
+        sought = zip(problem.factors, noises, given, strict=True)
+        self.untold = [f.name for f, noise, kernel in sought if f.n and kernel is None and not noise.is_known]
+        """Groups whose noise was sought, and cannot be told."""
         groups = zip(problem.factors, u, noises, self.judged, strict=True)
         self.v = [
             x / _largest(x, f.residual_size, n.sigma) if judged else np.zeros(len(x)) for f, x, n, judged in groups
@@ -63,7 +66,10 @@ class Support:
 
     def doubts(self, n_unknowns: int, rivals: Sequence["Support"]) -> tuple[str, ...]:
         """What a user should know before relying on it; `rivals` are solutions that are nearly as likely."""
-        told = []
+        told = [
+            f"the noise of {name} cannot be told from so few, and no outlier is refused: give a kernel, as Tukey(0.1)"
+            for name in self.untold
+        ]
         factors = self.problem.factors
         n = [int(np.count_nonzero(x)) for x in self.inliers]
         if sum(k * f.residual_size for k, f in zip(n, factors, strict=True)) < 2 * n_unknowns:
