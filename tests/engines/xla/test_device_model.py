@@ -13,19 +13,22 @@ from asker.engines.cpu.linear_model import LinearModel
 from asker.engines.xla import linear_model
 from asker.engines.xla.linear_model import DeviceModel
 from engines.linear_problems import (
-    EVERY_STRUCTURE,
     bundle,
     close,
+    fixed_ones,
     graph,
+    graph_and_points,
     make_setup,
     seen_once,
+    two_kept_groups,
     two_kinds_of_observations,
+    weighted,
 )
 from engines.xla.test_xla_engine import traced
 
 
-def check(structure, radial):
-    setup = make_setup(structure, radial=radial)
+def check(structure):
+    setup = make_setup(structure)
     theta = tuple(v.rows for v in setup.problem.variables)
     ours = DeviceModel(replace(setup, problem=Problem(*map(traced, setup.observations))).problem, theta)
     model = LinearModel(setup.problem, theta)
@@ -44,22 +47,16 @@ def check(structure, radial):
 
 
 @pytest.mark.slow
-@EVERY_STRUCTURE
+@pytest.mark.parametrize("structure", [bundle, two_kept_groups, fixed_ones, weighted, graph_and_points, graph])
 def test_the_inverse_is_that_of_the_processor(structure):
-    check(structure, radial=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("structure", [bundle, graph])
-def test_without_a_radial_part(structure):
-    check(structure, radial=False)
+    check(structure)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("structure", [two_kinds_of_observations, seen_once])
 def test_a_few_variables_at_a_time_are_enough(structure, monkeypatch):
     monkeypatch.setattr(linear_model, "AT_ONCE", 100)
-    check(structure, True)
+    check(structure)
 
 
 def test_a_result_of_the_engine_has_its_covariances_from_the_device(monkeypatch):
