@@ -13,7 +13,7 @@ noise can be seen in what was kept (`noise`):
     half of the loops kept may be false;
 (3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2).  The
     kernels of ASKER's default begin as wide as the last ones: what those gave up is not pulled at again, and fills no
-    matrix in;
+    matrix in.  Where an iteration is dear, few of them are made;
 (4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
     the tails come back, and a solution that (3) left for a worse one does too;
 (5) descend from there once more, with TAIL times the share that 95 % quantiles show in place of medians.  Where tails
@@ -177,7 +177,8 @@ class GraphSearch:
             if share is None or not announces_too_much(share) or share > MUCH_LESS * self.rounds[-1].noise_share:
                 break
             how = _narrowing(self.strategy, self.rounds[-1].noise_share / share)
-            self.rounds.append(self._run(self.rounds[-1].refined, share, how))  # (3)
+            limits = self.few if self.is_dear else {}
+            self.rounds.append(self._run(self.rounds[-1].refined, share, how, **limits))  # (3)
         last = self.rounds[-1]
         if last.noise_share == 1 or last.is_cut_short:
             return self._exchanged(last, noise_share(last.made, last.result))
