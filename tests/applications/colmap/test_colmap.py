@@ -629,7 +629,7 @@ def test_solve_takes_a_model(tmp_path, capsys):
     assert refined.n_observations == sum(kept) < model.n_observations
     assert (reprojection_norms(refined) <= 2 / np.sqrt(3)).all()
     worst = np.argmin(tables["images"]["inliers_after"])
-    for words in (model.images.names[worst], f"{run['cost']:.7g}", f"wrote {out}", "6 images, 1 cameras, 25 points"):
+    for words in (model.images.names[worst], f"{run['cost']:.7g}", f"wrote {out}", "6 images, 1 camera, 25 points"):
         assert words in text
     assert f"element vertex {len(refined.points) + len(camera_centres(refined))}" in cloud.read_bytes().decode(
         "latin-1"
@@ -663,7 +663,7 @@ def test_bad_arguments_for_a_model_are_refused_in_one_line(tmp_path, capsys, mon
 
 def test_options_of_a_model_are_refused_for_a_file(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("1 1 1\n")
-    for options in (["--refine", "all"], ["--drop-outliers"], ["--report", tmp_path / "a"]):
+    for options in (["--refine", "all"], ["--drop-outliers"], ["--transforms", tmp_path / "a"]):
         code, _, err = ask(capsys, "solve", tmp_path / "a.txt", *options)
         assert code == 2
         assert f"{options[0]} is for COLMAP models, and here are BAL files" in err
