@@ -11,6 +11,7 @@ import scipy.optimize
 
 import asker
 import scipy_suite
+from asker.differences import differences
 from asker.losses import LOSSES
 
 T = np.linspace(0, 3, 40)
@@ -207,3 +208,36 @@ def test_all_of_its_own_tests_pass_but_those_with_a_reason():
     failed = [name for name, (how, _) in outcome.items() if how == "failed"]
     assert len(outcome) - len(failed) >= 139
     assert [name for name in failed if not scipy_suite.reason_of(name)] == []
+
+
+@pytest.mark.parametrize("jac", ["2-point", "3-point", "cs"])
+def test_a_sparse_pattern_saves_calls_and_changes_nothing(jac):
+    """Broyden's tridiagonal function, between bounds: three groups of unknowns."""
+    calls = []
+
+    def broyden(x):
+        calls.append(1)
+        f = (3 - x) * x + 1
+        f[1:] -= x[:-1]
+        f[:-1] -= 2 * x[1:]
+        return f
+
+    n = 12
+    pattern = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= 1
+    x0, bounds = -np.linspace(0.5, 1.0, n), (-1.0, 0.5)
+    whole = asker.least_squares(broyden, x0, jac, bounds=bounds)
+    n_whole = len(calls)
+    sparse = asker.least_squares(broyden, x0, jac, bounds=bounds, jac_sparsity=pattern)
+    np.testing.assert_array_equal(sparse.x, whole.x)
+    assert len(calls) - n_whole < n_whole / 2
+
+
+def test_differences_of_a_pattern_are_those_of_all_columns():
+    rng = np.random.default_rng(5)
+    pattern = rng.random((9, 6)) < 0.3
+    A = np.where(pattern, rng.normal(size=(9, 6)), 0.0)
+    x = rng.normal(size=6)
+    for way in ("2-point", "3-point", "cs"):
+        found = differences(lambda y: A @ y**2, x, A @ x**2, way, pattern=pattern)
+        np.testing.assert_allclose(found, 2 * A * x, rtol=1e-6, atol=1e-7)
+        assert not found[~pattern].any()

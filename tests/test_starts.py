@@ -1,6 +1,7 @@
 """Solves that begin where others ended, and problems that differ in one thing: nothing is compiled or built anew."""
 
 import logging
+import sys
 
 import numpy as np
 import pytest
@@ -168,3 +169,13 @@ def test_solves_are_logged_and_spoken_of(chain, caplog, capsys):
     assert capsys.readouterr().out.count("iteration ") >= len(lines)
     asker.solve(problem)
     assert capsys.readouterr().out == ""
+
+
+def test_in_a_notebook_iterations_take_one_line(chain, capsys, monkeypatch):
+    _, problem = chain
+    monkeypatch.setitem(sys.modules, "ipykernel", None)
+    result = asker.solve(problem, verbose=True)
+    *_, iterations, ending = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert iterations.count("\riteration ") > 1
+    assert "\r" not in ending
+    assert str(result.iterations) in ending

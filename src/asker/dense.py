@@ -40,6 +40,8 @@ class Functions:
         if not callable(self.way) and self.way not in ("jax", *POWERS):
             raise ValueError(f"derivatives: one of auto, jax, {', '.join(POWERS)}, or a function, not {self.way!r}")
         self.fun, self.start, self.lower, self.upper, self.step = fun, start, lower, upper, step
+        self.pattern: NDArray[np.bool_] | None = None
+        """(n, d): where derivatives may be other than 0, for differences."""
         self.given: Any = None
         """What a user's function of derivatives returned last."""
         self.n_calls = self.n_derivatives = 0
@@ -86,7 +88,7 @@ class Functions:
                 self.given = self.way(x.copy())
             J = _as_array(self.given, len(x))
         else:
-            return differences(self._called, x, self(x), self.way, self.lower, self.upper, self.step)
+            return differences(self._called, x, self(x), self.way, self.lower, self.upper, self.step, self.pattern)
         expected = (*self.shape, len(x))
         if J.size != np.prod(expected) or J.ndim > len(expected):
             raise ProblemError(f"the derivatives have shape {J.shape}, expected {expected}")

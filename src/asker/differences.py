@@ -19,33 +19,54 @@ def differences(
     lower: Floats | float = -np.inf,
     upper: Floats | float = np.inf,
     relative_step: Floats | float | None = None,
+    pattern: NDArray[np.bool_] | None = None,
 ) -> Floats:
     """The derivatives (n, d) of a function (d,) -> (n,) at x, where it is f.
 
-    way  "2-point"; "3-point": more exact, and twice the work; "cs": a complex step, for functions that allow it
+    way      "2-point"; "3-point": more exact, and twice the work; "cs": a complex step, for functions that allow it
+    pattern  (n, d): where they may be other than 0; unknowns that share no row are moved together
     """
     lower, upper = np.broadcast_to(lower, x.shape), np.broadcast_to(upper, x.shape)
-    steps = _steps(x, f, POWERS[way], relative_step)
-    if way == "cs":
-        columns = [fun(x + 1j * h * e).imag / h for h, e in zip(steps, np.eye(len(x)), strict=True)]
-        return np.stack(columns, axis=-1)
-    columns = []
-    for k, h in enumerate(steps):
-        room = np.array([lower[k] - x[k], upper[k] - x[k]])
-        if way == "3-point" and min(-room[0], room[1]) >= abs(h):
-            before, after = _moved(x, k, -h), _moved(x, k, h)
-            columns.append((fun(after) - fun(before)) / (after[k] - before[k]))
-            continue
-        far = 2 * h if way == "3-point" else h
-        if not room[0] <= far <= room[1]:  # to the other side, or as far as there is room
-            far = -far if room[0] <= -far <= room[1] else room[np.argmax(np.abs(room))]
-        to = _moved(x, k, far)
-        if way == "2-point":
-            columns.append((fun(to) - f) / (to[k] - x[k]))
+    h = _steps(x, f, POWERS[way], relative_step)
+    is_central = (way == "3-point") & (np.minimum(x - lower, upper - x) >= np.abs(h))
+    far = _within(2 * h if way == "3-point" else h, lower - x, upper - x)
+    J = np.zeros((*f.shape, len(x)))
+    for group in [np.array([k]) for k in range(len(x))] if pattern is None else _apart(pattern):
+        if way == "cs":
+            change = fun(_moved(x, group, 1j * h)).imag[..., None] / h[group]
+        elif way == "2-point":
+            to = _moved(x, group, far)
+            change = (fun(to) - f)[..., None] / (to - x)[group]
         else:
-            half = _moved(x, k, far / 2)
-            columns.append((4 * fun(half) - fun(to) - 3 * f) / (to[k] - x[k]))
-    return np.stack(columns, axis=-1)
+            one = _moved(x, group, np.where(is_central, -h, far / 2))
+            two = _moved(x, group, np.where(is_central, h, far))
+            a, b = fun(one)[..., None], fun(two)[..., None]
+            aside = (4 * a - b - 3 * f[..., None]) / (two - x)[group]
+            change = np.where(is_central[group], (b - a) / (two - one)[group], aside)
+        J[..., group] = change if pattern is None else np.where(pattern[:, group], change, 0.0)
+    return J
+
+
+def _within(far: Floats, least: Floats, most: Floats) -> Floats:
+    """Steps that stay between the bounds: to the other side where it takes that, or as far as there is room."""
+    longest = np.where(np.abs(least) >= np.abs(most), least, most)
+    other = np.where((least <= -far) & (-far <= most), -far, longest)
+    return np.where((least <= far) & (far <= most), far, other)
+
+
+def _apart(pattern: NDArray[np.bool_]) -> list[NDArray[np.intp]]:
+    """Groups of columns no two of which share a row (Curtis, Powell, Reid 1974): the first group that has room."""
+    groups: list[list[int]] = []
+    taken: list[NDArray[np.bool_]] = []
+    for k in np.argsort(-pattern.sum(axis=0), kind="stable"):
+        rows = pattern[:, k]
+        at = next((g for g, there in enumerate(taken) if not (there & rows).any()), len(groups))
+        if at == len(groups):
+            groups.append([])
+            taken.append(np.zeros(len(pattern), dtype=bool))
+        groups[at].append(int(k))
+        taken[at] |= rows
+    return [np.array(group) for group in groups]
 
 
 def _steps(x: Floats, f: NDArray, power: float, relative: Floats | float | None) -> Floats:
@@ -59,7 +80,7 @@ def _steps(x: Floats, f: NDArray, power: float, relative: Floats | float | None)
     return np.where(x + asked == x, usual, asked)
 
 
-def _moved(x: Floats, k: int, h: float) -> Floats:
-    to = x.copy()
-    to[k] += h
+def _moved(x: Floats, group: NDArray[np.intp], h: NDArray) -> NDArray:
+    to = x.astype(np.result_type(x, h))
+    to[group] += h[group]
     return to

@@ -80,8 +80,8 @@ def least_squares(
     args, kwargs, callback, diff_step  as SciPy's
     verbose   1 prints how it ended, 2 each iteration
     x_scale   what a step of 1 is in each number; "jac", or when not given: by the derivatives at x0
-    method, tr_solver, tr_options, jac_sparsity, workers  are checked and change nothing: there is one method,
-              Levenberg-Marquardt
+    jac_sparsity  where derivatives may be other than 0: unknowns that share no row are moved together in differences
+    method, tr_solver, tr_options, workers  are checked and change nothing: there is one method, Levenberg-Marquardt
     strategy  as in `solve`, in place of the descent
     weight    of each residual's cost, (n,), where the loss is a kernel or None
     options   go to `solve`
@@ -222,15 +222,17 @@ def _functions(
 
 
 def _check_shapes(functions: Functions, jac_sparsity: Any) -> None:
+    """Of what the function returns; the pattern of its derivatives is for differences."""
     if len(functions.shape) != 1:
         raise ProblemError(f"fun returns shape {functions.shape}, expected (n,)")
     if not np.isfinite(functions(functions.start)).all():
         raise ProblemError("the residuals at x0 are not finite")
     expected = (*functions.shape, len(functions.start))
     if jac_sparsity is not None:
-        shape = jac_sparsity.shape if hasattr(jac_sparsity, "toarray") else np.atleast_2d(jac_sparsity).shape
-        if shape != expected:
-            raise ProblemError(f"jac_sparsity has shape {shape}, expected {expected}")
+        whole = jac_sparsity.toarray() if hasattr(jac_sparsity, "toarray") else np.atleast_2d(jac_sparsity)
+        if whole.shape != expected:
+            raise ProblemError(f"jac_sparsity has shape {whole.shape}, expected {expected}")
+        functions.pattern = whole != 0
 
 
 def _chosen(loss: Any, scale: float) -> Kernel | GivenLoss | None:
