@@ -7,7 +7,6 @@ from importlib.metadata import version
 from itertools import pairwise
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
