@@ -111,7 +111,7 @@ class Uncertainty:
         self.result, self.problem = result, problem
         given = _given_noise(sigma, len(problem.factors))
         theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
-        self.model = _linear_model(result.engine, problem, theta)
+        self.model = linear_model(result.engine, problem, theta)
         try:
             plain = self._counted_and_held(given, datum)
             self._terms = self._made_terms(plain, sandwich)
@@ -298,7 +298,7 @@ def chosen(variables: Sequence[Variables], what: What) -> tuple[Variables, NDArr
     return v, index.astype(np.int64)
 
 
-def _linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "LinearModel | DeviceModel":
+def linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "LinearModel | DeviceModel":
     """On the device where that has solved, and a dense matrix fits; else on the processor."""
     if engine == "xla":
         from asker.engines.xla.linear_model import DeviceModel

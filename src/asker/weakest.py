@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.covariance import linear_model
 from asker.information import counted
 from asker.result import Result
 from asker.variables import ProblemError, Variables
@@ -40,14 +41,12 @@ class Hold:
 
 def holds(result: Result) -> dict[Variables, Hold]:
     """Of every free group."""
-    from asker.engines.cpu.linear_model import LinearModel
-
     problem = result.problem
     if problem is None or problem.portion is not None:
         raise ProblemError("what variables hang on is seen in a whole problem that was solved here")
     masks = counted(result, [None] * len(problem.factors))
     theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
-    blocks = LinearModel(problem, theta).own_blocks([mask.astype(float) for mask in masks])
+    blocks = linear_model(result.engine, problem, theta).own_blocks([mask.astype(float) for mask in masks])
     counts = {v: np.zeros(len(v), dtype=np.int64) for v in blocks}
     for f, mask in zip(problem.factors, masks, strict=True):
         for slot in f.slots:

@@ -89,7 +89,7 @@ def centre_covariances(poses: np.ndarray, C: np.ndarray, places: np.ndarray | fl
 
 def weak_told(result: Result, names: dict[str, Sequence[Any]]) -> Told:
     """Tables of variables that hang on too little, by the name of their group; `names` of single ones are shown."""
-    if result.problem is None or result.engine != "cpu":  # elsewhere derivatives would be compiled again for this alone
+    if result.problem is None:
         return []
     try:
         of = holds(result)

@@ -12,6 +12,7 @@ from asker.applications.bundle.scenes import make_scene
 from asker.engines.cpu.linear_model import LinearModel
 from asker.engines.xla import linear_model
 from asker.engines.xla.linear_model import DeviceModel
+from asker.weakest import holds
 from engines.linear_problems import (
     bundle,
     close,
@@ -65,7 +66,7 @@ def test_a_result_of_the_engine_has_its_covariances_from_the_device(monkeypatch)
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=0, engine="xla")
     of = result.uncertainty()
     assert isinstance(of.model, DeviceModel)
-    leverage = result.leverage[0].used
+    leverage, own = result.leverage[0].used, holds(result)
     monkeypatch.setattr(DeviceModel, "suits", lambda problem: False)  # too large for a dense matrix
     other = replace(result)
     assert not isinstance(other.uncertainty().model, DeviceModel)
@@ -73,3 +74,6 @@ def test_a_result_of_the_engine_has_its_covariances_from_the_device(monkeypatch)
         assert np.allclose(of.covariance(v).blocks, other.covariance(v).blocks, rtol=1e-7, atol=1e-14, equal_nan=True)
     assert of.gauge == other.uncertainty().gauge
     assert np.allclose(leverage, other.leverage[0].used, atol=1e-9)
+    for v, hold in holds(other).items():
+        assert np.array_equal(own[v].n_inliers, hold.n_inliers)
+        assert np.allclose(own[v].uncertainty, hold.uncertainty, rtol=1e-9)

@@ -22,6 +22,7 @@ from asker.arrays import as_argument, float64
 from asker.engines.inverse import Columns, HeldInverse, SingularError, Support
 from asker.engines.structure import FactorStructure, Structure
 from asker.engines.xla.choice import LARGEST_DENSE
+from asker.engines.xla.residuals import FactorFunctions
 from asker.problem import Problem
 from asker.variables import Variables
 
@@ -82,7 +83,9 @@ class DeviceModel:
 def _linearised(f: FactorStructure, rows: dict[Variables, jax.Array]) -> Linear:
     gathered = [rows[slot.variables][index] for slot, index in zip(f.factors.slots, f.indices, strict=True)]
     data = [f.sorted(as_argument(x)) for x in f.factors.data]
-    r, J = _derivatives(f, gathered, data)
+    if not f.width:  # every variable it touches is fixed
+        return Linear(jnp.zeros((f.n, f.p)), jnp.zeros((f.n, f.p, 0)))
+    r, J = jax.jit(FactorFunctions(f).derivatives)(*gathered, *data)
     if f.factors.weight is not None:
         root = jnp.sqrt(f.sorted(f.factors.weight))
         r, J = root[:, None] * r, root[:, None, None] * J
@@ -91,16 +94,6 @@ def _linearised(f: FactorStructure, rows: dict[Variables, jax.Array]) -> Linear:
         part = slice(offset, offset + v.manifold.tangent)
         J = J.at[:, :, part].multiply(~v.fixed[f.indices[k]][:, None, None])
     return Linear(r, J)
-
-
-@partial(jax.jit, static_argnums=0)
-def _derivatives(f: FactorStructure, rows: list[jax.Array], data: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    def moved(step: jax.Array, rows: list[jax.Array], data: list[jax.Array]) -> Any:
-        r = f.factors.residual_after(rows, step, data)
-        return r, r
-
-    J, r = jax.vmap(jax.jacfwd(moved, has_aux=True), (None, 0, 0))(jnp.zeros(f.width), rows, data)
-    return r, J
 
 
 @in_float64

@@ -37,7 +37,8 @@ class FactorFunctions:
         self._residuals = self._batched("residuals", lambda rows, data: (self.factors.residual_at(rows, data),))
         if structure.width:
             ways = [partial(self._linearised, derivative) for derivative in (jax.jacfwd, jax.jacrev)]
-            self._derivatives = self._batched("derivatives", *ways)
+            self.derivatives = self._batched("derivatives", *ways)
+            """r and J of all observations, from the rows of each slot and the data; without weights."""
 
     def residuals(self, o: Observations[jax.Array], rows: Rows, weighted: bool = True) -> jax.Array:
         """(n, p)"""
@@ -52,7 +53,7 @@ class FactorFunctions:
         if not f.width:  # every variable it touches is fixed
             r = self.residuals(o, rows)
             return Linearization(r, jnp.zeros((*r.shape, 0)))
-        r, J = self._derivatives(*self._gathered(o, rows), *o.data)
+        r, J = self.derivatives(*self._gathered(o, rows), *o.data)
         if o.root_weight is not None:
             r, J = r * o.root_weight[:, None], J * o.root_weight[:, None, None]
         columns = []
