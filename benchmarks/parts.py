@@ -42,7 +42,10 @@ VARIANTS: dict[str, Patch] = {
     "no moves": lambda: mock.patch.object(unknown.Search, "_moved", lambda self, kernels, point: point),
     "no graduated": _without("graduated"),
     "no least squares": _without("from least squares"),
-    "no cycles": lambda: mock.patch.object(unknown.Search, "_may_be_poor", return_value=False),
+    "no cycles": lambda: mock.patch.object(
+        unknown.Search, "_cycled", lambda self, best: self._weighed(self._refined(best))
+    ),
+    "no chance": lambda: mock.patch.object(unknown.Search, "_rightness", _all_right),
     "no votes": lambda: mock.patch.object(noise, "kept_shares", _all_vote),
     "truncated end": lambda: mock.patch.object(
         unknown.Search, "_end_kernel", lambda self, n, p, Q: SmoothTruncated(noise.REACH * n.sigma)
@@ -52,6 +55,10 @@ VARIANTS: dict[str, Patch] = {
     ),
 }
 KEPT = noise.kept_shares
+
+
+def _all_right(self: Any, found: Any) -> Any:
+    return tuple(np.ones(f.n) for f in self.engine.problem.factors)
 
 
 def _all_vote(factors: Any, weights: Any, voting: bool = False) -> Any:

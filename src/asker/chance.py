@@ -23,11 +23,20 @@ from math import pi
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.information import Information, squares
-from asker.result import Result
+from asker.problem import Problem
 from asker.variables import Variables
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a solution shows of one factor group, in the user's order."""
+
+    residuals: Floats
+    """(n, p), without weights."""
+    counted: NDArray[np.bool_]
+    sigma: float
 
 
 @dataclass
@@ -51,14 +60,13 @@ class _Hold:
     """Σu/2σ²"""
 
 
-def chances(result: Result, parts: Sequence[Information]) -> dict[Variables, Floats]:
+def chances(problem: Problem, seen: Sequence[Seen]) -> dict[Variables, Floats]:
     """Of every free group, (n,)."""
-    assert result.problem is not None
-    free = [v for v in result.problem.variables if v.is_free]
+    free = [v for v in problem.variables if v.is_free]
     holds = {v: _Hold(*(np.zeros(len(v)) for _ in range(9))) for v in free}
-    for k, (f, part, u) in enumerate(zip(result.problem.factors, parts, squares(result), strict=True)):
+    for f, part in zip(problem.factors, seen, strict=True):
         p, counted = f.residual_size, part.counted
-        refused = np.abs(result.residuals[k][~counted]) * np.sqrt(1.0 if f.weight is None else f.weight[~counted, None])
+        r = part.residuals if f.weight is None else part.residuals * np.sqrt(f.weight[:, None])
         share = float(counted.mean()) if f.n else 1.0
         for slot in (s for s in f.slots if s.variables in holds):
             n, hold = len(slot.variables), holds[slot.variables]
@@ -67,7 +75,8 @@ def chances(result: Result, parts: Sequence[Information]) -> dict[Variables, Flo
                 hold.n_sure += share * p * m
                 continue
             s = np.bincount(slot.index[counted], minlength=n).astype(float)
-            ratio = np.sqrt(2 * pi) * part.sigma / (4 * float(np.median(refused)))  # √2π σ g
+            ratio = np.sqrt(2 * pi) * part.sigma / (4 * float(np.median(np.abs(r[~counted]))))  # √2π σ g
+            u = np.einsum("np,np->n", r[counted], r[counted])
             hold.m += m
             hold.s += s
             hold.expected += share * m
@@ -75,7 +84,7 @@ def chances(result: Result, parts: Sequence[Information]) -> dict[Variables, Flo
             hold.n_all += p * m
             hold.log_prior += s * np.log(share) + (m - s) * np.log(1 - share)
             hold.log_density += p * s * min(float(np.log(ratio)), 0.0)
-            hold.log_fit += np.bincount(slot.index[counted], u[counted], minlength=n) / (2 * part.sigma**2)
+            hold.log_fit += np.bincount(slot.index[counted], u, minlength=n) / (2 * part.sigma**2)
     return {v: _chance(v.manifold.tangent, hold) for v, hold in holds.items()}
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.chance import chances
+from asker.chance import Seen, chances
 from asker.groups import Groups
 from asker.information import Information, counted, information, some_of, squares
 from asker.problem import Problem
@@ -243,7 +243,8 @@ class Uncertainty:
 
     @cached_property
     def _chances(self) -> dict[Variables, Floats]:
-        return chances(self.result, self.information)
+        parts = zip(self.result.residuals, self.information, strict=True)
+        return chances(self.problem, [Seen(r, part.counted, part.sigma) for r, part in parts])
 
     def chance(self, what: What) -> Floats:
         """(n,): the probability that what holds a variable agrees by chance (`asker.chance`); 0 for fixed ones."""

@@ -12,6 +12,9 @@ End         The best one is refined with moves of single variables in between (`
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart.  Where variables may have been lost, the end is repeated
             while that pays.
+Chance      Some variables hang on observations that may agree by chance (`asker.chance`): a point on two of them, where
+            most are outliers.  Such a point would pull at its cameras no less than a right one.  So at last the
+            observations of a variable count with the probability that it is right.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.chance import Seen, chances
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
+from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
 from asker.support import Support
 
@@ -51,6 +56,8 @@ NEARLY = 5.0
 """The difference of two likelihoods, in logarithms, that does not decide."""
 PAYS = 1.0
 """What a cycle must gain."""
+WEIGHED = 2
+"""How often it is found out which variables may be right by chance."""
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
 
@@ -165,7 +172,7 @@ class Search:
         each = [(likelihood(self.engine, c.point, c.noises, self.broad), c) for c in found]
         self.found = sorted((Candidate(c.name, c.point, c.noises, L) for L, c in each), key=lambda c: c.cost)
 
-    def _settled(self, found: Candidate) -> Candidate:
+    def _settled(self, found: Candidate, strategy: Any = None) -> Candidate:
         """The descent goes on under kernels as wide as the noise asks for."""
         before = [0.0]
         for k in range(ROUNDS):
@@ -173,24 +180,20 @@ class Search:
             widths = [kernel.tau for kernel in kernels]
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
-            point = self._run(kernels, self.plain, found.point, AGAIN, found.name)
+            point = self._run(kernels, strategy or self.plain, found.point, AGAIN, found.name)
             found, before = self._candidate(found.name, self._moved(kernels, point) if k == 0 else point), widths
         return replace(found, cost=likelihood(self.engine, found.point, found.noises, self.broad))
 
     def _cycled(self, best: Candidate) -> Candidate:
-        """To the end, again and again: while that pays, where some variables may be in poor minima of their own."""
+        """To the end, again and again while that pays, from where variables that may be right by chance count less."""
         end = self._refined(best)
-        while self.goes_on() and self._may_be_poor(end):
-            again = self._refined(self._settled(end))
+        while self.goes_on() and not self.has_few_unknowns and not self._is_beyond_doubt(end):
+            weighed = self._weighed(end)
+            again = self._refined(self._settled(weighed, self._doubting(weighed)))
             if again.cost > end.cost - PAYS:
                 break
             end = again
-        return end
-
-    def _may_be_poor(self, found: Candidate) -> bool:
-        if self.has_few_unknowns or self._is_beyond_doubt(found):
-            return False
-        return n_unknowns(self.engine) <= SOME or self._support(found).has_lost_a_variable()
+        return self._weighed(end)
 
     def _refined(self, best: Candidate) -> Candidate:
         """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more."""
@@ -207,6 +210,35 @@ class Search:
             noises = self._noises(point)
         cost = likelihood(self.engine, point, noises, self.broad)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
+
+    def _weighed(self, end: Candidate) -> Candidate:
+        """With every observation as likely as its variables are right."""
+        if self.has_few_unknowns or self._support(end).is_blurred:
+            return end
+        for _ in range(WEIGHED):
+            point = self._run(list(end.kernels), self._doubting(end), end.point, END[1], "weighed")
+            end = replace(end, point=point)
+        return replace(end, noises=self._noises(end.point))
+
+    def _doubting(self, found: Candidate) -> Any:
+        """A descent in which an observation counts as its variables are likely to be right; the plain one where all
+        are beyond doubt, or exact."""
+        if any(noise.is_known and noise.sigma == 0 for noise in found.noises):
+            return self.plain
+        right = self._rightness(found)
+        in_doubt = sum(float((1 - q).sum()) for q in right)
+        return Weighted(self.engine.in_own_order(right)) if in_doubt >= 1 else self.plain
+
+    def _rightness(self, found: Candidate) -> tuple[Floats, ...]:
+        """The probability that all variables of an observation are right, of each observation."""
+        problem, support = self.engine.problem, self._support(found)
+        parts = zip(self.engine.residuals(found.point), support.inliers, found.noises, strict=True)
+        by_chance = chances(problem, [Seen(r, counted, noise.sigma) for r, counted, noise in parts])
+        right = [np.ones(f.n) for f in problem.factors]
+        for f, q in zip(problem.factors, right, strict=True):
+            for s in (s for s in f.slots if s.variables in by_chance):
+                q *= np.where(s.variables.fixed, 1.0, 1 - by_chance[s.variables])[s.index]
+        return tuple(right)
 
     def _end_kernel(self, noise: Noise, p: int, Q: float) -> Kernel:
         """That of the likelihood where there are few unknowns; truncated at 5σ where many follow single residuals."""
