@@ -12,6 +12,7 @@ Algorithm   for every variable that has something to gain: an outlier, and obser
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,12 @@ class Touching:
     observation: Ints
     """and its number there."""
 
+    @cached_property
+    def kinds(self) -> list[tuple[int, int]]:
+        """The factor groups and their arguments that there are."""
+        group, slot = np.divmod(np.unique(self.group << 32 | self.slot), 1 << 32)
+        return list(zip(group.tolist(), slot.tolist(), strict=True))
+
     @staticmethod
     def of(problem: Problem, v: Variables) -> "Touching":
         parts = [
@@ -59,12 +66,11 @@ class Touching:
 
     def pairs(self, entry: Ints, trial: Ints) -> list[Pairs]:
         """Those entries, each for a trial, by factor group and argument."""
-        found = []
-        for g, k in sorted(set(zip(self.group.tolist(), self.slot.tolist(), strict=True))):
-            mask = (self.group[entry] == g) & (self.slot[entry] == k)
-            if mask.any():
-                found.append(Pairs(g, k, trial[mask], self.observation[entry[mask]]))
-        return found
+        if len(self.kinds) == 1:
+            return [Pairs(*self.kinds[0], trial, self.observation[entry])] if len(entry) else []
+        group, slot = self.group[entry], self.slot[entry]
+        masks = {kind: (group == kind[0]) & (slot == kind[1]) for kind in self.kinds}
+        return [Pairs(*kind, trial[mask], self.observation[entry[mask]]) for kind, mask in masks.items() if mask.any()]
 
     def all_of(self, variables: Ints) -> tuple[Ints, Ints]:
         """Every entry of each of the variables, and which of them it belongs to."""

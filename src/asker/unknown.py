@@ -213,7 +213,7 @@ class Search:
 
     def _weighed(self, end: Candidate) -> Candidate:
         """With every observation as likely as its variables are right."""
-        if self.has_few_unknowns or self._support(end).is_blurred:
+        if self.has_few_unknowns:
             return end
         for _ in range(WEIGHED):
             point = self._run(list(end.kernels), self._doubting(end), end.point, END[1], "weighed")

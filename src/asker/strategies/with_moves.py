@@ -1,8 +1,8 @@
 """A method, then cycles: moves of single variables (`asker.moves`), and a few steps of a descent.
 
 Moves do not replace a graduated method, which brings the cameras to their places; they complete it, since every point
-that has ended in a poor minimum of its own is solved from its observations alone.  A cycle costs about as much as its
-steps.  The run ends by itself once a cycle no longer pays.
+that has ended in a poor minimum of its own is solved from its observations alone.  Each cycle is twice as long as the
+one before, since moves find less and less.  The run ends by itself once a cycle no longer pays.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class WithMoves:
     share: float = 0.3
     """Of the iterations that the method gets, and plans with."""
     steps: int = 5
-    """Of a descent between two rounds of moves."""
+    """Of the descent between the first two rounds of moves."""
     trials: int = 8
     """Subsets of its observations that a variable is tried with, each time."""
     last: Descent = Triggs(damping=1e-2, epsilon=0.6)
@@ -41,10 +41,15 @@ class WithMoves:
             best = min((state.best, (after.cost, after.point)), key=lambda pair: pair[0])
             after = replace(after, best=best, on_target=False, n_steps=state.n_steps + 1)
             return after if after.n_steps < 0 else self._unrelaxed(engine, after)
-        if state.n_steps % self.steps == 0:
+        if self._begins_cycle(state.n_steps):
             state = self._moved(engine, state)
         after = self.last.step(engine, state)
         return replace(after, n_steps=state.n_steps + 1, on_target=state.on_target, best=state.best)
+
+    def _begins_cycle(self, n_steps: int) -> bool:
+        """After 0, 1, 3, 7, … times `steps`."""
+        n, rest = divmod(n_steps, self.steps)
+        return rest == 0 and n & (n + 1) == 0
 
     def _unrelaxed(self, engine: Engine, state: Any) -> Any:
         """From the best point of the method."""
