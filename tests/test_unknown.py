@@ -111,12 +111,6 @@ def test_limits_hold_for_all_stages_together():
     assert stopped.iterations == 3
 
 
-def test_what_does_not_go_together_is_refused(tmp_path):
-    problem = circle_problem(0.1, 0.3, 0)
-    with pytest.raises(ValueError, match="goes without a checkpoint"):
-        asker.solve(problem, checkpoint=tmp_path / "a.npz")
-
-
 def test_without_iterations_nothing_moves():
     problem = circle_problem(0.1, 0.3, 0)
     result = asker.solve(problem, max_iterations=0)

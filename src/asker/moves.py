@@ -10,8 +10,9 @@ Algorithm   for every variable that has something to gain: an outlier, and obser
             (3) it is taken if that cost is lower than the present one
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,15 @@ class Moves:
         alone = [v for v in problem.variables if v.is_free and np.count_nonzero(~v.fixed) > 1]
         self.touching = {v: Touching.of(problem, v) for v in alone}
         self.colours = {v: list(colours(problem, v)) for v in alone}
+
+    @property
+    def drawn_so_far(self) -> Mapping[str, Any]:
+        """Where the draws are; with it others go on as these would have."""
+        return self.rng.bit_generator.state
+
+    @drawn_so_far.setter
+    def drawn_so_far(self, state: Mapping[str, Any]) -> None:
+        self.rng.bit_generator.state = state
 
     def __call__(self, engine: Engine, point: Point) -> tuple[Point, int]:
         """The point after the moves that pay, and how many these are."""

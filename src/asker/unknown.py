@@ -16,6 +16,7 @@ End         The best one is refined with moves of single variables in between (`
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import log, sqrt
 from typing import Any
 
@@ -72,16 +73,23 @@ class Search:
     """Candidates from one start, and the best of them."""
 
     def __init__(
-        self, engine: Engine, descend: Callable[..., Point], goes_on: Callable[[], bool], graduated: Any, plain: Any
+        self,
+        engine: Engine,
+        descend: Callable[..., Point],
+        goes_on: Callable[[], bool],
+        graduated: Any,
+        plain: Any,
+        remember: Callable[[str, Callable[[], Any]], Any],
     ):
         """
         descend    called as descend(engine, strategy, point, n, stage); gives the point that it leads to
         goes_on    whether no limit was met yet
         graduated  the strategy that gets out of poor minima
         plain      the one that does not
+        remember   called as remember(name, find); gives what `find` does, or what it gave before the run was killed
         """
         self.engine, self.graduated, self.plain = engine, graduated, plain
-        self.descend, self.goes_on = descend, goes_on
+        self.descend, self.goes_on, self.remember = descend, goes_on, remember
         self.given = [f.kernel if f.noise_is_known else None for f in engine.problem.factors]
         """Kernels that stay."""
         self.trusted = [given is not None and given.convex for given in self.given]
@@ -97,14 +105,28 @@ class Search:
         self._see(start)
         self._rank([self._candidate("start", start)])
         for name, point in self._ends(start) if self.goes_on() else ():
-            self._see(point)
-            self._rank([*self.found, self._candidate(name, point)])
-            if self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost:
+            is_hopeless, self.found, self.broad = self._remembered(
+                f"compare {name}", partial(self._compare, name, point)
+            )
+            if is_hopeless:
                 continue
-            self._rank([self._settled(c) if c.name == name else c for c in self.found])
             if not self.goes_on() or (not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])):
                 break
         return [self._cycled(self.found[0]), *self.found[1:]]
+
+    def _compare(self, name: str, point: Point) -> tuple[bool, list[Candidate], list[float]]:
+        """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
+        self._see(point)
+        self._rank([*self.found, self._candidate(name, point)])
+        is_hopeless = self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost
+        if not is_hopeless:
+            self._rank([self._settled(c) if c.name == name else c for c in self.found])
+        return is_hopeless, self.found, self.broad
+
+    def _remembered(self, name: str, find: Callable[[], Any]) -> Any:
+        """A finding, with where the draws of the moves are after it."""
+        value, self.moves.drawn_so_far = self.remember(name, lambda: (find(), self.moves.drawn_so_far))
+        return value
 
     def so_far(self, start: Point) -> Candidate:
         """The best one as it is."""
@@ -129,9 +151,8 @@ class Search:
         yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
         if self.has_few_unknowns:
-            subsets = Subsets(self.engine, start, self.trusted)
-            for k, rows in enumerate(subsets.best(SUBSETS, self.broad, self._share(self.found[0]))):
-                yield f"subset {k + 1}", self.engine.evaluate(rows)
+            for k, point in enumerate(self.remember("subsets", partial(self._from_subsets, start))):
+                yield f"subset {k + 1}", point
             return
         yield "graduated", self._run(narrow, self.graduated, start, FIRST, "graduated")
         if n_unknowns(self.engine) <= SOME:
@@ -139,6 +160,10 @@ class Search:
             for _ in range(ROUNDS):
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
+
+    def _from_subsets(self, start: Point) -> list[Point]:
+        subsets = Subsets(self.engine, start, self.trusted)
+        return [self.engine.evaluate(rows) for rows in subsets.best(SUBSETS, self.broad, self._share(self.found[0]))]
 
     def _share(self, found: Candidate) -> float:
         """Of the observations that a candidate explains; 0 where they do not stand out."""
@@ -167,6 +192,9 @@ class Search:
 
     def _settled(self, found: Candidate) -> Candidate:
         """The descent goes on under kernels as wide as the noise asks for."""
+        return self._remembered(f"settle {found.name}", partial(self._settle, found))
+
+    def _settle(self, found: Candidate) -> Candidate:
         before = [0.0]
         for k in range(ROUNDS):
             kernels = self._kernels(_cauchy, found.noises)
@@ -218,7 +246,11 @@ class Search:
 
     def _moved(self, kernels: list[Kernel], point: Point) -> Point:
         """After the moves that pay."""
-        return self.moves(self.engine.under(kernels), point)[0] if self.goes_on() else point
+        return (
+            self._remembered("moves", lambda: self.moves(self.engine.under(kernels), point)[0])
+            if self.goes_on()
+            else point
+        )
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, and those of every variable no less than others."""

@@ -94,8 +94,8 @@ class Asked:
     method: str | None
     kernel: str | None
     tau: float | None
-    can_find_noise: bool
-    """Whether the noise can be found: in one process, without a checkpoint."""
+    can_find_noise: bool = True
+    """Whether the noise can be found: in one process."""
 
     @property
     def finds_noise(self) -> bool:
