@@ -20,6 +20,7 @@ LAYERS = (
     ("variables", "groups of unknowns"),
     ("factors", "observations, and the residuals that tie variables"),
     ("problem", "what is to be solved, without a word on how"),
+    ("sums", "over all observations, also where several processes hold them"),
     ("noise", "what residuals say of the noise: results tell it"),
     ("support", "which observations support a solution, and what speaks against it"),
     ("groups", "what belongs to groups of variables and factors, by name"),

@@ -116,8 +116,8 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
     for factors, r, tau in zip(problem.factors, residuals, taus, strict=True):
         radius = factors.kernel.inlier_radius / factors.kernel.tau * tau
         inliers.append(np.linalg.norm(r, axis=1) <= radius)
-    if problem.portion is None:
-        impossible = Conditions(engine).impossible(engine.rows(point))
+    if any(f.valid is not None for f in problem.factors):
+        impossible = engine.whole(tuple(Conditions(engine).impossible(engine.rows_here(point))))
         inliers = [inlier & ~no for inlier, no in zip(inliers, impossible, strict=True)]
     return Result(
         problem=problem,

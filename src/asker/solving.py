@@ -83,7 +83,9 @@ def solve(
         what = repr(strategy) if isinstance(strategy, str) else f"the class {strategy.__name__}"
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
         raise ProblemError(f"strategy is {what}, expected {advice}")
-    unknown = strategy is None and not all(f.noise_is_known for f in problem.factors if f.n)
+    unknown = strategy is None and not all(
+        f.noise_is_known for f, n in zip(problem.factors, problem.n_observations, strict=True) if n
+    )
     if max_iterations is None:
         max_iterations = MANY if unknown else 100
     _check_limits(max_iterations, tol, time_limit)
@@ -93,9 +95,6 @@ def solve(
         raise ValueError(f"relative_damping must be True, False or None, not {relative_damping!r}")
     if relative_damping is None:
         relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
-    if unknown and problem.portion is not None:
-        need = "is for one process that has the whole problem"
-        raise ProblemError(f"finding the noise {need}: give each of the factors a kernel, as SmoothTruncated(tau=1)")
     for factors in problem.factors:
         factors.recall()
     heard = _logged(on_iteration)

@@ -10,6 +10,7 @@ from asker.current import CurrentIteration
 from asker.engines.point import Engine, Point
 from asker.io.files import FilePath
 from asker.journal import DescentFile, Journal, SearchFile, in_stage
+from asker.logs import devices
 from asker.loop import OnIteration, SolveLoop, result_of
 from asker.noise import Noise
 from asker.result import Iteration, Result, Status
@@ -36,6 +37,7 @@ class Stages:
         self.begin, self.on_iteration, self.left, self.tol = begin, on_iteration, max_iterations, tol
         self.time_limit = time_limit
         self.journal = Journal()
+        self.engine: Engine
         self.ended: Status | None = None
         """Why no descent goes on any more."""
         self.is_cut_short = False
@@ -56,6 +58,9 @@ class Stages:
 
     def result(self, engine: Engine, strategy: Strategy, start: Point) -> Result:
         """Of the best of all candidates."""
+        self.engine = engine
+        if portion := engine.problem.portion:
+            devices.info("several processes find the noise: single %s are moved, no others", portion.variables.name)
         search = Search(engine, self.descend, self.goes_on, strategy, IRLS(), self.remember)
         journal, file = self.journal, self.journal.file
         journal.read(IRLS().init(engine, start, 0))
@@ -84,7 +89,7 @@ class Stages:
         """Whether no limit was met, since the search has come to where it stood."""
         if self.journal.goes_over_what_was_found:
             return True
-        late = self.time_limit is not None and time.perf_counter() - self.begin > self.time_limit
+        late = self.time_limit is not None and self.engine.any(time.perf_counter() - self.begin > self.time_limit)
         if self.ended is None and (late or self.left <= 0):
             self.ended = Status.TIME_LIMIT if late else Status.MAX_ITERATIONS
         return self.ended is None

@@ -17,7 +17,7 @@ End         The best one is refined with moves of single variables in between (`
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import log, sqrt
+from math import isnan, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -139,11 +139,13 @@ class Search:
         return self._support(best).doubts(n_unknowns(self.engine), [self._support(c) for c in near])
 
     def _support(self, found: Candidate) -> Support:
-        return Support(self.engine.problem, squares(self.engine, found.point), found.noises, self.given)
+        engine = self.engine
+        return Support(engine.problem, squares(engine, found.point), found.noises, self.given, engine.sums)
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """Of the first descents; each is made when it is asked for."""
-        typical = [max(float(np.sqrt(np.median(u))), SMALLEST) if len(u) else 1.0 for u in squares(self.engine, start)]
+        medians = [self.engine.sums.median(u) for u in squares(self.engine, start)]
+        typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         narrow = [given or Cauchy(NARROW * r) for given, r in zip(self.given, typical, strict=True)]
         plain = [given or Quadratic(r) for given, r in zip(self.given, typical, strict=True)]
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
@@ -183,7 +185,7 @@ class Search:
         return Candidate(name, point, self._noises(point))
 
     def _noises(self, point: Point) -> tuple[Noise, ...]:
-        return estimate(self.engine.problem.factors, squares(self.engine, point), self.broad)
+        return estimate(self.engine.problem.factors, squares(self.engine, point), self.broad, self.engine.sums)
 
     def _rank(self, found: list[Candidate]) -> None:
         """The best first, by the likelihood with what was seen so far."""

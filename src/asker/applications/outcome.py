@@ -94,13 +94,11 @@ class Asked:
     method: str | None
     kernel: str | None
     tau: float | None
-    can_find_noise: bool = True
-    """Whether the noise can be found: in one process."""
 
     @property
     def finds_noise(self) -> bool:
         """Whether nothing was given, so that the noise is found while solving, and kernel and width with it."""
-        return self.can_find_noise and self.method is None and self.kernel is None and self.tau is None
+        return self.method is None and self.kernel is None and self.tau is None
 
     def psi(self, tau: float) -> asker.Kernel | None:
         """The kernel, of this width when no other was given; None where it is to be found."""
@@ -131,8 +129,8 @@ def inlier_limit(sigma: float, p: int) -> float:
 
 
 def noise_record(result: asker.Result) -> dict[str, Any]:
-    """What `--json` says of the noise, by factor group; nothing where a process has a portion of the data alone."""
-    if result.problem is None or result.problem.portion is not None:
+    """What `--json` says of the noise, by factor group; nothing where it was not sought in a portion of the data."""
+    if result.problem is None or (result.problem.portion is not None and result.found_noise is None):
         return {}
     each = zip(result.noise.items(), result.residuals, strict=True)
     return {name: _plain_noise(noise, r) for (name, noise), r in each}

@@ -71,7 +71,7 @@ def inlier_radii(result: Result, estimated: bool) -> list[float]:
     assert result.problem is not None
     factors = result.problem.factors
     radii = [INLIER * float(f.tau) for f in factors]
-    if not estimated or result.problem.portion is not None:
+    if not estimated:
         return radii
     return [
         max(inlier_limit(noise.sigma, f.residual_size) if noise.is_known else radius, EXACT)

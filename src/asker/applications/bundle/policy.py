@@ -59,7 +59,7 @@ def refine(
     """
     part = bundle if isinstance(bundle, BundlePortion) else None
     own = bundle.bundle if isinstance(bundle, BundlePortion) else bundle
-    asked = Asked(method, kernel, tau, part is None)
+    asked = Asked(method, kernel, tau)
     psi = asked.psi(1.0)
     with compilations() as compiled:
         made = bundle_problem(bundle, psi, camera, dof, gauge)

@@ -127,18 +127,28 @@ def bundle_problem(
     reprojection: Any = {6: poses_move, 7: focal_lengths_too, 9: distortions_too}[dof]
     i, j = bundle.camera_index, bundle.point_index
     slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
-    side = 1.0 if np.median(_depths(bundle, poses, bundle.points)) > 0 else -1.0  # of a mirror image: all are behind
+    side = _side(_depths(bundle, poses, bundle.points), part) if kernel is None else 1.0
 
     def in_front(camera, point, *_):
         pose = camera[0] if n_free else camera
         return -side * (pose.rotation[2] @ point + pose.translation[2])
 
-    valid = in_front if kernel is None and part is None else None
+    valid = in_front if kernel is None else None
     factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, valid=valid, name="reprojection")
     portion = None
     if part is not None:
         portion = Portion(points, part.points, part.n_points, (part.observations,), (part.n_observations,))
     return BundleProblem(bundle, Problem(factors, portion=portion), cameras, points, dof)
+
+
+def _side(depths: np.ndarray, part: BundlePortion | None) -> float:
+    """1 where most observations are in front of their cameras; −1 for a mirror image, where all are behind."""
+    if part is None:
+        return 1.0 if np.median(depths) > 0 else -1.0
+    from asker.engines.xla import hosts
+
+    (n_in_front,) = hosts.added_up(np.array([np.count_nonzero(depths > 0)]))
+    return 1.0 if 2 * n_in_front > part.n_observations else -1.0
 
 
 def camera_poses(bundle: Bundle) -> np.ndarray:
