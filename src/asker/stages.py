@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from asker.current import CurrentIteration
 from asker.engines.point import Engine, Point
 from asker.io.files import FilePath
@@ -105,6 +107,8 @@ class Stages:
     def _descended(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
         if not self.goes_on():
             return point
+        widths = np.concatenate([np.ravel(f.tau) for f in engine.problem.factors])
+        engine.check_same(widths.tobytes(), "find different noise: their processors must round alike")
         file = DescentFile(self.journal, stage, engine) if self.journal.file else None
         loop = SolveLoop(self.begin, partial(self._record, stage), file, self.journal.earlier)
         most = min(n, self.left)

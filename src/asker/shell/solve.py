@@ -74,7 +74,7 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
         if place.alone:
             data = application.load_as(file, options)
         else:
-            data = application.load_portion(file, place.process, place.n_processes)
+            data = application.load_portion(file, options, place.process, place.n_processes)
         progress.say(f"preparing {application.counts(data)}")
         iterations = application.most_iterations(options) if common.iterations is None else common.iterations
         asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}

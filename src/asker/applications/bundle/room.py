@@ -54,7 +54,7 @@ class BundleAdjustment(Application):
         dirt_of(bundle, path, options.strict)
         return bundle
 
-    def load_portion(self, path: Path, process: int, n_processes: int) -> Any:
+    def load_portion(self, path: Path, options: Options, process: int, n_processes: int) -> Any:
         from asker.engines.xla import hosts
 
         part = read_bal_portion(path, process, n_processes)
