@@ -1,8 +1,5 @@
 """Sums over processes, each of which is a thread here: what they find together is what one finds."""
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-
 import numpy as np
 import pytest
 
@@ -11,36 +8,24 @@ from asker.noise import estimate
 from asker.problem import Portion
 from asker.sums import ALONE, Sums
 from asker.support import Support
+from together import Together
 
 
-class Together:
-    """Adds the arrays of n threads."""
-
-    def __init__(self, n):
-        self.given, self.barrier = [None] * n, Barrier(n, timeout=60)
-
-    def run(self, find):
-        """find(k, added) of each."""
-        with ThreadPoolExecutor(len(self.given)) as pool:
-            return list(pool.map(lambda k: find(k, lambda x: self._added(k, x)), range(len(self.given))))
-
-    def _added(self, k, x):
-        self.given[k] = np.asarray(x)
-        self.barrier.wait()
-        total = sum(self.given[1:], self.given[0].copy())
-        self.barrier.wait()
-        return total
+def added_by(of_all):
+    return lambda x: of_all(x).sum(axis=0)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 6, 101])
 def test_order_statistics_are_exact(n):
     values = np.random.default_rng(n).lognormal(0, 20, n)
     values[n // 2 :: 7] = 0.0
-    found = Together(3).run(
-        lambda k, added: (Sums(None, added).median(values[k::3]), Sums(None, added).largest(values[k::3]))
-    )
     alone = ALONE.median(values), ALONE.largest(values)
-    for both in found:
+
+    def both_of(k, of_all):
+        sums = Sums(None, added_by(of_all))
+        return sums.median(values[k::3]), sums.largest(values[k::3])
+
+    for both in Together(3).run(both_of):
         np.testing.assert_array_equal(both, alone)
 
 
@@ -77,7 +62,7 @@ def test_the_noise_and_its_support_are_those_of_one_process():
     assert whole[1][3][1] == "1 of 40 places hang on too few inliers to be checked"
     assert whole[0].sigma == pytest.approx(0.1, rel=0.25)
     dealt = [np.arange(3), np.arange(3, 25), np.arange(25, 40)]
-    for noise, told, n in Together(3).run(lambda k, added: found(dealt[k], added)):
+    for noise, told, n in Together(3).run(lambda k, of_all: found(dealt[k], added_by(of_all))):
         assert noise.sigma == pytest.approx(whole[0].sigma, rel=1e-9)
         assert noise.n_spare == pytest.approx(whole[0].n_spare, rel=1e-9)
         assert noise.inlier_ratio == pytest.approx(whole[0].inlier_ratio, rel=1e-9)

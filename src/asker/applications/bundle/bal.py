@@ -133,6 +133,11 @@ def read_bal_portion(path: FilePath, part: int, n_parts: int) -> BundlePortion:
     )
 
 
+def read_header(path: FilePath, file: IO[bytes]) -> list[int]:
+    """How many cameras, points and observations an open file has."""
+    return _Text(path, file).header()
+
+
 def write_bal(path: FilePath, bundle: Bundle) -> None:
     """Write a BAL file, compressed by suffix.  A `ValueError` names an array that does not fit."""
     _check(bundle)
@@ -213,7 +218,7 @@ class _Text:
         done, last_line, extra = 0, self.line, None
         for end in self._ends():
             try:
-                values = _parse(self.rest[:end])
+                values = parse(self.rest[:end])
             except ValueError:
                 self._refuse_token(end)
             if len(values):
@@ -245,7 +250,7 @@ class _Text:
     def _ends(self) -> Iterator[int]:
         """Where to cut: `rest` up to there is a piece, whose last number is whole."""
         while self._read(CHUNK_BYTES):
-            end = max(self.rest.rfind(space) for space in _SPACES)
+            end = last_space(self.rest)
             if end > 0 or len(self.rest) > LONGEST:
                 yield end if end > 0 else len(self.rest)
         if self.rest:
@@ -272,14 +277,20 @@ class _Text:
     def _refuse_token(self, end: int) -> NoReturn:
         for match in _TOKEN.finditer(self.rest, 0, end):
             try:
-                _parse(match[0])
+                parse(match[0])
             except ValueError:
                 what = f"expected a finite number, found {_shown(match[0])}"
                 raise FileError(self.path, what, self._line(match.start())) from None
         raise AssertionError("every token is a number, but the whole is not")
 
 
-def _parse(text: bytes) -> NDArray[np.float64]:
+def last_space(text: bytes) -> int:
+    """Where the last white space stands; −1 where there is none."""
+    return max(text.rfind(space) for space in _SPACES)
+
+
+def parse(text: bytes) -> NDArray[np.float64]:
+    """Finite numbers with white space between them; a `ValueError` where something else stands."""
     tokens = text.split()
     values = np.fromiter(map(float, tokens), np.float64, len(tokens))
     if b"_" in text or not np.isfinite(values).all():  # Python alone reads 1_000 as a number

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from asker.applications.bundle.errors import errors
 from asker.applications.bundle.options import CAMERAS, DOFS, Options
 from asker.applications.bundle.policy import BundleOutcome, dirt_of, refine
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
+from asker.applications.bundle.ranges import can_be_sought, read_bal_together
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
 from asker.applications.bundle.uncertainty import how_sure
 from asker.applications.held_out import HeldOut
@@ -25,6 +27,7 @@ from asker.applications.uncertainty import weak_told
 from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.io.json import write_json
+from asker.logs import devices
 from asker.result import Result
 
 HEADER = re.compile(rb"\s*\d{1,18}\s+\d{1,18}\s+\d{1,18}(?!\S)")
@@ -57,7 +60,13 @@ class BundleAdjustment(Application):
     def load_portion(self, path: Path, options: Options, process: int, n_processes: int) -> Any:
         from asker.engines.xla import hosts
 
-        part = read_bal_portion(path, process, n_processes)
+        size = path.stat().st_size.to_bytes(8)
+        hosts.check_same(size + crc32(beginning(path)).to_bytes(4), "were given different files")
+        if can_be_sought(path):
+            part = read_bal_together(path, process, n_processes, hosts.of_all)
+        else:
+            devices.info("%s is compressed: every process reads all of it", path)
+            part = read_bal_portion(path, process, n_processes)
         hosts.check_same(part.checksum.to_bytes(4), "were given different files")
         return part
 
