@@ -109,7 +109,7 @@ class SolveLoop:
 
 
 def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
-    problem, point = engine.problem, loop.best.point
+    engine, problem, point = engine.for_results(), engine.problem, loop.best.point
     residuals = engine.residuals(point)
     inliers = []
     taus = engine.whole(tuple(np.broadcast_to(f.tau, f.n) for f in problem.factors))

@@ -4,7 +4,7 @@ All processes must then ask for the same sums in the same order; they get the sa
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ class Sums:
         """
         self.dealt, self.added = dealt, added
 
-    def of(self, *numbers: float) -> list[float]:
+    def of(self, *numbers: SupportsFloat) -> list[float]:
         """Each of the numbers, added over the processes."""
         own = list(map(float, numbers))
         return own if self.added is None else self.added(np.array(own)).tolist()

@@ -124,6 +124,8 @@ class Application:
     """Whether its outcomes say how sure they are."""
     several_processes: bool = False
     """Whether several processes can solve one problem of it together."""
+    writes_parts: bool = False
+    """Whether each of several processes can write what it has."""
     reads_folder: bool = False
     """Whether its data is a folder."""
     writes_folder: bool = False
@@ -173,6 +175,14 @@ class Application:
             found.update(sha256(file.read_bytes()).digest())
         hosts.check_same(found.digest(), "were given different files")
         return self.load_as(path, options)
+
+    def in_parts(self, data: Any) -> Any:
+        """What `load_portion` has read, so that each process keeps what it finds; where it `writes_parts`."""
+        raise NotImplementedError
+
+    def write_part(self, output: Path, data: Any, process: int, n_processes: int) -> Path:
+        """Write what one of several processes has found; returns the file."""
+        raise NotImplementedError
 
     def write(self, path: Path, data: Any) -> None:
         """Write what was found."""

@@ -161,6 +161,9 @@ class Engine(Verbs[A], Protocol[A]):
     def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "Self":
         """An engine of the same kind for another problem, with relative damping; this process alone has its portion."""
 
+    def for_results(self) -> "Self":
+        """The same engine; where a portion is `in_parts`, what it gives the user is of that portion alone."""
+
     def whole(self, arrays: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
         """Of all observations, from those that this process has."""
 

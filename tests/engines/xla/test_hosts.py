@@ -15,6 +15,7 @@ import pytest
 
 import asker
 from asker.applications import bundle
+from asker.applications.bundle import parts
 from asker.applications.bundle.bal import read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 from asker.applications.bundle.scenes import make_scene
@@ -189,7 +190,8 @@ def test_two_processes_find_the_noise(port, tmp_path):
     file, run = tmp_path / "scene.txt", tmp_path / "run.npz"
     scene = make_scene(8, 600, noise=2.0, outlier_ratio=0.3, start_error=15.0).start
     write_bal(file, scene)
-    options = f"--json {tmp_path}/2.json --checkpoint {run} --every 20"
+    out = tmp_path / "out.txt"
+    options = f"--json {tmp_path}/2.json --checkpoint {run} --every 20 --output {out} --parts"
     told = []
     for process in commands(port, [file] * 2, *options.split()):
         told.append(process.communicate(timeout=HANGS)[1])
@@ -201,6 +203,11 @@ def test_two_processes_find_the_noise(port, tmp_path):
     for name, tol in (("sigma", 0.03), ("inlier_ratio", 0.05), ("inlier_limit", 0.03)):
         assert record["noise"]["reprojection"][name] == pytest.approx(alone["noise"]["reprojection"][name], rel=tol)
     assert record["inlier_ratio"] == pytest.approx(alone["inlier_ratio"], abs=0.02)
+    assert not out.exists()
+    parts.join(file, out)
+    r, depth = reprojection_norms(read_bal(out), "pixel")
+    assert record["reprojection_error"]["after"]["mean"] == pytest.approx(r[depth > 0].mean(), rel=1e-6)
+    assert record["reprojection_error"]["after"]["median"] == pytest.approx(np.median(r[depth > 0]), rel=1e-6)
     again = bundle.refine(scene, checkpoint=run, engine="cpu").record
     assert again["iterations"] == record["iterations"]
     assert again["cost"] == pytest.approx(record["cost"], rel=1e-8)

@@ -79,6 +79,8 @@ class BundlePortion:
     checksum: int
     """Of the whole text."""
     path: FilePath
+    in_parts: bool = False
+    """Whether each process keeps what it finds to itself: no one holds the whole result."""
 
     @property
     def n_cameras(self) -> int:
@@ -146,12 +148,31 @@ def write_bal(path: FilePath, bundle: Bundle) -> None:
         columns = (bundle.camera_index, bundle.point_index, *np.asarray(bundle.uv, np.float64).T)
         for start in range(0, bundle.n_observations, CHUNK_ROWS):
             rows = list(zip(*(column[start : start + CHUNK_ROWS].tolist() for column in columns), strict=True))
-            file.write(("%d %d %r %r\n" * len(rows) % tuple(chain.from_iterable(rows))).encode())
+            file.write(formatted("%d %d %r %r\n", list(chain.from_iterable(rows)), len(rows)))
         for array in (bundle.cameras, bundle.points):
             numbers = np.asarray(array, np.float64).ravel()
             for start in range(0, len(numbers), CHUNK_ROWS):
                 part = numbers[start : start + CHUNK_ROWS].tolist()
-                file.write(("%r\n" * len(part) % tuple(part)).encode())
+                file.write(formatted("%r\n", part))
+
+
+def formatted(line: str, numbers: list[float], n_lines: int | None = None) -> bytes:
+    """So many lines; one for each number when not given."""
+    return (line * (len(numbers) if n_lines is None else n_lines) % tuple(numbers)).encode()
+
+
+def numbers_of_file(path: FilePath) -> tuple[list[int], Iterator[tuple[int, NDArray[np.float64]]]]:
+    """The three counts of a BAL file, and all numbers after them as `_Text.numbers` gives them, a piece at a time."""
+    with opened(path) as file:
+        sizes = _Text(path, file).header()
+
+    def pieces() -> Iterator[tuple[int, NDArray[np.float64]]]:
+        with opened(path) as file:
+            text = _Text(path, file)
+            n_cameras, n_points, n_observations = text.header()
+            yield from text.numbers(4 * n_observations + 9 * n_cameras + 3 * n_points)
+
+    return sizes, pieces()
 
 
 def _between(k: int, values: NDArray, first: int, end: int | None = None) -> NDArray:

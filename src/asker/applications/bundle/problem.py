@@ -20,6 +20,7 @@ from asker.kernels import Kernel
 from asker.manifolds import SE3, Euclidean, Product
 from asker.problem import Factors, Portion, Problem, Variables
 from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
+from asker.sums import Sums
 
 BATCH = 1 << 18  # observations projected at a time: bounds the memory
 
@@ -47,17 +48,14 @@ class BundleProblem:
         poses, free_intrinsics = self._cameras(values)
         bundle = self.bundle if whole is None else whole
         poses, points = self._put_back(bundle, poses, values[self.points])
-        cameras = bundle.cameras.copy()
-        cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
-        cameras[:, 3:6] = poses[:, :, 3]
-        cameras[:, 6 : self.dof] = free_intrinsics
-        return replace(bundle, cameras=cameras, points=points)
+        return self._with(bundle, poses, free_intrinsics, points)
 
     def depths(self, values: Groups[Any]) -> np.ndarray:
         """How far in front of its camera each point is, for the own observations: of the variables as they are solved,
         which may be a mirror image of the scene."""
         portion, points = self.problem.portion, values[self.points]
-        return _depths(self.bundle, self._cameras(values)[0], points if portion is None else points[portion.numbers])
+        own = points[portion.numbers] if portion and not portion.in_parts else points
+        return _depths(self.bundle, self._cameras(values)[0], own)
 
     def has_moved(self, values: Groups[Any]) -> bool:
         """Whether any camera has; if none has, `refined` leaves the frame alone."""
@@ -67,6 +65,24 @@ class BundleProblem:
         """Poses, and the intrinsics that move."""
         parts = values[self.cameras]
         return (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
+
+    def refined_part(self, values: Groups[Any], part: BundlePortion, sums: Sums) -> BundlePortion:
+        """The part of a bundle that this process has, with the solved cameras and points, where these are its own."""
+        poses, free_intrinsics = self._cameras(values)
+        bundle, depths = self.bundle, self.depths(values)
+        counts = sums.by_variable(self.cameras, np.bincount(bundle.camera_index, minlength=len(poses)).astype(float))
+        behind, before = sums.of(np.count_nonzero(depths < 0), np.count_nonzero(depths > 0))
+        side = np.array([-1.0 if behind > before else 1.0])  # of the whole
+        seen = Seen(np.flatnonzero(counts > 0), bundle.point_index, side)
+        poses, points = put_back(camera_poses(bundle), poses, values[self.points], self.cameras.fixed, seen)
+        return replace(part, bundle=self._with(bundle, poses, free_intrinsics, points))
+
+    def _with(self, bundle: Bundle, poses: np.ndarray, free_intrinsics: np.ndarray, points: np.ndarray) -> Bundle:
+        cameras = bundle.cameras.copy()
+        cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
+        cameras[:, 3:6] = poses[:, :, 3]
+        cameras[:, 6 : self.dof] = free_intrinsics
+        return replace(bundle, cameras=cameras, points=points)
 
     def _put_back(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         seen = Seen(bundle.camera_index, bundle.point_index, _depths(bundle, poses, points))
@@ -137,7 +153,8 @@ def bundle_problem(
     factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, valid=valid, name="reprojection")
     portion = None
     if part is not None:
-        portion = Portion(points, part.points, part.n_points, (part.observations,), (part.n_observations,))
+        counts = part.n_points, (part.observations,), (part.n_observations,)
+        portion = Portion(points, part.points, *counts, part.in_parts)
     return BundleProblem(bundle, Problem(factors, portion=portion), cameras, points, dof)
 
 

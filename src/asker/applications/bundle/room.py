@@ -14,6 +14,7 @@ from asker.applications.application import Application, Arrays, Runs, Source, Wr
 from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.errors import errors
 from asker.applications.bundle.options import CAMERAS, DOFS, Options
+from asker.applications.bundle.parts import part_path, write_part
 from asker.applications.bundle.policy import BundleOutcome, dirt_of, refine
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
 from asker.applications.bundle.ranges import can_be_sought, read_bal_together
@@ -41,7 +42,7 @@ class BundleAdjustment(Application):
     expects = "a BAL file: text whose header is three whole numbers, also as .gz or .bz2"
     options_class = Options
     has_covariances = True
-    several_processes = True
+    several_processes = writes_parts = True
     study_title = "Robust bundle adjustment"
     columns = (("camera_error", "camera error %"),)
     truth = "camera_error"
@@ -70,6 +71,14 @@ class BundleAdjustment(Application):
         hosts.check_same(part.checksum.to_bytes(4), "were given different files")
         return part
 
+    def in_parts(self, data: BundlePortion) -> BundlePortion:
+        return replace(data, in_parts=True)
+
+    def write_part(self, output: Path, data: BundlePortion, process: int, n_processes: int) -> Path:
+        path = part_path(output, process, n_processes)
+        write_part(path, data, process, n_processes)
+        return path
+
     def write(self, path: Path, data: Bundle) -> None:
         write_bal(path, data)
 
@@ -97,6 +106,8 @@ class BundleAdjustment(Application):
         return [seen, Table(titles, rows), told, *refused]
 
     def refine(self, data: Any, options: Options, say: Any, **common: Any) -> BundleOutcome:
+        if isinstance(data, BundlePortion) and data.in_parts and options.strict:
+            raise ValueError("--strict looks over the whole: it goes without --parts")
         if isinstance(data, BundlePortion) and options.strict:
             dirt_of(data, data.path, strict=True)
         asked = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}

@@ -204,6 +204,9 @@ class CpuEngine:
     def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "CpuEngine":
         return CpuEngine(problem, "auto", eliminate, True)
 
+    def for_results(self) -> "CpuEngine":
+        return self
+
     def whole(self, arrays: PerFactor[ndarray]) -> PerFactor[ndarray]:
         """Of all observations: there is one process only."""
         return arrays

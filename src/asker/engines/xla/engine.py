@@ -74,6 +74,7 @@ class XlaEngine:
         found = devices.available(n_devices, alone)
         self.mesh = Mesh(np.array(found), (AXIS,))
         self.portion, self.is_alone = problem.portion, alone
+        self.tells_own = False  # of what is dealt, and not of all
         self.sums = Sums(self.portion.variables, hosts.added_up) if self.portion else ALONE
         if self.portion:
             if isinstance(eliminate, Variables) and eliminate is not self.portion.variables:
@@ -81,14 +82,10 @@ class XlaEngine:
             hosts.check_portions(self.portion)
             eliminate = self.portion.variables
         self.structure = Structure(problem, eliminate)
-        self.layout = (
-            Layout(self.structure, len(self.mesh.local_devices), hosts.largest)
-            if self.portion
-            else Layout(self.structure, self.mesh.size)
-        )
-        cg, self.linear_solver, meetings, fronts = chosen(
-            linear_solver, self.layout, hosts.union if self.portion else np.unique
-        )
+        where: Any = (len(self.mesh.local_devices), hosts.largest) if self.portion else (self.mesh.size,)
+        self.layout = Layout(self.structure, *where)
+        union = hosts.union if self.portion else np.unique
+        cg, self.linear_solver, meetings, fronts = chosen(linear_solver, self.layout, union)
         need = devices.estimate(self.layout, self.linear_solver, fronts)
         self.plan = devices.plan(need, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
@@ -102,7 +99,6 @@ class XlaEngine:
         self.gradients = Gradients(self.structure, self.layout.n_local)
         self.free = tuple(v for v in problem.variables if v.is_free)
         self.last_gradient: Any = np.inf
-        """‖g‖ of the last system that conjugate gradients solved."""
         self.cg_steps = 0
         self._specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in problem.variables)
         self._delta_specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in self.free)
@@ -251,7 +247,7 @@ class XlaEngine:
 
     def whole(self, arrays: PerFactor[np.ndarray]) -> PerFactor[np.ndarray]:
         """Of all observations, from arrays of those that this process has."""
-        if self.portion is None:
+        if self.portion is None or self.tells_own:
             return arrays
         each = zip(arrays, self.portion.observations, self.portion.n_observations, strict=True)
         return tuple(hosts.whole(np.asarray(x), own, n) for x, own, n in each)
@@ -276,14 +272,19 @@ class XlaEngine:
     def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "XlaEngine":
         return XlaEngine(problem, "auto", eliminate, True, alone=self.is_alone or self.portion is not None)
 
+    def for_results(self) -> "XlaEngine":
+        other = copy(self)
+        other.tells_own = self.portion is not None and self.portion.in_parts
+        return other
+
     def _unspread(self, v: Variables, x: jax.Array) -> np.ndarray:
         rows = self._fetch(x)
         return rows[self.layout.at] if v is self.structure.eliminated else np.array(rows)
 
     def _whole_rows(self, v: Variables, own: np.ndarray) -> np.ndarray:
-        portion = self.portion
-        is_dealt = portion is not None and v is portion.variables
-        return hosts.whole(own, portion.numbers, portion.n_variables) if portion and is_dealt else own
+        if self.portion is None or v is not self.portion.variables or self.tells_own:
+            return own
+        return hosts.whole(own, self.portion.numbers, self.portion.n_variables)
 
     def _fetch(self, x: jax.Array) -> np.ndarray:
         """What this host is responsible for."""
