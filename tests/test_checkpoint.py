@@ -220,7 +220,7 @@ def test_a_folder_that_is_not_there_is_told_before_the_solve(tmp_path):
 def test_the_command_says_so_at_the_end(asks, tmp_path, monkeypatch):
     scene, told, checkpoint = tmp_path / "scene.txt", tmp_path / "run.json", tmp_path / "run.npz"
     asks("generate", scene, "--cameras", "4", "--observations", "200")
-    monkeypatch.setattr(Checkpoint, "write", full_disk)
+    monkeypatch.setattr(Checkpoint, "write_tree", full_disk)
     code, _, err = asks("solve", scene, "--iterations", 3, "--checkpoint", checkpoint, "--json", told, "--every", 1)
     assert code == 2
     assert err.count("the solve goes on") == 1

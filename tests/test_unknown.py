@@ -112,12 +112,6 @@ def test_limits_hold_for_all_stages_together():
     assert stopped.iterations == 3
 
 
-def test_what_does_not_go_together_is_refused(tmp_path):
-    problem = circle_problem(0.1, 0.3, 0)
-    with pytest.raises(ValueError, match="goes without a checkpoint"):
-        asker.solve(problem, checkpoint=tmp_path / "a.npz")
-
-
 def test_without_iterations_nothing_moves():
     problem = circle_problem(0.1, 0.3, 0)
     result = asker.solve(problem, max_iterations=0)
@@ -208,5 +202,4 @@ def test_points_that_may_agree_by_chance_count_less(monkeypatch):
     monkeypatch.setattr(Search, "_rightness", lambda self, found: seen.append(find(self, found)) or seen[-1])
     result = asker.solve(made.problem)
     right, inlier = seen[-1][0], result.inliers[0]
-    assert result.history[-1].details["stage"] == "weighed"
     assert right[inlier & ~scene.outliers].mean() > 0.8 > 0.6 > right[inlier & scene.outliers].mean()

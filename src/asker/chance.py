@@ -18,12 +18,13 @@ numbers are taken off d.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import pi
+from math import log, pi, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asker.problem import Problem
+from asker.sums import ALONE, Sums
 from asker.variables import Variables
 
 Floats = NDArray[np.float64]
@@ -33,10 +34,12 @@ Floats = NDArray[np.float64]
 class Seen:
     """What a solution shows of one factor group, in the user's order."""
 
-    residuals: Floats
-    """(n, p), without weights."""
+    u: Floats
+    """‖r‖², weights included."""
     counted: NDArray[np.bool_]
     sigma: float
+    typical: float
+    """The median size of a number of those that do not count; of any size where all count."""
 
 
 @dataclass
@@ -60,32 +63,24 @@ class _Hold:
     """Σu/2σ²"""
 
 
-def chances(problem: Problem, seen: Sequence[Seen]) -> dict[Variables, Floats]:
-    """Of every free group, (n,)."""
+def chances(problem: Problem, seen: Sequence[Seen], sums: Sums = ALONE) -> dict[Variables, Floats]:
+    """Of every free group, (n,); where a process has a portion of the observations, `sums` adds up over all."""
     free = [v for v in problem.variables if v.is_free]
-    holds = {v: _Hold(*(np.zeros(len(v)) for _ in range(9))) for v in free}
+    holds = {v: np.zeros((9, len(v))) for v in free}
     for f, part in zip(problem.factors, seen, strict=True):
-        p, counted = f.residual_size, part.counted
-        r = part.residuals if f.weight is None else part.residuals * np.sqrt(f.weight[:, None])
-        share = float(counted.mean()) if f.n else 1.0
+        p, counted, share = f.residual_size, part.counted, sums.mean(part.counted)
         for slot in (s for s in f.slots if s.variables in holds):
             n, hold = len(slot.variables), holds[slot.variables]
             m = np.bincount(slot.index, minlength=n).astype(float)
-            if share in (0.0, 1.0):
-                hold.n_sure += share * p * m
+            if not 0 < share < 1:
+                hold[0] += (share == 1) * p * m
                 continue
             s = np.bincount(slot.index[counted], minlength=n).astype(float)
-            ratio = np.sqrt(2 * pi) * part.sigma / (4 * float(np.median(np.abs(r[~counted]))))  # √2π σ g
-            u = np.einsum("np,np->n", r[counted], r[counted])
-            hold.m += m
-            hold.s += s
-            hold.expected += share * m
-            hold.n_numbers += p * s
-            hold.n_all += p * m
-            hold.log_prior += s * np.log(share) + (m - s) * np.log(1 - share)
-            hold.log_density += p * s * min(float(np.log(ratio)), 0.0)
-            hold.log_fit += np.bincount(slot.index[counted], u, minlength=n) / (2 * part.sigma**2)
-    return {v: _chance(v.manifold.tangent, hold) for v, hold in holds.items()}
+            fit = np.bincount(slot.index[counted], part.u[counted], minlength=n) / (2 * part.sigma**2)
+            density = min(log(sqrt(2 * pi) * part.sigma / (4 * part.typical)), 0.0)  # √2π σ g
+            prior = s * log(share) + (m - s) * log(1 - share)
+            hold += [np.zeros(n), m, s, share * m, p * s, p * m, prior, p * s * density, fit]
+    return {v: _chance(v.manifold.tangent, _Hold(*sums.by_variable(v, hold))) for v, hold in holds.items()}
 
 
 def _chance(d: int, hold: _Hold) -> Floats:

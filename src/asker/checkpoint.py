@@ -11,7 +11,8 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -60,7 +61,7 @@ class Checkpoint:
             "jax": version("jax"),
         }
 
-    def save(self, snapshot: Snapshot, at_the_end: bool) -> None:
+    def save(self, snapshot: Any, at_the_end: bool) -> None:
         """Write; where that fails, warn and let the run go on, since it is worth more than its file."""
         try:
             self.write(snapshot)
@@ -75,48 +76,63 @@ class Checkpoint:
 
     def write(self, snapshot: Snapshot) -> None:
         """Whole or not at all; of several processes the first one writes."""
-        writer = _Writer(self.engine)
-        tree = {
-            **self.of,
-            "last_gradient": float(self.engine.last_gradient),
-            "seconds": snapshot.seconds,
-            "state": writer.encode(snapshot.state),
-            "best": writer.encode(snapshot.best),
-            "history": [writer.encode(asdict(line)) for line in snapshot.history],
-        }
+        writer = Writer(self.engine)
+        self.write_tree(encoded(writer, snapshot, self.engine), writer)
+
+    def write_tree(self, tree: Tree, writer: "Writer") -> None:
+        """Beside what the file is of."""
+        tree = self.of | tree
         if self.engine.is_first:
             write_npz(self.path, tree | {"digest": _digest(tree, writer.arrays)}, writer.arrays)
 
     def read(self, template: State) -> Snapshot | None:
         """None when there is no file yet; `template` is the state at the start, of the same strategy."""
+        found = self.read_tree()
+        if found is None:
+            return None
+        with self.faults_told():
+            tree, reader = found
+            self.check_cost("start", reader.decode(tree["history"][0])["cost"], template.cost, template)
+            return self.decoded(tree, reader, template, self.engine)
+
+    def read_tree(self) -> "tuple[Tree, Reader] | None":
+        """What a file of the same run holds."""
         content = read_text_bytes(self.path) if os.path.exists(self.path) else b""
         self.engine.check_same(hashlib.sha256(content).digest(), f"hold different checkpoints {self.path}")
         if not content:
             return None
         tree, arrays = parse_npz(self.path, content, "checkpoint")
-        try:
+        with self.faults_told():
             self._check(tree, arrays)
-            reader = _Reader(self.engine, arrays)
-            state = reader.decode(tree["state"], template)
-            best = reader.decode(tree["best"], template)
-            history = [Iteration(**reader.decode(line)) for line in tree["history"]]
-            self._check_cost("start", history[0].cost, template.cost, template)
-            state, best = self._evaluated("last point", state, template), self._evaluated("best point", best, template)
-            self.engine.last_gradient = tree["last_gradient"]
-            return Snapshot(state, best, history, tree["seconds"])
+        return tree, Reader(self.engine, arrays)
+
+    @contextmanager
+    def faults_told(self) -> Iterator[None]:
+        """What goes wrong with the content of a file is a `FileError`."""
+        try:
+            yield
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
             if isinstance(error, ValueError) and type(error) is not ValueError:  # it says what is wrong by itself
                 raise
             raise FileError(self.path, f"this is no checkpoint of asker, or a broken one ({error})") from error
 
-    def _evaluated(self, where: str, state: State, start: State) -> State:
-        """The state with costs that were evaluated here and now."""
-        found = cost(self.engine, state.point)
-        self._check_cost(where, state.cost, found, start)
-        best = state.best and (cost(self.engine, state.best[1]), state.best[1])
+    def decoded(self, tree: Tree, reader: "Reader", template: State, engine: Engine) -> Snapshot:
+        """Where a loop on this engine stood, with costs that are evaluated here and now."""
+        state, best = (reader.decode(tree[name], template) for name in ("state", "best"))
+        history = [Iteration(**reader.decode(line)) for line in tree["history"]]
+        state = self._evaluated("last point", state, template, engine)
+        best = self._evaluated("best point", best, template, engine)
+        engine.last_gradient = tree["last_gradient"]
+        return Snapshot(state, best, history, tree["seconds"])
+
+    def _evaluated(self, where: str, state: State, start: State, engine: Engine) -> State:
+        found = cost(engine, state.point)
+        self.check_cost(where, state.cost, found, start)
+        best = state.best and (cost(engine, state.best[1]), state.best[1])
         return replace(state, cost=found, best=best)
 
-    def _check_cost(self, where: str, stored: float, found: float, start: State) -> None:
+    def check_cost(self, where: str, stored: float, found: float, start: State) -> None:
+        """A `FileError` unless a stored cost is what is found; `start` says how large costs are."""
         if not math.isclose(stored, found, rel_tol=SAME, abs_tol=SAME_AT_START * start.cost):
             what = f"this checkpoint tells a cost of {stored:.7g} at its {where}, where it is {found:.7g}"
             raise FileError(self.path, f"{what}: it is of another problem, or was changed; name another file")
@@ -141,6 +157,17 @@ class Checkpoint:
                 )
 
 
+def encoded(writer: "Writer", snapshot: Snapshot, engine: Engine) -> Tree:
+    """A snapshot of a loop on an engine, as plain JSON."""
+    return {
+        "last_gradient": float(engine.last_gradient),
+        "seconds": snapshot.seconds,
+        "state": writer.encode(snapshot.state),
+        "best": writer.encode(snapshot.best),
+        "history": [writer.encode(asdict(line)) for line in snapshot.history],
+    }
+
+
 def _digest(tree: Tree, arrays: Arrays) -> str:
     found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
     for name in sorted(arrays):
@@ -149,7 +176,7 @@ def _digest(tree: Tree, arrays: Arrays) -> str:
     return found.hexdigest()
 
 
-class _Writer:
+class Writer:
     """A state as plain JSON and named arrays; what two places share is written once."""
 
     def __init__(self, engine: Engine):
@@ -183,18 +210,22 @@ class _Writer:
         return self.known[id(x)][1]
 
 
-class _Reader:
+class Reader:
     """The way back: from JSON and named arrays to a state."""
 
     def __init__(self, engine: Engine, arrays: Arrays):
         self.engine, self.arrays = engine, arrays
         self.known: dict[str, Any] = {}
+        self.classes: dict[str, Any] = {}
+        """Dataclasses by name, where there is no template."""
 
     def decode(self, x: Any, template: Any = None) -> Any:
         """`template` has the dataclasses that a state is made of."""
         if not isinstance(x, dict):
             return x
         ((kind, inner),) = [(key, x[key]) for key in x if key != "fields"]
+        if kind == "of" and template is None:
+            return self.classes[inner](**{name: self.decode(v) for name, v in x["fields"].items()})
         if kind == "of":
             if type(template).__name__ != inner:
                 raise TypeError(f"{inner} in place of {type(template).__name__}")

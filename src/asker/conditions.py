@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +20,13 @@ class Conditions:
     def __init__(self, engine: Engine):
         self.problem = engine.problem
         given = [f.condition() for f in self.problem.factors if f.valid is not None and f.n]
-        of_engine: Any = type(engine)
-        self.engine = of_engine(Problem(*given), "auto", True, True) if given else None
+        others = engine.others
+        if given and "conditions" not in others:
+            others["conditions"] = engine.for_other(Problem(*given))
+        self.engine = others["conditions"] if given else None
 
     def impossible(self, rows: Sequence[NDArray[np.float64]]) -> list[Mask]:
-        """Of each factor group, in the user's order, at these rows of all variables."""
+        """Of each factor group, in the user's order, at these rows of all variables; of a portion: of what it has."""
         nothing = [np.zeros(f.n, dtype=bool) for f in self.problem.factors]
         if self.engine is None:
             return nothing

@@ -243,8 +243,14 @@ class Uncertainty:
 
     @cached_property
     def _chances(self) -> dict[Variables, Floats]:
-        parts = zip(self.result.residuals, self.information, strict=True)
-        return chances(self.problem, [Seen(r, part.counted, part.sigma) for r, part in parts])
+        seen = []
+        for f, r, u, part in zip(
+            self.problem.factors, self.result.residuals, squares(self.result), self.information, strict=True
+        ):
+            refused = np.abs(r if f.weight is None else np.sqrt(f.weight)[:, None] * r)[~part.counted]
+            typical = float(np.median(refused)) if refused.size else 1.0
+            seen.append(Seen(u, part.counted, part.sigma, typical))
+        return chances(self.problem, seen)
 
     def chance(self, what: What) -> Floats:
         """(n,): the probability that what holds a variable agrees by chance (`asker.chance`); 0 for fixed ones."""

@@ -10,7 +10,7 @@ solution's own would reward residuals that blow up, or a fit that makes all of t
 """
 
 from collections.abc import Sequence
-from math import log
+from math import isnan, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.noise import TINY, Noise, shares
+from asker.sums import Sums
 
 Floats = NDArray[np.float64]
 ROUNDS, STEPS, AT_REST = 5, 200, 1e-5
@@ -29,35 +30,33 @@ TIE = 1.0
 
 
 def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
-    """‖r‖² of every observation, weights included, in the user's order; of one that is not possible: far too much."""
-    u = engine.in_user_order(point.u)
+    """‖r‖² of every observation, weights included, in the user's order; of one that is not possible: far too much.
+
+    Where the process has a portion of the problem: of its own observations.
+    """
+    u = engine.here(point.u)
     if all(f.valid is None for f in engine.problem.factors):
         return u
-    impossible = Conditions(engine).impossible(engine.rows(point))
-    return tuple(np.where(no, FAR * x.max(initial=0.0), x) for no, x in zip(impossible, u, strict=True))
+    impossible = Conditions(engine).impossible(engine.rows_here(point))
+    return tuple(np.where(no, FAR * engine.sums.largest(x), x) for no, x in zip(impossible, u, strict=True))
 
 
 def mean_squares(engine: Engine, point: Point) -> list[float]:
     """Of one number, for each factor group."""
-    factors = engine.problem.factors
-    return [
-        max(float(u.mean()) / f.residual_size, 1e-300) if len(u) else 1.0
-        for f, u in zip(factors, engine.in_user_order(point.u), strict=True)
-    ]
+    means = [(f, engine.sums.mean(u)) for f, u in zip(engine.problem.factors, engine.here(point.u), strict=True)]
+    return [1.0 if isnan(mean) else max(mean / f.residual_size, 1e-300) for f, mean in means]
 
 
 def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Sequence[float]) -> float:
     """L of a point, from the noise that was estimated there; `broad` is Q² of each group."""
-    u, factors = squares(engine, point), engine.problem.factors
+    u, factors, sums = squares(engine, point), engine.problem.factors, engine.sums
     variances = [
         min(max(n.sigma**2, 1e-24 * Q, TINY), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)
     ]
     L = 0.0
     for _ in range(ROUNDS):
-        groups = zip(factors, u, *shares(factors, u, variances), variances, broad, strict=True)
-        each = [
-            _likelihood(x, f.residual_size, a, vote, s, Q) if len(x) else (0.0, s) for f, x, a, vote, s, Q in groups
-        ]
+        groups = zip(factors, u, *shares(factors, u, variances, sums), variances, broad, strict=True)
+        each = [_likelihood(x, f.residual_size, a, vote, s, Q, sums) for f, x, a, vote, s, Q in groups]
         L, before, variances = sum(group for group, _ in each), variances, [s for _, s in each]
         if np.allclose(variances, before, rtol=0.02, atol=0):
             break
@@ -65,17 +64,21 @@ def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Seq
     return L + TIE * (1 - min(larger))
 
 
-def _likelihood(u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float) -> tuple[float, float]:
+def _likelihood(
+    u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float, sums: Sums
+) -> tuple[float, float]:
     """The lowest L of a group and its σ², from a first σ²."""
-    ratio, odds, n = 0.5, np.zeros(len(u)), max(float(vote.sum()), 1e-9)
+    ratio, odds, n = 0.5, np.zeros(len(u)), max(sums.of(float(vote.sum()))[0], 1e-9)
     for _ in range(STEPS):
         odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
         voting = vote / (1 + np.exp(-odds))
-        spare = p * dot(voting, a)
+        n_in, u_in, a_in = sums.of(float(voting.sum()), dot(voting, u), dot(voting, a))
+        spare = p * a_in
         if spare < 0.5:
             return 0.0, variance
-        before, variance = variance, min(max(dot(voting, u) / spare, 1e-26 * Q, TINY), Q)
-        ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
+        before, variance = variance, min(max(u_in / spare, 1e-26 * Q, TINY), Q)
+        ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break
-    return min(-dot(vote, np.logaddexp(0.0, odds) + log(1 - ratio)), 0.0), variance
+    (gain,) = sums.of(dot(vote, np.logaddexp(0.0, odds) + log(1 - ratio)))
+    return min(-gain, 0.0), variance

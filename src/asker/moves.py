@@ -10,9 +10,10 @@ Algorithm   for every variable that has something to gain: an outlier, and obser
             (3) it is taken if that cost is lower than the present one
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,14 +85,32 @@ class Moves:
     """Moves of all variables that can be moved alone."""
 
     def __init__(self, problem: Problem, trials: int = 8, seed: int = 0):
-        self.trials, self.rng = trials, np.random.default_rng(seed)
+        """Where a process has a portion of the problem: of the variables that are dealt, whose observations it has."""
+        self.trials, self.rng, self.seed, self.n_calls = trials, np.random.default_rng(seed), seed, 0
+        self.portion = problem.portion
         alone = [v for v in problem.variables if v.is_free and np.count_nonzero(~v.fixed) > 1]
+        if self.portion:
+            alone = [self.portion.variables]
         self.touching = {v: Touching.of(problem, v) for v in alone}
         self.colours = {v: list(colours(problem, v)) for v in alone}
+
+    @property
+    def drawn_so_far(self) -> Mapping[str, Any]:
+        """Where the draws are, the same in all processes; with it others go on as these would have."""
+        return {"n_calls": self.n_calls, "state": None if self.portion else self.rng.bit_generator.state}
+
+    @drawn_so_far.setter
+    def drawn_so_far(self, drawn: Mapping[str, Any]) -> None:
+        self.n_calls = drawn["n_calls"]
+        if drawn["state"] is not None:
+            self.rng.bit_generator.state = drawn["state"]
 
     def __call__(self, engine: Engine, point: Point) -> tuple[Point, int]:
         """The point after the moves that pay, and how many these are."""
         taken = 0
+        self.n_calls += 1
+        if self.portion:  # others draw otherwise
+            self.rng = np.random.default_rng([self.seed, int(self.portion.numbers[:1].sum()), self.n_calls])
         for v, sets in self.colours.items():
             for members in sets:
                 point, n = self._moved(engine, point, v, members)
@@ -100,14 +119,23 @@ class Moves:
 
     def _moved(self, engine: Engine, point: Point, v: Variables, members: Ints) -> tuple[Point, int]:
         """The variables of one colour."""
+        rows, n = self._moved_rows(engine, point, v, members)
+        (n_all,) = engine.sums.of(n)
+        if not n_all:
+            return point, 0
+        at = zip(engine.problem.variables, engine.rows_here(point), strict=True)
+        return engine.evaluate_here(tuple(rows if w is v else x for w, x in at)), int(n_all)
+
+    def _moved_rows(self, engine: Engine, point: Point, v: Variables, members: Ints) -> tuple[Floats, int]:
+        """Rows of the group after the moves that pay, and how many these are."""
         touching, factors = self.touching[v], engine.problem.factors
+        held = engine.rows_here(point)
+        rows = held[engine.problem.variables.index(v)]
         size = -(-v.manifold.tangent // min(f.residual_size for f in factors if any(s.variables is v for s in f.slots)))
         members = self._with_something_to_gain(engine, point, members, touching, size)
         if not len(members):
-            return point, 0
+            return rows, 0
         kernels = [f.kernel for f in factors]
-        held = engine.rows(point)
-        rows = held[engine.problem.variables.index(v)]
         candidates, costs = self._from_subsets(
             Trials(engine, held, self.trials * len(members), True), v, rows, members, size, kernels
         )
@@ -118,12 +146,9 @@ class Moves:
         now = single.costs({v: rows[members]}, everything, kernels)
         fitted, costs = single.fitted({v: chosen}, everything, kernels, STEPS[1])
         better = costs < (1 - LESS) * now  # (3)
-        if not better.any():
-            return point, 0
         moved = rows.copy()
         moved[members[better]] = fitted[v][better]
-        theta = tuple(moved if w is v else x for w, x in zip(engine.problem.variables, held, strict=True))
-        return engine.evaluate(theta), int(np.count_nonzero(better))
+        return moved, int(np.count_nonzero(better))
 
     def _from_subsets(
         self, trials: Trials, v: Variables, rows: Floats, members: Ints, size: int, kernels: Sequence[Kernel]
@@ -140,8 +165,8 @@ class Moves:
         self, engine: Engine, point: Point, members: Ints, touching: Touching, size: int
     ) -> Ints:
         """Those with an outlier, and with more observations than a subset has."""
-        weights = engine.in_user_order(engine.each(omega, point))
-        full = [float(np.max(w)) if len(w) else 1.0 for w in weights]
+        weights = engine.here(engine.each(omega, point))
+        full = [engine.sums.largest(w) for w in weights]
         doubtful = np.zeros(len(touching.group), dtype=bool)
         for g, w in enumerate(weights):
             mask = touching.group == g

@@ -20,7 +20,7 @@ Algorithm   (1) many first σ, from that of everything downwards; the likeliest 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import inf, isnan, log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 
 from asker.arrays import dot
 from asker.factors import Factors
+from asker.sums import ALONE, Sums
+from asker.variables import Variables
 
 Floats = NDArray[np.float64]
 
@@ -85,9 +87,11 @@ class Noise:
 
 
 def estimate(
-    factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float] | None = None
+    factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float] | None = None, sums: Sums = ALONE
 ) -> tuple[Noise, ...]:
     """The noise of each factor group, from the squared norms u of all residuals, weights included.
+
+    `sums` adds up over the processes that hold portions of the problem.
 
     `broad` is the mean square of a number in a plain fit, where it is known: an outlier does not count for more than
     `FARTHEST` times that.  (Those that a fit has blown up would make all others look like inliers.)
@@ -95,25 +99,28 @@ def estimate(
     if broad is not None:
         each = zip(factors, u, broad, strict=True)
         u = [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
-    whole = [max(float(x.mean()) / f.residual_size, TINY) if len(x) else 1.0 for f, x in zip(factors, u, strict=True)]
-    tried = [_round(factors, u, [scale * variance for variance in whole], STEPS_FIRST) for scale in SCALES]  # (1)
+    means = [sums.mean(x) for x in u]
+    whole = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
+    tried = [_round(factors, u, [scale * variance for variance in whole], STEPS_FIRST, sums) for scale in SCALES]  # (1)
     likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
-    ends = [_at_rest(factors, u, [fit.variance for fit in fits]) for fits in likely]
+    ends = [_at_rest(factors, u, [fit.variance for fit in fits], sums) for fits in likely]
     best = max(ends, key=lambda fits: sum(fit.gain for fit in fits))
-    return tuple(_noise(fit, x) for fit, x in zip(best, u, strict=True))
+    return tuple(_noise(fit, mean) for fit, mean in zip(best, means, strict=True))
 
 
-def _round(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], steps: int) -> list["_Fit"]:
+def _round(
+    factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], steps: int, sums: Sums
+) -> list["_Fit"]:
     """(2) and (3)"""
-    each = zip(factors, u, *shares(factors, u, variances), variances, strict=True)
-    return [_mixture(x, f.residual_size, a, vote, s, steps) for f, x, a, vote, s in each]
+    each = zip(factors, u, *shares(factors, u, variances, sums), variances, strict=True)
+    return [_mixture(x, f.residual_size, a, vote, s, steps, sums) for f, x, a, vote, s in each]
 
 
-def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float]) -> list["_Fit"]:
+def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], sums: Sums) -> list["_Fit"]:
     """(2) to (4)"""
     fits: list[_Fit] = []
     for _ in range(ROUNDS):
-        fits = _round(factors, u, variances, STEPS)
+        fits = _round(factors, u, variances, STEPS, sums)
         before, variances = variances, [fit.variance for fit in fits]
         if np.allclose(variances, before, rtol=AT_REST, atol=0):  # (4)
             break
@@ -121,40 +128,45 @@ def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], variances: list[fl
 
 
 def shares(
-    factors: Sequence[Factors], u: Sequence[Floats], variances: Sequence[float]
+    factors: Sequence[Factors], u: Sequence[Floats], variances: Sequence[float], sums: Sums = ALONE
 ) -> tuple[list[Floats], list[Floats]]:
     """a and the vote of every observation."""
     with np.errstate(over="ignore"):
         v = [x / max(s, TINY) for x, s in zip(u, variances, strict=True)]
     fitted = [1 / (1 + x / 4) for x in v]
     near = [np.exp(-x / (2 * NEAR**2)) for x in v]
-    return kept_shares(factors, fitted), kept_shares(factors, near, voting=True)
+    return kept_shares(factors, fitted, sums=sums), kept_shares(factors, near, voting=True, sums=sums)
 
 
-def kept_shares(factors: Sequence[Factors], weights: Sequence[Floats], voting: bool = False) -> list[Floats]:
+def kept_shares(
+    factors: Sequence[Factors], weights: Sequence[Floats], voting: bool = False, sums: Sums = ALONE
+) -> list[Floats]:
     """The share of its numbers that a fit with these weights has not used up, of every observation.
 
     `voting`: what its variables have left, whatever its own weight, where each has used up whole observations.
     """
-    totals: dict[int, Any] = {}
+    totals: dict[Variables, Any] = {}
     for f, w in zip(factors, weights, strict=True):
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
             numbers = np.bincount(index, w * f.residual_size, minlength=len(v))
-            totals[id(v)] = totals.get(id(v), 0.0) + numbers
+            totals[v] = totals.get(v, 0.0) + numbers
+    totals = {v: sums.by_variable(v, numbers) for v, numbers in totals.items()}
     keeps = []
     for f, w in zip(factors, weights, strict=True):
         used = np.zeros(f.n)
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
             d, p = v.manifold.tangent, f.residual_size
             d = -(-d // p) * p if voting else d
-            share = np.where(v.fixed, 0.0, d / np.maximum(totals[id(v)], d))[index]
+            share = np.where(v.fixed, 0.0, d / np.maximum(totals[v], d))[index]
             used += share if voting else w * share
         keeps.append(1 - used)
     kept = [np.clip(x, 0.0, 1.0) for x in keeps]
     if not voting:
         return kept
-    left = sum(dot(w, x) for w, x in zip(weights, keeps, strict=True))
-    counted = sum(dot(w, x) for w, x in zip(weights, kept, strict=True))
+    left, counted = sums.of(
+        sum(dot(w, x) for w, x in zip(weights, keeps, strict=True)),
+        sum(dot(w, x) for w, x in zip(weights, kept, strict=True)),
+    )
     return [x * max(left, 0.0) / max(counted, TINY) for x in kept]
 
 
@@ -170,36 +182,38 @@ NOTHING = _Fit(1.0, 0.0, 0.0, -inf)
 """Where no observation has a number to spare."""
 
 
-def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps: int) -> _Fit:
+def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps: int, sums: Sums) -> _Fit:
     """(3)"""
-    n = float(vote.sum())
-    everything = dot(vote, u) / (p * n) if n > 0 else 0.0
+    n, of_u, of_a = sums.of(float(vote.sum()), dot(vote, u), dot(vote, a))
+    everything = of_u / (p * n) if n > 0 else 0.0
     if not everything > TINY / SMALLEST:  # there are none, or all are exact
-        return _Fit(TINY, 1.0, p * dot(vote, a))
+        return _Fit(TINY, 1.0, p * of_a)
     smallest, ratio, broad = SMALLEST * everything, 0.5, max(everything, 4 * variance)
     for _ in range(steps):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
         inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
-        voting = vote * inlier
-        spare = p * dot(voting, a)
+        voting, other = vote * inlier, vote - vote * inlier
+        inliers, others = (voting.sum(), dot(voting, u), dot(voting, a)), (other.sum(), dot(other, u))
+        n_in, u_in, a_in, n_out, u_out = sums.of(*inliers, *others)
+        spare = p * a_in
         if spare < 0.5:
             return NOTHING
-        before, variance = variance, max(dot(voting, u) / spare, smallest)
-        broad = max(dot(vote - voting, u) / max(p * float((vote - voting).sum()), 1e-3), variance)
-        ratio = min(max(float(voting.sum()) / n, 1e-9), 1 - 1e-9)
+        before, variance = variance, max(u_in / spare, smallest)
+        broad = max(u_out / max(p * n_out, 1e-3), variance)
+        ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break
     if broad < DISTINCT**2 * variance:
-        spare = p * dot(vote, a)
-        return _Fit(dot(vote, u) / spare, 1.0, spare) if spare >= 0.5 else NOTHING
-    others = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
-    gain = dot(vote, others + np.logaddexp(0.0, np.clip(odds, -700, 700)))
+        spare = p * of_a
+        return _Fit(of_u / spare, 1.0, spare) if spare >= 0.5 else NOTHING
+    outlier = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
+    (gain,) = sums.of(dot(vote, outlier + np.logaddexp(0.0, np.clip(odds, -700, 700))))
     gain -= log(n)  # S and π are two numbers more: each costs ½ log n
-    return _Fit(variance, float(inlier.mean()), spare, gain)
+    return _Fit(variance, sums.mean(inlier), spare, gain)
 
 
-def _noise(fit: _Fit, u: Floats) -> Noise:
+def _noise(fit: _Fit, mean: float) -> Noise:
     if fit.n_spare < FEW:
         return Noise(float("nan"), fit.inlier_ratio, fit.n_spare)
-    exact = not u.size or fit.variance <= 10 * SMALLEST * max(float(u.mean()), 1e-300)
+    exact = isnan(mean) or fit.variance <= 10 * SMALLEST * max(mean, 1e-300)
     return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare)

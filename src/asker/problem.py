@@ -39,6 +39,8 @@ class Portion:
     """For each factor group: the number of each own observation in the whole problem,"""
     n_observations: tuple[int, ...]
     """which has so many."""
+    in_parts: bool = False
+    """Whether a result is of this portion alone, and not of the whole problem."""
 
 
 class Problem:

@@ -1,38 +1,31 @@
-"""The one loop."""
+"""`asker.solve`: problem, engine and strategy are brought together."""
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from asker.checkpoint import Checkpoint, Snapshot
-from asker.conditions import Conditions
-from asker.covariance import Uncertainty
-from asker.current import CurrentIteration, by_factor, values_at, weights_at
+from asker.checkpoint import Checkpoint
+from asker.current import CurrentIteration
 from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.io.files import FilePath
-from asker.leverage import leverage
 from asker.logs import log, spoken
+from asker.loop import OnIteration, SolveLoop, result_of
 from asker.problem import Problem
-from asker.result import HowSure, Iteration, Result, Status
+from asker.result import Result
+from asker.stages import Stages
 from asker.starts import Start, rows_to_start
 from asker.strategies.default import ASKER
 from asker.strategies.irls import IRLS
-from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy, cost
-from asker.unknown import Search
+from asker.strategies.strategy import Strategy
 from asker.variables import ProblemError, Variables
 
 ENGINES = ("auto", "cpu", "xla")
 MANY = 10_000
 WORTH_A_GPU = 200_000  # residuals
-ENOUGH = 1e-6
-"""The relative decrease at which a stage ends: others follow."""
-OnIteration = Callable[[CurrentIteration], bool | None]
 EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 
@@ -90,7 +83,9 @@ def solve(
         what = repr(strategy) if isinstance(strategy, str) else f"the class {strategy.__name__}"
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
         raise ProblemError(f"strategy is {what}, expected {advice}")
-    unknown = strategy is None and not all(f.noise_is_known for f in problem.factors if f.n)
+    unknown = strategy is None and not all(
+        f.noise_is_known for f, n in zip(problem.factors, problem.n_observations, strict=True) if n
+    )
     if max_iterations is None:
         max_iterations = MANY if unknown else 100
     _check_limits(max_iterations, tol, time_limit)
@@ -100,9 +95,6 @@ def solve(
         raise ValueError(f"relative_damping must be True, False or None, not {relative_damping!r}")
     if relative_damping is None:
         relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
-    if unknown and (checkpoint is not None or problem.portion is not None):
-        need = "is for one process that has the whole problem" if problem.portion else "goes without a checkpoint"
-        raise ProblemError(f"finding the noise {need}: give each of the factors a kernel, as SmoothTruncated(tau=1)")
     for factors in problem.factors:
         factors.recall()
     heard = _logged(on_iteration)
@@ -113,12 +105,14 @@ def solve(
         _check_start(machine, point)
         if unknown:
             stages = Stages(begin, heard, max_iterations, tol, time_limit)
+            if checkpoint is not None:
+                stages.keep(checkpoint, every, machine, strategy)
             result = stages.result(machine, strategy, point)
         else:
             file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
             loop = SolveLoop(begin, heard, file)
             status = loop.run(machine, strategy, point, max_iterations, tol, time_limit)
-            result = _result(machine, strategy, loop, status)
+            result = result_of(machine, strategy, loop, status)
         log.info("%r", result)
         return result
 
@@ -167,165 +161,6 @@ def _has_gpu() -> bool:
     return jax.default_backend() in ("gpu", "cuda", "rocm")
 
 
-class SolveLoop:
-    """The loop, and what it remembers: the history and the best state."""
-
-    def __init__(self, begin: float, on_iteration: OnIteration | None, file: Checkpoint | None = None):
-        self.begin, self.on_iteration, self.file = begin, on_iteration, file
-        self.earlier = 0.0
-        """Seconds of the run that this one continues."""
-        self.history: list[Iteration] = []
-        self.best: State
-        self.last: tuple[State, State, int]
-        """Where the run stands: the state, the best one, and how many lines of the history belong to them."""
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.begin
-
-    def run(
-        self,
-        engine: Engine,
-        strategy: Strategy,
-        start: Point,
-        max_iterations: int,
-        tol: float,
-        time_limit: float | None,
-    ) -> Status:
-        """From the start to the end; what was found is in `best` and `history`."""
-        state = self.best = strategy.init(engine, start, max_iterations)
-        if self.file and (earlier := self.file.read(state)):
-            state, self.best, self.history = earlier.state, earlier.best, earlier.history
-            self.earlier = earlier.seconds
-        self.last = state, self.best, len(self.history)
-        try:
-            status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
-        except KeyboardInterrupt:
-            if not self.history:
-                raise
-            status = Status.INTERRUPTED
-        self._save(at_the_end=True)
-        return status
-
-    def _iterate(
-        self,
-        engine: Engine,
-        strategy: Strategy,
-        state: State,
-        max_iterations: int,
-        tol: float,
-        time_limit: float | None,
-    ) -> Status:
-        if not self.history and self._record(engine, state):
-            return Status.STOPPED
-        if state.cost == 0:
-            return Status.CONVERGED
-        while len(self.history) <= max_iterations:
-            before, state = state, strategy.step(engine, state)
-            stop = self._record(engine, state)
-            self._save()
-            if stop:
-                return Status.STOPPED
-            if _converged(before, state, tol):
-                return Status.CONVERGED
-            if not state.accepted and state.damping > LARGEST_DAMPING:
-                return Status.STALLED
-            if time_limit is not None and engine.any(self.seconds > time_limit):
-                return Status.TIME_LIMIT
-        return Status.MAX_ITERATIONS
-
-    def _record(self, engine: Engine, state: State) -> bool:
-        """Whether the user asks to stop."""
-        if state.cost < self.best.cost:
-            self.best = state
-        number, seconds = len(self.history), self.earlier + self.seconds
-        told = number, state.cost, self.best.cost, seconds, state.damping, state.accepted, state.details
-        self.history.append(Iteration(*told))
-        self.last = state, self.best, len(self.history)  # at once: Ctrl-C may come between any two lines
-        if self.on_iteration is None:
-            return False
-        return bool(self.on_iteration(CurrentIteration(*told, engine, state.point)))
-
-    def _save(self, at_the_end: bool = False) -> None:
-        state, best, n = self.last
-        if self.file and n and (at_the_end or (n - 1) % self.file.every == 0):
-            self.file.save(Snapshot(state, best, self.history[:n], self.earlier + self.seconds), at_the_end)
-
-
-class Stages:
-    """Descents one after the other, each a loop of its own; their histories follow each other."""
-
-    def __init__(
-        self,
-        begin: float,
-        on_iteration: OnIteration | None,
-        max_iterations: int,
-        tol: float,
-        time_limit: float | None,
-    ):
-        self.begin, self.on_iteration, self.left, self.tol = begin, on_iteration, max_iterations, tol
-        self.time_limit = time_limit
-        self.history: list[Iteration] = []
-        self.ended: Status | None = None
-        """Why no descent goes on any more."""
-        self.last = Status.CONVERGED
-        """How the last one ended."""
-
-    def result(self, engine: Engine, strategy: Strategy, start: Point) -> Result:
-        """Of the best of all candidates."""
-        search = Search(engine, self.descend, self.goes_on, strategy, IRLS())
-        SolveLoop(self.begin, partial(self._record, "start")).run(engine, IRLS(), start, 0, self.tol, None)
-        try:
-            best = search.best(start)[0]
-        except KeyboardInterrupt:  # between two descents
-            self.ended = Status.INTERRUPTED
-            best = search.so_far(start)
-        final = engine.under(best.kernels)
-        state = IRLS().init(final, best.point, 0)
-        loop = SolveLoop(self.begin, None)
-        loop.best, loop.history = state, self.history
-        result = _result(final, strategy, loop, self.ended or self.last)
-        return replace(result, initial_cost=cost(final, start), found_noise=best.noises, doubts=search.doubts(best))
-
-    def goes_on(self) -> bool:
-        """Whether no limit was met."""
-        late = self.time_limit is not None and time.perf_counter() - self.begin > self.time_limit
-        if self.ended is None and (late or self.left <= 0):
-            self.ended = Status.TIME_LIMIT if late else Status.MAX_ITERATIONS
-        return self.ended is None
-
-    def descend(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
-        """Where a descent leads; once one was ended by a limit or the user, the others stay where they are."""
-        if not self.goes_on():
-            return point
-        loop = SolveLoop(self.begin, partial(self._record, stage))
-        n = min(n, self.left)
-        tol = self.tol if stage == "end" else max(self.tol, ENOUGH)
-        self.last = status = loop.run(engine, strategy, point, n, tol, self.time_limit)
-        self.left -= loop.history[-1].iteration
-        if status in (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED):
-            self.ended = status
-        return loop.best.point
-
-    def _record(self, stage: str, line: CurrentIteration) -> bool:
-        """A line of the whole history; the start of a stage is where the last one was, and no iteration."""
-        if line.iteration == 0 and self.history:
-            return False
-        number = len(self.history)
-        whole = replace(line, iteration=number, details={"stage": stage} | line.details)
-        self.history.append(whole.recorded)
-        return bool(self.on_iteration and self.on_iteration(whole))
-
-
-def _converged(before: State, after: State, tol: float) -> bool:
-    """An accepted step on Ψ itself gained next to nothing, or there is nothing to gain."""
-    if tol > 0 and after.at_rest and after.on_target and before.on_target:
-        return True
-    if not (after.accepted and after.on_target and before.on_target):
-        return False
-    return after.cost == 0 or (tol > 0 and 0 <= before.objective - after.objective <= tol * before.objective)
-
-
 def _check_start(engine: Engine, point: Point) -> None:
     if point.finite:
         return
@@ -334,34 +169,3 @@ def _check_start(engine: Engine, point: Point) -> None:
         if bad.size:
             raise ProblemError(f"{factors.name}: the residual of observation {bad[0]} is not finite at the start")
     raise ProblemError("a squared residual overflows at the start")
-
-
-def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
-    problem, point = engine.problem, loop.best.point
-    residuals = engine.residuals(point)
-    inliers = []
-    taus = engine.whole(tuple(np.broadcast_to(f.tau, f.n) for f in problem.factors))
-    for factors, r, tau in zip(problem.factors, residuals, taus, strict=True):
-        radius = factors.kernel.inlier_radius / factors.kernel.tau * tau
-        inliers.append(np.linalg.norm(r, axis=1) <= radius)
-    if problem.portion is None:
-        impossible = Conditions(engine).impossible(engine.rows(point))
-        inliers = [inlier & ~no for inlier, no in zip(inliers, impossible, strict=True)]
-    return Result(
-        problem=problem,
-        values=values_at(engine, point),
-        cost=loop.best.cost,
-        initial_cost=loop.history[0].cost,
-        status=status,
-        history=loop.history,
-        residuals=by_factor(problem, residuals),
-        weights=weights_at(engine, point),
-        inliers=by_factor(problem, inliers),
-        seconds=engine.seconds | {"total": loop.seconds},
-        strategy=strategy,
-        engine=engine.name,
-        linear_solver=engine.linear_solver,
-        relative_damping=engine.relative_damping,
-        unwritten=loop.file.unwritten if loop.file else "",
-        how_sure=HowSure(Uncertainty, leverage),
-    )

@@ -47,7 +47,11 @@ CHANCE = 1e-3
 
 
 def n_unknowns(engine: Engine) -> int:
-    return sum(int(np.count_nonzero(~v.fixed)) * v.manifold.tangent for v in engine.problem.variables if v.is_free)
+    """Of the whole problem."""
+    problem, portion = engine.problem, engine.problem.portion
+    dealt = portion.variables if portion else None  # none of these are fixed
+    counts = [(v, problem.count(v) if v is dealt else int(np.count_nonzero(~v.fixed))) for v in problem.variables]
+    return sum(n * v.manifold.tangent for v, n in counts if v.is_free)
 
 
 class Subsets:
@@ -69,11 +73,11 @@ class Subsets:
 
     @staticmethod
     def suit(engine: Engine, trusted: Sequence[bool]) -> bool:
-        """Whether the problem has few unknowns, and more observations than they need."""
+        """Whether the problem has few unknowns, and more observations than they need; one process has all of them."""
         d, factors = n_unknowns(engine), engine.problem.factors
         numbers = sum(f.n * f.residual_size for f, sure in zip(factors, trusted, strict=True) if not sure)
         n_trusted = sum(f.n for f, sure in zip(factors, trusted, strict=True) if sure)
-        return d <= FEW and numbers > 2 * d and n_trusted <= FEW
+        return d <= FEW and numbers > 2 * d and n_trusted <= FEW and engine.problem.portion is None
 
     def best(self, n: int, broad: Sequence[float], share: float) -> list[tuple[Floats, ...]]:
         """Rows of all variables for the n best trials, the best first.

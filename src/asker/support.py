@@ -1,6 +1,7 @@
 """Which observations support a solution, and what speaks against relying on it."""
 
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from asker.noise import Noise
 from asker.problem import Problem
+from asker.sums import ALONE, Sums
 from asker.variables import Variables
 
 Mask = NDArray[np.bool_]
@@ -26,16 +28,20 @@ ALIKE = 0.95
 class Support:
     """The inliers of a point, where the noise of each factor group was found; `given`: where it was not sought."""
 
-    def __init__(self, problem: Problem, u: Sequence[Any], noises: Sequence[Noise], given: Sequence[Any]):
-        self.problem, self.noises = problem, noises
+    def __init__(
+        self, problem: Problem, u: Sequence[Any], noises: Sequence[Noise], given: Sequence[Any], sums: Sums = ALONE
+    ):
+        """`u`: ‖r‖² of the observations; where a process has a portion of them, `sums` adds up over all."""
+        self.problem, self.noises, self.sums = problem, noises, sums
         self.judged = [kernel is None and noise.is_known for kernel, noise in zip(given, noises, strict=True)]
         """Groups whose noise tells inliers; of the others all observations count."""
-        sought = zip(problem.factors, noises, given, strict=True)
-        self.untold = [f.name for f, noise, kernel in sought if f.n and kernel is None and not noise.is_known]
+        sought = zip(problem.factors, problem.n_observations, noises, given, strict=True)
+        self.untold = [f.name for f, n, noise, kernel in sought if n and kernel is None and not noise.is_known]
         """Groups whose noise was sought, and cannot be told."""
         groups = zip(problem.factors, u, noises, self.judged, strict=True)
         self.v = [
-            x / _largest(x, f.residual_size, n.sigma) if judged else np.zeros(len(x)) for f, x, n, judged in groups
+            x / _largest(sums.mean(x), f.residual_size, n.sigma) if judged else np.zeros(len(x))
+            for f, x, n, judged in groups
         ]
         """‖r‖² of each observation, in units of the largest one of an inlier."""
         self.inliers: list[Mask] = [v <= 1 for v in self.v]
@@ -43,8 +49,11 @@ class Support:
     @property
     def is_blurred(self) -> bool:
         """Whether many observations lie just beyond the inliers: in Gaussian noise among gross outliers few do."""
-        near = sum(int(np.count_nonzero((v > 1) & (v <= 4))) for v in self.v)
-        return near > BLURRED * sum(len(v) for v, ok in zip(self.v, self.judged, strict=True) if ok)
+        near, n = self.sums.of(
+            sum(int(np.count_nonzero((v > 1) & (v <= 4))) for v in self.v),
+            sum(len(v) for v, ok in zip(self.v, self.judged, strict=True) if ok),
+        )
+        return near > BLURRED * n
 
     def has_lost_a_variable(self) -> bool:
         """Whether one has fewer inliers than chance allows, at the share of its factor group."""
@@ -52,17 +61,24 @@ class Support:
 
         counts: dict[Variables, Any] = {v: np.zeros((3, len(v))) for v in self.problem.variables if v.is_free}
         for f, inlier, ok in zip(self.problem.factors, self.inliers, self.judged, strict=True):
+            ratio = self.sums.mean(inlier) if ok else 0.0
             for s in (s for s in f.slots if s.variables.is_free and ok):
-                for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, inlier.mean()))):
+                for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, ratio))):
                     counts[s.variables][row] += np.bincount(s.index, w, minlength=len(s.variables))
-        chances = (bdtr(k, n.astype(int), e / np.maximum(n, 1)) * len(n) for n, k, e in counts.values())
-        return any(bool((chance < UNLIKELY).any()) for chance in chances)
+        lost = False
+        for v, of_own in counts.items():
+            n, k, e = self.sums.by_variable(v, of_own)
+            chances = bdtr(k, n.astype(int), e / np.maximum(n, 1)) * self.problem.count(v)
+            lost |= bool((chances < UNLIKELY).any())
+        return self.sums.any(lost)
 
     def differs(self, other: "Support") -> bool:
         """Whether another solution has other inliers."""
         pairs = list(zip(self.inliers, other.inliers, strict=True))
-        shared = sum(int(np.count_nonzero(a & b)) for a, b in pairs)
-        return shared < ALIKE * sum(int(np.count_nonzero(a | b)) for a, b in pairs)
+        shared, either = self.sums.of(
+            sum(int(np.count_nonzero(a & b)) for a, b in pairs), sum(int(np.count_nonzero(a | b)) for a, b in pairs)
+        )
+        return shared < ALIKE * either
 
     def doubts(self, n_unknowns: int, rivals: Sequence["Support"]) -> tuple[str, ...]:
         """What a user should know before relying on it; `rivals` are solutions that are nearly as likely."""
@@ -71,26 +87,31 @@ class Support:
             for name in self.untold
         ]
         factors = self.problem.factors
-        n = [int(np.count_nonzero(x)) for x in self.inliers]
+        n = list(map(int, self.sums.of(*(int(np.count_nonzero(x)) for x in self.inliers))))
         if sum(k * f.residual_size for k, f in zip(n, factors, strict=True)) < 2 * n_unknowns:
             told.append(f"few observations support this: {sum(n)} inliers for {n_unknowns} unknowns")
-        for v in (v for v in self.problem.variables if v.is_free and len(v) > 1):
-            if few := int(np.count_nonzero(~v.fixed & (self._n_spare(v) < 1))):
-                told.append(f"{few} of {len(v)} {v.name} hang on too few inliers to be checked")
+        for v in (v for v in self.problem.variables if v.is_free and self.problem.count(v) > 1):
+            if few := self._n_weak(v):
+                told.append(f"{few} of {self.problem.count(v)} {v.name} hang on too few inliers to be checked")
         if any(self.differs(rival) for rival in rivals):
             told.append("another solution explains the data nearly as well: see what tells them apart")
         return tuple(told)
 
     def _n_spare(self, v: Variables) -> NDArray[np.float64]:
         """Inliers of each variable beyond those that determine it, at the smallest size of a residual."""
-        numbers, smallest = np.full(len(v), -float(v.manifold.tangent)), np.inf
+        numbers, smallest = np.zeros(len(v)), np.inf
         for f, inlier in zip(self.problem.factors, self.inliers, strict=True):
             for s in (s for s in f.slots if s.variables is v):
                 numbers += f.residual_size * np.bincount(s.index, inlier, minlength=len(v))
                 smallest = min(smallest, f.residual_size)
-        return numbers / smallest
+        return (self.sums.by_variable(v, numbers) - v.manifold.tangent) / smallest
+
+    def _n_weak(self, v: Variables) -> int:
+        """How many variables have not one inlier to spare."""
+        few = int(np.count_nonzero(~v.fixed & (self._n_spare(v) < 1)))
+        return int(self.sums.of(few)[0]) if v is self.sums.dealt else few
 
 
-def _largest(u: NDArray[np.float64], p: int, sigma: float) -> float:
-    """‖r‖² of an inlier, at most; where all is exact: as good as nothing."""
-    return max(REACH**2 * p * sigma**2, EXACT * float(u.mean()) if len(u) else 0.0, 1e-150)
+def _largest(mean: float, p: int, sigma: float) -> float:
+    """‖r‖² of an inlier, at most, from the mean of all; where all is exact: as good as nothing."""
+    return max(REACH**2 * p * sigma**2, 0.0 if isnan(mean) else EXACT * mean, 1e-150)

@@ -9,7 +9,7 @@ Algorithm   (1) one Gauss-Newton step for all trials, slightly damped, shortened
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,10 +100,9 @@ class Trials:
         moving = {v: self._moving(v, rows) for v, rows in copies.items()}
         factors = self.engine.problem.factors
         made = [self._factors(factors[p.group], p, moving).under(kernels[p.group]) for p in pairs]
-        of_engine: Any = type(self.engine)
         v, copied = next(iter(moving.items()))
         apart = len(moving) == 1 and (self.alone or len(v) == 1)
-        return of_engine(Problem(*made), "auto", copied if apart else True, True), moving
+        return self.engine.for_other(Problem(*made), copied if apart else True), moving
 
     def _moving(self, v: Variables, rows: Floats) -> Variables:
         fixed = np.zeros(len(rows), dtype=bool) if self.alone else np.tile(v.fixed, len(rows) // len(v))

@@ -19,7 +19,8 @@ Chance      Some variables hang on observations that may agree by chance (`asker
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import log, sqrt
+from functools import partial
+from math import isnan, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -79,16 +80,23 @@ class Search:
     """Candidates from one start, and the best of them."""
 
     def __init__(
-        self, engine: Engine, descend: Callable[..., Point], goes_on: Callable[[], bool], graduated: Any, plain: Any
+        self,
+        engine: Engine,
+        descend: Callable[..., Point],
+        goes_on: Callable[[], bool],
+        graduated: Any,
+        plain: Any,
+        remember: Callable[[str, Callable[[], Any]], Any],
     ):
         """
         descend    called as descend(engine, strategy, point, n, stage); gives the point that it leads to
         goes_on    whether no limit was met yet
         graduated  the strategy that gets out of poor minima
         plain      the one that does not
+        remember   called as remember(name, find); gives what `find` does, or what it gave before the run was killed
         """
         self.engine, self.graduated, self.plain = engine, graduated, plain
-        self.descend, self.goes_on = descend, goes_on
+        self.descend, self.goes_on, self.remember = descend, goes_on, remember
         self.given = [f.kernel if f.noise_is_known else None for f in engine.problem.factors]
         """Kernels that stay."""
         self.trusted = [given is not None and given.convex for given in self.given]
@@ -104,14 +112,28 @@ class Search:
         self._see(start)
         self._rank([self._candidate("start", start)])
         for name, point in self._ends(start) if self.goes_on() else ():
-            self._see(point)
-            self._rank([*self.found, self._candidate(name, point)])
-            if self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost:
+            is_hopeless, self.found, self.broad = self._remembered(
+                f"compare {name}", partial(self._compare, name, point)
+            )
+            if is_hopeless:
                 continue
-            self._rank([self._settled(c) if c.name == name else c for c in self.found])
             if not self.goes_on() or (not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])):
                 break
         return [self._cycled(self.found[0]), *self.found[1:]]
+
+    def _compare(self, name: str, point: Point) -> tuple[bool, list[Candidate], list[float]]:
+        """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
+        self._see(point)
+        self._rank([*self.found, self._candidate(name, point)])
+        is_hopeless = self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost
+        if not is_hopeless:
+            self._rank([self._settled(c) if c.name == name else c for c in self.found])
+        return is_hopeless, self.found, self.broad
+
+    def _remembered(self, name: str, find: Callable[[], Any]) -> Any:
+        """A finding, with where the draws of the moves are after it."""
+        value, self.moves.drawn_so_far = self.remember(name, lambda: (find(), self.moves.drawn_so_far))
+        return value
 
     def so_far(self, start: Point) -> Candidate:
         """The best one as it is."""
@@ -124,11 +146,13 @@ class Search:
         return self._support(best).doubts(n_unknowns(self.engine), [self._support(c) for c in near])
 
     def _support(self, found: Candidate) -> Support:
-        return Support(self.engine.problem, squares(self.engine, found.point), found.noises, self.given)
+        engine = self.engine
+        return Support(engine.problem, squares(engine, found.point), found.noises, self.given, engine.sums)
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """Of the first descents; each is made when it is asked for."""
-        typical = [max(float(np.sqrt(np.median(u))), SMALLEST) if len(u) else 1.0 for u in squares(self.engine, start)]
+        medians = [self.engine.sums.median(u) for u in squares(self.engine, start)]
+        typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         narrow = [given or Cauchy(NARROW * r) for given, r in zip(self.given, typical, strict=True)]
         plain = [given or Quadratic(r) for given, r in zip(self.given, typical, strict=True)]
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
@@ -136,9 +160,8 @@ class Search:
         yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
         if self.has_few_unknowns:
-            subsets = Subsets(self.engine, start, self.trusted)
-            for k, rows in enumerate(subsets.best(SUBSETS, self.broad, self._share(self.found[0]))):
-                yield f"subset {k + 1}", self.engine.evaluate(rows)
+            for k, point in enumerate(self.remember("subsets", partial(self._from_subsets, start))):
+                yield f"subset {k + 1}", point
             return
         yield "graduated", self._run(narrow, self.graduated, start, FIRST, "graduated")
         if n_unknowns(self.engine) <= SOME:
@@ -146,6 +169,10 @@ class Search:
             for _ in range(ROUNDS):
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
+
+    def _from_subsets(self, start: Point) -> list[Point]:
+        subsets = Subsets(self.engine, start, self.trusted)
+        return [self.engine.evaluate(rows) for rows in subsets.best(SUBSETS, self.broad, self._share(self.found[0]))]
 
     def _share(self, found: Candidate) -> float:
         """Of the observations that a candidate explains; 0 where they do not stand out."""
@@ -165,7 +192,7 @@ class Search:
         return Candidate(name, point, self._noises(point))
 
     def _noises(self, point: Point) -> tuple[Noise, ...]:
-        return estimate(self.engine.problem.factors, squares(self.engine, point), self.broad)
+        return estimate(self.engine.problem.factors, squares(self.engine, point), self.broad, self.engine.sums)
 
     def _rank(self, found: list[Candidate]) -> None:
         """The best first, by the likelihood with what was seen so far."""
@@ -174,13 +201,16 @@ class Search:
 
     def _settled(self, found: Candidate, strategy: Any = None) -> Candidate:
         """The descent goes on under kernels as wide as the noise asks for."""
+        return self._remembered(f"settle {found.name}", partial(self._settle, found, strategy or self.plain))
+
+    def _settle(self, found: Candidate, strategy: Any) -> Candidate:
         before = [0.0]
         for k in range(ROUNDS):
             kernels = self._kernels(_cauchy, found.noises)
             widths = [kernel.tau for kernel in kernels]
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
-            point = self._run(kernels, strategy or self.plain, found.point, AGAIN, found.name)
+            point = self._run(kernels, strategy, found.point, AGAIN, found.name)
             found, before = self._candidate(found.name, self._moved(kernels, point) if k == 0 else point), widths
         return replace(found, cost=likelihood(self.engine, found.point, found.noises, self.broad))
 
@@ -216,7 +246,7 @@ class Search:
         if self.has_few_unknowns:
             return end
         for _ in range(WEIGHED):
-            point = self._run(list(end.kernels), self._doubting(end), end.point, END[1], "weighed")
+            point = self._run(list(end.kernels), self._doubting(end), end.point, END[1], "end")
             end = replace(end, point=point)
         return replace(end, noises=self._noises(end.point))
 
@@ -226,14 +256,18 @@ class Search:
         if any(noise.is_known and noise.sigma == 0 for noise in found.noises):
             return self.plain
         right = self._rightness(found)
-        in_doubt = sum(float((1 - q).sum()) for q in right)
+        in_doubt = self.engine.sums.of(sum(float((1 - q).sum()) for q in right))[0]
         return Weighted(self.engine.in_own_order(right)) if in_doubt >= 1 else self.plain
 
     def _rightness(self, found: Candidate) -> tuple[Floats, ...]:
         """The probability that all variables of an observation are right, of each observation."""
-        problem, support = self.engine.problem, self._support(found)
-        parts = zip(self.engine.residuals(found.point), support.inliers, found.noises, strict=True)
-        by_chance = chances(problem, [Seen(r, counted, noise.sigma) for r, counted, noise in parts])
+        problem, support, sums = self.engine.problem, self._support(found), self.engine.sums
+        seen = []
+        for f, u, n, counted in zip(
+            problem.factors, squares(self.engine, found.point), found.noises, support.inliers, strict=True
+        ):
+            seen.append(Seen(u, counted, n.sigma, sums.median(np.sqrt(u[~counted] / f.residual_size))))
+        by_chance = chances(problem, seen, sums)
         right = [np.ones(f.n) for f in problem.factors]
         for f, q in zip(problem.factors, right, strict=True):
             for s in (s for s in f.slots if s.variables in by_chance):
@@ -250,7 +284,11 @@ class Search:
 
     def _moved(self, kernels: list[Kernel], point: Point) -> Point:
         """After the moves that pay."""
-        return self.moves(self.engine.under(kernels), point)[0] if self.goes_on() else point
+        return (
+            self._remembered("moves", lambda: self.moves(self.engine.under(kernels), point)[0])
+            if self.goes_on()
+            else point
+        )
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, and those of every variable no less than others."""

@@ -14,7 +14,8 @@ from engines.linear_problems import line_problem
 
 SOURCE = Path(asker.__file__).parent
 STRATEGIES = sorted((SOURCE / "strategies").glob("*.py"))
-LIBRARY = [SOURCE / "solving.py", SOURCE / "checkpoint.py"]
+LIBRARY = [SOURCE / f"{name}.py" for name in ("solving", "loop", "stages", "journal", "checkpoint")]
+LIBRARY += [SOURCE / f"{name}.py" for name in ("unknown", "moves", "subsets", "trials", "likelihood", "conditions")]
 pytestmark = pytest.mark.filterwarnings("ignore:engine xla without a GPU")
 
 

@@ -6,6 +6,7 @@ An application is one kind of data that asker refines.  It lives in a folder of 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,7 +123,9 @@ class Application:
     has_covariances: bool = False
     """Whether its outcomes say how sure they are."""
     several_processes: bool = False
-    """Whether several processes can hold parts of the data."""
+    """Whether several processes can solve one problem of it together."""
+    writes_parts: bool = False
+    """Whether each of several processes can write what it has."""
     reads_folder: bool = False
     """Whether its data is a folder."""
     writes_folder: bool = False
@@ -163,8 +166,22 @@ class Application:
         """The same as the options ask for, where they say something of reading."""
         return self.load(path)
 
-    def load_portion(self, path: Path, process: int, n_processes: int) -> Any:
-        """Read the part of the data that one of several processes holds."""
+    def load_portion(self, path: Path, options: Any, process: int, n_processes: int) -> Any:
+        """Read the part of the data that one of several processes holds: all of it; their devices share the work."""
+        from asker.engines.xla import hosts
+
+        found = sha256()
+        for file in (file for file in self.reads(path) if file.is_file()):
+            found.update(sha256(file.read_bytes()).digest())
+        hosts.check_same(found.digest(), "were given different files")
+        return self.load_as(path, options)
+
+    def in_parts(self, data: Any) -> Any:
+        """What `load_portion` has read, so that each process keeps what it finds; where it `writes_parts`."""
+        raise NotImplementedError
+
+    def write_part(self, output: Path, data: Any, process: int, n_processes: int) -> Path:
+        """Write what one of several processes has found; returns the file."""
         raise NotImplementedError
 
     def write(self, path: Path, data: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 import asker
 from asker.applications.uncertainty import Sure
+from asker.sums import ALONE, Sums
 
 INLIER = asker.SmoothTruncated.unit_inflection
 """Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
@@ -94,13 +95,11 @@ class Asked:
     method: str | None
     kernel: str | None
     tau: float | None
-    can_find_noise: bool
-    """Whether the noise can be found: in one process, without a checkpoint."""
 
     @property
     def finds_noise(self) -> bool:
         """Whether nothing was given, so that the noise is found while solving, and kernel and width with it."""
-        return self.can_find_noise and self.method is None and self.kernel is None and self.tau is None
+        return self.method is None and self.kernel is None and self.tau is None
 
     def psi(self, tau: float) -> asker.Kernel | None:
         """The kernel, of this width when no other was given; None where it is to be found."""
@@ -130,24 +129,24 @@ def inlier_limit(sigma: float, p: int) -> float:
     return sigma * float(np.sqrt(chdtri(p, RARE)))
 
 
-def noise_record(result: asker.Result) -> dict[str, Any]:
-    """What `--json` says of the noise, by factor group; nothing where a process has a portion of the data alone."""
-    if result.problem is None or result.problem.portion is not None:
+def noise_record(result: asker.Result, sums: Sums = ALONE) -> dict[str, Any]:
+    """What `--json` says of the noise, by factor group; nothing where it was not sought in a portion of the data."""
+    if result.problem is None or (result.problem.portion is not None and result.found_noise is None):
         return {}
     each = zip(result.noise.items(), result.residuals, strict=True)
-    return {name: _plain_noise(noise, r) for (name, noise), r in each}
+    return {name: _plain_noise(noise, r, sums) for (name, noise), r in each}
 
 
-def _plain_noise(noise: asker.Noise, r: np.ndarray) -> dict[str, Any]:
+def _plain_noise(noise: asker.Noise, r: np.ndarray, sums: Sums) -> dict[str, Any]:
     """What cannot be told is None.
 
     border_ratio  the part of the observations that lie beyond the limit of inliers, but not beyond twice that: next to
                   none where inliers and outliers are two kinds of things
     """
     limit, norms = inlier_limit(noise.sigma, r.shape[1]), np.linalg.norm(r, axis=1)
-    near = np.mean((norms > limit) & (norms <= 2 * limit)) if len(r) else 0.0
+    near = sums.mean((norms > limit) & (norms <= 2 * limit))
     known = {"sigma": noise.sigma, "uncertainty": noise.uncertainty, "tau": noise.tau}
-    known |= {"inlier_limit": limit, "border_ratio": near}
+    known |= {"inlier_limit": limit, "border_ratio": 0.0 if np.isnan(near) else near}
     told = known if noise.is_known else dict.fromkeys(known)
     return told | {"inlier_ratio": noise.inlier_ratio}
 

@@ -14,6 +14,7 @@ from asker.applications.uncertainty import REPORT_HELP
 from asker.geometry.gauge import Gauge
 from asker.io.dirt import STRICT_HELP, Dirt
 from asker.result import Result
+from asker.sums import ALONE, Sums
 
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
 EXACT = 1e-3
@@ -71,7 +72,7 @@ def inlier_radii(result: Result, estimated: bool) -> list[float]:
     assert result.problem is not None
     factors = result.problem.factors
     radii = [INLIER * float(f.tau) for f in factors]
-    if not estimated or result.problem.portion is not None:
+    if not estimated:
         return radii
     return [
         max(inlier_limit(noise.sigma, f.residual_size) if noise.is_known else radius, EXACT)
@@ -97,23 +98,20 @@ class ReprojectionErrors(NamedTuple):
     after: ErrorFigures
 
     @classmethod
-    def of(cls, before: np.ndarray, after: np.ndarray, inliers: np.ndarray) -> "ReprojectionErrors":
-        """From the errors of all observations, infinite where there is none, and a mask."""
-        return cls(_figures(before, inliers), _figures(after, inliers))
+    def of(cls, before: np.ndarray, after: np.ndarray, inliers: np.ndarray, sums: Sums = ALONE) -> "ReprojectionErrors":
+        """From the errors of all observations, infinite where there is none, and a mask; or of those of a portion."""
+        return cls(_figures(before, inliers, sums), _figures(after, inliers, sums))
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
         return {when: figures._asdict() for when, figures in self._asdict().items()}
 
 
-def _figures(norms: np.ndarray, inliers: np.ndarray) -> ErrorFigures:
+def _figures(norms: np.ndarray, inliers: np.ndarray, sums: Sums) -> ErrorFigures:
     has = np.isfinite(norms)
-    n_behind = int(np.count_nonzero(~has))
-    return ErrorFigures(*_middle(norms[has]), *_middle(norms[has & inliers]), n_behind)
-
-
-def _middle(r: np.ndarray) -> tuple[float, float]:
-    return (float(r.mean()), float(np.median(r))) if r.size else (np.nan, np.nan)
+    (n_behind,) = sums.of(np.count_nonzero(~has))
+    r, own = norms[has], norms[has & inliers]
+    return ErrorFigures(sums.mean(r), sums.median(r), sums.mean(own), sums.median(own), int(n_behind))
 
 
 def errors_told(errors: ReprojectionErrors) -> Told:

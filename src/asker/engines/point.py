@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from asker.kernels import Kernel
 from asker.problem import Problem
+from asker.sums import Sums
 from asker.variables import Variables
 
 A = TypeVar("A")
@@ -101,12 +102,18 @@ class Engine(Verbs[A], Protocol[A]):
     Then all of them must call the same members.
     """
 
+    sums: Sums
+    """Over the observations of the whole problem."""
     last_gradient: float
     """‖g‖ of the last system that conjugate gradients solved: with it a run continues as it would have."""
 
     @property
     def name(self) -> str:
         """As in `solve(engine=...)`."""
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """Engines for the same observations, by what they are for: an engine under other kernels shares them."""
 
     @property
     def linear_solver(self) -> str:
@@ -141,6 +148,21 @@ class Engine(Verbs[A], Protocol[A]):
 
     def in_own_order(self, arrays: tuple[NDArray, ...]) -> PerFactor[A]:
         """Per-residual numbers of the user, for the engine."""
+
+    def here(self, arrays: PerFactor[A]) -> tuple[NDArray, ...]:
+        """Per-residual numbers of the engine, for the user, of the observations that this process has."""
+
+    def rows_here(self, point: Point[A]) -> tuple[NDArray, ...]:
+        """The rows of all variables at a point, as this process has them."""
+
+    def evaluate_here(self, theta: tuple[NDArray, ...]) -> Point[A]:
+        """The point with these rows of all variables, as this process has them."""
+
+    def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "Self":
+        """An engine of the same kind for another problem, with relative damping; this process alone has its portion."""
+
+    def for_results(self) -> "Self":
+        """The same engine; where a portion is `in_parts`, what it gives the user is of that portion alone."""
 
     def whole(self, arrays: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
         """Of all observations, from those that this process has."""

@@ -35,8 +35,8 @@ class Hosts:
 
     @contextmanager
     def together(self, quiet: bool, engine: str, several: bool) -> Iterator["Place"]:
-        """Which process this is; alone where data cannot be parted (`several`).  After an error of one process none
-        waits for it."""
+        """Which process this is; alone where no `several` can solve the data.  After an error of one process none waits
+        for it."""
         if engine == "auto" and several and not quiet:
             show_log()
         if engine != "xla" or not several:

@@ -126,3 +126,4 @@ class Processes:
     coordinator: str | None = option(None, "Where process 0 listens; not needed in a Slurm job.", metavar="HOST:PORT")
     num_processes: int | None = option(None, "How many processes take part.", min=1)
     process_id: int | None = option(None, "Which of them this is, from 0.", min=0)
+    parts: bool = option(False, "Each process writes a part of --output; `asker join` joins them.", names="--parts")

@@ -48,6 +48,10 @@ COMMANDS = {
         "asker.applications.bundle.commands",
         "Make a scene whose truth is known, and write a disturbed start as a BAL file.",
     ),
+    "join": (
+        "asker.applications.bundle.commands",
+        "Join what several processes have written with `asker solve --parts` to one BAL file.",
+    ),
     "corrupt": (
         "asker.applications.pose_graph.commands",
         "Add false loop closures to a pose graph.  --json says which; `asker solve --false-loops` reads that file.",

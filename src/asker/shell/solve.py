@@ -49,9 +49,11 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
     application = application_of(file)
     refuse_others(context, OPTIONS, application.title)
     options: Any = checked(application.options_class, given)
-    hosts = Hosts(**asdict(processes))
+    hosts = Hosts(processes.coordinator, processes.num_processes, processes.process_id)
     common = replace(common, engine=hosts.engine(common.engine))
     application.check(file, common.output, options)
+    if processes.parts:
+        _check_parts(application, common, options)
     if common.covariance is not None:
         _check_covariance(application, common, hosts)
     if common.holdout is not None:
@@ -64,17 +66,22 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
         folder = application.written(common.output) if common.output and application.writes_folder else []
         check_outputs(read, *_written(application, common, options), folder=folder)
     with hosts.together(common.quiet, common.engine, application.several_processes) as place:
-        return refine(application, file, common, options, place)
+        if processes.parts and place.alone:
+            raise ValueError("--parts is for several processes")
+        return refine(application, file, common, options, place, processes.parts)
 
 
-def refine(application: Application, file: Path, common: Common, options: Any, place: Place) -> int:
+def refine(
+    application: Application, file: Path, common: Common, options: Any, place: Place, parts: bool = False
+) -> int:
     """Read, refine, tell and write; of several processes each holds a part, the first one prints and writes."""
     with ProgressLine(common.quiet or place.process > 0) as progress:
         progress.say(f"reading {file}")
         if place.alone:
             data = application.load_as(file, options)
         else:
-            data = application.load_portion(file, place.process, place.n_processes)
+            data = application.load_portion(file, options, place.process, place.n_processes)
+            data = application.in_parts(data) if parts else data
         progress.say(f"preparing {application.counts(data)}")
         iterations = application.most_iterations(options) if common.iterations is None else common.iterations
         asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}
@@ -91,12 +98,16 @@ def refine(application: Application, file: Path, common: Common, options: Any, p
             data, outcome, judged = _judged(application, data, common, options, call, progress)
         is_whole = data is whole
     place.part_ways()
+    if parts:
+        assert common.output is not None
+        path = application.write_part(common.output, outcome.refined, place.process, place.n_processes)
+        progress.say(f"wrote {path}")
     if place.process > 0:
         return 0
     name = "folder" if file.is_dir() else "file"
     outcome = replace(outcome, record={name: str(file)} | outcome.record | judged)
     writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
-    if is_whole:
+    if is_whole and not parts:
         writers += application.outputs(outcome, options, common.output)
         writers.append((common.covariance, lambda path: outcome.sure.write(path)))
     try:
@@ -136,6 +147,16 @@ def _judged(
         return held.training, outcome, judged
     progress.begin("with everything")
     return data, call(data), judged
+
+
+def _check_parts(application: Application, common: Common, options: Any) -> None:
+    """Refuse what needs the whole result in one process, before the work."""
+    if not application.writes_parts:
+        raise ValueError(f"--parts: {application.title} are written whole")
+    if common.output is None:
+        raise ValueError("--parts is how --output is written: give that as well")
+    if any(_marked("writes", options)) or common.covariance is not None:
+        raise ValueError("--parts leaves the whole result to nobody: of other files --json alone can be written")
 
 
 def _check_covariance(application: Application, common: Common, hosts: Hosts) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import asker
+from asker.applications import bundle
+from asker.applications.bundle import parts
 from asker.applications.bundle.bal import read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 from asker.applications.bundle.scenes import make_scene
@@ -180,6 +182,35 @@ def test_each_process_has_its_portion(port, tmp_path):
     result = solved(checkpoint=run)
     assert len(result.history) == 9  # nothing is left to do
     assert result.cost == pytest.approx(record["cost"], rel=1e-9)
+
+
+@pytest.mark.long
+def test_two_processes_find_the_noise(port, tmp_path):
+    """About as one does: each draws the trials of its own points.  And one process goes on with their file."""
+    file, run = tmp_path / "scene.txt", tmp_path / "run.npz"
+    scene = make_scene(8, 600, noise=2.0, outlier_ratio=0.3, start_error=15.0).start
+    write_bal(file, scene)
+    out = tmp_path / "out.txt"
+    options = f"--json {tmp_path}/2.json --checkpoint {run} --every 20 --output {out} --parts"
+    told = []
+    for process in commands(port, [file] * 2, *options.split()):
+        told.append(process.communicate(timeout=HANGS)[1])
+        assert process.returncode == 0, told[-1]
+    assert "several processes find the noise: single points are moved, no others" in told[0]
+    record = json.loads((tmp_path / "2.json").read_text())
+    alone = bundle.refine(scene).record
+    assert record["finds_noise"]
+    for name, tol in (("sigma", 0.03), ("inlier_ratio", 0.05), ("inlier_limit", 0.03)):
+        assert record["noise"]["reprojection"][name] == pytest.approx(alone["noise"]["reprojection"][name], rel=tol)
+    assert record["inlier_ratio"] == pytest.approx(alone["inlier_ratio"], abs=0.02)
+    assert not out.exists()
+    parts.join(file, out)
+    r, depth = reprojection_norms(read_bal(out), "pixel")
+    assert record["reprojection_error"]["after"]["mean"] == pytest.approx(r[depth > 0].mean(), rel=1e-6)
+    assert record["reprojection_error"]["after"]["median"] == pytest.approx(np.median(r[depth > 0]), rel=1e-6)
+    again = bundle.refine(scene, checkpoint=run, engine="cpu").record
+    assert again["iterations"] == record["iterations"]
+    assert again["cost"] == pytest.approx(record["cost"], rel=1e-8)
 
 
 def test_portions_add_up_to_the_whole(tmp_path, monkeypatch):

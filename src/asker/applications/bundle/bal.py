@@ -79,6 +79,8 @@ class BundlePortion:
     checksum: int
     """Of the whole text."""
     path: FilePath
+    in_parts: bool = False
+    """Whether each process keeps what it finds to itself: no one holds the whole result."""
 
     @property
     def n_cameras(self) -> int:
@@ -133,6 +135,11 @@ def read_bal_portion(path: FilePath, part: int, n_parts: int) -> BundlePortion:
     )
 
 
+def read_header(path: FilePath, file: IO[bytes]) -> list[int]:
+    """How many cameras, points and observations an open file has."""
+    return _Text(path, file).header()
+
+
 def write_bal(path: FilePath, bundle: Bundle) -> None:
     """Write a BAL file, compressed by suffix.  A `ValueError` names an array that does not fit."""
     _check(bundle)
@@ -141,12 +148,31 @@ def write_bal(path: FilePath, bundle: Bundle) -> None:
         columns = (bundle.camera_index, bundle.point_index, *np.asarray(bundle.uv, np.float64).T)
         for start in range(0, bundle.n_observations, CHUNK_ROWS):
             rows = list(zip(*(column[start : start + CHUNK_ROWS].tolist() for column in columns), strict=True))
-            file.write(("%d %d %r %r\n" * len(rows) % tuple(chain.from_iterable(rows))).encode())
+            file.write(formatted("%d %d %r %r\n", list(chain.from_iterable(rows)), len(rows)))
         for array in (bundle.cameras, bundle.points):
             numbers = np.asarray(array, np.float64).ravel()
             for start in range(0, len(numbers), CHUNK_ROWS):
                 part = numbers[start : start + CHUNK_ROWS].tolist()
-                file.write(("%r\n" * len(part) % tuple(part)).encode())
+                file.write(formatted("%r\n", part))
+
+
+def formatted(line: str, numbers: list[float], n_lines: int | None = None) -> bytes:
+    """So many lines; one for each number when not given."""
+    return (line * (len(numbers) if n_lines is None else n_lines) % tuple(numbers)).encode()
+
+
+def numbers_of_file(path: FilePath) -> tuple[list[int], Iterator[tuple[int, NDArray[np.float64]]]]:
+    """The three counts of a BAL file, and all numbers after them as `_Text.numbers` gives them, a piece at a time."""
+    with opened(path) as file:
+        sizes = _Text(path, file).header()
+
+    def pieces() -> Iterator[tuple[int, NDArray[np.float64]]]:
+        with opened(path) as file:
+            text = _Text(path, file)
+            n_cameras, n_points, n_observations = text.header()
+            yield from text.numbers(4 * n_observations + 9 * n_cameras + 3 * n_points)
+
+    return sizes, pieces()
 
 
 def _between(k: int, values: NDArray, first: int, end: int | None = None) -> NDArray:
@@ -213,7 +239,7 @@ class _Text:
         done, last_line, extra = 0, self.line, None
         for end in self._ends():
             try:
-                values = _parse(self.rest[:end])
+                values = parse(self.rest[:end])
             except ValueError:
                 self._refuse_token(end)
             if len(values):
@@ -245,7 +271,7 @@ class _Text:
     def _ends(self) -> Iterator[int]:
         """Where to cut: `rest` up to there is a piece, whose last number is whole."""
         while self._read(CHUNK_BYTES):
-            end = max(self.rest.rfind(space) for space in _SPACES)
+            end = last_space(self.rest)
             if end > 0 or len(self.rest) > LONGEST:
                 yield end if end > 0 else len(self.rest)
         if self.rest:
@@ -272,14 +298,20 @@ class _Text:
     def _refuse_token(self, end: int) -> NoReturn:
         for match in _TOKEN.finditer(self.rest, 0, end):
             try:
-                _parse(match[0])
+                parse(match[0])
             except ValueError:
                 what = f"expected a finite number, found {_shown(match[0])}"
                 raise FileError(self.path, what, self._line(match.start())) from None
         raise AssertionError("every token is a number, but the whole is not")
 
 
-def _parse(text: bytes) -> NDArray[np.float64]:
+def last_space(text: bytes) -> int:
+    """Where the last white space stands; −1 where there is none."""
+    return max(text.rfind(space) for space in _SPACES)
+
+
+def parse(text: bytes) -> NDArray[np.float64]:
+    """Finite numbers with white space between them; a `ValueError` where something else stands."""
     tokens = text.split()
     values = np.fromiter(map(float, tokens), np.float64, len(tokens))
     if b"_" in text or not np.isfinite(values).all():  # Python alone reads 1_000 as a number

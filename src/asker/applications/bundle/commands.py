@@ -1,4 +1,4 @@
-"""`asker generate`."""
+"""`asker generate` and `asker join`."""
 
 from functools import partial
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from asker.applications.bundle import parts
 from asker.applications.bundle.bal import write_bal
 from asker.applications.bundle.room import counts
 from asker.applications.bundle.scenes import KINDS, make_scene
@@ -15,6 +16,20 @@ from asker.shell.support import Seed, check_outputs, one_of, write_outputs
 NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
 Outliers = Annotated[float, typer.Option(help="Part of the observations that are gross errors.")]
 StartError = Annotated[float, typer.Option(help="Median residual of the inliers at the start, in pixels.")]
+
+
+def join(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file that was solved.")],
+    output: Annotated[
+        Path, typer.Argument(help="The --output of that solve: the file to write; its parts are beside it.")
+    ],
+) -> int:
+    """The command `asker join`."""
+    check_outputs(file, output)
+    for path in parts.join(file, output):
+        print(f"joined {path}")
+    print(f"wrote {output}")
+    return 0
 
 
 def generate(

@@ -24,6 +24,7 @@ from asker.geometry.gauge import Gauge
 from asker.groups import Groups
 from asker.io.dirt import Dirt
 from asker.io.files import FilePath
+from asker.sums import ALONE, Sums
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,37 +60,41 @@ def refine(
     """
     part = bundle if isinstance(bundle, BundlePortion) else None
     own = bundle.bundle if isinstance(bundle, BundlePortion) else bundle
-    asked = Asked(method, kernel, tau, part is None and limits.get("checkpoint") is None)
+    asked = Asked(method, kernel, tau)
     psi = asked.psi(1.0)
     with compilations() as compiled:
         made = bundle_problem(bundle, psi, camera, dof, gauge)
         result = asker.solve(made.problem, asked.strategy(psi), **limits)
     (radius,) = inlier_radii(result, asked.finds_noise)
-    norms, depths = (_of_all(x, part) for x in reprojection_norms(own, camera))
+    told = None if part and part.in_parts else part  # by observations of all processes, or by sums over them
+    sums = _sums(made, part)
+    norms, depths = (_of_all(x, told) for x in reprojection_norms(own, camera))
     r = np.linalg.norm(result.residuals[0], axis=1)
     inliers = r <= radius
-    after = np.where(_in_front(made, result.values, part), r, np.inf)
-    errors = ReprojectionErrors.of(np.where(depths > 0, norms, np.inf), after, inliers)
+    after = np.where(_in_front(made, result.values, told, sums), r, np.inf)
+    errors = ReprojectionErrors.of(np.where(depths > 0, norms, np.inf), after, inliers, sums)
     record = {
         "n_cameras": own.n_cameras,
         "n_points": part.n_points if part else own.n_points,
         "n_observations": part.n_observations if part else own.n_observations,
-        "dirt": dirt_of(bundle),
+        "dirt": dirt_of(bundle) if part is told else (),
         **asked.record(result),
         "camera": camera,
         "dof": dof,
         "gauge": gauge,
-        "initial_inlier_ratio": np.mean(norms <= radius),
-        "inlier_ratio": inliers.mean(),
+        "initial_inlier_ratio": sums.mean(norms <= radius),
+        "inlier_ratio": sums.mean(inliers),
         "compiled": len(compiled),
         "inlier_radius": radius,
         "reprojection_error": errors.record(),
-        "noise": noise_record(result),
+        "noise": noise_record(result, sums),
         **solve_record(result),
     }
 
-    def refined() -> Bundle:
-        return made.refined(result.values, part.whole() if part else None)
+    alone = made.refined_part(result.values, part, sums) if part and part.in_parts else None
+
+    def refined() -> Bundle | BundlePortion:
+        return alone or made.refined(result.values, part.whole() if part else None)
 
     sure = partial(how_sure, made, result)
     return BundleOutcome(result, record, cost_fell(result), refined, inliers, errors, how_sure=sure)
@@ -110,11 +115,20 @@ def dirt_of(bundle: Bundle | BundlePortion, path: FilePath = "bundle", strict: b
     return tuple(dirt.told)
 
 
-def _in_front(made: BundleProblem, values: Groups[Any], part: BundlePortion | None) -> np.ndarray:
+def _sums(made: BundleProblem, part: BundlePortion | None) -> Sums:
+    """Over the observations of all processes, where each keeps its own."""
+    if part is None or not part.in_parts:
+        return ALONE
+    from asker.engines.xla import hosts
+
+    return Sums(made.points, hosts.added_up)
+
+
+def _in_front(made: BundleProblem, values: Groups[Any], part: BundlePortion | None, sums: Sums) -> np.ndarray:
     """A mask of the observations whose point is in front of its camera in the refined bundle, over all processes."""
     depths = _of_all(made.depths(values), part)
-    mirrored = np.count_nonzero(depths < 0) > np.count_nonzero(depths > 0) and made.has_moved(values)
-    return depths < 0 if mirrored else depths > 0
+    behind, before = sums.of(np.count_nonzero(depths < 0), np.count_nonzero(depths > 0))
+    return depths < 0 if behind > before and made.has_moved(values) else depths > 0
 
 
 def _of_all(own: np.ndarray, part: BundlePortion | None) -> np.ndarray:

@@ -20,6 +20,7 @@ from asker.kernels import Kernel
 from asker.manifolds import SE3, Euclidean, Product
 from asker.problem import Factors, Portion, Problem, Variables
 from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
+from asker.sums import Sums
 
 BATCH = 1 << 18  # observations projected at a time: bounds the memory
 
@@ -47,17 +48,14 @@ class BundleProblem:
         poses, free_intrinsics = self._cameras(values)
         bundle = self.bundle if whole is None else whole
         poses, points = self._put_back(bundle, poses, values[self.points])
-        cameras = bundle.cameras.copy()
-        cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
-        cameras[:, 3:6] = poses[:, :, 3]
-        cameras[:, 6 : self.dof] = free_intrinsics
-        return replace(bundle, cameras=cameras, points=points)
+        return self._with(bundle, poses, free_intrinsics, points)
 
     def depths(self, values: Groups[Any]) -> np.ndarray:
         """How far in front of its camera each point is, for the own observations: of the variables as they are solved,
         which may be a mirror image of the scene."""
         portion, points = self.problem.portion, values[self.points]
-        return _depths(self.bundle, self._cameras(values)[0], points if portion is None else points[portion.numbers])
+        own = points[portion.numbers] if portion and not portion.in_parts else points
+        return _depths(self.bundle, self._cameras(values)[0], own)
 
     def has_moved(self, values: Groups[Any]) -> bool:
         """Whether any camera has; if none has, `refined` leaves the frame alone."""
@@ -67,6 +65,24 @@ class BundleProblem:
         """Poses, and the intrinsics that move."""
         parts = values[self.cameras]
         return (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
+
+    def refined_part(self, values: Groups[Any], part: BundlePortion, sums: Sums) -> BundlePortion:
+        """The part of a bundle that this process has, with the solved cameras and points, where these are its own."""
+        poses, free_intrinsics = self._cameras(values)
+        bundle, depths = self.bundle, self.depths(values)
+        counts = sums.by_variable(self.cameras, np.bincount(bundle.camera_index, minlength=len(poses)).astype(float))
+        behind, before = sums.of(np.count_nonzero(depths < 0), np.count_nonzero(depths > 0))
+        side = np.array([-1.0 if behind > before else 1.0])  # of the whole
+        seen = Seen(np.flatnonzero(counts > 0), bundle.point_index, side)
+        poses, points = put_back(camera_poses(bundle), poses, values[self.points], self.cameras.fixed, seen)
+        return replace(part, bundle=self._with(bundle, poses, free_intrinsics, points))
+
+    def _with(self, bundle: Bundle, poses: np.ndarray, free_intrinsics: np.ndarray, points: np.ndarray) -> Bundle:
+        cameras = bundle.cameras.copy()
+        cameras[:, :3] = angle_axis_from_matrix(poses[:, :, :3])
+        cameras[:, 3:6] = poses[:, :, 3]
+        cameras[:, 6 : self.dof] = free_intrinsics
+        return replace(bundle, cameras=cameras, points=points)
 
     def _put_back(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         seen = Seen(bundle.camera_index, bundle.point_index, _depths(bundle, poses, points))
@@ -127,18 +143,29 @@ def bundle_problem(
     reprojection: Any = {6: poses_move, 7: focal_lengths_too, 9: distortions_too}[dof]
     i, j = bundle.camera_index, bundle.point_index
     slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
-    side = 1.0 if np.median(_depths(bundle, poses, bundle.points)) > 0 else -1.0  # of a mirror image: all are behind
+    side = _side(_depths(bundle, poses, bundle.points), part) if kernel is None else 1.0
 
     def in_front(camera, point, *_):
         pose = camera[0] if n_free else camera
         return -side * (pose.rotation[2] @ point + pose.translation[2])
 
-    valid = in_front if kernel is None and part is None else None
+    valid = in_front if kernel is None else None
     factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, valid=valid, name="reprojection")
     portion = None
     if part is not None:
-        portion = Portion(points, part.points, part.n_points, (part.observations,), (part.n_observations,))
+        counts = part.n_points, (part.observations,), (part.n_observations,)
+        portion = Portion(points, part.points, *counts, part.in_parts)
     return BundleProblem(bundle, Problem(factors, portion=portion), cameras, points, dof)
+
+
+def _side(depths: np.ndarray, part: BundlePortion | None) -> float:
+    """1 where most observations are in front of their cameras; −1 for a mirror image, where all are behind."""
+    if part is None:
+        return 1.0 if np.median(depths) > 0 else -1.0
+    from asker.engines.xla import hosts
+
+    (n_in_front,) = hosts.added_up(np.array([np.count_nonzero(depths > 0)]))
+    return 1.0 if 2 * n_in_front > part.n_observations else -1.0
 
 
 def camera_poses(bundle: Bundle) -> np.ndarray:

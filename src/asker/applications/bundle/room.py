@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from asker.applications.application import Application, Arrays, Runs, Source, Wr
 from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.errors import errors
 from asker.applications.bundle.options import CAMERAS, DOFS, Options
+from asker.applications.bundle.parts import part_path, write_part
 from asker.applications.bundle.policy import BundleOutcome, dirt_of, refine
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
+from asker.applications.bundle.ranges import can_be_sought, read_bal_together
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
 from asker.applications.bundle.uncertainty import how_sure
 from asker.applications.held_out import HeldOut
@@ -25,6 +28,7 @@ from asker.applications.uncertainty import weak_told
 from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import beginning
 from asker.io.json import write_json
+from asker.logs import devices
 from asker.result import Result
 
 HEADER = re.compile(rb"\s*\d{1,18}\s+\d{1,18}\s+\d{1,18}(?!\S)")
@@ -38,7 +42,7 @@ class BundleAdjustment(Application):
     expects = "a BAL file: text whose header is three whole numbers, also as .gz or .bz2"
     options_class = Options
     has_covariances = True
-    several_processes = True
+    several_processes = writes_parts = True
     study_title = "Robust bundle adjustment"
     columns = (("camera_error", "camera error %"),)
     truth = "camera_error"
@@ -54,12 +58,26 @@ class BundleAdjustment(Application):
         dirt_of(bundle, path, options.strict)
         return bundle
 
-    def load_portion(self, path: Path, process: int, n_processes: int) -> Any:
+    def load_portion(self, path: Path, options: Options, process: int, n_processes: int) -> Any:
         from asker.engines.xla import hosts
 
-        part = read_bal_portion(path, process, n_processes)
+        size = path.stat().st_size.to_bytes(8)
+        hosts.check_same(size + crc32(beginning(path)).to_bytes(4), "were given different files")
+        if can_be_sought(path):
+            part = read_bal_together(path, process, n_processes, hosts.of_all)
+        else:
+            devices.info("%s is compressed: every process reads all of it", path)
+            part = read_bal_portion(path, process, n_processes)
         hosts.check_same(part.checksum.to_bytes(4), "were given different files")
         return part
+
+    def in_parts(self, data: BundlePortion) -> BundlePortion:
+        return replace(data, in_parts=True)
+
+    def write_part(self, output: Path, data: BundlePortion, process: int, n_processes: int) -> Path:
+        path = part_path(output, process, n_processes)
+        write_part(path, data, process, n_processes)
+        return path
 
     def write(self, path: Path, data: Bundle) -> None:
         write_bal(path, data)
@@ -88,6 +106,8 @@ class BundleAdjustment(Application):
         return [seen, Table(titles, rows), told, *refused]
 
     def refine(self, data: Any, options: Options, say: Any, **common: Any) -> BundleOutcome:
+        if isinstance(data, BundlePortion) and data.in_parts and options.strict:
+            raise ValueError("--strict looks over the whole: it goes without --parts")
         if isinstance(data, BundlePortion) and options.strict:
             dirt_of(data, data.path, strict=True)
         asked = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}

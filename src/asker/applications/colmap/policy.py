@@ -106,7 +106,7 @@ def refine(
     """
     given_as: GivenAs = to_pycolmap if is_reconstruction(model) else _as_it_is
     model = from_pycolmap(model) if is_reconstruction(model) else model
-    frame, asked = Frame(priors, control), Asked(method, kernel, tau, limits.get("checkpoint") is None)
+    frame, asked = Frame(priors, control), Asked(method, kernel, tau)
     _check(model, frame, gauge, hold, retriangulate, max_error, min_angle, limits)
     parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
     begin = perf_counter()

@@ -59,7 +59,7 @@ class ColmapModels(Application):
     title = "COLMAP models"
     expects = "a COLMAP model: a folder with cameras, images and points3D, as .bin or .txt"
     options_class = Options
-    has_covariances = True
+    has_covariances = several_processes = True
     reads_folder = writes_folder = True
     study_title = "COLMAP models"
     sources = (

@@ -50,7 +50,7 @@ class PoseGraphs(Application):
     expects = "a pose graph: g2o or TORO text of lines VERTEX… and EDGE…, also as .gz or .bz2, or Open3D's JSON"
     endings = (*ENDINGS, TUM, KITTI)
     options_class = Options
-    has_covariances = True
+    has_covariances = several_processes = True
     tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
     study_title = "pose graphs"
     columns = (("n_refused_loops", "loops refused"),)

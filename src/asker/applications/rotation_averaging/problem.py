@@ -99,7 +99,7 @@ def refine(
     data: RelativeRotations, method: str | None = None, kernel: str | None = None, tau: Any = None, **limits: Any
 ) -> Outcome:
     """Find absolute rotations as `asker solve` does: `tau` is in degrees, `limits` go to `asker.solve`."""
-    asked = Asked(method, kernel, tau, limits.get("checkpoint") is None)
+    asked = Asked(method, kernel, tau)
     psi = asked.psi(TAU)
     with compilations() as compiled:
         made = averaging_problem(data, psi)

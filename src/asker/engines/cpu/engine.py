@@ -27,6 +27,7 @@ from asker.engines.structure import Structure
 from asker.kernels import Kernel
 from asker.logs import log
 from asker.problem import Problem
+from asker.sums import ALONE
 from asker.variables import Variables
 
 on_compile.append(lambda name: log.info("compiling %s (once on this machine)", name))
@@ -46,6 +47,7 @@ class CpuEngine:
     name = "cpu"
     is_first = True
     """Whether this process speaks for the run."""
+    sums = ALONE
 
     def __init__(
         self,
@@ -63,6 +65,11 @@ class CpuEngine:
         self._formula_loops: dict[tuple, list[AnyLoop]] = {}
         self._held = _Held()
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """None are kept: they are quickly made, and take memory."""
+        return {}
 
     def under(self, kernels: Sequence[Kernel]) -> "CpuEngine":
         other = copy(self)
@@ -184,6 +191,21 @@ class CpuEngine:
     def rows(self, point: Point[ndarray]) -> tuple[ndarray, ...]:
         """A copy of the rows of all variables."""
         return tuple(np.array(x) for x in point.theta)
+
+    def here(self, arrays: PerFactor[ndarray]) -> PerFactor[ndarray]:
+        return self.in_user_order(arrays)
+
+    def rows_here(self, point: Point[ndarray]) -> tuple[ndarray, ...]:
+        return self.rows(point)
+
+    def evaluate_here(self, theta: tuple[ndarray, ...]) -> Point[ndarray]:
+        return self.evaluate(theta)
+
+    def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "CpuEngine":
+        return CpuEngine(problem, "auto", eliminate, True)
+
+    def for_results(self) -> "CpuEngine":
+        return self
 
     def whole(self, arrays: PerFactor[ndarray]) -> PerFactor[ndarray]:
         """Of all observations: there is one process only."""

@@ -34,10 +34,10 @@ def errors_explained() -> Iterator[None]:
         raise
 
 
-def available(n: int | None = None) -> list[Any]:
-    """JAX's devices, over all hosts."""
+def available(n: int | None = None, own: bool = False) -> list[Any]:
+    """JAX's devices, over all hosts, or this process's own."""
     try:
-        found = jax.devices()
+        found = jax.local_devices() if own else jax.devices()
     except RuntimeError as error:
         said = str(error).splitlines()[0]
         advice = "is jax installed with its CUDA build (pip install 'jax[cuda12]'), and is there a GPU?"

@@ -33,7 +33,8 @@ from asker.engines.xla.system import Linearization, System, Weights
 from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
 from asker.logs import devices as devices_log
-from asker.problem import Portion, Problem
+from asker.problem import Problem
+from asker.sums import ALONE, Sums
 from asker.variables import ProblemError, Variables
 
 EACH, WHOLE = P(AXIS), P()
@@ -59,8 +60,9 @@ class XlaEngine:
         eliminate: Variables | bool = True,
         relative_damping: bool = False,
         n_devices: int | None = None,
+        alone: bool = False,
     ):
-        """`n_devices`: how many of JAX's devices to use; all when not given."""
+        """`n_devices`: how many of JAX's devices to use; all when not given.  `alone`: those of this process."""
         check_xla()
         for f in problem.factors:
             if f.jacobian is not None:
@@ -69,36 +71,34 @@ class XlaEngine:
                 )
         self.problem = problem
         self.relative_damping = relative_damping
-        found = devices.available(n_devices)
+        found = devices.available(n_devices, alone)
         self.mesh = Mesh(np.array(found), (AXIS,))
-        self.portion = problem.portion
+        self.portion, self.is_alone = problem.portion, alone
+        self.tells_own = False  # of what is dealt, and not of all
+        self.sums = Sums(self.portion.variables, hosts.added_up) if self.portion else ALONE
         if self.portion:
             if isinstance(eliminate, Variables) and eliminate is not self.portion.variables:
                 raise ProblemError(f"{self.portion.variables.name} are dealt to the processes, so these are eliminated")
-            self._check_portions(self.portion)
+            hosts.check_portions(self.portion)
             eliminate = self.portion.variables
         self.structure = Structure(problem, eliminate)
-        self.layout = (
-            Layout(self.structure, len(self.mesh.local_devices), hosts.largest)
-            if self.portion
-            else Layout(self.structure, self.mesh.size)
-        )
-        cg, self.linear_solver, meetings, fronts = chosen(
-            linear_solver, self.layout, hosts.union if self.portion else np.unique
-        )
+        where: Any = (len(self.mesh.local_devices), hosts.largest) if self.portion else (self.mesh.size,)
+        self.layout = Layout(self.structure, *where)
+        union = hosts.union if self.portion else np.unique
+        cg, self.linear_solver, meetings, fronts = chosen(linear_solver, self.layout, union)
         need = devices.estimate(self.layout, self.linear_solver, fronts)
         self.plan = devices.plan(need, self.linear_solver, found)
         """Devices, solver and memory, for a person."""
-        devices_log.info(self.plan)
         devices.check_memory(need, found)
-        if jax.process_count() > 1:
+        if not alone:
+            devices_log.info(self.plan)
+        if jax.process_count() > 1 and not alone:
             hosts.check_same(self.fingerprint(), "were given different data")
         self.system = System(self.structure, meetings, fronts, cg, relative_damping)
         self.factors = [FactorFunctions(f) for f in self.structure.factors]
         self.gradients = Gradients(self.structure, self.layout.n_local)
         self.free = tuple(v for v in problem.variables if v.is_free)
         self.last_gradient: Any = np.inf
-        """‖g‖ of the last system that conjugate gradients solved."""
         self.cg_steps = 0
         self._specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in problem.variables)
         self._delta_specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in self.free)
@@ -112,21 +112,10 @@ class XlaEngine:
         self._functions: dict[Any, Callable] = {}
         self._taus = tuple(f.tau if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors)
         self._held = _Held()
+        self.others: dict[str, Any] = {}
         self._ahead: tuple[Step[jax.Array], Point[jax.Array]] | None = None
         """The last step, and where it leads."""
         self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0, "assemble": 0.0, "factorise": 0.0}
-
-    def _check_portions(self, portion: Portion) -> None:
-        """Those of all processes make the whole, and no more."""
-        numbers = (portion.numbers, *portion.observations)
-        found = hosts.added_up(np.array([(len(x), x.sum()) for x in numbers], dtype=np.int64))
-        whole = [(n, n * (n - 1) // 2) for n in (portion.n_variables, *portion.n_observations)]
-        if found.tolist() != list(map(list, whole)):
-            raise ProblemError(
-                f"the portions of {hosts.place()[1]} processes do not make the whole: {found[0, 0]} of "
-                f"{portion.n_variables} {portion.variables.name}, {found[1:, 0].sum()} of "
-                f"{sum(portion.n_observations)} observations"
-            )
 
     def under(self, kernels: Sequence[Kernel]) -> "XlaEngine":
         other = copy(self)
@@ -143,19 +132,16 @@ class XlaEngine:
 
     def start(self) -> Point[jax.Array]:
         """The point where the problem starts."""
-        return self._evaluated(tuple(v.rows for v in self.problem.variables))
+        return self.evaluate_here(tuple(v.rows for v in self.problem.variables))
 
     def evaluate(self, theta: tuple[np.ndarray, ...]) -> Point[jax.Array]:
         """`theta` in the user's order."""
-        portion = self.portion
-        if portion:
-            theta = tuple(
-                x[portion.numbers] if v is portion.variables else x
-                for v, x in zip(self.problem.variables, theta, strict=True)
-            )
-        return self._evaluated(theta)
+        if self.portion:
+            dealt, own = self.portion.variables, self.portion.numbers
+            theta = tuple(x[own] if v is dealt else x for v, x in zip(self.problem.variables, theta, strict=True))
+        return self.evaluate_here(theta)
 
-    def _evaluated(self, theta: tuple[np.ndarray, ...]) -> Point[jax.Array]:
+    def evaluate_here(self, theta: tuple[np.ndarray, ...]) -> Point[jax.Array]:
         with self._clock("evaluate"):
             rows = self._put_rows(theta)
             u, finite = self._function("evaluate", self._evaluate, (self._specs,), (EACH, WHOLE))(self._arrays, rows)
@@ -248,7 +234,10 @@ class XlaEngine:
             )
 
     def in_user_order(self, arrays: PerFactor[jax.Array]) -> PerFactor[np.ndarray]:
-        return self.whole(tuple(self.layout.unsorted(f, self._fetch(x)) for f, x in enumerate(arrays)))
+        return self.whole(self.here(arrays))
+
+    def here(self, arrays: PerFactor[jax.Array]) -> PerFactor[np.ndarray]:
+        return tuple(self.layout.unsorted(f, self._fetch(x)) for f, x in enumerate(arrays))
 
     def in_own_order(self, arrays: PerFactor[np.ndarray]) -> PerFactor[jax.Array]:
         if self.portion:
@@ -258,7 +247,7 @@ class XlaEngine:
 
     def whole(self, arrays: PerFactor[np.ndarray]) -> PerFactor[np.ndarray]:
         """Of all observations, from arrays of those that this process has."""
-        if self.portion is None:
+        if self.portion is None or self.tells_own:
             return arrays
         each = zip(arrays, self.portion.observations, self.portion.n_observations, strict=True)
         return tuple(hosts.whole(np.asarray(x), own, n) for x, own, n in each)
@@ -272,17 +261,30 @@ class XlaEngine:
 
     def rows(self, point: Point[jax.Array]) -> tuple[np.ndarray, ...]:
         """Rows of all variables, in the user's order."""
-        return tuple(self._unspread(v, x) for v, x in zip(self.problem.variables, point.theta, strict=True))
+        return tuple(map(self._whole_rows, self.problem.variables, self.rows_here(point)))
+
+    def rows_here(self, point: Point[jax.Array]) -> tuple[np.ndarray, ...]:
+        return tuple(map(self._unspread, self.problem.variables, point.theta))
 
     def step_of(self, step: Step[jax.Array], v: Variables) -> np.ndarray:
-        return self._unspread(v, step.delta[v])
+        return self._whole_rows(v, self._unspread(v, step.delta[v]))
+
+    def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "XlaEngine":
+        return XlaEngine(problem, "auto", eliminate, True, alone=self.is_alone or self.portion is not None)
+
+    def for_results(self) -> "XlaEngine":
+        other = copy(self)
+        other.tells_own = self.portion is not None and self.portion.in_parts
+        return other
 
     def _unspread(self, v: Variables, x: jax.Array) -> np.ndarray:
         rows = self._fetch(x)
-        if v is not self.structure.eliminated:
-            return np.array(rows)
-        rows = rows[self.layout.at]
-        return hosts.whole(rows, self.portion.numbers, self.portion.n_variables) if self.portion else rows
+        return rows[self.layout.at] if v is self.structure.eliminated else np.array(rows)
+
+    def _whole_rows(self, v: Variables, own: np.ndarray) -> np.ndarray:
+        if self.portion is None or v is not self.portion.variables or self.tells_own:
+            return own
+        return hosts.whole(own, self.portion.numbers, self.portion.n_variables)
 
     def _fetch(self, x: jax.Array) -> np.ndarray:
         """What this host is responsible for."""

@@ -1,0 +1,84 @@
+"""A refined bundle in parts: each of several processes writes the points that it has, and one program joins them.
+
+A part is an .npz: all cameras, own points and their numbers, and a table that says which part it is of how many.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.applications.bundle.bal import BundlePortion, formatted, numbers_of_file
+from asker.io.files import FileError, FilePath, write_whole
+from asker.io.npz import Arrays, Tree, read_npz, write_npz
+
+FORMAT = 1
+ROWS = 1 << 14
+
+
+def part_path(output: Path, part: int, n_parts: int) -> Path:
+    """The file of one part."""
+    return output.with_name(f"{output.name}.{part}of{n_parts}.npz")
+
+
+def write_part(path: FilePath, refined: BundlePortion, part: int, n_parts: int) -> None:
+    """Whole or not at all."""
+    sizes = [refined.n_cameras, refined.n_points, refined.n_observations]
+    tree = {"format": FORMAT, "part": part, "n_parts": n_parts, "sizes": sizes}
+    arrays = {"cameras": refined.bundle.cameras, "points": refined.bundle.points, "numbers": refined.points}
+    write_npz(path, tree, arrays)
+
+
+def join(file: FilePath, output: Path) -> list[Path]:
+    """Write the refined BAL file, from the file that was solved and the parts; returns these.
+
+    All cameras and points are in memory then, and of the observations a piece at a time.
+    """
+    found = sorted(output.parent.glob(f"{output.name}.0of*.npz"))
+    if len(found) != 1:
+        raise FileError(output, f"{len(found)} files {output.name}.0of….npz are beside it, expected one")
+    n = _read(found[0])[0]["n_parts"]
+    paths = [part_path(output, k, n) for k in range(n)]
+    read = [_read(path) for path in paths]
+    sizes, pieces = numbers_of_file(file)
+    for path, (tree, arrays) in zip(paths, read, strict=True):
+        if tree["sizes"] != sizes or tree["n_parts"] != n:
+            raise FileError(path, f"this part is of another bundle than {file}")
+        if arrays["cameras"].tobytes() != read[0][1]["cameras"].tobytes():
+            raise FileError(path, f"this part and {paths[0].name} are of two solves")
+    points = np.full((sizes[1], 3), np.nan)
+    for _, arrays in read:
+        points[arrays["numbers"]] = arrays["points"]
+    if not np.isfinite(points).all():
+        raise FileError(paths[0], "some points are in no part")
+    with write_whole(output) as target:
+        target.write("{} {} {}\n".format(*sizes).encode())
+        _write_observations(target, pieces, sizes[2])
+        for array in (read[0][1]["cameras"], points):
+            for numbers in (array.ravel()[k : k + ROWS] for k in range(0, array.size, ROWS)):
+                target.write(formatted("%r\n", numbers.tolist()))
+    return paths
+
+
+def _read(path: Path) -> tuple[Tree, Arrays]:
+    tree, arrays = read_npz(path, "part")
+    shapes = {name: x.shape[1:] for name, x in arrays.items()}
+    if tree.get("format") != FORMAT or shapes != {"cameras": (9,), "points": (3,), "numbers": ()}:
+        raise FileError(path, "this is no part of a refined bundle")
+    n, numbers = len(arrays["points"]), arrays["numbers"]
+    if len(numbers) != n or (n and not 0 <= numbers.min() <= numbers.max() < tree["sizes"][1]):
+        raise FileError(path, "the numbers of its points do not fit")
+    return tree, arrays
+
+
+def _write_observations(target: IO[bytes], pieces: Iterator[tuple[int, NDArray[np.float64]]], n: int) -> None:
+    """As they are in the file; the rest of it is read, so that what is wrong there is told."""
+    rest = np.zeros(0)
+    for k, values in pieces:
+        own = np.concatenate([rest, values[: max(4 * n - k, 0)]])
+        rows, rest = own[: len(own) // 4 * 4].reshape(-1, 4), own[len(own) // 4 * 4 :]
+        each = [(int(i), int(j), u, v) for i, j, u, v in rows.tolist()]
+        target.write(formatted("%d %d %r %r\n", list(chain.from_iterable(each)), len(each)))

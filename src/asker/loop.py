@@ -1,0 +1,148 @@
+"""The one loop."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from asker.checkpoint import Checkpoint, Snapshot
+from asker.conditions import Conditions
+from asker.covariance import Uncertainty
+from asker.current import CurrentIteration, by_factor, values_at, weights_at
+from asker.engines.point import Engine, Point
+from asker.journal import DescentFile
+from asker.leverage import leverage
+from asker.result import HowSure, Iteration, Result, Status
+from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy
+
+OnIteration = Callable[[CurrentIteration], bool | None]
+
+
+class SolveLoop:
+    """The loop, and what it remembers: the history and the best state."""
+
+    def __init__(
+        self,
+        begin: float,
+        on_iteration: OnIteration | None,
+        file: Checkpoint | DescentFile | None = None,
+        earlier: float = 0.0,
+    ):
+        """`earlier`: seconds of the run that this one continues."""
+        self.begin, self.on_iteration, self.file, self.earlier = begin, on_iteration, file, earlier
+        self.history: list[Iteration] = []
+        self.best: State
+        self.last: tuple[State, State, int]
+        """Where the run stands: the state, the best one, and how many lines of the history belong to them."""
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.begin
+
+    def run(
+        self,
+        engine: Engine,
+        strategy: Strategy,
+        start: Point,
+        max_iterations: int,
+        tol: float,
+        time_limit: float | None,
+    ) -> Status:
+        """From the start to the end; what was found is in `best` and `history`."""
+        state = self.best = strategy.init(engine, start, max_iterations)
+        if self.file and (earlier := self.file.read(state)):
+            state, self.best, self.history = earlier.state, earlier.best, earlier.history
+            self.earlier = earlier.seconds
+        self.last = state, self.best, len(self.history)
+        try:
+            status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
+        except KeyboardInterrupt:
+            if not self.history:
+                raise
+            status = Status.INTERRUPTED
+        self._save(at_the_end=True)
+        return status
+
+    def _iterate(
+        self,
+        engine: Engine,
+        strategy: Strategy,
+        state: State,
+        max_iterations: int,
+        tol: float,
+        time_limit: float | None,
+    ) -> Status:
+        if not self.history and self._record(engine, state):
+            return Status.STOPPED
+        if state.cost == 0:
+            return Status.CONVERGED
+        while len(self.history) <= max_iterations:
+            before, state = state, strategy.step(engine, state)
+            stop = self._record(engine, state)
+            self._save()
+            if stop:
+                return Status.STOPPED
+            if _converged(before, state, tol):
+                return Status.CONVERGED
+            if not state.accepted and state.damping > LARGEST_DAMPING:
+                return Status.STALLED
+            if time_limit is not None and engine.any(self.seconds > time_limit):
+                return Status.TIME_LIMIT
+        return Status.MAX_ITERATIONS
+
+    def _record(self, engine: Engine, state: State) -> bool:
+        """Whether the user asks to stop."""
+        if state.cost < self.best.cost:
+            self.best = state
+        number, seconds = len(self.history), self.earlier + self.seconds
+        told = number, state.cost, self.best.cost, seconds, state.damping, state.accepted, state.details
+        self.history.append(Iteration(*told))
+        self.last = state, self.best, len(self.history)  # at once: Ctrl-C may come between any two lines
+        if self.on_iteration is None:
+            return False
+        return bool(self.on_iteration(CurrentIteration(*told, engine, state.point)))
+
+    def _save(self, at_the_end: bool = False) -> None:
+        state, best, n = self.last
+        if self.file and n and (at_the_end or (n - 1) % self.file.every == 0):
+            self.file.save(Snapshot(state, best, self.history[:n], self.earlier + self.seconds), at_the_end)
+
+
+def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
+    engine, problem, point = engine.for_results(), engine.problem, loop.best.point
+    residuals = engine.residuals(point)
+    inliers = []
+    taus = engine.whole(tuple(np.broadcast_to(f.tau, f.n) for f in problem.factors))
+    for factors, r, tau in zip(problem.factors, residuals, taus, strict=True):
+        radius = factors.kernel.inlier_radius / factors.kernel.tau * tau
+        inliers.append(np.linalg.norm(r, axis=1) <= radius)
+    if any(f.valid is not None for f in problem.factors):
+        impossible = engine.whole(tuple(Conditions(engine).impossible(engine.rows_here(point))))
+        inliers = [inlier & ~no for inlier, no in zip(inliers, impossible, strict=True)]
+    return Result(
+        problem=problem,
+        values=values_at(engine, point),
+        cost=loop.best.cost,
+        initial_cost=loop.history[0].cost,
+        status=status,
+        history=loop.history,
+        residuals=by_factor(problem, residuals),
+        weights=weights_at(engine, point),
+        inliers=by_factor(problem, inliers),
+        seconds=engine.seconds | {"total": loop.seconds},
+        strategy=strategy,
+        engine=engine.name,
+        linear_solver=engine.linear_solver,
+        relative_damping=engine.relative_damping,
+        unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
+        how_sure=HowSure(Uncertainty, leverage),
+    )
+
+
+def _converged(before: State, after: State, tol: float) -> bool:
+    """An accepted step on Ψ itself gained next to nothing, or there is nothing to gain."""
+    if tol > 0 and after.at_rest and after.on_target and before.on_target:
+        return True
+    if not (after.accepted and after.on_target and before.on_target):
+        return False
+    return after.cost == 0 or (tol > 0 and 0 <= before.objective - after.objective <= tol * before.objective)

@@ -1,0 +1,130 @@
+"""Descents one after the other, where the noise is not known: what `asker.unknown` runs on an engine."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from asker.current import CurrentIteration
+from asker.engines.point import Engine, Point
+from asker.io.files import FilePath
+from asker.journal import DescentFile, Journal, SearchFile, in_stage
+from asker.logs import devices
+from asker.loop import OnIteration, SolveLoop, result_of
+from asker.noise import Noise
+from asker.result import Iteration, Result, Status
+from asker.strategies.irls import IRLS
+from asker.strategies.strategy import Strategy, cost
+from asker.unknown import Candidate, Search
+
+T = TypeVar("T")
+ENOUGH = 1e-6
+"""The relative decrease at which a stage ends: others follow."""
+
+
+class Stages:
+    """Descents one after the other, each a loop of its own; their histories follow each other."""
+
+    def __init__(
+        self,
+        begin: float,
+        on_iteration: OnIteration | None,
+        max_iterations: int,
+        tol: float,
+        time_limit: float | None,
+    ):
+        self.begin, self.on_iteration, self.left, self.tol = begin, on_iteration, max_iterations, tol
+        self.time_limit = time_limit
+        self.journal = Journal()
+        self.engine: Engine
+        self.ended: Status | None = None
+        """Why no descent goes on any more."""
+        self.is_cut_short = False
+        """Whether one has ended for want of iterations."""
+        self.last = Status.CONVERGED
+        """How the last one ended."""
+
+    @property
+    def history(self) -> list[Iteration]:
+        return self.journal.history
+
+    def keep(self, path: FilePath, every: int, engine: Engine, strategy: Strategy) -> None:
+        """On disk, and go on with what is there."""
+        file = SearchFile(path, every, engine, strategy)
+        file.of["strategy"] = f"noise that is found, {file.of['strategy']}"
+        self.journal = Journal(file, (Candidate, Noise))
+        self.journal.seconds = lambda: time.perf_counter() - self.begin
+
+    def result(self, engine: Engine, strategy: Strategy, start: Point) -> Result:
+        """Of the best of all candidates."""
+        self.engine = engine
+        if portion := engine.problem.portion:
+            devices.info("several processes find the noise: single %s are moved, no others", portion.variables.name)
+        search = Search(engine, self.descend, self.goes_on, strategy, IRLS(), self.remember)
+        journal, file = self.journal, self.journal.file
+        journal.read(IRLS().init(engine, start, 0))
+        if not self.history:
+            SolveLoop(self.begin, partial(self._record, "start")).run(engine, IRLS(), start, 0, self.tol, None)
+        self.left -= (journal.begun[0]["n_before"] if journal.begun else len(self.history)) - 1
+        try:
+            best = search.best(start)[0]
+        except KeyboardInterrupt:  # between two descents
+            self.ended = Status.INTERRUPTED
+            best = search.so_far(start)
+        journal.save(at_the_end=True)
+        final = engine.under(best.kernels)
+        loop = SolveLoop(self.begin, None)
+        loop.best, loop.history = IRLS().init(final, best.point, 0), self.history
+        result = result_of(final, strategy, loop, self.ended or self.last)
+        return replace(
+            result,
+            initial_cost=cost(final, start),
+            found_noise=best.noises,
+            doubts=search.doubts(best),
+            unwritten=file.unwritten if file else "",
+        )
+
+    def goes_on(self) -> bool:
+        """Whether no limit was met, since the search has come to where it stood."""
+        if self.journal.goes_over_what_was_found:
+            return True
+        late = self.time_limit is not None and self.engine.any(time.perf_counter() - self.begin > self.time_limit)
+        if self.ended is None and (late or self.left <= 0):
+            self.ended = Status.TIME_LIMIT if late else Status.MAX_ITERATIONS
+        return self.ended is None
+
+    def remember(self, name: str, find: Callable[[], T]) -> T:
+        """A finding of the search; what a limit has cut short does not count as one."""
+        return self.journal.remember(name, find, lambda: self.ended is None and not self.is_cut_short)
+
+    def descend(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
+        """Where a descent leads; once one was ended by a limit or the user, the others stay where they are."""
+        return self.remember(stage, lambda: self._descended(engine, strategy, point, n, stage))
+
+    def _descended(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
+        if not self.goes_on():
+            return point
+        widths = np.concatenate([np.ravel(f.tau) for f in engine.problem.factors])
+        engine.check_same(widths.tobytes(), "find different noise: their processors must round alike")
+        file = DescentFile(self.journal, stage, engine) if self.journal.file else None
+        loop = SolveLoop(self.begin, partial(self._record, stage), file, self.journal.earlier)
+        most = min(n, self.left)
+        tol = self.tol if stage == "end" else max(self.tol, ENOUGH)
+        self.last = status = loop.run(engine, strategy, point, most, tol, self.time_limit)
+        self.left -= loop.history[-1].iteration
+        self.is_cut_short = status is Status.MAX_ITERATIONS and most < n
+        if status in (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED):
+            self.ended = status
+        return loop.best.point
+
+    def _record(self, stage: str, line: CurrentIteration) -> bool:
+        """A line of the whole history; the start of a stage is where the last one was, and no iteration."""
+        if line.iteration == 0 and self.history:
+            return False
+        whole = in_stage(line, len(self.history), stage)
+        assert isinstance(whole, CurrentIteration)
+        self.history.append(whole.recorded)
+        return bool(self.on_iteration and self.on_iteration(whole))

@@ -1,0 +1,105 @@
+"""A search for the noise that was killed goes on, and ends as if nothing had happened."""
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications import bundle
+from asker.unknown import Search
+from test_checkpoint import Killed, kill_at
+from test_unknown import circle_problem
+
+
+def scene_problem():
+    """Many unknowns: the end has moves, with draws."""
+    scene = bundle.make_scene(6, 600, noise=2.0, outlier_ratio=0.3, start_error=15.0, seed=4)
+    return bundle.bundle_problem(scene.start).problem
+
+
+def killed(problem, at, file):
+    """The iterations of a run that is killed at one of them."""
+    seen = []
+
+    def on_iteration(line):
+        seen.append(line.iteration)
+        kill_at(at)(line)
+
+    with pytest.raises(Killed):
+        asker.solve(problem, checkpoint=file, every=4, engine="cpu", on_iteration=on_iteration)
+    return seen
+
+
+def assert_same(result, expected):
+    assert [(h.iteration, h.cost, h.details) for h in result.history] == [
+        (h.iteration, h.cost, h.details) for h in expected.history
+    ]
+    for a, b in zip(result.values, expected.values, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (result.cost, result.noise[0], result.doubts) == (expected.cost, expected.noise[0], expected.doubts)
+    assert result.status is expected.status
+
+
+@pytest.mark.parametrize(("make", "n_stages"), [(lambda: circle_problem(0.1, 0.4, 3), 5), (scene_problem, 2)])
+def test_a_search_goes_on_as_if_nothing_had_happened(make, n_stages, tmp_path):
+    """It is killed once in each stage, in its middle, one kill after the other."""
+    problem, file = make(), tmp_path / "run.npz"
+    whole = asker.solve(problem, engine="cpu")
+    stages = [line.details["stage"] for line in whole.history]
+    middles = sorted(int(np.median(np.flatnonzero(np.array(stages) == name))) for name in set(stages) - {"start"})
+    assert len(middles) >= n_stages
+    before = 0
+    for middle in middles:
+        seen = killed(problem, middle, file)
+        assert before == 0 or seen[0] >= before - 4  # what was done before is not done again
+        before = middle
+    assert_same(asker.solve(problem, checkpoint=file, engine="cpu"), whole)
+    lines = []
+    assert_same(asker.solve(problem, checkpoint=file, engine="cpu", on_iteration=lines.append), whole)
+    assert not lines  # all is done
+
+
+@pytest.mark.parametrize("n", [0, 1, 20, 45])
+def test_a_search_that_a_limit_has_ended_goes_on(n, tmp_path):
+    problem, file = circle_problem(0.1, 0.4, 3), tmp_path / "run.npz"
+    first = asker.solve(problem, max_iterations=n, checkpoint=file)
+    assert (first.iterations, first.status) == (n, asker.Status.MAX_ITERATIONS)
+    assert_same(asker.solve(problem, checkpoint=file), asker.solve(problem))
+
+
+def test_an_interrupt_between_two_descents_leaves_a_file_that_goes_on(tmp_path, monkeypatch):
+    problem, file = circle_problem(0.1, 0.4, 3), tmp_path / "run.npz"
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("asker.unknown.Subsets.best", interrupted)
+        assert asker.solve(problem, checkpoint=file).status is asker.Status.INTERRUPTED
+    assert_same(asker.solve(problem, checkpoint=file), asker.solve(problem))
+
+
+def test_a_file_of_something_else_is_refused(tmp_path, monkeypatch):
+    problem, file = circle_problem(0.1, 0.4, 3), tmp_path / "run.npz"
+    asker.solve(problem, max_iterations=60, checkpoint=file)
+    with pytest.raises(asker.FileError, match=r"another strategy .*noise that is found, ASKER.*, not IRLS"):
+        asker.solve(problem, asker.IRLS(), checkpoint=file)
+    with pytest.raises(asker.FileError, match="another problem"):
+        asker.solve(circle_problem(0.1, 0.4, 4), checkpoint=file)
+    with pytest.raises(asker.FileError, match=r"tells a cost of .* at its start"):
+        asker.solve(problem, checkpoint=file, start={"circle": np.array([[1.0, 2.0, 3.0]])})
+    ends = Search._ends
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_ends", lambda self, start: ((f"{name}, anew", x) for name, x in ends(self, start)))
+        with pytest.raises(asker.FileError, match="is of another search: 'compare from the start' where this one has"):
+            asker.solve(problem, checkpoint=file)
+    file.write_bytes(file.read_bytes()[:3000])
+    with pytest.raises(asker.FileError, match="no checkpoint of asker, or a broken one"):
+        asker.solve(problem, checkpoint=file)
+
+
+def test_nothing_given_means_the_same_with_a_checkpoint(tmp_path):
+    scene = bundle.make_scene(6, 600, noise=2.0, outlier_ratio=0.3, seed=4)
+    found = [bundle.refine(scene.start, **more).record for more in ({}, {"checkpoint": tmp_path / "run.npz"})]
+    assert found[1]["finds_noise"]
+    assert found[1]["cost"] == found[0]["cost"]
+    assert found[1]["noise"] == found[0]["noise"]
