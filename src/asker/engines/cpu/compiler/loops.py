@@ -22,7 +22,7 @@ from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program, literal
 from asker.engines.cpu.machine_code import beside, kept_code
-from asker.engines.cpu.threads import even_bounds, run_tasks
+from asker.engines.cpu.threads import even_bounds, run_together
 from asker.jax_versions import check_xla
 
 
@@ -80,14 +80,10 @@ class Loop:
             s.reshape(n, int(np.prod(shape))) if shape else s
             for s, shape in zip(stores, self.store_shapes, strict=True)
         ]
-        bounds = even_bounds(n).tolist()
+        bounds, counter = even_bounds(n), np.zeros(1, dtype=np.int64)
         sums = np.zeros((len(bounds) - 1, self.n_sums))
-
-        def task(k: int) -> None:
-            self.kernel(bounds[k], bounds[k + 1], *flat, *outs, sums[k])
-
         if n:
-            run_tasks(task, len(sums))
+            run_together(lambda: self.kernel.share(counter, bounds, *flat, *outs, sums), len(sums))
         return sums.sum(axis=0)
 
 
@@ -206,7 +202,7 @@ class _Traced:
         self.lines = program.lines([v for out in outs for v in out.ravel()])
 
     def text(self, name: str) -> "_Text":
-        parameters, before, after = ["start", "stop"], [], []
+        parameters, before, after = ["start", "stop", "task"], [], []
         for j, a in enumerate(self.arguments):
             parameters.append(f"a{j}")
             if a.kind == "gathered":
@@ -222,6 +218,6 @@ class _Traced:
             f"def {name}({', '.join(parameters)}):\n"
             + "".join(f"    sum{j} = 0.0\n" for j in range(len(self.sums)))
             + f"    for k in range(start, stop):\n{body or '        pass'}\n"
-            + "".join(f"    sums[{j}] = sum{j}\n" for j in range(len(self.sums)))
+            + "".join(f"    sums[task, {j}] = sum{j}\n" for j in range(len(self.sums)))
         )
         return _Text(source, [out.shape for out in self.stores], len(self.sums))

@@ -82,7 +82,7 @@ def coupling(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: 
     """Yᵀ = L⁻¹ (J_KᵀMJ_E)ᵀ for each observation; `kept` lists (offset, size) of the kept slots.
 
     On the way, the own blocks of the kept variables: U += J_AᵀMJ_A and G += cJ_Aᵀr, since J is at hand here in the
-    order in which it lies.  U and G belong to one task alone.
+    order in which it lies.  Each task sums in a part of U and G of its own.
     """
     K = sum(size for _, size in kept)
     lines = [f"l{q}_{s} = L[j, {packed(q, s)}]" for q in range(d) for s in range(q + 1)]
@@ -96,13 +96,14 @@ def coupling(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: 
                 lines.append(f"y{q}_{s} = ({dot(p, 'x', q, 'm', s)}{terms}) * i{s}")
         lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(size)]
         lines += [f"v = np.uint64(variable{n}[k])", *weighted("x", p, size, radial, "n")]
-        lines += [f"G{n}[v, {q}] += c_k * xg_{q}" for q in range(size)]
-        lines += add_products("+", size, size, [(f"n{i}_", f"x{i}_") for i in range(p)], f"U{n}[v, {{q}}, {{t}}]")
+        lines += [f"own_g{n}[v, {q}] += c_k * xg_{q}" for q in range(size)]
+        lines += add_products("+", size, size, [(f"n{i}_", f"x{i}_") for i in range(p)], f"own_u{n}[v, {{q}}, {{t}}]")
         row += size
     own = ", ".join(f"variable{n}, U{n}, G{n}" for n in range(len(kept)))
     return printed(
         "coupling",
-        f"index, J, r, a, b, c, L, Y, {own}",
+        f"task, index, J, r, a, b, c, L, Y, {own}",
+        [f"own_{a.lower()}{n} = {a}{n}[task]" for n in range(len(kept)) for a in "UG"],
         "for k in range(start, stop):",
         "    j = np.uint64(index[k])",
         indented(1, load_model(radial) + load_residual(p) + load_jacobian("e", p, D, offset, d)),

@@ -13,7 +13,7 @@ import numpy as np
 
 from asker.engines.cpu.system import blocks
 from asker.engines.cpu.system.linearization import Linearization, Weights
-from asker.engines.cpu.system.printing import lanes, run_loop, run_loop_with, spacious
+from asker.engines.cpu.system.printing import lanes, run_loop, spacious
 from asker.engines.cpu.threads import even_bounds
 from asker.engines.structure import EliminatedSlot, FactorStructure, KeptSlot, Structure
 
@@ -138,10 +138,8 @@ class Eliminator:
         bounds = np.linspace(0, f.n, len(sums[0].U) + 1).astype(np.uint64)
         variables = {f"variable{n}": s.index for n, s in enumerate(f.kept)}
 
-        def own(t: int) -> dict[str, np.ndarray]:
-            return {f"U{n}": U[t] for n, (U, _) in enumerate(sums)} | {f"G{n}": G[t] for n, (_, G) in enumerate(sums)}
-
-        run_loop_with(loop, bounds, own, index=e.index, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c, L=L, Y=Y, **variables)
+        variables |= {f"U{n}": U for n, (U, _) in enumerate(sums)} | {f"G{n}": G for n, (_, G) in enumerate(sums)}
+        run_loop(loop, bounds, index=e.index, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c, L=L, Y=Y, **variables)
         return tuple(OwnBlocks(U.sum(axis=0), G.sum(axis=0)) for U, G in sums)
 
 

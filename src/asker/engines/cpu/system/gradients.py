@@ -13,7 +13,6 @@ from asker.engines.cpu.system.printing import (
     load_residual,
     printed,
     run_loop,
-    run_loop_with,
     spacious,
 )
 from asker.engines.cpu.threads import even_bounds
@@ -75,10 +74,8 @@ def _add_gradients(f: FactorStructure, lin: Linearization, c: np.ndarray, d: np.
 
     variables = {f"variable{n}": index for n, (index, _) in enumerate(kept)}
 
-    def own(t: int) -> dict[str, np.ndarray]:
-        return {f"G{n}": total[t] for n, total in enumerate(sums)}
-
-    run_loop_with(loop, bounds, own, ptr=ptr, J=lin.J, r=lin.r, c=c, d=d, E=E, **variables)
+    variables |= {f"G{n}": total for n, total in enumerate(sums)}
+    run_loop(loop, bounds, ptr=ptr, J=lin.J, r=lin.r, c=c, d=d, E=E, **variables)
     for (_, g), total in zip(kept, sums, strict=True):
         g += total.sum(axis=0)
 
@@ -120,15 +117,15 @@ def _radial_loop(p: int, D: int, slots: tuple[tuple[int, int], ...]) -> Printed:
 def _gradient_loop(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int) -> Printed:
     """G += Σ c Jᵀr for two sets of weights c at once, in the order in which J lies.
 
-    Items are the eliminated variables (at `offset`, of size d), or the observations where d is 0.  The arrays of the
-    kept slots belong to one task alone.
+    Items are the eliminated variables (at `offset`, of size d), or the observations where d is 0.  Each task sums the
+    kept slots in arrays of its own.
     """
     body = load_residual(p)
     for n, (at, size) in enumerate(kept):
         body += [*load_jacobian("x", p, D, at, size), f"v = np.uint64(variable{n}[k])"]
         for q in range(size):
             body.append(f"x_{q} = " + " + ".join(f"r{i} * x{i}_{q}" for i in range(p)))
-            body += [f"G{n}[0, v, {q}] += c_k * x_{q}", f"G{n}[1, v, {q}] += d_k * x_{q}"]
+            body += [f"own{n}[0, v, {q}] += c_k * x_{q}", f"own{n}[1, v, {q}] += d_k * x_{q}"]
     body = ["c_k, d_k = c[k], d[k]", *body]
     body += load_jacobian("e", p, D, offset, d)
     for q in range(d):
@@ -138,7 +135,8 @@ def _gradient_loop(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: in
     observations = "range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)]))"
     return printed(
         "gradients",
-        f"ptr, J, r, c, d, E{own}",
+        f"task, ptr, J, r, c, d, E{own}",
+        [f"own{n} = G{n}[task]" for n in range(len(kept))],
         "for j in range(start, stop):",
         indented(1, [f"c{q}, d{q} = E[0, j, {q}], E[1, j, {q}]" for q in range(d)]),
         f"    for k in {observations if d else 'range(j, j + np.uint64(1))'}:",

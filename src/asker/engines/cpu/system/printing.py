@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed, compile_source
-from asker.engines.cpu.threads import run_tasks
+from asker.engines.cpu.threads import run_together
 
 INDENT = "    "
 SLACK = 16
@@ -44,17 +44,17 @@ def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
 
 def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:
     """Call `loop(start, stop, **named)` for each task between `bounds`."""
-    run_loop_with(loop, bounds, lambda _: {}, **named)
+    run_loop_with(loop, bounds, dict, **named)
 
 
-def run_loop_with(loop: Printed, bounds: np.ndarray, own: Callable[[int], dict[str, Any]], **shared: Any) -> None:
-    """The same with arguments `own(k)` that belong to task k alone."""
-    ends = bounds.tolist()
+def run_loop_with(loop: Printed, bounds: np.ndarray, own: Callable[[], dict[str, Any]], **shared: Any) -> None:
+    """The same with arguments `own()` that belong to one thread alone."""
+    counter = np.zeros(1, dtype=np.int64)
 
-    def task(k: int) -> None:
-        loop(ends[k], ends[k + 1], *loop.in_order(shared | own(k)))
+    def work() -> None:
+        loop.share(counter, bounds, *loop.in_order(shared | own()))
 
-    run_tasks(task, len(ends) - 1)
+    run_together(work, len(bounds) - 1)
 
 
 def indented(depth: int, lines: Sequence[str]) -> list[str]:

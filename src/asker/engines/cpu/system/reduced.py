@@ -165,8 +165,8 @@ class ReducedMatrix:
         in_Y = (slot.offset_in_Y, f.kept_width)
         return RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), radial, self.dense), special
 
-    def _strip(self, dim: int, task: int) -> dict[str, np.ndarray]:
-        """Where a task sums sparse rows."""
+    def _strip(self, dim: int) -> dict[str, np.ndarray]:
+        """Where a thread sums sparse rows."""
         return {} if self.dense else {"strip": np.zeros((dim, int(self.lane_of[-1]) + SLACK))}
 
     @property
