@@ -63,11 +63,14 @@ class Loop:
             if argument.dtype in NOT_COMPILED:
                 raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
         text = _kept_text(name, self.arguments, functions, known_by) if known_by else _text(name, arguments, functions)
-        self.kernel = compile_source(name, text.source)
+        self.source, self.kernel = text.source, compile_source(name, text.source)
         self.store_shapes, self.n_sums = [tuple(shape) for shape in text.store_shapes], text.n_sums
+        kinds = {"each": (True,), "gathered": (False, True), "scalar": (False,)}
+        self.by_item = tuple(by for argument in self.arguments for by in kinds[argument.kind])
+        """Which of the parameters behind start and stop have a row for each item; those to store into all have."""
 
-    def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
-        """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
+    def in_order(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs as they follow start and stop."""
         flat: list[Any] = []
         for argument, value in zip(self.arguments, inputs, strict=True):
             if argument.kind == "scalar":
@@ -76,14 +79,19 @@ class Loop:
                 flat += [_as_rows(value[0], argument), value[1]]
             else:
                 flat.append(_as_rows(value, argument))
+        return flat
+
+    def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
         outs = [
             s.reshape(n, int(np.prod(shape))) if shape else s
             for s, shape in zip(stores, self.store_shapes, strict=True)
         ]
         bounds, counter = even_bounds(n), np.zeros(1, dtype=np.int64)
         sums = np.zeros((len(bounds) - 1, self.n_sums))
+        flat = [*self.in_order(inputs), *outs, *([sums] if self.n_sums else [])]
         if n:
-            run_together(lambda: self.kernel.share(counter, bounds, *flat, *outs, sums), len(sums))
+            run_together(lambda: self.kernel.share(counter, bounds, *flat), len(sums))
         return sums.sum(axis=0)
 
 
@@ -202,13 +210,13 @@ class _Traced:
         self.lines = program.lines([v for out in outs for v in out.ravel()])
 
     def text(self, name: str) -> "_Text":
-        parameters, before, after = ["start", "stop", "task"], [], []
+        parameters, before, after = ["start", "stop"], [], []
         for j, a in enumerate(self.arguments):
             parameters.append(f"a{j}")
             if a.kind == "gathered":
                 parameters.append(f"i{j}")
                 before.append(f"k{j} = np.uint64(i{j}[k])")
-        parameters += [f"out{j}" for j in range(len(self.stores))] + ["sums"]
+        parameters += [f"out{j}" for j in range(len(self.stores))] + (["task", "sums"] if self.sums else [])
         for j, out in enumerate(self.stores):
             targets = [f"out{j}[k, {i}]" for i in range(out.size)] if out.shape else [f"out{j}[k]"]
             after += [f"{t} = {literal(v)}" for t, v in zip(targets, out.ravel(), strict=True)]

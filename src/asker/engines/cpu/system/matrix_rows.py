@@ -49,12 +49,14 @@ def matrix_rows(spec: RowsSpec) -> Printed:
     gradients that `coupling` made.
     """
     dim, special = spec.dim, [f"gram_lane{n}" for n in range(len(spec.gram))]
+    if spec.gram:
+        special += ["J", "r", "a", "b", "c"]
     if spec.d:
         special += ["index", "YA", "z", "U", "G"]
         special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("ptr", "schur_lane", "Y")]
     return printed(
         "matrix_rows",
-        f"{'' if spec.dense else 'strip, '}items, first_lane, observations, J, r, a, b, c, {', '.join(special)}, "
+        f"{'' if spec.dense else 'strip, '}items, first_lane, observations, {', '.join(special)}, "
         "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S",
         [] if spec.dense else [f"s{q} = strip[{q}]" for q in range(dim)],
         "for item in range(start, stop):",

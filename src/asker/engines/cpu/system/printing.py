@@ -33,13 +33,18 @@ def spacious(n: int, width: int) -> np.ndarray:
     return flat[: n * width].reshape(n, width)
 
 
-def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
-    """The loop `name` of items start…stop, compiled."""
+def text_of(name: str, parameters: str, *lines: str | Sequence[str]) -> str:
+    """The loop `name` of items start…stop."""
     flat: list[str] = []
     for line in lines:
         flat += [line] if isinstance(line, str) else list(line)
     text = "".join(f"{INDENT}{line}\n" for line in flat)
-    return compile_source(name, f"def {name}(start, stop, {parameters}):\n{text}")
+    return f"def {name}(start, stop, {parameters}):\n{text}"
+
+
+def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
+    """The same, compiled."""
+    return compile_source(name, text_of(name, parameters, *lines))
 
 
 def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:

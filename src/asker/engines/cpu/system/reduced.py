@@ -3,13 +3,14 @@
 Only the lower triangle is computed.  Each variable owns the rows of its numbers, so threads never meet.
 """
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 
 from asker.engines.cpu.system.elimination import Elimination
-from asker.engines.cpu.system.linearization import Linearization, Weights
+from asker.engines.cpu.system.linearization import Derivatives, Linearization, Weights
 from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower
 from asker.engines.cpu.system.printing import SLACK, lanes, run_loop, run_loop_with
 from asker.engines.cpu.threads import balanced_bounds
@@ -123,34 +124,37 @@ class ReducedMatrix:
         self.pattern_ptr = np.ascontiguousarray(np.column_stack([ptr[:-1], ptr[1:], values[:-1], widths]))
         self.values = np.zeros(values[-1])
 
-    def assemble(self, linear: list[Linearization], model: list[Weights], elimination: Elimination) -> None:
+    def assemble(self, linear: Sequence[Derivatives], model: list[Weights], elimination: Elimination) -> None:
         """S and the reduced gradient for the weights of `model`."""
         for array in (self.values, self.g, self.diagonals):
             array[...] = 0.0
         everywhere = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
         everywhere |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g}
         for k, f in enumerate(self.structure.factors):
-            lin, w = linear[k], model[k]
             for m, slot in enumerate(f.kept):
-                spec, special = self._spec(k, m, w.radial, elimination)
+                spec, special = self._spec(k, m, linear[k], model[k], elimination)
                 strip = partial(self._strip, spec.dim)
                 for items, bounds in self._passes[slot].passes:
                     run_loop_with(
                         matrix_rows(spec), bounds, strip, items=items, first_lane=int(self.lane_of[self._number(slot)]),
-                        observations=slot.observations, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c,
-                        diagonal=self.diagonals, **everywhere, **special,
+                        observations=slot.observations, diagonal=self.diagonals, **everywhere, **special,
                     )  # fmt: skip
         for rows in self._passes.values():
             for own, target, dim in rows.moves:
                 for array in (self.values, self.g, self.diagonals):
                     array[own : own + dim] += array[target : target + dim]
 
-    def _spec(self, k: int, m: int, radial: bool, e: Elimination) -> tuple[RowsSpec, dict[str, np.ndarray]]:
+    def _spec(
+        self, k: int, m: int, lin: Derivatives, w: Weights, e: Elimination
+    ) -> tuple[RowsSpec, dict[str, np.ndarray]]:
         """The loop of the rows of kept slot m of factor group k, and the arguments that only it takes."""
         f = self.structure.factors[k]
         slot, is_eliminating = f.kept[m], f.eliminated is not None  # then the own blocks come from the elimination
         others = [s for s in f.kept if not (is_eliminating and s is slot)]
         special = {f"gram_lane{n}": self._lanes[s] for n, s in enumerate(others)}
+        if others:
+            assert isinstance(lin, Linearization)
+            special |= {"J": lin.J, "r": lin.r, "a": w.a, "b": w.b, "c": w.c}
         d, schur = 0, list[tuple[int, int, int, bool]]()
         if f.eliminated is not None:
             d, own = f.eliminated.dim, e.own[k][m]
@@ -163,7 +167,7 @@ class ReducedMatrix:
                     special |= {f"ptr{n}": eliminated.ptr, f"schur_lane{n}": self._lanes[s], f"Y{n}": Y}
         gram = tuple((s.offset, s.dim) for s in others)
         in_Y = (slot.offset_in_Y, f.kept_width)
-        return RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), radial, self.dense), special
+        return RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), w.radial, self.dense), special
 
     def _strip(self, dim: int) -> dict[str, np.ndarray]:
         """Where a thread sums sparse rows."""
