@@ -62,6 +62,7 @@ class CpuEngine:
         whole = self.system.solver == "reference" or any(v.is_free and v.bounds for v in problem.variables)
         self.factors = [FactorCode(f, self.pool, in_passing=not whole) for f in self.structure.factors]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
+        self._partly_fixed = {v for v in self._retractions if v.fixed.any()}
         self._formula_loops: dict[tuple, list[AnyLoop]] = {}
         self._held = _Held()
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
@@ -166,7 +167,8 @@ class CpuEngine:
                 if v.is_free:
                     moved = self.pool.empty(*rows.shape)
                     self._retractions[v](len(v), [rows, np.ascontiguousarray(step.delta[v])], [moved])
-                    moved[v.fixed] = rows[v.fixed]
+                    if v in self._partly_fixed:
+                        moved[v.fixed] = rows[v.fixed]
                     rows = moved
                 theta.append(rows)
         return self.evaluate(tuple(theta))

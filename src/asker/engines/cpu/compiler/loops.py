@@ -8,6 +8,7 @@ What cannot be printed is run by XLA, `BatchedLoop`: slower, and the user is tol
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Argument:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     def inputs(self, program: Program, j: int) -> np.ndarray:
         """The names that the printed loop reads this argument from."""
@@ -84,8 +85,7 @@ class Loop:
     def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
         """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
         outs = [
-            s.reshape(n, int(np.prod(shape))) if shape else s
-            for s, shape in zip(stores, self.store_shapes, strict=True)
+            s.reshape(n, math.prod(shape)) if shape else s for s, shape in zip(stores, self.store_shapes, strict=True)
         ]
         bounds, counter = even_bounds(n), np.zeros(1, dtype=np.int64)
         sums = np.zeros((len(bounds) - 1, self.n_sums))

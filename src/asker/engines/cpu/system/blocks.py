@@ -49,7 +49,7 @@ def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed
 
     While a stretch is at work, its derivatives are in the cache.
     """
-    d, texts, given, sums, couplings = groups[0].d, [], [], [], []
+    d, texts, given, cleared, sums, couplings = groups[0].d, [], [], [], [], []
     for m, g in enumerate(groups):
         n_kept, part = len(g.kept), f"[first{m}:last{m}]"
         texts += [in_passing.text(m, g.how), _eliminated_blocks(f"eliminated_blocks{m}", g)]
@@ -62,6 +62,7 @@ def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed
             texts += [_coupling(f"coupling{m}", g)]
             given += [f"index{m}, Y{m}", *[f"variable{m}_{n}, U{m}_{n}, G{m}_{n}" for n in range(n_kept)]]
             own = ", ".join(f"variable{m}_{n}{part}, U{m}_{n}[task], G{m}_{n}[task]" for n in range(n_kept))
+            cleared += [line for n in range(n_kept) for line in _cleared(f"{m}_{n}", g.kept[n][1])]
             whole = f"np.uint64(0), last{m} - first{m}"
             couplings += [f"coupling{m}({whole}, index{m}{part}, {model}, V, Y{m}{part}, {own})"]
     size = d * (d + 1) // 2
@@ -69,6 +70,7 @@ def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed
     driver = text_of(
         "eliminate",
         f"task, stretches, damping, V, g, failed, {'stiffness, ' if stiff else ''}{', '.join(given)}",
+        cleared,
         "for stretch in range(start, stop):",
         "    first, last = np.uint64(stretches[stretch]), np.uint64(stretches[stretch + np.uint64(1)])",
         "    for j in range(first, last):",
@@ -76,6 +78,15 @@ def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed
         indented(1, sums + (add if stiff else []) + ["factor_blocks(first, last, damping, V, g, failed)"] + couplings),
     )
     return compile_source("eliminate", "\n".join([*texts, _factor_blocks(d, relative), driver]))
+
+
+def _cleared(name: str, dim: int) -> list[str]:
+    """The task's own sums, set to zero."""
+    lines = [f"U{name}[task, v, {q}, {t}] = 0.0" for q in range(dim) for t in range(lanes(dim))]
+    return [
+        f"for v in range(len(U{name}[task])):",
+        *indented(1, [*lines, *[f"G{name}[task, v, {q}] = 0.0" for q in range(dim)]]),
+    ]
 
 
 def _eliminated_blocks(name: str, group: Group) -> str:
@@ -143,10 +154,11 @@ def _coupling(name: str, group: Group) -> str:
     for n, (at, size) in enumerate(kept):
         lines += [f"x{i}_{t} = J[k, {i * D + at + t}]" for i in range(p) for t in range(lanes(size))]
         for s in range(d):
-            for q in range(size):
+            for q in range(lanes(size)):
                 terms = "".join(f" - y{q}_{m} * l{s}_{m}" for m in range(s))
                 lines.append(f"y{q}_{s} = ({dot(p, 'x', q, 'm', s)}{terms}) * i{s}")
-        lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(size)]
+        wide = lanes(size) if len(kept) == 1 else size  # what is too much is written over by the next row
+        lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(wide if s < d - 1 else size)]
         lines += [f"v = np.uint64(variable{n}[k])", *weighted("x", p, size, radial, "n")]
         lines += [f"G{n}[v, {q}] += c_k * xg_{q}" for q in range(size)]
         lines += add_products("+", size, size, [(f"n{i}_", f"x{i}_") for i in range(p)], f"U{n}[v, {{q}}, {{t}}]")

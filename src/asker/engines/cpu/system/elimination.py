@@ -13,7 +13,7 @@ import numpy as np
 
 from asker.engines.cpu.system import blocks, in_passing
 from asker.engines.cpu.system.linearization import Derivatives, Weights
-from asker.engines.cpu.system.printing import lanes, run_loop, run_loop_with, spacious
+from asker.engines.cpu.system.printing import aligned, lanes, run_loop, run_loop_with, spacious
 from asker.engines.cpu.threads import even_bounds
 from asker.engines.structure import EliminatedSlot, FactorStructure, Structure
 
@@ -21,10 +21,13 @@ LARGEST_SUMS = 1 << 26  # bytes
 
 
 class OwnBlocks(NamedTuple):
-    """What a factor group adds to the diagonal blocks and to the gradient of the variables of one kept slot."""
+    """What a factor group adds to the diagonal blocks and to the gradient of the variables of one kept slot.
 
-    U: np.ndarray  # (n, dim, lanes)
-    G: np.ndarray  # (n, dim)
+    Each task of the elimination has a sum of its own.
+    """
+
+    U: np.ndarray  # (tasks, n, dim, lanes)
+    G: np.ndarray  # (tasks, n, dim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +115,7 @@ class Eliminator:
         most = min(64, max(1, n_observations // 2048), LARGEST_SUMS // max(bytes_each, 1))
         bounds = even_bounds(len(self._stretches) - 1, smallest=1, most=max(1, most))
         shapes = [[(len(bounds) - 1, s.n_variables, s.dim) for s in slots] for slots in kept]
-        return bounds, [[OwnBlocks(np.empty((*a, lanes(a[2]))), np.empty(a)) for a in slots] for slots in shapes]
+        return bounds, [[OwnBlocks(aligned(*a, lanes(a[2])), np.empty(a)) for a in slots] for slots in shapes]
 
     def __call__(
         self, linear: Sequence[Derivatives], model: list[Weights], damping: float, stiffness: np.ndarray | None = None
@@ -128,8 +131,6 @@ class Eliminator:
             named |= {f"ptr{m}": e.ptr, f"a{m}": w.a, f"b{m}": w.b, f"c{m}": w.c} | in_passing.shared(m, lin)
             named |= {f"index{m}": e.index, f"Y{m}": self._Y[k]} if kept else {}
             for n, (s, (U, G)) in enumerate(zip(f.kept, self._sums[m], strict=True)):
-                U[...] = 0.0
-                G[...] = 0.0
                 named |= {f"variable{m}_{n}": s.index, f"U{m}_{n}": U, f"G{m}_{n}": G}
         if stiffness is not None:
             named["stiffness"] = stiffness
@@ -146,8 +147,8 @@ class Eliminator:
         return None if failed[0] else Elimination(structure, L, z, self._Y, self._own_blocks())
 
     def _own_blocks(self) -> tuple[tuple[OwnBlocks, ...], ...]:
-        """Of each factor group: the sums of all tasks."""
+        """Of each factor group."""
         found: list[tuple[OwnBlocks, ...]] = [()] * len(self.structure.factors)
         for (k, _, _), sums in zip(self._groups, self._sums, strict=True):
-            found[k] = tuple(OwnBlocks(U.sum(axis=0), G.sum(axis=0)) for U, G in sums)
+            found[k] = tuple(sums)
         return tuple(found)

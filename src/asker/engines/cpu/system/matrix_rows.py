@@ -37,6 +37,8 @@ class RowsSpec:
     share an eliminated variable."""
     radial: bool
     dense: bool
+    clear: bool
+    """Dense: whether these rows are not yet begun, and hold anything."""
 
 
 @cache
@@ -46,7 +48,7 @@ def matrix_rows(spec: RowsSpec) -> Printed:
     An item is one variable, or a part of its observations; only columns at or below the diagonal count.
     Dense: S is the matrix with its columns in lanes.  Sparse: the rows are summed in a private strip and then added to
     S, which holds the values of the blocks that `pattern` lists, row after row.  U and G are the own blocks and
-    gradients that `coupling` made.
+    gradients that `eliminate` made, one for each of its tasks.
     """
     dim, special = spec.dim, [f"gram_lane{n}" for n in range(len(spec.gram))]
     if spec.gram:
@@ -63,11 +65,12 @@ def matrix_rows(spec: RowsSpec) -> Printed:
         indented(1, [f"s{q} = S[items[item, 3] + {q}]" for q in range(dim)] if spec.dense else []),
         f"    own = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
         indented(1, [f"g{q}, h{q} = 0.0, 0.0" for q in range(dim)]),
+        "    target = items[item, 3]",
+        "    if target == items[item, 5]:",
+        indented(2, ["pass", *(_cleared(dim) if spec.clear else []), *(_own_blocks(dim) if spec.d else [])]),
         "    for entry in range(np.uint64(items[item, 1]), np.uint64(items[item, 2])):",
         "        k = np.uint64(observations[entry])",
         indented(2, _gram_body(spec) + (_schur_body(spec) if spec.d else [])),
-        "    target = items[item, 3]",
-        indented(1, _own_blocks(dim) if spec.d else []),
         indented(1, [f"g[target + {q}] += g{q}" for q in range(dim)]),
         indented(1, [f"diagonal[target + {q}] += h{q}" for q in range(dim)]),
         indented(1, [] if spec.dense else _flush(dim)),
@@ -93,12 +96,17 @@ def _gram_body(spec: RowsSpec) -> list[str]:
     return body
 
 
+def _cleared(dim: int) -> list[str]:
+    """The columns of an item's rows that count, set to zero."""
+    return [f"for t in range(own + np.uint64({lanes(dim)})):", *[f"    s{q}[t] = 0.0" for q in range(dim)]]
+
+
 def _own_blocks(dim: int) -> list[str]:
     """The own blocks and gradients of an item's variable, once a row."""
-    lines = ["if target == items[item, 5]:", "    v = items[item, 0]"]
+    lines = ["v = items[item, 0]", "for t in range(len(U)):"]
     for q in range(dim):
-        lines += [f"    g{q} += G[v, {q}]", f"    h{q} += U[v, {q}, {q}]"]
-        lines += [f"    s{q}[own + np.uint64({t})] += U[v, {q}, {t}]" for t in range(dim)]
+        lines += [f"    g{q} += G[t, v, {q}]", f"    h{q} += U[t, v, {q}, {q}]"]
+        lines += [f"    s{q}[own + np.uint64({n})] += U[t, v, {q}, {n}]" for n in range(lanes(dim))]
     return lines
 
 

@@ -8,6 +8,7 @@ then LLVM makes vector instructions of them.  A block of 6 columns is computed i
 block and write to columns of the strip that nobody reads.  J and Y therefore end in a few spare numbers (`SLACK`).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from asker.engines.cpu.threads import run_together
 
 INDENT = "    "
 SLACK = 16
+LINE = 64  # bytes
 STRIP = "s{q}[lane + np.uint64({t})]"
 
 
@@ -26,9 +28,17 @@ def lanes(dim: int) -> int:
     return dim if dim <= 2 else -(-dim // 4) * 4
 
 
+def aligned(*shape: int) -> np.ndarray:
+    """An uninitialised array that begins where a line of the cache does, so that no vector lies in two of them."""
+    n = math.prod(shape)
+    flat = np.empty(n + LINE // 8)
+    first = -flat.ctypes.data % LINE // 8
+    return flat[first : first + n].reshape(shape)
+
+
 def spacious(n: int, width: int) -> np.ndarray:
     """An uninitialised array (n, width) with readable numbers behind its end."""
-    flat = np.empty(n * width + SLACK)
+    flat = aligned(n * width + SLACK)
     flat[n * width :] = 0.0
     return flat[: n * width].reshape(n, width)
 

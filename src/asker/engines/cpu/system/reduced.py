@@ -12,7 +12,7 @@ import numpy as np
 from asker.engines.cpu.system.elimination import Elimination
 from asker.engines.cpu.system.linearization import Derivatives, Linearization, Weights
 from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower
-from asker.engines.cpu.system.printing import SLACK, lanes, run_loop, run_loop_with
+from asker.engines.cpu.system.printing import SLACK, aligned, lanes, run_loop, run_loop_with
 from asker.engines.cpu.threads import balanced_bounds
 from asker.engines.structure import FactorStructure, KeptSlot, Structure
 
@@ -82,6 +82,7 @@ class ReducedMatrix:
         self.lane_of = np.concatenate([[0], np.cumsum([lanes(d) for d in self.dims.tolist()])]).astype(np.int64)
         spare = structure.n_kept
         self._passes: dict[KeptSlot, RowPasses] = {}
+        self._begins: dict[int, KeptSlot] = {}  # for each group's first column, the slot whose rows come first
         for f in structure.factors:
             for slot in f.kept:
                 work = _work_per_entry(structure, f, slot)
@@ -89,10 +90,11 @@ class ReducedMatrix:
                 rows = RowPasses(slot, work, self._number(slot), spare if dense else None, n_passes)
                 spare = max([spare, *[target + dim for _, target, dim in rows.moves]])
                 self._passes[slot] = rows
+                self._begins.setdefault(slot.first, slot)
         self._lanes = {slot: self._lanes_of(slot) for slot in self._passes}
         self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
         if dense:
-            self.values = np.zeros((spare, int(self.lane_of[-1]) + SLACK))
+            self.values = aligned(spare, -(-(int(self.lane_of[-1]) + SLACK) // 8) * 8)
             self.pattern_ptr, self.pattern = np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
         else:
             self._make_pattern()
@@ -126,7 +128,8 @@ class ReducedMatrix:
 
     def assemble(self, linear: Sequence[Derivatives], model: list[Weights], elimination: Elimination) -> None:
         """S and the reduced gradient for the weights of `model`."""
-        for array in (self.values, self.g, self.diagonals):
+        begun = self.structure.n_kept if self.dense else 0  # the rows before are cleared by those who begin them
+        for array in (self.values[begun:], self.g, self.diagonals):
             array[...] = 0.0
         everywhere = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
         everywhere |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g}
@@ -167,7 +170,10 @@ class ReducedMatrix:
                     special |= {f"ptr{n}": eliminated.ptr, f"schur_lane{n}": self._lanes[s], f"Y{n}": Y}
         gram = tuple((s.offset, s.dim) for s in others)
         in_Y = (slot.offset_in_Y, f.kept_width)
-        return RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), w.radial, self.dense), special
+        clear = self.dense and slot is self._begins[slot.first]
+        return RowsSpec(
+            f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), w.radial, self.dense, clear
+        ), special
 
     def _strip(self, dim: int) -> dict[str, np.ndarray]:
         """Where a thread sums sparse rows."""
@@ -185,16 +191,25 @@ class ReducedMatrix:
 
     def diagonal_of_S(self) -> np.ndarray:
         """Of the dense matrix, after the elimination."""
-        lane = np.repeat(self.lane_of[:-1] - self.starts, self.dims) + np.arange(self.structure.n_kept)
-        return self.values[np.arange(self.structure.n_kept), lane]
+        return self.values.ravel()[self._diagonal]
+
+    @cached_property
+    def _diagonal(self) -> np.ndarray:
+        """Where it stands in the dense matrix."""
+        row = np.arange(self.structure.n_kept)
+        return row * self.values.shape[1] + np.repeat(self.lane_of[:-1] - self.starts, self.dims) + row
 
     def copy_scaled(self, scale: np.ndarray, out: np.ndarray) -> None:
         """The lower triangle of the dense matrix, rows and columns scaled."""
-        bounds = balanced_bounds(np.arange(1.0, len(self.starts) + 1))
         run_loop(
-            scaled_lower(), bounds, starts=self.starts, dims=self.dims, lane_of=self.lane_of, S=self.values,
+            scaled_lower(), self._triangle, starts=self.starts, dims=self.dims, lane_of=self.lane_of, S=self.values,
             scale=scale, out=out,
         )  # fmt: skip
+
+    @cached_property
+    def _triangle(self) -> np.ndarray:
+        """Tasks of about equal work over the rows of a triangle."""
+        return balanced_bounds(np.arange(1.0, len(self.starts) + 1), most=max(1, min(64, len(self.values) // 128)))
 
     @property
     def matrix(self) -> np.ndarray:
