@@ -9,6 +9,7 @@
     assemble    the matrix of those that are kept, S = H_KK − YYᵀ, row by row                           reduced.py
                 the loops for it                                                                    matrix_rows.py
     solve       Cholesky, dense or sparse                                                             factorise.py
+                the dense one of few unknowns, in blocks                                         small_cholesky.py
                 or products with S alone                                                    conjugate_gradients.py
     substitute  back, for the eliminated variables                                                  elimination.py
     invert      blocks of the inverse, without damping                                                  inverse.py

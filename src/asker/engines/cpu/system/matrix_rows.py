@@ -159,3 +159,21 @@ def scaled_lower() -> Printed:
         "            for column in range(starts[block], starts[block] + dims[block]):",
         "                out[row, column] = S[row, lane + column] * scale[row] * scale[column]",
     )
+
+
+@cache
+def scaled_upper(strip: int) -> Printed:
+    """The same, transposed; what is left of the diagonal within a strip of columns is set to zero."""
+    return printed(
+        "scaled_upper",
+        "starts, dims, lane_of, S, scale, out",
+        "for v in range(start, stop):",
+        "    for row in range(starts[v], starts[v] + dims[v]):",
+        f"        for column in range(row // {strip} * {strip}, row):",
+        "            out[row, column] = 0.0",
+        "    for block in range(v + np.uint64(1)):",
+        "        lane = lane_of[block] - starts[block]",
+        "        for column in range(starts[block], starts[block] + dims[block]):",
+        "            for row in range(starts[v], starts[v] + dims[v]):",
+        "                out[column, row] = S[row, lane + column] * scale[row] * scale[column]",
+    )

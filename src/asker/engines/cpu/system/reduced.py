@@ -9,9 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from asker.engines.cpu.compiler import Printed
 from asker.engines.cpu.system.elimination import Elimination
 from asker.engines.cpu.system.linearization import Derivatives, Linearization, Weights
-from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower
+from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower, scaled_upper
 from asker.engines.cpu.system.printing import SLACK, aligned, lanes, run_loop, run_loop_with
 from asker.engines.cpu.threads import balanced_bounds
 from asker.engines.structure import FactorStructure, KeptSlot, Structure
@@ -201,10 +202,15 @@ class ReducedMatrix:
 
     def copy_scaled(self, scale: np.ndarray, out: np.ndarray) -> None:
         """The lower triangle of the dense matrix, rows and columns scaled."""
-        run_loop(
-            scaled_lower(), self._triangle, starts=self.starts, dims=self.dims, lane_of=self.lane_of, S=self.values,
-            scale=scale, out=out,
-        )  # fmt: skip
+        self._copy(scaled_lower(), scale, out)
+
+    def copy_upper(self, scale: np.ndarray, out: np.ndarray, strip: int) -> None:
+        """The same transposed, with zeros left of the diagonal in strips of columns."""
+        self._copy(scaled_upper(strip), scale, out)
+
+    def _copy(self, loop: Printed, scale: np.ndarray, out: np.ndarray) -> None:
+        places = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of}
+        run_loop(loop, self._triangle, S=self.values, scale=scale, out=out, **places)
 
     @cached_property
     def _triangle(self) -> np.ndarray:
