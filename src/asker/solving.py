@@ -337,6 +337,7 @@ def _check_start(engine: Engine, point: Point) -> None:
 
 
 def _result(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
+    engine.done()
     problem, point = engine.problem, loop.best.point
     residuals = engine.residuals(point)
     inliers = []

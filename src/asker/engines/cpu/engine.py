@@ -173,6 +173,13 @@ class CpuEngine:
                 theta.append(rows)
         return self.evaluate(tuple(theta))
 
+    def done(self) -> None:
+        """Give back the couplings, and the derivatives where they are held."""
+        self.system.release()
+        self._held.linear, self._held.at = [], None
+        for code in self.factors:
+            code.arrays.clear()
+
     def residuals(self, point: Point[ndarray]) -> PerFactor[ndarray]:
         """The residuals (n, p) of each factor group, in the user's order, without weights."""
         rows = dict(zip(self.problem.variables, point.theta, strict=True))

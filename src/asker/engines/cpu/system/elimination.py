@@ -7,6 +7,7 @@ With V the blocks of the eliminated variables E, W = H_KE their coupling to the 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,14 +100,21 @@ class Eliminator:
         e = structure.eliminated
         d, n = 0 if e is None else e.manifold.tangent, structure.n_eliminated
         self._L, self._z = np.empty((n, d * (d + 1) // 2)), np.empty((n, d))
-        self._Y = tuple(
-            spacious(f.n, f.kept_width * d) if f.eliminated is not None else np.empty((0, 0)) for f in structure.factors
-        )
         self._groups = [(k, f, f.eliminated) for k, f in enumerate(structure.factors) if f.eliminated is not None]
         ends = sum((g.ptr for _, _, g in self._groups), start=np.zeros(n + 1, dtype=np.int64))
         self._stretches = in_passing.stretches(ends)
         self._longest = [in_passing.longest(g.ptr, self._stretches) for _, _, g in self._groups]
         self._bounds, self._sums = self._tasks(int(ends[-1]))
+
+    @cached_property
+    def _Y(self) -> tuple[np.ndarray, ...]:
+        d = self._z.shape[1]
+        widths = [(f.n, f.kept_width * d) if f.eliminated is not None else (0, 0) for f in self.structure.factors]
+        return tuple(spacious(*shape) for shape in widths)
+
+    def release(self) -> None:
+        """Give the couplings back, which are most of the memory, until there is something to eliminate again."""
+        self.__dict__.pop("_Y", None)
 
     def _tasks(self, n_observations: int) -> tuple[np.ndarray, list[list[OwnBlocks]]]:
         """Tasks of stretches, and the sums of own blocks for each task; few tasks where the sums would be large."""

@@ -33,23 +33,23 @@ class RowPasses:
     def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None, n_passes: int):
         """`work` per entry of slot.observations; `spare`: first spare row, None for no parts."""
         n = len(slot.observations)
-        self.done = np.concatenate([[0], np.cumsum(work)])
-        self.most = int(np.clip(self.done[-1] / n_passes / WORK_OF_A_TASK, 4, 64))
+        done = np.concatenate([[0], np.cumsum(work)])
+        self.most = int(np.clip(done[-1] / n_passes / WORK_OF_A_TASK, 4, 64))
         v = np.arange(slot.n_variables)
         own = slot.first + v * slot.dim
         self.moves: list[tuple[int, int, int]] = []  # own row, spare row, number of rows: to add at the end
         if n_passes == 1 and spare is not None:
-            self.passes = [self._in_parts(slot, v, own, number, spare)]
+            self.passes = [self._in_parts(slot, done, v, own, number, spare)]
             return
         order = np.repeat(v, np.diff(slot.ptr)) * n + slot.observations  # ascending
         stops = [np.searchsorted(order, v * n + stop) for stop in np.linspace(0, n, n_passes + 1).astype(int)]
         self.passes = [
-            self._shared([v, first, last, own, number + v, own if k == 0 else np.full_like(own, -1)])
+            self._shared(done, [v, first, last, own, number + v, own if k == 0 else np.full_like(own, -1)])
             for k, (first, last) in enumerate(pairwise(stops))
         ]
 
     def _in_parts(
-        self, slot: KeptSlot, v: np.ndarray, own: np.ndarray, number: int, spare: int
+        self, slot: KeptSlot, done: np.ndarray, v: np.ndarray, own: np.ndarray, number: int, spare: int
     ) -> tuple[np.ndarray, np.ndarray]:
         counts = np.diff(slot.ptr)
         parts = np.maximum(1, -(-counts // SPLIT))
@@ -62,12 +62,12 @@ class RowPasses:
         extra = np.flatnonzero(part > 0)
         target[extra] = spare + np.arange(extra.size) * slot.dim
         self.moves = [(int(own[v[e]]), int(target[e]), slot.dim) for e in extra]
-        return self._shared([v, first, last, target, number + v, own[v]])
+        return self._shared(done, [v, first, last, target, number + v, own[v]])
 
-    def _shared(self, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Items, and tasks of about equal work."""
+    def _shared(self, done: np.ndarray, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Items, and tasks of about equal work; `done` is the work before each entry."""
         items = np.ascontiguousarray(np.column_stack(columns).astype(np.int64))
-        return items, balanced_bounds(1.0 + self.done[columns[2]] - self.done[columns[1]], self.most)
+        return items, balanced_bounds(1.0 + done[columns[2]] - done[columns[1]], self.most)
 
 
 class ReducedMatrix:

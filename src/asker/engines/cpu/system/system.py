@@ -72,6 +72,11 @@ class System:
         self.seconds["factorise"] += time.perf_counter() - assembled
         return None if x is None else self._substituted(elimination, x)
 
+    def release(self) -> None:
+        """Give back most of the memory, until there is something to solve again."""
+        if self.solver != "reference":
+            self.eliminate.release()
+
     def _substituted(self, elimination: Elimination, x: np.ndarray) -> Delta:
         """δ of all free variables from that of the kept ones."""
         delta = self.structure.parts(x)
