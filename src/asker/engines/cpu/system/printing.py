@@ -59,7 +59,8 @@ def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
 
 def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:
     """Call `loop(start, stop, **named)` for each task between `bounds`."""
-    run_loop_with(loop, bounds, dict, **named)
+    counter, arguments = np.zeros(1, dtype=np.int64), loop.in_order(named)
+    run_together(lambda: loop.share(counter, bounds, *arguments), len(bounds) - 1)
 
 
 def run_loop_with(loop: Printed, bounds: np.ndarray, own: Callable[[], dict[str, Any]], **shared: Any) -> None:

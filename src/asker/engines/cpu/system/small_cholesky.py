@@ -18,6 +18,7 @@ from asker.engines.cpu.system.printing import aligned, indented
 from asker.engines.cpu.threads import even_bounds, run_together
 
 BLOCK, STRIP, PANEL = 8, 16, 32
+WORTH_SHARING = 384  # unknowns from which on several threads are faster than one, which need not wait
 
 
 class SmallCholesky:
@@ -50,7 +51,8 @@ class SmallCholesky:
         """Finish the rows first…end, and the diagonal block of those that come next."""
         loop, counter = _panel_loop(), np.zeros(1, dtype=np.int64)
         bounds = even_bounds(1 if end == 0 else -(-(self.R.shape[1] - end) // PANEL), smallest=1)
-        run_together(lambda: loop.share(counter, bounds, first, end, self.R, corners, failed), len(bounds) - 1)
+        most = len(bounds) - 1 if self.n >= WORTH_SHARING else 1
+        run_together(lambda: loop.share(counter, bounds, first, end, self.R, corners, failed), most)
 
 
 @cache
