@@ -55,7 +55,7 @@ def matrix_rows(spec: RowsSpec) -> Printed:
         special += ["J", "r", "a", "b", "c"]
     if spec.d:
         special += ["index", "YA", "z", "U", "G"]
-        special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("ptr", "schur_lane", "Y")]
+        special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("first", "ptr", "schur_lane", "Y")]
     return printed(
         "matrix_rows",
         f"{'' if spec.dense else 'strip, '}items, first_lane, observations, {', '.join(special)}, "
@@ -120,7 +120,7 @@ def _schur_body(spec: RowsSpec) -> list[str]:
         inner = [f"y{s}_{t} = Y{n}[o, {s * K + at + t}]" for s in range(d) for t in range(lanes(size))]
         inner += add_products("-", spec.dim, size, [(f"w{s}_", f"y{s}_") for s in range(d)])
         body += [
-            f"for o in range(np.uint64(ptr{n}[j]), np.uint64(ptr{n}[j + np.uint64(1)])):",
+            f"for o in range(np.uint64(first{n}[entry]), np.uint64(ptr{n}[j + np.uint64(1)])):",
             f"    lane = np.uint64(schur_lane{n}[o])",
             "    if lane > own:",
             "        break" if ascending else "        continue",

@@ -5,7 +5,7 @@ Only the lower triangle is computed.  Each variable owns the rows of its numbers
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from asker.engines.structure import FactorStructure, KeptSlot, Structure
 
 SPLIT = 1 << 16  # a row of the matrix with more observations than this is summed in parts
 WORK_OF_A_TASK = 10_000  # blocks; a task that is much smaller costs more to hand out than to do
-PASS_BYTES = 1 << 23  # of Y in a pass over the rows: what stays in the cache while all rows use it
+PASS_BYTES = 1 << 23  # of Y in a pass over the rows: what stays in the cache that all share while all rows use it
+SHORT_PASS_BYTES = 1 << 20  # the same in the cache of one core, where the matrix itself is small
 
 
 class RowPasses:
@@ -92,6 +93,7 @@ class ReducedMatrix:
                 spare = max([spare, *[target + dim for _, target, dim in rows.moves]])
                 self._passes[slot] = rows
                 self._begins.setdefault(slot.first, slot)
+        self._firsts = self._found_firsts() if eliminate else {}
         self._lanes = {slot: self._lanes_of(slot) for slot in self._passes}
         self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
         if dense:
@@ -105,11 +107,27 @@ class ReducedMatrix:
         if f.eliminated is None:
             return 1
         bytes_of_Y = 8 * f.kept_width * f.eliminated.dim
-        wanted = -(-f.n * bytes_of_Y // PASS_BYTES)
+        is_small = self.dense and 8 * self.structure.n_kept * int(self.lane_of[-1]) <= PASS_BYTES
+        wanted = -(-f.n * bytes_of_Y // (SHORT_PASS_BYTES if is_small else PASS_BYTES))
         if self.dense:
             return wanted
         strips = 16 * slot.n_variables * slot.dim * int(self.lane_of[-1])
         return wanted if 4 * wanted * strips <= bytes_of_Y * work.sum() else 1
+
+    def _found_firsts(self) -> dict[tuple[KeptSlot, FactorStructure], np.ndarray]:
+        """For each entry of a slot, and each factor group, the group's first observation of its eliminated variable.
+
+        It could be looked up in two steps, but a row begins with waiting for it.
+        """
+        groups = [f for f in self.structure.factors if f.eliminated is not None and f.kept]
+        found = {}
+        for f, other in product(groups, groups):
+            assert f.eliminated is not None
+            assert other.eliminated is not None
+            for slot in f.kept:
+                first = other.eliminated.ptr[f.eliminated.index[slot.observations]]
+                found[slot, other] = first.astype(np.int32)
+        return found
 
     def _number(self, slot: KeptSlot) -> int:
         """The number of the slot's first variable among all kept ones."""
@@ -169,6 +187,7 @@ class ReducedMatrix:
                     n, is_first = len(schur), s is other.kept[0]
                     schur.append((s.offset_in_Y, s.dim, other.kept_width, is_first))  # see Structure._order
                     special |= {f"ptr{n}": eliminated.ptr, f"schur_lane{n}": self._lanes[s], f"Y{n}": Y}
+                    special[f"first{n}"] = self._firsts[slot, other]
         gram = tuple((s.offset, s.dim) for s in others)
         in_Y = (slot.offset_in_Y, f.kept_width)
         clear = self.dense and slot is self._begins[slot.first]
