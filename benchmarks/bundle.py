@@ -10,7 +10,7 @@ alternate between the solvers and the fastest of each counts.  The peers live in
 
 The time is the median over the iterations that took derivatives, without the first one; peak memory counts the
 libraries, `+ MB` does not.  The split of Ceres is a mean per call, the first one included; its `solve` holds assembly
-and factorisation.
+and factorisation.  asker makes derivatives while it assembles.
 asker's `irls` minimises the Huber kernel (1 pixel) as the peers do; `asker` minimises the smooth truncated one.
 `free`: f, k1 and k2 of every camera move too.
 """

@@ -89,15 +89,13 @@ class Factors:
             raise ProblemError(f"{self.name}: valid is for factors without `jacobian`")
         if not slots:
             raise ProblemError(f"{self.name}: needs at least one `variables[index]`")
-        for k, slot in enumerate(slots):
-            if not isinstance(slot, Slot):
-                raise ProblemError(f"{self.name}: argument {k} is {type(slot).__name__}, expected `variables[index]`")
-        self.slots = tuple(self._checked_slot(k, slot) for k, slot in enumerate(slots))
+        copies: dict[int, np.ndarray] = {}
+        self.slots = tuple(self._checked_slot(k, slot, copies) for k, slot in enumerate(slots))
         self.n = len(self.slots[0].index)
         for k, slot in enumerate(self.slots):
             self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
-        data = data if isinstance(data, tuple) else (data,)
-        self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(data))
+        given = data if isinstance(data, tuple) else (data,)
+        self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(given))
         self.noise_is_known = kernel is not None or tau is not None
         """Whether the user has given it, by a kernel or its width."""
         self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
@@ -192,7 +190,10 @@ class Factors:
             name=self.name,
         )
 
-    def _checked_slot(self, k: int, slot: Slot) -> Slot:
+    def _checked_slot(self, k: int, slot: Slot, copies: dict[int, np.ndarray]) -> Slot:
+        """With a copy of its index, from `copies` where another slot has the same."""
+        if not isinstance(slot, Slot):
+            raise ProblemError(f"{self.name}: argument {k} is {type(slot).__name__}, expected `variables[index]`")
         what = f"{self.name}: the index of argument {k} ({slot.variables.name})"
         if slot.index.ndim != 1 or (slot.index.size and slot.index.dtype.kind not in "iu"):
             raise ProblemError(f"{what} must be a 1-D array of integers, not {slot.index.dtype} {slot.index.shape}")
@@ -200,16 +201,15 @@ class Factors:
         bad = np.flatnonzero((slot.index < 0) | (slot.index >= n))
         if bad.size:
             raise ProblemError(f"{what} is {slot.index[bad[0]]} at observation {bad[0]}, allowed are 0 to {n - 1}")
-        return Slot(slot.variables, slot.index.astype(np.int32))
+        return Slot(slot.variables, copies.setdefault(id(slot.index), slot.index.astype(np.int32)))
 
     def _check_width(self) -> None:
         """τ·√weight, whose square is the unit of an observation's cost."""
         weight = 1.0 if self.weight is None else np.where(self.weight > 0, self.weight, 1.0)
         width = np.broadcast_to(self.tau * np.sqrt(weight), self.n)
-        bad = np.flatnonzero((width < SMALLEST_TAU) | (width > LARGEST_TAU))
-        if bad.size:
+        for k in np.flatnonzero((width < SMALLEST_TAU) | (width > LARGEST_TAU))[:1]:
             between = f"between {SMALLEST_TAU:g} and {LARGEST_TAU:g}"
-            raise ProblemError(f"{self.name}: tau·√weight must lie {between}, not {width[bad[0]]:g} at index {bad[0]}")
+            raise ProblemError(f"{self.name}: tau·√weight must lie {between}, not {width[k]:g} at index {k}")
 
     def _check_length(self, what: str, array: np.ndarray) -> None:
         if array.ndim == 0 or len(array) != self.n:

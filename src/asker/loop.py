@@ -109,6 +109,7 @@ class SolveLoop:
 
 
 def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
+    engine.done()
     engine, problem, point = engine.for_results(), engine.problem, loop.best.point
     residuals = engine.residuals(point)
     inliers = []

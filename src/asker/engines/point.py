@@ -137,6 +137,9 @@ class Engine(Verbs[A], Protocol[A]):
     def evaluate(self, theta: tuple[NDArray, ...]) -> Point[A]:
         """The point with these rows of all variables."""
 
+    def done(self) -> None:
+        """No step is asked for any more, for all one knows: what only steps need may be given back."""
+
     def rows(self, point: Point[A]) -> tuple[NDArray, ...]:
         """The rows of all variables at a point, for the user."""
 

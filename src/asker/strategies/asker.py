@@ -241,8 +241,9 @@ class GraduatedFilter:
         state = replace(state, left=state.left - 1, corner=None, restoration=None)
         state = replace(state, scale_damping=self.anneal.scale_damping(state, self.mu_h))
         numbers = self._constants(state.scale_damping) | {"lam": state.damping}
-        model = Model(*engine.each(cooperative_weights, state.point, state.s, **numbers))  # (2)
-        step = engine.solve(state.point, model, state.damping)
+        weights = engine.each(cooperative_weights, state.point, state.s, **numbers)  # (2)
+        step = engine.solve(state.point, Model(*weights), state.damping)
+        del weights  # what follows can have their memory
         if step is None:  # no factorisation worked
             return replace(state, damping=10 * state.damping, accepted=False)
         s = engine.each(cooperative_update, state.point, state.s, engine.radial(step), **numbers)

@@ -73,7 +73,7 @@ def test_sources_are_read_by_one_thread_at_a_time():
     gc.callbacks.append(give_way)
     try:
         with ThreadPoolExecutor(4) as pool:
-            assert {printed.parameters for printed in pool.map(read, range(24))} == {("start", "stop", "a0", "sums")}
+            assert {printed.parameters for printed in pool.map(read, range(24))} == {("a0", "sums")}
     finally:
         gc.callbacks.remove(give_way)
 
@@ -92,6 +92,39 @@ def test_tasks_within_tasks_do_not_wait_for_each_other():
     assert sorted(done) == [(i, j) for i in range(4) for j in range(3)]
 
 
+def test_every_task_is_done_once():
+    text = "def mark(start, stop, task, out):\n    for k in range(start, stop):\n        out[k] += 1.0 + task\n"
+    bounds, out = np.arange(0, 1001, 10, dtype=np.uint64), np.zeros(1000)
+    loop, counter = Printed("mark", text), np.zeros(1, dtype=np.int64)
+    with threads.team_of(3):
+        threads.run_together(lambda: loop.share(counter, bounds, out), 3)
+    assert np.array_equal(out, 1 + np.arange(1000) // 10)
+
+
+def test_who_has_begun_is_waited_for():
+    ends = []
+
+    def work():
+        time.sleep(0.02)
+        ends.append(threading.get_ident())
+
+    with threads.team_of(3):
+        threads.run_together(work, 3)
+        assert len(set(ends)) == len(ends) == 3
+
+
+def test_an_error_in_a_helper_is_told():
+    here = threading.get_ident()
+
+    def fail():
+        time.sleep(0.02)  # so that others begin
+        if threading.get_ident() != here:
+            raise ZeroDivisionError
+
+    with threads.team_of(2), pytest.raises(ZeroDivisionError):
+        threads.run_together(fail, 2)
+
+
 def test_an_error_in_a_task_is_told():
     def fail(k):
         if k == 3:
@@ -103,6 +136,7 @@ def test_an_error_in_a_task_is_told():
 
 def test_blas_has_its_threads_back_when_the_last_has_left():
     """Whoever that is: here the first to enter, in another thread, leaves before."""
+    import scipy.linalg  # noqa: F401  its BLAS is one of those that are found
     from threadpoolctl import threadpool_info, threadpool_limits
 
     def numbers():

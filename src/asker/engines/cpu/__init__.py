@@ -7,10 +7,10 @@
     system/      the one linear system, block by block
     sparse/      the sparse Cholesky factorisation that it may need
     cholesky.py  the dense one, in tiles
-    machine_code.py  what is kept of compiled code, and who hears of compiling
+    machine_code.py  how LLVM makes it, what is kept of it, and who hears of compiling
     threads.py   tasks for several threads
     pool.py      arrays that are used again
 
-Imports point one way: threads <- cholesky <- sparse <- system <- factors <- engine, linear_model,
-and machine_code <- compiler <- sparse, system, factors.
+Imports point one way: machine_code <- threads <- cholesky <- sparse <- system <- factors <- engine, linear_model,
+and threads <- compiler <- sparse, system, factors.
 """

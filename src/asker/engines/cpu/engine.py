@@ -1,7 +1,8 @@
 """The CPU engine: residuals, derivatives, per-residual formulas, the linear system, moves.
 
-Strategies use the verbs alone (`asker.engines.point.Verbs`).  Derivatives are computed when a step asks for them and
-held until another point does: a refused step costs a solve, and a residual alone costs no derivative.
+Strategies use the verbs alone (`asker.engines.point.Verbs`).  Derivatives are computed when a step asks for them: a
+residual alone costs none.  Where variables are eliminated they are made inside of the loops that need them, else held
+until another point asks.
 """
 
 import time
@@ -20,7 +21,7 @@ from asker.engines.cpu.compiler import Argument
 from asker.engines.cpu.factors import AnyLoop, FactorCode, compiled_loop
 from asker.engines.cpu.machine_code import on_compile
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.system import Linearization, System, Weights, barred_out, radial_change, two_gradients
+from asker.engines.cpu.system import Derivatives, System, Weights, barred_out, radial_change, two_gradients
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
@@ -37,7 +38,7 @@ on_compile.append(lambda name: log.info("compiling %s (once on this machine)", n
 class _Held:
     """The derivatives of the last point that asked for them; an engine under other kernels shares them."""
 
-    linear: list[Linearization] = field(default_factory=list)
+    linear: list[Derivatives] = field(default_factory=list)
     at: Point[ndarray] | None = None
 
 
@@ -60,8 +61,10 @@ class CpuEngine:
         self.structure = Structure(problem, eliminate)
         self.system = System(self.structure, linear_solver, relative_damping)
         self.pool = Pool()
-        self.factors = [FactorCode(f, self.pool) for f in self.structure.factors]
+        whole = self.system.solver == "reference" or any(v.is_free and v.bounds for v in problem.variables)
+        self.factors = [FactorCode(f, self.pool, in_passing=not whole) for f in self.structure.factors]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
+        self._partly_fixed = {v for v in self._retractions if v.fixed.any()}
         self._formula_loops: dict[tuple, list[AnyLoop]] = {}
         self._held = _Held()
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
@@ -171,10 +174,18 @@ class CpuEngine:
                 if v.is_free:
                     moved = self.pool.empty(*rows.shape)
                     self._retractions[v](len(v), [rows, np.ascontiguousarray(step.delta[v])], [moved])
-                    moved[v.fixed] = rows[v.fixed]
+                    if v in self._partly_fixed:
+                        moved[v.fixed] = rows[v.fixed]
                     rows = moved
                 theta.append(rows)
         return self.evaluate(tuple(theta))
+
+    def done(self) -> None:
+        """Give back the couplings, and the derivatives where they are held."""
+        self.system.release()
+        self._held.linear, self._held.at = [], None
+        for code in self.factors:
+            code.arrays.clear()
 
     def residuals(self, point: Point[ndarray]) -> PerFactor[ndarray]:
         """The residuals (n, p) of each factor group, in the user's order, without weights."""
@@ -221,13 +232,13 @@ class CpuEngine:
     def check_same(self, what: bytes, complaint: str) -> None:
         """There is one process only."""
 
-    def _linearised(self, point: Point[ndarray]) -> list[Linearization]:
-        """Derivatives at the point; they are held until another point asks."""
+    def _linearised(self, point: Point[ndarray]) -> list[Derivatives]:
+        """Derivatives at the point; those that are held are so until another point asks."""
         held = self._held
         if held.at is not point:
             with self._clock("linearise"):
                 rows = dict(zip(self.problem.variables, point.theta, strict=True))
-                held.linear, held.at = [code.linearise(rows) for code in self.factors], point
+                held.linear, held.at = [code.derivatives(rows) for code in self.factors], point
         return held.linear
 
     def _inputs(

@@ -11,7 +11,7 @@ from asker.arrays import as_argument
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside, make_loop
 from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.system import Linearization, spacious
+from asker.engines.cpu.system import Derivatives, InPassing, Linearization, spacious
 from asker.engines.structure import FactorStructure
 from asker.factors import Factors
 from asker.variables import ProblemError, Variables
@@ -36,7 +36,9 @@ class FactorCode:
     A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ.
     """
 
-    def __init__(self, structure: FactorStructure, pool: Pool):
+    def __init__(self, structure: FactorStructure, pool: Pool, in_passing: bool = False):
+        """`in_passing`: derivatives may be made where they are needed, and held nowhere."""
+        self.in_passing = in_passing and structure.eliminated is not None and len(structure.kept) <= 1
         self.structure, self.factors, self.pool = structure, structure.factors, pool
         f = structure.factors
         self.root_weight = None if f.weight is None else np.sqrt(structure.sorted(f.weight))
@@ -71,8 +73,16 @@ class FactorCode:
         (not_finite,) = self._loop("squared")(n, self._inputs(rows), [u])
         return u, not not_finite
 
+    def derivatives(self, rows: Rows) -> Derivatives:
+        """Residuals and derivatives, held or made in passing; the next call may write to the same arrays."""
+        if self.in_passing and self.factors.jacobian is None:
+            loop = self._loop("linearise")
+            if isinstance(loop, Loop):
+                return InPassing(loop.source, loop.by_item, tuple(loop.in_order(self._inputs_of_derivatives(rows))))
+        return self.linearise(rows)
+
     def linearise(self, rows: Rows) -> Linearization:
-        """Residuals and derivatives; the next call writes to the same arrays."""
+        """Residuals and derivatives, held; the next call writes to the same arrays."""
         f = self.structure
         if not f.width:  # every variable it touches is fixed
             return Linearization(np.zeros((f.n, f.p)), np.zeros((f.n, 0)))
@@ -81,8 +91,7 @@ class FactorCode:
         if not self.arrays:
             self.arrays |= {"J": spacious(f.n, f.p * f.width), "r": np.empty((f.n, f.p))}
         r, J = self.arrays["r"], self.arrays["J"]
-        masks = [(mask, f.indices[k]) for mask, k in zip(self.free_masks, f.free, strict=True)]
-        self._loop("linearise")(f.n, [*self._inputs(rows), *masks], [r, J])
+        self._loop("linearise")(f.n, self._inputs_of_derivatives(rows), [r, J])
         return Linearization(r, J)
 
     def residuals(self, rows: Rows) -> np.ndarray:
@@ -99,6 +108,10 @@ class FactorCode:
         slots = self.factors.slots
         gathered = [(rows[s.variables], index) for s, index in zip(slots, self.structure.indices, strict=True)]
         return [*gathered, *self.data, *([] if self.root_weight is None else [self.root_weight])]
+
+    def _inputs_of_derivatives(self, rows: Rows) -> list[Any]:
+        f = self.structure
+        return [*self._inputs(rows), *[(mask, f.indices[k]) for mask, k in zip(self.free_masks, f.free, strict=True)]]
 
     def _arguments(self) -> list[Argument]:
         gathered = [Argument("gathered", (s.variables.manifold.ambient,)) for s in self.factors.slots]

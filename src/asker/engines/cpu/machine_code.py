@@ -1,18 +1,22 @@
-"""Machine code in the cache folder, and who hears of compiling.
+"""Machine code: how LLVM makes it, what is kept of it in the cache folder, and who hears of compiling.
 
 Each compiled function is one file that is whole or not there (`asker.cache.Kept`), under a name made from all that
 decides what the code is.
 """
 
+import hashlib
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from asker.cache import Kept, cache_folder
 
 on_compile: list[Callable[[str], None]] = []
 """Called with a function's name when it is compiled: for the first time on this machine, or for other types."""
 LONGEST_NAME = 40  # a file name has at most 255 bytes
+MARK = b"asker: an object file"
 
 
 def tell_of_compiling(name: str) -> None:
@@ -35,3 +39,79 @@ def kept_code() -> Kept:
 @cache
 def _kept(folder: Path) -> Kept:
     return Kept(folder)
+
+
+def address_of(name: str, made_of: Any, text: Callable[[str], str], told: Callable[[str], None]) -> int:
+    """Where the function `name` is, ready to be called.
+
+    made_of  all that decides its code, beside the machine and the version of LLVM
+    text     of a symbol: a module in LLVM's language that defines it
+    told     is called with the name where the code is not in the cache
+    """
+    symbol = f"{name[:LONGEST_NAME]}-{hashlib.sha256(repr((made_of, _target())).encode()).hexdigest()}"
+    code = kept_code().read(symbol)
+    if code is None or not _has_loaded(code):
+        told(name)
+        code = _made(text(symbol))
+        _has_loaded(code)
+        kept_code().write(symbol, code)
+    address: int = _engine().get_function_address(symbol)
+    return address
+
+
+def _made(text: str) -> bytes:
+    import llvmlite.binding as llvm
+
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.slp_vectorization = tuning.loop_vectorization = True
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return MARK + bytes(machine.emit_object(module))
+
+
+def _has_loaded(code: bytes) -> bool:
+    """Whether this is machine code; then its function can be found in the engine from now on."""
+    import llvmlite.binding as llvm
+
+    if not code.startswith(MARK):  # LLVM does not look before it reads
+        return False
+    _engine().add_object_file(llvm.ObjectFileRef.from_data(code[len(MARK) :]))
+    _engine().finalize_object()
+    return True
+
+
+@cache
+def _engine() -> Any:
+    """What holds all machine code, as long as the process lives."""
+    import llvmlite.binding as llvm
+
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine())
+
+
+@cache
+def _machine() -> Any:
+    return _new_machine()
+
+
+def _new_machine() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+
+
+@cache
+def _target() -> tuple[str, ...]:
+    """All of the machine and the compiler that decides what the code is."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    ours = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    return (llvm.get_process_triple(), llvm.get_host_cpu_name(), features, version("llvmlite"), ours)

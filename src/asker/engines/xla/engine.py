@@ -256,6 +256,9 @@ class XlaEngine:
         """Whether it is so in any process; all must ask."""
         return bool(hosts.largest(here))
 
+    def done(self) -> None:
+        """A device gives back what it has when the engine goes."""
+
     def fingerprint(self) -> bytes:
         return self.problem.fingerprint(hosts.added_up)
 

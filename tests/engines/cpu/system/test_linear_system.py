@@ -12,7 +12,7 @@ import pytest
 from asker.engines.cpu import cholesky, threads
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.sparse import elimination_tree, multifrontal, symbolic
-from asker.engines.cpu.system import reduced
+from asker.engines.cpu.system import in_passing, reduced
 from asker.engines.solvers import CG, CPU_SOLVERS
 from engines.linear_problems import (
     EVERY_STRUCTURE,
@@ -36,11 +36,19 @@ pytestmark = pytest.mark.slow
 # ------------------------------------------------------------------ solvers
 
 
-SOLVER_NAMES = [*(s for s in CPU_SOLVERS if s != "auto"), "pivoted", "small-fronts", "tiles", "power-series"]
+SOLVER_NAMES = [
+    *(s for s in CPU_SOLVERS if s != "auto"),
+    "pivoted",
+    "small-fronts",
+    "tiles",
+    "power-series",
+    "stretches",
+]
 NAMED = {
     "pivoted": "sparse-cholesky",
     "small-fronts": "sparse-cholesky",
     "tiles": "dense-cholesky",
+    "stretches": "dense-cholesky",
     "cg": CG(**EXACT_CG),
     "power-series": CG(order=3, **EXACT_CG),
 }
@@ -61,6 +69,8 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
     if name == "tiles":
         monkeypatch.setattr(cholesky, "IN_ONE_CALL", 0)
         monkeypatch.setattr(cholesky, "TILE", 4)
+    if name == "stretches":  # several of them, and derivatives that are held beside
+        monkeypatch.setattr(in_passing, "STRETCH", 5)
 
     def make(problem, **options):
         return CpuEngine(problem, NAMED.get(name, name), **options)

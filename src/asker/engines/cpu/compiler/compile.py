@@ -6,7 +6,9 @@ import threading
 from functools import cache
 from typing import Any
 
-from asker.engines.cpu.compiler.expressions import CONTRACT, UNSIGNED, Kind
+import numpy as np
+
+from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
 from asker.engines.cpu.compiler.native import Native, kinds_of
 from asker.engines.cpu.machine_code import tell_of_compiling
 
@@ -36,11 +38,11 @@ class Compiled:
         self.natives: dict[tuple[Kind, ...], Native] = {}
         self.last: Native | None = None
 
-    def run(self, *arguments: Any, first: tuple[Kind, ...] = ()) -> int:
-        """What the function returns, 0 where that is nothing; `first`: the kinds of the first arguments, if given."""
+    def run(self, *arguments: Any) -> int:
+        """What the function returns, 0 where that is nothing."""
         returned = None if self.last is None else self.last(*arguments)
         if returned is None:
-            native = self._native((*first, *kinds_of(arguments[len(first) :])))
+            native = self._native(kinds_of(arguments))
             returned, self.last = native(*arguments), native
         assert returned is not None, f"{self.name} was not compiled for these arguments"
         return returned
@@ -59,22 +61,41 @@ def compile_source(name: str, source: str) -> "Printed":
 
 
 class Printed(Compiled):
-    """A function of start, stop and more that was printed as source."""
+    """A function of start, stop and more that was printed as source, called task by task.
+
+    Threads that share its tasks call it once each, and take the next task from a counter until none is left.  A
+    parameter `task` is the number of the task.
+    """
 
     def __init__(self, name: str, source: str):
         super().__init__()
-        self.name, self.source = name, source
         with _compiling:  # Python 3.11 cannot parse in two threads at once
-            (function,) = ast.parse(source).body
+            *_, function = ast.parse(source).body
         assert isinstance(function, ast.FunctionDef)
-        self.parameters = tuple(argument.arg for argument in function.args.args)
+        given = [argument.arg for argument in function.args.args][2:]
+        self.name, self.parameters = name, tuple(p for p in given if p != "task")
+        self.source = source + TASK_BY_TASK.format(name=name, given=", ".join(given), named=", ".join(self.parameters))
 
     def __call__(self, start: int, stop: int, *args: Any) -> None:
-        self.run(start, stop, *args, first=(UNSIGNED, UNSIGNED))
+        """Of one task alone."""
+        self.share(np.zeros(1, dtype=np.int64), np.array([start, stop], dtype=np.uint64), *args)
+
+    def share(self, counter: np.ndarray, bounds: np.ndarray, *args: Any) -> None:
+        """Do tasks until the counter has come to the last one; each lies between two of the bounds."""
+        self.run(counter, bounds, *args)
 
     def in_order(self, named: dict[str, Any]) -> list[Any]:
         """Named arguments as they follow start and stop."""
-        rest = self.parameters[2:]
-        if named.keys() != set(rest):
-            raise TypeError(f"{self.name} takes {', '.join(rest)}, not {', '.join(named)}")
-        return [named[name] for name in rest]
+        if named.keys() != set(self.parameters):
+            raise TypeError(f"{self.name} takes {', '.join(self.parameters)}, not {', '.join(named)}")
+        return [named[name] for name in self.parameters]
+
+
+TASK_BY_TASK = """
+
+def task_by_task(counter, bounds, {named}):
+    task = next_task(counter)
+    while task < len(bounds) - 1:
+        {name}(bounds[task], bounds[task + 1], {given})
+        task = next_task(counter)
+"""

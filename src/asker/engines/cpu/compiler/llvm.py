@@ -2,10 +2,11 @@
 
 The small language is a part of Python: numbers and arrays as arguments; assignments, `for` over `range` or an array,
 `while`, `if`, `break`, `continue`, `return`; arithmetic, comparisons, conversions and functions of `math`; parts of
-arrays, `len`, `reshape`.  Nothing is allocated.  A text has one function, or several of which the last one calls the
-others, and names for numbers.  What is called is put in place of the call, so that types follow from the arguments,
-statement by statement (expressions.py).  A name keeps its type; one that is assigned once is a value, any other a place
-in memory, which LLVM turns into a register.
+arrays, `len`, `reshape`; `next_task(counter)` gives `counter[0]` and adds 1 to it, one thread at a time.  Nothing is
+allocated.  A text has one function, or several of which the last one calls the others, and names for numbers.  What is
+called is put in place of the call, so that types follow from the arguments, statement by statement (expressions.py).
+A name keeps its type; one that is assigned once is a value, any other a place in memory, which LLVM turns into a
+register.
 
 Arrays come as NumPy's own objects.  That they are arrays, their type and that they are contiguous is checked before
 anything is read: the compiled function returns `REFUSED` where they are not what it was compiled for.

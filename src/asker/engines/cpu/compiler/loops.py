@@ -8,6 +8,7 @@ What cannot be printed is run by XLA, `BatchedLoop`: slower, and the user is tol
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program, literal
 from asker.engines.cpu.machine_code import beside, kept_code
-from asker.engines.cpu.threads import even_bounds, run_tasks
+from asker.engines.cpu.threads import even_bounds, run_together
 from asker.jax_versions import check_xla
 
 
@@ -37,7 +38,7 @@ class Argument:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     def inputs(self, program: Program, j: int) -> np.ndarray:
         """The names that the printed loop reads this argument from."""
@@ -63,11 +64,14 @@ class Loop:
             if argument.dtype in NOT_COMPILED:
                 raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
         text = _kept_text(name, self.arguments, functions, known_by) if known_by else _text(name, arguments, functions)
-        self.kernel = compile_source(name, text.source)
+        self.source, self.kernel = text.source, compile_source(name, text.source)
         self.store_shapes, self.n_sums = [tuple(shape) for shape in text.store_shapes], text.n_sums
+        kinds = {"each": (True,), "gathered": (False, True), "scalar": (False,)}
+        self.by_item = tuple(by for argument in self.arguments for by in kinds[argument.kind])
+        """Which of the parameters behind start and stop have a row for each item; those to store into all have."""
 
-    def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
-        """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
+    def in_order(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs as they follow start and stop."""
         flat: list[Any] = []
         for argument, value in zip(self.arguments, inputs, strict=True):
             if argument.kind == "scalar":
@@ -76,18 +80,18 @@ class Loop:
                 flat += [_as_rows(value[0], argument), value[1]]
             else:
                 flat.append(_as_rows(value, argument))
+        return flat
+
+    def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
         outs = [
-            s.reshape(n, int(np.prod(shape))) if shape else s
-            for s, shape in zip(stores, self.store_shapes, strict=True)
+            s.reshape(n, math.prod(shape)) if shape else s for s, shape in zip(stores, self.store_shapes, strict=True)
         ]
-        bounds = even_bounds(n).tolist()
+        bounds, counter = even_bounds(n), np.zeros(1, dtype=np.int64)
         sums = np.zeros((len(bounds) - 1, self.n_sums))
-
-        def task(k: int) -> None:
-            self.kernel(bounds[k], bounds[k + 1], *flat, *outs, sums[k])
-
+        flat = [*self.in_order(inputs), *outs, *([sums] if self.n_sums else [])]
         if n:
-            run_tasks(task, len(sums))
+            run_together(lambda: self.kernel.share(counter, bounds, *flat), len(sums))
         return sums.sum(axis=0)
 
 
@@ -212,7 +216,7 @@ class _Traced:
             if a.kind == "gathered":
                 parameters.append(f"i{j}")
                 before.append(f"k{j} = np.uint64(i{j}[k])")
-        parameters += [f"out{j}" for j in range(len(self.stores))] + ["sums"]
+        parameters += [f"out{j}" for j in range(len(self.stores))] + (["task", "sums"] if self.sums else [])
         for j, out in enumerate(self.stores):
             targets = [f"out{j}[k, {i}]" for i in range(out.size)] if out.shape else [f"out{j}[k]"]
             after += [f"{t} = {literal(v)}" for t, v in zip(targets, out.ravel(), strict=True)]
@@ -222,6 +226,6 @@ class _Traced:
             f"def {name}({', '.join(parameters)}):\n"
             + "".join(f"    sum{j} = 0.0\n" for j in range(len(self.sums)))
             + f"    for k in range(start, stop):\n{body or '        pass'}\n"
-            + "".join(f"    sums[{j}] = sum{j}\n" for j in range(len(self.sums)))
+            + "".join(f"    sums[task, {j}] = sum{j}\n" for j in range(len(self.sums)))
         )
         return _Text(source, [out.shape for out in self.stores], len(self.sums))

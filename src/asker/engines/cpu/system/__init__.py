@@ -5,9 +5,11 @@
     choose      dense, sparse, or by conjugate gradients                                                 system.py
     eliminate   one group of variables leaves the system: L, z and Y                                elimination.py
                 the loops for it                                                                         blocks.py
+                derivatives, made inside of them                                                     in_passing.py
     assemble    the matrix of those that are kept, S = H_KK − YYᵀ, row by row                           reduced.py
                 the loops for it                                                                    matrix_rows.py
     solve       Cholesky, dense or sparse                                                             factorise.py
+                the dense one of few unknowns, in blocks                                         small_cholesky.py
                 or products with S alone                                                    conjugate_gradients.py
     substitute  back, for the eliminated variables                                                  elimination.py
     invert      blocks of the inverse, without damping                                                  inverse.py
@@ -24,13 +26,15 @@ directions that are not determined from `asker.engines.inverse`.
 
 from asker.engines.cpu.system.gradients import barred_out, radial_change, two_gradients
 from asker.engines.cpu.system.inverse import Inverse
-from asker.engines.cpu.system.linearization import Linearization, Weights
+from asker.engines.cpu.system.linearization import Derivatives, InPassing, Linearization, Weights
 from asker.engines.cpu.system.own_blocks import own_blocks
 from asker.engines.cpu.system.predicted import predicted
 from asker.engines.cpu.system.printing import spacious
 from asker.engines.cpu.system.system import System, choose_solver
 
 __all__ = [
+    "Derivatives",
+    "InPassing",
     "Inverse",
     "Linearization",
     "System",

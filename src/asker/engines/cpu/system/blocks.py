@@ -8,8 +8,11 @@ of K numbers per observation.
 """
 
 from functools import cache
+from typing import NamedTuple
 
-from asker.engines.cpu.compiler import Printed
+from asker.engines.cpu.compiler import Printed, compile_source
+from asker.engines.cpu.system import in_passing
+from asker.engines.cpu.system.in_passing import How
 from asker.engines.cpu.system.printing import (
     add_products,
     dot,
@@ -20,22 +23,83 @@ from asker.engines.cpu.system.printing import (
     load_residual,
     packed,
     printed,
+    text_of,
     weighted,
 )
 from asker.engines.solvers import SMALLEST_DIAGONAL
 
 
+class Group(NamedTuple):
+    """A factor group with an eliminated slot, as the elimination sees it."""
+
+    how: How
+    p: int
+    D: int
+    kept: tuple[tuple[int, int], ...]
+    """(offset, size) of the kept slots."""
+    offset: int
+    """First Jacobian column of the eliminated slot."""
+    d: int
+    radial: bool
+
+
 @cache
-def eliminated_blocks(p: int, D: int, offset: int, d: int, radial: bool) -> Printed:
-    """V += Σ JᵀMJ and g += Σ cJᵀr for each eliminated variable."""
+def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed:
+    """L, z, Y and the own blocks of kept variables, one stretch of eliminated variables after the other.
+
+    While a stretch is at work, its derivatives are in the cache.
+    """
+    d, texts, given, cleared, sums, couplings = groups[0].d, [], [], [], [], []
+    for m, g in enumerate(groups):
+        n_kept, part = len(g.kept), f"[first{m}:last{m}]"
+        texts += [in_passing.text(m, g.how), _eliminated_blocks(f"eliminated_blocks{m}", g)]
+        given += [f"ptr{m}, a{m}, b{m}, c{m}, {in_passing.parameters(m, g.how)}"]
+        model = f"J{m}_, r{m}_, a{m}{part}, b{m}{part}, c{m}{part}"
+        sums += [f"first{m} = np.uint64(ptr{m}[first])", f"last{m} = np.uint64(ptr{m}[last])"]
+        sums += in_passing.made(m, g.how, f"first{m}", f"last{m}")
+        sums += [f"eliminated_blocks{m}(first, last, first{m}, ptr{m}, {model}, V, g)"]
+        if n_kept:
+            texts += [_coupling(f"coupling{m}", g)]
+            given += [f"index{m}, Y{m}", *[f"variable{m}_{n}, U{m}_{n}, G{m}_{n}" for n in range(n_kept)]]
+            own = ", ".join(f"variable{m}_{n}{part}, U{m}_{n}[task], G{m}_{n}[task]" for n in range(n_kept))
+            cleared += [line for n in range(n_kept) for line in _cleared(f"{m}_{n}", g.kept[n][1])]
+            whole = f"np.uint64(0), last{m} - first{m}"
+            couplings += [f"coupling{m}({whole}, index{m}{part}, {model}, V, Y{m}{part}, {own})"]
+    size = d * (d + 1) // 2
+    add = ["for j in range(first, last):", *[f"    V[j, {q}] += stiffness[j, {q}]" for q in range(size)]]
+    driver = text_of(
+        "eliminate",
+        f"task, stretches, damping, V, g, failed, {'stiffness, ' if stiff else ''}{', '.join(given)}",
+        cleared,
+        "for stretch in range(start, stop):",
+        "    first, last = np.uint64(stretches[stretch]), np.uint64(stretches[stretch + np.uint64(1)])",
+        "    for j in range(first, last):",
+        indented(2, [f"V[j, {q}] = 0.0" for q in range(size)] + [f"g[j, {q}] = 0.0" for q in range(d)]),
+        indented(1, sums + (add if stiff else []) + ["factor_blocks(first, last, damping, V, g, failed)"] + couplings),
+    )
+    return compile_source("eliminate", "\n".join([*texts, _factor_blocks(d, relative), driver]))
+
+
+def _cleared(name: str, dim: int) -> list[str]:
+    """The task's own sums, set to zero."""
+    lines = [f"U{name}[task, v, {q}, {t}] = 0.0" for q in range(dim) for t in range(lanes(dim))]
+    return [
+        f"for v in range(len(U{name}[task])):",
+        *indented(1, [*lines, *[f"G{name}[task, v, {q}] = 0.0" for q in range(dim)]]),
+    ]
+
+
+def _eliminated_blocks(name: str, group: Group) -> str:
+    """V += Σ JᵀMJ and g += Σ cJᵀr for each eliminated variable; `first` is the observation of the first row of J."""
+    _, p, D, _, offset, d, radial = group
     lower = [(q, s) for q in range(d) for s in range(q + 1)]
-    return printed(
-        "eliminated_blocks",
-        "ptr, J, r, a, b, c, V, g",
+    return text_of(
+        name,
+        "first, ptr, J, r, a, b, c, V, g",
         "for j in range(start, stop):",
         indented(1, [f"v{q}_{s} = V[j, {packed(q, s)}]" for q, s in lower]),
         indented(1, [f"g{q} = g[j, {q}]" for q in range(d)]),
-        "    for k in range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)])):",
+        "    for k in range(np.uint64(ptr[j]) - first, np.uint64(ptr[j + np.uint64(1)]) - first):",
         indented(2, load_model(radial) + load_residual(p) + load_jacobian("e", p, D, offset, d)),
         indented(2, weighted("e", p, d, radial, "m")),
         indented(2, [f"v{q}_{s} += {dot(p, 'm', q, 'e', s)}" for q, s in lower]),
@@ -45,8 +109,7 @@ def eliminated_blocks(p: int, D: int, offset: int, d: int, radial: bool) -> Prin
     )
 
 
-@cache
-def factor_blocks(d: int, relative: bool) -> Printed:
+def _factor_blocks(d: int, relative: bool) -> str:
     """V + λI (relative: V + λ diag V) = L Lᵀ in place, z = L⁻¹g in place of g; failed[0] where V is not positive."""
     lines = []
     for q in range(d):
@@ -62,7 +125,7 @@ def factor_blocks(d: int, relative: bool) -> Printed:
     for q in range(d):
         terms = "".join(f" - l{q}_{s} * z{s}" for s in range(q))
         lines.append(f"z{q} = (g[j, {q}]{terms}) / l{q}_{q}")
-    return printed(
+    return text_of(
         "factor_blocks",
         "damping, V, g, failed",
         "n_failed = 0",
@@ -77,13 +140,13 @@ def factor_blocks(d: int, relative: bool) -> Printed:
     )
 
 
-@cache
-def coupling(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int, radial: bool) -> Printed:
-    """Yᵀ = L⁻¹ (J_KᵀMJ_E)ᵀ for each observation; `kept` lists (offset, size) of the kept slots.
+def _coupling(name: str, group: Group) -> str:
+    """Yᵀ = L⁻¹ (J_KᵀMJ_E)ᵀ for each observation.
 
     On the way, the own blocks of the kept variables: U += J_AᵀMJ_A and G += cJ_Aᵀr, since J is at hand here in the
-    order in which it lies.  U and G belong to one task alone.
+    order in which it lies.
     """
+    _, p, D, kept, offset, d, radial = group
     K = sum(size for _, size in kept)
     lines = [f"l{q}_{s} = L[j, {packed(q, s)}]" for q in range(d) for s in range(q + 1)]
     lines += [f"i{q} = 1.0 / l{q}_{q}" for q in range(d)]
@@ -91,17 +154,18 @@ def coupling(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: 
     for n, (at, size) in enumerate(kept):
         lines += [f"x{i}_{t} = J[k, {i * D + at + t}]" for i in range(p) for t in range(lanes(size))]
         for s in range(d):
-            for q in range(size):
+            for q in range(lanes(size)):
                 terms = "".join(f" - y{q}_{m} * l{s}_{m}" for m in range(s))
                 lines.append(f"y{q}_{s} = ({dot(p, 'x', q, 'm', s)}{terms}) * i{s}")
-        lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(size)]
+        wide = lanes(size) if len(kept) == 1 else size  # what is too much is written over by the next row
+        lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(wide if s < d - 1 else size)]
         lines += [f"v = np.uint64(variable{n}[k])", *weighted("x", p, size, radial, "n")]
         lines += [f"G{n}[v, {q}] += c_k * xg_{q}" for q in range(size)]
         lines += add_products("+", size, size, [(f"n{i}_", f"x{i}_") for i in range(p)], f"U{n}[v, {{q}}, {{t}}]")
         row += size
     own = ", ".join(f"variable{n}, U{n}, G{n}" for n in range(len(kept)))
-    return printed(
-        "coupling",
+    return text_of(
+        name,
         f"index, J, r, a, b, c, L, Y, {own}",
         "for k in range(start, stop):",
         "    j = np.uint64(index[k])",
@@ -111,9 +175,17 @@ def coupling(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: 
     )
 
 
+Slots = tuple[tuple[int, int], ...]
+"""(first row in Y, size) of all kept slots of a factor group."""
+
+
 @cache
-def couple_back(d: int, slots: tuple[tuple[int, int], ...]) -> Printed:
-    """t += Yᵀx for each eliminated variable; `slots` lists (first row in Y, size) of all kept slots."""
+def couple_back(d: int, slots: Slots) -> Printed:
+    """t += Yᵀx for each eliminated variable."""
+    return compile_source("couple_back", _couple_back("couple_back", d, slots))
+
+
+def _couple_back(name: str, d: int, slots: Slots) -> str:
     K = sum(dim for _, dim in slots)
     body = []
     for m, (at, dim) in enumerate(slots):
@@ -122,8 +194,8 @@ def couple_back(d: int, slots: tuple[tuple[int, int], ...]) -> Printed:
         for s in range(d):
             body.append(f"t{s} += " + " + ".join(f"Y[k, {s * K + at + q}] * x{q}" for q in range(dim)))
     columns = ", ".join(f"columns{m}" for m in range(len(slots)))
-    return printed(
-        "couple_back",
+    return text_of(
+        name,
         f"ptr, {columns}, Y, x, t",
         "for j in range(start, stop):",
         indented(1, [f"t{s} = t[j, {s}]" for s in range(d)]),
@@ -173,13 +245,37 @@ def schur_diagonal(d: int, at: int, dim: int, K: int) -> Printed:
 
 
 @cache
+def substitute(d: int, groups: tuple[Slots, ...]) -> Printed:
+    """δ = −L⁻ᵀ(z + Yᵀx) for each eliminated variable."""
+    texts, given, calls = [], [], []
+    for m, slots in enumerate(groups):
+        columns = ", ".join(f"columns{m}_{n}" for n in range(len(slots)))
+        texts.append(_couple_back(f"couple_back{m}", d, slots))
+        given.append(f", ptr{m}, {columns}, Y{m}")
+        calls.append(f"couple_back{m}(start, stop, ptr{m}, {columns}, Y{m}, x, delta)")
+    driver = text_of(
+        "substitute",
+        f"L, z, x, delta{''.join(given)}",
+        "for j in range(start, stop):",
+        indented(1, [f"delta[j, {q}] = z[j, {q}]" for q in range(d)]),
+        calls,
+        "solve_transposed(start, stop, L, delta, delta)",
+    )
+    return compile_source("substitute", "\n".join([*texts, _solve_transposed(d), driver]))
+
+
+@cache
 def solve_transposed(d: int) -> Printed:
-    """δ = −L⁻ᵀ t for each eliminated variable."""
+    """δ = −L⁻ᵀ t for each eliminated variable; δ may take the place of t."""
+    return compile_source("solve_transposed", _solve_transposed(d))
+
+
+def _solve_transposed(d: int) -> str:
     lines = []
     for q in reversed(range(d)):
         terms = "".join(f" - L[j, {packed(m, q)}] * x{m}" for m in range(q + 1, d))
         lines.append(f"x{q} = (t[j, {q}]{terms}) / L[j, {packed(q, q)}]")
-    return printed(
+    return text_of(
         "solve_transposed",
         "L, t, delta",
         "for j in range(start, stop):",

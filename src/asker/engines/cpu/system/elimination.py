@@ -5,26 +5,30 @@ With V the blocks of the eliminated variables E, W = H_KE their coupling to the 
     V + λI = L Lᵀ,   z = L⁻¹ g_E,   Yᵀ = L⁻¹ Wᵀ,   S = H_KK − Y Yᵀ,   δ_E = −L⁻ᵀ (z + Yᵀ δ_K)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from asker.engines.cpu.system import blocks
-from asker.engines.cpu.system.linearization import Linearization, Weights
-from asker.engines.cpu.system.printing import lanes, run_loop, run_loop_with, spacious
+from asker.engines.cpu.system import blocks, in_passing
+from asker.engines.cpu.system.linearization import Derivatives, Weights
+from asker.engines.cpu.system.printing import aligned, lanes, run_loop, run_loop_with, spacious
 from asker.engines.cpu.threads import even_bounds
-from asker.engines.structure import EliminatedSlot, FactorStructure, KeptSlot, Structure
+from asker.engines.structure import EliminatedSlot, FactorStructure, Structure
 
 LARGEST_SUMS = 1 << 26  # bytes
 
 
 class OwnBlocks(NamedTuple):
-    """What a factor group adds to the diagonal blocks and to the gradient of the variables of one kept slot."""
+    """What a factor group adds to the diagonal blocks and to the gradient of the variables of one kept slot.
 
-    U: np.ndarray  # (n, dim, lanes)
-    G: np.ndarray  # (n, dim)
+    Each task of the elimination has a sum of its own.
+    """
+
+    U: np.ndarray  # (tasks, n, dim, lanes)
+    G: np.ndarray  # (tasks, n, dim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +83,11 @@ class Elimination:
 
     def substitute(self, x: np.ndarray) -> np.ndarray:
         """δ_E from δ_K = x."""
-        t = self.z.copy()
-        self.couple_back(x, t)
-        delta = np.empty_like(t)
-        run_loop(blocks.solve_transposed(self.d), even_bounds(len(t), smallest=1024), L=self.L, t=t, delta=delta)
+        delta, coupled, named = np.empty_like(self.z), list(self.coupled()), dict[str, np.ndarray]()
+        for m, (f, e, Y) in enumerate(coupled):
+            named |= {f"ptr{m}": e.ptr, f"Y{m}": Y} | {f"columns{m}_{n}": s.columns for n, s in enumerate(f.kept)}
+        loop = blocks.substitute(self.d, tuple(tuple((s.offset_in_Y, s.dim) for s in f.kept) for f, _, _ in coupled))
+        run_loop(loop, even_bounds(len(delta), smallest=1024), L=self.L, z=self.z, x=x, delta=delta, **named)
         return delta
 
 
@@ -95,59 +100,63 @@ class Eliminator:
         e = structure.eliminated
         d, n = 0 if e is None else e.manifold.tangent, structure.n_eliminated
         self._L, self._z = np.empty((n, d * (d + 1) // 2)), np.empty((n, d))
-        self._Y = tuple(
-            spacious(f.n, f.kept_width * d) if f.eliminated is not None else np.empty((0, 0)) for f in structure.factors
-        )
-        self._sums = [[_sums(f, s) for s in f.kept] if f.eliminated is not None else [] for f in structure.factors]
+        self._groups = [(k, f, f.eliminated) for k, f in enumerate(structure.factors) if f.eliminated is not None]
+        ends = sum((g.ptr for _, _, g in self._groups), start=np.zeros(n + 1, dtype=np.int64))
+        self._stretches = in_passing.stretches(ends)
+        self._longest = [in_passing.longest(g.ptr, self._stretches) for _, _, g in self._groups]
+        self._bounds, self._sums = self._tasks(int(ends[-1]))
+
+    @cached_property
+    def _Y(self) -> tuple[np.ndarray, ...]:
+        d = self._z.shape[1]
+        widths = [(f.n, f.kept_width * d) if f.eliminated is not None else (0, 0) for f in self.structure.factors]
+        return tuple(spacious(*shape) for shape in widths)
+
+    def release(self) -> None:
+        """Give the couplings back, which are most of the memory, until there is something to eliminate again."""
+        self.__dict__.pop("_Y", None)
+
+    def _tasks(self, n_observations: int) -> tuple[np.ndarray, list[list[OwnBlocks]]]:
+        """Tasks of stretches, and the sums of own blocks for each task; few tasks where the sums would be large."""
+        kept = [f.kept for _, f, _ in self._groups]
+        bytes_each = sum(8 * s.n_variables * s.dim * (lanes(s.dim) + 1) for slots in kept for s in slots)
+        most = min(64, max(1, n_observations // 2048), LARGEST_SUMS // max(bytes_each, 1))
+        bounds = even_bounds(len(self._stretches) - 1, smallest=1, most=max(1, most))
+        shapes = [[(len(bounds) - 1, s.n_variables, s.dim) for s in slots] for slots in kept]
+        return bounds, [[OwnBlocks(aligned(*a, lanes(a[2])), np.empty(a)) for a in slots] for slots in shapes]
 
     def __call__(
-        self, linear: list[Linearization], model: list[Weights], damping: float, stiffness: np.ndarray | None = None
+        self, linear: Sequence[Derivatives], model: list[Weights], damping: float, stiffness: np.ndarray | None = None
     ) -> Elimination | None:
         """None if some V is not positive definite; `stiffness` is added to V, packed as L."""
         L, z, structure = self._L, self._z, self.structure
         if structure.eliminated is None:
             return Elimination(structure, L, z, self._Y, ((),) * len(self._Y))
-        L[...] = 0.0
-        z[...] = 0.0
-        variables = even_bounds(len(L), smallest=1024)
-        for f, lin, w in zip(structure.factors, linear, model, strict=True):
-            if f.eliminated is not None:
-                e = f.eliminated
-                loop = blocks.eliminated_blocks(f.p, f.width, e.offset, e.dim, w.radial)
-                run_loop(loop, variables, ptr=e.ptr, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c, V=L, g=z)
+        failed, specs, named = np.zeros(1, dtype=bool), list[blocks.Group](), dict[str, Any]()
+        for m, (k, f, e) in enumerate(self._groups):
+            lin, w, kept = linear[k], model[k], tuple((s.offset, s.dim) for s in f.kept)
+            specs.append(blocks.Group(in_passing.how(lin), f.p, f.width, kept, e.offset, e.dim, w.radial))
+            named |= {f"ptr{m}": e.ptr, f"a{m}": w.a, f"b{m}": w.b, f"c{m}": w.c} | in_passing.shared(m, lin)
+            named |= {f"index{m}": e.index, f"Y{m}": self._Y[k]} if kept else {}
+            for n, (s, (U, G)) in enumerate(zip(f.kept, self._sums[m], strict=True)):
+                named |= {f"variable{m}_{n}": s.index, f"U{m}_{n}": U, f"G{m}_{n}": G}
         if stiffness is not None:
-            L += stiffness
-        failed = np.zeros(1, dtype=bool)
-        loop = blocks.factor_blocks(z.shape[1], self.relative)
-        run_loop(loop, variables, damping=damping, V=L, g=z, failed=failed)
-        if failed[0]:
-            return None
-        own = tuple(self._couple(k, linear[k], model[k]) for k in range(len(structure.factors)))
-        return Elimination(structure, L, z, self._Y, own)
+            named["stiffness"] = stiffness
 
-    def _couple(self, k: int, lin: Linearization, w: Weights) -> tuple[OwnBlocks, ...]:
-        """Fill Y of one factor group; its own blocks are summed in one place per task."""
-        f, Y, sums = self.structure.factors[k], self._Y[k], self._sums[k]
-        if f.eliminated is None or not f.kept:
-            return ()
-        e, L = f.eliminated, self._L
-        loop = blocks.coupling(f.p, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset, e.dim, w.radial)
-        for U, G in sums:
-            U[...] = 0.0
-            G[...] = 0.0
-        bounds = np.linspace(0, f.n, len(sums[0].U) + 1).astype(np.uint64)
-        variables = {f"variable{n}": s.index for n, s in enumerate(f.kept)}
+        def own() -> dict[str, np.ndarray]:
+            found: dict[str, np.ndarray] = {}
+            for m, (k, f, _) in enumerate(self._groups):
+                found |= in_passing.own(m, linear[k], f, self._longest[m])
+            return found
 
-        def own(t: int) -> dict[str, np.ndarray]:
-            return {f"U{n}": U[t] for n, (U, _) in enumerate(sums)} | {f"G{n}": G[t] for n, (_, G) in enumerate(sums)}
+        loop = blocks.eliminate(tuple(specs), self.relative, stiffness is not None)
+        fixed = {"stretches": self._stretches, "damping": damping, "V": L, "g": z, "failed": failed}
+        run_loop_with(loop, self._bounds, own, **fixed, **named)
+        return None if failed[0] else Elimination(structure, L, z, self._Y, self._own_blocks())
 
-        run_loop_with(loop, bounds, own, index=e.index, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c, L=L, Y=Y, **variables)
-        return tuple(OwnBlocks(U.sum(axis=0), G.sum(axis=0)) for U, G in sums)
-
-
-def _sums(f: FactorStructure, slot: KeptSlot) -> OwnBlocks:
-    """U and G of a kept slot, one copy per task; few tasks where the copies would be large."""
-    bytes_each = sum(8 * s.n_variables * s.dim * (lanes(s.dim) + 1) for s in f.kept)
-    n_tasks = int(np.clip(LARGEST_SUMS // max(bytes_each, 1), 1, min(64, max(1, f.n // 2048))))
-    shape = (n_tasks, slot.n_variables, slot.dim)
-    return OwnBlocks(np.empty((*shape, lanes(slot.dim))), np.empty(shape))
+    def _own_blocks(self) -> tuple[tuple[OwnBlocks, ...], ...]:
+        """Of each factor group."""
+        found: list[tuple[OwnBlocks, ...]] = [()] * len(self.structure.factors)
+        for (k, _, _), sums in zip(self._groups, self._sums, strict=True):
+            found[k] = tuple(sums)
+        return tuple(found)

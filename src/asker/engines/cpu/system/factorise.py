@@ -10,6 +10,7 @@ import numpy as np
 
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.system.reduced import ReducedMatrix
+from asker.engines.cpu.system.small_cholesky import STRIP, SmallCholesky
 
 SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
 
@@ -25,34 +26,50 @@ def if_finite(x: np.ndarray) -> np.ndarray | None:
 
 
 class DenseCholesky:
-    """Tiled Cholesky of the lower triangle of a row-major matrix; LAPACK's indefinite solver where that fails."""
+    """Cholesky of the dense matrix, in blocks or, where it is large, in tiles; LAPACK's indefinite solver where that
+    fails."""
 
     def __init__(self, reduced: ReducedMatrix):
         self.reduced, self.scaled = reduced, np.empty((0, 0))
+        self.small: SmallCholesky | None = None
 
     def __call__(self, damping: np.ndarray) -> np.ndarray | None:
         """x, once the matrix is assembled."""
+        diagonal = self.reduced.diagonal_of_S() + damping
+        d = _unit_scale(diagonal)
+        unit, right = diagonal * d * d, -d * self.reduced.gradient
+        is_small = len(d) <= cholesky.IN_ONE_CALL
+        x = (self._in_blocks if is_small else self._in_tiles)(d, unit, right)
+        if x is None:
+            x = self._pivoted(d, unit, right)
+        return None if x is None else if_finite(d * x)
+
+    def _in_blocks(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
+        if self.small is None:
+            self.small = SmallCholesky(len(d))
+        self.reduced.copy_upper(d, self.small.R, STRIP)
+        self.small.diagonal[: len(d)], self.small.right[:] = unit, right
+        return self.small.solve()
+
+    def _in_tiles(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
+        """Of the lower triangle of a row-major matrix."""
+        self._fill(d, unit)
+        with cholesky.one_blas_thread():
+            return cholesky.solve(self.scaled.T, right) if cholesky.factorise_rows(self.scaled.T) else None
+
+    def _pivoted(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
         from scipy.linalg import lapack
 
-        reduced, g = self.reduced, self.reduced.gradient
-        n = len(g)
-        if self.scaled.shape != (n, n):
-            self.scaled = np.zeros((n, n))
-        diagonal = reduced.diagonal_of_S() + damping
-        d = _unit_scale(diagonal)
-
-        def refill() -> None:
-            reduced.copy_scaled(d, self.scaled)
-            np.fill_diagonal(self.scaled, diagonal * d * d)
-
-        refill()
-        rhs = -d * g
+        self._fill(d, unit)
         with cholesky.one_blas_thread():
-            if cholesky.factorise_rows(self.scaled.T):
-                return if_finite(d * cholesky.solve(self.scaled.T, rhs))
-            refill()
-            *_, x, failed = lapack.dsysv(self.scaled.T, rhs[:, None], lower=0, overwrite_a=1)
-        return None if failed else if_finite(d * x[:, 0])
+            *_, x, failed = lapack.dsysv(self.scaled.T, right[:, None], lower=0, overwrite_a=1)
+        return None if failed else x[:, 0]
+
+    def _fill(self, d: np.ndarray, unit: np.ndarray) -> None:
+        if len(self.scaled) != len(d):
+            self.scaled = np.zeros((len(d), len(d)))
+        self.reduced.copy_scaled(d, self.scaled)
+        np.fill_diagonal(self.scaled, unit)
 
 
 class Symmetric:

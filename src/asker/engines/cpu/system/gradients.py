@@ -5,16 +5,17 @@ from functools import cache
 
 import numpy as np
 
-from asker.engines.cpu.compiler import Printed
-from asker.engines.cpu.system.linearization import Delta, Linearization
+from asker.engines.cpu.compiler import Printed, compile_source
+from asker.engines.cpu.system import in_passing
+from asker.engines.cpu.system.in_passing import How
+from asker.engines.cpu.system.linearization import Delta, Derivatives, Linearization
 from asker.engines.cpu.system.printing import (
     indented,
     load_jacobian,
     load_residual,
-    printed,
-    run_loop,
     run_loop_with,
     spacious,
+    text_of,
 )
 from asker.engines.cpu.threads import even_bounds
 from asker.engines.structure import FactorStructure, Structure
@@ -23,7 +24,7 @@ Each = Sequence[np.ndarray]
 """One array for each factor group, or for each group of variables."""
 
 
-def two_gradients(structure: Structure, linear: Sequence[Linearization], c: Each, d: Each) -> Delta:
+def two_gradients(structure: Structure, linear: Sequence[Derivatives], c: Each, d: Each) -> Delta:
     """Σ c Jᵀr and Σ d Jᵀr, (2, n, tangent) for each group of variables that can move."""
     G = {v: np.zeros((2, len(v), v.manifold.tangent)) for v in structure.problem.variables if v.is_free}
     for f, lin, c_of, d_of in zip(structure.factors, linear, c, d, strict=True):
@@ -31,7 +32,7 @@ def two_gradients(structure: Structure, linear: Sequence[Linearization], c: Each
     return G
 
 
-def barred_out(structure: Structure, linear: list[Linearization], c: Each, theta: Each) -> list[Linearization]:
+def barred_out(structure: Structure, linear: Sequence[Derivatives], c: Each, theta: Each) -> Sequence[Derivatives]:
     """The same derivatives without the directions that the descent −Σ c Jᵀr is barred in by bounds."""
     variables = structure.problem.variables
     if not any(v.is_free and v.bounds for v in variables):
@@ -44,7 +45,8 @@ def barred_out(structure: Structure, linear: list[Linearization], c: Each, theta
     return [_without(f, lin, barred) for f, lin in zip(structure.factors, linear, strict=True)]
 
 
-def _without(f: FactorStructure, lin: Linearization, barred: Delta) -> Linearization:
+def _without(f: FactorStructure, lin: Derivatives, barred: Delta) -> Linearization:
+    assert isinstance(lin, Linearization)  # where there are bounds (engine.py)
     J = spacious(f.n, f.p * f.width)
     J[:] = lin.J
     columns = J.reshape(f.n, f.p, f.width)
@@ -56,47 +58,50 @@ def _without(f: FactorStructure, lin: Linearization, barred: Delta) -> Lineariza
     return Linearization(lin.r, J)
 
 
-def _add_gradients(f: FactorStructure, lin: Linearization, c: np.ndarray, d: np.ndarray, G: Delta) -> None:
+def _add_gradients(f: FactorStructure, lin: Derivatives, c: np.ndarray, d: np.ndarray, G: Delta) -> None:
     """G += Σ c Jᵀr and Σ d Jᵀr of one factor group, (2, n, tangent) for each group of variables.
 
     Each task sums the kept variables in a copy of its own; the eliminated ones are nobody else's anyway.
     """
     if not f.free:
         return
-    e = f.eliminated
-    kept = [(s.index, G[s.variables]) for s in f.kept]
-    loop = _gradient_loop(
-        f.p, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset if e else 0, e.dim if e else 0
-    )
-    ptr = e.ptr if e else np.zeros(1, dtype=np.int64)
-    E = G[e.variables] if e else np.zeros((2, 0, 0))
-    bounds = even_bounds(E.shape[1] if e else f.n, smallest=2048, most=16)
+    e, kept = f.eliminated, [(s.index, G[s.variables]) for s in f.kept]
+    spec = f.p, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset if e else 0, e.dim if e else 0
+    ptr = e.ptr if e else np.arange(f.n + 1)
+    cuts = in_passing.stretches(ptr)
+    bounds = even_bounds(len(cuts) - 1, smallest=8, most=16)
     sums = [np.zeros((len(bounds) - 1, *g.shape)) for _, g in kept]
+    named = {f"variable{n}": index for n, (index, _) in enumerate(kept)}
+    named |= {f"G{n}": total for n, total in enumerate(sums)}
+    named |= {"ptr": ptr, "stretches": cuts, "c": c, "d": d, "E": G[e.variables] if e else np.zeros((2, 0, 0))}
 
-    variables = {f"variable{n}": index for n, (index, _) in enumerate(kept)}
+    def own() -> dict[str, np.ndarray]:
+        return in_passing.own(0, lin, f, in_passing.longest(ptr, cuts))
 
-    def own(t: int) -> dict[str, np.ndarray]:
-        return {f"G{n}": total[t] for n, total in enumerate(sums)}
-
-    run_loop_with(loop, bounds, own, ptr=ptr, J=lin.J, r=lin.r, c=c, d=d, E=E, **variables)
+    run_loop_with(_gradient_loop(in_passing.how(lin), *spec), bounds, own, **named, **in_passing.shared(0, lin))
     for (_, g), total in zip(kept, sums, strict=True):
         g += total.sum(axis=0)
 
 
-def radial_change(f: FactorStructure, lin: Linearization, delta: Delta, out: np.ndarray) -> None:
+def radial_change(f: FactorStructure, lin: Derivatives, delta: Delta, out: np.ndarray) -> None:
     """out = rᵀJδ of one factor group."""
     if not f.free:
         out[:] = 0.0
         return
     slots = [f.factors.slots[k].variables for k in f.free]
-    loop = _radial_loop(f.p, f.width, tuple((o, v.manifold.tangent) for o, v in zip(f.offsets, slots, strict=True)))
-    steps = {f"index{m}": f.indices[k] for m, k in enumerate(f.free)}
-    steps |= {f"delta{m}": delta[v] for m, v in enumerate(slots)}
-    run_loop(loop, even_bounds(f.n), J=lin.J, r=lin.r, out=out, **steps)
+    places = tuple((o, v.manifold.tangent) for o, v in zip(f.offsets, slots, strict=True))
+    named = {f"index{m}": f.indices[k] for m, k in enumerate(f.free)}
+    named |= {f"delta{m}": delta[v] for m, v in enumerate(slots)} | in_passing.shared(0, lin)
+
+    def own() -> dict[str, np.ndarray]:
+        return in_passing.own(0, lin, f, in_passing.STRETCH)
+
+    loop = _radial_loop(in_passing.how(lin), in_passing.STRETCH, f.p, f.width, places)
+    run_loop_with(loop, even_bounds(f.n), own, out=out, **named)
 
 
 @cache
-def _radial_loop(p: int, D: int, slots: tuple[tuple[int, int], ...]) -> Printed:
+def _radial_loop(how: How, stretch: int, p: int, D: int, slots: tuple[tuple[int, int], ...]) -> Printed:
     """rᵀJδ for each observation."""
     lines = load_residual(p)
     for m, (_, dim) in enumerate(slots):
@@ -106,22 +111,33 @@ def _radial_loop(p: int, D: int, slots: tuple[tuple[int, int], ...]) -> Printed:
     for i in range(p):
         moved = [f"J[k, {i * D + at + q}] * d{m}_{q}" for m, (at, dim) in enumerate(slots) for q in range(dim)]
         terms.append(f"r{i} * ({' + '.join(moved)})")
-    pairs = ", ".join(f"index{m}, delta{m}" for m in range(len(slots)))
-    return printed(
-        "radial_change",
+    numbers = range(len(slots))
+    pairs = ", ".join(f"index{m}, delta{m}" for m in numbers)
+    one = text_of(
+        "radial_of_stretch",
         f"J, r, {pairs}, out",
         "for k in range(start, stop):",
         indented(1, lines),
         f"    out[k] = {' + '.join(terms)}",
     )
+    parts = ", ".join(f"index{m}[first:last], delta{m}" for m in numbers)
+    driver = text_of(
+        "radial_change",
+        f"{in_passing.parameters(0, how)}, {pairs}, out",
+        f"for first in range(start, stop, {stretch}):",
+        f"    last = min(first + np.uint64({stretch}), stop)",
+        indented(1, in_passing.made(0, how, "first", "last")),
+        f"    radial_of_stretch(np.uint64(0), last - first, J0_, r0_, {parts}, out[first:last])",
+    )
+    return compile_source("radial_change", "\n".join([in_passing.text(0, how), one, driver]))
 
 
 @cache
-def _gradient_loop(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int) -> Printed:
+def _gradient_loop(how: How, p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int) -> Printed:
     """G += Σ c Jᵀr for two sets of weights c at once, in the order in which J lies.
 
-    Items are the eliminated variables (at `offset`, of size d), or the observations where d is 0.  The arrays of the
-    kept slots belong to one task alone.
+    Items are stretches of the eliminated variables (at `offset`, of size d), or of the observations where d is 0.  Each
+    task sums the kept slots in arrays of its own.
     """
     body = load_residual(p)
     for n, (at, size) in enumerate(kept):
@@ -134,14 +150,26 @@ def _gradient_loop(p: int, D: int, kept: tuple[tuple[int, int], ...], offset: in
     for q in range(d):
         body.append(f"e_{q} = " + " + ".join(f"r{i} * e{i}_{q}" for i in range(p)))
         body += [f"c{q} += c_k * e_{q}", f"d{q} += d_k * e_{q}"]
-    own = "".join(f", variable{n}, G{n}" for n in range(len(kept)))
-    observations = "range(np.uint64(ptr[j]), np.uint64(ptr[j + np.uint64(1)]))"
-    return printed(
-        "gradients",
-        f"ptr, J, r, c, d, E{own}",
+    numbers = range(len(kept))
+    own = "".join(f", variable{n}, G{n}" for n in numbers)
+    one = text_of(
+        "gradients_of_stretch",
+        f"first, ptr, J, r, c, d, E{own}",
         "for j in range(start, stop):",
         indented(1, [f"c{q}, d{q} = E[0, j, {q}], E[1, j, {q}]" for q in range(d)]),
-        f"    for k in {observations if d else 'range(j, j + np.uint64(1))'}:",
+        "    for k in range(np.uint64(ptr[j]) - first, np.uint64(ptr[j + np.uint64(1)]) - first):",
         indented(2, body),
         indented(1, [f"E[0, j, {q}], E[1, j, {q}] = c{q}, d{q}" for q in range(d)]),
     )
+    part = "[first:last]"
+    parts = "".join(f", variable{n}{part}, G{n}[task]" for n in numbers)
+    driver = text_of(
+        "gradients",
+        f"task, stretches, ptr, c, d, E{own}, {in_passing.parameters(0, how)}",
+        "for stretch in range(start, stop):",
+        "    begin, end = np.uint64(stretches[stretch]), np.uint64(stretches[stretch + np.uint64(1)])",
+        "    first, last = np.uint64(ptr[begin]), np.uint64(ptr[end])",
+        indented(1, in_passing.made(0, how, "first", "last")),
+        f"    gradients_of_stretch(begin, end, first, ptr, J0_, r0_, c{part}, d{part}, E{parts})",
+    )
+    return compile_source("gradients", "\n".join([in_passing.text(0, how), one, driver]))

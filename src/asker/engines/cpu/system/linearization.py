@@ -1,6 +1,6 @@
 """What the linear system is made of, factor group by factor group."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,22 @@ class Linearization(NamedTuple):
 
     r: np.ndarray  # (n, p)
     J: np.ndarray  # (n, p·D)
+
+
+class InPassing(NamedTuple):
+    """One factor group at a point whose residuals and derivatives are made where they are needed, and held nowhere.
+
+    To make them again costs less than to write them to memory and to read them (in_passing.py).
+    """
+
+    text: str
+    """A printed loop `linearise(start, stop, *arguments, r, J)`."""
+    by_observation: tuple[bool, ...]
+    """Which of the arguments have a row for each observation."""
+    arguments: tuple[Any, ...]
+
+
+Derivatives = Linearization | InPassing
 
 
 class Weights(NamedTuple):

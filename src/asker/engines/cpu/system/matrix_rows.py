@@ -37,6 +37,8 @@ class RowsSpec:
     share an eliminated variable."""
     radial: bool
     dense: bool
+    clear: bool
+    """Dense: whether these rows are not yet begun, and hold anything."""
 
 
 @cache
@@ -46,26 +48,29 @@ def matrix_rows(spec: RowsSpec) -> Printed:
     An item is one variable, or a part of its observations; only columns at or below the diagonal count.
     Dense: S is the matrix with its columns in lanes.  Sparse: the rows are summed in a private strip and then added to
     S, which holds the values of the blocks that `pattern` lists, row after row.  U and G are the own blocks and
-    gradients that `coupling` made.
+    gradients that `eliminate` made, one for each of its tasks.
     """
     dim, special = spec.dim, [f"gram_lane{n}" for n in range(len(spec.gram))]
+    if spec.gram:
+        special += ["J", "r", "a", "b", "c"]
     if spec.d:
         special += ["index", "YA", "z", "U", "G"]
-        special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("ptr", "schur_lane", "Y")]
+        special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("first", "ptr", "schur_lane", "Y")]
     return printed(
         "matrix_rows",
-        f"{'' if spec.dense else 'strip, '}items, first_lane, observations, J, r, a, b, c, {', '.join(special)}, "
+        f"{'' if spec.dense else 'strip, '}items, first_lane, observations, {', '.join(special)}, "
         "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S",
         [] if spec.dense else [f"s{q} = strip[{q}]" for q in range(dim)],
         "for item in range(start, stop):",
         indented(1, [f"s{q} = S[items[item, 3] + {q}]" for q in range(dim)] if spec.dense else []),
         f"    own = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
         indented(1, [f"g{q}, h{q} = 0.0, 0.0" for q in range(dim)]),
+        "    target = items[item, 3]",
+        "    if target == items[item, 5]:",
+        indented(2, ["pass", *(_cleared(dim) if spec.clear else []), *(_own_blocks(dim) if spec.d else [])]),
         "    for entry in range(np.uint64(items[item, 1]), np.uint64(items[item, 2])):",
         "        k = np.uint64(observations[entry])",
         indented(2, _gram_body(spec) + (_schur_body(spec) if spec.d else [])),
-        "    target = items[item, 3]",
-        indented(1, _own_blocks(dim) if spec.d else []),
         indented(1, [f"g[target + {q}] += g{q}" for q in range(dim)]),
         indented(1, [f"diagonal[target + {q}] += h{q}" for q in range(dim)]),
         indented(1, [] if spec.dense else _flush(dim)),
@@ -91,12 +96,17 @@ def _gram_body(spec: RowsSpec) -> list[str]:
     return body
 
 
+def _cleared(dim: int) -> list[str]:
+    """The columns of an item's rows that count, set to zero."""
+    return [f"for t in range(own + np.uint64({lanes(dim)})):", *[f"    s{q}[t] = 0.0" for q in range(dim)]]
+
+
 def _own_blocks(dim: int) -> list[str]:
     """The own blocks and gradients of an item's variable, once a row."""
-    lines = ["if target == items[item, 5]:", "    v = items[item, 0]"]
+    lines = ["v = items[item, 0]", "for t in range(len(U)):"]
     for q in range(dim):
-        lines += [f"    g{q} += G[v, {q}]", f"    h{q} += U[v, {q}, {q}]"]
-        lines += [f"    s{q}[own + np.uint64({t})] += U[v, {q}, {t}]" for t in range(dim)]
+        lines += [f"    g{q} += G[t, v, {q}]", f"    h{q} += U[t, v, {q}, {q}]"]
+        lines += [f"    s{q}[own + np.uint64({n})] += U[t, v, {q}, {n}]" for n in range(lanes(dim))]
     return lines
 
 
@@ -110,7 +120,7 @@ def _schur_body(spec: RowsSpec) -> list[str]:
         inner = [f"y{s}_{t} = Y{n}[o, {s * K + at + t}]" for s in range(d) for t in range(lanes(size))]
         inner += add_products("-", spec.dim, size, [(f"w{s}_", f"y{s}_") for s in range(d)])
         body += [
-            f"for o in range(np.uint64(ptr{n}[j]), np.uint64(ptr{n}[j + np.uint64(1)])):",
+            f"for o in range(np.uint64(first{n}[entry]), np.uint64(ptr{n}[j + np.uint64(1)])):",
             f"    lane = np.uint64(schur_lane{n}[o])",
             "    if lane > own:",
             "        break" if ascending else "        continue",
@@ -148,4 +158,22 @@ def scaled_lower() -> Printed:
         "            lane = lane_of[block] - starts[block]",
         "            for column in range(starts[block], starts[block] + dims[block]):",
         "                out[row, column] = S[row, lane + column] * scale[row] * scale[column]",
+    )
+
+
+@cache
+def scaled_upper(strip: int) -> Printed:
+    """The same, transposed; what is left of the diagonal within a strip of columns is set to zero."""
+    return printed(
+        "scaled_upper",
+        "starts, dims, lane_of, S, scale, out",
+        "for v in range(start, stop):",
+        "    for row in range(starts[v], starts[v] + dims[v]):",
+        f"        for column in range(row // {strip} * {strip}, row):",
+        "            out[row, column] = 0.0",
+        "    for block in range(v + np.uint64(1)):",
+        "        lane = lane_of[block] - starts[block]",
+        "        for column in range(starts[block], starts[block] + dims[block]):",
+        "            for row in range(starts[v], starts[v] + dims[v]):",
+        "                out[column, row] = S[row, lane + column] * scale[row] * scale[column]",
     )

@@ -8,16 +8,18 @@ then LLVM makes vector instructions of them.  A block of 6 columns is computed i
 block and write to columns of the strip that nobody reads.  J and Y therefore end in a few spare numbers (`SLACK`).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed, compile_source
-from asker.engines.cpu.threads import run_tasks
+from asker.engines.cpu.threads import run_together
 
 INDENT = "    "
 SLACK = 16
+LINE = 64  # bytes
 STRIP = "s{q}[lane + np.uint64({t})]"
 
 
@@ -26,35 +28,49 @@ def lanes(dim: int) -> int:
     return dim if dim <= 2 else -(-dim // 4) * 4
 
 
+def aligned(*shape: int) -> np.ndarray:
+    """An uninitialised array that begins where a line of the cache does, so that no vector lies in two of them."""
+    n = math.prod(shape)
+    flat = np.empty(n + LINE // 8)
+    first = -flat.ctypes.data % LINE // 8
+    return flat[first : first + n].reshape(shape)
+
+
 def spacious(n: int, width: int) -> np.ndarray:
     """An uninitialised array (n, width) with readable numbers behind its end."""
-    flat = np.empty(n * width + SLACK)
+    flat = aligned(n * width + SLACK)
     flat[n * width :] = 0.0
     return flat[: n * width].reshape(n, width)
 
 
-def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
-    """The loop `name` of items start…stop, compiled."""
+def text_of(name: str, parameters: str, *lines: str | Sequence[str]) -> str:
+    """The loop `name` of items start…stop."""
     flat: list[str] = []
     for line in lines:
         flat += [line] if isinstance(line, str) else list(line)
     text = "".join(f"{INDENT}{line}\n" for line in flat)
-    return compile_source(name, f"def {name}(start, stop, {parameters}):\n{text}")
+    return f"def {name}(start, stop, {parameters}):\n{text}"
+
+
+def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
+    """The same, compiled."""
+    return compile_source(name, text_of(name, parameters, *lines))
 
 
 def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:
     """Call `loop(start, stop, **named)` for each task between `bounds`."""
-    run_loop_with(loop, bounds, lambda _: {}, **named)
+    counter, arguments = np.zeros(1, dtype=np.int64), loop.in_order(named)
+    run_together(lambda: loop.share(counter, bounds, *arguments), len(bounds) - 1)
 
 
-def run_loop_with(loop: Printed, bounds: np.ndarray, own: Callable[[int], dict[str, Any]], **shared: Any) -> None:
-    """The same with arguments `own(k)` that belong to task k alone."""
-    ends = bounds.tolist()
+def run_loop_with(loop: Printed, bounds: np.ndarray, own: Callable[[], dict[str, Any]], **shared: Any) -> None:
+    """The same with arguments `own()` that belong to one thread alone."""
+    counter = np.zeros(1, dtype=np.int64)
 
-    def task(k: int) -> None:
-        loop(ends[k], ends[k + 1], *loop.in_order(shared | own(k)))
+    def work() -> None:
+        loop.share(counter, bounds, *loop.in_order(shared | own()))
 
-    run_tasks(task, len(ends) - 1)
+    run_together(work, len(bounds) - 1)
 
 
 def indented(depth: int, lines: Sequence[str]) -> list[str]:

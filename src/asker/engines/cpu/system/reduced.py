@@ -3,21 +3,24 @@
 Only the lower triangle is computed.  Each variable owns the rows of its numbers, so threads never meet.
 """
 
+from collections.abc import Sequence
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
+from asker.engines.cpu.compiler import Printed
 from asker.engines.cpu.system.elimination import Elimination
-from asker.engines.cpu.system.linearization import Linearization, Weights
-from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower
-from asker.engines.cpu.system.printing import SLACK, lanes, run_loop, run_loop_with
+from asker.engines.cpu.system.linearization import Derivatives, Linearization, Weights
+from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower, scaled_upper
+from asker.engines.cpu.system.printing import SLACK, aligned, lanes, run_loop, run_loop_with
 from asker.engines.cpu.threads import balanced_bounds
 from asker.engines.structure import FactorStructure, KeptSlot, Structure
 
 SPLIT = 1 << 16  # a row of the matrix with more observations than this is summed in parts
 WORK_OF_A_TASK = 10_000  # blocks; a task that is much smaller costs more to hand out than to do
-PASS_BYTES = 1 << 23  # of Y in a pass over the rows: what stays in the cache while all rows use it
+PASS_BYTES = 1 << 23  # of Y in a pass over the rows: what stays in the cache that all share while all rows use it
+SHORT_PASS_BYTES = 1 << 20  # the same in the cache of one core, where the matrix itself is small
 
 
 class RowPasses:
@@ -31,23 +34,23 @@ class RowPasses:
     def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None, n_passes: int):
         """`work` per entry of slot.observations; `spare`: first spare row, None for no parts."""
         n = len(slot.observations)
-        self.done = np.concatenate([[0], np.cumsum(work)])
-        self.most = int(np.clip(self.done[-1] / n_passes / WORK_OF_A_TASK, 4, 64))
+        done = np.concatenate([[0], np.cumsum(work)])
+        self.most = int(np.clip(done[-1] / n_passes / WORK_OF_A_TASK, 4, 64))
         v = np.arange(slot.n_variables)
         own = slot.first + v * slot.dim
         self.moves: list[tuple[int, int, int]] = []  # own row, spare row, number of rows: to add at the end
         if n_passes == 1 and spare is not None:
-            self.passes = [self._in_parts(slot, v, own, number, spare)]
+            self.passes = [self._in_parts(slot, done, v, own, number, spare)]
             return
         order = np.repeat(v, np.diff(slot.ptr)) * n + slot.observations  # ascending
         stops = [np.searchsorted(order, v * n + stop) for stop in np.linspace(0, n, n_passes + 1).astype(int)]
         self.passes = [
-            self._shared([v, first, last, own, number + v, own if k == 0 else np.full_like(own, -1)])
+            self._shared(done, [v, first, last, own, number + v, own if k == 0 else np.full_like(own, -1)])
             for k, (first, last) in enumerate(pairwise(stops))
         ]
 
     def _in_parts(
-        self, slot: KeptSlot, v: np.ndarray, own: np.ndarray, number: int, spare: int
+        self, slot: KeptSlot, done: np.ndarray, v: np.ndarray, own: np.ndarray, number: int, spare: int
     ) -> tuple[np.ndarray, np.ndarray]:
         counts = np.diff(slot.ptr)
         parts = np.maximum(1, -(-counts // SPLIT))
@@ -60,12 +63,12 @@ class RowPasses:
         extra = np.flatnonzero(part > 0)
         target[extra] = spare + np.arange(extra.size) * slot.dim
         self.moves = [(int(own[v[e]]), int(target[e]), slot.dim) for e in extra]
-        return self._shared([v, first, last, target, number + v, own[v]])
+        return self._shared(done, [v, first, last, target, number + v, own[v]])
 
-    def _shared(self, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Items, and tasks of about equal work."""
+    def _shared(self, done: np.ndarray, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Items, and tasks of about equal work; `done` is the work before each entry."""
         items = np.ascontiguousarray(np.column_stack(columns).astype(np.int64))
-        return items, balanced_bounds(1.0 + self.done[columns[2]] - self.done[columns[1]], self.most)
+        return items, balanced_bounds(1.0 + done[columns[2]] - done[columns[1]], self.most)
 
 
 class ReducedMatrix:
@@ -81,6 +84,7 @@ class ReducedMatrix:
         self.lane_of = np.concatenate([[0], np.cumsum([lanes(d) for d in self.dims.tolist()])]).astype(np.int64)
         spare = structure.n_kept
         self._passes: dict[KeptSlot, RowPasses] = {}
+        self._begins: dict[int, KeptSlot] = {}  # for each group's first column, the slot whose rows come first
         for f in structure.factors:
             for slot in f.kept:
                 work = _work_per_entry(structure, f, slot)
@@ -88,10 +92,12 @@ class ReducedMatrix:
                 rows = RowPasses(slot, work, self._number(slot), spare if dense else None, n_passes)
                 spare = max([spare, *[target + dim for _, target, dim in rows.moves]])
                 self._passes[slot] = rows
+                self._begins.setdefault(slot.first, slot)
+        self._firsts = self._found_firsts() if eliminate else {}
         self._lanes = {slot: self._lanes_of(slot) for slot in self._passes}
         self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
         if dense:
-            self.values = np.zeros((spare, int(self.lane_of[-1]) + SLACK))
+            self.values = aligned(spare, -(-(int(self.lane_of[-1]) + SLACK) // 8) * 8)
             self.pattern_ptr, self.pattern = np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
         else:
             self._make_pattern()
@@ -101,11 +107,27 @@ class ReducedMatrix:
         if f.eliminated is None:
             return 1
         bytes_of_Y = 8 * f.kept_width * f.eliminated.dim
-        wanted = -(-f.n * bytes_of_Y // PASS_BYTES)
+        is_small = self.dense and 8 * self.structure.n_kept * int(self.lane_of[-1]) <= PASS_BYTES
+        wanted = -(-f.n * bytes_of_Y // (SHORT_PASS_BYTES if is_small else PASS_BYTES))
         if self.dense:
             return wanted
         strips = 16 * slot.n_variables * slot.dim * int(self.lane_of[-1])
         return wanted if 4 * wanted * strips <= bytes_of_Y * work.sum() else 1
+
+    def _found_firsts(self) -> dict[tuple[KeptSlot, FactorStructure], np.ndarray]:
+        """For each entry of a slot, and each factor group, the group's first observation of its eliminated variable.
+
+        It could be looked up in two steps, but a row begins with waiting for it.
+        """
+        groups = [f for f in self.structure.factors if f.eliminated is not None and f.kept]
+        found = {}
+        for f, other in product(groups, groups):
+            assert f.eliminated is not None
+            assert other.eliminated is not None
+            for slot in f.kept:
+                first = other.eliminated.ptr[f.eliminated.index[slot.observations]]
+                found[slot, other] = first.astype(np.int32)
+        return found
 
     def _number(self, slot: KeptSlot) -> int:
         """The number of the slot's first variable among all kept ones."""
@@ -123,34 +145,38 @@ class ReducedMatrix:
         self.pattern_ptr = np.ascontiguousarray(np.column_stack([ptr[:-1], ptr[1:], values[:-1], widths]))
         self.values = np.zeros(values[-1])
 
-    def assemble(self, linear: list[Linearization], model: list[Weights], elimination: Elimination) -> None:
+    def assemble(self, linear: Sequence[Derivatives], model: list[Weights], elimination: Elimination) -> None:
         """S and the reduced gradient for the weights of `model`."""
-        for array in (self.values, self.g, self.diagonals):
+        begun = self.structure.n_kept if self.dense else 0  # the rows before are cleared by those who begin them
+        for array in (self.values[begun:], self.g, self.diagonals):
             array[...] = 0.0
         everywhere = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
         everywhere |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g}
         for k, f in enumerate(self.structure.factors):
-            lin, w = linear[k], model[k]
             for m, slot in enumerate(f.kept):
-                spec, special = self._spec(k, m, w.radial, elimination)
+                spec, special = self._spec(k, m, linear[k], model[k], elimination)
                 strip = partial(self._strip, spec.dim)
                 for items, bounds in self._passes[slot].passes:
                     run_loop_with(
                         matrix_rows(spec), bounds, strip, items=items, first_lane=int(self.lane_of[self._number(slot)]),
-                        observations=slot.observations, J=lin.J, r=lin.r, a=w.a, b=w.b, c=w.c,
-                        diagonal=self.diagonals, **everywhere, **special,
+                        observations=slot.observations, diagonal=self.diagonals, **everywhere, **special,
                     )  # fmt: skip
         for rows in self._passes.values():
             for own, target, dim in rows.moves:
                 for array in (self.values, self.g, self.diagonals):
                     array[own : own + dim] += array[target : target + dim]
 
-    def _spec(self, k: int, m: int, radial: bool, e: Elimination) -> tuple[RowsSpec, dict[str, np.ndarray]]:
+    def _spec(
+        self, k: int, m: int, lin: Derivatives, w: Weights, e: Elimination
+    ) -> tuple[RowsSpec, dict[str, np.ndarray]]:
         """The loop of the rows of kept slot m of factor group k, and the arguments that only it takes."""
         f = self.structure.factors[k]
         slot, is_eliminating = f.kept[m], f.eliminated is not None  # then the own blocks come from the elimination
         others = [s for s in f.kept if not (is_eliminating and s is slot)]
         special = {f"gram_lane{n}": self._lanes[s] for n, s in enumerate(others)}
+        if others:
+            assert isinstance(lin, Linearization)
+            special |= {"J": lin.J, "r": lin.r, "a": w.a, "b": w.b, "c": w.c}
         d, schur = 0, list[tuple[int, int, int, bool]]()
         if f.eliminated is not None:
             d, own = f.eliminated.dim, e.own[k][m]
@@ -161,12 +187,16 @@ class ReducedMatrix:
                     n, is_first = len(schur), s is other.kept[0]
                     schur.append((s.offset_in_Y, s.dim, other.kept_width, is_first))  # see Structure._order
                     special |= {f"ptr{n}": eliminated.ptr, f"schur_lane{n}": self._lanes[s], f"Y{n}": Y}
+                    special[f"first{n}"] = self._firsts[slot, other]
         gram = tuple((s.offset, s.dim) for s in others)
         in_Y = (slot.offset_in_Y, f.kept_width)
-        return RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), radial, self.dense), special
+        clear = self.dense and slot is self._begins[slot.first]
+        return RowsSpec(
+            f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), w.radial, self.dense, clear
+        ), special
 
-    def _strip(self, dim: int, task: int) -> dict[str, np.ndarray]:
-        """Where a task sums sparse rows."""
+    def _strip(self, dim: int) -> dict[str, np.ndarray]:
+        """Where a thread sums sparse rows."""
         return {} if self.dense else {"strip": np.zeros((dim, int(self.lane_of[-1]) + SLACK))}
 
     @property
@@ -181,16 +211,30 @@ class ReducedMatrix:
 
     def diagonal_of_S(self) -> np.ndarray:
         """Of the dense matrix, after the elimination."""
-        lane = np.repeat(self.lane_of[:-1] - self.starts, self.dims) + np.arange(self.structure.n_kept)
-        return self.values[np.arange(self.structure.n_kept), lane]
+        return self.values.ravel()[self._diagonal]
+
+    @cached_property
+    def _diagonal(self) -> np.ndarray:
+        """Where it stands in the dense matrix."""
+        row = np.arange(self.structure.n_kept)
+        return row * self.values.shape[1] + np.repeat(self.lane_of[:-1] - self.starts, self.dims) + row
 
     def copy_scaled(self, scale: np.ndarray, out: np.ndarray) -> None:
         """The lower triangle of the dense matrix, rows and columns scaled."""
-        bounds = balanced_bounds(np.arange(1.0, len(self.starts) + 1))
-        run_loop(
-            scaled_lower(), bounds, starts=self.starts, dims=self.dims, lane_of=self.lane_of, S=self.values,
-            scale=scale, out=out,
-        )  # fmt: skip
+        self._copy(scaled_lower(), scale, out)
+
+    def copy_upper(self, scale: np.ndarray, out: np.ndarray, strip: int) -> None:
+        """The same transposed, with zeros left of the diagonal in strips of columns."""
+        self._copy(scaled_upper(strip), scale, out)
+
+    def _copy(self, loop: Printed, scale: np.ndarray, out: np.ndarray) -> None:
+        places = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of}
+        run_loop(loop, self._triangle, S=self.values, scale=scale, out=out, **places)
+
+    @cached_property
+    def _triangle(self) -> np.ndarray:
+        """Tasks of about equal work over the rows of a triangle."""
+        return balanced_bounds(np.arange(1.0, len(self.starts) + 1), most=max(1, min(64, len(self.values) // 128)))
 
     @property
     def matrix(self) -> np.ndarray:

@@ -6,13 +6,14 @@ solved by eliminating one group of variables (elimination.py) and factorising, o
 """
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from asker.engines.cpu.system.conjugate_gradients import ConjugateGradients
 from asker.engines.cpu.system.elimination import Elimination, Eliminator
 from asker.engines.cpu.system.factorise import DenseCholesky, SparseCholesky
-from asker.engines.cpu.system.linearization import Delta, Linearization, Weights
+from asker.engines.cpu.system.linearization import Delta, Derivatives, Linearization, Weights
 from asker.engines.cpu.system.reduced import ReducedMatrix
 from asker.engines.cpu.system.reference import reference, unit_of_damping
 from asker.engines.solvers import CG, CPU_SOLVERS, LinearSolver
@@ -49,10 +50,11 @@ class System:
         else:
             self.finish = (DenseCholesky if self.solver == "dense-cholesky" else SparseCholesky)(self.reduced)
 
-    def solve(self, linear: list[Linearization], model: list[Weights], damping: float) -> Delta | None:
+    def solve(self, linear: Sequence[Derivatives], model: list[Weights], damping: float) -> Delta | None:
         """The step δ, or None when no way of factorising worked."""
         if self.solver == "reference":
-            return reference(self.structure, linear, model, damping, self.relative)
+            held = [lin for lin in linear if isinstance(lin, Linearization)]
+            return reference(self.structure, held, model, damping, self.relative)
         begin = time.perf_counter()
         elimination = self.eliminate(linear, model, damping)
         if elimination is None:
@@ -69,6 +71,11 @@ class System:
             x = self.finish(added)
         self.seconds["factorise"] += time.perf_counter() - assembled
         return None if x is None else self._substituted(elimination, x)
+
+    def release(self) -> None:
+        """Give back most of the memory, until there is something to solve again."""
+        if self.solver != "reference":
+            self.eliminate.release()
 
     def _substituted(self, elimination: Elimination, x: np.ndarray) -> Delta:
         """δ of all free variables from that of the kept ones."""

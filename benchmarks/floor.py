@@ -1,0 +1,126 @@
+"""How far the loops of an iteration are from the floor: one thread, processor time, a ring of cameras or a BAL file.
+
+    python benchmarks/floor.py [--ring 93 287451] [--bal problem-49-7776-pre.txt.bz2] [--record floor]
+
+The floor of a loop is the longer of two times: its bytes at the rate of a plain copy, and its arithmetic at the rate of
+a product of two matrices, both measured in the same run on the same thread.  Bytes and multiply-adds are counted by
+hand, from the sizes of the blocks.  The time is the lowest of all iterations of IRLS with the Huber kernel, which other
+work on the machine disturbs least, and the median beside.  `Python` is what is left of the thread's time.
+"""
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.bundle.bal import Bundle, read_bal
+from asker.applications.bundle.problem import bundle_problem
+from asker.applications.bundle.scenes import make_scene
+from asker.engines.cpu import cholesky
+from asker.engines.cpu.compiler.compile import Compiled
+from record import add_record_option, recorded
+
+STAGES = {
+    "derivatives, blocks, couplings": ("eliminate",),
+    "rows of the reduced matrix": ("matrix_rows",),
+    "Cholesky": ("scaled_upper", "panel", "_substitute_back"),
+    "substitute back": ("substitute",),
+    "residuals, steps": ("squared", "retract"),
+    "weights, cost": ("omega", "psi"),
+}
+RUN = Compiled.run
+
+
+class Clock:
+    """The seconds of each compiled loop, and of the whole, step by step; as a strategy it is IRLS."""
+
+    def __init__(self) -> None:
+        self.strategy, self.steps = asker.IRLS(), list[dict[str, float]]()
+        self.now: dict[str, float] = defaultdict(float)
+
+        def timed(loop: Any, *arguments: Any) -> int:
+            begin = time.thread_time()
+            returned = RUN(loop, *arguments)
+            self.now[loop.name] += time.thread_time() - begin
+            return returned
+
+        Compiled.run = timed  # type: ignore[method-assign]
+
+    def init(self, *args: Any) -> Any:
+        return self.strategy.init(*args)
+
+    def step(self, engine: Any, state: Any) -> Any:
+        self.now.clear()
+        begin = time.thread_time()
+        state = self.strategy.step(engine, state)
+        stages = {name: sum(self.now[loop] for loop in loops) for name, loops in STAGES.items()}
+        self.steps.append(stages | {"Python": time.thread_time() - begin - sum(self.now.values())})
+        return state
+
+
+def rates() -> tuple[float, float]:
+    """Bytes that a copy reads and writes in a second, and multiply-adds of a matrix product; the best of ten."""
+    x, y, A = np.ones(1 << 24), np.ones(1 << 24), np.ones((1000, 1000))
+    copies, products = [], []
+    with cholesky.one_blas_thread():
+        for _ in range(10):
+            begin = time.thread_time()
+            y[:] = x
+            between = time.thread_time()
+            A @ A
+            copies.append(between - begin)
+            products.append(time.thread_time() - between)
+    return 16 * len(x) / min(copies), 1e9 / min(products)
+
+
+def floors(bundle: Bundle) -> dict[str, tuple[float, float]]:
+    """Bytes and multiply-adds of each stage, for cameras of 6 and points of 3 numbers."""
+    n, n_points, unknowns = len(bundle.uv), len(bundle.points), 6 * len(bundle.cameras)
+    tracks = np.bincount(bundle.point_index)
+    n_pairs = float(np.sum(tracks * (tracks + 1) // 2))
+    return {
+        "derivatives, blocks, couplings": (n * (144 + 16 + 16 + 12) + 96 * n_points, n * (110 + 18 + 70 + 72)),
+        "rows of the reduced matrix": (n * 144 + 8 * unknowns**2 / 2, 108 * n_pairs),
+        "Cholesky": (8 * unknowns**2, unknowns**3 / 6 + unknowns**2),
+        "substitute back": (n * 148 + 96 * n_points, 18 * n),
+        "residuals, steps": (n * 36 + 72 * n_points, 30 * n),
+        "weights, cost": (n * 24, 6 * n),
+        "Python": (0, 0),
+    }
+
+
+def measured(bundle: Bundle, repeat: int) -> None:
+    """Solve, and print the table."""
+    clock, problem = Clock(), bundle_problem(bundle, asker.Huber(1.0), camera="bal").problem
+    for _ in range(repeat):
+        asker.solve(problem, clock, max_iterations=10, tol=0, threads=1)  # type: ignore[arg-type]
+    copied, multiplied = rates()
+    print(f"\n## {len(bundle.cameras)} cameras, {len(bundle.uv)} observations, one thread\n")
+    print(f"A plain copy moves {copied / 1e9:.0f} GB/s; {multiplied / 1e9:.0f} multiply-adds a nanosecond.\n")
+    print("| stage | bytes | multiply-adds | floor, ms | measured, ms | median, ms |\n|---|---|---|---|---|---|")
+    for name, (n_bytes, n_adds) in floors(bundle).items():
+        times = [1e3 * step[name] for step in clock.steps[1:]]
+        floor = 1e3 * max(n_bytes / copied, n_adds / multiplied)
+        cells = [f"{n_bytes / 1e6:.1f} M", f"{n_adds / 1e6:.1f} M", f"{floor:.2f}"] if n_bytes else [""] * 3
+        print("|", " | ".join([name, *cells, f"{min(times):.2f}", f"{statistics.median(times):.2f}"]), "|")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ring", type=int, nargs=2, metavar=("CAMERAS", "OBSERVATIONS"), default=(93, 287_451))
+    parser.add_argument("--bal", type=Path, help="a BAL file beside the ring")
+    parser.add_argument("--repeat", type=int, default=10, help="solves of ten iterations")
+    add_record_option(parser)
+    args = parser.parse_args()
+    with recorded(args.record):
+        for bundle in ([read_bal(args.bal)] if args.bal else []) + [make_scene(*args.ring, seed=0).start]:
+            measured(bundle, args.repeat)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Cholesky factorisation of a few hundred unknowns, by printed loops that threads share.
+
+LAPACK on one thread takes as long for them as all else of an iteration does on two, and with several its rounding
+depends on their number.  Here a matrix is A = RᵀR with R in rows, and a right-hand side is one more column of A, so
+that R⁻ᵀb comes out beside R.
+
+Rows are finished in blocks of 8 and panels of 32.  While the columns of one panel are shared out, who has those of the
+next panel finishes its diagonal block at once, so that nobody waits for it.  What is left of the diagonal may hold
+anything.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from asker.engines.cpu.compiler import Printed, compile_source, compiled
+from asker.engines.cpu.system.printing import aligned, indented
+from asker.engines.cpu.threads import even_bounds, run_together
+
+BLOCK, STRIP, PANEL = 8, 16, 32
+WORTH_SHARING = 384  # unknowns from which on several threads are faster than one, which need not wait
+
+
+class SmallCholesky:
+    """Room for a matrix of n unknowns, with its right-hand side."""
+
+    def __init__(self, n: int):
+        self.n, self.padded = n, -(-n // STRIP) * STRIP
+        self.R = aligned(self.padded, self.padded + STRIP)
+        self.R[...] = 0.0  # rows that are put on to the end are those of the identity
+        self.diagonal = self.R.reshape(-1)[:: self.R.shape[1] + 1][: self.padded]
+        """The diagonal of A, to be filled."""
+        self.right = self.R[:n, self.padded]
+        """b, to be filled."""
+
+    def solve(self) -> np.ndarray | None:
+        """x with A x = b, once A and b are filled; None if a pivot is not positive."""
+        self.diagonal[self.n :] = 1.0
+        corners, failed = aligned(self.padded, BLOCK + 1), np.zeros(1, dtype=bool)
+        first = end = 0
+        while first < self.padded:
+            self._panel(first, end, corners, failed)
+            first, end = end, min(end + PANEL, self.padded)
+        if failed[0]:
+            return None
+        x = np.empty(self.n)
+        _substitute_back(self.R, self.padded, x)
+        return x
+
+    def _panel(self, first: int, end: int, corners: np.ndarray, failed: np.ndarray) -> None:
+        """Finish the rows first…end, and the diagonal block of those that come next."""
+        loop, counter = _panel_loop(), np.zeros(1, dtype=np.int64)
+        bounds = even_bounds(1 if end == 0 else -(-(self.R.shape[1] - end) // PANEL), smallest=1)
+        most = len(bounds) - 1 if self.n >= WORTH_SHARING else 1
+        run_together(lambda: loop.share(counter, bounds, first, end, self.R, corners, failed), most)
+
+
+@cache
+def _panel_loop() -> Printed:
+    """Items are the columns from `end` on, a panel's width each."""
+    driver = """
+def panel(start, stop, first, end, R, corners, failed):
+    n, n_columns, rows_end = np.uint64(len(R)), np.uint64(len(R[0])), np.uint64(end)
+    for item in range(start, stop):
+        begin = rows_end + item * np.uint64(PANEL)
+        last = min(begin + np.uint64(PANEL), n_columns)
+        for i in range(np.uint64(first), min(last, n) if item == np.uint64(0) else rows_end, BLOCK):
+            for j in range(max(begin, i & np.uint64(ALIGNED)), last if i < rows_end else min(last, n), STRIP):
+                subtract_rows_above(i, j, R)
+                if j <= i:
+                    factor_corner(i, R, corners, failed)
+                divide_by_corner(i, j, R, corners)
+"""
+    numbers = f"STRIP = {STRIP}\nPANEL = {PANEL}\nBLOCK = {BLOCK}\nALIGNED = {2**62 - STRIP}\n"
+    return compile_source("panel", "\n".join([numbers, _subtract_rows_above(), _factor_corner(), _divide(), driver]))
+
+
+def _place(q: int, t: int) -> str:
+    return f"R[i + np.uint64({q}), j + np.uint64({t})]"
+
+
+def _subtract_rows_above() -> str:
+    """A −= Σ_k R[k]ᵀR[k] in a block of rows and a strip of columns, over all rows k above."""
+    lines = [f"y{m}_{t} = R[k + np.uint64({m}), j + np.uint64({t})]" for m in range(BLOCK) for t in range(STRIP)]
+    for q in range(BLOCK):
+        lines += [f"x{m} = R[k + np.uint64({m}), i + np.uint64({q})]" for m in range(BLOCK)]
+        terms = [[f" - x{m} * y{m}_{t}" for m in range(BLOCK)] for t in range(STRIP)]
+        lines += [f"sum{t} = {_place(q, t)}{''.join(terms[t])}" for t in range(STRIP)]
+        lines += [f"{_place(q, t)} = sum{t}" for t in range(STRIP)]
+    head = ["def subtract_rows_above(i, j, R):", f"    for k in range(np.uint64(0), i, {BLOCK}):"]
+    return "\n".join([*head, *indented(2, lines)])
+
+
+def _factor_corner() -> str:
+    """R of the diagonal block of 8 rows, with 1 over each pivot behind its row, in `corners`."""
+    lines = []
+    for q in range(BLOCK):
+        for s in range(q, BLOCK):
+            terms = "".join(f" - c{m}_{q} * c{m}_{s}" for m in range(q))
+            lines.append(f"a{q}_{s} = R[i + np.uint64({q}), i + np.uint64({s})]{terms}")
+        lines += [f"bad |= not a{q}_{q} > 0.0", f"d{q} = 1.0 / math.sqrt(a{q}_{q} if a{q}_{q} > 0.0 else 1.0)"]
+        lines += [f"c{q}_{s} = a{q}_{s} * d{q}" for s in range(q, BLOCK)]
+        lines += [f"corners[i + np.uint64({q}), {s}] = c{q}_{s}" for s in range(q, BLOCK)]
+        lines += [f"corners[i + np.uint64({q}), {BLOCK}] = d{q}"]
+    head = ["def factor_corner(i, R, corners, failed):", "    bad = False"]
+    return "\n".join([*head, *indented(1, lines), "    if bad:", "        failed[0] = True"])
+
+
+def _divide() -> str:
+    """A block of rows of A, times the inverse of its corner, transposed: rows of R, in a strip of columns."""
+    lines = [f"c{m}_{q} = corners[i + np.uint64({m}), {q}]" for q in range(BLOCK) for m in range(q)]
+    lines += [f"d{q} = corners[i + np.uint64({q}), {BLOCK}]" for q in range(BLOCK)]
+    for q in range(BLOCK):
+        for t in range(STRIP):
+            terms = "".join(f" - c{m}_{q} * v{m}_{t}" for m in range(q))
+            lines.append(f"v{q}_{t} = ({_place(q, t)}{terms}) * d{q}")
+    lines += [f"{_place(q, t)} = v{q}_{t}" for q in range(BLOCK) for t in range(STRIP)]
+    return "\n".join(["def divide_by_corner(i, j, R, corners):", *indented(1, lines)])
+
+
+@compiled
+def _substitute_back(R: np.ndarray, column: int, x: np.ndarray) -> None:
+    """x = R⁻¹ y, with y in a column of R."""
+    n = len(x)
+    for i in range(n - 1, -1, -1):
+        s = 0.0
+        for j in range(i + 1, n):
+            s += R[i, j] * x[j]
+        x[i] = (R[i, column] - s) / R[i, i]
