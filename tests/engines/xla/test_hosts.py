@@ -53,10 +53,14 @@ print(json.dumps(costs))
 
 
 def launch(where=(), die=None, n_devices=1, program=PROGRAM):
-    flags = f"--xla_force_host_platform_device_count={n_devices}"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", program, json.dumps(where), json.dumps(die)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment(n_devices), **pipes)
+
+
+def environment(n_devices):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={n_devices}"
+    return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
 
 
 def finished(process):
@@ -134,13 +138,11 @@ def test_two_processes_give_the_costs_of_one(costs, port):
 def commands(port, files, *options, n_devices=1):
     """`asker solve` in a process for each file."""
     command = "import sys; from asker.shell import main; sys.exit(main(sys.argv[1:]))"
-    flags = f"--xla_force_host_platform_device_count={n_devices}"
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     place = f"--coordinator localhost:{port} --num-processes {len(files)} --process-id"
     return [
         subprocess.Popen(
             [sys.executable, "-c", command, "solve", str(file), *options, *place.split(), str(k)],
-            env=environment,
+            env=environment(n_devices),
             stderr=subprocess.PIPE,
             text=True,
         )
