@@ -128,7 +128,6 @@ class Factors:
         """The same factors under another kernel; widths of observations are those of the kernel."""
         other = copy(self)
         other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
-        other.origin = self.origin
         return other
 
     def with_data(self, data: Any) -> "Factors":
@@ -175,6 +174,8 @@ class Factors:
         other.residual, other.valid, other.weight, other.name = impossible, None, None, f"{self.name}, valid"
         other.kernel, other.tau = Quadratic(1.0), 1.0
         other.compiled, other.trace = self.compiled.setdefault("valid", {}), self.trace_of_valid
+        if self.trace_of_valid:  # checked when the solve began, which asks for it again and again
+            other.residual_size = 1
         return other
 
     def taken(self, mask: np.ndarray) -> "Factors":
