@@ -89,7 +89,7 @@ class Factors:
         self.n = len(self.slots[0].index)
         for k, slot in enumerate(self.slots):
             self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
-        if isinstance(data, list) and len(data) != self.n:
+        if isinstance(data, list) and len(data) != self.n and any(isinstance(d, np.ndarray) for d in data):
             raise ProblemError(f"{self.name}: data is a list of {len(data)}, expected {self.n}; give arrays as a tuple")
         data = data if isinstance(data, tuple) else (data,)
         self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(data))
