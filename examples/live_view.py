@@ -2,8 +2,8 @@
 
     pip install viser && python examples/live_view.py
 
-Then open the address that is printed.  `on_iteration` asks for the values and weights of each tenth iteration alone;
-they are not worked out for the others.
+Then open the address that is printed; tried with viser 1.1.  `on_iteration` asks for the values and weights of each
+tenth iteration alone; they are not worked out for the others.
 """
 
 import sys

@@ -10,8 +10,8 @@ import asker
 SOURCE = Path(asker.__file__).parent
 LAYERS = (
     (
-        "arrays differences jax_versions rotations kernels kernel_names losses manifolds bounds linearity traced "
-        "twists version",
+        "arrays differences jax_versions rotations kernels kernel_names left_out losses manifolds bounds linearity "
+        "traced twists version",
         "formulas: they can be read alone",
     ),
     ("cache", "the user's folder for what can be made again: compiled code, downloads"),

@@ -95,6 +95,7 @@ BAD = [
     (lambda: factors(index=2), "argument 0 .* 1-D"),
     (lambda: Factors(offset, points()[I], points()[I[:3]], data=D), r"index of argument 1 .*\(3,\), expected \(4"),
     (lambda: factors(data=D[:3]), r"offset: data\[0\] has shape \(3, 2\), expected \(4"),
+    (lambda: factors(data=[D, D]), r"offset: data is a list of 2, expected 4; give arrays as a tuple"),
     (lambda: factors(data=(D, 1.0)), r"data\[1\] has shape \(\)"),
     (lambda: factors(data=(D, changed(D, 3, np.nan))), r"data\[1\] .*NaN.* observation 3"),
     (lambda: factors(data=np.full((4, 2), "a")), r"data\[0\] holds <U1"),

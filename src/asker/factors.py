@@ -18,17 +18,10 @@ import numpy as np
 from asker.arrays import Array, as_argument, float64, has_masked
 from asker.jax_versions import load_jax
 from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Quadratic, Scaled, SmoothTruncated
+from asker.left_out import NOT_COMPILED
 from asker.linearity import is_affine
-from asker.traced import digest_of_trace, first_line, why_no_derivatives
+from asker.traced import REMEDIES, differentiated_with, digest_of_trace, first_line
 from asker.variables import ProblemError, Slot, Variables
-
-REMEDIES = {
-    "TracerArrayConversionError": "use jax.numpy in place of numpy",
-    "TracerBoolConversionError": "use jnp.where in place of `if`",
-    "TracerIntegerConversionError": "an index must not depend on a variable",
-    "ConcretizationTypeError": "shapes and loops must not depend on a variable",
-}
-"""What helps against JAX's errors."""
 
 Compiled = dict[Any, dict[str, Any]]
 UNCHANGING: dict[Any, Compiled] = {}
@@ -94,6 +87,8 @@ class Factors:
         self.n = len(self.slots[0].index)
         for k, slot in enumerate(self.slots):
             self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
+        if isinstance(data, list) and len(data) != self.n and any(isinstance(d, np.ndarray) for d in data):
+            raise ProblemError(f"{self.name}: data is a list of {len(data)}, expected {self.n}; give arrays as a tuple")
         given = data if isinstance(data, tuple) else (data,)
         self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(given))
         self.noise_is_known = kernel is not None or tau is not None
@@ -108,6 +103,8 @@ class Factors:
         kernels, and by all that have an unchanging residual."""
         self.trace, self.trace_of_valid = b"", b""
         """What the residual and `valid` compute, as digests, once a solve has begun."""
+        self.left_out, self.is_told = "", False
+        """A primitive that the CPU engine does not compile, and whether the user was told of it."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
@@ -126,7 +123,6 @@ class Factors:
         """The same factors under another kernel; widths of observations are those of the kernel."""
         other = copy(self)
         other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
-        other.origin = self.origin
         return other
 
     def with_data(self, data: Any) -> "Factors":
@@ -173,6 +169,8 @@ class Factors:
         other.residual, other.valid, other.weight, other.name = impossible, None, None, f"{self.name}, valid"
         other.kernel, other.tau = Quadratic(1.0), 1.0
         other.compiled, other.trace = self.compiled.setdefault("valid", {}), self.trace_of_valid
+        if self.trace_of_valid:  # checked when the solve began, which asks for it again and again
+            other.residual_size = 1
         return other
 
     def taken(self, mask: np.ndarray) -> "Factors":
@@ -343,9 +341,11 @@ class Factors:
             raise ProblemError(f"{self.name}: the residual function returns {type(out).__name__}, expected an array")
         if out.dtype.kind != "f":
             raise ProblemError(f"{self.name}: the residual function returns {out.dtype}, expected real numbers")
-        if why := why_no_derivatives(self._given_at, *self._example()):
-            cure = "pass batched NumPy functions `residual` and `jacobian`"
-            raise ProblemError(f"{self.name}: JAX cannot differentiate the residual function: {why}; {cure}")
+        try:
+            self.left_out = differentiated_with(NOT_COMPILED, self._given_at, *self._example())
+        except Exception as e:
+            why, cure = first_line(e), "pass batched NumPy functions `residual` and `jacobian`"
+            raise ProblemError(f"{self.name}: JAX cannot differentiate the residual function: {why}; {cure}") from e
         return out.shape
 
     def _batched_shape(self) -> tuple[int, ...]:

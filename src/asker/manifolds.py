@@ -49,7 +49,7 @@ class Manifold(Protocol):
 
 
 class Pose(NamedTuple):
-    """What a residual function sees of an SE(3) variable."""
+    """What a residual function sees of an SE(3) variable: X -> rotation X + translation."""
 
     rotation: Array
     """(3, 3)"""

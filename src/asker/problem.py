@@ -8,6 +8,7 @@ minimises Ψ = Σ weightᵢ ψ(‖rᵢ‖) over all variables, where rᵢ = repr
 """
 
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from asker.arrays import sum_of_rows
 from asker.factors import Factors
 from asker.kernels import Kernel
+from asker.left_out import cannot_compile
 from asker.variables import ProblemError, Slot, Variables
 
 
@@ -57,6 +59,9 @@ class Problem:
         self.variables = tuple(dict.fromkeys(groups))
         for f in factors:
             f.residual_size  # noqa: B018  checks the residual function against the arrays
+            if f.left_out and not f.is_told:
+                warnings.warn(f"{f.name}: {cannot_compile(f.left_out)}", stacklevel=2)
+                f.is_told = True
         if not any(v.is_free for v in self.variables):
             raise ProblemError("every variable is fixed (or there are none): nothing to solve for")
         self.portion = portion

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import asker
+from asker.factors import unchanging
 
 SMOOTH = [
     asker.SmoothTruncated(1.3), asker.PseudoHuber(0.7), asker.Cauchy(0.9), asker.GemanMcClure(1.1), asker.Welsch(1.2),
@@ -11,6 +12,7 @@ SMOOTH = [
 ]  # fmt: skip
 
 
+@unchanging
 def curve(x, t, y):
     """A residual of size 2, nonlinear in x (3,)."""
     return jnp.stack([x[0] * jnp.exp(-x[1] * t) + x[2] - y[0], jnp.sin(x[1] * t) * x[2] + x[0] - y[1]])
@@ -29,14 +31,16 @@ def curve_problem(seed, n=60, outliers=0.4, kernel=None):
     return asker.Problem(asker.Factors(curve, x[np.zeros(n, int)], data=(t, y), kernel=kernel))
 
 
+@unchanging
+def affine(x, A, b):
+    return A @ x - b
+
+
 def linear_problem(p, seed=0, n=30, d=4, kernel=None):
     """Random affine residuals of size p in one variable of size d."""
     rng = np.random.default_rng(seed)
     A, b = rng.normal(size=(n, p, d)), rng.normal(size=(n, p))
     x = asker.Variables(rng.normal(size=(1, d)), name="x")
-
-    def affine(x, A, b):
-        return A @ x - b
 
     kernel = asker.SmoothTruncated(1.5) if kernel is None else kernel
     return asker.Problem(asker.Factors(affine, x[np.zeros(n, int)], data=(A, b), kernel=kernel)), A, b

@@ -21,11 +21,16 @@ Rows = dict[Variables, np.ndarray]
 
 
 def compiled_loop(
-    name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str, known_by: bytes = b""
+    name: str,
+    arguments: Sequence[Argument],
+    *functions: Callable[..., Any],
+    what: str,
+    known_by: bytes = b"",
+    is_told: bool = False,
 ) -> AnyLoop:
     """`make_loop`, with a mistake in a user's function told as one of the problem."""
     try:
-        return make_loop(name, arguments, *functions, what=what, known_by=known_by)
+        return make_loop(name, arguments, *functions, what="" if is_told else what, known_by=known_by)
     except ReadsOutside as error:
         raise ProblemError(f"{what}: {error}") from None
 
@@ -128,7 +133,8 @@ class FactorCode:
             else:
                 arguments, ways = self._arguments(), [getattr(self, f"_one_{what}")]
             known_by = self._known_by() if self.factors.trace else b""
-            self.loops[what] = compiled_loop(what, arguments, *ways, what=self.factors.name, known_by=known_by)
+            f = self.factors
+            self.loops[what] = compiled_loop(what, arguments, *ways, what=f.name, known_by=known_by, is_told=f.is_told)
         return self.loops[what]
 
     def _known_by(self) -> bytes:

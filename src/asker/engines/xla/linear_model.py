@@ -53,7 +53,7 @@ class DeviceModel:
     @in_float64
     def __init__(self, problem: Problem, theta: tuple[np.ndarray, ...]):
         self.problem, self.structure = problem, Structure(problem)
-        rows = dict(zip(problem.variables, map(jnp.asarray, theta), strict=True))
+        rows = dict(zip(problem.variables, theta, strict=True))
         self.linear = [_linearised(f, rows) for f in self.structure.factors]
 
     @staticmethod
@@ -80,19 +80,18 @@ class DeviceModel:
         return [f.sorted(np.asarray(x, dtype=float)) for f, x in zip(self.structure.factors, arrays, strict=True)]
 
 
-def _linearised(f: FactorStructure, rows: dict[Variables, jax.Array]) -> Linear:
+def _linearised(f: FactorStructure, rows: dict[Variables, np.ndarray]) -> Linear:
     gathered = [rows[slot.variables][index] for slot, index in zip(f.factors.slots, f.indices, strict=True)]
     data = [f.sorted(as_argument(x)) for x in f.factors.data]
     if not f.width:  # every variable it touches is fixed
         return Linear(jnp.zeros((f.n, f.p)), jnp.zeros((f.n, f.p, 0)))
     r, J = jax.jit(FactorFunctions(f).derivatives)(*gathered, *data)
     if f.factors.weight is not None:
-        root = jnp.sqrt(f.sorted(f.factors.weight))
+        root = np.sqrt(f.sorted(f.factors.weight))
         r, J = root[:, None] * r, root[:, None, None] * J
-    for k, offset in zip(f.free, f.offsets, strict=True):
-        v = f.factors.slots[k].variables
-        part = slice(offset, offset + v.manifold.tangent)
-        J = J.at[:, :, part].multiply(~v.fixed[f.indices[k]][:, None, None])
+    moving = [(f.factors.slots[k].variables, f.indices[k]) for k in f.free]
+    if any(v.fixed.any() for v, _ in moving):
+        J = J * np.concatenate([np.tile(~v.fixed[i][:, None, None], v.manifold.tangent) for v, i in moving], axis=2)
     return Linear(r, J)
 
 
@@ -105,8 +104,13 @@ def own_blocks(structure: Structure, linear: list[Linear], a: list[np.ndarray]) 
         for k, offset in zip(f.free, f.offsets, strict=True):
             v = f.factors.slots[k].variables
             part = J[:, :, offset : offset + v.manifold.tangent]
-            blocks[v] = blocks[v].at[f.indices[k]].add(jnp.einsum("n,npq,nps->nqs", w, part, part))
+            blocks[v] = _with_squares(blocks[v], f.indices[k], w, part)
     return {v: np.array(B) for v, B in blocks.items()}
+
+
+@jax.jit
+def _with_squares(blocks: jax.Array, index: jax.Array, a: jax.Array, J: jax.Array) -> jax.Array:
+    return blocks.at[index].add(jnp.einsum("n,npq,nps->nqs", a, J, J))
 
 
 class _Kept:
@@ -122,8 +126,7 @@ class _Kept:
 
     @in_float64
     def factorise(self, K: np.ndarray, diagonal: np.ndarray) -> bool:
-        S = self.S.at[self.places].add(K) + jnp.diag(jnp.asarray(diagonal))
-        self.L = jnp.linalg.cholesky(S)
+        self.L = _cholesky(self.S, self.places, K, diagonal)
         return bool(jnp.isfinite(self.L).all())
 
     @in_float64
@@ -208,9 +211,8 @@ class DeviceInverse(HeldInverse):
         for f, (_, J), MJ in zip(self.structure.factors, self.linear, self.weighted, strict=True):
             for s in f.kept:
                 for t in f.kept:
-                    each = jnp.einsum("npq,nps->nqs", J[:, :, _part(s)], MJ[:, :, _part(t)])
                     rows, columns = (x.columns[:, None] + np.arange(x.dim) for x in (s, t))
-                    S = S.at[rows[:, :, None], columns[:, None, :]].add(each)
+                    S = _with_products(S, rows, columns, J[:, :, _part(s)], MJ[:, :, _part(t)])
         if self.structure.eliminated is not None:
 
             def less(k: Any, S: jax.Array) -> jax.Array:
@@ -250,10 +252,10 @@ class DeviceInverse(HeldInverse):
         Z = _solve_lower(self.L, jnp.asarray(B[e]), False)
         coupled = [c for c in self.coupled if c is not None]
         for c in coupled:
-            X = X.at[c.columns].add(-jnp.einsum("ndk,ndc->nkc", c.Y, Z.at[c.own].get(mode="fill", fill_value=0.0)))
+            X = _less_eliminated(X, c.columns, c.Y, Z, c.own)
         X = jnp.asarray(self.kept.solve(np.asarray(X))) if len(X) else X
         for c in coupled:
-            Z = Z.at[c.own].add(-jnp.einsum("ndk,nkc->ndc", c.Y, X[c.columns]), mode="drop")
+            Z = _less_kept(Z, c.own, c.Y, X, c.columns)
         return self._columns(np.array(X)) | {e: np.array(_solve_lower(self.L, Z, True))}
 
     @in_float64
@@ -263,7 +265,7 @@ class DeviceInverse(HeldInverse):
 
     def _between(self, rows: Any, columns: Any) -> jax.Array:
         """Blocks of S⁻¹."""
-        return self.values[rows[:, :, None], columns[:, None, :]]
+        return _entries(self.values, rows, columns)
 
     def of_eliminated(self) -> np.ndarray:
         return np.array(self._passed(False)[0])
@@ -317,17 +319,45 @@ class DeviceInverse(HeldInverse):
         return outs
 
 
+@jax.jit
+def _cholesky(S: jax.Array, places: tuple[jax.Array, jax.Array], K: jax.Array, diagonal: jax.Array) -> jax.Array:
+    return jnp.linalg.cholesky(S.at[places].add(K) + jnp.diag(diagonal))
+
+
+@jax.jit
+def _entries(S: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+    return S[rows[:, :, None], columns[:, None, :]]
+
+
+@jax.jit
+def _with_products(S: jax.Array, rows: jax.Array, columns: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
+    """S with the blocks AᵀB added."""
+    return S.at[rows[:, :, None], columns[:, None, :]].add(jnp.einsum("npq,nps->nqs", A, B))
+
+
+@jax.jit
+def _less_eliminated(X: jax.Array, columns: jax.Array, Y: jax.Array, Z: jax.Array, own: jax.Array) -> jax.Array:
+    return X.at[columns].add(-jnp.einsum("ndk,ndc->nkc", Y, Z.at[own].get(mode="fill", fill_value=0.0)))
+
+
+@jax.jit
+def _less_kept(Z: jax.Array, own: jax.Array, Y: jax.Array, X: jax.Array, columns: jax.Array) -> jax.Array:
+    return Z.at[own].add(-jnp.einsum("ndk,nkc->ndc", Y, X[columns]), mode="drop")
+
+
 def _part(slot: Any) -> slice:
     """Columns of J that belong to a slot."""
     return slice(slot.offset, slot.offset + slot.dim)
 
 
-def _weighted(lin: Linear, a: np.ndarray, b: np.ndarray | None) -> jax.Array:
+@jax.jit
+def _weighted(lin: Linear, a: jax.Array, b: jax.Array | None) -> jax.Array:
     """(aI + b rrᵀ) J"""
-    MJ = jnp.asarray(a)[:, None, None] * lin.J
+    MJ = a[:, None, None] * lin.J
     return MJ if b is None else MJ + jnp.einsum("n,np,nq,nqd->npd", b, lin.r, lin.r, lin.J)
 
 
+@partial(jax.jit, static_argnums=2)
 def _solve_lower(L: jax.Array, B: jax.Array, transposed: bool) -> jax.Array:
     """L⁻¹B, or L⁻ᵀB, of each block."""
     return jax.vmap(lambda L, B: solve_triangular(L, B, trans=int(transposed), lower=True))(L, B)

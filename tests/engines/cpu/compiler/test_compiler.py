@@ -14,6 +14,8 @@ from asker.engines.cpu import compiler
 from asker.engines.cpu.compiler import Argument, Loop, UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program
 from asker.engines.cpu.machine_code import on_compile
+from asker.left_out import NOT_COMPILED
+from asker.traced import differentiated_with
 from engines.cpu.compiler.scalar_cases import (
     ACROSS,
     ARGUMENTS,
@@ -124,6 +126,31 @@ def test_what_cannot_be_printed_is_named(name):
     assert said in primitives(jaxpr.jaxpr)
     assert said == name or " " in name
     assert "jacobian" in str(error.value)  # the way out
+
+
+def differentiated(function):
+    """A primitive that JAX uses for it and that is not compiled, as a problem finds it."""
+    data = (WHOLE[0], TRUTH[0])
+    return differentiated_with(NOT_COMPILED, lambda xy, data: function(*xy, *data), (X[0], Y[0]), data)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_has_no_rule_is_seen_when_a_problem_is_made(name):
+    """Sizes that are too large are seen when it is compiled."""
+    assert differentiated(UNSUPPORTED[name]) == (name if name in NOT_COMPILED else "")
+
+
+def test_what_is_compiled_is_not_told():
+    assert [differentiated(function) for function in CASES.values()] == [""] * len(CASES)
+
+
+def test_what_does_not_depend_on_the_arguments_is_not_told():
+    def constants(x, y, i, m):
+        inner = jax.jit(lambda x, A: x * jnp.linalg.eigh(A)[0])
+        return inner(x, jnp.eye(3) + 1.0) + jnp.argmax(jnp.arange(3.0))
+
+    assert differentiated(constants) == ""
+    assert differentiated(lambda x, y, i, m: jax.jit(lambda A: jnp.linalg.eigh(A)[0])(y + y.T)) == "eigh"
 
 
 @jax.custom_vjp

@@ -13,7 +13,7 @@
                 Python functions, from their own text                                                functions.py
 
 What has no rule is run by XLA instead, a batch at a time.  `primitives()` lists what is known, and what is left out for
-which reason (known.py, left_out.py).  Engine xla takes the scalar program as it is, and prints nothing.
+which reason (known.py, `asker.left_out`).  Engine xla takes the scalar program as it is, and prints nothing.
 
 Others import from here, and from no file inside.  The compiler knows arrays, versions of JAX, the cache folder and
 threads; it does not know what a residual, a problem or a strategy is.

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from asker.engines.cpu.compiler import jaxprs, linear_algebra, movement
-from asker.engines.cpu.compiler.left_out import LEFT_OUT
+from asker.left_out import LEFT_OUT
 
 LIMITS = {
     f"matrices of at most {linear_algebra.LARGEST} rows": ("cholesky", "lu", "triangular_solve"),

@@ -146,11 +146,13 @@ def _piece(argument: Argument, value: Any, piece: slice) -> Any:
 def make_loop(
     name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str, known_by: bytes = b""
 ) -> Loop | BatchedLoop:
-    """A compiled loop; where the compiler does not know a primitive, one that XLA runs, with a warning about `what`."""
+    """A compiled loop; where the compiler does not know a primitive, one that XLA runs, with a warning about `what`,
+    unless that is empty."""
     try:
         return Loop(name, arguments, *functions, known_by=known_by)
     except UnsupportedPrimitive as e:
-        warnings.warn(f"{what}: {e}", stacklevel=2)
+        if what:
+            warnings.warn(f"{what}: {e}", stacklevel=2)
         return BatchedLoop(arguments, *functions)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from asker.arrays import is_narrow
 from asker.engines.cpu.compiler.scalars import BITCASTS, TEMPLATES, Program
 from asker.jax_versions import PASSED_OVER
+from asker.left_out import cannot_compile
 
 Values = np.ndarray  # numbers when constant, else dtype object: Name | number
 
@@ -17,10 +18,7 @@ class UnsupportedPrimitive(TypeError):
     """A residual function uses an operation that the CPU engine cannot turn into scalar code."""
 
     def __init__(self, name: str, why: str = ""):
-        cures = 'with a GPU use engine="xla", else write it without, or pass batched NumPy functions and `jacobian=`'
-        super().__init__(
-            f"the CPU engine cannot compile the JAX primitive '{name}'{why}; XLA computes it, which is slower: {cures}"
-        )
+        super().__init__(cannot_compile(name, why))
 
 
 class ReadsOutside(ValueError):

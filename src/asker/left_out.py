@@ -1,6 +1,7 @@
-"""The primitives of JAX that are not compiled, by reason; what is compiled is in the table `rules.RULES`.
+"""The primitives of JAX that the CPU engine does not compile, by reason, and what is said of them.
 
-A function that uses one of these is run by XLA.  A test fails when JAX has a primitive that is in neither table.
+A function that uses one of these is run by XLA.  What is compiled is in the table `RULES` of the engine's compiler; a
+test fails when JAX has a primitive that is in neither table.  Problems look it up, and know no engine: so it is here.
 """
 
 LEFT_OUT = {
@@ -73,3 +74,12 @@ LEFT_OUT = {
         "stage", "tie", "to_edtype", "unreachable", "vmap", "zeros_like",
     ],
 }  # fmt: skip
+NOT_COMPILED = frozenset(name for names in LEFT_OUT.values() for name in names)
+"""All of them."""
+
+CURES = 'with a GPU use engine="xla", else write it without, or pass batched NumPy functions and `jacobian=`'
+
+
+def cannot_compile(name: str, why: str = "") -> str:
+    """What is said of a primitive, and what helps."""
+    return f"the CPU engine cannot compile the JAX primitive '{name}'{why}; XLA computes it, which is slower: {CURES}"
