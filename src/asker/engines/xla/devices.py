@@ -52,6 +52,11 @@ def available(n: int | None = None) -> list[Any]:
     return sorted(found, key=lambda device: (device.process_index, device.id))[:n]
 
 
+def compiler_options(device: Any) -> dict[str, str]:
+    """A program is given new arrays in every iteration, and a graph of its kernels would be made anew for these."""
+    return {"xla_gpu_enable_command_buffer": ""} if device.platform in GPUS else {}
+
+
 def own_part(x: jax.Array) -> np.ndarray:
     """What this process's devices hold of an array."""
     if x.is_fully_replicated:

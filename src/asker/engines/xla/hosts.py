@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from asker.engines.xla.devices import DeviceError, errors_explained
+from asker.problem import Portion
 from asker.variables import ProblemError
 
 PATIENCE = 45.0  # seconds until a host that does not answer is given up
@@ -205,6 +206,19 @@ def whole(own: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
     out = np.zeros((n + 1, *own.shape[1:]), dtype=own.dtype)
     out[of_all(at).ravel()] = of_all(rows).reshape(-1, *own.shape[1:])
     return out[:n]
+
+
+def check_portions(portion: Portion) -> None:
+    """Those of all processes make the whole, and no more."""
+    numbers = (portion.numbers, *portion.observations)
+    found = added_up(np.array([(len(x), x.sum()) for x in numbers], dtype=np.int64))
+    whole = [(n, n * (n - 1) // 2) for n in (portion.n_variables, *portion.n_observations)]
+    if found.tolist() != list(map(list, whole)):
+        raise ProblemError(
+            f"the portions of {place()[1]} processes do not make the whole: {found[0, 0]} of "
+            f"{portion.n_variables} {portion.variables.name}, {found[1:, 0].sum()} of "
+            f"{sum(portion.n_observations)} observations"
+        )
 
 
 def check_same(what: bytes, complaint: str) -> None:
