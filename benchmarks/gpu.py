@@ -6,13 +6,14 @@
 `356` and `13682` are cameras of made scenes; `plane-N` is a made pose graph of N poses (`intervals.made_graph`, a walk
 in a square of side √N), `torus3D` that graph of the data with 50 % false loops.  Sparse Cholesky needs llvmlite besides
 jax, numpy and scipy.  The floor is the time to move what an iteration must read and write at least once, at the
-bandwidth given; conjugate gradients add twice the coupling blocks per product.  `--kernels` adds what the device did, by
-kernel, in five of the iterations.
+bandwidth given; conjugate gradients add twice the coupling blocks per product.  `--kernels` then runs five more
+iterations, and tells what a GPU did in them.
 """
 
 import argparse
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,9 @@ def memory() -> dict[str, float]:
     return {f"{name}_gb": stats[name] / 1e9 for name in ("peak_bytes_in_use", "bytes_in_use") if name in stats}
 
 
-def run(name: str, engine_name: str, threads: int, iterations: int, solver: Any, bandwidth: float) -> dict[str, Any]:
+def run(
+    name: str, engine_name: str, threads: int, iterations: int, solver: Any, bandwidth: float, kernels: bool = False
+) -> dict[str, Any]:
     begin = time.perf_counter()
     problem = problem_of(name)
     made = time.perf_counter() - begin
@@ -114,7 +117,30 @@ def run(name: str, engine_name: str, threads: int, iterations: int, solver: Any,
         "costs": costs,
     }
     show(record)
+    if kernels:
+        show_kernels(engine)
     return record
+
+
+def show_kernels(engine: XlaEngine, n: int = 5, most: int = 25) -> None:
+    """What a GPU does in iterations of the method, by kernel."""
+    strategy = asker.ASKER()
+    state = strategy.init(engine, engine.start(), 100)
+    for _ in range(WARM_UP):
+        state = strategy.step(engine, state)
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            for _ in range(n):
+                state = strategy.step(engine, state)
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        planes = [p for p in jax.profiler.ProfileData.from_file(str(file)).planes if "GPU" in p.name]
+    took: dict[str, list[float]] = {}
+    for event in (e for plane in planes for line in plane.lines if "Stream" in line.name for e in line.events):
+        took.setdefault(event.name, []).append(event.duration_ns / 1e6)
+    total, calls = sum(map(sum, took.values())) / n, sum(map(len, took.values())) / n
+    print(f"\nkernels: {total:.2f} ms an iteration, {calls:.0f} calls")
+    for name, times in sorted(took.items(), key=lambda pair: -sum(pair[1]))[:most]:
+        print(f"{sum(times) / n:8.3f} ms {len(times) / n:7.1f} times  {name[:80]}")
 
 
 def cpu_engine(problem: asker.Problem, solver: Any) -> Any:
@@ -145,6 +171,7 @@ def main() -> None:
     parser.add_argument("--linear-solver", default="auto", help="a name, or power: CG with a series")
     parser.add_argument("--bandwidth", type=float, default=4.3e12, help="bytes per second")
     parser.add_argument("--threads", type=int, default=2, help="of engine cpu")
+    parser.add_argument("--kernels", action="store_true", help="show what a GPU does in an iteration")
     parser.add_argument("--json", default=None)
     add_record_option(parser)
     given = parser.parse_args()
@@ -155,7 +182,8 @@ def main() -> None:
     records = []
     with recorded(given.record):
         for name in names:
-            records.append(run(name, given.engine, given.threads, given.iterations, solver, given.bandwidth))
+            settings = given.threads, given.iterations, solver, given.bandwidth, given.kernels
+            records.append(run(name, given.engine, *settings))
             if given.json:
                 with open(given.json, "w") as file:
                     json.dump(records, file, indent=1)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from asker.engines.xla.fronts import Fronts
-from asker.engines.xla.layout import SLAB, Layout
+from asker.engines.xla.layout import SLAB, Layout, n_slabs
 from asker.engines.xla.meetings import n_pairs
 
 GPUS = ("gpu", "cuda", "rocm")
@@ -53,8 +53,14 @@ def available(n: int | None = None) -> list[Any]:
 
 
 def compiler_options(device: Any) -> dict[str, str]:
-    """A program is given new arrays in every iteration, and a graph of its kernels would be made anew for these."""
-    return {"xla_gpu_enable_command_buffer": ""} if device.platform in GPUS else {}
+    """How XLA makes programs.
+
+    Without command buffers: a program is given new arrays in every iteration, and a graph of its kernels would be made
+    anew for these.  Without its own matrix products: to try which is the fastest of them takes longer than they save.
+    """
+    if device.platform not in GPUS:
+        return {}
+    return {"xla_gpu_enable_command_buffer": "", "xla_gpu_enable_triton_gemm": "false"}
 
 
 def own_part(x: jax.Array) -> np.ndarray:
@@ -87,15 +93,17 @@ def estimate(layout: Layout, solver: str, fronts: Fronts | None = None) -> int:
     for f, source in zip(structure.factors, layout.sources, strict=True):
         m, p, D, K = len(source) // k, f.p, f.width, f.kept_width
         data = sum(x[:1].nbytes for x in f.factors.data) + 4 * (len(f.factors.slots) + 2 * len(f.kept)) + 24
-        numbers = 12 + 3 * p * (D + 1) + 2 * p * (K + 1) + (4 if solver == "cg" else 2) * d * K
-        total += m * (data + 8 * numbers)
+        edges = sum(A.dim * B.dim for i, A in enumerate(f.kept) for B in f.kept[i + 1 :])
+        total += m * (data + 8 * (12 + (2 if solver == "cg" else 1) * d * K + edges))
+        on_the_way = 2 * p * (D + 1) + 2 * d * K + 2 * sum(s.dim * (s.dim + 3) // 2 for s in f.kept)
+        total += 8 * on_the_way * m / n_slabs(m)
     if e is not None:
         total += layout.n_local * 8 * (4 * e.manifold.ambient + 3 * d + d * (d + 1))
     total += sum(8 * len(v) * (4 * v.manifold.ambient + 6 * v.manifold.tangent**2) for v in structure.kept)
     if solver != "cg":
         pairs = n_pairs(layout) / k
         in_matrix = 4 * n**2 if fronts is None else 3 * fronts.numbers
-        total += 8 * in_matrix + 10 * pairs + 32 * d * d * min(pairs, SLAB)
+        total += 8 * in_matrix + 10 * pairs + 8 * d * d * min(pairs, SLAB)
     return int(total)
 
 

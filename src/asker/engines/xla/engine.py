@@ -4,7 +4,6 @@ Verbs are compiled once for a problem, alone or several together (`verbs.py`); Î
 between iterations are arguments.  Nothing but scalars comes back to the host until the end.
 """
 
-import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -170,7 +168,7 @@ class XlaEngine:
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
         def solution(verbs, point, model, damping):
             step = verbs.solve(point, model, damping)
-            return tuple(step.delta[v] for v in self.free), _record(verbs)
+            return tuple(step.delta[v] for v in self.free), verbs.record()
 
         if model.b is None and self.linear_solver == "sparse-cholesky":  # the same program for all models
             model = model._replace(b=self.each(nothing, point))
@@ -220,7 +218,7 @@ class XlaEngine:
             found = function(verbs, point, *arrays, **numbers)
             assert found is not None  # on a device a step is always one, until the record says otherwise
             shapes[:] = [jax.tree.structure(found.totals)]
-            return (self._moved_parts(found.point), found.arrays), _record(verbs, *jax.tree.leaves(found.totals))
+            return (self._moved_parts(found.point), found.arrays), verbs.record(*jax.tree.leaves(found.totals))
 
         with self._clock("together"):
             shapes = self._shapes.setdefault(function, [])
@@ -387,13 +385,6 @@ def _parts(point: Point[jax.Array]) -> tuple[Any, ...]:
 def _residuals_of(point: Point[jax.Array]) -> tuple[Any, ...]:
     """For programs that need no more of a point."""
     return (None,) * len(point.theta), point.u, point.finite
-
-
-def _record(verbs: DeviceVerbs, *totals: jax.Array) -> jax.Array:
-    """What the host reads of a program, in one array."""
-    solved = verbs.found
-    ok = functools.reduce(jnp.logical_and, [x.ok for x in solved])
-    return jnp.stack([jnp.asarray(x, dtype=float) for x in (ok, solved[-1].size, solved[-1].steps, *totals)])
 
 
 def _values(numbers: dict[str, float]) -> np.ndarray:

@@ -153,6 +153,12 @@ class DeviceVerbs:
         pairs = zip(self.machine.factors, self.given.observations, strict=True)
         return tuple(jnp.stack(tuple(f.residuals(o, rows, weighted=False)), axis=1) for f, o in pairs)
 
+    def record(self, *totals: jax.Array) -> jax.Array:
+        """What the host reads of a program, in one array: whether systems were solved, ‖g‖, CG steps, and totals."""
+        last = self.found[-1]
+        ok = jnp.all(jnp.stack([x.ok for x in self.found]))
+        return jnp.stack([jnp.asarray(x, dtype=float) for x in (ok, last.size, last.steps, *totals)])
+
     # ------------------------------------------------------------ support
 
     def _of_factors(self, point: Point[jax.Array], arrays: Any, numbers: Any) -> list[formulas.Arguments]:
