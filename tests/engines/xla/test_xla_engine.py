@@ -305,6 +305,13 @@ def test_a_problem_that_does_not_fit_is_refused_with_advice(monkeypatch):
         XlaEngine(line_problem())
 
 
+def test_compiler_options_that_xla_does_not_know_are_left_out():
+    assert devices.is_known("xla_cpu_enable_fast_math", False)
+    assert not devices.is_known("xla_cpu_enable_fast_math", "perhaps")
+    assert not devices.is_known("xla_of_another_time", True)
+    assert devices.compiler_options(jax.devices("cpu")[0]) == {}
+
+
 def test_no_device(monkeypatch):
     def none_found():
         raise RuntimeError("Unable to initialize backend 'cuda'")

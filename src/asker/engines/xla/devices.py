@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import jax
@@ -14,6 +15,13 @@ from asker.engines.xla.layout import SLAB, Layout, n_slabs
 from asker.engines.xla.meetings import n_pairs
 
 GPUS = ("gpu", "cuda", "rocm")
+OPTIONS: dict[str, str | bool] = {
+    # A program is given new arrays in every iteration: a graph of its kernels would be made anew for these.
+    "xla_gpu_enable_command_buffer": "",
+    # To find out which of its own matrix products is the fastest takes longer than it saves.
+    "xla_gpu_enable_triton_gemm": False,
+}
+"""Of the compiler, on a GPU."""
 
 
 class DeviceError(ValueError):
@@ -52,15 +60,19 @@ def available(n: int | None = None) -> list[Any]:
     return sorted(found, key=lambda device: (device.process_index, device.id))[:n]
 
 
-def compiler_options(device: Any) -> dict[str, str]:
-    """How XLA makes programs.
+def compiler_options(device: Any) -> dict[str, str | bool]:
+    """How XLA makes programs for a device: of `OPTIONS` those that it knows."""
+    return {name: x for name, x in OPTIONS.items() if is_known(name, x)} if device.platform in GPUS else {}
 
-    Without command buffers: a program is given new arrays in every iteration, and a graph of its kernels would be made
-    anew for these.  Without its own matrix products: to try which is the fastest of them takes longer than they save.
-    """
-    if device.platform not in GPUS:
-        return {}
-    return {"xla_gpu_enable_command_buffer": "", "xla_gpu_enable_triton_gemm": "false"}
+
+@cache
+def is_known(option: str, value: str | bool) -> bool:
+    """Whether XLA knows a compiler option: they come and go."""
+    try:
+        jax.jit(lambda x: x + 1, compiler_options={option: value})(0)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def own_part(x: jax.Array) -> np.ndarray:
