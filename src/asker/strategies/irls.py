@@ -13,7 +13,7 @@ Deviations  none
 from dataclasses import dataclass
 
 from asker.engines.point import Point
-from asker.strategies.strategy import Engine, S, State, cost, descend, omega
+from asker.strategies.strategy import Engine, S, State, cost, omega, reweighted
 
 
 @dataclass(frozen=True)
@@ -27,4 +27,4 @@ class IRLS:
         return State(start, cost(engine, start), self.damping)
 
     def step(self, engine: Engine, state: S) -> S:
-        return descend(engine, state, omega)  # (1), (2), (3)
+        return reweighted(engine, state, omega)  # (1), (2), (3)

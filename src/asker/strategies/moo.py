@@ -17,7 +17,7 @@ from math import inf, sqrt
 from asker.engines.point import Point
 from asker.kernels import Scaled
 from asker.strategies.gnc import LevelState, scaled_omega
-from asker.strategies.strategy import Engine, cost, descend, omega
+from asker.strategies.strategy import Engine, cost, omega, reweighted
 
 
 def blended_omega(kernel, u, scale, balance):
@@ -46,9 +46,9 @@ class LMMOO:
                 break
             state = state.at_level(state.level - 1, self.damping)  # (3)
         if state.level > 0:
-            after = descend(engine, state, blended_omega, scale=2.0**state.level, balance=balance)  # (1), (2)
+            after = reweighted(engine, state, blended_omega, scale=2.0**state.level, balance=balance)  # (1), (2)
         else:
-            after = descend(engine, state, omega)  # (4)
+            after = reweighted(engine, state, omega)  # (4)
         after = after.after_one()
         return after.at_level(after.level - 1, self.damping) if after.is_over else after
 

@@ -19,7 +19,7 @@ from typing import Any
 from asker.engines.point import Point
 from asker.problem import ProblemError
 from asker.strategies.gnc import scaled_omega
-from asker.strategies.strategy import Engine, State, cost, descend
+from asker.strategies.strategy import Engine, State, cost, reweighted
 
 
 def surrogate(kernel, u, scale):
@@ -69,7 +69,7 @@ class ReGeMM:
     def step(self, engine: Engine, state: BoundState) -> BoundState:
         v = (state.cost + state.bound) / 2  # (1)
         sigma = self._scale(engine, state.point, (state.cost + v) / 2, v, state.sigma)  # (2)
-        after = descend(engine, state, scaled_omega, scale=sigma)  # (3)
+        after = reweighted(engine, state, scaled_omega, scale=sigma)  # (3)
         w = engine.each(scaled_omega, state.point, scale=sigma)
         bound = engine.total(surrogate_of, after.point, w)  # (4)
         return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3)

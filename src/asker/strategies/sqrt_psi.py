@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from asker.arrays import namespace
 from asker.engines.point import Point
-from asker.strategies.strategy import Engine, S, State, cost, descend
+from asker.strategies.strategy import Engine, S, State, cost, reweighted
 
 
 def sqrt_psi_weights(kernel, u):
@@ -38,4 +38,4 @@ class SqrtPsi:
         return State(start, cost(engine, start), self.damping)
 
     def step(self, engine: Engine, state: S) -> S:
-        return descend(engine, state, sqrt_psi_weights)  # (3)
+        return reweighted(engine, state, sqrt_psi_weights)  # (3)

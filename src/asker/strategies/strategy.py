@@ -100,9 +100,26 @@ def cost(engine: Verbs, point: Point) -> float:
     return engine.total(psi, point)
 
 
+def attempt(engine: Engine, point: Point, model: Model, damping: float) -> Point | None:
+    """Where the model's step leads; None when the linear system has no solution."""
+    step = engine.solve(point, model, damping)
+    return None if step is None else engine.move(step)
+
+
+def descend(engine: Engine, state: S, trial: Point | None) -> S:
+    """Levenberg-Marquardt on Ψ: accept if it falls, then λ ← λ/10; else λ ← 10λ.  A NaN is refused."""
+    return _judged(state, trial, float("nan") if trial is None else cost(engine, trial))
+
+
+def reweighted(engine: Engine, state: S, weights: Formula, **numbers: float) -> S:
+    """The same, with the trial: a step of the model whose weights a formula gives (`model_of`)."""
+    tried = engine.together(reweighted_trial(weights), state.point, lam=state.damping, **numbers)
+    return _judged(state, None, float("nan")) if tried is None else _judged(state, tried.point, tried.totals)
+
+
 @cache
-def descent(weights: Formula) -> Together:
-    """A trial step, and Ψ there; what the formula gives is what `model_of` takes."""
+def reweighted_trial(weights: Formula) -> Together:
+    """The trial step, and Ψ there."""
 
     def trial(verbs: Verbs, point: Point, *, lam: float, **numbers: float) -> Tried | None:
         step = verbs.solve(point, model_of(verbs.each(weights, point, **numbers)), lam)
@@ -122,20 +139,11 @@ def model_of(weights: Any) -> Model:
     return Model(a, b, *(c or (a,)))
 
 
-def attempt(engine: Engine, point: Point, model: Model, damping: float) -> Point | None:
-    """Where the model's step leads; None when the linear system has no solution."""
-    step = engine.solve(point, model, damping)
-    return None if step is None else engine.move(step)
-
-
-def descend(engine: Engine, state: S, weights: Formula, **numbers: float) -> S:
-    """Levenberg-Marquardt on Ψ: accept if it falls, then λ ← λ/10; else λ ← 10λ.  A NaN is refused."""
-    tried = engine.together(descent(weights), state.point, lam=state.damping, **numbers)
-    if tried is None or not tried.totals < state.cost:
-        at_rest = tried is not None and tried.totals - state.cost <= ROUNDING * state.cost
+def _judged(state: S, trial: Point | None, trial_cost: float) -> S:
+    if trial is None or not trial_cost < state.cost:
+        at_rest = trial_cost - state.cost <= ROUNDING * state.cost
         return replace(state, damping=10 * state.damping, accepted=False, at_rest=at_rest)
-    point, found = tried.point, tried.totals
-    return replace(state, point=point, cost=found, damping=lowered(state.damping), accepted=True, at_rest=False)
+    return replace(state, point=trial, cost=trial_cost, damping=lowered(state.damping), accepted=True, at_rest=False)
 
 
 def lowered(damping: float) -> float:

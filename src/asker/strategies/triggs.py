@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from asker.arrays import namespace
 from asker.engines.point import Point
-from asker.strategies.strategy import Engine, S, State, cost, descend
+from asker.strategies.strategy import Engine, S, State, cost, reweighted
 
 
 def triggs_weights(kernel, u, epsilon):
@@ -37,4 +37,4 @@ class Triggs:
         return State(start, cost(engine, start), self.damping)
 
     def step(self, engine: Engine, state: S) -> S:
-        return descend(engine, state, triggs_weights, epsilon=self.epsilon)  # (3)
+        return reweighted(engine, state, triggs_weights, epsilon=self.epsilon)  # (3)

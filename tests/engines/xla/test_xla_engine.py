@@ -170,7 +170,7 @@ def test_verbs_together_give_what_they_give_by_themselves(solver):
     ):
         for mine, other in zip(x, y, strict=True):
             np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9)
-    nowhere = tuple(x * np.nan for x in a)
+    nowhere = engine.in_own_order(tuple(np.full(f.n, np.nan) for f in setup.problem.factors))
     assert engine.together(trial_step, start, nowhere, lam=0.03) is None
 
 
