@@ -6,13 +6,14 @@
 `356` and `13682` are cameras of made scenes; `plane-N` is a made pose graph of N poses (`intervals.made_graph`, a walk
 in a square of side √N), `torus3D` that graph of the data with 50 % false loops.  Sparse Cholesky needs llvmlite besides
 jax, numpy and scipy.  The floor is the time to move what an iteration must read and write at least once, at the
-bandwidth given; conjugate gradients add twice the coupling blocks per product.  The split is the host's view: work that
-is under way on the device counts where the host waits for it.
+bandwidth given; conjugate gradients add twice the coupling blocks per product.  `--kernels` then runs five more
+iterations, and tells what a GPU did in them.
 """
 
 import argparse
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,12 @@ def problem_of(name: str) -> asker.Problem:
 def floor_bytes(engine: XlaEngine, cg_steps: float) -> float:
     """What one iteration moves at the least: J and r written and read, Y written and read, per-residual numbers."""
     total = 0.0
-    d = engine.system.d
+    d = engine.machine.assembly.d
     for f in engine.structure.factors:
         numbers = 2 * f.p * (f.width + 1) + 2 * d * f.kept_width + 20 + 2 * cg_steps * d * f.kept_width
         total += f.n * (8 * numbers + 4 * len(f.factors.slots) * 4)
     if engine.linear_solver != "cg":
-        fronts = engine.system.fronts
+        fronts = engine.machine.system.fronts
         matrix = engine.structure.n_kept**2 if fronts is None else fronts.numbers
         total += 8 * 3 * matrix + n_pairs(engine.layout) * (8 + 2 * 8 * d * 6 / 8)
     return total / engine.mesh.size
@@ -70,7 +71,9 @@ def memory() -> dict[str, float]:
     return {f"{name}_gb": stats[name] / 1e9 for name in ("peak_bytes_in_use", "bytes_in_use") if name in stats}
 
 
-def run(name: str, engine_name: str, threads: int, iterations: int, solver: Any, bandwidth: float) -> dict[str, Any]:
+def run(
+    name: str, engine_name: str, threads: int, iterations: int, solver: Any, bandwidth: float, kernels: bool = False
+) -> dict[str, Any]:
     begin = time.perf_counter()
     problem = problem_of(name)
     made = time.perf_counter() - begin
@@ -114,7 +117,30 @@ def run(name: str, engine_name: str, threads: int, iterations: int, solver: Any,
         "costs": costs,
     }
     show(record)
+    if kernels:
+        show_kernels(engine)
     return record
+
+
+def show_kernels(engine: XlaEngine, n: int = 5, most: int = 25) -> None:
+    """What a GPU does in iterations of the method, by kernel."""
+    strategy = asker.ASKER()
+    state = strategy.init(engine, engine.start(), 100)
+    for _ in range(WARM_UP):
+        state = strategy.step(engine, state)
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            for _ in range(n):
+                state = strategy.step(engine, state)
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        planes = [p for p in jax.profiler.ProfileData.from_file(str(file)).planes if "GPU" in p.name]
+    took: dict[str, list[float]] = {}
+    for event in (e for plane in planes for line in plane.lines if "Stream" in line.name for e in line.events):
+        took.setdefault(event.name, []).append(event.duration_ns / 1e6)
+    total, calls = sum(map(sum, took.values())) / n, sum(map(len, took.values())) / n
+    print(f"\nkernels: {total:.2f} ms an iteration, {calls:.0f} calls")
+    for name, times in sorted(took.items(), key=lambda pair: -sum(pair[1]))[:most]:
+        print(f"{sum(times) / n:8.3f} ms {len(times) / n:7.1f} times  {name[:80]}")
 
 
 def cpu_engine(problem: asker.Problem, solver: Any) -> Any:
@@ -126,7 +152,7 @@ def cpu_engine(problem: asker.Problem, solver: Any) -> Any:
 def show(r: dict[str, Any]) -> None:
     times, split = r["ms_per_iteration"], r["split_ms"]
     rows = [(f"ms per iteration, {name}", value) for name, value in times.items()]
-    rows += [(f"  {what}", split[what]) for what in ("evaluate", "linearise", "solve", "assemble", "factorise")]
+    rows += [(f"  {what}", took) for what, took in split.items()]
     rows += [("floor, ms", r["floor_ms"]), ("moved at the least, GB", r["floor_gb"])]
     rows += [("CG steps per iteration", r["cg_steps_per_iteration"]), ("first iteration, s", r["first_iteration_s"])]
     rows += [("all iterations, s", r["all_iterations_s"])]
@@ -145,6 +171,7 @@ def main() -> None:
     parser.add_argument("--linear-solver", default="auto", help="a name, or power: CG with a series")
     parser.add_argument("--bandwidth", type=float, default=4.3e12, help="bytes per second")
     parser.add_argument("--threads", type=int, default=2, help="of engine cpu")
+    parser.add_argument("--kernels", action="store_true", help="show what a GPU does in an iteration")
     parser.add_argument("--json", default=None)
     add_record_option(parser)
     given = parser.parse_args()
@@ -155,7 +182,8 @@ def main() -> None:
     records = []
     with recorded(given.record):
         for name in names:
-            records.append(run(name, given.engine, given.threads, given.iterations, solver, given.bandwidth))
+            settings = given.threads, given.iterations, solver, given.bandwidth, given.kernels
+            records.append(run(name, given.engine, *settings))
             if given.json:
                 with open(given.json, "w") as file:
                     json.dump(records, file, indent=1)

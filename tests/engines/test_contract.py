@@ -29,11 +29,11 @@ def members(protocol):
 
 
 def asked(path):
-    """The attributes of anything called an engine in a file."""
+    """The attributes of anything called an engine, or its verbs, in a file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute):
             owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
-            if owner in ("engine", "machine"):
+            if owner in ("engine", "machine", "verbs"):
                 yield node.attr
 
 

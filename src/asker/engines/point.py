@@ -35,6 +35,11 @@ def omega(kernel: Any, u: Any) -> Any:
     return kernel.omega(u)
 
 
+def nothing(kernel: Any, u: Any) -> Any:
+    """The formula of 0."""
+    return 0.0 * u
+
+
 @dataclass(frozen=True, eq=False)
 class Point(Generic[A]):
     """Values of all variables, and the squared residuals there."""
@@ -64,6 +69,22 @@ class Step(Generic[A]):
     delta: dict[Variables, A]
 
 
+class Tried(NamedTuple, Generic[A]):
+    """What a function of verbs found."""
+
+    point: Point[A]
+    arrays: tuple[PerFactor[A], ...]
+    """Per-residual numbers that belong to the point."""
+    totals: Any
+    """As `total` gives them."""
+
+
+class Together(Protocol):
+    """A function of verbs, such as one trial step of a strategy; None where `solve` gives None."""
+
+    def __call__(self, verbs: Any, point: Any, *arrays: Any, **numbers: Any) -> Tried | None: ...
+
+
 class Verbs(Protocol[A]):
     """All that a strategy sees of an engine."""
 
@@ -89,6 +110,9 @@ class Verbs(Protocol[A]):
 
     def move(self, step: Step[A]) -> Point[A]:
         """The point that the step leads to, with its residuals and no derivatives."""
+
+    def together(self, function: Together, point: Point[A], *arrays: PerFactor[A], **numbers: float) -> Tried[A] | None:
+        """What the function finds; a device does all of its verbs as one program."""
 
     def under(self, kernels: Sequence[Kernel]) -> "Self":
         """The same engine under other kernels, one for each factor group; points and derivatives are shared."""

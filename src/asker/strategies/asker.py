@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from asker.arrays import namespace
-from asker.engines.point import Model, PerFactor, Point
+from asker.engines.point import Model, PerFactor, Point, Tried
 from asker.strategies.filter import Filter
 from asker.strategies.strategy import Engine, State
 
@@ -68,6 +68,17 @@ def trial_objectives(kernel, u, s, s_before):
 
 def scaled_cost(kernel, u, s):
     return kernel.psi(u / (1 + s**2) ** 2)
+
+
+def cooperative_trial(verbs, point, s, *, lam, **numbers):
+    """(2), and what (3) asks of it."""
+    numbers["lam"] = lam
+    step = verbs.solve(point, Model(*verbs.each(cooperative_weights, point, s, **numbers)), lam)
+    if step is None:
+        return None
+    after = verbs.each(cooperative_update, point, s, verbs.radial(step), **numbers)
+    trial = verbs.move(step)
+    return Tried(trial, (after,), verbs.total(trial_objectives, trial, after, s))
 
 
 def shrunk(kernel, u, s, gamma):
@@ -241,14 +252,10 @@ class GraduatedFilter:
         state = replace(state, left=state.left - 1, corner=None, restoration=None)
         state = replace(state, scale_damping=self.anneal.scale_damping(state, self.mu_h))
         numbers = self._constants(state.scale_damping) | {"lam": state.damping}
-        weights = engine.each(cooperative_weights, state.point, state.s, **numbers)  # (2)
-        step = engine.solve(state.point, Model(*weights), state.damping)
-        del weights  # what follows can have their memory
-        if step is None:  # no factorisation worked
+        tried = engine.together(cooperative_trial, state.point, state.s, **numbers)  # (2)
+        if tried is None:  # no factorisation worked
             return replace(state, damping=10 * state.damping, accepted=False)
-        s = engine.each(cooperative_update, state.point, state.s, engine.radial(step), **numbers)
-        trial = engine.move(step)
-        f, h, target, f_before = engine.total(trial_objectives, trial, s, state.s)
+        trial, (s,), (f, h, target, f_before) = tried
         if not filter_.accepts(f, h):
             return self._restore(engine, state, filter_, {"f_refused": f, "h_refused": h})
         gain = (state.f - f_before) / max(state.f, 1e-300)

@@ -12,8 +12,8 @@ Deviations  none
 
 from dataclasses import dataclass
 
-from asker.engines.point import Model, Point
-from asker.strategies.strategy import Engine, S, State, attempt, cost, descend, omega
+from asker.engines.point import Point
+from asker.strategies.strategy import Engine, S, State, cost, omega, reweighted
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,4 @@ class IRLS:
         return State(start, cost(engine, start), self.damping)
 
     def step(self, engine: Engine, state: S) -> S:
-        w = engine.each(omega, state.point)  # (1)
-        trial = attempt(engine, state.point, Model(w, None, w), state.damping)  # (2)
-        return descend(engine, state, trial)  # (3)
+        return reweighted(engine, state, omega)  # (1), (2), (3)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from asker.arrays import namespace
-from asker.engines.point import Model, PerFactor, Point
+from asker.engines.point import Model, PerFactor, Point, Tried
 from asker.problem import ProblemError
 from asker.strategies.strategy import Engine, State, cost, lowered, omega
 
@@ -64,6 +64,15 @@ def lifted_cost(kernel, u, w):
     return w**2 * u / 2 + kernel.penalty(v)
 
 
+def lifted_trial(verbs, point, w, *, lam):
+    step = verbs.solve(point, Model(*verbs.each(lifted_weights, point, w, lam=lam)), lam)
+    if step is None:
+        return None
+    after = verbs.each(lifted_update, point, w, verbs.radial(step), lam=lam)
+    trial = verbs.move(step)
+    return Tried(trial, (after,), verbs.total(lifted_cost, trial, after))
+
+
 def ones(kernel, u):
     return namespace(u).ones_like(u)
 
@@ -103,16 +112,10 @@ class MHQ:
 
     def step(self, engine: Engine, state: LiftedState) -> LiftedState:
         lam = state.damping
-        a, b, c = engine.each(lifted_weights, state.point, state.w, lam=lam)
-        refused = replace(state, damping=10 * lam, accepted=False)
-        step = engine.solve(state.point, Model(a, b, c), lam)
-        if step is None:
-            return refused
-        w = engine.each(lifted_update, state.point, state.w, engine.radial(step), lam=lam)
-        trial = engine.move(step)
-        lifted = engine.total(lifted_cost, trial, w)
-        if not lifted < state.lifted_cost:  # (4); a NaN is refused too
-            return refused
+        tried = engine.together(lifted_trial, state.point, state.w, lam=lam)
+        if tried is None or not tried.totals < state.lifted_cost:  # (4); a NaN is refused too
+            return replace(state, damping=10 * lam, accepted=False)
+        trial, (w,), lifted = tried
         target = cost(engine, trial)
         flat = target == state.cost and engine.largest(omega, trial) < NO_WEIGHT  # all are outliers
         return replace(

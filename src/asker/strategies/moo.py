@@ -14,10 +14,10 @@ Deviations  κ = 1 where a gradient vanishes: with every residual beyond τ, g�
 from dataclasses import dataclass
 from math import inf, sqrt
 
-from asker.engines.point import Model, Point
+from asker.engines.point import Point
 from asker.kernels import Scaled
 from asker.strategies.gnc import LevelState, scaled_omega
-from asker.strategies.strategy import Engine, attempt, cost, descend, omega
+from asker.strategies.strategy import Engine, cost, omega, reweighted
 
 
 def blended_omega(kernel, u, scale, balance):
@@ -46,11 +46,10 @@ class LMMOO:
                 break
             state = state.at_level(state.level - 1, self.damping)  # (3)
         if state.level > 0:
-            w = engine.each(blended_omega, state.point, scale=2.0**state.level, balance=balance)  # (1)
+            after = reweighted(engine, state, blended_omega, scale=2.0**state.level, balance=balance)  # (1), (2)
         else:
-            w = engine.each(omega, state.point)  # (4)
-        trial = attempt(engine, state.point, Model(w, None, w), state.damping)
-        after = descend(engine, state, trial).after_one()  # (2)
+            after = reweighted(engine, state, omega)  # (4)
+        after = after.after_one()
         return after.at_level(after.level - 1, self.damping) if after.is_over else after
 
     def _gradients(self, engine: Engine, state: LevelState) -> tuple[float, float]:

@@ -16,10 +16,10 @@ Deviations  the search works on log σ², and begins at the last σ; under a qua
 from dataclasses import dataclass, replace
 from typing import Any
 
-from asker.engines.point import Model, Point
+from asker.engines.point import Point
 from asker.problem import ProblemError
 from asker.strategies.gnc import scaled_omega
-from asker.strategies.strategy import Engine, State, attempt, cost, descend
+from asker.strategies.strategy import Engine, State, cost, reweighted
 
 
 def surrogate(kernel, u, scale):
@@ -69,9 +69,8 @@ class ReGeMM:
     def step(self, engine: Engine, state: BoundState) -> BoundState:
         v = (state.cost + state.bound) / 2  # (1)
         sigma = self._scale(engine, state.point, (state.cost + v) / 2, v, state.sigma)  # (2)
+        after = reweighted(engine, state, scaled_omega, scale=sigma)  # (3)
         w = engine.each(scaled_omega, state.point, scale=sigma)
-        trial = attempt(engine, state.point, Model(w, None, w), state.damping)
-        after = descend(engine, state, trial)  # (3)
         bound = engine.total(surrogate_of, after.point, w)  # (4)
         return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3)
 

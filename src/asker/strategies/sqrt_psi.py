@@ -13,8 +13,8 @@ Deviations  none
 from dataclasses import dataclass
 
 from asker.arrays import namespace
-from asker.engines.point import Model, Point
-from asker.strategies.strategy import Engine, S, State, attempt, cost, descend
+from asker.engines.point import Point
+from asker.strategies.strategy import Engine, S, State, cost, reweighted
 
 
 def sqrt_psi_weights(kernel, u):
@@ -38,5 +38,4 @@ class SqrtPsi:
         return State(start, cost(engine, start), self.damping)
 
     def step(self, engine: Engine, state: S) -> S:
-        model = Model(*engine.each(sqrt_psi_weights, state.point))
-        return descend(engine, state, attempt(engine, state.point, model, state.damping))  # (3)
+        return reweighted(engine, state, sqrt_psi_weights)  # (3)

@@ -8,9 +8,10 @@ it steps on the state of any other strategy: phases.py makes first and last phas
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol, Self, TypeVar
 
-from asker.engines.point import Engine, Model, Point, psi
+from asker.engines.point import Engine, Formula, Model, Point, Together, Tried, Verbs, psi
 from asker.engines.point import omega as omega
 
 SMALLEST_DAMPING = 1e-8
@@ -94,7 +95,7 @@ class Descent(Protocol):
         """The state after one linear solve."""
 
 
-def cost(engine: Engine, point: Point) -> float:
+def cost(engine: Verbs, point: Point) -> float:
     """Ψ(θ)"""
     return engine.total(psi, point)
 
@@ -107,7 +108,38 @@ def attempt(engine: Engine, point: Point, model: Model, damping: float) -> Point
 
 def descend(engine: Engine, state: S, trial: Point | None) -> S:
     """Levenberg-Marquardt on Ψ: accept if it falls, then λ ← λ/10; else λ ← 10λ.  A NaN is refused."""
-    trial_cost = float("nan") if trial is None else cost(engine, trial)
+    return _judged(state, trial, float("nan") if trial is None else cost(engine, trial))
+
+
+def reweighted(engine: Engine, state: S, weights: Formula, **numbers: float) -> S:
+    """The same, with the trial: a step of the model whose weights a formula gives (`model_of`)."""
+    tried = engine.together(reweighted_trial(weights), state.point, lam=state.damping, **numbers)
+    return _judged(state, None, float("nan")) if tried is None else _judged(state, tried.point, tried.totals)
+
+
+@cache
+def reweighted_trial(weights: Formula) -> Together:
+    """The trial step, and Ψ there."""
+
+    def trial(verbs: Verbs, point: Point, *, lam: float, **numbers: float) -> Tried | None:
+        step = verbs.solve(point, model_of(verbs.each(weights, point, **numbers)), lam)
+        if step is None:
+            return None
+        to = verbs.move(step)
+        return Tried(to, (), cost(verbs, to))
+
+    return trial
+
+
+def model_of(weights: Any) -> Model:
+    """From what `each` gave: ω; or ω and b; or a, b and c."""
+    if not isinstance(weights[0], tuple):
+        return Model(weights, None, weights)
+    a, b, *c = weights
+    return Model(a, b, *(c or (a,)))
+
+
+def _judged(state: S, trial: Point | None, trial_cost: float) -> S:
     if trial is None or not trial_cost < state.cost:
         at_rest = trial_cost - state.cost <= ROUNDING * state.cost
         return replace(state, damping=10 * state.damping, accepted=False, at_rest=at_rest)

@@ -13,8 +13,8 @@ Deviations  ε: the original keeps 1 − α away from 0 in another way
 from dataclasses import dataclass
 
 from asker.arrays import namespace
-from asker.engines.point import Model, Point
-from asker.strategies.strategy import Engine, S, State, attempt, cost, descend
+from asker.engines.point import Point
+from asker.strategies.strategy import Engine, S, State, cost, reweighted
 
 
 def triggs_weights(kernel, u, epsilon):
@@ -37,6 +37,4 @@ class Triggs:
         return State(start, cost(engine, start), self.damping)
 
     def step(self, engine: Engine, state: S) -> S:
-        w, b = engine.each(triggs_weights, state.point, epsilon=self.epsilon)
-        trial = attempt(engine, state.point, Model(w, b, w), state.damping)
-        return descend(engine, state, trial)  # (3)
+        return reweighted(engine, state, triggs_weights, epsilon=self.epsilon)  # (3)

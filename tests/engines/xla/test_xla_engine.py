@@ -13,9 +13,10 @@ from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
 from asker.engines.cpu.engine import CpuEngine
+from asker.engines.point import Model, Tried
 from asker.engines.solvers import CG
 from asker.engines.structure import Structure
-from asker.engines.xla import devices, layout
+from asker.engines.xla import devices, layout, small
 from asker.engines.xla.engine import XlaEngine
 from asker.factors import Factors
 from asker.problem import Problem
@@ -117,6 +118,60 @@ def test_power_series_as_preconditioner():
 def test_sums_in_slabs_give_the_same(monkeypatch):
     monkeypatch.setattr(layout, "SLAB", 16)
     check_step(two_kinds_of_observations, "dense-cholesky", relative=False)
+
+
+@pytest.mark.parametrize("solver", ["dense-cholesky", EXACT_CG], ids=["dense", "cg"])
+@pytest.mark.parametrize("structure", [two_kinds_of_observations, two_kept_groups], ids=lambda s: s.__name__)
+def test_observations_in_slabs_give_the_same(monkeypatch, structure, solver):
+    monkeypatch.setattr(layout, "MOST_AT_ONCE", 7)
+    _, engine, start, model = check_step(structure, solver, relative=True)
+    assert any(len(o.by_kept[0].segment) > 1 for o in engine._arrays[0] if o.by_kept)  # there are several
+    slabs = engine.gradient_products(start, model.c, model.a)
+    monkeypatch.undo()
+    _, engine, start, model = check_step(structure, solver, relative=True)
+    np.testing.assert_allclose(slabs, engine.gradient_products(start, model.c, model.a), rtol=1e-12)
+
+
+@pytest.mark.parametrize("structure", [bundle, graph, two_cameras_and_a_point], ids=lambda s: s.__name__)
+def test_matrices_of_many_numbers_give_the_same(monkeypatch, structure):
+    monkeypatch.setattr(small, "MOST", 0)
+    check_step(structure, "dense-cholesky", relative=True)
+
+
+def trial_step(verbs, point, a, *, lam):
+    """All verbs that a program may have."""
+    model = Model(a, None, a)
+    step = verbs.solve(point, model, lam)
+    if step is None:
+        return None
+    moved = verbs.move(step)
+    return Tried(moved, (verbs.each(twice, point, verbs.radial(step)),), verbs.total(weighted_and_cost, moved, a))
+
+
+def twice(kernel, u, x):
+    return 2 * x
+
+
+def weighted_and_cost(kernel, u, a):
+    return a * u, kernel.psi(u)
+
+
+@pytest.mark.parametrize("solver", ["dense-cholesky", "sparse-cholesky", EXACT_CG], ids=["dense", "sparse", "cg"])
+def test_verbs_together_give_what_they_give_by_themselves(solver):
+    setup = traced_setup(two_kinds_of_observations)
+    engine = XlaEngine(setup.problem, solver)
+    start, (a, _, _) = engine.start(), setup.model(engine)
+    expected, ours = trial_step(engine, start, a, lam=0.03), engine.together(trial_step, start, a, lam=0.03)
+    np.testing.assert_allclose(ours.totals, expected.totals, rtol=1e-12)
+    for x, y in (
+        (ours.point.theta, expected.point.theta),
+        (ours.point.u, expected.point.u),
+        (ours.arrays[0], expected.arrays[0]),
+    ):
+        for mine, other in zip(x, y, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9)
+    nowhere = engine.in_own_order(tuple(np.full(f.n, np.nan) for f in setup.problem.factors))
+    assert engine.together(trial_step, start, nowhere, lam=0.03) is None
 
 
 def test_an_indefinite_matrix_is_solved_and_what_is_not_finite_is_refused():
@@ -248,6 +303,13 @@ def test_a_problem_that_does_not_fit_is_refused_with_advice(monkeypatch):
     monkeypatch.setattr(devices, "memory_of", lambda device: 1000)
     with pytest.raises(MemoryError, match=r"about .* GB are needed on each of 1 cpu dev.*1e-06 GB; use more"):
         XlaEngine(line_problem())
+
+
+def test_compiler_options_that_xla_does_not_know_are_left_out():
+    assert devices.is_known("xla_cpu_enable_fast_math", False)
+    assert not devices.is_known("xla_cpu_enable_fast_math", "perhaps")
+    assert not devices.is_known("xla_of_another_time", True)
+    assert devices.compiler_options(jax.devices("cpu")[0]) == {}
 
 
 def test_no_device(monkeypatch):

@@ -22,7 +22,7 @@ from asker.engines.cpu.factors import AnyLoop, FactorCode, compiled_loop
 from asker.engines.cpu.machine_code import on_compile
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Derivatives, System, Weights, barred_out, radial_change, two_gradients
-from asker.engines.point import Formula, Model, PerFactor, Point, Step
+from asker.engines.point import Formula, Model, PerFactor, Point, Step, Together, Tried
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.kernels import Kernel
@@ -166,6 +166,11 @@ class CpuEngine:
             products = [[(g[i] * g[j]).sum() for i, j in ((0, 0), (0, 1), (1, 1))] for g in G.values()]
         gg, gh, hh = np.sum(products, axis=0).tolist()
         return gg, gh, hh
+
+    def together(
+        self, function: Together, point: Point[ndarray], *arrays: PerFactor[ndarray], **numbers: float
+    ) -> Tried[ndarray] | None:
+        return function(self, point, *arrays, **numbers)
 
     def move(self, step: Step[ndarray]) -> Point[ndarray]:
         with self._clock("evaluate"):

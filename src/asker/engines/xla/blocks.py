@@ -6,9 +6,15 @@ from jax import lax
 
 from asker.engines.solvers import SMALLEST_DIAGONAL
 from asker.engines.xla.layout import Chunks
+from asker.engines.xla.pair_sums import chunk_sums
+from asker.engines.xla.small import Small, joined, number, product, rows
 
 AXIS = "points"
 """The mesh axis over which eliminated variables and observations are spread."""
+HUGE = 1e200
+"""Beside the numbers of a matrix with a unit diagonal."""
+COLUMNS = 8
+"""So many numbers of an observation lie together where they are gathered: two sectors of memory."""
 
 
 def conjugate_gradients(
@@ -43,22 +49,44 @@ def conjugate_gradients(
     return x, k
 
 
-def summed_products(A: jax.Array, B: jax.Array, chunks: Chunks[jax.Array], n_segments: int) -> jax.Array:
-    """Σ AᵀB over the members of each segment: (n_segments, i, j) from (n, k, i) and (n, k, j)."""
+def summed_rows(x: Small, chunks: Chunks[jax.Array], n_segments: int) -> jax.Array:
+    """Sums of a vector (i,) over the members of each segment, of one slab: (n_segments, i)."""
+    (members,) = chunks.members
+
+    def of_some(x: Small) -> jax.Array:
+        X = lax.optimization_barrier(rows(x))  # else columns are gathered, and not rows
+        terms = jnp.sum(X.at[members].get(mode="fill", fill_value=0.0), axis=1)
+        terms = lax.optimization_barrier(terms)  # else it is done within the scatter, by few threads
+        return jnp.zeros((n_segments, X.shape[1])).at[chunks.segment].add(terms)
+
+    return jnp.concatenate([of_some(x[k : k + COLUMNS]) for k in range(0, len(x), COLUMNS)], axis=1)
+
+
+def summed_products(
+    A: jax.Array,
+    B: jax.Array,
+    columns: tuple[slice, slice],
+    chunks: Chunks[jax.Array],
+    n_segments: int,
+    has_kernel: bool = False,
+) -> jax.Array:
+    """Σ AᵀB over the pairs of each segment: (n_segments, i, j) from these columns of (n, k, ·)."""
+    by_kernel = has_kernel and max(A.size, B.size) < 1 << 31
 
     def add(total, slab):
-        members, segment = slab
-        if len(members) == 1:
-            terms = jnp.einsum("kwpi,kwpj->kij", A[members[0]], B[members[0]])
+        (left, right), segment = slab
+        if by_kernel:
+            terms = chunk_sums(A, B, left, right, columns)
         else:  # two gathers: fused with the products, they need not be written
-            terms = jnp.sum(gathered(A, members[0])[..., :, None] * gathered(B, members[1])[..., None, :], axis=(1, 2))
+            a, b = gathered(A, left)[..., columns[0], None], gathered(B, right)[..., None, columns[1]]
+            terms = jnp.sum(a * b, axis=(1, 2))
         return total.at[segment].add(terms, indices_are_sorted=True), None
 
     def gathered(X, at):
         """Rows of one memory line each."""
         return X.reshape(len(X), -1)[at].reshape(*at.shape, *X.shape[1:])
 
-    total = jnp.zeros((n_segments, A.shape[2], B.shape[2]))
+    total = jnp.zeros((n_segments, *(c.stop - c.start for c in columns)))
     if len(chunks.segment) == 1:
         return add(total, jax.tree.map(lambda x: x[0], tuple(chunks)))[0]
     return lax.scan(add, total, tuple(chunks))[0]
@@ -68,6 +96,25 @@ def add_blocks(M: jax.Array, row: jax.Array, column: jax.Array, blocks: jax.Arra
     """Blocks (n, i, j) at their first row and column."""
     i, j = (jnp.arange(size, dtype=jnp.int32) for size in blocks.shape[1:])
     return M.at[row[:, None, None] + i[:, None], column[:, None, None] + j].add(blocks)
+
+
+def add_below(M: jax.Array, row: jax.Array, column: jax.Array, blocks: jax.Array) -> jax.Array:
+    """M + B + Bᵀ with B of such blocks, in the lower triangle."""
+    i, j = (jnp.arange(size, dtype=jnp.int32) for size in blocks.shape[1:])
+    row, column = row[:, None, None] + i[:, None], column[:, None, None] + j
+    blocks = jnp.where(row == column, 2.0, 1.0) * blocks
+    return M.at[jnp.maximum(row, column), jnp.minimum(row, column)].add(blocks)
+
+
+def solved_by_cholesky(S: jax.Array) -> jax.Array:
+    """x with A x = b, from the lower triangle of A, which has a unit diagonal, and b as a last row below it.
+
+    So b is substituted forward as A is factorised.
+    """
+    n = len(S) - 1
+    C = lax.linalg.cholesky(S.at[n, n].set(HUGE), symmetrize_input=False)
+    y = C[n].at[n].set(0.0)
+    return lax.linalg.triangular_solve(C, y[:, None], left_side=True, lower=True, transpose_a=True)[:n, 0]
 
 
 def cholesky(V: jax.Array, g: jax.Array, damping: jax.Array, relative: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -92,16 +139,17 @@ def cholesky(V: jax.Array, g: jax.Array, damping: jax.Array, relative: bool) -> 
     return jnp.stack([x for row in L for x in row], axis=1), jnp.stack(z, axis=1), bad
 
 
-def coupling(J: jax.Array, N: jax.Array, L: jax.Array) -> jax.Array:
-    """Yᵀ = L⁻¹ (JᵀN)ᵀ, (n, d, K), from J (n, p, K), N (n, p, d) and the packed L of each observation."""
-    rows: list[jax.Array] = []
-    for s in range(N.shape[2]):
+def coupling(J: Small, N: Small, L: Small) -> Small:
+    """Yᵀ = L⁻¹ (JᵀN)ᵀ, (d, K), from J (p, K), N (p, d) and the packed L of each observation."""
+    W = product(N, J)
+    found: list[Small] = []
+    for s in range(len(W)):
         first = s * (s + 1) // 2
-        y = jnp.sum(J * N[:, :, s, None], axis=1)
+        y = W[s]
         for m in range(s):
-            y = y - rows[m] * L[:, first + m, None]
-        rows.append(y / L[:, first + s, None])
-    return jnp.stack(rows, axis=1)
+            y = y - found[m] * number(L[first + m], y)
+        found.append(y / number(L[first + s], y))
+    return joined([y[None] for y in found])
 
 
 def solve_transposed(L: jax.Array, b: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ from jax import lax
 
 from asker.arrays import float64
 from asker.engines.cpu.compiler import Name, Program, UnsupportedPrimitive, scalarise
+from asker.engines.xla.small import Small, filled
 
 LONGEST = 4000  # statements; XLA takes seconds to compile more
 
@@ -77,6 +78,11 @@ class Columns:
 
     def __call__(self, *arrays: jax.Array) -> list[jax.Array]:
         """(n, *shape) of each output, from (n, *shape) of each argument."""
+        n = len(arrays[0])
+        return [jnp.stack(tuple(out.ravel()), axis=1).reshape(n, *out.shape) for out in self.small(*arrays)]
+
+    def small(self, *arrays: jax.Array) -> list[Small]:
+        """The same, each as small matrices."""
         known: dict[int, jax.Array] = {}
         for names, x in zip(self.inputs, arrays, strict=True):
             flat = x.reshape(len(x), -1)
@@ -88,10 +94,7 @@ class Columns:
         for index, operation, operands in self.statements:
             known[index] = OPERATIONS[operation](*map(value, operands))
         n = len(arrays[0])
-        return [
-            jnp.stack([jnp.broadcast_to(value(v), (n,)) for v in out.ravel()], axis=1).reshape(n, *out.shape)
-            for out in self.outputs
-        ]
+        return [filled(out.shape, [jnp.broadcast_to(value(v), (n,)) for v in out.ravel()]) for out in self.outputs]
 
 
 def _scalarised(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any]]) -> Any:

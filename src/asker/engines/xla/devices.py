@@ -4,16 +4,24 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 
 from asker.engines.xla.fronts import Fronts
-from asker.engines.xla.layout import SLAB, Layout
+from asker.engines.xla.layout import SLAB, Layout, n_slabs
 from asker.engines.xla.meetings import n_pairs
 
 GPUS = ("gpu", "cuda", "rocm")
+OPTIONS: dict[str, str | bool] = {
+    # A program is given new arrays in every iteration: a graph of its kernels would be made anew for these.
+    "xla_gpu_enable_command_buffer": "",
+    # To find out which of its own matrix products is the fastest takes longer than it saves.
+    "xla_gpu_enable_triton_gemm": False,
+}
+"""Of the compiler, on a GPU."""
 
 
 class DeviceError(ValueError):
@@ -52,6 +60,21 @@ def available(n: int | None = None, own: bool = False) -> list[Any]:
     return sorted(found, key=lambda device: (device.process_index, device.id))[:n]
 
 
+def compiler_options(device: Any) -> dict[str, str | bool]:
+    """How XLA makes programs for a device: of `OPTIONS` those that it knows."""
+    return {name: x for name, x in OPTIONS.items() if is_known(name, x)} if device.platform in GPUS else {}
+
+
+@cache
+def is_known(option: str, value: str | bool) -> bool:
+    """Whether XLA knows a compiler option: they come and go."""
+    try:
+        jax.jit(lambda x: x + 1, compiler_options={option: value})(0)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
 def own_part(x: jax.Array) -> np.ndarray:
     """What this process's devices hold of an array."""
     if x.is_fully_replicated:
@@ -82,15 +105,17 @@ def estimate(layout: Layout, solver: str, fronts: Fronts | None = None) -> int:
     for f, source in zip(structure.factors, layout.sources, strict=True):
         m, p, D, K = len(source) // k, f.p, f.width, f.kept_width
         data = sum(x[:1].nbytes for x in f.factors.data) + 4 * (len(f.factors.slots) + 2 * len(f.kept)) + 24
-        numbers = 12 + 3 * p * (D + 1) + 2 * p * (K + 1) + (4 if solver == "cg" else 2) * d * K
-        total += m * (data + 8 * numbers)
+        edges = sum(A.dim * B.dim for i, A in enumerate(f.kept) for B in f.kept[i + 1 :])
+        total += m * (data + 8 * (12 + (2 if solver == "cg" else 1) * d * K + edges))
+        on_the_way = 2 * p * (D + 1) + 2 * d * K + 2 * sum(s.dim * (s.dim + 3) // 2 for s in f.kept)
+        total += 8 * on_the_way * m / n_slabs(m)
     if e is not None:
         total += layout.n_local * 8 * (4 * e.manifold.ambient + 3 * d + d * (d + 1))
     total += sum(8 * len(v) * (4 * v.manifold.ambient + 6 * v.manifold.tangent**2) for v in structure.kept)
     if solver != "cg":
         pairs = n_pairs(layout) / k
         in_matrix = 4 * n**2 if fronts is None else 3 * fronts.numbers
-        total += 8 * in_matrix + 10 * pairs + 32 * d * d * min(pairs, SLAB)
+        total += 8 * in_matrix + 10 * pairs + 8 * d * d * min(pairs, SLAB)
     return int(total)
 
 

@@ -1,35 +1,35 @@
 """The XLA engine: the verbs of `asker.engines.point.Engine` on one device, several, or several hosts.
 
-Each verb is compiled once for a problem; λ, levels and whatever else changes between iterations are arguments.  Nothing
-but scalars comes back to the host until the end.
+Verbs are compiled once for a problem, alone or several together (`verbs.py`); λ, levels and whatever else changes
+between iterations are arguments.  Nothing but scalars comes back to the host until the end.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from asker.arrays import float64
-from asker.engines.bounds import shortened
-from asker.engines.point import Formula, Model, PerFactor, Point, Step
+from asker.engines.point import Formula, Model, PerFactor, Point, Step, Together, Tried, nothing
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
-from asker.engines.xla import devices, formulas, hosts
+from asker.engines.xla import devices, hosts
+from asker.engines.xla.assembly import Assembly
 from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.choice import chosen
-from asker.engines.xla.gradients import Gradients, radial
+from asker.engines.xla.gradients import Gradients
 from asker.engines.xla.layout import Layout
+from asker.engines.xla.pair_sums import there_is_one
 from asker.engines.xla.residuals import FactorFunctions
-from asker.engines.xla.system import Linearization, System, Weights
+from asker.engines.xla.system import System
+from asker.engines.xla.verbs import DeviceVerbs, Given, Machine
 from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
 from asker.logs import devices as devices_log
@@ -40,16 +40,8 @@ from asker.variables import ProblemError, Variables
 EACH, WHOLE = P(AXIS), P()
 
 
-@dataclass
-class _Held:
-    """The derivatives of the last point that asked for them; an engine under other kernels shares them."""
-
-    linear: tuple[Linearization, ...] = ()
-    at: Point[jax.Array] | None = None
-
-
 class XlaEngine:
-    """The engine of accelerators: each verb is one compiled function over all devices."""
+    """The engine of accelerators: compiled programs over all devices."""
 
     name = "xla"
 
@@ -72,7 +64,7 @@ class XlaEngine:
         self.problem = problem
         self.relative_damping = relative_damping
         found = devices.available(n_devices, alone)
-        self.mesh = Mesh(np.array(found), (AXIS,))
+        self.mesh, self._options = Mesh(np.array(found), (AXIS,)), devices.compiler_options(found[0])
         self.portion, self.is_alone = problem.portion, alone
         self.tells_own = False  # of what is dealt, and not of all
         self.sums = Sums(self.portion.variables, hosts.added_up) if self.portion else ALONE
@@ -94,14 +86,18 @@ class XlaEngine:
             devices_log.info(self.plan)
         if jax.process_count() > 1 and not alone:
             hosts.check_same(self.fingerprint(), "were given different data")
-        self.system = System(self.structure, meetings, fronts, cg, relative_damping)
-        self.factors = [FactorFunctions(f) for f in self.structure.factors]
-        self.gradients = Gradients(self.structure, self.layout.n_local)
         self.free = tuple(v for v in problem.variables if v.is_free)
+        n_local = self.layout.n_local
+        assembly = Assembly(self.structure, meetings, relative_damping, there_is_one(found[0]))
+        factors = tuple(map(FactorFunctions, self.structure.factors))
+        gradients = Gradients(self.structure, n_local)
+        system = System(assembly, fronts, cg)
+        self.machine = Machine(self.structure, assembly, system, factors, gradients, self.free, n_local)
         self.last_gradient: Any = np.inf
         self.cg_steps = 0
         self._specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in problem.variables)
         self._delta_specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in self.free)
+        self._point, self._moved = (self._specs, EACH, WHOLE), (self._delta_specs, EACH, WHOLE)
         with float64():
             n_used = np.bincount(self.layout.device, minlength=self.layout.n_devices).astype(np.int32)
             arrays = (self.layout.observations, () if meetings is None else meetings.arrays, n_used)
@@ -109,24 +105,21 @@ class XlaEngine:
             self._fronts = jax.tree.map(lambda x: self._put(x, WHOLE), () if fronts is None else fronts.arrays)
             self._fixed = self._put_rows([v.fixed for v in problem.variables])
         self.layout.release()
-        self._functions: dict[Any, Callable] = {}
-        self._taus = tuple(f.tau if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors)
-        self._held = _Held()
+        self._kernels = _of_unit_width([f.kernel for f in problem.factors])
+        self._programs: dict[Any, Callable] = {}
+        self._shapes: dict[Any, list[Any]] = {}
+        """Of the sums of each program that does several verbs."""
+        self._taus = self._put_widths(
+            [float(f.tau) if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors]
+        )
         self.others: dict[str, Any] = {}
-        self._ahead: tuple[Step[jax.Array], Point[jax.Array]] | None = None
-        """The last step, and where it leads."""
-        self.seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0, "assemble": 0.0, "factorise": 0.0}
+        self.seconds = {"evaluate": 0.0, "solve": 0.0, "together": 0.0}
 
     def under(self, kernels: Sequence[Kernel]) -> "XlaEngine":
         other = copy(self)
-        other.problem = self.problem.under(kernels)
-        other._taus = tuple(float(kernel.tau) for kernel in kernels)
+        other.problem, other._kernels = self.problem.under(kernels), _of_unit_width(kernels)
+        other._taus = self._put_widths([kernel.tau for kernel in kernels])
         return other
-
-    @property
-    def _kernels(self) -> tuple[Kernel, ...]:
-        """With a width of 1: functions of these are compiled once, whatever τ is."""
-        return tuple(replace(f.kernel, tau=1.0) for f in self.problem.factors)
 
     # ------------------------------------------------------------ verbs
 
@@ -144,94 +137,121 @@ class XlaEngine:
     def evaluate_here(self, theta: tuple[np.ndarray, ...]) -> Point[jax.Array]:
         with self._clock("evaluate"):
             rows = self._put_rows(theta)
-            u, finite = self._function("evaluate", self._evaluate, (self._specs,), (EACH, WHOLE))(self._arrays, rows)
-        return Point(rows, u, finite)
+            run = self._program(
+                "evaluate", lambda verbs, point: self._moved_parts(verbs.evaluate(point.theta)), (), self._moved
+            )
+            return self._with_rest(rows, run((rows, (), True)))
 
     def each(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
+        def values(verbs, point, arrays, numbers):
+            return verbs.each(formula, point, *arrays, **numbers)
+
         with self._clock("evaluate"):
-            outs = self._formula(formula, False, len(arrays), tuple(numbers))(
-                self._arrays, point.u, arrays, _floats(numbers), self._taus
-            )
-        columns = tuple(zip(*outs, strict=True))
-        return columns if len(columns) > 1 else columns[0]
+            run = self._program(("each", formula), values, (EACH,), EACH, names=tuple(numbers))
+            return run(_residuals_of(point), arrays, _values(numbers))
 
     def total(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
+        def values(verbs, point, arrays, numbers):
+            return verbs.total(formula, point, *arrays, **numbers)
+
         with self._clock("evaluate"):
-            sums = self._formula(formula, True, len(arrays), tuple(numbers))(
-                self._arrays, point.u, arrays, _floats(numbers), self._taus
-            )
-            sums, finite = jax.device_get((sums, point.finite))
-            values = [float(x) if finite else float("nan") for x in sums]
-        return values[0] if len(values) == 1 else tuple(values)
+            run = self._program(("total", formula), values, (EACH,), WHOLE, names=tuple(numbers))
+            return jax.tree.map(float, jax.device_get(run(_residuals_of(point), arrays, _values(numbers))))
 
     def largest(self, formula: Formula, point: Point[jax.Array]) -> float:
         with self._clock("evaluate"):
-            key = ("largest", formula, self._kernels)
-            function = self._function(key, formulas.largest(self._kernels, formula), (EACH, WHOLE), WHOLE)
-            return float(function(self._arrays, point.u, self._taus))
+            run = self._program(("largest", formula), lambda verbs, point: verbs.largest(formula, point), (), WHOLE)
+            return float(run(_residuals_of(point)))
 
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
-        linear = self._linearised(point)
-        b = (None,) * len(model.a) if model.b is None else model.b
-        weights = tuple(Weights(*abc) for abc in zip(model.a, b, model.c, strict=True))
-        damping = float(damping)
+        def solution(verbs, point, model, damping):
+            step = verbs.solve(point, model, damping)
+            return tuple(step.delta[v] for v in self.free), verbs.record()
+
+        if model.b is None and self.linear_solver == "sparse-cholesky":  # the same program for all models
+            model = model._replace(b=self.each(nothing, point))
         with self._clock("solve"):
-            if any(v.bounds for v in self.free):
-                barred_out = self._function("barred", self._barred_out, (EACH, EACH, self._specs), EACH)
-                linear = barred_out(self._arrays, linear, model.c, point.theta)
-            with self._clock("assemble"):
-                assemble = self._function("assemble", self._assemble, (EACH, EACH, WHOLE), (EACH, WHOLE))
-                e, reduced = assemble(self._arrays, linear, weights, damping)
-            with self._clock("factorise"):
-                specs = (EACH, EACH, EACH, WHOLE, WHOLE, WHOLE, WHOLE)
-                finish = self._function("finish", self._finish, specs, (self._delta_specs, WHOLE, WHOLE, WHOLE))
-                last = np.float64(self.last_gradient)
-                # Cholesky needs no factors any more: with them it would be compiled again for each kind of model.
-                factors = (linear, weights) if self.linear_solver == "cg" else ((), ())
-                delta, ok, size, steps = finish(self._arrays, *factors, e, reduced, damping, last, self._fronts)
-        with float64():
-            found = shortened(self.problem.variables, point.theta, dict(zip(self.free, delta, strict=True)))
-        step = Step(point, found)
-        self._ahead = step, self._moved(step)  # the device goes on while the host waits for `ok`
-        with self._clock("solve"), self._clock("factorise"):
-            ok = bool(ok)
-        if self.linear_solver == "cg":
-            self.last_gradient, self.cg_steps = float(size), self.cg_steps + int(steps)
-        return step if ok else None
+            run = self._program("solve", solution, (EACH, WHOLE), (self._delta_specs, WHOLE), with_system=True)
+            delta, record = run(_parts(point), model, float(damping))
+            ok, _ = self._told(record)
+        return Step(point, dict(zip(self.free, delta, strict=True))) if ok else None
 
     def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
-        linear = self._linearised(step.start)
+        def values(verbs, point, delta):
+            return verbs.radial(Step(point, dict(zip(self.free, delta, strict=True))))
+
         with self._clock("solve"):
-            function = self._function("radial", self._radial, (EACH, self._delta_specs), EACH)
-            return function(self._arrays, linear, tuple(step.delta[v] for v in self.free))
+            run = self._program("radial", values, (self._delta_specs,), EACH)
+            return run(_parts(step.start), tuple(step.delta[v] for v in self.free))
 
     def gradient_products(
         self, point: Point[jax.Array], c: PerFactor[jax.Array], d: PerFactor[jax.Array]
     ) -> tuple[float, float, float]:
-        linear = self._linearised(point)
         with self._clock("solve"):
-            function = self._function("gradients", self._gradients, (EACH, EACH, EACH), WHOLE)
-            gg, gh, hh = jax.device_get(function(self._arrays, linear, c, d)).tolist()
-        return gg, gh, hh
+            run = self._program(
+                "gradients", lambda verbs, point, c, d: verbs.gradient_products(point, c, d), (EACH, EACH), WHOLE
+            )
+            gg, gh, hh = jax.device_get(run(_parts(point), c, d))
+        return float(gg), float(gh), float(hh)
 
     def move(self, step: Step[jax.Array]) -> Point[jax.Array]:
-        return self._ahead[1] if self._ahead is not None and self._ahead[0] is step else self._moved(step)
+        def moved(verbs, point, delta):
+            return self._moved_parts(verbs.move(Step(point, dict(zip(self.free, delta, strict=True)))))
 
-    def _moved(self, step: Step[jax.Array]) -> Point[jax.Array]:
         with self._clock("evaluate"):
-            specs = (self._specs, self._specs, self._delta_specs)
-            function = self._function("move", self._move, specs, (self._specs, EACH, WHOLE))
-            delta = tuple(step.delta[v] for v in self.free)
-            return Point(*function(self._arrays, self._fixed, step.start.theta, delta))
+            run = self._program("move", moved, (self._delta_specs,), self._moved)
+            return self._with_rest(step.start.theta, run(_parts(step.start), tuple(step.delta[v] for v in self.free)))
+
+    def together(
+        self, function: Together, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float
+    ) -> Tried[jax.Array] | None:
+        """One program; the host reads one record.
+
+        A sparse factorisation takes seconds to compile, so that one program serves all functions: verbs by themselves.
+        """
+        if self.linear_solver == "sparse-cholesky":
+            return function(self, point, *arrays, **numbers)
+
+        def tried(verbs, point, arrays, numbers):
+            found = function(verbs, point, *arrays, **numbers)
+            assert found is not None  # on a device a step is always one, until the record says otherwise
+            shapes[:] = [jax.tree.structure(found.totals)]
+            return (self._moved_parts(found.point), found.arrays), verbs.record(*jax.tree.leaves(found.totals))
+
+        with self._clock("together"):
+            shapes = self._shapes.setdefault(function, [])
+            specs, names = ((self._moved, EACH), WHOLE), tuple(numbers)
+            run = self._program(("together", function), tried, (EACH,), specs, names, with_system=True)
+            (parts, updated), record = run(_parts(point), arrays, _values(numbers))
+            ok, totals = self._told(record)
+        return Tried(self._with_rest(point.theta, parts), updated, shapes[0].unflatten(totals)) if ok else None
+
+    def _moved_parts(self, point: Point[jax.Array]) -> tuple[Any, ...]:
+        """Those of a point that a program has computed; a program copies what it only hands on."""
+        free = tuple(x for v, x in zip(self.problem.variables, point.theta, strict=True) if v.is_free)
+        return free, point.u, point.finite
+
+    def _with_rest(self, theta: tuple[jax.Array, ...], parts: tuple[Any, ...]) -> Point[jax.Array]:
+        """The point, with rows that cannot move from another one."""
+        free, u, finite = parts
+        moved = dict(zip(self.free, free, strict=True))
+        return Point(tuple(moved.get(v, x) for v, x in zip(self.problem.variables, theta, strict=True)), u, finite)
+
+    def _told(self, record: jax.Array) -> tuple[bool, list[float]]:
+        """Whether the linear systems of a program have solutions, and its sums."""
+        record.copy_to_host_async()
+        ok, size, steps, *totals = np.asarray(record).tolist()
+        if self.linear_solver == "cg":
+            self.last_gradient, self.cg_steps = size, self.cg_steps + int(steps)
+        return bool(ok), totals
 
     # ------------------------------------------------------------ back to the user
 
     def residuals(self, point: Point[jax.Array]) -> PerFactor[np.ndarray]:
         """The residuals (n, p) of each factor group, in the user's order, without weights."""
         with float64():
-            return self.in_user_order(
-                self._function("residuals", self._residuals, (self._specs,), EACH)(self._arrays, point.theta)
-            )
+            run = self._program("residuals", lambda verbs, point: verbs.residuals(point), (), EACH)
+            return self.in_user_order(run(_parts(point)))
 
     def in_user_order(self, arrays: PerFactor[jax.Array]) -> PerFactor[np.ndarray]:
         return self.whole(self.here(arrays))
@@ -301,78 +321,45 @@ class XlaEngine:
     def check_same(self, what: bytes, complaint: str) -> None:
         hosts.check_same(what, complaint)
 
-    # ------------------------------------------------------------ on one device
-
-    def _evaluate(self, arrays, theta):
-        rows = self._by_variable(theta)
-        squares = []
-        for function, o in zip(self.factors, arrays[0], strict=True):
-            r = function.residuals(o, rows)
-            squares.append(jnp.sum(r * r, axis=1))
-        bad = lax.psum(sum(jnp.sum(~jnp.isfinite(u)) for u in squares), AXIS)
-        return tuple(squares), bad == 0
-
-    def _move(self, arrays, fixed, theta, delta):
-        steps = dict(zip(self.free, delta, strict=True))
-        moved = []
-        for v, rows, held in zip(self.problem.variables, theta, fixed, strict=True):
-            if v.is_free:
-                to = jax.vmap(v.manifold.retract)(rows, steps[v])
-                rows = jnp.where(held[:, None], rows, to) if v.fixed.any() else to
-            moved.append(rows)
-        return (tuple(moved), *self._evaluate(arrays, tuple(moved)))
-
-    def _residuals(self, arrays, theta):
-        rows = self._by_variable(theta)
-        return tuple(f.residuals(o, rows, weighted=False) for f, o in zip(self.factors, arrays[0], strict=True))
-
-    def _linearise(self, arrays, fixed, theta):
-        rows, held = self._by_variable(theta), self._by_variable(fixed)
-        return tuple(f.linearise(o, rows, held) for f, o in zip(self.factors, arrays[0], strict=True))
-
-    def _assemble(self, arrays, linear, weights, damping):
-        observations, met, n_used = arrays
-        return self.system.assemble(observations, met, n_used, self.layout.n_local, linear, weights, damping)
-
-    def _finish(self, arrays, linear, weights, e, reduced, damping, last, fronts):
-        kept, own, ok, size, steps = self.system.solve(arrays[0], linear, weights, e, reduced, damping, last, fronts)
-        delta = dict(zip(self.structure.kept, kept, strict=True))
-        return tuple(own if v is self.structure.eliminated else delta[v] for v in self.free), ok, size, steps
-
-    def _radial(self, arrays, linear, delta):
-        return radial(self.structure, arrays[0], linear, dict(zip(self.free, delta, strict=True)))
-
-    def _gradients(self, arrays, linear, c, d):
-        return self.gradients.products(arrays[0], linear, c, d)
-
-    def _barred_out(self, arrays, linear, c, theta):
-        return self.gradients.barred_out(arrays[0], linear, c, self._by_variable(theta))
-
     # ------------------------------------------------------------ support
 
-    def _formula(self, formula: Formula, summed: bool, n_arrays: int, names: tuple[str, ...]) -> Callable:
-        run = formulas.of_each(self._kernels, formula, summed)
-        key = (formula, summed, n_arrays, names, self._kernels)
-        return self._function(key, run, (EACH, EACH, WHOLE, WHOLE), WHOLE if summed else EACH)
+    def _program(
+        self,
+        key: Any,
+        function: Callable,
+        in_specs: tuple,
+        out_specs: Any,
+        names: tuple[str, ...] | None = None,
+        with_system: bool = False,
+    ) -> Callable:
+        """`function(verbs, point, ...)`, compiled once; it is called with the parts of a point, and what follows.
 
-    def _linearised(self, point: Point[jax.Array]) -> tuple[Linearization, ...]:
-        """Derivatives at the point; they are held until another point asks."""
-        held = self._held
-        if held.at is not point:
-            with self._clock("linearise"):
-                held.linear = ()
-                function = self._function("linearise", self._linearise, (self._specs, self._specs), EACH)
-                held.linear, held.at = function(self._arrays, self._fixed, point.theta), point
-        return held.linear
+        Numbers with these names are the last argument, in one array.  Only `with_system` may the program solve: arrays
+        that are not needed are not handed over.
+        """
+        key = key, names, self._kernels
+        if key not in self._programs:
+            specs = (
+                (EACH, self._specs, WHOLE, WHOLE, WHOLE),
+                self._point,
+                *in_specs,
+                *(() if names is None else (WHOLE,)),
+            )
+            machine, problem, kernels = self.machine, self.problem, self._kernels
 
-    def _function(self, key: Any, function: Callable, in_specs: tuple, out_specs: Any) -> Callable:
-        """Compiled once; the first argument is always the arrays of the layout."""
-        if key not in self._functions:
-            self._functions[key] = jax.jit(shard_map(function, self.mesh, (EACH, *in_specs), out_specs))
-        return self._functions[key]
+            def run(given, point, *rest):
+                verbs = DeviceVerbs(machine, problem, kernels, Given(*given[0], *given[1:]))
+                if names is None:
+                    return function(verbs, Point(*point), *rest)
+                return function(verbs, Point(*point), *rest[:-1], dict(zip(names, rest[-1], strict=True)))
 
-    def _by_variable(self, arrays: tuple[jax.Array, ...]) -> dict[Variables, jax.Array]:
-        return dict(zip(self.problem.variables, arrays, strict=True))
+            self._programs[key] = jax.jit(shard_map(run, self.mesh, specs, out_specs), compiler_options=self._options)
+        compiled = self._programs[key]
+        arrays = self._arrays if with_system else (self._arrays[0], (), self._arrays[2])
+        fronts = self._fronts if with_system else ()
+        last = np.float64(self.last_gradient) if self.linear_solver == "cg" else None
+        given = arrays, self._fixed, fronts, self._taus, last
+        return lambda *arguments: compiled(given, *arguments)
 
     def _put_rows(self, theta: Any) -> tuple[jax.Array, ...]:
         rows = []
@@ -382,6 +369,11 @@ class XlaEngine:
             else:
                 rows.append(self._put(x, WHOLE))
         return tuple(rows)
+
+    def _put_widths(self, taus: Sequence[float | None]) -> tuple[jax.Array | None, ...]:
+        """On the devices, once: a number that goes there in every iteration takes its time."""
+        with float64():
+            return tuple(None if tau is None else self._put(np.array(tau, dtype=float), WHOLE) for tau in taus)
 
     def _put(self, x: np.ndarray, spec: P = EACH) -> jax.Array:
         """On the devices; each host gives its own part."""
@@ -398,5 +390,20 @@ class XlaEngine:
         self.seconds[what] += time.perf_counter() - begin
 
 
-def _floats(numbers: dict[str, float]) -> dict[str, float]:
-    return {name: float(x) for name, x in numbers.items()}
+def _of_unit_width(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """Programs of these are compiled once, whatever τ is."""
+    return tuple(replace(kernel, tau=1.0) for kernel in kernels)
+
+
+def _parts(point: Point[jax.Array]) -> tuple[Any, ...]:
+    return point.theta, point.u, point.finite
+
+
+def _residuals_of(point: Point[jax.Array]) -> tuple[Any, ...]:
+    """For programs that need no more of a point."""
+    return (None,) * len(point.theta), point.u, point.finite
+
+
+def _values(numbers: dict[str, float]) -> np.ndarray:
+    """In one array, which goes to the devices at once."""
+    return np.array(list(numbers.values()), dtype=float)

@@ -1,15 +1,13 @@
 """Formulas of every residual, for the observations of one device."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from asker.engines.point import Formula
-from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.residuals import used
 from asker.kernels import Kernel
@@ -18,50 +16,32 @@ Widths = tuple[float | None, ...]
 """τ of each factor group; None where observations have widths of their own."""
 
 
-def of_each(kernels: tuple[Kernel, ...], formula: Formula, summed: bool) -> Callable[..., Any]:
-    """A function: the formula of every residual of a device, or the sums of it over all of them."""
+class Arguments(NamedTuple):
+    """What a formula is given, for one factor group."""
 
-    def run(layout, u, arrays, numbers, taus):
-        outs = []
-        for k, (kernel, o) in enumerate(zip(kernels, layout[0], strict=True)):
-            values = _of_factors(kernel, taus[k], formula, o, u[k], [a[k] for a in arrays], numbers)
-            outs.append([used(o, v) for v in values])
-        if not summed:
-            return tuple(map(tuple, outs))
-        sums = [sum(jnp.sum(out[k]) for out in outs) for k in range(len(outs[0]))]
-        return lax.psum(tuple(sums), AXIS)
-
-    return run
+    tau: float | None
+    o: Observations[jax.Array]
+    u: jax.Array
+    arrays: list[jax.Array]
+    numbers: dict[str, Any]
 
 
-def largest(kernels: tuple[Kernel, ...], formula: Formula) -> Callable[..., Any]:
-    """A function: the largest value of a formula that is never negative, over all devices."""
-
-    def run(layout, u, taus):
-        groups = zip(kernels, taus, layout[0], u, strict=True)
-        each = [_of_factors(kernel, tau, formula, o, v, [], {})[0] for kernel, tau, o, v in groups]
-        parts = [jnp.max(used(o, values)) for o, values in zip(layout[0], each, strict=True)]
-        return lax.pmax(jnp.max(jnp.stack(parts)), AXIS)
-
-    return run
+def of_each(
+    kernels: tuple[Kernel, ...], formula: Formula, arguments: Sequence[Arguments]
+) -> tuple[tuple[jax.Array, ...], ...]:
+    """For each factor group the values of a formula, of every residual of a device; 0 for dummies."""
+    pairs = zip(kernels, arguments, strict=True)
+    return tuple(tuple(used(a.o, v) for v in _of_factors(kernel, formula, a)) for kernel, a in pairs)
 
 
-def _of_factors(
-    kernel: Kernel,
-    tau: float | None,
-    formula: Formula,
-    o: Observations[jax.Array],
-    u: jax.Array,
-    arrays: list,
-    numbers: dict,
-) -> tuple[jax.Array, ...]:
+def _of_factors(kernel: Kernel, formula: Formula, a: Arguments) -> tuple[jax.Array, ...]:
     def one(tau, u, *arrays):
-        values = formula(replace(kernel, tau=tau), u, *arrays, **numbers)
+        values = formula(replace(kernel, tau=tau), u, *arrays, **a.numbers)
         values = values if isinstance(values, tuple) else (values,)
         return tuple(jnp.asarray(v, dtype=float) for v in values)
 
-    if tau is None:
-        return jax.vmap(one)(o.tau, u, *arrays)
-    if o.root_weight is None:
-        return jax.vmap(lambda u, *arrays: one(tau, u, *arrays))(u, *arrays)
-    return jax.vmap(one)(tau * jnp.where(o.root_weight > 0, o.root_weight, 1.0), u, *arrays)
+    if a.tau is None:
+        return jax.vmap(one)(a.o.tau, a.u, *a.arrays)
+    if a.o.root_weight is None:
+        return jax.vmap(lambda u, *arrays: one(a.tau, u, *arrays))(a.u, *a.arrays)
+    return jax.vmap(one)(a.tau * jnp.where(a.o.root_weight > 0, a.o.root_weight, 1.0), a.u, *a.arrays)

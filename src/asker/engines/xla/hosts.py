@@ -208,14 +208,6 @@ def whole(own: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
     return out[:n]
 
 
-def check_same(what: bytes, complaint: str) -> None:
-    """All hosts must hold the same."""
-    everyone = of_all(np.frombuffer(what, dtype=np.uint8))
-    different = np.flatnonzero((everyone != everyone[0]).any(axis=1))
-    if different.size:
-        raise ProblemError(f"process {different[0]} and process 0 {complaint}")
-
-
 def check_portions(portion: Portion) -> None:
     """Those of all processes make the whole, and no more."""
     numbers = (portion.numbers, *portion.observations)
@@ -227,6 +219,14 @@ def check_portions(portion: Portion) -> None:
             f"{portion.n_variables} {portion.variables.name}, {found[1:, 0].sum()} of "
             f"{sum(portion.n_observations)} observations"
         )
+
+
+def check_same(what: bytes, complaint: str) -> None:
+    """All hosts must hold the same."""
+    everyone = of_all(np.frombuffer(what, dtype=np.uint8))
+    different = np.flatnonzero((everyone != everyone[0]).any(axis=1))
+    if different.size:
+        raise ProblemError(f"process {different[0]} and process 0 {complaint}")
 
 
 def are_several() -> bool:

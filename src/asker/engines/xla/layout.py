@@ -7,8 +7,9 @@ device has arrays of the same size; one array over all devices is the concatenat
 of the problem, a layout is of its own devices, and the processes agree on the sizes.
 
 A sum over the observations of a camera, or over the pairs of observations that meet in one block of the reduced matrix,
-is done in two steps.  `Chunks` lists the members of each segment, some at a time; a chunk becomes one small matrix
-product, and few additions remain.
+is done in two steps.  `Chunks` lists the members of each segment, some at a time; a chunk becomes one sum, and few
+additions remain.  What an iteration computes of an observation on the way is a thousand bytes, so a device takes many
+observations slab by slab.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,13 +21,15 @@ from asker.arrays import as_argument
 from asker.engines.point import A
 from asker.engines.structure import FactorStructure, Structure
 
-WIDTHS = (4, 8, 16, 32, 64)
-SLAB = 1 << 22  # members gathered at a time: bounds the memory
+WIDTHS = (4, 8, 16, 32)
+SLAB = 1 << 22  # pairs of observations at a time: bounds the memory
+MOST_AT_ONCE = 1 << 21  # observations of a slab
+ROUND = 32  # chunks of a slab: what a kernel takes at a time is a part of this
 UNUSED = -1
 
 
 class Chunks(NamedTuple, Generic[A]):
-    """Members of segments, the same number in every chunk; the dummy fills up."""
+    """Members of segments, the same number in every chunk; a filler fills up."""
 
     members: tuple[A, ...]
     """(slabs, chunks, width) each, on every device: positions of observations."""
@@ -46,7 +49,7 @@ class Observations(NamedTuple, Generic[A]):
     """√w·τ, where it is not the same for all."""
     root_weight: A | None
     by_kept: tuple[Chunks[A], ...]
-    """For each kept slot, the observations of each variable."""
+    """For each kept slot, the observations of each variable, slab by slab: positions in it, or beyond it for none."""
 
 
 class Layout:
@@ -108,6 +111,7 @@ class Layout:
         device = np.arange(f.n) * k // max(f.n, 1) if e is None else self.device[e.index]
         counts = np.bincount(device, minlength=k)
         m = self.agreed(int(counts.max(initial=0))) + 1
+        m = -(-m // n_slabs(m)) * n_slabs(m)
         order = np.argsort(device, kind="stable") if k > 1 else np.arange(f.n)
         source = np.full((k, m), UNUSED, dtype=np.int64)
         source[np.arange(m) < counts[:, None]] = order
@@ -164,26 +168,34 @@ class Layout:
 
     def _by_variable(self, used: np.ndarray, index: np.ndarray, n: int) -> Chunks[np.ndarray]:
         """The observations of each of `n` variables, dummies left out."""
-        dummy = len(used) // self.n_devices - 1
-        own = [x.reshape(self.n_devices, -1) for x in (index, used)]
+        m = len(used) // self.n_devices
+        slabs = self.n_devices * n_slabs(m)
+        own = [x.reshape(slabs, -1) for x in (index, used)]
         keys = [i[u] for i, u in zip(*own, strict=True)]
-        return collect(keys, [(np.arange(len(key)),) for key in keys], (dummy,), n, self.agreed)
+        items = [(np.flatnonzero(u),) for u in own[1]]
+        return collect(keys, items, (len(used) // slabs,), n, self.agreed, in_slabs=False)
+
+
+def n_slabs(m: int) -> int:
+    """Of so many observations on a device."""
+    return -(-m // MOST_AT_ONCE)
 
 
 def collect(
     keys: list[np.ndarray],
     items: Sequence[tuple[np.ndarray, ...]],
-    dummies: tuple[int, ...],
+    fillers: tuple[int, ...],
     n: int,
     agreed: Callable[[int], int],
+    in_slabs: bool = True,
 ) -> Chunks[np.ndarray]:
     """Chunks of the items with equal keys, for each device; `keys` are segments below `n`."""
     counts = [np.bincount(key, minlength=n) for key in keys]
     width = agreed(min(WIDTHS, key=lambda w: sum(int((-(-c // w)).sum()) for c in counts) * (w + 4)))
     n_chunks = agreed(max(1, *(int((-(-c // width)).sum()) for c in counts)))
-    slabs = -(-n_chunks * width // SLAB)
-    per_slab = -(-n_chunks // slabs)
-    members = [np.full((len(keys), slabs * per_slab, width), dummy, dtype=np.int32) for dummy in dummies]
+    slabs = -(-n_chunks * width // SLAB) if in_slabs else 1
+    per_slab = -(-n_chunks // (slabs * ROUND)) * ROUND
+    members = [np.full((len(keys), slabs * per_slab, width), filler, dtype=np.int32) for filler in fillers]
     segment = np.full((len(keys), slabs * per_slab), n - 1, dtype=np.int32)
     for d, (key, item, count) in enumerate(zip(keys, items, counts, strict=True)):
         order = _by(key, n)

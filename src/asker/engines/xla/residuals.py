@@ -13,17 +13,23 @@ from asker.engines.cpu.compiler import UnsupportedPrimitive
 from asker.engines.structure import FactorStructure
 from asker.engines.xla.columns import Columns
 from asker.engines.xla.layout import Observations
-from asker.engines.xla.system import Linearization
+from asker.engines.xla.small import Small, is_narrow, joined, number, small, where
 from asker.variables import Variables
 
 Rows = dict[Variables, jax.Array]
+Held = dict[Variables, jax.Array]
+"""Which directions (n, tangent) of variables do not move; groups that move freely are not in it."""
 Batched = Callable[..., list[jax.Array]]
+
+
+def is_used(o: Observations[jax.Array]) -> jax.Array:
+    """(n,): which observations are no dummies."""
+    return jnp.arange(len(o.indices[0])) < o.n_used[0]
 
 
 def used(o: Observations[jax.Array], per_observation: jax.Array) -> jax.Array:
     """The same with 0 for the dummies."""
-    mask = jnp.arange(len(per_observation)) < o.n_used[0]
-    return jnp.where(mask.reshape(-1, *[1] * (per_observation.ndim - 1)), per_observation, 0.0)
+    return jnp.where(is_used(o), per_observation, 0.0)
 
 
 class FactorFunctions:
@@ -34,39 +40,43 @@ class FactorFunctions:
 
     def __init__(self, structure: FactorStructure):
         self.structure, self.factors = structure, structure.factors
+        self.narrow = is_narrow(structure.p * max(1, structure.width))
         self._residuals = self._batched("residuals", lambda rows, data: (self.factors.residual_at(rows, data),))
         if structure.width:
             ways = [partial(self._linearised, derivative) for derivative in (jax.jacfwd, jax.jacrev)]
             self.derivatives = self._batched("derivatives", *ways)
             """r and J of all observations, from the rows of each slot and the data; without weights."""
 
-    def residuals(self, o: Observations[jax.Array], rows: Rows, weighted: bool = True) -> jax.Array:
-        """(n, p)"""
-        (r,) = self._residuals(*self._gathered(o, rows), *o.data)
+    def residuals(self, o: Observations[jax.Array], rows: Rows, weighted: bool = True) -> Small:
+        """(p,)"""
+        (r,) = self._small(self._residuals, o, rows)
         if weighted and o.root_weight is not None:
-            r = r * o.root_weight[:, None]
-        return used(o, r)
+            r = r * number(o.root_weight, r)
+        return where(is_used(o), r)
 
-    def linearise(self, o: Observations[jax.Array], rows: Rows, fixed: Rows) -> Linearization:
-        """(n, p) and (n, p, D)"""
+    def linearised(self, o: Observations[jax.Array], rows: Rows, held: Held) -> tuple[Small, Small]:
+        """r (p,) and J (p, D), without the directions that are held."""
         f = self.structure
         if not f.width:  # every variable it touches is fixed
             r = self.residuals(o, rows)
-            return Linearization(r, jnp.zeros((*r.shape, 0)))
-        r, J = self.derivatives(*self._gathered(o, rows), *o.data)
+            return r, r[:, None][:, :0]
+        r, J = self._small(self.derivatives, o, rows)
         if o.root_weight is not None:
-            r, J = r * o.root_weight[:, None], J * o.root_weight[:, None, None]
-        columns = []
+            r, J = r * number(o.root_weight, r), J * number(o.root_weight, J)
+        blocks = []
         for k, start in zip(f.free, f.offsets, strict=True):
             v = self.factors.slots[k].variables
-            block = J[:, :, start : start + v.manifold.tangent]
-            if v.fixed.any():
-                block = jnp.where(fixed[v][o.indices[k]][:, None, None], 0.0, block)
-            columns.append(block)
-        return Linearization(used(o, r), used(o, jnp.concatenate(columns, axis=2)))
+            block = J[:, start : start + v.manifold.tangent]
+            if v in held:
+                block = where(small(~held[v][o.indices[k]], self.narrow), block)
+            blocks.append(block)
+        return where(is_used(o), r), where(is_used(o), joined(blocks, axis=1))
 
-    def _gathered(self, o: Observations[jax.Array], rows: Rows) -> list[jax.Array]:
-        return [rows[slot.variables][index] for slot, index in zip(self.factors.slots, o.indices, strict=True)]
+    def _small(self, function: Batched, o: Observations[jax.Array], rows: Rows) -> list[Small]:
+        gathered = [rows[slot.variables][index] for slot, index in zip(self.factors.slots, o.indices, strict=True)]
+        if isinstance(function, Columns) and self.narrow:
+            return function.small(*gathered, *o.data)
+        return [small(x, self.narrow) for x in function(*gathered, *o.data)]
 
     # ------------------------------------------------------------ from functions of one observation
 
