@@ -5,6 +5,8 @@ decides what the code is.
 """
 
 import hashlib
+import os
+import threading
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
@@ -48,6 +50,24 @@ def address_of(name: str, made_of: Any, text: Callable[[str], str], told: Callab
     text     of a symbol: a module in LLVM's language that defines it
     told     is called with the name where the code is not in the cache
     """
+    with _making:
+        return _address(name, made_of, text, told)
+
+
+_making = threading.Lock()  # LLVM's engine is for one thread at a time
+
+
+def _begin_anew() -> None:
+    """A forked process has no thread that could hold a lock."""
+    global _making
+    _making = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _address(name: str, made_of: Any, text: Callable[[str], str], told: Callable[[str], None]) -> int:
     symbol = f"{name[:LONGEST_NAME]}-{hashlib.sha256(repr((made_of, _target())).encode()).hexdigest()}"
     code = kept_code().read(symbol)
     if code is None or not _has_loaded(code):

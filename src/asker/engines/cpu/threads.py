@@ -74,11 +74,12 @@ class _Helpers:
     """Threads that wait for jobs."""
 
     def __init__(self, n: int):
-        self.n, self.process = n, os.getpid()
+        self.process = os.getpid()
         self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self.news = np.zeros(1, dtype=np.int64)
         names = [f"asker_{k}" for k in range(n)]
         self.threads = [threading.Thread(target=_help, args=(self.jobs, self.news), name=k, daemon=True) for k in names]
+        _watch()  # is made here, once
         for thread in self.threads:
             thread.start()
 
