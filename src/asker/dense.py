@@ -15,6 +15,8 @@ from asker.linearity import is_affine
 from asker.problem import Factors, Problem, ProblemError, Variables
 
 Floats = NDArray[np.float64]
+MOST_KEPT = 1 << 21
+"""Numbers that are remembered of a function, and of its derivatives."""
 
 
 class Functions:
@@ -45,8 +47,8 @@ class Functions:
         self.given: Any = None
         """What a user's function of derivatives returned last."""
         self.n_calls = self.n_derivatives = 0
-        self._known: list[tuple[bytes, Any]] = []
-        self._derived: tuple[bytes, Any] = (b"", None)
+        self._known: dict[bytes, Any] = {}
+        self._derived: dict[bytes, Any] = {}
         if not self.is_jax:
             self._remember(start, np.atleast_1d(told))
         self.shape = self(start).shape
@@ -55,23 +57,20 @@ class Functions:
         """The residuals (n,) or (n, p)."""
         self.last = x
         """The x that was asked for last."""
-        for key, f in self._known:
-            if key == x.tobytes():
-                return f
-        return self._remember(x, self._called(x))
+        known = self._known.get(x.tobytes())
+        return self._remember(x, self._called(x)) if known is None else known
 
     def derivatives(self, x: Floats) -> Floats:
         """(n, d) or (n, p, d)"""
-        if self._derived[0] != x.tobytes():
+        known = self._derived.get(x.tobytes())
+        if known is None:
             self.n_derivatives += 1
-            self._derived = x.tobytes(), self._found(x)
-        return self._derived[1]
+            known = _kept(self._derived, x, self._found(x), 1)
+        return known
 
     def _remember(self, x: Floats, f: Any) -> Floats:
-        """This point and the one before: a trial, and where it came from."""
         self.n_calls += 1
-        self._known = [*self._known[-1:], (x.tobytes(), f)]
-        return f
+        return _kept(self._known, x, f, 2)
 
     def _called(self, x: Any) -> Any:
         if not self.is_jax:
@@ -110,6 +109,14 @@ class Functions:
 
         with float64():
             return is_affine(jax.make_jaxpr(self.fun)(self.start), [1])
+
+
+def _kept(known: dict[bytes, Any], x: Floats, value: Any, at_least: int) -> Any:
+    """The value, now among those of the last points: trials, and where they came from, are asked for again."""
+    known[x.tobytes()] = value
+    while len(known) > max(at_least, MOST_KEPT // max(np.size(value), 1)):
+        del known[next(iter(known))]
+    return value
 
 
 def _as_array(J: Any, d: int) -> Floats:
