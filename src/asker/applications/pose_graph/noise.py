@@ -15,6 +15,8 @@ from asker.result import Result, Status
 
 TAIL = 4.0
 """What a kernel allows for, beyond the share that is seen: noise has longer tails than its quantiles say."""
+CLOSE = 2.0
+"""The same, where solutions are chosen."""
 UNLIKELY = 1e-3
 """The chance of a cost that edges which fit together do not have."""
 LEAST = 1e-3

@@ -7,6 +7,9 @@ noise can be seen in what was kept (`noise`):
     Where no loop is refused then, and Ψ is as low as noise lets it be, that is (1), and all, where CLOSE times the
     noise that is seen refuses none either; else the lowest of them and (1) goes on.  Where an iteration is dear, the
     first of them alone is tried, and least squares end when a step gains little;
+    Where a graph is large and its loops contradict each other (`support`), all loops at once fill the matrix in, and
+    least squares take the better supported half of them, then more as long as these fit together.  The descent from
+    there is (1) to (3) where most of those that it refuses are supported the least;
 (1) solve with the noise as announced;
 (2) the share of it that is there: Σ‖r‖² over what was kept, for each number that the poses have not used up, in units
     of what was announced.  The mean of ‖r‖² is seen in medians, one over the loops and one over odometry, so that up to
@@ -36,9 +39,10 @@ import numpy as np
 
 from asker.applications.pose_graph.clock import Clock
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.noise import TAIL, Round, Solved, announces_too_much, noise_share
+from asker.applications.pose_graph.noise import CLOSE, TAIL, Round, Solved, announces_too_much, noise_share
 from asker.applications.pose_graph.options import Robust
-from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
+from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
+from asker.applications.pose_graph.support import Support
 from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
 from asker.result import Result, Status
@@ -54,14 +58,19 @@ MUCH_LESS = 0.5
 TAIL_QUANTILE = 0.95
 WIDER = 2.0
 """With 5 in its place, false loops come in."""
-CLOSE = 2.0
-"""What TAIL is in (4), where solutions are chosen."""
 FIRST, FEW = 3e6, (20, 100)
 """The work of a descent in (0), as iterations · poses · (unknowns of a pose)³; iterations at least and at most."""
 LITTLE = 0.1
 """The part of the cost that a step of least squares must gain where FIRST allows for less than FEW."""
-EXCHANGES = 8e5
-"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more."""
+EXCHANGES, ONE = 8e5, 30
+"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more; and at
+least what one exchange takes."""
+GROWTH, ROUGHLY = 1 / 64, 1e-2
+"""Of the loops: the smallest number that is added to those that fit; and the part of the cost that a step must gain."""
+REFUSED = 0.5
+"""Of the full weight."""
+MANY = 0.25
+"""Loops for each pose of a graph."""
 PAYS = 1e-3
 """The part by which Ψ falls where an exchange has changed something."""
 
@@ -117,6 +126,8 @@ class GraphSearch:
     """(4) to (6)"""
 
     def solved(self) -> Solved:
+        if self.thorough and self.estimates and self.is_large and (found := self._fitted_first()):
+            return found
         for one in self._first():
             self.rounds.append(one)
             if self.thorough and one.fits_together:
@@ -147,9 +158,14 @@ class GraphSearch:
         """Whether an iteration is dear."""
         return FIRST / self.work < FEW[0]
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it has so many loops that they say which of them are right; where loops are few, each decides."""
+        return self.graph.n_loops > MANY * self.graph.n_poses and FIRST / self.work < FEW[1]
+
     def _first(self) -> Iterator[Round]:
         """(0) and (1); each is made when it is asked for."""
-        if self.thorough:
+        if self.thorough and not self.rounds:
             yield self._from_least_squares(self.graph)
         if self.thorough and not self.is_dear:
             made = pose_graph_problem(self.graph, Cauchy(NARROW * self.tau), self.robust)
@@ -157,10 +173,69 @@ class GraphSearch:
         yield self._run(self.graph, 1.0, self.strategy)
 
     def _from_least_squares(self, start: PoseGraph) -> Round:
-        everything = pose_graph_problem(start, robust="none")
         rough = {"tol": LITTLE} if self.is_dear else {}
-        found = self._solve(everything.problem, IRLS(), **self.few, **rough)
-        return self._run(everything.refined(found.values), 1.0, IRLS(), **self.few)
+        return self._run(self._fitted(start, **rough), 1.0, IRLS(), **self.few)
+
+    def _fitted(self, start: PoseGraph, **limits: float) -> PoseGraph:
+        """By least squares with all edges."""
+        everything = pose_graph_problem(start, robust="none")
+        return everything.refined(self._solve(everything.problem, IRLS(), **self.few, **limits).values)
+
+    def _fitted_first(self) -> Solved | None:
+        """(0), where a graph is large"""
+        support = Support(self.graph)
+        if not support.contradicts:
+            self.rounds.append(self._from_least_squares(self.graph))
+            return self._all_loops()
+        grown = self._grown(support)
+        if grown is None:
+            return None
+        self.rounds.append(self._run(grown, 1.0, IRLS(), **self.few))
+        wide = self._run(grown, TAIL, IRLS(), **self.few)
+        self.rounds.append(self._run(wide.refined, 1.0, IRLS(), **self.few))
+        found = _lowest(self.rounds)
+        if self.rounds[-1].is_cut_short:
+            return Solved(found, self.rounds)
+        if not support.lacks(found.made.refused(found.result) & ~self.graph.is_odometry):
+            return None
+        share = noise_share(found.made, found.result)
+        if share is None or not announces_too_much(share):
+            return self._exchanged(found, share)
+        return self._widened([grown], share)
+
+    def _grown(self, support: Support) -> PoseGraph | None:
+        """The graph at least squares with its better supported loops: half of them, then more, as many as fit
+        together; None where half of them do not."""
+        grown, n, step = None, (support.n + 1) // 2, support.n // 4
+        while step > GROWTH * support.n:
+            part = support.with_the_first(n)
+            start = grown or self.graph
+            made = pose_graph_problem(replace(part, poses=start.poses, landmarks=start.landmarks), robust="none")
+            result = self._solve(made.problem, IRLS(), tol=ROUGHLY)
+            fits = self._fits(made, result)
+            if not fits and grown is None:
+                return None
+            if fits:
+                grown = self._whole(made.refined(result.values))
+            n, step = n + (step if fits else -step), step // 2
+        return grown
+
+    def _fits(self, made: PoseGraphProblem, result: Result) -> bool:
+        """Whether least squares leave all edges where the noise lets them be, but for as many loops as are so far off
+        by chance."""
+        u = made.per_edge([(r**2).sum(axis=1) for r in result.residuals])[~made.graph.is_odometry]
+        kernel = self.kernel(tau=self._tail(made, result, noise_share(made, result) or 1.0) * self.tau)
+        n_far = np.count_nonzero(kernel.omega(u) <= REFUSED)
+        return Round(1.0, made, result).is_likely and bool(n_far <= (1 - INLIERS) * len(u))
+
+    def _tail(self, made: PoseGraphProblem, result: Result, share: float) -> float:
+        """The share that a kernel allows for which is as wide as the tails of what was kept; (5)"""
+        seen = noise_share(made, result, TAIL_QUANTILE)
+        return 1.0 if seen is None else min(TAIL * min(seen, WIDER * share), 1.0)
+
+    def _whole(self, part: PoseGraph) -> PoseGraph:
+        """The graph with the poses of one that has some of its edges."""
+        return replace(self.graph, poses=part.poses, landmarks=part.landmarks)
 
     def _all_loops(self) -> Solved | None:
         """Where all of them fit, also with the noise that is seen; else nothing."""
@@ -182,24 +257,26 @@ class GraphSearch:
         last = self.rounds[-1]
         if last.noise_share == 1 or last.is_cut_short:
             return self._exchanged(last, noise_share(last.made, last.result))
-        for k, start in enumerate(r.refined for r in reversed(self.rounds)):  # (4), first that a cut should not cost
-            self.descents.append(self._run(start, TAIL * last.noise_share, IRLS(), **(self.few if k else {})))
+        return self._widened([r.refined for r in reversed(self.rounds)], last.noise_share)
+
+    def _widened(self, starts: list[PoseGraph], seen: float) -> Solved:
+        """(4) to (6)"""
+        for k, start in enumerate(starts):  # (4), first that a cut should not cost
+            self.descents.append(self._run(start, TAIL * seen, IRLS(), **(self.few if k else {})))
             if self.descents[-1].is_cut_short:
                 return Solved(_lowest(self.descents), self.rounds + self.descents)
         chosen = _lowest(self.descents)
-        share = noise_share(chosen.made, chosen.result, TAIL_QUANTILE)
-        if share is not None:
-            width = min(TAIL * min(share, WIDER * last.noise_share), 1.0)
-            chosen = self._run(chosen.refined, width, IRLS())  # (5)
+        if noise_share(chosen.made, chosen.result) is not None:
+            chosen = self._run(chosen.refined, self._tail(chosen.made, chosen.result, seen), IRLS())  # (5)
             self.descents.append(chosen)
-        return self._exchanged(chosen, last.noise_share)
+        return self._exchanged(chosen, seen)
 
     def _exchanged(self, found: Round, share: float | None) -> Solved:
         """(6), from a solution that shows this share of the noise"""
         before = self.rounds + self.descents
         if not self.thorough or found.is_cut_short or found.fits_together:
             return Solved(found, before)
-        n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4))
+        n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4, ONE))
         width = self._close(share)
         done = [self._run(found.refined, width, IRLS())]
         for start in (done[0].refined, self.graph):

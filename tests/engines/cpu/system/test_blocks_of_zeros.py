@@ -34,7 +34,7 @@ def test_the_step_is_the_same(engine, monkeypatch):
     weights = [ones, some[0], fewer, some[1], ones, some[0]]
     expected = steps(engine, weights)
     assert engine.system.finish.thin is None
-    monkeypatch.setattr(factorise, "HEAVY", 0.0)
+    monkeypatch.setattr(factorise, "ANALYSIS", 0)
     monkeypatch.setattr(factorise, "WORTH", 0.99)
     thin = []
     solve = factorise.SparseCholesky._thin

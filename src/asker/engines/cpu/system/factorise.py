@@ -96,7 +96,7 @@ class Symmetric:
         return self.matrix
 
 
-HEAVY = 1e9  # multiply-adds of a factorisation from which it pays to look for blocks of zeros
+ANALYSIS = 1000  # multiply-adds in the time that a pattern is analysed in, for each of its values
 WORTH = 0.5  # share of the work that a factorisation without them may cost
 FEWER = 0.99  # share of the blocks from which on it is tried again
 
@@ -104,8 +104,8 @@ FEWER = 0.99  # share of the blocks from which on it is tried again
 class SparseCholesky:
     """By fronts (multifrontal.py); by SuperLU where a pivot is not positive.
 
-    Observations of weight 0 leave blocks of zeros.  Where the factorisation is heavy, it is analysed again without
-    them: a false loop of a pose graph that is refused fills nothing in.
+    Observations of weight 0 leave blocks of zeros.  Where the factorisation takes longer than its analysis, it is
+    analysed again without them: a false loop of a pose graph that is refused fills nothing in.
     """
 
     def __init__(self, reduced: ReducedMatrix):
@@ -129,12 +129,12 @@ class SparseCholesky:
 
     def _thin(self, values: np.ndarray) -> "_Thin | None":
         """The factorisation without blocks of zeros, if that is worth it."""
-        full = self.fronts.work.sum()
-        if full < HEAVY:
+        full, heavy = self.fronts.work.sum(), ANALYSIS * len(values)
+        if full < heavy:
             return None
         used, thin = self.reduced.blocks_with(values != 0), self.thin
         is_fewer = np.count_nonzero(used) <= FEWER * self._tried
-        if thin is not None and not (used & ~thin.blocks).any() and (thin.work < HEAVY or not is_fewer):
+        if thin is not None and not (used & ~thin.blocks).any() and (thin.work < heavy or not is_fewer):
             return thin
         if thin is not None or is_fewer:
             thin, self._tried = _Thin(self.reduced, self.at, used), int(np.count_nonzero(used))
