@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     add_record_option(parser)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, recorded(args.record):
+    with recorded(args.record), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scene.txt"
         write_bal(path, make_scene(300, args.observations).start)
         size = f"{path.stat().st_size / 1e6:.0f} MB"

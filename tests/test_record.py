@@ -114,4 +114,4 @@ def test_outside_of_a_repository_that_is_told(tmp_path, monkeypatch):
 def test_every_benchmark_can_be_recorded(script):
     text = script.read_text(encoding="utf-8")
     assert "add_record_option(parser)" in text
-    assert re.search(r"with recorded\(\w+\.record\):", text)
+    assert re.search(r"with recorded\(\w+\.record\)[:,]", text)

@@ -23,6 +23,8 @@ from asker.unknown import Candidate, Search
 T = TypeVar("T")
 ENOUGH = 1e-6
 """The relative decrease at which a stage ends: others follow."""
+LAST = ("end", "weighed")
+"""Stages that end at the user's tolerance.  The cost of the second is that of observations that count in part."""
 
 
 class Stages:
@@ -112,7 +114,7 @@ class Stages:
         file = DescentFile(self.journal, stage, engine) if self.journal.file else None
         loop = SolveLoop(self.begin, partial(self._record, stage), file, self.journal.earlier)
         most = min(n, self.left)
-        tol = self.tol if stage == "end" else max(self.tol, ENOUGH)
+        tol = self.tol if stage in LAST else max(self.tol, ENOUGH)
         self.last = status = loop.run(engine, strategy, point, most, tol, self.time_limit)
         self.left -= loop.history[-1].iteration
         self.is_cut_short = status is Status.MAX_ITERATIONS and most < n

@@ -246,7 +246,7 @@ class Search:
         if self.has_few_unknowns:
             return end
         for _ in range(WEIGHED):
-            point = self._run(list(end.kernels), self._doubting(end), end.point, END[1], "end")
+            point = self._run(list(end.kernels), self._doubting(end), end.point, END[1], "weighed")
             end = replace(end, point=point)
         return replace(end, noises=self._noises(end.point))
 

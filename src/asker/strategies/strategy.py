@@ -108,13 +108,13 @@ def attempt(engine: Engine, point: Point, model: Model, damping: float) -> Point
 
 def descend(engine: Engine, state: S, trial: Point | None) -> S:
     """Levenberg-Marquardt on Ψ: accept if it falls, then λ ← λ/10; else λ ← 10λ.  A NaN is refused."""
-    return _judged(state, trial, float("nan") if trial is None else cost(engine, trial))
+    return judged(state, trial, float("nan") if trial is None else cost(engine, trial))
 
 
 def reweighted(engine: Engine, state: S, weights: Formula, **numbers: float) -> S:
     """The same, with the trial: a step of the model whose weights a formula gives (`model_of`)."""
     tried = engine.together(reweighted_trial(weights), state.point, lam=state.damping, **numbers)
-    return _judged(state, None, float("nan")) if tried is None else _judged(state, tried.point, tried.totals)
+    return judged(state, None, float("nan")) if tried is None else judged(state, tried.point, tried.totals)
 
 
 @cache
@@ -139,7 +139,8 @@ def model_of(weights: Any) -> Model:
     return Model(a, b, *(c or (a,)))
 
 
-def _judged(state: S, trial: Point | None, trial_cost: float) -> S:
+def judged(state: S, trial: Point | None, trial_cost: float) -> S:
+    """The state after a trial with this cost: what `descend` says of it."""
     if trial is None or not trial_cost < state.cost:
         at_rest = trial_cost - state.cost <= ROUNDING * state.cost
         return replace(state, damping=10 * state.damping, accepted=False, at_rest=at_rest)

@@ -6,11 +6,11 @@ Algorithm   that of irls.py, with w = q·ω
 The weights q are of the strategy and not of the problem: a search finds them on its way (`asker.unknown`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from asker.engines.point import Engine, Model, PerFactor, Point
-from asker.strategies.strategy import S, State, attempt, lowered
+from asker.strategies.strategy import S, State, attempt, judged
 
 
 def weighted_psi(kernel: Any, u: Any, q: Any) -> Any:
@@ -37,6 +37,4 @@ class Weighted:
         w = engine.each(weighted_omega, state.point, self.weights)
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
         cost = float("nan") if trial is None else engine.total(weighted_psi, trial, self.weights)
-        if trial is None or not cost < state.cost:
-            return replace(state, damping=10 * state.damping, accepted=False)
-        return replace(state, point=trial, cost=cost, damping=lowered(state.damping), accepted=True)
+        return judged(state, trial, cost)
