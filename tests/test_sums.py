@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import asker
+from asker.chance import Seen, chances
 from asker.noise import estimate
 from asker.problem import Portion
 from asker.sums import ALONE, Sums
@@ -55,15 +56,20 @@ def test_the_noise_and_its_support_are_those_of_one_process():
         problem = asker.Problem(factors, portion=Portion(places, points, 40, (numbers,), (480,)))
         support = Support(problem, u, noises, [None], sums)
         told = support.is_blurred, support.differs(support), support.has_lost_a_variable(), support.doubts(400, [])
-        return noises[0], told, int(sums.of(support.inliers[0].sum())[0])
+        of_cameras, of_places = chances(problem, [Seen(u[0], support.inliers[0], noises[0].sigma, 1.0)], sums).values()
+        return noises[0], (of_cameras, of_places), told, int(sums.of(support.inliers[0].sum())[0])
 
     whole = found(np.arange(40))
-    assert whole[1][2]
-    assert whole[1][3][1] == "1 of 40 places hang on too few inliers to be checked"
+    assert whole[2][2]
+    assert whole[1][1][30] > 0.5 > whole[1][1][0]
+    assert whole[2][3][1] == "1 of 40 places hang on too few inliers to be checked"
     assert whole[0].sigma == pytest.approx(0.1, rel=0.25)
     dealt = [np.arange(3), np.arange(3, 25), np.arange(25, 40)]
-    for noise, told, n in Together(3).run(lambda k, of_all: found(dealt[k], added_by(of_all))):
+    each = Together(3).run(lambda k, of_all: found(dealt[k], added_by(of_all)))
+    np.testing.assert_allclose(np.concatenate([chance[1] for _, chance, _, _ in each]), whole[1][1], rtol=1e-9)
+    for noise, chance, told, n in each:
+        np.testing.assert_allclose(chance[0], whole[1][0], rtol=1e-9)
         assert noise.sigma == pytest.approx(whole[0].sigma, rel=1e-9)
         assert noise.n_spare == pytest.approx(whole[0].n_spare, rel=1e-9)
         assert noise.inlier_ratio == pytest.approx(whole[0].inlier_ratio, rel=1e-9)
-        assert (told, n) == whole[1:]
+        assert (told, n) == whole[2:]

@@ -39,7 +39,7 @@ class Seen:
     counted: NDArray[np.bool_]
     sigma: float
     typical: float
-    """The median size of a number of those that do not count; of any size where all count."""
+    """About the median size of a number of those that do not count; anything where all count."""
 
 
 @dataclass

@@ -23,8 +23,10 @@ from asker.engines.point import Engine, PerFactor, Point
 from asker.io.files import FileError, FilePath, read_text_bytes
 from asker.io.npz import Arrays, Tree, parse_npz, write_npz
 from asker.result import Iteration
-from asker.strategies.strategy import State, Strategy, cost
+from asker.strategies.strategy import State, Strategy
 
+CostAt = Callable[[Point], float]
+"""The cost that a strategy gives a point."""
 FORMAT = 3
 SAME = 1e-6
 """How far a cost may be from the stored one, relative to it: another engine rounds differently,"""
@@ -85,7 +87,7 @@ class Checkpoint:
         if self.engine.is_first:
             write_npz(self.path, tree | {"digest": _digest(tree, writer.arrays)}, writer.arrays)
 
-    def read(self, template: State) -> Snapshot | None:
+    def read(self, template: State, cost_at: CostAt) -> Snapshot | None:
         """None when there is no file yet; `template` is the state at the start, of the same strategy."""
         found = self.read_tree()
         if found is None:
@@ -93,7 +95,7 @@ class Checkpoint:
         with self.faults_told():
             tree, reader = found
             self.check_cost("start", reader.decode(tree["history"][0])["cost"], template.cost, template)
-            return self.decoded(tree, reader, template, self.engine)
+            return self.decoded(tree, reader, template, self.engine, cost_at)
 
     def read_tree(self) -> "tuple[Tree, Reader] | None":
         """What a file of the same run holds."""
@@ -116,19 +118,19 @@ class Checkpoint:
                 raise
             raise FileError(self.path, f"this is no checkpoint of asker, or a broken one ({error})") from error
 
-    def decoded(self, tree: Tree, reader: "Reader", template: State, engine: Engine) -> Snapshot:
+    def decoded(self, tree: Tree, reader: "Reader", template: State, engine: Engine, cost_at: CostAt) -> Snapshot:
         """Where a loop on this engine stood, with costs that are evaluated here and now."""
         state, best = (reader.decode(tree[name], template) for name in ("state", "best"))
         history = [Iteration(**reader.decode(line)) for line in tree["history"]]
-        state = self._evaluated("last point", state, template, engine)
-        best = self._evaluated("best point", best, template, engine)
+        state = self._evaluated("last point", state, template, cost_at)
+        best = self._evaluated("best point", best, template, cost_at)
         engine.last_gradient = tree["last_gradient"]
         return Snapshot(state, best, history, tree["seconds"])
 
-    def _evaluated(self, where: str, state: State, start: State, engine: Engine) -> State:
-        found = cost(engine, state.point)
+    def _evaluated(self, where: str, state: State, start: State, cost_at: CostAt) -> State:
+        found = cost_at(state.point)
         self.check_cost(where, state.cost, found, start)
-        best = state.best and (cost(engine, state.best[1]), state.best[1])
+        best = state.best and (cost_at(state.best[1]), state.best[1])
         return replace(state, cost=found, best=best)
 
     def check_cost(self, where: str, stored: float, found: float, start: State) -> None:

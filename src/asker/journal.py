@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-from asker.checkpoint import Checkpoint, Reader, Snapshot, Writer, encoded
+from asker.checkpoint import Checkpoint, CostAt, Reader, Snapshot, Writer, encoded
 from asker.engines.point import Engine
 from asker.io.files import FileError
 from asker.io.npz import Tree
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One of a search."""
+    """A finding of a search."""
 
     name: str
     depth: int
@@ -32,8 +32,8 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False)
-class Descent:
-    """The one that is under way."""
+class UnderWay:
+    """The descent that is under way."""
 
     name: str
     engine: Engine
@@ -54,7 +54,7 @@ class Journal:
         """Seconds of the run that this one continues."""
         self.begun: tuple[Tree, Reader] | None = None
         """The descent that was under way when the file was written, until the search comes to it again."""
-        self.descent: Descent | None = None
+        self.descent: UnderWay | None = None
         self.history: list[Iteration] = []
         """Of all descents."""
         self.seconds: Callable[[], float] = lambda: 0.0
@@ -118,7 +118,7 @@ class Journal:
             "descent": self.descent and self._under_way(self.descent, writer),
         }
 
-    def _under_way(self, descent: Descent, writer: Writer) -> Tree:
+    def _under_way(self, descent: UnderWay, writer: Writer) -> Tree:
         known = {"name": descent.name, "n_before": descent.n_before}
         return known | encoded(writer, descent.snapshot, descent.engine)
 
@@ -145,7 +145,7 @@ class DescentFile:
         self.journal, self.name, self.engine = journal, name, engine
         self.every, self.n_before = journal.file.every, len(journal.history)
 
-    def read(self, template: State) -> Snapshot | None:
+    def read(self, template: State, cost_at: CostAt) -> Snapshot | None:
         """Where this descent stood, if it was under way; `template` is the state at its start."""
         journal = self.journal
         if journal.begun is None:
@@ -157,12 +157,12 @@ class DescentFile:
         with journal.file.faults_told():
             journal._check_name(tree["name"], self.name)
             self.n_before = tree["n_before"]
-            snapshot = journal.file.decoded(tree, reader, template, self.engine)
+            snapshot = journal.file.decoded(tree, reader, template, self.engine, cost_at)
         return replace(snapshot, seconds=journal.earlier)
 
     def save(self, snapshot: Snapshot, at_the_end: bool) -> None:
         """The end of a descent need not be written: it is a finding, or the end of all."""
-        self.journal.descent = Descent(self.name, self.engine, self.n_before, snapshot)
+        self.journal.descent = UnderWay(self.name, self.engine, self.n_before, snapshot)
         if not at_the_end:
             self.journal.save()
 

@@ -50,7 +50,7 @@ class SolveLoop:
     ) -> Status:
         """From the start to the end; what was found is in `best` and `history`."""
         state = self.best = strategy.init(engine, start, max_iterations)
-        if self.file and (earlier := self.file.read(state)):
+        if self.file and (earlier := self.file.read(state, lambda point: strategy.init(engine, point, 0).cost)):
             state, self.best, self.history = earlier.state, earlier.best, earlier.history
             self.earlier = earlier.seconds
         self.last = state, self.best, len(self.history)

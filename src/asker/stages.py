@@ -69,7 +69,8 @@ class Stages:
         journal, file = self.journal, self.journal.file
         journal.read(IRLS().init(engine, start, 0))
         if not self.history:
-            SolveLoop(self.begin, partial(self._record, "start")).run(engine, IRLS(), start, 0, self.tol, None)
+            begun = SolveLoop(self.begin, partial(self._record, "start"))
+            self._note(begun.run(engine, IRLS(), start, 0, self.tol, None))
         self.left -= (journal.begun[0]["n_before"] if journal.begun else len(self.history)) - 1
         try:
             best = search.best(start)[0]
@@ -118,9 +119,13 @@ class Stages:
         self.last = status = loop.run(engine, strategy, point, most, tol, self.time_limit)
         self.left -= loop.history[-1].iteration
         self.is_cut_short = status is Status.MAX_ITERATIONS and most < n
+        self._note(status)
+        return loop.best.point
+
+    def _note(self, status: Status) -> None:
+        """No descent goes on after one that a limit or the user has ended."""
         if status in (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED):
             self.ended = status
-        return loop.best.point
 
     def _record(self, stage: str, line: CurrentIteration) -> bool:
         """A line of the whole history; the start of a stage is where the last one was, and no iteration."""

@@ -221,7 +221,7 @@ class Search:
             weighed = self._weighed(end)
             again = self._refined(self._settled(weighed, self._doubting(weighed)))
             if again.cost > end.cost - PAYS:
-                break
+                return weighed
             end = again
         return self._weighed(end)
 
@@ -246,9 +246,11 @@ class Search:
         if self.has_few_unknowns:
             return end
         for _ in range(WEIGHED):
-            point = self._run(list(end.kernels), self._doubting(end), end.point, END[1], "weighed")
-            end = replace(end, point=point)
-        return replace(end, noises=self._noises(end.point))
+            if (strategy := self._doubting(end)) is self.plain:
+                break
+            end = replace(end, point=self._run(list(end.kernels), strategy, end.point, END[1], "weighed"))
+        noises = self._noises(end.point)
+        return replace(end, noises=noises, cost=likelihood(self.engine, end.point, noises, self.broad))
 
     def _doubting(self, found: Candidate) -> Any:
         """A descent in which an observation counts as its variables are likely to be right; the plain one where all
@@ -257,7 +259,7 @@ class Search:
             return self.plain
         right = self._rightness(found)
         in_doubt = self.engine.sums.of(sum(float((1 - q).sum()) for q in right))[0]
-        return Weighted(self.engine.in_own_order(right)) if in_doubt >= 1 else self.plain
+        return Weighted(self.engine.in_own_order(self.engine.whole(right))) if in_doubt >= 1 else self.plain
 
     def _rightness(self, found: Candidate) -> tuple[Floats, ...]:
         """The probability that all variables of an observation are right, of each observation."""

@@ -1,7 +1,7 @@
 """Every strategy is `init` and `step` on a frozen state.
 
 A strategy sees an engine through the verbs of engines/point.py.  It gives, per residual, the numbers a, b, c of
-the one linear model, and decides what to accept.  The loop in solving.py does everything else.
+the one linear model, and decides what to accept.  The loop in loop.py does everything else.
 
 A *descent* (IRLS, Triggs, √ψ) is a strategy that minimises Ψ itself.  It needs no more than a point, its cost and λ, so
 it steps on the state of any other strategy: phases.py makes first and last phases of that.

@@ -9,6 +9,7 @@ from asker.applications.bundle.bal import read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.parts import join, part_path, write_part
 from asker.applications.bundle.scenes import make_scene
 from asker.io.files import FileError
+from asker.io.npz import read_npz, write_npz
 
 SCENE = make_scene(5, 300)
 
@@ -47,7 +48,12 @@ def test_what_does_not_belong_together_is_refused(solved, tmp_path):
     with pytest.raises(FileError, match=r"out\.txt\.1of3\.npz: there is no such file"):
         join(file, output)
     other.write_bytes(part_path(output, 0, 3).read_bytes())
-    with pytest.raises(FileError, match="some points are in no part"):
+    with pytest.raises(FileError, match="this is part 0, and not 1"):
+        join(file, output)
+    other.write_bytes(content)
+    tree, arrays = read_npz(other, "part")
+    write_npz(other, tree, arrays | {"numbers": 0 * arrays["numbers"]})
+    with pytest.raises(FileError, match="some points are in no part, or in two"):
         join(file, output)
     other.write_bytes(content[:200])
     with pytest.raises(FileError, match="no part of asker, or a broken one"):

@@ -61,7 +61,7 @@ def traced_setup(structure):
 
 
 def flat(engine, step):
-    return np.concatenate([engine.step_of(step, v).ravel() for v in engine.free])
+    return np.concatenate([engine._whole_rows(v, engine._unspread(v, step.delta[v])).ravel() for v in engine.free])
 
 
 def check_step(structure, solver, relative):

@@ -4,6 +4,7 @@ A part is an .npz: all cameras, own points and their numbers, and a table that s
 """
 
 from collections.abc import Iterator
+from glob import escape
 from itertools import chain
 from pathlib import Path
 from typing import IO
@@ -37,14 +38,16 @@ def join(file: FilePath, output: Path) -> list[Path]:
 
     All cameras and points are in memory then, and of the observations a piece at a time.
     """
-    found = sorted(output.parent.glob(f"{output.name}.0of*.npz"))
+    found = sorted(output.parent.glob(f"{escape(output.name)}.0of*.npz"))
     if len(found) != 1:
         raise FileError(output, f"{len(found)} files {output.name}.0of….npz are beside it, expected one")
     n = _read(found[0])[0]["n_parts"]
     paths = [part_path(output, k, n) for k in range(n)]
     read = [_read(path) for path in paths]
     sizes, pieces = numbers_of_file(file)
-    for path, (tree, arrays) in zip(paths, read, strict=True):
+    for k, (path, (tree, arrays)) in enumerate(zip(paths, read, strict=True)):
+        if tree["part"] != k:
+            raise FileError(path, f"this is part {tree['part']}, and not {k}")
         if tree["sizes"] != sizes or tree["n_parts"] != n:
             raise FileError(path, f"this part is of another bundle than {file}")
         if arrays["cameras"].tobytes() != read[0][1]["cameras"].tobytes():
@@ -52,8 +55,8 @@ def join(file: FilePath, output: Path) -> list[Path]:
     points = np.full((sizes[1], 3), np.nan)
     for _, arrays in read:
         points[arrays["numbers"]] = arrays["points"]
-    if not np.isfinite(points).all():
-        raise FileError(paths[0], "some points are in no part")
+    if not np.isfinite(points).all() or sum(len(arrays["numbers"]) for _, arrays in read) != len(points):
+        raise FileError(paths[0], "some points are in no part, or in two")
     with write_whole(output) as target:
         target.write("{} {} {}\n".format(*sizes).encode())
         _write_observations(target, pieces, sizes[2])

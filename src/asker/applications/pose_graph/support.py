@@ -158,13 +158,10 @@ class Support:
 
 def _ties(a: NDArray[np.intp], b: NDArray[np.intp], C: Floats, S: Floats, kind: Kind) -> Ties:
     """From cycles and their covariances; without those that are lost in rounding."""
-    c = _logarithms(kind, C)
-    try:
-        u = np.einsum("ni,ni->n", c, np.linalg.solve(S, c[:, :, None])[:, :, 0])
-    except np.linalg.LinAlgError:
-        u = np.full(len(c), np.nan)
-    sign, size = np.linalg.slogdet(S)
-    is_sound = np.isfinite(u) & (u >= 0) & (sign > 0)
+    c, (sign, size) = _logarithms(kind, C), np.linalg.slogdet(S)
+    u, is_sound = np.full(len(c), np.nan), (sign > 0) & np.isfinite(size)
+    u[is_sound] = np.einsum("ni,ni->n", c[is_sound], np.linalg.solve(S[is_sound], c[is_sound, :, None])[:, :, 0])
+    is_sound &= np.isfinite(u) & (u >= 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = (c.shape[1] * np.log(u) + size) / 2
     return Ties(*(array[is_sound] for array in (a, b, u, chance)))

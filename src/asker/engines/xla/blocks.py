@@ -1,5 +1,7 @@
 """Small blocks by the million, and sums of them: what the linear system on a device is made of."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -71,7 +73,8 @@ def summed_products(
     has_kernel: bool = False,
 ) -> jax.Array:
     """Σ AᵀB over the pairs of each segment: (n_segments, i, j) from these columns of (n, k, ·)."""
-    by_kernel = has_kernel and max(A.size, B.size) < 1 << 31
+    n_sums = chunks.segment.shape[1] * math.prod(c.stop - c.start for c in columns)
+    by_kernel = has_kernel and max(A.size, B.size, n_sums) < 1 << 31
 
     def add(total, slab):
         (left, right), segment = slab

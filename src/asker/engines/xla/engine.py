@@ -29,7 +29,7 @@ from asker.engines.xla.layout import Layout
 from asker.engines.xla.pair_sums import there_is_one
 from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import System
-from asker.engines.xla.verbs import DeviceVerbs, Given, Machine
+from asker.engines.xla.verbs import DeviceVerbs, Given, Machine, parts_of, residuals_of, values_of
 from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
 from asker.logs import devices as devices_log
@@ -148,7 +148,7 @@ class XlaEngine:
 
         with self._clock("evaluate"):
             run = self._program(("each", formula), values, (EACH,), EACH, names=tuple(numbers))
-            return run(_residuals_of(point), arrays, _values(numbers))
+            return run(residuals_of(point), arrays, values_of(numbers))
 
     def total(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
         def values(verbs, point, arrays, numbers):
@@ -156,12 +156,12 @@ class XlaEngine:
 
         with self._clock("evaluate"):
             run = self._program(("total", formula), values, (EACH,), WHOLE, names=tuple(numbers))
-            return jax.tree.map(float, jax.device_get(run(_residuals_of(point), arrays, _values(numbers))))
+            return jax.tree.map(float, jax.device_get(run(residuals_of(point), arrays, values_of(numbers))))
 
     def largest(self, formula: Formula, point: Point[jax.Array]) -> float:
         with self._clock("evaluate"):
             run = self._program(("largest", formula), lambda verbs, point: verbs.largest(formula, point), (), WHOLE)
-            return float(run(_residuals_of(point)))
+            return float(run(residuals_of(point)))
 
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
         def solution(verbs, point, model, damping):
@@ -172,7 +172,7 @@ class XlaEngine:
             model = model._replace(b=self.each(nothing, point))
         with self._clock("solve"):
             run = self._program("solve", solution, (EACH, WHOLE), (self._delta_specs, WHOLE), with_system=True)
-            delta, record = run(_parts(point), model, float(damping))
+            delta, record = run(parts_of(point), model, float(damping))
             ok, _ = self._told(record)
         return Step(point, dict(zip(self.free, delta, strict=True))) if ok else None
 
@@ -182,7 +182,7 @@ class XlaEngine:
 
         with self._clock("solve"):
             run = self._program("radial", values, (self._delta_specs,), EACH)
-            return run(_parts(step.start), tuple(step.delta[v] for v in self.free))
+            return run(parts_of(step.start), tuple(step.delta[v] for v in self.free))
 
     def gradient_products(
         self, point: Point[jax.Array], c: PerFactor[jax.Array], d: PerFactor[jax.Array]
@@ -191,7 +191,7 @@ class XlaEngine:
             run = self._program(
                 "gradients", lambda verbs, point, c, d: verbs.gradient_products(point, c, d), (EACH, EACH), WHOLE
             )
-            gg, gh, hh = jax.device_get(run(_parts(point), c, d))
+            gg, gh, hh = jax.device_get(run(parts_of(point), c, d))
         return float(gg), float(gh), float(hh)
 
     def move(self, step: Step[jax.Array]) -> Point[jax.Array]:
@@ -200,7 +200,7 @@ class XlaEngine:
 
         with self._clock("evaluate"):
             run = self._program("move", moved, (self._delta_specs,), self._moved)
-            return self._with_rest(step.start.theta, run(_parts(step.start), tuple(step.delta[v] for v in self.free)))
+            return self._with_rest(step.start.theta, run(parts_of(step.start), tuple(step.delta[v] for v in self.free)))
 
     def together(
         self, function: Together, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float
@@ -222,7 +222,7 @@ class XlaEngine:
             shapes = self._shapes.setdefault(function, [])
             specs, names = ((self._moved, EACH), WHOLE), tuple(numbers)
             run = self._program(("together", function), tried, (EACH,), specs, names, with_system=True)
-            (parts, updated), record = run(_parts(point), arrays, _values(numbers))
+            (parts, updated), record = run(parts_of(point), arrays, values_of(numbers))
             ok, totals = self._told(record)
         return Tried(self._with_rest(point.theta, parts), updated, shapes[0].unflatten(totals)) if ok else None
 
@@ -251,7 +251,7 @@ class XlaEngine:
         """The residuals (n, p) of each factor group, in the user's order, without weights."""
         with float64():
             run = self._program("residuals", lambda verbs, point: verbs.residuals(point), (), EACH)
-            return self.in_user_order(run(_parts(point)))
+            return self.in_user_order(run(parts_of(point)))
 
     def in_user_order(self, arrays: PerFactor[jax.Array]) -> PerFactor[np.ndarray]:
         return self.whole(self.here(arrays))
@@ -288,9 +288,6 @@ class XlaEngine:
 
     def rows_here(self, point: Point[jax.Array]) -> tuple[np.ndarray, ...]:
         return tuple(map(self._unspread, self.problem.variables, point.theta))
-
-    def step_of(self, step: Step[jax.Array], v: Variables) -> np.ndarray:
-        return self._whole_rows(v, self._unspread(v, step.delta[v]))
 
     def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "XlaEngine":
         return XlaEngine(problem, "auto", eliminate, True, alone=self.is_alone or self.portion is not None)
@@ -393,17 +390,3 @@ class XlaEngine:
 def _of_unit_width(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """Programs of these are compiled once, whatever τ is."""
     return tuple(replace(kernel, tau=1.0) for kernel in kernels)
-
-
-def _parts(point: Point[jax.Array]) -> tuple[Any, ...]:
-    return point.theta, point.u, point.finite
-
-
-def _residuals_of(point: Point[jax.Array]) -> tuple[Any, ...]:
-    """For programs that need no more of a point."""
-    return (None,) * len(point.theta), point.u, point.finite
-
-
-def _values(numbers: dict[str, float]) -> np.ndarray:
-    """In one array, which goes to the devices at once."""
-    return np.array(list(numbers.values()), dtype=float)

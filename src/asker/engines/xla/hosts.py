@@ -165,8 +165,8 @@ def place() -> tuple[int, int]:
 def of_all(x: np.ndarray) -> np.ndarray:
     """What each process has, (n_processes, *x.shape); the shapes must be the same."""
     x = np.ascontiguousarray(x)
-    if jax.process_count() == 1:
-        return x[None]
+    if jax.process_count() == 1 or not x.size:
+        return np.repeat(x[None], jax.process_count(), axis=0)
     from jax.experimental import multihost_utils
 
     with errors_explained():

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from asker.engines.bounds import shortened
@@ -192,3 +193,18 @@ class DeviceVerbs:
 
     def _by_variable(self, arrays: tuple[jax.Array, ...]) -> dict[Variables, jax.Array]:
         return dict(zip(self.problem.variables, arrays, strict=True))
+
+
+def parts_of(point: Point[jax.Array]) -> tuple[Any, ...]:
+    """A point, as programs take it."""
+    return point.theta, point.u, point.finite
+
+
+def residuals_of(point: Point[jax.Array]) -> tuple[Any, ...]:
+    """A point without its rows, for programs that need no more."""
+    return (None,) * len(point.theta), point.u, point.finite
+
+
+def values_of(numbers: dict[str, float]) -> np.ndarray:
+    """Numbers in one array, which goes to the devices at once."""
+    return np.array(list(numbers.values()), dtype=float)
