@@ -191,7 +191,11 @@ def checkpoint_case(folder):
     asker.solve(problem, strategy, max_iterations=2, checkpoint=path, engine="cpu")
     engine = CpuEngine(problem, "auto", True, False)
     template = strategy.init(engine, engine.start(), 2)
-    return Case(folder, lambda: Checkpoint(path, 1, engine, strategy).read(template), lambda p: p is None or p.history)
+
+    def read() -> Any:
+        return Checkpoint(path, 1, engine, strategy).read(template, lambda p: strategy.init(engine, p, 0).cost)
+
+    return Case(folder, read, lambda p: p is None or p.history)
 
 
 def result_case(folder):
