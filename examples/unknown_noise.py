@@ -45,9 +45,9 @@ def main(picture="unknown_noise.png", seeds=5):
             found.setdefault(name, {}).setdefault(noise, []).append(np.linalg.norm((circle - TRUTH)[:2]))
     medians = {name: [float(np.median(each[noise])) for noise in NOISES] for name, each in found.items()}
     print(f"error of the centre, median of {seeds}\n{'noise':24}" + "".join(f"{noise:>10}" for noise in NOISES))
-    for name, row in medians.items():
+    for (name, row), colour in zip(medians.items(), ("grey", "C0", "C1", "C2"), strict=True):
         print(f"{name:24}" + "".join(f"{x:10.2g}" for x in row))
-        plt.loglog(NOISES, row, "o-", label=name, color={"oracle": "grey", "asker, nothing given": "C0"}.get(name))
+        plt.loglog(NOISES, row, "o-", label=name, color=colour)
     plt.xlabel("noise, which nobody is told")
     plt.ylabel("error of the centre")
     plt.legend()

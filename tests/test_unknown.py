@@ -203,3 +203,21 @@ def test_points_that_may_agree_by_chance_count_less(monkeypatch):
     result = asker.solve(made.problem)
     right, inlier = seen[-1][0], result.inliers[0]
     assert right[inlier & ~scene.outliers].mean() > 0.8 > 0.6 > right[inlier & scene.outliers].mean()
+
+
+def test_rounded_data_that_fit_exactly_are_a_doubt():
+    rng = np.random.default_rng(0)
+    y = np.round(20.4 + 0.3 * rng.normal(size=60))
+    y[:30] += rng.uniform(5, 50, 30)
+    mean = asker.Variables([[15.0]], name="mean")
+    factors = asker.Factors(lambda m, y: m[0] - y, mean[np.zeros(60, int)], data=y, name="values")
+    result = asker.solve(asker.Problem(factors))
+    assert result.noise[0].sigma == 0
+    assert any("of 60 values fit exactly" in doubt for doubt in result.doubts)
+
+
+def test_a_start_that_fits_exactly_stays():
+    line = asker.Variables([[2.0]], name="line")
+    x = np.linspace(1, 5, 40)
+    factors = asker.Factors(lambda a, x, y: a[0] * x - y, line[np.zeros(40, int)], data=(x, 2 * x))
+    assert asker.solve(asker.Problem(factors)).x == pytest.approx([2.0])

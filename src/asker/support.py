@@ -88,6 +88,12 @@ class Support:
         ]
         factors = self.problem.factors
         n = list(map(int, self.sums.of(*(int(np.count_nonzero(x)) for x in self.inliers))))
+        for f, k, of, noise, ok in zip(factors, n, self.problem.n_observations, self.noises, self.judged, strict=True):
+            if ok and noise.sigma == 0 and 2 * k < of:  # a minority
+                told.append(
+                    f"{k} of {of} {f.name} fit exactly, and no others count: rounded data can look so; "
+                    "then give a kernel as wide as the rounding"
+                )
         if sum(k * f.residual_size for k, f in zip(n, factors, strict=True)) < 2 * n_unknowns:
             told.append(f"few observations support this: {sum(n)} inliers for {n_unknowns} unknowns")
         for v in (v for v in self.problem.variables if v.is_free and self.problem.count(v) > 1):

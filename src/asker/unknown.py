@@ -153,7 +153,7 @@ class Search:
         """Of the first descents; each is made when it is asked for."""
         medians = [self.engine.sums.median(u) for u in squares(self.engine, start)]
         typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
-        narrow = [given or Cauchy(NARROW * r) for given, r in zip(self.given, typical, strict=True)]
+        narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in zip(self.given, typical, strict=True)]
         plain = [given or Quadratic(r) for given, r in zip(self.given, typical, strict=True)]
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
         everything = self._run(plain, self.plain, start, AGAIN, "least squares")
