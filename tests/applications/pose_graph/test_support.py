@@ -123,7 +123,7 @@ def test_those_without_support_are_told():
 def test_a_large_graph_is_solved_without_all_loops_at_once(false, monkeypatch):
     """Least squares with the supported loops, then descents: the method itself is not needed."""
     monkeypatch.setattr(search, "FIRST", 1.0)
-    graph, is_false = add_false_loops(circle(n=300)[1], 0.3, false, seed=1)
+    graph, is_false = add_false_loops(circle(n=150)[1], 0.3, false, seed=1)
     methods = []
 
     def heard(problem, strategy, **limits):
