@@ -17,6 +17,7 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the commands that tests start would compile every module anew
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each core has a process already; numpy is not loaded yet
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # XLA's; what is computed stays the same
 FASTER = "xla_cpu_use_fusion_emitters"  # XLA's older code generator needs half the time to compile
