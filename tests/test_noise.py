@@ -48,6 +48,16 @@ def test_the_noise_of_a_scene_is_found(noise, outliers):
     assert found.sigma == pytest.approx(noise, rel=0.12)
 
 
+@pytest.mark.parametrize("outliers", [0.1, 0.6])
+def test_from_the_noise_close_by_it_is_the_same(outliers):
+    result = fitted(2000, 3, 1.0, outliers, 8)
+    factors, u = result.problem.factors, [np.sum(r**2, axis=1) for r in result.residuals]
+    (found,) = estimate(factors, u)
+    for off in (0.7, 1.4):
+        (again,) = estimate(factors, u, near=[Noise(off * found.sigma, found.inlier_ratio, found.n_spare)])
+        assert again.sigma == pytest.approx(found.sigma, rel=1e-3)
+
+
 def test_the_shares_that_are_kept_add_up():
     """A fit with full weights keeps as many numbers as there are beyond the unknowns."""
     scene = bundle.make_scene(6, 600, outlier_ratio=0.0)

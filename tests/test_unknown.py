@@ -64,6 +64,16 @@ def test_a_scene_whose_noise_nobody_knows():
     assert errors[None] < 0.7 * errors[asker.SmoothTruncated()]
 
 
+@pytest.mark.parametrize("noise", [0.3, 2.0])
+@pytest.mark.parametrize("outliers", [0.0, 0.02])
+def test_where_hardly_an_outlier_is_nothing_else_is_tried(noise, outliers):
+    """All noise of clean data is about as large as everything: that alone leaves no doubt."""
+    scene = bundle.make_scene(10, 3000, noise=noise, outlier_ratio=outliers, start_error=20.0, seed=6)
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert result.noise["reprojection"].sigma == pytest.approx(noise, rel=0.1)
+    assert {line.details["stage"] for line in result.history} <= {"start", "from the start", "end", "weighed"}
+
+
 def test_the_right_circle_is_the_likelier_one():
     """Beside the least squares circle, and one through three points."""
     problem = circle_problem(0.1, 0.6, 1)
@@ -72,7 +82,7 @@ def test_the_right_circle_is_the_likelier_one():
     for name, row in {"right": (30, 20, 10), "wide": (29, 20, 15), "narrow": (10, 12, 5)}.items():
         point = engine.evaluate((np.array([row], dtype=float),))
         u = squares(engine, point)
-        found[name] = likelihood(engine, point, estimate(problem.factors, u), [25.0])
+        found[name] = likelihood(engine, point, u, estimate(problem.factors, u), [25.0])
     assert found["right"] < min(found["wide"], found["narrow"]) - 50
 
 

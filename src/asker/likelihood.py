@@ -47,17 +47,20 @@ def mean_squares(engine: Engine, point: Point) -> list[float]:
     return [1.0 if isnan(mean) else max(mean / f.residual_size, 1e-300) for f, mean in means]
 
 
-def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Sequence[float]) -> float:
-    """L of a point, from the noise that was estimated there; `broad` is Q² of each group."""
-    u, factors, sums = squares(engine, point), engine.problem.factors, engine.sums
+def likelihood(
+    engine: Engine, point: Point, u: Sequence[Floats], noises: Sequence[Noise], broad: Sequence[float]
+) -> float:
+    """L of a point, from its `squares` and the noise that was estimated there; `broad` is Q² of each group."""
+    factors, sums = engine.problem.factors, engine.sums
     variances = [
         min(max(n.sigma**2, 1e-24 * Q, TINY), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)
     ]
-    L = 0.0
+    L, ratios = 0.0, [0.5] * len(factors)
     for _ in range(ROUNDS):
-        groups = zip(factors, u, *shares(factors, u, variances, sums), variances, broad, strict=True)
-        each = [_likelihood(x, f.residual_size, a, vote, s, Q, sums) for f, x, a, vote, s, Q in groups]
-        L, before, variances = sum(group for group, _ in each), variances, [s for _, s in each]
+        groups = zip(factors, u, *shares(factors, u, variances, sums), variances, ratios, broad, strict=True)
+        each = [_likelihood(x, f.residual_size, a, vote, s, pi, Q, sums) for f, x, a, vote, s, pi, Q in groups]
+        L, before, variances = sum(fit[0] for fit in each), variances, [fit[1] for fit in each]
+        ratios = [fit[2] for fit in each]
         if np.allclose(variances, before, rtol=0.02, atol=0):
             break
     larger = [Q / max(mean, Q) for mean, Q in zip(mean_squares(engine, point), broad, strict=True)]
@@ -65,20 +68,20 @@ def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Seq
 
 
 def _likelihood(
-    u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float, sums: Sums
-) -> tuple[float, float]:
-    """The lowest L of a group and its σ², from a first σ²."""
-    ratio, odds, n = 0.5, np.zeros(len(u)), max(sums.of(float(vote.sum()))[0], 1e-9)
+    u: Floats, p: int, a: Floats, vote: Floats, variance: float, ratio: float, Q: float, sums: Sums
+) -> tuple[float, float, float]:
+    """The lowest L of a group, with its σ² and π, from the first ones."""
+    odds, n = np.zeros(len(u)), max(sums.of(float(vote.sum()))[0], 1e-9)
     for _ in range(STEPS):
         odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
         voting = vote / (1 + np.exp(-odds))
         n_in, u_in, a_in = sums.of(float(voting.sum()), dot(voting, u), dot(voting, a))
         spare = p * a_in
         if spare < 0.5:
-            return 0.0, variance
+            return 0.0, variance, ratio
         before, variance = variance, min(max(u_in / spare, 1e-26 * Q, TINY), Q)
         ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break
     (gain,) = sums.of(dot(vote, np.logaddexp(0.0, odds) + log(1 - ratio)))
-    return min(-gain, 0.0), variance
+    return min(-gain, 0.0), variance, ratio

@@ -87,7 +87,11 @@ class Noise:
 
 
 def estimate(
-    factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float] | None = None, sums: Sums = ALONE
+    factors: Sequence[Factors],
+    u: Sequence[Floats],
+    broad: Sequence[float] | None = None,
+    sums: Sums = ALONE,
+    near: Sequence[Noise] = (),
 ) -> tuple[Noise, ...]:
     """The noise of each factor group, from the squared norms u of all residuals, weights included.
 
@@ -95,34 +99,36 @@ def estimate(
 
     `broad` is the mean square of a number in a plain fit, where it is known: an outlier does not count for more than
     `FARTHEST` times that.  (Those that a fit has blown up would make all others look like inliers.)
+
+    `near` is the noise of a solution close by, where it is known: then (1) is left out.
     """
     if broad is not None:
         each = zip(factors, u, broad, strict=True)
         u = [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
     means = [sums.mean(x) for x in u]
     whole = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
-    tried = [_round(factors, u, [scale * variance for variance in whole], STEPS_FIRST, sums) for scale in SCALES]  # (1)
-    likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
-    ends = [_at_rest(factors, u, [fit.variance for fit in fits], sums) for fits in likely]
+    if near and all(n.is_known and n.sigma > 0 for n in near):
+        likely = [[_Fit(n.sigma**2) for n in near]]
+    else:
+        first = [[_Fit(scale * variance) for variance in whole] for scale in SCALES]
+        tried = [_round(factors, u, fits, STEPS_FIRST, sums) for fits in first]  # (1)
+        likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
+    ends = [_at_rest(factors, u, fits, sums) for fits in likely]
     best = max(ends, key=lambda fits: sum(fit.gain for fit in fits))
     return tuple(_noise(fit, mean) for fit, mean in zip(best, means, strict=True))
 
 
-def _round(
-    factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], steps: int, sums: Sums
-) -> list["_Fit"]:
+def _round(factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], steps: int, sums: Sums) -> list["_Fit"]:
     """(2) and (3)"""
-    each = zip(factors, u, *shares(factors, u, variances, sums), variances, strict=True)
-    return [_mixture(x, f.residual_size, a, vote, s, steps, sums) for f, x, a, vote, s in each]
+    each = zip(factors, u, *shares(factors, u, [fit.variance for fit in fits], sums), fits, strict=True)
+    return [_mixture(x, f.residual_size, a, vote, fit, steps, sums) for f, x, a, vote, fit in each]
 
 
-def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], sums: Sums) -> list["_Fit"]:
+def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], sums: Sums) -> list["_Fit"]:
     """(2) to (4)"""
-    fits: list[_Fit] = []
     for _ in range(ROUNDS):
-        fits = _round(factors, u, variances, STEPS, sums)
-        before, variances = variances, [fit.variance for fit in fits]
-        if np.allclose(variances, before, rtol=AT_REST, atol=0):  # (4)
+        before, fits = fits, _round(factors, u, fits, STEPS, sums)
+        if np.allclose([fit.variance for fit in fits], [fit.variance for fit in before], rtol=AT_REST, atol=0):  # (4)
             break
     return fits
 
@@ -172,23 +178,29 @@ def kept_shares(
 
 class _Fit(NamedTuple):
     variance: float
-    inlier_ratio: float
-    n_spare: float
+    """σ²"""
+    inlier_ratio: float = 0.0
+    n_spare: float = 0.0
     gain: float = 0.0
     """The logarithm of the likelihood beside one variance for everything, less what more numbers cost (BIC)."""
+    ratio: float = 0.5
+    """π"""
+    broad: float = 0.0
+    """S², 0 where it is not known"""
 
 
-NOTHING = _Fit(1.0, 0.0, 0.0, -inf)
+NOTHING = _Fit(1.0, gain=-inf)
 """Where no observation has a number to spare."""
 
 
-def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps: int, sums: Sums) -> _Fit:
-    """(3)"""
+def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, sums: Sums) -> _Fit:
+    """(3), from an earlier fit"""
     n, of_u, of_a = sums.of(float(vote.sum()), dot(vote, u), dot(vote, a))
     everything = of_u / (p * n) if n > 0 else 0.0
     if not everything > TINY / SMALLEST:  # there are none, or all are exact
         return _Fit(TINY, 1.0, p * of_a)
-    smallest, ratio, broad = SMALLEST * everything, 0.5, max(everything, 4 * variance)
+    smallest, variance, ratio = SMALLEST * everything, fit.variance, fit.ratio
+    broad = fit.broad or max(everything, 4 * variance)
     for _ in range(steps):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
         inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
@@ -201,7 +213,7 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps:
         before, variance = variance, max(u_in / spare, smallest)
         broad = max(u_out / max(p * n_out, 1e-3), variance)
         ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
-        if abs(log(variance / before)) < AT_REST:
+        if abs(log(variance / before)) < AT_REST or broad < DISTINCT**2 * variance:
             break
     if broad < DISTINCT**2 * variance:
         spare = p * of_a
@@ -209,7 +221,7 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps:
     outlier = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
     (gain,) = sums.of(dot(vote, outlier + np.logaddexp(0.0, np.clip(odds, -700, 700))))
     gain -= log(n)  # S and π are two numbers more: each costs ½ log n
-    return _Fit(variance, sums.mean(inlier), spare, gain)
+    return _Fit(variance, sums.mean(inlier), spare, gain, ratio, broad)
 
 
 def _noise(fit: _Fit, mean: float) -> Noise:

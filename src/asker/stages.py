@@ -21,7 +21,7 @@ from asker.strategies.strategy import Strategy, cost
 from asker.unknown import Candidate, Search
 
 T = TypeVar("T")
-ENOUGH = 1e-6
+ENOUGH = 1e-4
 """The relative decrease at which a stage ends: others follow."""
 LAST = ("end", "weighed")
 """Stages that end at the user's tolerance.  The cost of the second is that of observations that count in part."""

@@ -18,7 +18,8 @@ REACH = 3.0
 UNLIKELY = 0.01
 """That chance alone leaves one of the variables so few inliers."""
 BLURRED = 0.05
-"""The part of the observations just beyond the inliers, from which on there is no clear border."""
+"""The part of the observations just beyond the inliers, from which on there is no clear border; what is beyond them
+altogether, where it is less, is hardly worth another solution."""
 EXACT = 1e-20
 """‖r‖² over the mean of all, below which there is no noise."""
 ALIKE = 0.95
@@ -54,6 +55,11 @@ class Support:
             sum(len(v) for v, ok in zip(self.v, self.judged, strict=True) if ok),
         )
         return near > BLURRED * n
+
+    @property
+    def explains_all(self) -> list[bool]:
+        """Whether hardly an observation lies beyond the inliers, of each factor group."""
+        return [self.sums.mean(inlier) > 1 - BLURRED for inlier in self.inliers]
 
     def has_lost_a_variable(self) -> bool:
         """Whether one has fewer inliers than chance allows, at the share of its factor group."""

@@ -7,7 +7,8 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
             the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
-            is dropped before it is refined.  Once a candidate is beyond doubt, no other one is tried.
+            is dropped before it is refined.  Once a candidate is beyond doubt, no other one is tried, and it goes to
+            the end at once.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart.  Where variables may have been lost, the end is repeated
@@ -22,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import isnan, log, sqrt
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,31 +106,42 @@ class Search:
         self.moves = Moves(engine.problem, trials=MANY if n_unknowns(engine) <= SOME else SEVERAL)
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
+        self.squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
+        """Of points that are still of use."""
         self.broad: list[float] = []
         """Q² of each factor group, of what was seen so far."""
 
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._see(start)
-        self._rank([self._candidate("start", start)])
         for name, point in self._ends(start) if self.goes_on() else ():
             is_hopeless, self.found, self.broad = self._remembered(
-                f"compare {name}", partial(self._compare, name, point)
+                f"compare {name}", partial(self._compare, name, point, start)
             )
             if is_hopeless:
                 continue
-            if not self.goes_on() or (not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])):
+            if not self.goes_on() or self._is_done():
                 break
+        if not self.found:
+            self._rank([self._candidate("start", start)])
         return [self._cycled(self.found[0]), *self.found[1:]]
 
-    def _compare(self, name: str, point: Point) -> tuple[bool, list[Candidate], list[float]]:
+    def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
         self._see(point)
         self._rank([*self.found, self._candidate(name, point)])
+        if self._is_done():
+            return False, self.found, self.broad
+        if len(self.found) == 1:
+            self._rank([self._candidate("start", start), *self.found])
         is_hopeless = self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost
         if not is_hopeless:
             self._rank([self._settled(c) if c.name == name else c for c in self.found])
         return is_hopeless, self.found, self.broad
+
+    def _is_done(self) -> bool:
+        """Whether no other candidate need be tried."""
+        return not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])
 
     def _remembered(self, name: str, find: Callable[[], Any]) -> Any:
         """A finding, with where the draws of the moves are after it."""
@@ -147,11 +160,11 @@ class Search:
 
     def _support(self, found: Candidate) -> Support:
         engine = self.engine
-        return Support(engine.problem, squares(engine, found.point), found.noises, self.given, engine.sums)
+        return Support(engine.problem, self._squares(found.point), found.noises, self.given, engine.sums)
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """Of the first descents; each is made when it is asked for."""
-        medians = [self.engine.sums.median(u) for u in squares(self.engine, start)]
+        medians = [self.engine.sums.median(u) for u in self._squares(start)]
         typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in zip(self.given, typical, strict=True)]
         plain = [given or Quadratic(r) for given, r in zip(self.given, typical, strict=True)]
@@ -191,12 +204,21 @@ class Search:
     def _candidate(self, name: str, point: Point) -> Candidate:
         return Candidate(name, point, self._noises(point))
 
-    def _noises(self, point: Point) -> tuple[Noise, ...]:
-        return estimate(self.engine.problem.factors, squares(self.engine, point), self.broad, self.engine.sums)
+    def _noises(self, point: Point, near: Sequence[Noise] = ()) -> tuple[Noise, ...]:
+        """The noise at a point; `near`: that of a point close by."""
+        return estimate(self.engine.problem.factors, self._squares(point), self.broad, self.engine.sums, near)
+
+    def _likelihood(self, point: Point, noises: Sequence[Noise]) -> float:
+        return likelihood(self.engine, point, self._squares(point), noises, self.broad)
+
+    def _squares(self, point: Point) -> tuple[Floats, ...]:
+        if point not in self.squares:
+            self.squares[point] = squares(self.engine, point)
+        return self.squares[point]
 
     def _rank(self, found: list[Candidate]) -> None:
         """The best first, by the likelihood with what was seen so far."""
-        each = [(likelihood(self.engine, c.point, c.noises, self.broad), c) for c in found]
+        each = [(self._likelihood(c.point, c.noises), c) for c in found]
         self.found = sorted((Candidate(c.name, c.point, c.noises, L) for L, c in each), key=lambda c: c.cost)
 
     def _settled(self, found: Candidate, strategy: Any = None) -> Candidate:
@@ -212,7 +234,7 @@ class Search:
                 break
             point = self._run(kernels, strategy, found.point, AGAIN, found.name)
             found, before = self._candidate(found.name, self._moved(kernels, point) if k == 0 else point), widths
-        return replace(found, cost=likelihood(self.engine, found.point, found.noises, self.broad))
+        return replace(found, cost=self._likelihood(found.point, found.noises))
 
     def _cycled(self, best: Candidate) -> Candidate:
         """To the end, again and again while that pays, from where variables that may be right by chance count less."""
@@ -237,8 +259,8 @@ class Search:
         for n_iterations in END:
             kernels = self._kernels(kernel, noises)
             point = self._run(kernels, self.plain, self._moved(kernels, point), n_iterations, "end")
-            noises = self._noises(point)
-        cost = likelihood(self.engine, point, noises, self.broad)
+            noises = self._noises(point, noises)
+        cost = self._likelihood(point, noises)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
 
     def _weighed(self, end: Candidate) -> Candidate:
@@ -249,8 +271,8 @@ class Search:
             if (strategy := self._doubting(end)) is self.plain:
                 break
             end = replace(end, point=self._run(list(end.kernels), strategy, end.point, END[1], "weighed"))
-        noises = self._noises(end.point)
-        return replace(end, noises=noises, cost=likelihood(self.engine, end.point, noises, self.broad))
+        noises = self._noises(end.point, end.noises)
+        return replace(end, noises=noises, cost=self._likelihood(end.point, noises))
 
     def _doubting(self, found: Candidate) -> Any:
         """A descent in which an observation counts as its variables are likely to be right; the plain one where all
@@ -266,7 +288,7 @@ class Search:
         problem, support, sums = self.engine.problem, self._support(found), self.engine.sums
         seen = []
         for f, u, n, counted in zip(
-            problem.factors, squares(self.engine, found.point), found.noises, support.inliers, strict=True
+            problem.factors, self._squares(found.point), found.noises, support.inliers, strict=True
         ):
             seen.append(Seen(u, counted, n.sigma, sums.median(np.sqrt(u[~counted] / f.residual_size))))
         by_chance = chances(problem, seen, sums)
@@ -293,14 +315,16 @@ class Search:
         )
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
-        """Whether most observations agree far better than all do, and those of every variable no less than others."""
-        groups = zip(found.noises, self.broad, self.given, strict=True)
+        """Whether most observations agree far better than all do, or hardly one is left that does not, and those of
+        every variable no less than others."""
+        support = self._support(found)
+        groups = zip(found.noises, self.broad, self.given, support.explains_all, strict=True)
         return (
             all(
-                kept is not None or (n.is_known and n.inlier_ratio > 0.5 and CLEAR * n.sigma < np.sqrt(Q))
-                for n, Q, kept in groups
+                kept is not None or (n.is_known and n.inlier_ratio > 0.5 and (CLEAR * n.sigma < sqrt(Q) or all_fit))
+                for n, Q, kept, all_fit in groups
             )
-            and not self._support(found).has_lost_a_variable()
+            and not support.has_lost_a_variable()
         )
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
