@@ -215,13 +215,14 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, 
         ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST or broad < DISTINCT**2 * variance:
             break
+    alone = _Fit(of_u / (p * of_a), 1.0, p * of_a) if p * of_a >= 0.5 else NOTHING
     if broad < DISTINCT**2 * variance:
-        spare = p * of_a
-        return _Fit(of_u / spare, 1.0, spare) if spare >= 0.5 else NOTHING
+        return alone
     outlier = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
     (gain,) = sums.of(dot(vote, outlier + np.logaddexp(0.0, np.clip(odds, -700, 700))))
     gain -= log(n)  # S and π are two numbers more: each costs ½ log n
-    return _Fit(variance, sums.mean(inlier), spare, gain, ratio, broad)
+    is_worse = gain < 0 and steps == STEPS
+    return alone if is_worse else _Fit(variance, sums.mean(inlier), spare, gain, ratio, broad)
 
 
 def _noise(fit: _Fit, mean: float) -> Noise:
