@@ -15,6 +15,7 @@ LAYERS = (
         "formulas: they can be read alone",
     ),
     ("cache", "the user's folder for what can be made again: compiled code, downloads"),
+    ("own", "asker's own functions, which the text of the package tells"),
     ("geometry", "frames and alignments: more than one application needs them"),
     ("io", "bytes in and out: the library writes results and checkpoints, and knows no format of an application"),
     ("variables", "groups of unknowns"),

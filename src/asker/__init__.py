@@ -6,6 +6,8 @@ it can do needs none of them.
 
 from typing import TYPE_CHECKING
 
+from asker.version import IMPORTED as _IMPORTED  # noqa: F401  before any other file of the package is read
+
 if TYPE_CHECKING:
     from asker.public import *  # noqa: F403  (what type checkers see)
 else:

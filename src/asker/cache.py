@@ -6,6 +6,7 @@ import sys
 import tempfile
 import warnings
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 
@@ -69,6 +70,16 @@ class Kept:
     def _give_up(self, why: str) -> None:
         warnings.warn(f"compiled code is not kept in {self.folder}: {why}", stacklevel=3)
         self.folder = None
+
+
+def kept_code() -> Kept:
+    """Machine code, and what is made on the way to it, in the cache folder as that is named now."""
+    return _kept(cache_folder() / "machine-code")
+
+
+@cache
+def _kept(folder: Path) -> Kept:
+    return Kept(folder)
 
 
 def _digest(name: str, content: bytes) -> bytes:

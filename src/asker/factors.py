@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,25 +20,27 @@ from asker.jax_versions import load_jax
 from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Quadratic, Scaled, SmoothTruncated
 from asker.left_out import NOT_COMPILED
 from asker.linearity import is_affine
+from asker.own import known_by, remembered
 from asker.traced import REMEDIES, differentiated_with, digest_of_trace, first_line
 from asker.variables import ProblemError, Slot, Variables
 
 Compiled = dict[Any, dict[str, Any]]
-UNCHANGING: dict[Any, Compiled] = {}
-"""What was made of unchanging residuals in this process."""
 TRACED: dict[bytes, Compiled] = {}
-"""The same of all others, by what they compute: the last ones that were solved."""
+"""What was made of residuals in this process, by what they compute: the last ones that were solved."""
 MOST_TRACED = 100
 
 
-def unchanging(residual: Callable[..., Any]) -> Callable[..., Any]:
-    """Say that a residual function, and what it reads, never change: what was made of it serves other solves, too."""
-    residual.unchanging = True  # type: ignore[attr-defined]
-    return residual
+class Seen(NamedTuple):
+    """What a trace shows of a residual function."""
 
-
-def is_unchanging(residual: Callable[..., Any]) -> bool:
-    return getattr(residual, "unchanging", False)
+    size: int
+    """p"""
+    left_out: str
+    """A primitive that the CPU engine does not compile."""
+    linear: bool
+    """Whether it is affine in all that can move."""
+    digest: str
+    """What it computes, in hexadecimal digits."""
 
 
 class Factors:
@@ -98,9 +100,9 @@ class Factors:
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
         self.origin: Factors = self
         """The factors that a user knows, where these are the same under another kernel."""
-        self.compiled: Compiled = UNCHANGING.setdefault(residual, {}) if is_unchanging(residual) else {}
+        self.compiled: Compiled = {}
         """What was made of the residual, such as code, by its signature; shared with the same factors under other
-        kernels, and by all that have an unchanging residual."""
+        kernels."""
         self.trace, self.trace_of_valid = b"", b""
         """What the residual and `valid` compute, as digests, once a solve has begun."""
         self.left_out, self.is_told = "", False
@@ -246,21 +248,23 @@ class Factors:
         """Find what was made of the same function before; it may have changed since another solve."""
         if self.jacobian is not None:
             return
-        self.trace = self._known("trace", lambda: digest_of_trace(self._traced()))
+        self.trace = self._digest()
         if self.valid is not None:
             condition = self.condition()
             condition.residual_size  # noqa: B018  checks the user's function
-            self.trace_of_valid = digest_of_trace(condition._traced())
-        if not is_unchanging(self.residual):
-            key = self.trace + self.trace_of_valid
-            self.compiled = TRACED[key] = TRACED.pop(key, {})  # the last one now
+            self.trace_of_valid = condition._digest()
+        key = self.trace + self.trace_of_valid
+        self.compiled = TRACED[key] = TRACED.pop(key, {})  # the last one now
         while len(TRACED) > MOST_TRACED:
             del TRACED[next(iter(TRACED))]
 
     @cached_property
     def residual_size(self) -> int:
         """p, found by running the residual function on shapes alone (or, with `jacobian`, on all observations)."""
-        return self._known("size", self._found_size)
+        if own := self._seen_of_own():
+            self.left_out = own.left_out
+            return own.size
+        return self._found_size()
 
     def _found_size(self) -> int:
         shape = self._batched_shape() if self.jacobian is not None else self._traced_shape()
@@ -273,19 +277,29 @@ class Factors:
         """Whether the residual is seen to be affine in all that can move."""
         if self.jacobian is not None:
             return self.linear
-        return self._known("linear", self._seen_linear)
+        own = self._seen_of_own()
+        return own.linear if own else self._is_affine(self._traced())
 
-    def _known(self, what: str, find: Callable[[], Any]) -> Any:
-        """What is found once for an unchanging residual."""
-        if not is_unchanging(self.residual):
-            return find()
-        known = self.compiled.setdefault(("known", self.signature), {})
-        if what not in known:
-            known[what] = find()
-        return known[what]
+    def _digest(self) -> bytes:
+        """What the residual computes now."""
+        own = self._seen_of_own()
+        return bytes.fromhex(own.digest) if own else digest_of_trace(self._traced())
 
-    def _seen_linear(self) -> bool:
-        return is_affine(self._traced(), [*(int(s.variables.is_free) for s in self.slots), 1, *[0] * len(self.data)])
+    def _seen_of_own(self) -> Seen | None:
+        """What was seen of a residual of asker's own, now or by another process; a user's is traced when asked for."""
+        if self.jacobian is not None:
+            return None
+        moved = [(slot.variables.manifold, slot.variables.is_free) for slot in self.slots]
+        key = known_by(self.residual, moved, [(d.shape[1:], str(d.dtype)) for d in self.data])
+        return Seen(*remembered(key, self._seen)) if key else None
+
+    def _seen(self) -> Seen:
+        self.residual_size = self._found_size()
+        trace = self._traced()
+        return Seen(self.residual_size, self.left_out, self._is_affine(trace), digest_of_trace(trace).hex())
+
+    def _is_affine(self, trace: Any) -> bool:
+        return is_affine(trace, [*(int(s.variables.is_free) for s in self.slots), 1, *[0] * len(self.data)])
 
     def digest(self) -> bytes:
         """The same for the same residual and kernel functions; those of NumPy are known by their name alone."""

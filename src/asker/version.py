@@ -1,3 +1,6 @@
-"""The version, here and nowhere else; the build reads it from this file."""
+"""The version, here and nowhere else, and the time since when it is imported; the build reads this file."""
+
+import time
 
 __version__ = "0.2.0"
+IMPORTED = time.time()

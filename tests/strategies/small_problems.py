@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import asker
-from asker.factors import unchanging
 
 SMOOTH = [
     asker.SmoothTruncated(1.3), asker.PseudoHuber(0.7), asker.Cauchy(0.9), asker.GemanMcClure(1.1), asker.Welsch(1.2),
@@ -12,7 +11,6 @@ SMOOTH = [
 ]  # fmt: skip
 
 
-@unchanging
 def curve(x, t, y):
     """A residual of size 2, nonlinear in x (3,)."""
     return jnp.stack([x[0] * jnp.exp(-x[1] * t) + x[2] - y[0], jnp.sin(x[1] * t) * x[2] + x[0] - y[1]])
@@ -31,7 +29,6 @@ def curve_problem(seed, n=60, outliers=0.4, kernel=None):
     return asker.Problem(asker.Factors(curve, x[np.zeros(n, int)], data=(t, y), kernel=kernel))
 
 
-@unchanging
 def affine(x, A, b):
     return A @ x - b
 

@@ -8,8 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
+from asker import cache
 from asker.cache import Kept
-from asker.engines.cpu import machine_code
 from asker.engines.cpu.compiler import Argument, Loop, compile_source
 from asker.engines.cpu.machine_code import on_compile
 
@@ -29,7 +29,7 @@ def call(source=SOURCE, expected=5.0):
     heard = []
     on_compile.append(heard.append)
     compile_source.cache_clear()
-    machine_code._kept.cache_clear()
+    cache._kept.cache_clear()
     try:
         x = np.ones(1)
         compile_source("add_up", source)(0, 1, x, np.full(1, 2.0))

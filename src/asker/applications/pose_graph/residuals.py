@@ -10,7 +10,6 @@ import numpy as np
 
 from asker.applications.pose_graph.graph import Measurements, PoseGraph
 from asker.applications.pose_graph.placing import offset_rows
-from asker.factors import unchanging
 from asker.geometry import poses
 from asker.manifolds import SE2, SE3, Manifold, Pose, Sim3, Similarity
 from asker.twists import log_se2, log_se3, log_sim3
@@ -19,7 +18,6 @@ Arrays = tuple[np.ndarray, ...]
 MANIFOLDS: dict[str, Manifold] = {"SE2": SE2, "SE3": SE3, "SIM3": Sim3}
 
 
-@unchanging
 def error_se3(a: Any, b: Any, rotation: Any, translation: Any, whiten: Any) -> Any:
     """W·log(M⁻¹ A⁻¹ B), (6,)"""
     R = rotation.T @ (a.rotation.T @ b.rotation)
@@ -27,7 +25,6 @@ def error_se3(a: Any, b: Any, rotation: Any, translation: Any, whiten: Any) -> A
     return whiten @ log_se3(R, t)
 
 
-@unchanging
 def error_se2(a: Any, b: Any, measured: Any, whiten: Any) -> Any:
     """W·log(M⁻¹ A⁻¹ B), (3,)"""
     import jax.numpy as jnp
@@ -48,7 +45,6 @@ def _wrapped(jnp: Any, angle: Any) -> Any:
     return angle - 2 * np.pi * jnp.round(angle / (2 * np.pi))
 
 
-@unchanging
 def error_sim3(a: Any, b: Any, rotation: Any, translation: Any, scale: Any, whiten: Any) -> Any:
     """W·log(M⁻¹ A⁻¹ B), (7,)"""
     R = rotation.T @ (a.rotation.T @ b.rotation)
@@ -59,7 +55,6 @@ def error_sim3(a: Any, b: Any, rotation: Any, translation: Any, scale: Any, whit
 # ---- landmarks and priors
 
 
-@unchanging
 def seen_in_plane(pose: Any, point: Any, offset: Any, measured: Any, whiten: Any) -> Any:
     """W·(the point in the frame of the sensor − m), (2,)"""
     import jax.numpy as jnp
@@ -68,7 +63,6 @@ def seen_in_plane(pose: Any, point: Any, offset: Any, measured: Any, whiten: Any
     return whiten @ (_turned_back(jnp, offset[2], at_pose - offset[:2]) - measured)
 
 
-@unchanging
 def bearing(pose: Any, point: Any, measured: Any, whiten: Any) -> Any:
     """W·(the direction of the point − m), (1,)"""
     import jax.numpy as jnp
@@ -77,7 +71,6 @@ def bearing(pose: Any, point: Any, measured: Any, whiten: Any) -> Any:
     return whiten @ _wrapped(jnp, jnp.arctan2(y, x) - measured)
 
 
-@unchanging
 def prior_se2(pose: Any, measured: Any, whiten: Any) -> Any:
     """W·log(M⁻¹ X), (3,)"""
     import jax.numpy as jnp
@@ -86,20 +79,17 @@ def prior_se2(pose: Any, measured: Any, whiten: Any) -> Any:
     return whiten @ log_se2(p, _wrapped(jnp, pose[2] - measured[2]))
 
 
-@unchanging
 def position_in_plane(pose: Any, measured: Any, whiten: Any) -> Any:
     """W·(position − m), (2,)"""
     return whiten @ (pose[:2] - measured)
 
 
-@unchanging
 def seen_in_space(pose: Any, point: Any, rotation: Any, translation: Any, measured: Any, whiten: Any) -> Any:
     """W·(the point in the frame of the sensor − m), (3,)"""
     at_pose = pose.rotation.T @ (point - pose.translation)
     return whiten @ (rotation.T @ (at_pose - translation) - measured)
 
 
-@unchanging
 def prior_se3(pose: Any, offset: Any, offset_translation: Any, rotation: Any, translation: Any, whiten: Any) -> Any:
     """W·log(M⁻¹ X O), (6,), with the sensor at O"""
     R = rotation.T @ (pose.rotation @ offset)
@@ -107,13 +97,11 @@ def prior_se3(pose: Any, offset: Any, offset_translation: Any, rotation: Any, tr
     return whiten @ log_se3(R, t)
 
 
-@unchanging
 def position_in_space(pose: Any, measured: Any, whiten: Any) -> Any:
     """W·(position − m), (3,)"""
     return whiten @ (pose.translation - measured)
 
 
-@unchanging
 def point_itself(point: Any, measured: Any, whiten: Any) -> Any:
     """W·(the point − m)"""
     return whiten @ (point - measured)

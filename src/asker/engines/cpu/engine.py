@@ -27,6 +27,7 @@ from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.kernels import Kernel
 from asker.logs import log
+from asker.own import known_by
 from asker.problem import Problem
 from asker.sums import ALONE
 from asker.variables import Variables
@@ -278,7 +279,8 @@ def _formula_loop(
 
     arguments = [tau, *[Argument("each")] * (1 + n_arrays), *[Argument("scalar")] * len(names)]
     name = formula.__name__.strip("_")
-    return compiled_loop(name, arguments, one, what=f"{name} of the kernel {type(kernel).__name__}")
+    what = f"{name} of the kernel {type(kernel).__name__}"
+    return compiled_loop(name, arguments, one, what=what, known_by=known_by(one))
 
 
 def _retraction(v: Variables) -> AnyLoop:
@@ -295,4 +297,4 @@ def _retraction_on(m: Any, name: str) -> AnyLoop:
         return (m.retract(x, delta),), ()
 
     arguments = [Argument("each", (m.ambient,)), Argument("each", (m.tangent,))]
-    return compiled_loop("retract", arguments, retract, what=f"the steps of {name}")
+    return compiled_loop("retract", arguments, retract, what=f"the steps of {name}", known_by=known_by(retract))

@@ -126,10 +126,8 @@ class FactorCode:
     def _loop(self, what: str) -> AnyLoop:
         if what not in self.loops:
             if what == "linearise":
-                import jax
-
                 arguments = self._arguments() + [Argument("gathered")] * len(self.free_masks)
-                ways = [partial(self._one_linearise, jax.jacfwd), partial(self._one_linearise, jax.jacrev)]
+                ways = [partial(self._one_linearise, mode) for mode in ("jacfwd", "jacrev")]
             else:
                 arguments, ways = self._arguments(), [getattr(self, f"_one_{what}")]
             known_by = self._known_by() if self.factors.trace else b""
@@ -163,13 +161,15 @@ class FactorCode:
         u = r @ r
         return (u,), (jnp.where(jnp.isfinite(u), 0.0, 1.0),)
 
-    def _one_linearise(self, derivative: Callable[..., Any], *arguments: Any) -> Any:
+    def _one_linearise(self, mode: str, *arguments: Any) -> Any:
+        import jax
         import jax.numpy as jnp
 
         f, n_masks = self.structure, len(self.free_masks)
         masks = arguments[-n_masks:]
         rows, data, weighted = self._split(arguments[:-n_masks])
-        J = derivative(lambda step: weighted(self.factors.residual_after(rows, step, data)))(np.zeros(f.width))
+        derivative = getattr(jax, mode)(lambda step: weighted(self.factors.residual_after(rows, step, data)))
+        J = derivative(np.zeros(f.width))
         columns = []
         for k, start, mask in zip(f.free, f.offsets, masks, strict=True):
             v = self.factors.slots[k].variables

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from asker.cache import Kept, cache_folder
+from asker.cache import kept_code
 
 on_compile: list[Callable[[str], None]] = []
 """Called with a function's name when it is compiled: for the first time on this machine, or for other types."""
@@ -31,16 +31,6 @@ def tell_of_compiling(name: str) -> None:
 def beside(path: str) -> str:
     """The text of the files beside this one: what they do decides what comes out."""
     return "\0".join(file.read_text(encoding="utf-8") for file in sorted(Path(path).parent.glob("*.py")))
-
-
-def kept_code() -> Kept:
-    """The machine code in the cache folder, as that is named now."""
-    return _kept(cache_folder() / "machine-code")
-
-
-@cache
-def _kept(folder: Path) -> Kept:
-    return Kept(folder)
 
 
 def address_of(name: str, made_of: Any, text: Callable[[str], str], told: Callable[[str], None]) -> int:

@@ -18,11 +18,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from asker.arrays import float64
+from asker.cache import kept_code
 from asker.engines.cpu.compiler.compile import compile_source
 from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program, literal
-from asker.engines.cpu.machine_code import beside, kept_code
+from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.threads import even_bounds, run_together
 from asker.jax_versions import check_xla
 
