@@ -36,6 +36,7 @@ LAYERS = (
     ("current", "what holds at a point of an engine, for a user"),
     ("conditions", "which observations are possible at a point, as the user says"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
+    ("rounding", "the grid of rounded data, seen in residuals at a point"),
     ("trials", "many small problems at once, on an engine"),
     ("moves subsets", "small problems solved almost globally: single variables, or problems of few unknowns"),
     ("beliefs", "which observations a point believes, and what it would be to decide some the other way"),

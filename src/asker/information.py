@@ -14,7 +14,8 @@ Noise       σ² = Σu / (spare numbers · m), over those that count, where m is
             0.973 for p = 1, next to 1 for more.  The fit has used up as many numbers as it has unknowns that are
             determined; several factor groups share these as `asker.noise` has it.  (Their exact leverages change σ by
             less than 1 % in made pose graphs.)  A group with fewer than FEW numbers to spare has the noise of all
-            groups together: the estimate takes it to be the same, too.
+            groups together: the estimate takes it to be the same, too.  Where the data were seen to be rounded, σ is
+            that of rounding at least.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.factors import Factors
-from asker.noise import FEW, kept_shares
+from asker.noise import FEW, kept_shares, rounding_variance
 from asker.problem import Problem
 from asker.result import Result
 from asker.support import REACH
@@ -121,7 +122,11 @@ def information(
         1.0 if cut is None else _within(f.residual_size)
         for f, cut in zip(problem.factors, _cuts(result, given), strict=True)
     ]
-    sums = [float(u[mask].sum()) / m for u, mask, m in zip(of, masks, parts, strict=True)]
+    found = result.found_noise
+    least = [rounding_variance(noise.rounding) for noise in found] if found else [0.0] * len(spare)
+    sums = [
+        max(float(u[mask].sum()) / m, n * s) for u, mask, m, n, s in zip(of, masks, parts, spare, least, strict=True)
+    ]
     few = [sigma is None and n < FEW and mask.any() for sigma, n, mask in zip(given, spare, masks, strict=True)]
     behind = [n if sigma is None else np.inf for sigma, n in zip(given, spare, strict=True)]
     if any(few):
@@ -133,8 +138,8 @@ def information(
         given = [together if is_few else sigma for is_few, sigma in zip(few, given, strict=True)]
         behind = [sum(spare) if is_few else n for is_few, n in zip(few, behind, strict=True)]
     each = zip(problem.factors, of, masks, sums, spare, given, strict=True)
-    found = [_of_group(f, u, mask, total, n, sigma) for f, u, mask, total, n, sigma in each]
-    return [replace(part, n_behind=n) for part, n in zip(found, behind, strict=True)]
+    of_groups = [_of_group(f, u, mask, total, n, sigma) for f, u, mask, total, n, sigma in each]
+    return [replace(part, n_behind=n) for part, n in zip(of_groups, behind, strict=True)]
 
 
 def _spare(problem: Problem, masks: Sequence[NDArray[np.bool_]], n_determined: int) -> list[float]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
-from asker.noise import TINY, Noise, shares
+from asker.noise import TINY, Noise, rounding_variance, shares
 from asker.sums import Sums
 
 Floats = NDArray[np.float64]
@@ -50,13 +50,14 @@ def mean_squares(engine: Engine, point: Point) -> list[float]:
 def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Sequence[float]) -> float:
     """L of a point, from the noise that was estimated there; `broad` is Q² of each group."""
     u, factors, sums = squares(engine, point), engine.problem.factors, engine.sums
+    least = [max(1e-26 * Q, TINY, rounding_variance(n.rounding)) for n, Q in zip(noises, broad, strict=True)]
     variances = [
-        min(max(n.sigma**2, 1e-24 * Q, TINY), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)
+        min(max(n.sigma**2, 1e-24 * Q, s), Q) if n.is_known else Q for n, Q, s in zip(noises, broad, least, strict=True)
     ]
     L = 0.0
     for _ in range(ROUNDS):
-        groups = zip(factors, u, *shares(factors, u, variances, sums), variances, broad, strict=True)
-        each = [_likelihood(x, f.residual_size, a, vote, s, Q, sums) for f, x, a, vote, s, Q in groups]
+        groups = zip(factors, u, *shares(factors, u, variances, sums), variances, broad, least, strict=True)
+        each = [_likelihood(x, f.residual_size, a, vote, s, Q, sums, low) for f, x, a, vote, s, Q, low in groups]
         L, before, variances = sum(group for group, _ in each), variances, [s for _, s in each]
         if np.allclose(variances, before, rtol=0.02, atol=0):
             break
@@ -65,9 +66,9 @@ def likelihood(engine: Engine, point: Point, noises: Sequence[Noise], broad: Seq
 
 
 def _likelihood(
-    u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float, sums: Sums
+    u: Floats, p: int, a: Floats, vote: Floats, variance: float, Q: float, sums: Sums, least: float
 ) -> tuple[float, float]:
-    """The lowest L of a group and its σ², from a first σ²."""
+    """The lowest L of a group and its σ², from a first σ² and with no less than `least`."""
     ratio, odds, n = 0.5, np.zeros(len(u)), max(sums.of(float(vote.sum()))[0], 1e-9)
     for _ in range(STEPS):
         odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
@@ -76,7 +77,7 @@ def _likelihood(
         spare = p * a_in
         if spare < 0.5:
             return 0.0, variance
-        before, variance = variance, min(max(u_in / spare, 1e-26 * Q, TINY), Q)
+        before, variance = variance, min(max(u_in / spare, least), Q)
         ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break

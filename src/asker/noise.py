@@ -50,6 +50,8 @@ FEW = 10
 """Spare numbers below which σ is not told: it could be wrong by a factor."""
 SMALLEST = 1e-26
 """σ² over the mean square: below it residuals count as exact."""
+EXACT = sqrt(10 * SMALLEST)
+"""The same of σ, once it is found."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Noise:
     """The share of the observations that have this noise, about."""
     n_spare: float
     """How many numbers of the inliers the fit has not used up: what σ rests on."""
+    rounding: float = 0.0
+    """The step that the data are rounded to, where many of them fit exactly (`asker.rounding`); σ is that of rounding
+    at least.  0 where no such thing was seen."""
 
     @property
     def is_known(self) -> bool:
@@ -83,11 +88,22 @@ class Noise:
     def __str__(self) -> str:
         if not self.is_known:
             return "cannot be told: too few observations agree"
-        return f"{self.sigma:.3g} ± {100 * self.uncertainty:.1g} %, inliers {self.inlier_ratio:.1%}"
+        rounded = f", rounded to {self.rounding:.3g}" if self.rounding else ""
+        return f"{self.sigma:.3g} ± {100 * self.uncertainty:.1g} %, inliers {self.inlier_ratio:.1%}{rounded}"
+
+
+def rounding_variance(step: float) -> float:
+    """The variance of numbers that were rounded to multiples of a step: they are off by up to half of it, evenly
+    spread (Sheppard 1898)."""
+    return step**2 / 12
 
 
 def estimate(
-    factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float] | None = None, sums: Sums = ALONE
+    factors: Sequence[Factors],
+    u: Sequence[Floats],
+    broad: Sequence[float] | None = None,
+    sums: Sums = ALONE,
+    steps: Sequence[float] | None = None,
 ) -> tuple[Noise, ...]:
     """The noise of each factor group, from the squared norms u of all residuals, weights included.
 
@@ -95,32 +111,40 @@ def estimate(
 
     `broad` is the mean square of a number in a plain fit, where it is known: an outlier does not count for more than
     `FARTHEST` times that.  (Those that a fit has blown up would make all others look like inliers.)
+
+    `steps` are those that the data are rounded to, 0 where they are not.
     """
+    steps = [0.0] * len(factors) if steps is None else steps
+    least = list(map(rounding_variance, steps))
     if broad is not None:
         each = zip(factors, u, broad, strict=True)
         u = [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
     means = [sums.mean(x) for x in u]
     whole = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
-    tried = [_round(factors, u, [scale * variance for variance in whole], STEPS_FIRST, sums) for scale in SCALES]  # (1)
+    tried = [
+        _round(factors, u, [scale * variance for variance in whole], STEPS_FIRST, sums, least) for scale in SCALES
+    ]  # (1)
     likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
-    ends = [_at_rest(factors, u, [fit.variance for fit in fits], sums) for fits in likely]
+    ends = [_at_rest(factors, u, [fit.variance for fit in fits], sums, least) for fits in likely]
     best = max(ends, key=lambda fits: sum(fit.gain for fit in fits))
-    return tuple(_noise(fit, mean) for fit, mean in zip(best, means, strict=True))
+    return tuple(_noise(fit, mean, step) for fit, mean, step in zip(best, means, steps, strict=True))
 
 
 def _round(
-    factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], steps: int, sums: Sums
+    factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], steps: int, sums: Sums, least: list[float]
 ) -> list["_Fit"]:
     """(2) and (3)"""
-    each = zip(factors, u, *shares(factors, u, variances, sums), variances, strict=True)
-    return [_mixture(x, f.residual_size, a, vote, s, steps, sums) for f, x, a, vote, s in each]
+    each = zip(factors, u, *shares(factors, u, variances, sums), variances, least, strict=True)
+    return [_mixture(x, f.residual_size, a, vote, s, steps, sums, at_least) for f, x, a, vote, s, at_least in each]
 
 
-def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], sums: Sums) -> list["_Fit"]:
+def _at_rest(
+    factors: Sequence[Factors], u: Sequence[Floats], variances: list[float], sums: Sums, least: list[float]
+) -> list["_Fit"]:
     """(2) to (4)"""
     fits: list[_Fit] = []
     for _ in range(ROUNDS):
-        fits = _round(factors, u, variances, STEPS, sums)
+        fits = _round(factors, u, variances, STEPS, sums, least)
         before, variances = variances, [fit.variance for fit in fits]
         if np.allclose(variances, before, rtol=AT_REST, atol=0):  # (4)
             break
@@ -182,13 +206,14 @@ NOTHING = _Fit(1.0, 0.0, 0.0, -inf)
 """Where no observation has a number to spare."""
 
 
-def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps: int, sums: Sums) -> _Fit:
+def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps: int, sums: Sums, least: float) -> _Fit:
     """(3)"""
     n, of_u, of_a = sums.of(float(vote.sum()), dot(vote, u), dot(vote, a))
     everything = of_u / (p * n) if n > 0 else 0.0
     if not everything > TINY / SMALLEST:  # there are none, or all are exact
-        return _Fit(TINY, 1.0, p * of_a)
-    smallest, ratio, broad = SMALLEST * everything, 0.5, max(everything, 4 * variance)
+        return _Fit(max(TINY, least), 1.0, p * of_a)
+    variance, smallest = max(variance, least), max(SMALLEST * everything, least)
+    ratio, broad = 0.5, max(everything, 4 * variance)
     for _ in range(steps):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
         inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
@@ -205,15 +230,15 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps:
             break
     if broad < DISTINCT**2 * variance:
         spare = p * of_a
-        return _Fit(of_u / spare, 1.0, spare) if spare >= 0.5 else NOTHING
+        return _Fit(max(of_u / spare, least), 1.0, spare) if spare >= 0.5 else NOTHING
     outlier = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
     (gain,) = sums.of(dot(vote, outlier + np.logaddexp(0.0, np.clip(odds, -700, 700))))
     gain -= log(n)  # S and π are two numbers more: each costs ½ log n
     return _Fit(variance, sums.mean(inlier), spare, gain)
 
 
-def _noise(fit: _Fit, mean: float) -> Noise:
+def _noise(fit: _Fit, mean: float, step: float) -> Noise:
     if fit.n_spare < FEW:
-        return Noise(float("nan"), fit.inlier_ratio, fit.n_spare)
-    exact = isnan(mean) or fit.variance <= 10 * SMALLEST * max(mean, 1e-300)
-    return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare)
+        return Noise(float("nan"), fit.inlier_ratio, fit.n_spare, step)
+    exact = isnan(mean) or sqrt(fit.variance) <= EXACT * sqrt(max(mean, 1e-300))
+    return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare, step)

@@ -103,7 +103,7 @@ class Result:
     found_noise: tuple[Noise, ...] | None = None
     """What was found while solving, where it was not known."""
     doubts: tuple[str, ...] = ()
-    """Then also: what speaks against relying on the result, a sentence each."""
+    """What speaks against relying on the result, a sentence each."""
     unwritten: str = ""
     """Why the last checkpoint could not be written, if so; `save` leaves it out."""
     how_sure: "HowSure | None" = None

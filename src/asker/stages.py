@@ -86,7 +86,7 @@ class Stages:
             result,
             initial_cost=cost(final, start),
             found_noise=best.noises,
-            doubts=search.doubts(best),
+            doubts=search.doubts(best) + result.doubts,
             unwritten=file.unwritten if file else "",
         )
 

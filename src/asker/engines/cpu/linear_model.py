@@ -50,6 +50,19 @@ class LinearModel:
         assert isinstance(inverse, Inverse)
         return [f.unsorted(x) for f, x in zip(self.structure.factors, predicted(inverse), strict=True)]
 
+    def without_derivative(self) -> str:
+        """The first observation whose derivatives are not finite, told in words; "" where there is none."""
+        for f, linear in zip(self.structure.factors, self.linear, strict=True):
+            is_bad = ~np.isfinite(linear.J.reshape(f.n, f.p, f.width))  # (n, p, D)
+            rows = f.unsorted(is_bad.any(axis=1))  # (n, D)
+            for row in np.flatnonzero(rows.any(axis=1))[:1]:
+                slot = max(k for k, first in zip(f.free, f.offsets, strict=True) if first <= int(rows[row].argmax()))
+                of = f.factors.slots[slot]
+                count, where = int(rows.any(axis=1).sum()), f"{of.variables.name}[{of.index[row]}]"
+                at = f"observation {row}" + (f" and {count - 1} more" if count > 1 else "")
+                return f"{f.factors.name}: the derivative of {at} with respect to {where} is not finite"
+        return ""
+
     def _own(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         sorted_ = (f.sorted(x) for f, x in zip(self.structure.factors, arrays, strict=True))
         return [np.ascontiguousarray(x, dtype=float) for x in sorted_]
