@@ -29,6 +29,7 @@ LAYERS = (
     ("starts", "values to begin with"),
     ("holding_out", "observations taken away from a problem, and what judges a result by them"),
     ("engines", "residuals and linear systems on one kind of machine: they know no method"),
+    ("undetermined", "numbers that the data do not determine, in words"),
     ("information", "what the observations of a result say of the unknowns"),
     ("chance", "how likely what holds a variable agrees by chance"),
     ("covariance", "how sure a result is: it needs derivatives, and no engine that solves"),

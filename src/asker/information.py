@@ -133,12 +133,17 @@ def information(
         if sum(spare) < FEW:
             names, n = ", ".join(f.name for f in problem.factors), sum(int(mask.sum()) for mask in masks)
             told = f"{n} inliers leave {max(sum(spare), 0):.3g} numbers to spare"
-            raise ProblemError(f"{names}: the noise cannot be told: {told}; give sigma=")
+            advice = "give it, as in result.interval(..., sigma=0.1)"
+            raise ProblemError(f"{names}: the noise cannot be told: {told}; {advice}")
         together = sqrt(sum(sums) / sum(spare))
         given = [together if is_few else sigma for is_few, sigma in zip(few, given, strict=True)]
         behind = [sum(spare) if is_few else n for is_few, n in zip(few, behind, strict=True)]
     each = zip(problem.factors, of, masks, sums, spare, given, strict=True)
-    of_groups = [_of_group(f, u, mask, total, n, sigma) for f, u, mask, total, n, sigma in each]
+    exact = [noise.sigma == 0 for noise in found] if found else [False] * len(spare)
+    of_groups = [
+        _of_group(f, u, mask, total, n, sigma, fits)
+        for (f, u, mask, total, n, sigma), fits in zip(each, exact, strict=True)
+    ]
     return [replace(part, n_behind=n) for part, n in zip(of_groups, behind, strict=True)]
 
 
@@ -153,8 +158,10 @@ def _spare(problem: Problem, masks: Sequence[NDArray[np.bool_]], n_determined: i
 
 
 def _of_group(
-    f: Factors, u: Floats, mask: NDArray[np.bool_], total: float, n_spare: float, given: float | None
+    f: Factors, u: Floats, mask: NDArray[np.bool_], total: float, n_spare: float, given: float | None, exact: bool
 ) -> Information:
+    """`exact`: the inliers fit exactly, under a kernel of no width; then a noise that is given is that of least squares
+    on them."""
     p, width = f.residual_size, np.broadcast_to(f.tau, f.n) * _root_weight(f)
     if not mask.any():
         return Information(float("nan"), mask, np.zeros(f.n), np.zeros(f.n), 0.0)
@@ -168,13 +175,14 @@ def _of_group(
         return Information(sigma, mask, np.where(mask, slope, 0.0), np.where(mask, spread, 0.0), n_spare)
     sigma = sqrt(total / n_spare) if given is None else given
     _check_positive(f, sigma)
-    alpha, beta = expected(f.kernel, p, width / sigma)
+    alpha, beta = (1.0, 1.0) if exact and given else expected(f.kernel, p, width / sigma)
     return Information(sigma, mask, np.where(mask, alpha, 0.0), np.where(mask, beta * sigma**2, 0.0), n_spare)
 
 
 def _check_positive(f: Factors, sigma: float) -> None:
     if not sigma > 0:
-        raise ProblemError(f"{f.name}: the residuals of all inliers are 0; give sigma=")
+        told = "all inliers fit exactly, which says nothing of their noise"
+        raise ProblemError(f"{f.name}: {told}: give it, as in result.interval(..., sigma=0.1)")
 
 
 def _root_weight(f: Factors) -> Any:

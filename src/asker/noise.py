@@ -240,5 +240,5 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps:
 def _noise(fit: _Fit, mean: float, step: float) -> Noise:
     if fit.n_spare < FEW:
         return Noise(float("nan"), fit.inlier_ratio, fit.n_spare, step)
-    exact = isnan(mean) or sqrt(fit.variance) <= EXACT * sqrt(max(mean, 1e-300))
+    exact = isnan(mean) or fit.variance <= max(EXACT**2 * mean, TINY)
     return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare, step)

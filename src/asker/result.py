@@ -167,7 +167,7 @@ class Result:
 
     def interval(self, what: Any, level: float = 0.95, **asked: Any) -> np.ndarray:
         """How far the truth is from each number at most, with this probability, (n, d); infinite where what holds a
-        variable is too likely to agree by chance."""
+        variable is too likely to agree by chance, NaN where the data do not determine the number."""
         return self.uncertainty(**asked).interval(what, level)
 
     @cached_property

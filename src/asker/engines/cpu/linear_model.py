@@ -7,7 +7,7 @@ import numpy as np
 from asker.engines.cpu.factors import FactorCode
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Inverse, Weights, choose_solver, own_blocks, predicted
-from asker.engines.inverse import HeldInverse, Support
+from asker.engines.inverse import HeldInverse, Stiffening
 from asker.engines.structure import Structure
 from asker.problem import Problem
 from asker.variables import ProblemError, Variables
@@ -38,7 +38,7 @@ class LinearModel:
         return own_blocks(self.structure, self.linear, model)
 
     def inverse(
-        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Support | None = None
+        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Stiffening | None = None
     ) -> Inverse:
         """That of Σ Jᵀ(aI + b rrᵀ)J."""
         return Inverse(
