@@ -146,6 +146,7 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
         if fault
         else _doubts(engine, point, weights),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
+        continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
         how_sure=HowSure(Uncertainty, leverage),
     )
 

@@ -88,6 +88,7 @@ class Stages:
             found_noise=best.noises,
             doubts=search.doubts(best) + result.doubts,
             unwritten=file.unwritten if file else "",
+            continued_from=file.continued_from if file else 0,
         )
 
     def goes_on(self) -> bool:

@@ -112,6 +112,8 @@ def refine(
         writers.append((common.covariance, lambda path: outcome.sure.write(path)))
     try:
         print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
+        if outcome.result.continued_from:
+            print(f"Continued from iteration {outcome.result.continued_from} of {common.checkpoint}.")
         if judged:
             print_told(held_out_told(judged["holdout"], is_whole))
         if not is_whole and common.again:
