@@ -42,7 +42,7 @@ def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
 
 
 def mean_squares(engine: Engine, point: Point) -> list[float]:
-    """Of one number, for each factor group."""
+    """The mean square of one number of a residual, for each factor group."""
     means = [(f, engine.sums.mean(u)) for f, u in zip(engine.problem.factors, engine.here(point.u), strict=True)]
     return [1.0 if isnan(mean) else max(mean / f.residual_size, 1e-300) for f, mean in means]
 
