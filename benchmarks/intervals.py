@@ -37,7 +37,7 @@ LOST = 5.0
 
 
 @dataclass(frozen=True)
-class Held:
+class Covered:
     """Intervals of one kind of variables in one scene."""
 
     inside: int
@@ -47,12 +47,12 @@ class Held:
     is_lost: bool
 
 
-def held(error: np.ndarray, half_width: np.ndarray) -> Held:
+def held(error: np.ndarray, half_width: np.ndarray) -> Covered:
     known = np.isfinite(half_width) & (half_width > 0)
     off = np.abs(error[known]) / half_width[known]
     is_lost = bool(np.median(off) > LOST) if off.size else True
     n_open, n_chance = int(np.isnan(half_width).sum()), int(np.isinf(half_width).sum())
-    return Held(int((off <= 1).sum()), int(known.sum()), n_open, n_chance, is_lost)
+    return Covered(int((off <= 1).sum()), int(known.sum()), n_open, n_chance, is_lost)
 
 
 # ------------------------------------------------------------------ curves
@@ -70,7 +70,7 @@ def off_circle(x: Any, point: Any) -> Any:
     return jnp.sqrt((point[0] - x[0]) ** 2 + (point[1] - x[1]) ** 2) - x[2]
 
 
-def line(seed: int, share: float) -> dict[str, Held]:
+def line(seed: int, share: float) -> dict[str, Covered]:
     rng, n = np.random.default_rng(seed), 100
     truth, t = rng.uniform(-2, 2, 2), rng.uniform(-1, 1, n)
     y = truth[0] * t + truth[1] + 0.05 * rng.standard_normal(n)
@@ -79,7 +79,7 @@ def line(seed: int, share: float) -> dict[str, Held]:
     return curve(off_line, (t, y), np.zeros(2), truth)
 
 
-def circle(seed: int, share: float) -> dict[str, Held]:
+def circle(seed: int, share: float) -> dict[str, Covered]:
     rng, n = np.random.default_rng(seed), 100
     truth, angle = np.append(rng.uniform(-1, 1, 2), rng.uniform(1, 2)), rng.uniform(0, 2 * np.pi, n)
     points = truth[:2] + truth[2] * np.column_stack([np.cos(angle), np.sin(angle)]) + 0.02 * rng.standard_normal((n, 2))
@@ -88,7 +88,7 @@ def circle(seed: int, share: float) -> dict[str, Held]:
     return curve(off_circle, (points,), np.append(points.mean(axis=0), 1.5), truth)
 
 
-def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: np.ndarray) -> dict[str, Held]:
+def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: np.ndarray) -> dict[str, Covered]:
     x = asker.Variables(start[None], name="x")
     factors = asker.Factors(residual, x[np.zeros(len(data[0]), int)], data=data)
     result = asker.solve(asker.Problem(factors))
@@ -130,7 +130,7 @@ def made_graph(rng: np.random.Generator, n: int = 100, span: int = 4) -> tuple[P
     return PoseGraph("SE2", np.arange(n), poses.rows("SE2", np.array(start)), i, j, measured, information, none), truth
 
 
-def graph(seed: int, share: float) -> dict[str, Held]:
+def graph(seed: int, share: float) -> dict[str, Covered]:
     rng = np.random.default_rng(seed)
     made, truth = made_graph(rng)
     if share:
@@ -150,7 +150,7 @@ def graph(seed: int, share: float) -> dict[str, Held]:
 # ------------------------------------------------------------------ bundles
 
 
-def bundle(seed: int, share: float) -> dict[str, Held]:
+def bundle(seed: int, share: float) -> dict[str, Covered]:
     scene = make_scene(8, 2400, outlier_ratio=share, outlier_size=60.0, start_error=3.0, seed=seed)
     made = bundle_problem(scene.start, None)
     result = asker.solve(made.problem)
@@ -173,7 +173,7 @@ def bundle(seed: int, share: float) -> dict[str, Held]:
     return told | {"poses, sandwich": held(error[made.cameras], spread)}
 
 
-KINDS: dict[str, Callable[[int, float], dict[str, Held]]] = {
+KINDS: dict[str, Callable[[int, float], dict[str, Covered]]] = {
     "line": line, "circle": circle, "graph": graph, "bundle": bundle,
 }  # fmt: skip
 

@@ -212,7 +212,8 @@ def print_table(cases: list[Case], outcomes: Iterator[tuple[list[Difference], li
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkouts", nargs=2, type=Path, metavar=("OLD", "NEW"))
+    for name in ("old", "new"):
+        parser.add_argument(name, type=Path, metavar=name.upper(), help="a checkout")
     parser.add_argument("--only", default="", metavar="TEXT", help="the cases whose name contains this")
     parser.add_argument("--threads", type=int, default=2, help="of each solve")
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
@@ -223,7 +224,7 @@ def main() -> int:
     cases = [case for case in all_cases(asked.threads) if asked.only in case.name]
     place = Path(tempfile.mkdtemp(prefix="same-results-", dir=asked.keep))
     try:
-        checkouts = [Checkout(root, (asked.cache or place / "kernels").resolve()) for root in asked.checkouts]
+        checkouts = [Checkout(root, (asked.cache or place / "kernels").resolve()) for root in (asked.old, asked.new)]
         with ThreadPoolExecutor(asked.jobs) as pool:
             outcomes = pool.map(partial(compare, checkouts=checkouts, place=place), cases)
             return print_table(cases, outcomes, asked.messages)

@@ -65,9 +65,22 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         asker.solve(line_problem(0.1), asker.GNC(), checkpoint=file)
     with pytest.raises(ValueError, match=r"run\.npz: this checkpoint is of another strategy.*GNC.*not IRLS"):
         asker.solve(line_problem(), asker.IRLS(), checkpoint=file)
+    wide = line_problem().with_kernel(asker.SmoothTruncated(3.0))
+    with pytest.raises(ValueError, match=r"another kernel or τ: .*SmoothTruncated\(tau=.*, not .*\(tau=3.0\)"):
+        asker.solve(wide, asker.GNC(), checkpoint=file)
     file.write_bytes(file.read_bytes()[:300])
     with pytest.raises(ValueError, match=r"run\.npz: this is no checkpoint of asker, or a broken one"):
         asker.solve(line_problem(), asker.GNC(), checkpoint=file)
+
+
+def test_a_run_says_where_it_continued(tmp_path, caplog):
+    file = tmp_path / "run.npz"
+    assert asker.solve(line_problem(), asker.GNC(), max_iterations=3, checkpoint=file).continued_from == 0
+    with caplog.at_level("INFO", logger="asker"):
+        result = asker.solve(line_problem(), asker.GNC(), max_iterations=5, checkpoint=file)
+    assert result.continued_from == 3
+    assert "continued from iteration 3" in str(result)
+    assert f"continued from iteration 3 of {file}" in caplog.text
     with pytest.raises(ValueError, match="every must be at least 1"):
         asker.solve(line_problem(), asker.GNC(), checkpoint=tmp_path / "new.npz", every=0)
     assert os.listdir(tmp_path) == ["run.npz"]

@@ -49,7 +49,7 @@ def test_too_few_inliers_and_no_noise_at_all():
     with pytest.raises(asker.ProblemError, match="seen: the noise cannot be told: 5 inliers leave 0 numbers to spare"):
         solved(y, Quadratic()).covariance("x")
     exact = solved(np.zeros((40, 2)), Quadratic(), n=1)
-    with pytest.raises(asker.ProblemError, match="seen: the residuals of all inliers are 0; give sigma="):
+    with pytest.raises(asker.ProblemError, match="seen: all inliers fit exactly"):
         exact.covariance("x")
     assert exact.covariance("x", sigma=2.0).blocks[0] == pytest.approx(4 / 40 * np.eye(2))
 

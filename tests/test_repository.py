@@ -1,6 +1,8 @@
 """Files of the repository that repeat what stands elsewhere: they agree."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -39,3 +41,10 @@ def test_the_classifiers_name_the_pythons_that_are_tried():
     assert named == re.findall(r"3\.\d+", tried)
     assert PROJECT["requires-python"] == f">={named[0]}"
     assert f"Python {named[0]} to {named[-1]}" in text("README.md")
+
+
+def test_what_compares_two_checkouts_has_a_usage():
+    answer = subprocess.run([sys.executable, ROOT / "tests/same_results.py"], capture_output=True, text=True)
+    assert answer.returncode == 2
+    assert "OLD NEW" in answer.stderr
+    assert "Traceback" not in answer.stderr

@@ -11,6 +11,7 @@ import scipy.optimize
 
 import asker
 import scipy_suite
+from asker.dense import _of_each
 from asker.differences import differences
 from asker.losses import LOSSES
 
@@ -241,3 +242,16 @@ def test_differences_of_a_pattern_are_those_of_all_columns():
         found = differences(lambda y: A @ y**2, x, A @ x**2, way, pattern=pattern)
         np.testing.assert_allclose(found, 2 * A * x, rtol=1e-6, atol=1e-7)
         assert not found[~pattern].any()
+
+
+def test_a_function_is_called_once_for_rows_that_follow_each_other():
+    calls = []
+
+    def function(x):
+        calls.append(x.tolist())
+        return x[0] * np.arange(5) + x[1]
+
+    rows = np.repeat([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]], [3, 1, 2], axis=0)
+    k = np.array([4, 0, 2, 1, 3, 3])
+    np.testing.assert_array_equal(_of_each(function, rows, k), rows[:, 0] * k + rows[:, 1])
+    assert calls == [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]

@@ -71,6 +71,8 @@ def test_the_command_line_page_has_every_option():
         ("CONTRIBUTING.md", "docs/how-to/kernel.md", "how-to/kernel.md"),
         ("index.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
         ("index.md", "#here", "#here"),
+        ("how-to/method.md", "../../examples/README.md", "../gallery.md"),
+        ("coming-from.md", "../src/asker/result.py", "reference/solving.md"),
     ],
 )
 def test_links_between_files_of_the_repository_lead_to_pages(page, link, on_the_site):

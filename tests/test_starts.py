@@ -64,7 +64,7 @@ def test_what_a_start_does_not_have_stays(chain):
 @pytest.mark.parametrize(
     ("start", "told"),
     [
-        ({"x": np.zeros((3, 2))}, "x: start has 3 rows, expected 20"),
+        ({"x": np.zeros((3, 2))}, r"x: start has shape \(3, 2\), expected \(20, 2\)"),
         ({"z": np.zeros((3, 2))}, "start has none of the variables x"),
         ({"x": np.full((N, 2), np.nan)}, "x: values hold NaN or infinity at index 0"),
         (np.zeros((N, 2)), "start is ndarray, expected a result"),

@@ -1,6 +1,7 @@
 """Pages that are files of the repository: the benchmarks with their results, the changelog, how to contribute.
 
-They lie on the site as in the repository, and so do the pages of docs/, without `docs/`; links between them follow.
+They lie on the site as in the repository, and so do the pages of docs/, without `docs/`; links between them follow.  A
+link to what a page of the site is made from leads to that page.
 """
 
 import posixpath
@@ -10,6 +11,13 @@ from typing import Any
 
 INCLUDED = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/*.md", "benchmarks/results/*.md", "benchmarks/notes/*.md")
 PAGES = "docs/"
+MADE_FROM = {
+    "src/asker/result.py": "reference/solving.md",
+    "src/asker/shell/program.py": "reference/command-line.md",
+    "src/asker/applications/application.py": "reference/applications.md",
+    "examples/README.md": "gallery.md",
+}
+"""Files of the repository, and the page of the site that is made from each by the other hooks."""
 LINK = re.compile(r"\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 
 
@@ -33,6 +41,7 @@ def followed(markdown: str, page: str) -> str:
 
     def link(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(here, found["path"]))
+        target = PAGES + MADE_FROM[target] if target in MADE_FROM else target
         if not (_is_included(target) or target.startswith(PAGES)):
             return found[0]
         path = posixpath.relpath(target.removeprefix(PAGES), posixpath.dirname(page) or ".")

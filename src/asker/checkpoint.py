@@ -11,7 +11,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib.metadata import version
@@ -22,6 +22,7 @@ import numpy as np
 from asker.engines.point import Engine, PerFactor, Point
 from asker.io.files import FileError, FilePath, read_text_bytes
 from asker.io.npz import Arrays, Tree, parse_npz, write_npz
+from asker.logs import log
 from asker.result import Iteration
 from asker.strategies.strategy import State, Strategy
 
@@ -55,8 +56,11 @@ class Checkpoint:
         self.path, self.every, self.engine = path, every, engine
         self.unwritten = ""
         """Why the last one could not be written."""
+        self.continued_from = 0
+        """The iteration that the file was at when it was read."""
         self.of = {
             "format": FORMAT,
+            "kernels": [f"{f.name} {f.kernel}" for f in engine.problem.factors],
             "problem": engine.fingerprint().hex(),
             "strategy": repr(strategy) if is_dataclass(strategy) else type(strategy).__name__,
             "relative_damping": bool(engine.relative_damping),
@@ -82,7 +86,7 @@ class Checkpoint:
         self.write_tree(encoded(writer, snapshot, self.engine), writer)
 
     def write_tree(self, tree: Tree, writer: "Writer") -> None:
-        """Beside what the file is of."""
+        """Write plain JSON and its arrays, beside what the file is of."""
         tree = self.of | tree
         if self.engine.is_first:
             write_npz(self.path, tree | {"digest": _digest(tree, writer.arrays)}, writer.arrays)
@@ -95,7 +99,14 @@ class Checkpoint:
         with self.faults_told():
             tree, reader = found
             self.check_cost("start", reader.decode(tree["history"][0])["cost"], template.cost, template)
-            return self.decoded(tree, reader, template, self.engine, cost_at)
+            snapshot = self.decoded(tree, reader, template, self.engine, cost_at)
+        self.continues(snapshot.history)
+        return snapshot
+
+    def continues(self, history: Sequence[Iteration]) -> None:
+        """Say that a run goes on with this history."""
+        self.continued_from = history[-1].iteration
+        log.info("continued from iteration %d of %s", self.continued_from, self.path)
 
     def read_tree(self) -> "tuple[Tree, Reader] | None":
         """What a file of the same run holds."""
@@ -145,12 +156,14 @@ class Checkpoint:
         if tree.pop("digest") != _digest(tree, arrays):
             raise ValueError("its digest is of something else")
         for what, name in (
-            ("problem", "problem (other data, or another residual function)"),
             ("strategy", "strategy or other settings of it"),
+            ("kernels", "kernel or τ"),
+            ("problem", "problem (other data, or another residual function)"),
             ("relative_damping", "kind of damping"),
         ):
-            if tree[what] != self.of[what]:
-                told = f": {tree[what]}, not {self.of[what]}"
+            if tree.get(what, self.of[what]) != self.of[what]:
+                there, here = (", ".join(x) if isinstance(x, list) else x for x in (tree[what], self.of[what]))
+                told = f": {there}, not {here}"
                 if what == "problem":
                     other = f"; JAX {tree['jax']} traced that, and not {self.of['jax']}"
                     told = "" if tree["jax"] == self.of["jax"] else other

@@ -26,11 +26,12 @@ from asker.groups import Groups
 from asker.information import Information, counted, information, some_of, squares
 from asker.problem import Problem
 from asker.result import Result
+from asker.undetermined import named
 from asker.variables import ProblemError, Slot, Variables
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linear_model import LinearModel
-    from asker.engines.inverse import Columns, HeldInverse, Support
+    from asker.engines.inverse import Columns, HeldInverse, Stiffening
     from asker.engines.xla.linear_model import DeviceModel
 
 Floats = NDArray[np.float64]
@@ -53,7 +54,7 @@ class Covariance:
     """Blocks of a covariance, and what they are relative to."""
 
     blocks: Floats
-    """(n, d, d) of single variables, (n, d, e) of pairs; 0 for fixed variables, NaN for those not determined."""
+    """(n, d, d) of single variables, (n, d, e) of pairs; 0 for fixed variables, NaN for numbers not determined."""
     gauge: str
     """Which directions are not determined by the data, and what they are taken relative to."""
     undetermined: NDArray[np.bool_]
@@ -133,8 +134,9 @@ class Uncertainty:
                 return plain
             masks = some_of(seen)
 
-    def _read_support(self, support: "Support", together: "Columns | None", datum: What | None) -> None:
-        self.undetermined: dict[Variables, NDArray[np.bool_]] = {v: h.free > 0 for v, h in support.single.items()}
+    def _read_support(self, support: "Stiffening", together: "Columns | None", datum: What | None) -> None:
+        self.open: dict[Variables, NDArray[np.bool_]] = {v: h.is_open.copy() for v, h in support.single.items()}
+        """(n, d) of each group: the numbers that the data do not determine."""
         self.n_single = sum(int(h.free.sum()) for h in support.single.values())
         """Directions of single variables that the data do not determine."""
         self.n_gauge = len(support.unknowns)
@@ -145,7 +147,8 @@ class Uncertainty:
         none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in support.single}
         self._N, self._T = none if together is None else together, none
         fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in support.single if v.fixed.any())
-        self.gauge = "all directions are determined" + (f", with {fixed} held" if fixed else "")
+        what = "all others" if self.n_single else "all directions"
+        self.gauge = f"{self._single_told()}{what} are determined" + (f", with {fixed} held" if fixed else "")
         if together is not None:
             self._hold(together, datum)
 
@@ -164,14 +167,26 @@ class Uncertainty:
         moved = _touched(N, np.eye(self.n_gauge))
         if not ok.all():
             for v, touched in _touched(N, U[:, ~ok]).items():
-                self.undetermined[v] = self.undetermined[v] | touched
+                self.open[v] |= touched[:, None]
         names = " and ".join(f"{int(touched.sum())} of {len(v)} {v.name}" for v, touched in moved.items())
         over = ", ".join(f"{len(index)} {v.name}" for v, index in of)
         left = "" if ok.all() else f", which leave {int((~ok).sum())} open"
+        several = "directions" if self.n_gauge > 1 else "direction"
+        are = "are" if self.n_gauge > 1 else "is"
         self.gauge = (
-            f"{self.n_gauge} directions in which {names} move together are not determined by the data; "
-            f"taken relative to {over}{left}"
+            f"{self._single_told()}{self.n_gauge} {several} in which {names} move together {are} not determined by the "
+            f"data; taken relative to {over}{left}"
         )
+
+    def _single_told(self) -> str:
+        """What single variables leave open, before all else."""
+        single = {v: h.is_open for v, h in self.support.single.items()}
+        return f"the data do not determine {named(single)}; " if self.n_single else ""
+
+    @property
+    def undetermined(self) -> dict[Variables, NDArray[np.bool_]]:
+        """(n,) of each group: whether the data leave a direction of the variable open."""
+        return {v: np.any(mask, axis=1) for v, mask in self.open.items()}
 
     @property
     def n_undetermined(self) -> dict[str, int]:
@@ -223,19 +238,24 @@ class Uncertainty:
 
     # ------------------------------------------------------------ for users
 
+    def __repr__(self) -> str:
+        sigmas = ", ".join(f"{name} {sigma:.3g}" for name, sigma in self.sigma.items())
+        n = self.n_determined + self.n_single + self.n_gauge
+        return f"Uncertainty({self.n_determined} of {n} unknowns determined; noise: {sigmas}; {self.gauge})"
+
     def covariance(self, what: What, other: What | None = None) -> Covariance:
         """Blocks of single variables; with `other`, of pairs: of each variable with the one in the same place."""
         v, i = self._chosen(what)
         w, j = (v, i) if other is None else self._chosen(other)
         if len(i) != len(j):
             raise ProblemError(f"pairs need as many {w.name} as {v.name}: {len(j)} and {len(i)} were asked for")
-        is_open = self._open(v)[i] | self._open(w)[j]
+        is_open = self._open(v)[i][:, :, None] | self._open(w)[j][:, None, :]
         blocks = np.zeros((len(i), v.manifold.tangent, w.manifold.tangent))
         if v in self._N and w in self._N:
             blocks = sum(factor * term.pairs(v, i, w, j) for factor, term in self._terms)  # type: ignore[assignment]
         blocks[v.fixed[i] | w.fixed[j]] = 0.0
         blocks[is_open] = np.nan
-        return Covariance(blocks, self.gauge, is_open)
+        return Covariance(blocks, self.gauge, np.any(is_open, axis=(1, 2)))
 
     def standard_errors(self, what: What) -> Floats:
         """(n, d): of each direction of each variable."""
@@ -279,7 +299,7 @@ class Uncertainty:
         return {v: steps[v] - np.einsum("ndq,q->nd", self._N[v], moved) for v in self._N}
 
     def _open(self, v: Variables) -> NDArray[np.bool_]:
-        return self.undetermined.get(v, np.zeros(len(v), dtype=bool))
+        return self.open.get(v, np.zeros((len(v), v.manifold.tangent), dtype=bool))
 
     def _chosen(self, what: What) -> tuple[Variables, NDArray[np.int64]]:
         return chosen(self.problem.variables, what)

@@ -158,11 +158,10 @@ def dense_problem(
 
 
 def _of_each(function: Callable[[Floats], Any], x: Floats, k: NDArray) -> Floats:
-    """What a function of one vector says of observation k[i] at x[i]; it is called once for each vector there is."""
+    """What a function of one vector says of observation k[i] at x[i]; it is called once for rows that follow each other
+    and are the same."""
     if len(x) < 2 or not x.strides[0]:
         return np.asarray(function(x[0]), dtype=float)[k]
-    vectors, which = np.unique(x, axis=0, return_inverse=True)
-    order = np.argsort(which.ravel(), kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
-    found = [np.asarray(function(vector), dtype=float)[k[part]] for vector, part in zip(vectors, parts, strict=True)]
-    return np.concatenate(found)[np.argsort(order)]
+    begin = np.flatnonzero((x[1:] != x[:-1]).any(axis=1)) + 1
+    vectors, parts = x[np.r_[0, begin]], np.split(k, begin)
+    return np.concatenate([np.asarray(function(v), dtype=float)[part] for v, part in zip(vectors, parts, strict=True)])

@@ -20,6 +20,7 @@ from asker.jax_versions import load_jax
 from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Quadratic, Scaled, SmoothTruncated
 from asker.left_out import NOT_COMPILED
 from asker.linearity import is_affine
+from asker.manifolds import Euclidean
 from asker.own import known_by, remembered
 from asker.traced import REMEDIES, differentiated_with, digest_of_trace, first_line
 from asker.variables import ProblemError, Slot, Variables
@@ -87,8 +88,7 @@ class Factors:
         copies: dict[int, np.ndarray] = {}
         self.slots = tuple(self._checked_slot(k, slot, copies) for k, slot in enumerate(slots))
         self.n = len(self.slots[0].index)
-        for k, slot in enumerate(self.slots):
-            self._check_length(f"the index of argument {k} ({slot.variables.name})", slot.index)
+        self._check_lengths(data if isinstance(data, tuple) else (data,))
         if isinstance(data, list) and len(data) != self.n and any(isinstance(d, np.ndarray) for d in data):
             raise ProblemError(f"{self.name}: data is a list of {len(data)}, expected {self.n}; give arrays as a tuple")
         given = data if isinstance(data, tuple) else (data,)
@@ -210,6 +210,14 @@ class Factors:
         for k in np.flatnonzero((width < SMALLEST_TAU) | (width > LARGEST_TAU))[:1]:
             between = f"between {SMALLEST_TAU:g} and {LARGEST_TAU:g}"
             raise ProblemError(f"{self.name}: tau·√weight must lie {between}, not {width[k]:g} at index {k}")
+
+    def _check_lengths(self, data: tuple[Any, ...]) -> None:
+        """Indices and data have a row for each observation; where they differ, nobody knows which of them is wrong."""
+        arrays = {f"the index of argument {k} ({s.variables.name})": s.index for k, s in enumerate(self.slots)}
+        arrays |= {f"data[{k}]": d for k, d in enumerate(data) if isinstance(d, np.ndarray) and d.ndim}
+        if any(len(array) != self.n for array in arrays.values()):
+            told = ", ".join(f"{what} has shape {array.shape}" for what, array in arrays.items())
+            raise ProblemError(f"{self.name}: one row for each observation: {told}")
 
     def _check_length(self, what: str, array: np.ndarray) -> None:
         if array.ndim == 0 or len(array) != self.n:
@@ -386,13 +394,22 @@ class Factors:
                 raise ProblemError(f"{self.name}: jacobian[{k}] has shape {np.shape(J)}, expected {shape}")
 
     def _failed(self, what: str, error: Exception) -> ProblemError:
-        shapes = [f"{s.variables.name} {s.variables.manifold}" for s in self.slots]
-        shapes += [f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data)]
         kind, said = type(error).__name__, first_line(error)
         if "not a valid JAX type" in said:
             return ProblemError(f"{self.name}: the {what} function returns what is no array of numbers")
-        on, why = ", ".join(shapes), REMEDIES.get(kind, said)
-        return ProblemError(f"{self.name}: the {what} function fails on {on}: {kind}: {why}")
+        why = REMEDIES.get(kind, said)
+        numbers = [s.variables.name for s in self.slots if s.variables.manifold == Euclidean(())]
+        if numbers and isinstance(error, IndexError | TypeError):
+            why += f" ({numbers[0]} are single numbers: for vectors the start is (n, d), a row each, as [[0.0, 1.0]])"
+        return ProblemError(f"{self.name}: the {what} function fails on {self.arguments_told}: {kind}: {why}")
+
+    @property
+    def arguments_told(self) -> str:
+        """The arguments of the residual function, with the shape that one observation has of each."""
+        shapes = [
+            f"{s.variables.name} {getattr(s.variables.manifold, 'shape', s.variables.manifold)}" for s in self.slots
+        ]
+        return ", ".join([*shapes, *(f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data))])
 
     def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """The arguments of a batched residual function: each slot's values for every observation."""

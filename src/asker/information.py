@@ -14,7 +14,8 @@ Noise       σ² = Σu / (spare numbers · m), over those that count, where m is
             0.973 for p = 1, next to 1 for more.  The fit has used up as many numbers as it has unknowns that are
             determined; several factor groups share these as `asker.noise` has it.  (Their exact leverages change σ by
             less than 1 % in made pose graphs.)  A group with fewer than FEW numbers to spare has the noise of all
-            groups together: the estimate takes it to be the same, too.
+            groups together: the estimate takes it to be the same, too.  Where the data were seen to be rounded, σ is
+            that of rounding at least.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.factors import Factors
-from asker.noise import FEW, kept_shares
+from asker.noise import FEW, kept_shares, rounding_variance
 from asker.problem import Problem
 from asker.result import Result
 from asker.support import REACH
@@ -121,20 +122,29 @@ def information(
         1.0 if cut is None else _within(f.residual_size)
         for f, cut in zip(problem.factors, _cuts(result, given), strict=True)
     ]
-    sums = [float(u[mask].sum()) / m for u, mask, m in zip(of, masks, parts, strict=True)]
+    found = result.found_noise
+    least = [rounding_variance(noise.rounding) for noise in found] if found else [0.0] * len(spare)
+    sums = [
+        max(float(u[mask].sum()) / m, n * s) for u, mask, m, n, s in zip(of, masks, parts, spare, least, strict=True)
+    ]
     few = [sigma is None and n < FEW and mask.any() for sigma, n, mask in zip(given, spare, masks, strict=True)]
     behind = [n if sigma is None else np.inf for sigma, n in zip(given, spare, strict=True)]
     if any(few):
         if sum(spare) < FEW:
             names, n = ", ".join(f.name for f in problem.factors), sum(int(mask.sum()) for mask in masks)
             told = f"{n} inliers leave {max(sum(spare), 0):.3g} numbers to spare"
-            raise ProblemError(f"{names}: the noise cannot be told: {told}; give sigma=")
+            advice = "give it, as in result.interval(..., sigma=0.1)"
+            raise ProblemError(f"{names}: the noise cannot be told: {told}; {advice}")
         together = sqrt(sum(sums) / sum(spare))
         given = [together if is_few else sigma for is_few, sigma in zip(few, given, strict=True)]
         behind = [sum(spare) if is_few else n for is_few, n in zip(few, behind, strict=True)]
     each = zip(problem.factors, of, masks, sums, spare, given, strict=True)
-    found = [_of_group(f, u, mask, total, n, sigma) for f, u, mask, total, n, sigma in each]
-    return [replace(part, n_behind=n) for part, n in zip(found, behind, strict=True)]
+    exact = [noise.sigma == 0 for noise in found] if found else [False] * len(spare)
+    of_groups = [
+        _of_group(f, u, mask, total, n, sigma, fits)
+        for (f, u, mask, total, n, sigma), fits in zip(each, exact, strict=True)
+    ]
+    return [replace(part, n_behind=n) for part, n in zip(of_groups, behind, strict=True)]
 
 
 def _spare(problem: Problem, masks: Sequence[NDArray[np.bool_]], n_determined: int) -> list[float]:
@@ -148,8 +158,10 @@ def _spare(problem: Problem, masks: Sequence[NDArray[np.bool_]], n_determined: i
 
 
 def _of_group(
-    f: Factors, u: Floats, mask: NDArray[np.bool_], total: float, n_spare: float, given: float | None
+    f: Factors, u: Floats, mask: NDArray[np.bool_], total: float, n_spare: float, given: float | None, exact: bool
 ) -> Information:
+    """`exact`: the inliers fit exactly, under a kernel of no width; then a noise that is given is that of least squares
+    on them."""
     p, width = f.residual_size, np.broadcast_to(f.tau, f.n) * _root_weight(f)
     if not mask.any():
         return Information(float("nan"), mask, np.zeros(f.n), np.zeros(f.n), 0.0)
@@ -163,13 +175,14 @@ def _of_group(
         return Information(sigma, mask, np.where(mask, slope, 0.0), np.where(mask, spread, 0.0), n_spare)
     sigma = sqrt(total / n_spare) if given is None else given
     _check_positive(f, sigma)
-    alpha, beta = expected(f.kernel, p, width / sigma)
+    alpha, beta = (1.0, 1.0) if exact and given else expected(f.kernel, p, width / sigma)
     return Information(sigma, mask, np.where(mask, alpha, 0.0), np.where(mask, beta * sigma**2, 0.0), n_spare)
 
 
 def _check_positive(f: Factors, sigma: float) -> None:
     if not sigma > 0:
-        raise ProblemError(f"{f.name}: the residuals of all inliers are 0; give sigma=")
+        told = "all inliers fit exactly, which says nothing of their noise"
+        raise ProblemError(f"{f.name}: {told}: give it, as in result.interval(..., sigma=0.1)")
 
 
 def _root_weight(f: Factors) -> Any:

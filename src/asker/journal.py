@@ -98,6 +98,7 @@ class Journal:
             self.findings = [Finding(x["name"], x["depth"], reader.decode(x["value"])) for x in tree["findings"]]
             self.earlier = tree["seconds"]
             self.begun = None if tree["descent"] is None else (tree["descent"], reader)
+        self.file.continues(self.history)
 
     def save(self, at_the_end: bool = False) -> None:
         if self.file and not self.goes_over_what_was_found:

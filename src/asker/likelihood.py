@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
-from asker.noise import TINY, Noise, shares
+from asker.noise import TINY, Noise, rounding_variance, shares
 from asker.sums import Sums
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
 
 
 def mean_squares(engine: Engine, point: Point) -> list[float]:
-    """Of one number, for each factor group."""
+    """The mean square of one number of a residual, for each factor group."""
     means = [(f, engine.sums.mean(u)) for f, u in zip(engine.problem.factors, engine.here(point.u), strict=True)]
     return [1.0 if isnan(mean) else max(mean / f.residual_size, 1e-300) for f, mean in means]
 
@@ -52,13 +52,16 @@ def likelihood(
 ) -> float:
     """L of a point, from its `squares` and the noise that was estimated there; `broad` is Q² of each group."""
     factors, sums = engine.problem.factors, engine.sums
+    least = [max(1e-26 * Q, TINY, rounding_variance(n.rounding)) for n, Q in zip(noises, broad, strict=True)]
     variances = [
-        min(max(n.sigma**2, 1e-24 * Q, TINY), Q) if n.is_known else Q for n, Q in zip(noises, broad, strict=True)
+        min(max(n.sigma**2, 1e-24 * Q, s), Q) if n.is_known else Q for n, Q, s in zip(noises, broad, least, strict=True)
     ]
     L, ratios = 0.0, [0.5] * len(factors)
     for _ in range(ROUNDS):
-        groups = zip(factors, u, *shares(factors, u, variances, sums), variances, ratios, broad, strict=True)
-        each = [_likelihood(x, f.residual_size, a, vote, s, pi, Q, sums) for f, x, a, vote, s, pi, Q in groups]
+        groups = zip(factors, u, *shares(factors, u, variances, sums), variances, ratios, broad, least, strict=True)
+        each = [
+            _likelihood(x, f.residual_size, a, vote, s, pi, Q, sums, low) for f, x, a, vote, s, pi, Q, low in groups
+        ]
         L, before, variances = sum(fit[0] for fit in each), variances, [fit[1] for fit in each]
         ratios = [fit[2] for fit in each]
         if np.allclose(variances, before, rtol=0.02, atol=0):
@@ -68,9 +71,9 @@ def likelihood(
 
 
 def _likelihood(
-    u: Floats, p: int, a: Floats, vote: Floats, variance: float, ratio: float, Q: float, sums: Sums
+    u: Floats, p: int, a: Floats, vote: Floats, variance: float, ratio: float, Q: float, sums: Sums, least: float
 ) -> tuple[float, float, float]:
-    """The lowest L of a group, with its σ² and π, from the first ones."""
+    """The lowest L of a group, with its σ² and π, from the first ones and with no less σ² than `least`."""
     odds, n = np.zeros(len(u)), max(sums.of(float(vote.sum()))[0], 1e-9)
     for _ in range(STEPS):
         odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
@@ -79,7 +82,7 @@ def _likelihood(
         spare = p * a_in
         if spare < 0.5:
             return 0.0, variance, ratio
-        before, variance = variance, min(max(u_in / spare, 1e-26 * Q, TINY), Q)
+        before, variance = variance, min(max(u_in / spare, least), Q)
         ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST:
             break

@@ -1,7 +1,7 @@
 """The one loop."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from asker.journal import DescentFile
 from asker.leverage import leverage
 from asker.result import HowSure, Iteration, Result, Status
 from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy
+from asker.subsets import FEW, n_unknowns
+from asker.undetermined import undetermined
+from asker.variables import ProblemError
 
 OnIteration = Callable[[CurrentIteration], bool | None]
 
@@ -120,6 +123,10 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
     if any(f.valid is not None for f in problem.factors):
         impossible = engine.whole(tuple(Conditions(engine).impossible(engine.rows_here(point))))
         inliers = [inlier & ~no for inlier, no in zip(inliers, impossible, strict=True)]
+    fault = "" if status is Status.CONVERGED or loop.history[-1].accepted else _without_derivative(engine, point)
+    weights = weights_at(engine, point)
+    if fault and not any(line.accepted for line in loop.history[1:]):
+        raise ProblemError(f"{fault} at the start, and no step can be made (as of a root or a norm at 0)")
     return Result(
         problem=problem,
         values=values_at(engine, point),
@@ -128,16 +135,38 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
         status=status,
         history=loop.history,
         residuals=by_factor(problem, residuals),
-        weights=weights_at(engine, point),
+        weights=weights,
         inliers=by_factor(problem, inliers),
         seconds=engine.seconds | {"total": loop.seconds},
         strategy=strategy,
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
+        doubts=(f"{fault} at this point, and no step can be made from it",)
+        if fault
+        else _doubts(engine, point, weights),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
+        continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
         how_sure=HowSure(Uncertainty, leverage),
     )
+
+
+def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray]) -> tuple[str, ...]:
+    """What the data do not determine, of problems with few unknowns: larger ones have a gauge as a rule."""
+    if engine.problem.portion is not None or n_unknowns(engine) > FEW:
+        return ()
+    from asker.engines.cpu.linear_model import LinearModel
+
+    told = undetermined(LinearModel(engine.problem, engine.rows_here(point)), weights)
+    return (told,) if told else ()
+
+
+def _without_derivative(engine: Engine, point: Point) -> str:
+    """What `LinearModel.without_derivative` says; where a process has a portion: of any of its observations."""
+    from asker.engines.cpu.linear_model import LinearModel
+
+    told = LinearModel(engine.problem, engine.rows_here(point)).without_derivative()
+    return told or ("a derivative is not finite in another process" if engine.sums.any(bool(told)) else "")
 
 
 def _converged(before: State, after: State, tol: float) -> bool:

@@ -50,6 +50,8 @@ FEW = 10
 """Spare numbers below which σ is not told: it could be wrong by a factor."""
 SMALLEST = 1e-26
 """σ² over the mean square: below it residuals count as exact."""
+EXACT = sqrt(10 * SMALLEST)
+"""The same of σ, once it is found."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Noise:
     """The share of the observations that have this noise, about."""
     n_spare: float
     """How many numbers of the inliers the fit has not used up: what σ rests on."""
+    rounding: float = 0.0
+    """The step that the data are rounded to, where many of them fit exactly (`asker.rounding`); σ is that of rounding
+    at least.  0 where no such thing was seen."""
 
     @property
     def is_known(self) -> bool:
@@ -83,7 +88,14 @@ class Noise:
     def __str__(self) -> str:
         if not self.is_known:
             return "cannot be told: too few observations agree"
-        return f"{self.sigma:.3g} ± {100 * self.uncertainty:.1g} %, inliers {self.inlier_ratio:.1%}"
+        rounded = f", rounded to {self.rounding:.3g}" if self.rounding else ""
+        return f"{self.sigma:.3g} ± {100 * self.uncertainty:.1g} %, inliers {self.inlier_ratio:.1%}{rounded}"
+
+
+def rounding_variance(step: float) -> float:
+    """The variance of numbers that were rounded to multiples of a step: they are off by up to half of it, evenly
+    spread (Sheppard 1898)."""
+    return step**2 / 12
 
 
 def estimate(
@@ -91,6 +103,7 @@ def estimate(
     u: Sequence[Floats],
     broad: Sequence[float] | None = None,
     sums: Sums = ALONE,
+    steps: Sequence[float] | None = None,
     near: Sequence[Noise] = (),
 ) -> tuple[Noise, ...]:
     """The noise of each factor group, from the squared norms u of all residuals, weights included.
@@ -100,8 +113,12 @@ def estimate(
     `broad` is the mean square of a number in a plain fit, where it is known: an outlier does not count for more than
     `FARTHEST` times that.  (Those that a fit has blown up would make all others look like inliers.)
 
+    `steps` are those that the data are rounded to, 0 where they are not.
+
     `near` is the noise of a solution close by, where it is known: then (1) is left out.
     """
+    steps = [0.0] * len(factors) if steps is None else steps
+    least = list(map(rounding_variance, steps))
     if broad is not None:
         each = zip(factors, u, broad, strict=True)
         u = [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
@@ -111,23 +128,27 @@ def estimate(
         likely = [[_Fit(n.sigma**2) for n in near]]
     else:
         first = [[_Fit(scale * variance) for variance in whole] for scale in SCALES]
-        tried = [_round(factors, u, fits, STEPS_FIRST, sums) for fits in first]  # (1)
+        tried = [_round(factors, u, fits, STEPS_FIRST, sums, least) for fits in first]  # (1)
         likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
-    ends = [_at_rest(factors, u, fits, sums) for fits in likely]
+    ends = [_at_rest(factors, u, fits, sums, least) for fits in likely]
     best = max(ends, key=lambda fits: sum(fit.gain for fit in fits))
-    return tuple(_noise(fit, mean) for fit, mean in zip(best, means, strict=True))
+    return tuple(_noise(fit, mean, step) for fit, mean, step in zip(best, means, steps, strict=True))
 
 
-def _round(factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], steps: int, sums: Sums) -> list["_Fit"]:
+def _round(
+    factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], steps: int, sums: Sums, least: list[float]
+) -> list["_Fit"]:
     """(2) and (3)"""
-    each = zip(factors, u, *shares(factors, u, [fit.variance for fit in fits], sums), fits, strict=True)
-    return [_mixture(x, f.residual_size, a, vote, fit, steps, sums) for f, x, a, vote, fit in each]
+    each = zip(factors, u, *shares(factors, u, [fit.variance for fit in fits], sums), fits, least, strict=True)
+    return [_mixture(x, f.residual_size, a, vote, fit, steps, sums, at_least) for f, x, a, vote, fit, at_least in each]
 
 
-def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], sums: Sums) -> list["_Fit"]:
+def _at_rest(
+    factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], sums: Sums, least: list[float]
+) -> list["_Fit"]:
     """(2) to (4)"""
     for _ in range(ROUNDS):
-        before, fits = fits, _round(factors, u, fits, STEPS, sums)
+        before, fits = fits, _round(factors, u, fits, STEPS, sums, least)
         if np.allclose([fit.variance for fit in fits], [fit.variance for fit in before], rtol=AT_REST, atol=0):  # (4)
             break
     return fits
@@ -193,14 +214,14 @@ NOTHING = _Fit(1.0, gain=-inf)
 """Where no observation has a number to spare."""
 
 
-def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, sums: Sums) -> _Fit:
+def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, sums: Sums, least: float) -> _Fit:
     """(3), from an earlier fit"""
     n, of_u, of_a = sums.of(float(vote.sum()), dot(vote, u), dot(vote, a))
     everything = of_u / (p * n) if n > 0 else 0.0
     if not everything > TINY / SMALLEST:  # there are none, or all are exact
-        return _Fit(TINY, 1.0, p * of_a)
-    smallest, variance, ratio = SMALLEST * everything, fit.variance, fit.ratio
-    broad = fit.broad or max(everything, 4 * variance)
+        return _Fit(max(TINY, least), 1.0, p * of_a)
+    variance, smallest, ratio = max(fit.variance, least), max(SMALLEST * everything, least), fit.ratio
+    broad = max(fit.broad, variance) if fit.broad else max(everything, 4 * variance)
     for _ in range(steps):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
         inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
@@ -215,7 +236,7 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, 
         ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
         if abs(log(variance / before)) < AT_REST or broad < DISTINCT**2 * variance:
             break
-    alone = _Fit(of_u / (p * of_a), 1.0, p * of_a) if p * of_a >= 0.5 else NOTHING
+    alone = _Fit(max(of_u / (p * of_a), least), 1.0, p * of_a) if p * of_a >= 0.5 else NOTHING
     if broad < DISTINCT**2 * variance:
         return alone
     outlier = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
@@ -225,8 +246,8 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, 
     return alone if is_worse else _Fit(variance, sums.mean(inlier), spare, gain, ratio, broad)
 
 
-def _noise(fit: _Fit, mean: float) -> Noise:
+def _noise(fit: _Fit, mean: float, step: float) -> Noise:
     if fit.n_spare < FEW:
-        return Noise(float("nan"), fit.inlier_ratio, fit.n_spare)
-    exact = isnan(mean) or fit.variance <= 10 * SMALLEST * max(mean, 1e-300)
-    return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare)
+        return Noise(float("nan"), fit.inlier_ratio, fit.n_spare, step)
+    exact = isnan(mean) or fit.variance <= max(EXACT**2 * mean, TINY)
+    return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare, step)

@@ -103,9 +103,11 @@ class Result:
     found_noise: tuple[Noise, ...] | None = None
     """What was found while solving, where it was not known."""
     doubts: tuple[str, ...] = ()
-    """Then also: what speaks against relying on the result, a sentence each."""
+    """What speaks against relying on the result, a sentence each."""
     unwritten: str = ""
     """Why the last checkpoint could not be written, if so; `save` leaves it out."""
+    continued_from: int = 0
+    """The iteration of an earlier run that this one went on from, by its checkpoint; `save` leaves it out."""
     how_sure: "HowSure | None" = None
     """What says how sure this is; `save` leaves it out."""
 
@@ -167,7 +169,7 @@ class Result:
 
     def interval(self, what: Any, level: float = 0.95, **asked: Any) -> np.ndarray:
         """How far the truth is from each number at most, with this probability, (n, d); infinite where what holds a
-        variable is too likely to agree by chance."""
+        variable is too likely to agree by chance, NaN where the data do not determine the number."""
         return self.uncertainty(**asked).interval(what, level)
 
     @cached_property
@@ -237,6 +239,7 @@ def _table(result: Result) -> list[tuple[str, str]]:
     """The rows that a person reads."""
     method = result.strategy if isinstance(result.strategy, str) else type(result.strategy).__name__
     n = result.iterations
+    continued = f", continued from iteration {result.continued_from}" if result.continued_from else ""
     inliers = [
         f"{name} {np.count_nonzero(mask)} of {len(mask)} ({np.mean(mask):.1%})" if len(mask) else f"{name} none"
         for name, mask in result.inliers.items()
@@ -246,7 +249,7 @@ def _table(result: Result) -> list[tuple[str, str]]:
         ("cost", f"{result.initial_cost:.7g} -> {result.cost:.7g}"),
         ("inliers", _printable(", ".join(inliers))),
         ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
-        ("iterations", f"{n} in {result.seconds['total']:.3g} s"),
+        ("iterations", f"{n} in {result.seconds['total']:.3g} s{continued}"),
         ("status", f"{result.status.name.lower().replace('_', ' ')}: {result.message}"),
         *(("doubt", _printable(doubt)) for doubt in result.doubts),
     ]

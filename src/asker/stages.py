@@ -86,8 +86,9 @@ class Stages:
             result,
             initial_cost=cost(final, start),
             found_noise=best.noises,
-            doubts=search.doubts(best),
+            doubts=search.doubts(best) + result.doubts,
             unwritten=file.unwritten if file else "",
+            continued_from=file.continued_from if file else 0,
         )
 
     def goes_on(self) -> bool:

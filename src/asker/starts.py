@@ -27,5 +27,7 @@ def rows_to_start(problem: Problem, start: Start) -> tuple[np.ndarray, ...]:
 
 def _rows(v: Variables, values: Any) -> np.ndarray:
     if count(values) != len(v):
-        raise ProblemError(f"{v.name}: start has {count(values)} rows, expected {len(v)}")
+        shape = np.shape(values) if not isinstance(values, tuple) else f"{count(values)} rows"
+        expected = (len(v), *getattr(v.manifold, "shape", ("...",)))
+        raise ProblemError(f"{v.name}: start has shape {shape}, expected ({', '.join(map(str, expected))})")
     return v.at(values).rows

@@ -47,7 +47,7 @@ CHANCE = 1e-3
 
 
 def n_unknowns(engine: Engine) -> int:
-    """Of the whole problem."""
+    """How many unknowns the whole problem has."""
     problem, portion = engine.problem, engine.problem.portion
     dealt = portion.variables if portion else None  # none of these are fixed
     counts = [(v, problem.count(v) if v is dealt else int(np.count_nonzero(~v.fixed))) for v in problem.variables]

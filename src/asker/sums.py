@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 class Sums:
-    """Of what belongs to observations; those of one process are the sums themselves."""
+    """Sums over what belongs to observations, added over all processes; one process adds nothing."""
 
     def __init__(self, dealt: Any = None, added: Callable[[np.ndarray], np.ndarray] | None = None):
         """
@@ -32,7 +32,7 @@ class Sums:
         return self.of(float(here))[0] > 0
 
     def mean(self, x: NDArray[Any]) -> float:
-        """Of one number for each observation; NaN where there are none."""
+        """The mean of one number for each observation; NaN where there are none."""
         total, n = self.of(float(x.sum()), len(x))
         return total / n if n else float("nan")
 
@@ -41,11 +41,11 @@ class Sums:
         return x if self.added is None or variables is self.dealt else self.added(x)
 
     def largest(self, x: Floats) -> float:
-        """Of numbers that are not negative; 0 where there are none."""
+        """The largest of numbers that are not negative; 0 where there are none."""
         return self._smallest(x, int(self.of(len(x))[0])) if self.added else float(x.max(initial=0.0))
 
     def median(self, x: Floats) -> float:
-        """Of numbers that are not negative; NaN where there are none."""
+        """The median of numbers that are not negative; NaN where there are none."""
         if self.added is None:
             return float(np.median(x)) if len(x) else float("nan")
         n = int(self.of(len(x))[0])
@@ -63,4 +63,4 @@ class Sums:
 
 
 ALONE = Sums()
-"""Of one process."""
+"""The sums of a single process."""

@@ -1,13 +1,13 @@
 """Which observations support a solution, and what speaks against relying on it."""
 
 from collections.abc import Sequence
-from math import isnan
+from math import isnan, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.noise import Noise
+from asker.noise import Noise, rounding_variance
 from asker.problem import Problem
 from asker.sums import ALONE, Sums
 from asker.variables import Variables
@@ -99,6 +99,11 @@ class Support:
                 told.append(
                     f"{k} of {of} {f.name} fit exactly, and no others count: rounded data can look so; "
                     "then give a kernel as wide as the rounding"
+                )
+            if ok and noise.rounding and noise.sigma <= sqrt(rounding_variance(noise.rounding)):
+                told.append(
+                    f"{f.name} are rounded to {noise.rounding:.3g}, and most fit exactly: their noise counts as "
+                    f"{noise.sigma:.3g}, that of rounding, whose errors need not average out"
                 )
         if sum(k * f.residual_size for k, f in zip(n, factors, strict=True)) < 2 * n_unknowns:
             told.append(f"few observations support this: {sum(n)} inliers for {n_unknowns} unknowns")

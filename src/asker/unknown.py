@@ -7,8 +7,9 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
             the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
-            is dropped before it is refined.  Once a candidate is beyond doubt, no other one is tried, and it goes to
-            the end at once.
+            is dropped before it is refined.  Where many observations fit exactly because the data are rounded
+            (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
+            doubt, no other one is tried, and it goes to the end at once.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart.  Where variables may have been lost, the end is repeated
@@ -34,6 +35,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
+from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
 from asker.support import Support
@@ -163,7 +165,7 @@ class Search:
         return Support(engine.problem, self._squares(found.point), found.noises, self.given, engine.sums)
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
-        """Of the first descents; each is made when it is asked for."""
+        """The names and ends of the first descents; each is made when it is asked for."""
         medians = [self.engine.sums.median(u) for u in self._squares(start)]
         typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in zip(self.given, typical, strict=True)]
@@ -188,7 +190,7 @@ class Search:
         return [self.engine.evaluate(rows) for rows in subsets.best(SUBSETS, self.broad, self._share(self.found[0]))]
 
     def _share(self, found: Candidate) -> float:
-        """Of the observations that a candidate explains; 0 where they do not stand out."""
+        """The share of the observations that a candidate explains; 0 where they do not stand out."""
         groups = zip(found.noises, self.broad, self.trusted, strict=True)
         return min(
             n.inlier_ratio if n.is_known and DISTINCT**2 * n.sigma**2 < Q else 0.0 for n, Q, sure in groups if not sure
@@ -204,9 +206,24 @@ class Search:
     def _candidate(self, name: str, point: Point) -> Candidate:
         return Candidate(name, point, self._noises(point))
 
-    def _noises(self, point: Point, near: Sequence[Noise] = ()) -> tuple[Noise, ...]:
-        """The noise at a point; `near`: that of a point close by."""
-        return estimate(self.engine.problem.factors, self._squares(point), self.broad, self.engine.sums, near)
+    def _noises(self, point: Point, before: Sequence[Noise] = (), is_close: bool = False) -> tuple[Noise, ...]:
+        """The noise at a point.
+
+        What the candidates so far, and the noises `before`, say of rounding holds here, too; `is_close`: those are of a
+        point close by.
+        """
+        steps = self._steps([before] if before else [])
+        near = before if is_close else ()
+        found = partial(estimate, self.engine.problem.factors, self._squares(point), self.broad, self.engine.sums)
+        noises = found(steps, near)
+        exact = [k for k, n in enumerate(noises) if self.given[k] is None and n.is_known and n.sigma == 0]
+        more = {k: rounding(self.engine, point, k) for k in exact}
+        return found([more.get(k, step) for k, step in enumerate(steps)]) if any(more.values()) else noises
+
+    def _steps(self, more: Sequence[Sequence[Noise]] = ()) -> list[float]:
+        """What the data of each factor group are rounded to, by the candidates so far and more."""
+        known = [*(c.noises for c in self.found), *more]
+        return [max((n[k].rounding for n in known), default=0.0) for k in range(len(self.given))]
 
     def _likelihood(self, point: Point, noises: Sequence[Noise]) -> float:
         return likelihood(self.engine, point, self._squares(point), noises, self.broad)
@@ -218,6 +235,10 @@ class Search:
 
     def _rank(self, found: list[Candidate]) -> None:
         """The best first, by the likelihood with what was seen so far."""
+        self.found = found
+        steps = self._steps()
+        if any([n.rounding for n in c.noises] != steps for c in found):  # one has shown that the data are rounded
+            found = [replace(c, noises=self._noises(c.point)) for c in found]
         each = [(self._likelihood(c.point, c.noises), c) for c in found]
         self.found = sorted((Candidate(c.name, c.point, c.noises, L) for L, c in each), key=lambda c: c.cost)
 
@@ -233,7 +254,8 @@ class Search:
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
             point = self._run(kernels, strategy, found.point, AGAIN, found.name)
-            found, before = self._candidate(found.name, self._moved(kernels, point) if k == 0 else point), widths
+            point = self._moved(kernels, point) if k == 0 else point
+            found, before = Candidate(found.name, point, self._noises(point, found.noises)), widths
         return replace(found, cost=self._likelihood(found.point, found.noises))
 
     def _cycled(self, best: Candidate) -> Candidate:
@@ -259,7 +281,7 @@ class Search:
         for n_iterations in END:
             kernels = self._kernels(kernel, noises)
             point = self._run(kernels, self.plain, self._moved(kernels, point), n_iterations, "end")
-            noises = self._noises(point, noises)
+            noises = self._noises(point, noises, is_close=True)
         cost = self._likelihood(point, noises)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
 
@@ -271,7 +293,7 @@ class Search:
             if (strategy := self._doubting(end)) is self.plain:
                 break
             end = replace(end, point=self._run(list(end.kernels), strategy, end.point, END[1], "weighed"))
-        noises = self._noises(end.point, end.noises)
+        noises = self._noises(end.point, end.noises, is_close=True)
         return replace(end, noises=noises, cost=self._likelihood(end.point, noises))
 
     def _doubting(self, found: Candidate) -> Any:

@@ -431,7 +431,9 @@ def test_version_and_help(asks):
         assert (code, err) == (0, "")
         assert all(command in text for command in ("solve", "generate", "info", "compare", "reproduce"))
     for command in program.COMMANDS:
-        assert asks(command, "--help")[0] == 0
+        code, out, _ = asks(command, "--help")
+        assert code == 0
+        assert "bool" not in out
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["solve", "--help"]], ids=" ".join)
@@ -459,3 +461,11 @@ def test_a_fixed_gauge_holds_the_first_camera(asks, tmp_path, scene_file):
         assert moved.tolist() == [gauge == "free"] + [True] * 7
     assert_refused(asks("solve", scene_file, "--gauge", "fixed", "--dof", 7), "dof 6")
     assert_refused(asks("solve", scene_file, "--gauge", "loose"), "--gauge")
+
+
+def test_a_run_that_continues_says_so_and_one_with_another_tau_says_what_differs(asks, tmp_path, scene_file):
+    file = tmp_path / "run.npz"
+    first = ("solve", scene_file, "--checkpoint", file, "--tau", "1", "--iterations")
+    assert "Continued" not in asks(*first, "2")[1]
+    assert f"Continued from iteration 2 of {file}" in asks(*first, "3")[1]
+    assert "another kernel or τ" in asks("solve", scene_file, "--checkpoint", file, "--tau", "2")[2]

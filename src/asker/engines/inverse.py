@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from asker.engines.cpu.cholesky import one_blas_thread
-from asker.engines.stiffness import Held, held
+from asker.engines.stiffness import Stiffness, held
 from asker.engines.structure import Structure
 from asker.variables import Variables
 
@@ -38,10 +38,10 @@ class SingularError(ArithmeticError):
     """The matrix has no inverse that could be found."""
 
 
-class Support(NamedTuple):
+class Stiffening(NamedTuple):
     """What holds the directions that the data do not determine."""
 
-    single: dict[Variables, Held]
+    single: dict[Variables, Stiffness]
     scale: np.ndarray
     """The roots of the diagonal of H, of the kept variables."""
     unknowns: np.ndarray
@@ -71,7 +71,7 @@ class HeldInverse:
 
     kept: KeptInverse
 
-    def __init__(self, structure: Structure, support: Support | None):
+    def __init__(self, structure: Structure, support: Stiffening | None):
         self.structure = structure
         self.support = _single_support(structure, self._own_blocks()) if support is None else support
         self._eliminate()
@@ -218,9 +218,9 @@ class HeldInverse:
         return out
 
 
-def _single_support(structure: Structure, of: dict[Variables, np.ndarray]) -> Support:
+def _single_support(structure: Structure, of: dict[Variables, np.ndarray]) -> Stiffening:
     """What holds single variables, whose own blocks these are."""
     single = {v: held(v, B) for v, B in of.items()}
     diagonals = [np.einsum("nqq->nq", of[v] + single[v].K).ravel() for v in structure.kept]
     scale = np.sqrt(np.concatenate([*diagonals, np.zeros(0)]))
-    return Support(single, scale, np.zeros(0, dtype=np.int64), np.zeros(0))
+    return Stiffening(single, scale, np.zeros(0, dtype=np.int64), np.zeros(0))

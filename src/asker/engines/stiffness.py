@@ -18,30 +18,54 @@ SUSPECT = 1e-6
 earlier ones: it must stay far below this."""
 
 
-class Held(NamedTuple):
+TOUCHED = 1e-7
+"""The part of a number in a direction, above which the direction moves it."""
+
+
+class Stiffness(NamedTuple):
     """What is added to the blocks of one group of variables."""
 
     K: np.ndarray
     """(n, d, d)"""
     free: np.ndarray
     """(n,): in how many directions each is not determined; 0 for those that are fixed."""
+    is_open: np.ndarray
+    """(n, d): which of its numbers these directions move."""
 
 
-def held(v: Variables, B: np.ndarray) -> Held:
+def held(v: Variables, B: np.ndarray) -> Stiffness:
     """What holds the variables of a group whose blocks are B: those that are fixed, and directions that nobody sees."""
     d = B.shape[1]
-    K, free = np.zeros_like(B), np.zeros(len(v), dtype=int)
+    K, free, is_open = np.zeros_like(B), np.zeros(len(v), dtype=int), np.zeros((len(v), d), dtype=bool)
     K[v.fixed] = np.eye(d)
-    scale = np.einsum("nqq->nq", B)
-    scale = np.sqrt(np.where(scale > 0, scale, 1.0))
-    unit = B / (scale[:, :, None] * scale[:, None, :])
+    scale, unit = _unit(B)
     suspects = np.flatnonzero((_smallest_pivot(unit) < SUSPECT) & ~v.fixed)
     if suspects.size:
-        eigenvalues, U = np.linalg.eigh(unit[suspects])
-        U = U * (eigenvalues < NOTHING)[:, None, :] * scale[suspects][:, :, None]
+        U, free[suspects], is_open[suspects] = _open_directions(unit[suspects])
+        U = U * scale[suspects][:, :, None]
         K[suspects] = U @ np.swapaxes(U, 1, 2)
-        free[suspects] = (eigenvalues < NOTHING).sum(axis=1)
-    return Held(K, free)
+    return Stiffness(K, free, is_open)
+
+
+def open_entries(H: np.ndarray, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which numbers (n, d) matrices (n, d, d) leave open, and in how many directions (n,); `fixed` (n, d) are known."""
+    either = fixed[:, :, None] | fixed[:, None, :]
+    _, free, is_open = _open_directions(np.where(either, np.eye(H.shape[1]), _unit(H)[1]))
+    return is_open, free
+
+
+def _unit(B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The roots of the diagonals, 1 where one is 0, and the matrices with unit diagonal."""
+    diagonal = np.einsum("nqq->nq", B)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    return scale, B / (scale[:, :, None] * scale[:, None, :])
+
+
+def _open_directions(unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Those of matrices with unit diagonal: vectors, others 0; how many; and which numbers they move."""
+    eigenvalues, U = np.linalg.eigh(unit)
+    U = U * (eigenvalues < NOTHING)[:, None, :]
+    return U, (eigenvalues < NOTHING).sum(axis=1), np.linalg.norm(U, axis=2) > TOUCHED
 
 
 def packed_lower(K: np.ndarray) -> np.ndarray:

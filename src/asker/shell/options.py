@@ -14,7 +14,10 @@ LINEAR_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 METHOD_HELP = f"One of: {', '.join(asker.METHODS)}."
 KERNEL_DEFAULT = "found with the noise; smooth-truncated where that is given"
 KERNEL_HELP = f"One of: {', '.join(KERNELS)}; with parameters as in barron:alpha=-2."
-TAU_HELP = "Width of the kernel, in pixels, degrees or standard deviations; inliers count up to tau/sqrt(3)."
+TAU_HELP = (
+    "Width of the kernel, in pixels, degrees or standard deviations; inliers count up to tau/sqrt(3), or, where the "
+    "noise sigma is found, up to what one right observation of 1000 exceeds (3.7 sigma of pixels)."
+)
 TAUS = "; ".join(sorted({application.tau for application in applications()}))  # what is for all comes first
 ITERATIONS_HELP = "At most so many linear solves; graphs: in each round."
 ITERATIONS = "; ".join(
@@ -56,7 +59,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Means:
     """What it is computed with."""
 
     linear_solver: str = option("auto", f"One of: {', '.join(LINEAR_SOLVERS)}.", choices=LINEAR_SOLVERS)
@@ -96,7 +99,7 @@ class Judging:
 
 
 @dataclass(frozen=True)
-class Common(Judging, Sureness, Files, Machine, Limits, Method):
+class Common(Judging, Sureness, Files, Means, Limits, Method):
     """What `asker solve` is asked whatever the data."""
 
     engine: str = option("auto", ENGINE_HELP, choices=ENGINES)

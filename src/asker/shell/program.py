@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from asker.shell.support import complain
 from asker.version import __version__
@@ -72,15 +72,30 @@ COMMANDS = {
 """Of each command: the module that has its function, which is imported when it is run, and what it does."""
 
 
+class PlainFlags:
+    """A command whose help gives flags no type: they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for one in params:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return params
+
+
+class PlainCommand(PlainFlags, TyperCommand):
+    """A command of the table."""
+
+
 def command_named(name: str) -> Any:
     """The command of the table, with its options."""
     module, says = COMMANDS[name]
     alone = typer.Typer(add_completion=False)
-    alone.command(name, help=says)(getattr(import_module(module), name.replace("-", "_")))
+    alone.command(name, cls=PlainCommand, help=says)(getattr(import_module(module), name.replace("-", "_")))
     return typer.main.get_command(alone)
 
 
-class ImportedWhenRun(TyperGroup):
+class ImportedWhenRun(PlainFlags, TyperGroup):
     """The commands of the table; none but the one that is run has options."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

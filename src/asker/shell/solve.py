@@ -12,6 +12,7 @@ from asker.applications import application_of, applications
 from asker.applications.application import Application, Write
 from asker.applications.held_out import held_out_told
 from asker.applications.outcome import Outcome
+from asker.applications.told import Told
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.result import Status
@@ -77,11 +78,7 @@ def refine(
     """Read, refine, tell and write; of several processes each holds a part, the first one prints and writes."""
     with ProgressLine(common.quiet or place.process > 0) as progress:
         progress.say(f"reading {file}")
-        if place.alone:
-            data = application.load_as(file, options)
-        else:
-            data = application.load_portion(file, options, place.process, place.n_processes)
-            data = application.in_parts(data) if parts else data
+        data = _loaded(application, file, options, place, parts)
         progress.say(f"preparing {application.counts(data)}")
         iterations = application.most_iterations(options) if common.iterations is None else common.iterations
         asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}
@@ -112,10 +109,7 @@ def refine(
         writers.append((common.covariance, lambda path: outcome.sure.write(path)))
     try:
         print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
-        if judged:
-            print_told(held_out_told(judged["holdout"], is_whole))
-        if not is_whole and common.again:
-            print("Interrupted before everything was solved: nothing but --json is written.")
+        print_told(_told_beside(outcome, common, judged, is_whole))
     finally:  # what cannot be printed does not cost the files
         write_outputs(*writers)
     if outcome.result.unwritten:
@@ -125,6 +119,25 @@ def refine(
     if iterations != 0 and not outcome.fell:
         return complain(f"{file}: the {application.cost_name} did not fall: {outcome.result.status.value}", 1)
     return 0
+
+
+def _loaded(application: Application, file: Path, options: Any, place: Place, parts: bool) -> Any:
+    """The data; of several processes, the portion of this one."""
+    if place.alone:
+        return application.load_as(file, options)
+    data = application.load_portion(file, options, place.process, place.n_processes)
+    return application.in_parts(data) if parts else data
+
+
+def _told_beside(outcome: Outcome, common: Common, judged: dict[str, Any], is_whole: bool) -> Told:
+    """What is told after the application: of the checkpoint, and of what was held out."""
+    continued = outcome.result.continued_from
+    told: list[Any] = [f"Continued from iteration {continued} of {common.checkpoint}."] if continued else []
+    if judged:
+        told += held_out_told(judged["holdout"], is_whole)
+    if not is_whole and common.again:
+        told.append("Interrupted before everything was solved: nothing but --json is written.")
+    return told
 
 
 def _judged(

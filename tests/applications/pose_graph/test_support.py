@@ -10,7 +10,7 @@ import asker
 from asker.applications.pose_graph import search, support
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.search import solve_pose_graph
-from asker.applications.pose_graph.support import Support
+from asker.applications.pose_graph.support import LoopSupport
 from asker.geometry import poses
 from asker.geometry.poses import N_DOF
 from graphs import EVERY_FILE_KIND, EVERY_KIND, circle, some_poses
@@ -20,7 +20,7 @@ FALSE = pytest.mark.parametrize("false", ["random", "local"])
 
 
 def ties(graph):
-    of = Support(graph)
+    of = LoopSupport(graph)
     return [of._with_odometry, *of._with_others]
 
 
@@ -57,7 +57,7 @@ def graphs(kind):
 @FALSE
 def test_the_better_supported_half_is_right(kind, false):
     graph, is_false = add_false_loops(circle(kind, n=180)[1], 0.5, false, seed=2)
-    order = Support(graph).order
+    order = LoopSupport(graph).order
     assert np.array_equal(np.sort(order), np.flatnonzero(~graph.is_odometry))
     assert np.count_nonzero(is_false[order[: len(order) // 2]]) <= 2
 
@@ -66,14 +66,14 @@ def test_the_better_supported_half_is_right(kind, false):
 def test_support_does_not_depend_on_how_much_noise_is_announced(kind):
     graph, _ = add_false_loops(circle(kind, n=90)[1], 0.3, "random", seed=2)
     louder = replace(graph, information=graph.information / 100)
-    assert np.mean(Support(graph).order == Support(louder).order) > 0.9
+    assert np.mean(LoopSupport(graph).order == LoopSupport(louder).order) > 0.9
 
 
 @EVERY_KIND
 def test_loops_contradict_each_other_where_some_are_false(kind):
     start = circle(kind, n=180)[1]
-    assert not Support(start).contradicts
-    assert Support(add_false_loops(start, 0.1, "random", seed=3)[0]).contradicts
+    assert not LoopSupport(start).contradicts
+    assert LoopSupport(add_false_loops(start, 0.1, "random", seed=3)[0]).contradicts
 
 
 def test_where_odometry_is_missing_a_short_loop_leads_around():
@@ -87,22 +87,22 @@ def test_where_odometry_is_missing_a_short_loop_leads_around():
     )
     gap = ~((np.minimum(across.i, across.j) == 40) & across.is_odometry)
     alone = graph.with_edges(gap[:-1] & graph.is_odometry)
-    assert np.array_equal(Support(alone).way.part, np.arange(90) > 40)
-    whole = Support(across.with_edges(gap))
+    assert np.array_equal(LoopSupport(alone).way.part, np.arange(90) > 40)
+    whole = LoopSupport(across.with_edges(gap))
     assert len(np.unique(whole.way.part)) == 1
-    np.testing.assert_allclose(whole.way.T[-1], Support(graph).way.T[-1], atol=1e-9)
+    np.testing.assert_allclose(whole.way.T[-1], LoopSupport(graph).way.T[-1], atol=1e-9)
 
 
 def _composed(graph, k):
     """Two steps of odometry from pose k, as one measurement."""
-    T = Support(graph).way.T
+    T = LoopSupport(graph).way.T
     return poses.rows(graph.kind, poses.inverses(graph.kind, T[k : k + 1]) @ T[k + 2 : k + 3])
 
 
 def test_the_first_loops_tie_all_poses():
     graph = circle(n=90)[1]
     gap = ~((np.minimum(graph.i, graph.j) == 40) & graph.is_odometry)
-    of = Support(graph.with_edges(gap))
+    of = LoopSupport(graph.with_edges(gap))
     assert of.with_the_first(0).n_loops == 1
     n = of.n // 2
     assert n <= of.with_the_first(n).n_loops <= n + 1
@@ -110,7 +110,7 @@ def test_the_first_loops_tie_all_poses():
 
 def test_those_without_support_are_told():
     graph, _ = add_false_loops(circle(n=90)[1], 0.3, "random", seed=2)
-    of = Support(graph)
+    of = LoopSupport(graph)
     refused = np.zeros(graph.n_edges, bool)
     assert of.lacks(refused)
     refused[of.order[-10:]] = True

@@ -68,21 +68,19 @@ def refine(
     (radius,) = inlier_radii(result, asked.finds_noise)
     told = None if part and part.in_parts else part  # by observations of all processes, or by sums over them
     sums = _sums(made, part)
-    norms, depths = (_of_all(x, told) for x in reprojection_norms(own, camera))
-    r = np.linalg.norm(result.residuals[0], axis=1)
-    inliers = r <= radius
-    after = np.where(_in_front(made, result.values, told, sums), r, np.inf)
-    errors = ReprojectionErrors.of(np.where(depths > 0, norms, np.inf), after, inliers, sums)
+    before, depths = (_of_all(x, told) for x in reprojection_norms(own, camera))
+    after = np.linalg.norm(result.residuals[0], axis=1)
+    is_in_front, inliers = _in_front(made, result.values, told, sums), after <= radius
+    seen = np.where(depths > 0, before, np.inf), np.where(is_in_front, after, np.inf)
+    errors = ReprojectionErrors.of(*seen, inliers, sums)
     record = {
-        "n_cameras": own.n_cameras,
-        "n_points": part.n_points if part else own.n_points,
-        "n_observations": part.n_observations if part else own.n_observations,
+        **_counts(own, part),
         "dirt": dirt_of(bundle) if part is told else (),
         **asked.record(result),
         "camera": camera,
         "dof": dof,
         "gauge": gauge,
-        "initial_inlier_ratio": sums.mean(norms <= radius),
+        "initial_inlier_ratio": sums.mean(before <= radius),
         "inlier_ratio": sums.mean(inliers),
         "compiled": len(compiled),
         "inlier_radius": radius,
@@ -98,6 +96,12 @@ def refine(
 
     sure = partial(how_sure, made, result)
     return BundleOutcome(result, record, cost_fell(result), refined, inliers, errors, how_sure=sure)
+
+
+def _counts(own: Bundle, part: BundlePortion | None) -> dict[str, int]:
+    """How large the whole bundle is."""
+    whole = part or own
+    return {"n_cameras": own.n_cameras, "n_points": whole.n_points, "n_observations": whole.n_observations}
 
 
 def dirt_of(bundle: Bundle | BundlePortion, path: FilePath = "bundle", strict: bool = False) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import CLOSE, TAIL, Round, Solved, announces_too_much, noise_share
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
-from asker.applications.pose_graph.support import Support
+from asker.applications.pose_graph.support import LoopSupport
 from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
 from asker.result import Result, Status
@@ -183,7 +183,7 @@ class GraphSearch:
 
     def _fitted_first(self) -> Solved | None:
         """(0), where a graph is large"""
-        support = Support(self.graph)
+        support = LoopSupport(self.graph)
         if not support.contradicts:
             self.rounds.append(self._from_least_squares(self.graph))
             return self._all_loops()
@@ -203,7 +203,7 @@ class GraphSearch:
             return self._exchanged(found, share)
         return self._widened([grown], share)
 
-    def _grown(self, support: Support) -> PoseGraph | None:
+    def _grown(self, support: LoopSupport) -> PoseGraph | None:
         """The graph at least squares with its better supported loops: half of them, then more, as many as fit
         together; None where half of them do not."""
         grown, n, step = None, (support.n + 1) // 2, support.n // 4

@@ -70,7 +70,7 @@ class Ties(NamedTuple):
     """The logarithm of the chance to agree as well, but for a constant."""
 
 
-class Support:
+class LoopSupport:
     """The loops of a graph, and what supports each of them."""
 
     def __init__(self, graph: PoseGraph):

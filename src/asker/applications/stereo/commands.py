@@ -23,7 +23,7 @@ from asker.io.files import FileError
 from asker.io.folders import make_folder
 from asker.io.images import write_grey
 from asker.io.json import write_json
-from asker.shell.options import KERNEL_HELP, METHOD_HELP, THREADS_HELP, Files, Limits, Machine, check_kernel
+from asker.shell.options import KERNEL_HELP, METHOD_HELP, THREADS_HELP, Files, Limits, Means, check_kernel
 from asker.shell.signature import CommandOptions, checked, with_options
 from asker.shell.support import Quiet, Seed, check_outputs, complain, number, one_of, write_outputs
 from asker.shell.terminal import ProgressLine, print_table, print_told
@@ -64,7 +64,7 @@ class OutputFiles(Files):
     output: Path | None = option(None, "Write the disparities: .png (16 bit, times 256) or .pfm.", writes=True)
 
 
-STEREO = CommandOptions(OfOnePair, stereo_options.Options, Limits, Machine, OutputFiles)
+STEREO = CommandOptions(OfOnePair, stereo_options.Options, Limits, Means, OutputFiles)
 COMPARE = CommandOptions(stereo_options.EnergyOptions, Solving)
 
 
@@ -72,7 +72,7 @@ COMPARE = CommandOptions(stereo_options.EnergyOptions, Solving)
 def stereo(left: Left, right: Right, **given: Any) -> int:
     """The command `asker stereo`."""
     asked, files = checked(OfOnePair, given), checked(OutputFiles, given)
-    limits = asdict(checked(Machine, given)) | asdict(checked(Limits, given))
+    limits = asdict(checked(Means, given)) | asdict(checked(Limits, given))
     options = checked(stereo_options.Options, given)
     if asked.truth_right and not asked.truth:
         raise ValueError("--truth-right needs --truth")

@@ -27,12 +27,13 @@ def compiled_loop(
     what: str,
     known_by: bytes = b"",
     is_told: bool = False,
+    given: str = "",
 ) -> AnyLoop:
-    """`make_loop`, with a mistake in a user's function told as one of the problem."""
+    """`make_loop`, with a mistake in a user's function told as one of the problem; `given`: its arguments, in words."""
     try:
         return make_loop(name, arguments, *functions, what="" if is_told else what, known_by=known_by)
     except ReadsOutside as error:
-        raise ProblemError(f"{what}: {error}") from None
+        raise ProblemError(f"{what}: {error}{given and f'; it is given {given}'}") from None
 
 
 class FactorCode:
@@ -132,7 +133,8 @@ class FactorCode:
                 arguments, ways = self._arguments(), [getattr(self, f"_one_{what}")]
             known_by = self._known_by() if self.factors.trace else b""
             f = self.factors
-            self.loops[what] = compiled_loop(what, arguments, *ways, what=f.name, known_by=known_by, is_told=f.is_told)
+            told = {"what": f.name, "known_by": known_by, "is_told": f.is_told, "given": f.arguments_told}
+            self.loops[what] = compiled_loop(what, arguments, *ways, **told)  # type: ignore[arg-type]
         return self.loops[what]
 
     def _known_by(self) -> bytes:

@@ -7,7 +7,7 @@ import numpy as np
 from asker.engines.cpu.factors import FactorCode
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Inverse, Weights, choose_solver, own_blocks, predicted
-from asker.engines.inverse import HeldInverse, Support
+from asker.engines.inverse import HeldInverse, Stiffening
 from asker.engines.structure import Structure
 from asker.problem import Problem
 from asker.variables import ProblemError, Variables
@@ -38,7 +38,7 @@ class LinearModel:
         return own_blocks(self.structure, self.linear, model)
 
     def inverse(
-        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Support | None = None
+        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Stiffening | None = None
     ) -> Inverse:
         """That of Σ Jᵀ(aI + b rrᵀ)J."""
         return Inverse(
@@ -49,6 +49,19 @@ class LinearModel:
         """tr(J M Jᵀ) of every observation."""
         assert isinstance(inverse, Inverse)
         return [f.unsorted(x) for f, x in zip(self.structure.factors, predicted(inverse), strict=True)]
+
+    def without_derivative(self) -> str:
+        """The first observation whose derivatives are not finite, told in words; "" where there is none."""
+        for f, linear in zip(self.structure.factors, self.linear, strict=True):
+            is_bad = ~np.isfinite(linear.J.reshape(f.n, f.p, f.width))  # (n, p, D)
+            rows = f.unsorted(is_bad.any(axis=1))  # (n, D)
+            for row in np.flatnonzero(rows.any(axis=1))[:1]:
+                slot = max(k for k, first in zip(f.free, f.offsets, strict=True) if first <= int(rows[row].argmax()))
+                of = f.factors.slots[slot]
+                count, where = int(rows.any(axis=1).sum()), f"{of.variables.name}[{of.index[row]}]"
+                at = f"observation {row}" + (f" and {count - 1} more" if count > 1 else "")
+                return f"{f.factors.name}: the derivative of {at} with respect to {where} is not finite"
+        return ""
 
     def _own(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         sorted_ = (f.sorted(x) for f, x in zip(self.structure.factors, arrays, strict=True))

@@ -19,7 +19,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from asker.arrays import as_argument, float64
-from asker.engines.inverse import Columns, HeldInverse, SingularError, Support
+from asker.engines.inverse import Columns, HeldInverse, SingularError, Stiffening
 from asker.engines.structure import FactorStructure, Structure
 from asker.engines.xla.choice import LARGEST_DENSE
 from asker.engines.xla.residuals import FactorFunctions
@@ -62,7 +62,7 @@ class DeviceModel:
         return Structure(problem).n_kept <= LARGEST_DENSE
 
     def inverse(
-        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Support | None = None
+        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Stiffening | None = None
     ) -> "DeviceInverse":
         """That of Σ Jᵀ(aI + b rrᵀ)J."""
         return DeviceInverse(self.structure, self.linear, self._own(a), None if b is None else self._own(b), support)
@@ -159,7 +159,7 @@ class DeviceInverse(HeldInverse):
     @in_float64
     def __init__(
         self, structure: Structure, linear: list[Linear], a: list[np.ndarray], b: list[np.ndarray] | None,
-        support: Support | None,
+        support: Stiffening | None,
     ):  # fmt: skip
         self.linear, self.a = linear, a
         none = [None] * len(a)

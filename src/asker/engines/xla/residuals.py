@@ -17,7 +17,7 @@ from asker.engines.xla.small import Small, is_narrow, joined, number, small, whe
 from asker.variables import Variables
 
 Rows = dict[Variables, jax.Array]
-Held = dict[Variables, jax.Array]
+HeldDirections = dict[Variables, jax.Array]
 """Which directions (n, tangent) of variables do not move; groups that move freely are not in it."""
 Batched = Callable[..., list[jax.Array]]
 
@@ -54,7 +54,7 @@ class FactorFunctions:
             r = r * number(o.root_weight, r)
         return where(is_used(o), r)
 
-    def linearised(self, o: Observations[jax.Array], rows: Rows, held: Held) -> tuple[Small, Small]:
+    def linearised(self, o: Observations[jax.Array], rows: Rows, held: HeldDirections) -> tuple[Small, Small]:
         """r (p,) and J (p, D), without the directions that are held."""
         f = self.structure
         if not f.width:  # every variable it touches is fixed

@@ -21,7 +21,7 @@ from asker.engines.xla.assembly import Assembly, Linear, Weights
 from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.gradients import Gradients, radial
 from asker.engines.xla.layout import Observations
-from asker.engines.xla.residuals import FactorFunctions, Held
+from asker.engines.xla.residuals import FactorFunctions, HeldDirections
 from asker.engines.xla.slabs import over_slabs
 from asker.engines.xla.system import System
 from asker.kernels import Kernel
@@ -169,12 +169,12 @@ class DeviceVerbs:
             for k, o in enumerate(observations)
         ]
 
-    def _linear(self, point: Point[jax.Array], held: Held) -> list[Linear]:
+    def _linear(self, point: Point[jax.Array], held: HeldDirections) -> list[Linear]:
         """Derivatives at the point, of those observations that are asked for."""
         rows = self._by_variable(point.theta)
         return [partial(f.linearised, rows=rows, held=held) for f in self.machine.factors]
 
-    def _held(self) -> Held:
+    def _held(self) -> HeldDirections:
         fixed = self._by_variable(self.given.fixed)
         return {
             v: jnp.broadcast_to(fixed[v][:, None], (len(fixed[v]), v.manifold.tangent))
@@ -182,7 +182,7 @@ class DeviceVerbs:
             if v.fixed.any()
         }
 
-    def _barred(self, point: Point[jax.Array], c: PerFactor[jax.Array]) -> Held:
+    def _barred(self, point: Point[jax.Array], c: PerFactor[jax.Array]) -> HeldDirections:
         """Directions that the descent −Σ c Jᵀr is barred in by bounds, or that are fixed."""
         if not any(v.bounds for v in self.machine.free):
             return {}

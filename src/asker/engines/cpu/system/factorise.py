@@ -37,7 +37,8 @@ class DenseCholesky:
         """x, once the matrix is assembled."""
         diagonal = self.reduced.diagonal_of_S() + damping
         d = _unit_scale(diagonal)
-        unit, right = diagonal * d * d, -d * self.reduced.gradient
+        with np.errstate(invalid="ignore"):  # where a derivative is infinite
+            unit, right = diagonal * d * d, -d * self.reduced.gradient
         is_small = len(d) <= cholesky.IN_ONE_CALL
         x = (self._in_blocks if is_small else self._in_tiles)(d, unit, right)
         if x is None:

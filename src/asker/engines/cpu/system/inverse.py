@@ -22,7 +22,7 @@ from asker.engines.cpu.system.own_blocks import own_blocks
 from asker.engines.cpu.system.printing import run_loop
 from asker.engines.cpu.system.reduced import ReducedMatrix
 from asker.engines.cpu.threads import balanced_bounds, even_bounds, run_tasks
-from asker.engines.inverse import Columns, HeldInverse, SingularError, Support
+from asker.engines.inverse import Columns, HeldInverse, SingularError, Stiffening
 from asker.engines.stiffness import packed_lower
 from asker.engines.structure import Structure
 from asker.variables import Variables
@@ -48,7 +48,7 @@ class Inverse(HeldInverse):
 
     def __init__(
         self, structure: Structure, linear: list[Linearization], a: list[np.ndarray], b: list[np.ndarray] | None,
-        dense: bool, support: Support | None = None,
+        dense: bool, support: Stiffening | None = None,
     ):  # fmt: skip
         zero = [np.zeros_like(x) for x in a]
         self.model = [Weights(x, y, z, b is not None) for x, y, z in zip(a, b or zero, zero, strict=True)]

@@ -1,0 +1,58 @@
+"""Rounded data: the grid that residuals lie on where many of them fit exactly, and the least noise that follows.
+
+A fit can meet rounded data exactly: a line along one of their steps, a mean at one of their values.  A likelihood has
+no bound there, as if the noise were 0, and one such line beats the right one.  But a number that was rounded to
+multiples of h is off by up to h/2, evenly spread, which is a noise of h/√12 at least (Sheppard 1898).
+
+Grid        h is the largest number of which all residuals are multiples, by Euclid's algorithm on all of them at once.
+Chance      Two numbers up to A that are known to ±t have a common divisor h or a larger one by chance with a
+            probability of about (A/h)·(2t/h); where that is not unlikely, there is no grid.  One number alone says
+            nothing.
+Data        Exact data with outliers that are off by whole numbers are not rounded: one of the data must be on a grid,
+            too.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.engines.point import Engine, Point
+from asker.noise import EXACT
+from asker.support import UNLIKELY
+
+Floats = NDArray[np.float64]
+
+
+def step_of_grid(numbers: Floats) -> float:
+    """The largest h of which all numbers are multiples; 0 where there is none that is not due to chance."""
+    v = np.unique(np.abs(numbers[np.isfinite(numbers)]))
+    A = float(v.max(initial=0.0))
+    t = EXACT * A
+    v = v[v > t]
+    if not v.size or A - v[0] <= t:
+        return 0.0
+    h = float(v[0])
+    while h**2 * UNLIKELY > 2 * t * A:
+        times = np.round(v / h)
+        rest = np.abs(v - times * h)
+        if (off := rest[rest > t * A / h]).size:  # h is known to ±t
+            h = float(off.min())
+            continue
+        h = float(times @ v / (times @ times))
+        return h if np.abs(v - times * h).max() <= t else 0.0
+    return 0.0
+
+
+def rounding(engine: Engine, point: Point, k: int) -> float:
+    """The step of the grid that the residuals of factor group k lie on at a point, weights included; 0 for none."""
+    f = engine.problem.factors[k]
+    if not any(_is_on_a_grid(engine, data) for data in f.data):
+        return 0.0
+    u, r = engine.in_user_order(point.u)[k], engine.residuals(point)[k]
+    plain = np.einsum("np,np->n", r, r)
+    root_weight = np.sqrt(np.divide(u, plain, out=np.zeros_like(u), where=plain > 0))
+    return step_of_grid(root_weight[:, None] * r)
+
+
+def _is_on_a_grid(engine: Engine, data: NDArray) -> bool:
+    """Whether the data of all processes are, each by itself."""
+    return not engine.sums.any(data.dtype.kind == "f" and not step_of_grid(data.astype(np.float64)))

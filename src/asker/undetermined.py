@@ -1,0 +1,61 @@
+"""Numbers that the data do not determine, in words."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.engines.stiffness import open_entries
+from asker.manifolds import Euclidean
+from asker.variables import Variables
+
+if TYPE_CHECKING:
+    from asker.engines.cpu.linear_model import LinearModel
+
+Mask = NDArray[np.bool_]
+SHOWN = 3
+"""How many are named."""
+
+
+def named(open_: dict[Variables, Mask]) -> str:
+    """The numbers (n, d) of each group of variables that are not determined, the first few by name; "" for none."""
+    places = [(v, int(i), int(q)) for v, mask in open_.items() for i, q in np.argwhere(mask)]
+    names = [_name(*place) for place in places[:SHOWN]]
+    return ", ".join(names) + (f" and {len(places) - SHOWN} more" if len(places) > SHOWN else "")
+
+
+def _name(v: Variables, i: int, q: int) -> str:
+    """As a user would write it, where the directions of a step are the numbers of the variable."""
+    if not isinstance(v.manifold, Euclidean):
+        return f"direction {q} of {v.name}[{i}]"
+    within = np.unravel_index(q, v.manifold.shape) if v.manifold.shape else ()
+    return f"{v.name}[{', '.join(map(str, (i, *map(int, within))))}]"
+
+
+def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]]) -> str:
+    """What the observations of a problem with few unknowns leave open, in words; "" where that is nothing."""
+    free = [v for v in model.problem.variables if v.is_free]
+    first, n = {}, 0
+    for v in free:
+        first[v], n = n, n + len(v) * v.manifold.tangent
+    H = np.zeros((n, n))
+    for f, linear, w in zip(model.structure.factors, model.linear, weights, strict=True):
+        J = f.unsorted(linear.J.reshape(f.n, f.p, f.width))[w > 0]
+        rows = np.zeros((len(J), f.p, n))
+        for k, offset in zip(f.free, f.offsets, strict=True):
+            slot = f.factors.slots[k]
+            d = slot.variables.manifold.tangent
+            columns = first[slot.variables] + d * slot.index[w > 0][:, None] + np.arange(d)
+            at = (np.arange(len(J))[:, None, None], np.arange(f.p)[:, None], columns[:, None, :])
+            rows[at] += J[:, :, offset : offset + d]
+        H += np.einsum("npd,npe->de", rows, rows)
+    fixed = np.concatenate([np.repeat(v.fixed, v.manifold.tangent) for v in free])
+    is_open, n_open = open_entries(H[None], fixed[None])
+    if not n_open[0]:
+        return ""
+    parts = np.split(is_open[0], list(first.values())[1:])
+    names = named({v: part.reshape(len(v), -1) for v, part in zip(free, parts, strict=True)})
+    if int(is_open.sum()) == int(n_open[0]):
+        return f"the data do not determine {names}: what stands there is from the start"
+    return f"the data do not determine {names}: they can move together without a change of any residual"
