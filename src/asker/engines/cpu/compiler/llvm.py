@@ -2,11 +2,13 @@
 
 The small language is a part of Python: numbers and arrays as arguments; assignments, `for` over `range` or an array,
 `while`, `if`, `break`, `continue`, `return`; arithmetic, comparisons, conversions and functions of `math`; parts of
-arrays, `len`, `reshape`; `next_task(counter)` gives `counter[0]` and adds 1 to it, one thread at a time.  Nothing is
-allocated.  A text has one function, or several of which the last one calls the others, and names for numbers.  What is
-called is put in place of the call, so that types follow from the arguments, statement by statement (expressions.py).
-A name keeps its type; one that is assigned once is a value, any other a place in memory, which LLVM turns into a
-register.
+arrays, `len`, `reshape`; and between threads: `next_task(counter)` gives `counter[0]` and adds 1 to it, one thread at a
+time; `tell(array, k, x)` writes array[k], and whoever sees it there by `seen(array, k)` sees all that was written
+before it; `let_others_run()` gives the processor away for a moment.  Nothing is allocated.
+
+A text has one function, or several of which the last one calls the others, and names for numbers.  What is called is
+put in place of the call, so that types follow from the arguments, statement by statement (expressions.py).  A name
+keeps its type; one that is assigned once is a value, any other a place in memory, which LLVM turns into a register.
 
 Arrays come as NumPy's own objects.  That they are arrays, their type and that they are contiguous is checked before
 anything is read: the compiled function returns `REFUSED` where they are not what it was compiled for.
@@ -151,8 +153,10 @@ class _Function(Expressions):
 
     def _Expr(self, statement: ast.Expr) -> None:
         """A call for what it does, or a text for people."""
-        if not isinstance(statement.value, ast.Constant):
-            self.values(statement.value)
+        if isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) in self.functions:
+            self._called(statement.value)
+        elif not isinstance(statement.value, ast.Constant):
+            self.value(statement.value)
 
     def _Assign(self, statement: ast.Assign) -> None:
         (target,) = statement.targets

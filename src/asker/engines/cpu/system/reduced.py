@@ -26,9 +26,10 @@ SHORT_PASS_BYTES = 1 << 20  # the same in the cache of one core, where the matri
 class RowPasses:
     """How the rows of the matrix that belong to one kept slot are shared out.
 
-    Items (variable, first entry, last entry, target row, number among all kept variables, own row): one for each
+    Items (variable, first entry, last entry, target row, number among all kept variables, own row, pass): one for each
     variable, or several for one with very many observations, whose later parts are summed in spare rows of the matrix.
-    With several passes, each takes the observations of all variables that lie in one stretch of memory.
+    With several passes, each takes the observations of all variables that lie in one stretch of memory, and a variable
+    waits for its own item of the pass before.
     """
 
     def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None, n_passes: int):
@@ -40,14 +41,17 @@ class RowPasses:
         own = slot.first + v * slot.dim
         self.moves: list[tuple[int, int, int]] = []  # own row, spare row, number of rows: to add at the end
         if n_passes == 1 and spare is not None:
-            self.passes = [self._in_parts(slot, done, v, own, number, spare)]
+            self.items, self.bounds = self._in_parts(slot, done, v, own, number, spare)
             return
         order = np.repeat(v, np.diff(slot.ptr)) * n + slot.observations  # ascending
         stops = [np.searchsorted(order, v * n + stop) for stop in np.linspace(0, n, n_passes + 1).astype(int)]
-        self.passes = [
-            self._shared(done, [v, first, last, own, number + v, own if k == 0 else np.full_like(own, -1)])
+        passes = [
+            self._shared(done, [v, first, last, own, number + v, np.where(k == 0, own, -1), np.full_like(v, k)])
             for k, (first, last) in enumerate(pairwise(stops))
         ]
+        self.items = np.concatenate([items for items, _ in passes])
+        cuts = [bounds[:-1] + np.uint64(k * len(v)) for k, (_, bounds) in enumerate(passes)]
+        self.bounds = np.append(np.concatenate(cuts), np.uint64(len(self.items)))
 
     def _in_parts(
         self, slot: KeptSlot, done: np.ndarray, v: np.ndarray, own: np.ndarray, number: int, spare: int
@@ -63,7 +67,7 @@ class RowPasses:
         extra = np.flatnonzero(part > 0)
         target[extra] = spare + np.arange(extra.size) * slot.dim
         self.moves = [(int(own[v[e]]), int(target[e]), slot.dim) for e in extra]
-        return self._shared(done, [v, first, last, target, number + v, own[v]])
+        return self._shared(done, [v, first, last, target, number + v, own[v], np.zeros_like(v)])
 
     def _shared(self, done: np.ndarray, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Items, and tasks of about equal work; `done` is the work before each entry."""
@@ -155,12 +159,12 @@ class ReducedMatrix:
         for k, f in enumerate(self.structure.factors):
             for m, slot in enumerate(f.kept):
                 spec, special = self._spec(k, m, linear[k], model[k], elimination)
-                strip = partial(self._strip, spec.dim)
-                for items, bounds in self._passes[slot].passes:
-                    run_loop_with(
-                        matrix_rows(spec), bounds, strip, items=items, first_lane=int(self.lane_of[self._number(slot)]),
-                        observations=slot.observations, diagonal=self.diagonals, **everywhere, **special,
-                    )  # fmt: skip
+                rows, finished = self._passes[slot], np.zeros(slot.n_variables, dtype=np.int64)
+                run_loop_with(
+                    matrix_rows(spec), rows.bounds, partial(self._strip, spec.dim), items=rows.items, finished=finished,
+                    first_lane=int(self.lane_of[self._number(slot)]), observations=slot.observations,
+                    diagonal=self.diagonals, **everywhere, **special,
+                )  # fmt: skip
         for rows in self._passes.values():
             for own, target, dim in rows.moves:
                 for array in (self.values, self.g, self.diagonals):
