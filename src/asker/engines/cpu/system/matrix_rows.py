@@ -167,11 +167,27 @@ def scaled_lower() -> Printed:
 
 
 @cache
+def unit_scale() -> Printed:
+    """What rows and columns are scaled with so that the damped diagonal is 1; that diagonal, and −g, scaled."""
+    return printed(
+        "unit_scale",
+        "S, diagonal_lane, damping, g, scale, unit, right",
+        "for row in range(start, stop):",
+        "    x = S[row, diagonal_lane[row]] + damping[row]",
+        "    d = 1.0 / math.sqrt(x if x > 0.0 else 1.0)",
+        "    scale[row] = d",
+        "    unit[row] = x * d * d",
+        "    right[row] = -d * g[row]",
+    )
+
+
+@cache
 def scaled_upper(strip: int) -> Printed:
-    """The same, transposed; what is left of the diagonal within a strip of columns is set to zero."""
+    """The same as `scaled_lower`, transposed, with a diagonal that is given and, in a column behind it, a right-hand
+    side; what is left of the diagonal within a strip of columns is set to zero."""
     return printed(
         "scaled_upper",
-        "starts, dims, lane_of, S, scale, out",
+        "starts, dims, lane_of, S, scale, unit, right, column_of_right, out",
         "for v in range(start, stop):",
         "    for row in range(starts[v], starts[v] + dims[v]):",
         f"        for column in range(row // {strip} * {strip}, row):",
@@ -181,4 +197,7 @@ def scaled_upper(strip: int) -> Printed:
         "        for column in range(starts[block], starts[block] + dims[block]):",
         "            for row in range(starts[v], starts[v] + dims[v]):",
         "                out[column, row] = S[row, lane + column] * scale[row] * scale[column]",
+        "    for row in range(starts[v], starts[v] + dims[v]):",
+        "        out[row, row] = unit[row]",
+        "        out[row, column_of_right] = right[row]",
     )

@@ -65,8 +65,8 @@ def wait_for(finished, place, value):
         if looks > {LOOKS}:
             let_others_run()
 """
-"""Wait until finished[place] has come to a value.  Only what an earlier task tells may be waited for: tasks are begun in
-order, so that somebody is at work on it."""
+"""Wait until finished[place] has come to a value.  Only what an earlier task tells may be waited for: tasks are begun
+in order, so that somebody is at work on it."""
 
 
 def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:
