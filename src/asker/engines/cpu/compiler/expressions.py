@@ -232,7 +232,7 @@ class Expressions:
         if called == "abs" and not args[0].kind.is_float:
             x = self.converted(args[0], WORD)
             return Value(
-                WORD, self.new(f"call i64 @{self._declare('llvm.abs.i64', 'i64', 'i64, i1')}(i64 {x.name}, i1 0)")
+                WORD, self.new(f"call i64 @{self.declare('llvm.abs.i64', 'i64', 'i64, i1')}(i64 {x.name}, i1 0)")
             )
         if called == "len" and args[0].kind.ndim:
             return Value(WORD, self.known_length(args[0].shape[0]))
@@ -241,7 +241,7 @@ class Expressions:
         if called in ("seen", "tell") and args[0].kind == Kind("int64", 1):
             return self._between_threads(called, *args)
         if called == "let_others_run":
-            return Value(Kind("int32"), self.new(f"call i32 @{self._declare(YIELD, 'i32', '')}()"))
+            return Value(Kind("int32"), self.new(f"call i32 @{self.declare(YIELD, 'i32', '')}()"))
         if called in ("max", "min"):
             return self._extreme(called, *args)
         floats = [self.converted(x, FLOAT) for x in args]
@@ -273,11 +273,11 @@ class Expressions:
         return Value(kind, self.new(f"select i1 {first}, {kind.llvm} {a}, {kind.llvm} {b}"))
 
     def _function(self, name: str, args: list[Value], intrinsic: bool = False) -> Value:
-        full = self._declare(f"llvm.{name}.f64" if intrinsic else name, "double", ", ".join(["double"] * len(args)))
+        full = self.declare(f"llvm.{name}.f64" if intrinsic else name, "double", ", ".join(["double"] * len(args)))
         given = ", ".join(f"double {x.name}" for x in args)
         return Value(FLOAT, self.new(f"call double @{full}({given})"))
 
-    def _declare(self, name: str, result: str, arguments: str) -> str:
+    def declare(self, name: str, result: str, arguments: str) -> str:
         self.declared.add(f"declare {result} @{name}({arguments})")
         return name
 

@@ -225,11 +225,12 @@ class _Traced:
             targets = [f"out{j}[k, {i}]" for i in range(out.size)] if out.shape else [f"out{j}[k]"]
             after += [f"{t} = {literal(v)}" for t, v in zip(targets, out.ravel(), strict=True)]
         after += [f"sum{j} += {literal(s.item())}" for j, s in enumerate(self.sums)]
+        is_gathered = any(a.kind == "gathered" for a in self.arguments)
         body = "".join(f"        {line}\n" for line in before + self.lines + after)
         source = (
             f"def {name}({', '.join(parameters)}):\n"
             + "".join(f"    sum{j} = 0.0\n" for j in range(len(self.sums)))
-            + f"    for k in range(start, stop):\n{body or '        pass'}\n"
+            + f"    for k in {'lanes' if is_gathered else 'range'}(start, stop):\n{body or '        pass'}\n"
             + "".join(f"    sums[task, {j}] = sum{j}\n" for j in range(len(self.sums)))
         )
         return _Text(source, [out.shape for out in self.stores], len(self.sums))
