@@ -10,6 +10,7 @@ A manifold says how one variable is stored (`ambient` numbers in a flat row), ho
 To add a manifold, write a class with these members; nothing has to be registered.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -133,7 +134,7 @@ class Euclidean:
 
     @property
     def ambient(self) -> int:
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     tangent = ambient
 

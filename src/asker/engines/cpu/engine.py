@@ -6,8 +6,7 @@ until another point asks.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -41,6 +40,20 @@ class _Held:
 
     linear: list[Derivatives] = field(default_factory=list)
     at: Point[ndarray] | None = None
+
+
+class _Clock:
+    """Adds the time that a block of statements takes, unless it fails."""
+
+    def __init__(self, seconds: dict[str, float], what: str):
+        self.seconds, self.what = seconds, what
+
+    def __enter__(self) -> None:
+        self.begin = time.perf_counter()
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is None:
+            self.seconds[self.what] += time.perf_counter() - self.begin
 
 
 class CpuEngine:
@@ -104,11 +117,8 @@ class CpuEngine:
         """Time spent so far; `assemble` and `factorise` are parts of `solve`."""
         return self._seconds | self.system.seconds
 
-    @contextmanager
-    def _clock(self, what: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self._seconds[what] += time.perf_counter() - begin
+    def _clock(self, what: str) -> "_Clock":
+        return _Clock(self._seconds, what)
 
     def start(self) -> Point[ndarray]:
         """The point where the problem starts."""

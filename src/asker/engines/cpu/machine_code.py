@@ -118,6 +118,15 @@ def _new_machine() -> Any:
 
 
 @cache
+def vector_length() -> int:
+    """How many 64-bit floats a vector register of this machine holds."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    return 8 if features.get("avx512f") else 4 if features.get("avx") else 2
+
+
+@cache
 def _target() -> tuple[str, ...]:
     """All of the machine and the compiler that decides what the code is."""
     import llvmlite.binding as llvm

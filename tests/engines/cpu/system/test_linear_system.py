@@ -173,8 +173,10 @@ def many_observations(rng):
     return [observe(rng, 2, c[i], p[j])]
 
 
+@pytest.mark.parametrize("n_passes", [1, 3])
 @pytest.mark.parametrize("structure", [two_kinds_of_observations, two_cameras_and_a_point, graph, many_observations])
-def test_any_number_of_threads_gives_the_same_step(structure, thread_count, monkeypatch):
+def test_any_number_of_threads_gives_the_same_step(structure, n_passes, thread_count, monkeypatch):
+    monkeypatch.setattr(reduced.ReducedMatrix, "_n_passes", lambda *_: n_passes)
     monkeypatch.setattr(cholesky, "IN_ONE_CALL", 0)
     monkeypatch.setattr(cholesky, "TILE", 8)
     setup = make_setup(structure)

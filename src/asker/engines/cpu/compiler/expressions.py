@@ -5,6 +5,7 @@ floats, and so is any number with a float.
 """
 
 import ast
+import os
 import struct
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ LIBRARY = {f"math.{name}": name for name in [*IN_LIBM, "erf", "erfc", "lgamma"]}
     "np.cbrt": "cbrt",
     "np.fmod": "fmod",
 }
+YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
 CONVERSIONS = {"float": "float64", "int": "int64"} | {f"np.{name}": name for name in TYPES}
 
 # A NaN must stay a NaN, so of the fast-math rules only fused multiply-add is allowed, and where it is asked for sums in
@@ -230,12 +232,16 @@ class Expressions:
         if called == "abs" and not args[0].kind.is_float:
             x = self.converted(args[0], WORD)
             return Value(
-                WORD, self.new(f"call i64 @{self._declare('llvm.abs.i64', 'i64', 'i64, i1')}(i64 {x.name}, i1 0)")
+                WORD, self.new(f"call i64 @{self.declare('llvm.abs.i64', 'i64', 'i64, i1')}(i64 {x.name}, i1 0)")
             )
         if called == "len" and args[0].kind.ndim:
             return Value(WORD, self.known_length(args[0].shape[0]))
         if called == "next_task" and args[0].kind == Kind("int64", 1):
             return Value(WORD, self.new(f"atomicrmw add ptr {args[0].name}, i64 1 monotonic"))
+        if called in ("seen", "tell") and args[0].kind == Kind("int64", 1):
+            return self._between_threads(called, *args)
+        if called == "let_others_run":
+            return Value(Kind("int32"), self.new(f"call i32 @{self.declare(YIELD, 'i32', '')}()"))
         if called in ("max", "min"):
             return self._extreme(called, *args)
         floats = [self.converted(x, FLOAT) for x in args]
@@ -250,6 +256,15 @@ class Expressions:
             return self._function(LIBRARY[called], floats)
         return self.unknown(node)
 
+    def _between_threads(self, called: str, array: Value, at: Value, *told: Value) -> Value:
+        """A number that one thread writes and others read: what was written before it is seen with it."""
+        place = self.new(f"getelementptr i64, ptr {array.name}, i64 {self.converted(at, WORD).name}")
+        if called == "seen":
+            return Value(WORD, self.new(f"load atomic i64, ptr {place} acquire, align 8"))
+        (value,) = (self.converted(x, WORD) for x in told)
+        self.lines.append(f"store atomic i64 {value.name}, ptr {place} release, align 8")
+        return value
+
     def _extreme(self, called: str, x: Value, y: Value) -> Value:
         kind = common(x.kind, y.kind)
         a, b = self.converted(x, kind).name, self.converted(y, kind).name
@@ -258,11 +273,11 @@ class Expressions:
         return Value(kind, self.new(f"select i1 {first}, {kind.llvm} {a}, {kind.llvm} {b}"))
 
     def _function(self, name: str, args: list[Value], intrinsic: bool = False) -> Value:
-        full = self._declare(f"llvm.{name}.f64" if intrinsic else name, "double", ", ".join(["double"] * len(args)))
+        full = self.declare(f"llvm.{name}.f64" if intrinsic else name, "double", ", ".join(["double"] * len(args)))
         given = ", ".join(f"double {x.name}" for x in args)
         return Value(FLOAT, self.new(f"call double @{full}({given})"))
 
-    def _declare(self, name: str, result: str, arguments: str) -> str:
+    def declare(self, name: str, result: str, arguments: str) -> str:
         self.declared.add(f"declare {result} @{name}({arguments})")
         return name
 

@@ -2,11 +2,14 @@
 
 The small language is a part of Python: numbers and arrays as arguments; assignments, `for` over `range` or an array,
 `while`, `if`, `break`, `continue`, `return`; arithmetic, comparisons, conversions and functions of `math`; parts of
-arrays, `len`, `reshape`; `next_task(counter)` gives `counter[0]` and adds 1 to it, one thread at a time.  Nothing is
-allocated.  A text has one function, or several of which the last one calls the others, and names for numbers.  What is
-called is put in place of the call, so that types follow from the arguments, statement by statement (expressions.py).
-A name keeps its type; one that is assigned once is a value, any other a place in memory, which LLVM turns into a
-register.
+arrays, `len`, `reshape`.  `for` over `lanes` does several items at once (lanes.py).  Between threads,
+`next_task(counter)` gives `counter[0]` and adds 1 to it, one at a time; `tell(array, k, x)` writes array[k], and
+whoever sees it there by `seen(array, k)` sees all that was written before it; `let_others_run()` gives the processor
+away for a moment.  Nothing is allocated.
+
+A text has one function, or several of which the last one calls the others, and names for numbers.  What is called is
+put in place of the call, so that types follow from the arguments, statement by statement (expressions.py).  A name
+keeps its type; one that is assigned once is a value, any other a place in memory, which LLVM turns into a register.
 
 Arrays come as NumPy's own objects.  That they are arrays, their type and that they are contiguous is checked before
 anything is read: the compiled function returns `REFUSED` where they are not what it was compiled for.
@@ -20,6 +23,7 @@ from asker.engines.cpu.compiler.expressions import (
     BOOL,
     CONTRACT,
     UNKNOWN,
+    UNSIGNED,
     WORD,
     Expressions,
     Kind,
@@ -27,6 +31,7 @@ from asker.engines.cpu.compiler.expressions import (
     Value,
     common,
 )
+from asker.engines.cpu.compiler.lanes import Lanes
 
 CLASS, DATA, NDIM, SHAPE, TYPE, FLAGS = -8, 0, 8, 16, 40, 48
 """Where the parts of a NumPy array stand behind the head that every Python object has, which ends with its class."""
@@ -34,17 +39,18 @@ CONTIGUOUS = 1
 REFUSED = -(2**63)
 
 
-def to_llvm(source: str, symbol: str, kinds: tuple[Kind, ...], head: int, fast: str = CONTRACT) -> str:
+def to_llvm(source: str, symbol: str, kinds: tuple[Kind, ...], head: int, fast: str = CONTRACT, lanes: int = 2) -> str:
     """LLVM's text of the last function of a source, for arguments of these kinds.
 
     symbol  its name there
     head    the size of what every Python object begins with
     fast    rules of arithmetic that LLVM may set aside
+    lanes   how many numbers a vector holds
     """
     body = ast.parse(source).body
     functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
     numbers = {node.targets[0].id: node.value for node in body if isinstance(node, ast.Assign)}  # type: ignore[attr-defined]
-    return _Function(functions, numbers, kinds, head, fast).text(symbol)
+    return _Function(functions, numbers, kinds, head, fast, lanes).text(symbol)
 
 
 class _Function(Expressions):
@@ -55,10 +61,11 @@ class _Function(Expressions):
         kinds: tuple[Kind, ...],
         head: int,
         fast: str,
+        lanes: int,
     ):
         *_, self.function = functions.values()
         super().__init__(_assigned_again(self.function), fast)
-        self.functions, self.kinds, self.head = functions, kinds, head
+        self.functions, self.kinds, self.head, self.lanes = functions, kinds, head, lanes
         self.constants = numbers
         self.numbers = {name: self.value(node) for name, node in numbers.items()}
         self.known |= self.numbers
@@ -71,7 +78,7 @@ class _Function(Expressions):
         for k, (argument, kind) in enumerate(zip(self.function.args.args, self.kinds, strict=True)):
             parameters.append(f"{kind.llvm} %a{k}")
             if not kind.ndim:
-                self._assign(argument.arg, Value(kind, f"%a{k}"))
+                self.assign(argument.arg, Value(kind, f"%a{k}"))
         self._arrays()
         self._suite(self.function.body)
         body = "\n".join(["entry:", *self.places, "br label %start", "start:", *self.lines, "ret i64 0", "}"])
@@ -151,8 +158,10 @@ class _Function(Expressions):
 
     def _Expr(self, statement: ast.Expr) -> None:
         """A call for what it does, or a text for people."""
-        if not isinstance(statement.value, ast.Constant):
-            self.values(statement.value)
+        if isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) in self.functions:
+            self._called(statement.value)
+        elif not isinstance(statement.value, ast.Constant):
+            self.value(statement.value)
 
     def _Assign(self, statement: ast.Assign) -> None:
         (target,) = statement.targets
@@ -169,7 +178,7 @@ class _Function(Expressions):
 
     def _put(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
-            self._assign(target.id, value)
+            self.assign(target.id, value)
             return
         assert isinstance(target, ast.Subscript)
         place = self.part(target)
@@ -179,7 +188,7 @@ class _Function(Expressions):
         name = self.new(f"zext i1 {name} to i8") if place.kind == BOOL else name
         self.lines.append(f"store {place.kind.stored} {name}, ptr {place.name}")
 
-    def _assign(self, name: str, value: Value) -> None:
+    def assign(self, name: str, value: Value) -> None:
         if name not in self.in_memory:
             self.known[name] = value
             return
@@ -204,7 +213,9 @@ class _Function(Expressions):
         if loop.target.id in self.in_memory:
             raise NotInTheLanguage(f"{loop.target.id} counts a loop and is assigned")
         array, step = None, 1
-        if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "range":
+        if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "lanes":
+            bounds = self._in_lanes(loop)
+        elif isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "range":
             bounds = [self.value(bound) for bound in loop.iter.args[:2]]
             bounds = bounds if len(bounds) == 2 else [Value(bounds[0].kind, "0"), bounds[0]]
             if len(loop.iter.args) == 3:
@@ -233,6 +244,27 @@ class _Function(Expressions):
             value = self.loaded(Value(Kind(array.kind.dtype), at))
         self._body(loop.body, {loop.target.id: value}, following, after)
         self.lines += [f"{more} = add {kind.llvm} {k}, {step}", f"br label %{header}", f"{after}:"]
+
+    def _in_lanes(self, loop: ast.For) -> list[Value]:
+        """The items of a loop that fill vectors (lanes.py); returns the bounds of those that are left."""
+        assert isinstance(loop.target, ast.Name)
+        assert isinstance(loop.iter, ast.Call)
+        first, last = (self.converted(self.value(bound), UNSIGNED) for bound in loop.iter.args)
+        count = self.new(f"sub i64 {last.name}, {first.name}")
+        middle = self.new(f"add i64 {first.name}, {self.new(f'and i64 {count}, {-self.lanes}')}")
+        before, header, body, following, after = (self._label() for _ in range(5))
+        self._goes_on(before)
+        self._goes_on(header)
+        self.count += 1
+        k, more = f"%v{self.count}", f"%k{self.count}"
+        self.lines.append(f"{k} = phi i64 [ {first.name}, %{before} ], [ {more}, %{following} ]")
+        goes = self.new(f"icmp ult i64 {k}, {middle}")
+        self.lines += [f"br i1 {goes}, label %{body}, label %{after}", f"{body}:"]
+        items = [Value(UNSIGNED, self.new(f"add i64 {k}, {lane}")) for lane in range(self.lanes)]
+        Lanes(self, loop.target.id, items, loop.body)
+        self._goes_on(following)
+        self.lines += [f"{more} = add i64 {k}, {self.lanes}", f"br label %{header}", f"{after}:"]
+        return [Value(UNSIGNED, middle), last]
 
     def _While(self, loop: ast.While) -> None:
         header, body, after = self._label(), self._label(), self._label()
@@ -296,7 +328,7 @@ class _Function(Expressions):
         outside = self.known, self.in_memory, self.loops
         self.known, self.in_memory, self.loops = dict(self.numbers), _assigned_again(function), []
         for parameter, value in zip(function.args.args, given, strict=True):
-            self._assign(parameter.arg, value)
+            self.assign(parameter.arg, value)
         call = _Call(self._label(), function.body[-1])
         self.calls.append(call)
         reached = self._suite(function.body)

@@ -67,6 +67,7 @@ class Loop:
         text = _kept_text(name, self.arguments, functions, known_by) if known_by else _text(name, arguments, functions)
         self.source, self.kernel = text.source, compile_source(name, text.source)
         self.store_shapes, self.n_sums = [tuple(shape) for shape in text.store_shapes], text.n_sums
+        self._rows = tuple((np.dtype(a.dtype), a.size if a.shape else None) for a in self.arguments)
         kinds = {"each": (True,), "gathered": (False, True), "scalar": (False,)}
         self.by_item = tuple(by for argument in self.arguments for by in kinds[argument.kind])
         """Which of the parameters behind start and stop have a row for each item; those to store into all have."""
@@ -74,13 +75,13 @@ class Loop:
     def in_order(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs as they follow start and stop."""
         flat: list[Any] = []
-        for argument, value in zip(self.arguments, inputs, strict=True):
+        for argument, rows, value in zip(self.arguments, self._rows, inputs, strict=True):
             if argument.kind == "scalar":
                 flat.append(float(value))
             elif argument.kind == "gathered":
-                flat += [_as_rows(value[0], argument), value[1]]
+                flat += [_as_rows(value[0], *rows), value[1]]
             else:
-                flat.append(_as_rows(value, argument))
+                flat.append(_as_rows(value, *rows))
         return flat
 
     def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
@@ -157,10 +158,11 @@ def make_loop(
         return BatchedLoop(arguments, *functions)
 
 
-def _as_rows(array: np.ndarray, argument: Argument) -> np.ndarray:
-    if array.dtype != argument.dtype or not array.flags.c_contiguous:
-        raise TypeError(f"expected contiguous {argument.dtype}, got {array.dtype}")
-    return array.reshape(len(array), argument.size) if argument.shape else array
+def _as_rows(array: np.ndarray, dtype: np.dtype, size: int | None) -> np.ndarray:
+    """Rows of `size` numbers, or one number each."""
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        raise TypeError(f"expected contiguous {dtype}, got {array.dtype}")
+    return array if size is None else array.reshape(len(array), size)
 
 
 class _Text(NamedTuple):
@@ -224,11 +226,12 @@ class _Traced:
             targets = [f"out{j}[k, {i}]" for i in range(out.size)] if out.shape else [f"out{j}[k]"]
             after += [f"{t} = {literal(v)}" for t, v in zip(targets, out.ravel(), strict=True)]
         after += [f"sum{j} += {literal(s.item())}" for j, s in enumerate(self.sums)]
+        is_gathered = any(a.kind == "gathered" for a in self.arguments)
         body = "".join(f"        {line}\n" for line in before + self.lines + after)
         source = (
             f"def {name}({', '.join(parameters)}):\n"
             + "".join(f"    sum{j} = 0.0\n" for j in range(len(self.sums)))
-            + f"    for k in range(start, stop):\n{body or '        pass'}\n"
+            + f"    for k in {'lanes' if is_gathered else 'range'}(start, stop):\n{body or '        pass'}\n"
             + "".join(f"    sums[task, {j}] = sum{j}\n" for j in range(len(self.sums)))
         )
         return _Text(source, [out.shape for out in self.stores], len(self.sums))

@@ -10,7 +10,7 @@ import numpy as np
 
 from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
 from asker.engines.cpu.compiler.llvm import REFUSED, to_llvm
-from asker.engines.cpu.machine_code import address_of, beside
+from asker.engines.cpu.machine_code import address_of, beside, vector_length
 
 HEAD = object.__basicsize__
 """The size of what every Python object begins with; the data of a NumPy array stand behind it."""
@@ -40,8 +40,9 @@ class Native:
         self, name: str, source: str, kinds: tuple[Kind, ...], told: Callable[[str], None], fast: str = CONTRACT
     ):
         """`told` is called with the name where the code is not in the cache; `fast` as in `to_llvm`."""
-        made_of = (source, kinds, HEAD, fast, _compiler())
-        address = address_of(name, made_of, lambda symbol: to_llvm(source, symbol, kinds, HEAD, fast), told)
+        given = (kinds, HEAD, fast, vector_length())
+        made_of = (source, *given, _compiler())
+        address = address_of(name, made_of, lambda symbol: to_llvm(source, symbol, *given), told)
         expected = [np.ndarray, *[np.dtype(kind.dtype) for kind in kinds if kind.ndim]]
         self._types = (ctypes.c_void_p * len(expected))(*map(id, expected))
         argument_types = [ctypes.py_object if kind.ndim else C_TYPES[kind.dtype] for kind in kinds]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from asker.engines.cpu.compiler import Printed
 from asker.engines.cpu.system import blocks, in_passing
 from asker.engines.cpu.system.linearization import Derivatives, Weights
 from asker.engines.cpu.system.printing import aligned, lanes, run_loop, run_loop_with, spacious
@@ -105,6 +106,12 @@ class Eliminator:
         self._stretches = in_passing.stretches(ends)
         self._longest = [in_passing.longest(g.ptr, self._stretches) for _, _, g in self._groups]
         self._bounds, self._sums = self._tasks(int(ends[-1]))
+        self._fixed: dict[str, Any] = {"stretches": self._stretches, "V": self._L, "g": self._z}
+        for m, (_, f, g) in enumerate(self._groups):
+            self._fixed |= {f"ptr{m}": g.ptr} | ({f"index{m}": g.index} if f.kept else {})
+            for n, (s, (U, G)) in enumerate(zip(f.kept, self._sums[m], strict=True)):
+                self._fixed |= {f"variable{m}_{n}": s.index, f"U{m}_{n}": U, f"G{m}_{n}": G}
+        self._loops: dict[tuple[Any, ...], Printed] = {}
 
     @cached_property
     def _Y(self) -> tuple[np.ndarray, ...]:
@@ -132,14 +139,13 @@ class Eliminator:
         L, z, structure = self._L, self._z, self.structure
         if structure.eliminated is None:
             return Elimination(structure, L, z, self._Y, ((),) * len(self._Y))
-        failed, specs, named = np.zeros(1, dtype=bool), list[blocks.Group](), dict[str, Any]()
-        for m, (k, f, e) in enumerate(self._groups):
-            lin, w, kept = linear[k], model[k], tuple((s.offset, s.dim) for s in f.kept)
-            specs.append(blocks.Group(in_passing.how(lin), f.p, f.width, kept, e.offset, e.dim, w.radial))
-            named |= {f"ptr{m}": e.ptr, f"a{m}": w.a, f"b{m}": w.b, f"c{m}": w.c} | in_passing.shared(m, lin)
-            named |= {f"index{m}": e.index, f"Y{m}": self._Y[k]} if kept else {}
-            for n, (s, (U, G)) in enumerate(zip(f.kept, self._sums[m], strict=True)):
-                named |= {f"variable{m}_{n}": s.index, f"U{m}_{n}": U, f"G{m}_{n}": G}
+        failed = np.zeros(1, dtype=bool)
+        named = self._fixed | {"damping": damping, "failed": failed}
+        for m, (k, f, _) in enumerate(self._groups):
+            lin, w = linear[k], model[k]
+            named |= {f"a{m}": w.a, f"b{m}": w.b, f"c{m}": w.c} | in_passing.shared(m, lin)
+            if f.kept:
+                named[f"Y{m}"] = self._Y[k]
         if stiffness is not None:
             named["stiffness"] = stiffness
 
@@ -149,10 +155,19 @@ class Eliminator:
                 found |= in_passing.own(m, linear[k], f, self._longest[m])
             return found
 
-        loop = blocks.eliminate(tuple(specs), self.relative, stiffness is not None)
-        fixed = {"stretches": self._stretches, "damping": damping, "V": L, "g": z, "failed": failed}
-        run_loop_with(loop, self._bounds, own, **fixed, **named)
+        run_loop_with(self._loop(linear, model, stiffness is not None), self._bounds, own, **named)
         return None if failed[0] else Elimination(structure, L, z, self._Y, self._own_blocks())
+
+    def _loop(self, linear: Sequence[Derivatives], model: list[Weights], stiff: bool) -> Printed:
+        hows = [(in_passing.how(linear[k]), model[k].radial) for k, _, _ in self._groups]
+        key = *hows, stiff
+        if key not in self._loops:
+            specs = []
+            for (how, radial), (_, f, e) in zip(hows, self._groups, strict=True):
+                kept = tuple((s.offset, s.dim) for s in f.kept)
+                specs.append(blocks.Group(how, f.p, f.width, kept, e.offset, e.dim, radial))
+            self._loops[key] = blocks.eliminate(tuple(specs), self.relative, stiff)
+        return self._loops[key]
 
     def _own_blocks(self) -> tuple[tuple[OwnBlocks, ...], ...]:
         """Of each factor group."""

@@ -35,10 +35,7 @@ class DenseCholesky:
 
     def __call__(self, damping: np.ndarray) -> np.ndarray | None:
         """x, once the matrix is assembled."""
-        diagonal = self.reduced.diagonal_of_S() + damping
-        d = _unit_scale(diagonal)
-        with np.errstate(invalid="ignore"):  # where a derivative is infinite
-            unit, right = diagonal * d * d, -d * self.reduced.gradient
+        d, unit, right = self.reduced.unit_scale(damping)
         is_small = len(d) <= cholesky.IN_ONE_CALL
         x = (self._in_blocks if is_small else self._in_tiles)(d, unit, right)
         if x is None:
@@ -48,8 +45,7 @@ class DenseCholesky:
     def _in_blocks(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
         if self.small is None:
             self.small = SmallCholesky(len(d))
-        self.reduced.copy_upper(d, self.small.R, STRIP)
-        self.small.diagonal[: len(d)], self.small.right[:] = unit, right
+        self.reduced.copy_upper(d, unit, right, self.small.R, self.small.padded, STRIP)
         return self.small.solve()
 
     def _in_tiles(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:

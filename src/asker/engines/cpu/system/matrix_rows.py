@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from functools import cache
 
-from asker.engines.cpu.compiler import Printed
+from asker.engines.cpu.compiler import Printed, compile_source
 from asker.engines.cpu.system.printing import (
+    WAIT_FOR,
     add_products,
     dot,
     indented,
@@ -13,6 +14,7 @@ from asker.engines.cpu.system.printing import (
     load_model,
     load_residual,
     printed,
+    text_of,
     weighted,
 )
 
@@ -45,7 +47,7 @@ class RowsSpec:
 def matrix_rows(spec: RowsSpec) -> Printed:
     """The rows of one kept slot: S += J_AᵀMJ_B − Y_A Y_Bᵀ, g += cJ_Aᵀr − Y_A z, diagonal += diag J_AᵀMJ_A.
 
-    An item is one variable, or a part of its observations; only columns at or below the diagonal count.
+    An item is one variable, or a part of its observations (`RowPasses`); only columns at or below the diagonal count.
     Dense: S is the matrix with its columns in lanes.  Sparse: the rows are summed in a private strip and then added to
     S, which holds the values of the blocks that `pattern` lists, row after row.  U and G are the own blocks and
     gradients that `eliminate` made, one for each of its tasks.
@@ -56,12 +58,13 @@ def matrix_rows(spec: RowsSpec) -> Printed:
     if spec.d:
         special += ["index", "YA", "z", "U", "G"]
         special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("first", "ptr", "schur_lane", "Y")]
-    return printed(
+    text = text_of(
         "matrix_rows",
-        f"{'' if spec.dense else 'strip, '}items, first_lane, observations, {', '.join(special)}, "
+        f"{'' if spec.dense else 'strip, '}items, finished, first_lane, observations, {', '.join(special)}, "
         "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S",
         [] if spec.dense else [f"s{q} = strip[{q}]" for q in range(dim)],
         "for item in range(start, stop):",
+        "    wait_for(finished, items[item, 0], items[item, 6])",
         indented(1, [f"s{q} = S[items[item, 3] + {q}]" for q in range(dim)] if spec.dense else []),
         f"    own = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
         indented(1, [f"g{q}, h{q} = 0.0, 0.0" for q in range(dim)]),
@@ -74,7 +77,9 @@ def matrix_rows(spec: RowsSpec) -> Printed:
         indented(1, [f"g[target + {q}] += g{q}" for q in range(dim)]),
         indented(1, [f"diagonal[target + {q}] += h{q}" for q in range(dim)]),
         indented(1, [] if spec.dense else _flush(dim)),
+        "    tell(finished, items[item, 0], items[item, 6] + 1)",
     )
+    return compile_source("matrix_rows", WAIT_FOR + text)
 
 
 def _gram_body(spec: RowsSpec) -> list[str]:
@@ -162,11 +167,27 @@ def scaled_lower() -> Printed:
 
 
 @cache
+def unit_scale() -> Printed:
+    """What rows and columns are scaled with so that the damped diagonal is 1; that diagonal, and −g, scaled."""
+    return printed(
+        "unit_scale",
+        "S, diagonal_lane, damping, g, scale, unit, right",
+        "for row in range(start, stop):",
+        "    x = S[row, diagonal_lane[row]] + damping[row]",
+        "    d = 1.0 / math.sqrt(x if x > 0.0 else 1.0)",
+        "    scale[row] = d",
+        "    unit[row] = x * d * d",
+        "    right[row] = -d * g[row]",
+    )
+
+
+@cache
 def scaled_upper(strip: int) -> Printed:
-    """The same, transposed; what is left of the diagonal within a strip of columns is set to zero."""
+    """The same as `scaled_lower`, transposed, with a diagonal that is given and, in a column behind it, a right-hand
+    side; what is left of the diagonal within a strip of columns is set to zero."""
     return printed(
         "scaled_upper",
-        "starts, dims, lane_of, S, scale, out",
+        "starts, dims, lane_of, S, scale, unit, right, column_of_right, out",
         "for v in range(start, stop):",
         "    for row in range(starts[v], starts[v] + dims[v]):",
         f"        for column in range(row // {strip} * {strip}, row):",
@@ -176,4 +197,7 @@ def scaled_upper(strip: int) -> Printed:
         "        for column in range(starts[block], starts[block] + dims[block]):",
         "            for row in range(starts[v], starts[v] + dims[v]):",
         "                out[column, row] = S[row, lane + column] * scale[row] * scale[column]",
+        "    for row in range(starts[v], starts[v] + dims[v]):",
+        "        out[row, row] = unit[row]",
+        "        out[row, column_of_right] = right[row]",
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed, compile_source
-from asker.engines.cpu.threads import run_together
+from asker.engines.cpu.threads import LOOKS, run_together
 
 INDENT = "    "
 SLACK = 16
@@ -55,6 +55,18 @@ def text_of(name: str, parameters: str, *lines: str | Sequence[str]) -> str:
 def printed(name: str, parameters: str, *lines: str | Sequence[str]) -> Printed:
     """The same, compiled."""
     return compile_source(name, text_of(name, parameters, *lines))
+
+
+WAIT_FOR = f"""
+def wait_for(finished, place, value):
+    looks = 0
+    while seen(finished, place) < value:
+        looks += 1
+        if looks > {LOOKS}:
+            let_others_run()
+"""
+"""Wait until finished[place] has come to a value.  Only what an earlier task tells may be waited for: tasks are begun
+in order, so that somebody is at work on it."""
 
 
 def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:

@@ -6,15 +6,16 @@ Only the lower triangle is computed.  Each variable owns the rows of its numbers
 from collections.abc import Sequence
 from functools import cached_property, partial
 from itertools import pairwise, product
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed
 from asker.engines.cpu.system.elimination import Elimination
 from asker.engines.cpu.system.linearization import Derivatives, Linearization, Weights
-from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower, scaled_upper
+from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower, scaled_upper, unit_scale
 from asker.engines.cpu.system.printing import SLACK, aligned, lanes, run_loop, run_loop_with
-from asker.engines.cpu.threads import balanced_bounds
+from asker.engines.cpu.threads import balanced_bounds, even_bounds
 from asker.engines.structure import FactorStructure, KeptSlot, Structure
 
 SPLIT = 1 << 16  # a row of the matrix with more observations than this is summed in parts
@@ -26,9 +27,10 @@ SHORT_PASS_BYTES = 1 << 20  # the same in the cache of one core, where the matri
 class RowPasses:
     """How the rows of the matrix that belong to one kept slot are shared out.
 
-    Items (variable, first entry, last entry, target row, number among all kept variables, own row): one for each
+    Items (variable, first entry, last entry, target row, number among all kept variables, own row, pass): one for each
     variable, or several for one with very many observations, whose later parts are summed in spare rows of the matrix.
-    With several passes, each takes the observations of all variables that lie in one stretch of memory.
+    With several passes, each takes the observations of all variables that lie in one stretch of memory, and a variable
+    waits for its own item of the pass before.
     """
 
     def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None, n_passes: int):
@@ -40,14 +42,17 @@ class RowPasses:
         own = slot.first + v * slot.dim
         self.moves: list[tuple[int, int, int]] = []  # own row, spare row, number of rows: to add at the end
         if n_passes == 1 and spare is not None:
-            self.passes = [self._in_parts(slot, done, v, own, number, spare)]
+            self.items, self.bounds = self._in_parts(slot, done, v, own, number, spare)
             return
         order = np.repeat(v, np.diff(slot.ptr)) * n + slot.observations  # ascending
         stops = [np.searchsorted(order, v * n + stop) for stop in np.linspace(0, n, n_passes + 1).astype(int)]
-        self.passes = [
-            self._shared(done, [v, first, last, own, number + v, own if k == 0 else np.full_like(own, -1)])
+        passes = [
+            self._shared(done, [v, first, last, own, number + v, np.where(k == 0, own, -1), np.full_like(v, k)])
             for k, (first, last) in enumerate(pairwise(stops))
         ]
+        self.items = np.concatenate([items for items, _ in passes])
+        cuts = [bounds[:-1] + np.uint64(k * len(v)) for k, (_, bounds) in enumerate(passes)]
+        self.bounds = np.append(np.concatenate(cuts), np.uint64(len(self.items)))
 
     def _in_parts(
         self, slot: KeptSlot, done: np.ndarray, v: np.ndarray, own: np.ndarray, number: int, spare: int
@@ -63,7 +68,7 @@ class RowPasses:
         extra = np.flatnonzero(part > 0)
         target[extra] = spare + np.arange(extra.size) * slot.dim
         self.moves = [(int(own[v[e]]), int(target[e]), slot.dim) for e in extra]
-        return self._shared(done, [v, first, last, target, number + v, own[v]])
+        return self._shared(done, [v, first, last, target, number + v, own[v], np.zeros_like(v)])
 
     def _shared(self, done: np.ndarray, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Items, and tasks of about equal work; `done` is the work before each entry."""
@@ -93,7 +98,11 @@ class ReducedMatrix:
                 spare = max([spare, *[target + dim for _, target, dim in rows.moves]])
                 self._passes[slot] = rows
                 self._begins.setdefault(slot.first, slot)
+        groups = [(k, f) for k, f in enumerate(structure.factors) if f.eliminated is not None]
+        self._sharing = [(k, f, slot) for k, f in groups for slot in f.kept] if eliminate else []
+        """Factor groups and kept slots whose variables share eliminated ones."""
         self._firsts = self._found_firsts() if eliminate else {}
+        self._rows_made: dict[tuple[int, int, bool], _Rows] = {}
         self._lanes = {slot: self._lanes_of(slot) for slot in self._passes}
         self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
         if dense:
@@ -150,50 +159,52 @@ class ReducedMatrix:
         begun = self.structure.n_kept if self.dense else 0  # the rows before are cleared by those who begin them
         for array in (self.values[begun:], self.g, self.diagonals):
             array[...] = 0.0
-        everywhere = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
-        everywhere |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g}
         for k, f in enumerate(self.structure.factors):
             for m, slot in enumerate(f.kept):
-                spec, special = self._spec(k, m, linear[k], model[k], elimination)
-                strip = partial(self._strip, spec.dim)
-                for items, bounds in self._passes[slot].passes:
-                    run_loop_with(
-                        matrix_rows(spec), bounds, strip, items=items, first_lane=int(self.lane_of[self._number(slot)]),
-                        observations=slot.observations, diagonal=self.diagonals, **everywhere, **special,
-                    )  # fmt: skip
+                loop, fixed, has_others = self._rows(k, m, model[k].radial)
+                named = fixed | {"finished": np.zeros(slot.n_variables, dtype=np.int64)}
+                if has_others:
+                    lin, w = linear[k], model[k]
+                    assert isinstance(lin, Linearization)
+                    named |= {"J": lin.J, "r": lin.r, "a": w.a, "b": w.b, "c": w.c}
+                if f.eliminated is not None:
+                    U, G = elimination.own[k][m]
+                    named |= {"YA": elimination.Y[k], "z": elimination.z, "U": U, "G": G}
+                    named |= {f"Y{n}": elimination.Y[other] for n, (other, _, _) in enumerate(self._sharing)}
+                run_loop_with(loop, self._passes[slot].bounds, partial(self._strip, slot.dim), **named)
         for rows in self._passes.values():
             for own, target, dim in rows.moves:
                 for array in (self.values, self.g, self.diagonals):
                     array[own : own + dim] += array[target : target + dim]
 
-    def _spec(
-        self, k: int, m: int, lin: Derivatives, w: Weights, e: Elimination
-    ) -> tuple[RowsSpec, dict[str, np.ndarray]]:
-        """The loop of the rows of kept slot m of factor group k, and the arguments that only it takes."""
+    def _rows(self, k: int, m: int, radial: bool) -> "_Rows":
+        """Of kept slot m of factor group k."""
+        key = k, m, radial
+        if key not in self._rows_made:
+            self._rows_made[key] = self._make_rows(*key)
+        return self._rows_made[key]
+
+    def _make_rows(self, k: int, m: int, radial: bool) -> "_Rows":
         f = self.structure.factors[k]
         slot, is_eliminating = f.kept[m], f.eliminated is not None  # then the own blocks come from the elimination
         others = [s for s in f.kept if not (is_eliminating and s is slot)]
-        special = {f"gram_lane{n}": self._lanes[s] for n, s in enumerate(others)}
-        if others:
-            assert isinstance(lin, Linearization)
-            special |= {"J": lin.J, "r": lin.r, "a": w.a, "b": w.b, "c": w.c}
+        fixed: dict[str, Any] = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
+        fixed |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g, "diagonal": self.diagonals}
+        fixed |= {"items": self._passes[slot].items, "first_lane": int(self.lane_of[self._number(slot)])}
+        fixed |= {"observations": slot.observations} | {f"gram_lane{n}": self._lanes[s] for n, s in enumerate(others)}
         d, schur = 0, list[tuple[int, int, int, bool]]()
         if f.eliminated is not None:
-            d, own = f.eliminated.dim, e.own[k][m]
-            special |= {"index": f.eliminated.index, "YA": e.Y[k], "z": e.z, "U": own.U, "G": own.G}
-        if is_eliminating and self.eliminate:
-            for other, eliminated, Y in e.coupled():
-                for s in other.kept:
-                    n, is_first = len(schur), s is other.kept[0]
-                    schur.append((s.offset_in_Y, s.dim, other.kept_width, is_first))  # see Structure._order
-                    special |= {f"ptr{n}": eliminated.ptr, f"schur_lane{n}": self._lanes[s], f"Y{n}": Y}
-                    special[f"first{n}"] = self._firsts[slot, other]
+            d, fixed["index"] = f.eliminated.dim, f.eliminated.index
+            for n, (_, other, s) in enumerate(self._sharing):
+                assert other.eliminated is not None
+                schur.append((s.offset_in_Y, s.dim, other.kept_width, s is other.kept[0]))  # see Structure._order
+                fixed |= {f"ptr{n}": other.eliminated.ptr, f"schur_lane{n}": self._lanes[s]}
+                fixed[f"first{n}"] = self._firsts[slot, other]
         gram = tuple((s.offset, s.dim) for s in others)
         in_Y = (slot.offset_in_Y, f.kept_width)
         clear = self.dense and slot is self._begins[slot.first]
-        return RowsSpec(
-            f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), w.radial, self.dense, clear
-        ), special
+        spec = RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), radial, self.dense, clear)
+        return _Rows(matrix_rows(spec), fixed, bool(others))
 
     def _strip(self, dim: int) -> dict[str, np.ndarray]:
         """Where a thread sums sparse rows."""
@@ -209,27 +220,33 @@ class ReducedMatrix:
         """diag H_KK, before the elimination."""
         return self.diagonals[: self.structure.n_kept]
 
-    def diagonal_of_S(self) -> np.ndarray:
-        """Of the dense matrix, after the elimination."""
-        return self.values.ravel()[self._diagonal]
+    def unit_scale(self, damping: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the dense matrix, damped: what rows and columns are scaled with so that the diagonal is 1, that diagonal,
+        and the right-hand side, scaled."""
+        scale, unit, right = np.empty((3, self.structure.n_kept))
+        named = {"S": self.values, "diagonal_lane": self._diagonal_lane, "damping": damping, "g": self.g}
+        run_loop(unit_scale(), even_bounds(len(scale)), scale=scale, unit=unit, right=right, **named)
+        return scale, unit, right
 
     @cached_property
-    def _diagonal(self) -> np.ndarray:
-        """Where it stands in the dense matrix."""
-        row = np.arange(self.structure.n_kept)
-        return row * self.values.shape[1] + np.repeat(self.lane_of[:-1] - self.starts, self.dims) + row
+    def _diagonal_lane(self) -> np.ndarray:
+        """The column of the dense matrix in which each row has its diagonal."""
+        return np.arange(self.structure.n_kept) + np.repeat(self.lane_of[:-1] - self.starts, self.dims)
 
     def copy_scaled(self, scale: np.ndarray, out: np.ndarray) -> None:
         """The lower triangle of the dense matrix, rows and columns scaled."""
         self._copy(scaled_lower(), scale, out)
 
-    def copy_upper(self, scale: np.ndarray, out: np.ndarray, strip: int) -> None:
-        """The same transposed, with zeros left of the diagonal in strips of columns."""
-        self._copy(scaled_upper(strip), scale, out)
+    def copy_upper(
+        self, scale: np.ndarray, unit: np.ndarray, right: np.ndarray, out: np.ndarray, column: int, strip: int
+    ) -> None:
+        """The same transposed, with the diagonal `unit`, `right` in a column, and zeros left of the diagonal in strips
+        of columns."""
+        self._copy(scaled_upper(strip), scale, out, unit=unit, right=right, column_of_right=column)
 
-    def _copy(self, loop: Printed, scale: np.ndarray, out: np.ndarray) -> None:
+    def _copy(self, loop: Printed, scale: np.ndarray, out: np.ndarray, **more: Any) -> None:
         places = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of}
-        run_loop(loop, self._triangle, S=self.values, scale=scale, out=out, **places)
+        run_loop(loop, self._triangle, S=self.values, scale=scale, out=out, **places, **more)
 
     @cached_property
     def _triangle(self) -> np.ndarray:
@@ -273,6 +290,16 @@ class ReducedMatrix:
         offset = np.concatenate([[0], np.cumsum(widths)])[:-1]
         per_row = np.repeat(offset, self.dims)
         return rows, columns[_expand(per_row, np.repeat(widths, self.dims))]
+
+
+class _Rows(NamedTuple):
+    """The loop of the rows of one kept slot."""
+
+    loop: Printed
+    fixed: dict[str, Any]
+    """Arguments that are always the same."""
+    has_others: bool
+    """Whether its factors have other kept slots, so that it takes J and weights."""
 
 
 def _expand(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

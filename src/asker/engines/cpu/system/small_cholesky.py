@@ -4,9 +4,9 @@ LAPACK on one thread takes as long for them as all else of an iteration does on 
 depends on their number.  Here a matrix is A = RᵀR with R in rows, and a right-hand side is one more column of A, so
 that R⁻ᵀb comes out beside R.
 
-Rows are finished in blocks of 8 and panels of 32.  While the columns of one panel are shared out, who has those of the
-next panel finishes its diagonal block at once, so that nobody waits for it.  What is left of the diagonal may hold
-anything.
+Rows are finished in blocks of 8 and panels of 32, and columns are shared out by panels, too: for each panel of rows, a
+task has one panel of columns.  Who has those that the next rows begin with finishes their diagonal block at once, so
+that others seldom wait for it.  What is left of the diagonal may hold anything.
 """
 
 from functools import cache
@@ -14,8 +14,8 @@ from functools import cache
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed, compile_source, compiled
-from asker.engines.cpu.system.printing import aligned, indented
-from asker.engines.cpu.threads import even_bounds, run_together
+from asker.engines.cpu.system.printing import WAIT_FOR, aligned, indented
+from asker.engines.cpu.threads import run_together
 
 BLOCK, STRIP, PANEL = 8, 16, 32
 WORTH_SHARING = 384  # unknowns from which on several threads are faster than one, which need not wait
@@ -32,47 +32,54 @@ class SmallCholesky:
         """The diagonal of A, to be filled."""
         self.right = self.R[:n, self.padded]
         """b, to be filled."""
+        n_rows, self._n_columns = (-(-length // PANEL) for length in self.R.shape)
+        items = [(rows, columns) for rows in range(n_rows) for columns in range(rows + 1, self._n_columns)]
+        self._items = np.array([(-1, 0), *items], dtype=np.int64)
+        self._bounds = np.arange(len(self._items) + 1, dtype=np.uint64)
+        self._corners = aligned(self.padded, BLOCK + 1)
 
     def solve(self) -> np.ndarray | None:
         """x with A x = b, once A and b are filled; None if a pivot is not positive."""
         self.diagonal[self.n :] = 1.0
-        corners, failed = aligned(self.padded, BLOCK + 1), np.zeros(1, dtype=bool)
-        first = end = 0
-        while first < self.padded:
-            self._panel(first, end, corners, failed)
-            first, end = end, min(end + PANEL, self.padded)
+        counter, finished = np.zeros(1, dtype=np.int64), np.zeros(self._n_columns, dtype=np.int64)
+        failed, loop = np.zeros(1, dtype=bool), _panels()
+        arguments = counter, self._bounds, self._items, finished, self.R, self._corners, failed
+        run_together(lambda: loop.share(*arguments), len(self._items) if self.n >= WORTH_SHARING else 1)
         if failed[0]:
             return None
         x = np.empty(self.n)
         _substitute_back(self.R, self.padded, x)
         return x
 
-    def _panel(self, first: int, end: int, corners: np.ndarray, failed: np.ndarray) -> None:
-        """Finish the rows first…end, and the diagonal block of those that come next."""
-        loop, counter = _panel_loop(), np.zeros(1, dtype=np.int64)
-        bounds = even_bounds(1 if end == 0 else -(-(self.R.shape[1] - end) // PANEL), smallest=1)
-        most = len(bounds) - 1 if self.n >= WORTH_SHARING else 1
-        run_together(lambda: loop.share(counter, bounds, first, end, self.R, corners, failed), most)
-
 
 @cache
-def _panel_loop() -> Printed:
-    """Items are the columns from `end` on, a panel's width each."""
+def _panels() -> Printed:
+    """Items (panel of rows, panel of columns): these rows are finished in these columns; there are none in panel −1.
+
+    In columns that the next rows begin with, these are finished too.  finished[columns] counts panels of rows.
+    """
     driver = """
-def panel(start, stop, first, end, R, corners, failed):
-    n, n_columns, rows_end = np.uint64(len(R)), np.uint64(len(R[0])), np.uint64(end)
+def panels(start, stop, items, finished, R, corners, failed):
+    n, n_columns = np.uint64(len(R)), np.uint64(len(R[0]))
     for item in range(start, stop):
-        begin = rows_end + item * np.uint64(PANEL)
+        rows, columns = items[item, 0], items[item, 1]
+        wait_for(finished, max(rows, 0), rows + 1)
+        wait_for(finished, columns, rows)
+        first, begin = np.uint64(max(rows, 0) * PANEL), np.uint64(columns * PANEL)
+        rows_end = min(np.uint64((rows + 1) * PANEL), n)
         last = min(begin + np.uint64(PANEL), n_columns)
-        for i in range(np.uint64(first), min(last, n) if item == np.uint64(0) else rows_end, BLOCK):
-            for j in range(max(begin, i & np.uint64(ALIGNED)), last if i < rows_end else min(last, n), STRIP):
+        is_next = columns == rows + 1
+        for i in range(first, min(last, n) if is_next else rows_end, BLOCK):
+            for j in range(max(begin, i & np.uint64(ALIGNED)), last, STRIP):
                 subtract_rows_above(i, j, R)
                 if j <= i:
                     factor_corner(i, R, corners, failed)
                 divide_by_corner(i, j, R, corners)
+        tell(finished, columns, rows + (2 if is_next else 1))
 """
     numbers = f"STRIP = {STRIP}\nPANEL = {PANEL}\nBLOCK = {BLOCK}\nALIGNED = {2**62 - STRIP}\n"
-    return compile_source("panel", "\n".join([numbers, _subtract_rows_above(), _factor_corner(), _divide(), driver]))
+    parts = [numbers, WAIT_FOR, _subtract_rows_above(), _factor_corner(), _divide(), driver]
+    return compile_source("panels", "\n".join(parts))
 
 
 def _place(q: int, t: int) -> str:
