@@ -1,6 +1,6 @@
 """One likelihood, in which solutions with different noise can be compared.
 
-    L = Σ −log(π (Q/σ)^(p·a) exp(−u/2σ²) + 1 − π)
+    L = Σ −log(π (Q/σ)^(p·a) exp(p·a/2 − u/2σ²) + 1 − π)
 
 σ and the share π of inliers are free; a is what a fit has left of an observation (`asker.noise`).  The density of
 outliers is the same for all solutions: Q² is the lowest mean square of all of them, about that of least squares.  So
@@ -76,7 +76,8 @@ def _likelihood(
     """The lowest L of a group, with its σ² and π, from the first ones and with no less σ² than `least`."""
     odds, n = np.zeros(len(u)), max(sums.of(float(vote.sum()))[0], 1e-9)
     for _ in range(STEPS):
-        odds = np.clip(log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / (2 * variance), -700, 700)
+        odds = log(ratio / (1 - ratio)) + p * a / 2 * (1 + log(Q / variance)) - u / (2 * variance)
+        odds = np.clip(odds, -700, 700)
         voting = vote / (1 + np.exp(-odds))
         n_in, u_in, a_in = sums.of(float(voting.sum()), dot(voting, u), dot(voting, a))
         spare = p * a_in

@@ -45,8 +45,14 @@ CAUCHY = 2.0
 """The width of the Cauchy kernel, in σ."""
 NARROW = 0.05
 """The first width, in median residuals at the start: one that is too narrow hardly matters."""
-FIRST, AGAIN, ROUNDS = 40, 15, 3
-"""Iterations of a first descent, and of each round at another σ; rounds."""
+FIRST, AGAIN = 40, 15
+"""Iterations of a first descent, and of each round at another σ,"""
+ROUNDS = 10
+"""of which there are so many at most, until σ is at rest."""
+OUTRIGHT = 3
+"""Rounds of moves from the start."""
+PLAIN = ("start", "least squares")
+"""Candidates that no narrow kernel has led to: that all observations are noise there says nothing."""
 END = (15, 100)
 """Iterations of the end, before and after σ is estimated for the last time; the last ones are to converge."""
 SUBSETS = 3
@@ -181,7 +187,7 @@ class Search:
         yield "graduated", self._run(narrow, self.graduated, start, FIRST, "graduated")
         if n_unknowns(self.engine) <= SOME:
             point = start
-            for _ in range(ROUNDS):
+            for _ in range(OUTRIGHT):
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
 
@@ -270,11 +276,13 @@ class Search:
         return self._weighed(end)
 
     def _refined(self, best: Candidate) -> Candidate:
-        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more."""
+        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more; where
+        all fit, the kernel hardly matters."""
         if not self.has_few_unknowns and self._support(best).is_blurred:
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
-        return end if end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
+        all_fit = all(self._support(end).explains_all)
+        return end if all_fit or end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
 
     def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
@@ -339,12 +347,13 @@ class Search:
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, or hardly one is left that does not, and those of
         every variable no less than others."""
-        support = self._support(found)
-        groups = zip(found.noises, self.broad, self.given, support.explains_all, strict=True)
+        support, is_plain = self._support(found), found.name in PLAIN
+        all_fit = [not is_plain and fits for fits in support.explains_all]
+        groups = zip(found.noises, self.broad, self.given, all_fit, strict=True)
         return (
             all(
-                kept is not None or (n.is_known and n.inlier_ratio > 0.5 and (CLEAR * n.sigma < sqrt(Q) or all_fit))
-                for n, Q, kept, all_fit in groups
+                kept is not None or (n.is_known and n.inlier_ratio > 0.5 and (CLEAR * n.sigma < sqrt(Q) or fits))
+                for n, Q, kept, fits in groups
             )
             and not support.has_lost_a_variable()
         )
