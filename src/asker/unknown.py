@@ -276,8 +276,10 @@ class Search:
         return self._weighed(end)
 
     def _refined(self, best: Candidate) -> Candidate:
-        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more; where
-        all fit, the kernel hardly matters."""
+        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more.
+
+        Where all fit, the kernel hardly matters.
+        """
         if not self.has_few_unknowns and self._support(best).is_blurred:
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
