@@ -28,7 +28,7 @@ from record import add_record_option, recorded
 STAGES = {
     "derivatives, blocks, couplings": ("eliminate",),
     "rows of the reduced matrix": ("matrix_rows",),
-    "Cholesky": ("scaled_upper", "panels", "_substitute_back"),
+    "Cholesky": ("unit_scale", "scaled_upper", "panels", "_substitute_back"),
     "substitute back": ("substitute",),
     "residuals, steps": ("squared", "retract"),
     "weights, cost": ("omega", "psi"),

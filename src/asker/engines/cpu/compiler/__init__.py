@@ -8,6 +8,7 @@
     simplify    statements are shared and folded; what nobody needs is not printed                     scalars.py
     print       straight-line code inside one loop                                                       loops.py
     compile     the text becomes LLVM's                                                                     llvm.py
+                several items at once, one in each lane of a vector                                      lanes.py
                 and that machine code, once per machine; it stays in the cache folder                   native.py
                 what is called                                                                         compile.py
                 Python functions, from their own text                                                functions.py
