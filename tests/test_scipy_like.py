@@ -255,3 +255,11 @@ def test_a_function_is_called_once_for_rows_that_follow_each_other():
     k = np.array([4, 0, 2, 1, 3, 3])
     np.testing.assert_array_equal(_of_each(function, rows, k), rows[:, 0] * k + rows[:, 1])
     assert calls == [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]
+
+
+@pytest.mark.parametrize("x_scale", [1.0, [0.01, 30.0], "jac"], ids=str)
+def test_intervals_of_the_result_are_of_x_whatever_its_scale(x_scale):
+    rng = np.random.default_rng(1)
+    y = 3 * np.exp(-0.5 * T) + rng.normal(0, 0.05, len(T))
+    fit = asker.least_squares(lambda x: x[0] * np.exp(-x[1] * T) - y, [1.0, 1.0], x_scale=x_scale)
+    np.testing.assert_allclose(fit.result.standard_errors("x")[0], np.sqrt(np.diag(fit.covariance)), rtol=0.1)

@@ -111,7 +111,8 @@ class Uncertainty:
             raise ProblemError("covariances need the whole problem, and this process has a portion of it")
         self.result, self.problem = result, problem
         given = _given_noise(sigma, len(problem.factors))
-        theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
+        theta = tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True))
+        self._units = {v: v.bounds.parts(rows)[3] for v, rows in zip(problem.variables, theta, strict=True) if v.bounds}
         self.model = linear_model(result.engine, problem, theta)
         try:
             plain = self._counted_and_held(given, datum)
@@ -253,6 +254,7 @@ class Uncertainty:
         blocks = np.zeros((len(i), v.manifold.tangent, w.manifold.tangent))
         if v in self._N and w in self._N:
             blocks = sum(factor * term.pairs(v, i, w, j) for factor, term in self._terms)  # type: ignore[assignment]
+        blocks = self._unit(v)[i][:, :, None] * blocks * self._unit(w)[j][:, None, :]
         blocks[v.fixed[i] | w.fixed[j]] = 0.0
         blocks[is_open] = np.nan
         return Covariance(blocks, self.gauge, np.any(is_open, axis=(1, 2)))
@@ -297,6 +299,10 @@ class Uncertainty:
         """Steps (n, d) of all free variables as the datum sees them, S δ: without what is not determined."""
         moved = sum(np.einsum("ndq,nd->q", self._T[v], steps[v]) for v in self._N)
         return {v: steps[v] - np.einsum("ndq,q->nd", self._N[v], moved) for v in self._N}
+
+    def _unit(self, v: Variables) -> Floats:
+        """(n, d): what a step of 1 is in each number."""
+        return self._units.get(v, np.ones((len(v), v.manifold.tangent)))
 
     def _open(self, v: Variables) -> NDArray[np.bool_]:
         return self.open.get(v, np.zeros((len(v), v.manifold.tangent), dtype=bool))

@@ -166,7 +166,8 @@ def _without_derivative(engine: Engine, point: Point) -> str:
     from asker.engines.cpu.linear_model import LinearModel
 
     told = LinearModel(engine.problem, engine.rows_here(point)).without_derivative()
-    return told or ("a derivative is not finite in another process" if engine.sums.any(bool(told)) else "")
+    elsewhere = "a derivative is not finite in another process" if engine.sums.any(bool(told)) else ""  # all ask
+    return told or elsewhere
 
 
 def _converged(before: State, after: State, tol: float) -> bool:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from asker.engines.cpu.linear_model import LinearModel
 
 Mask = NDArray[np.bool_]
+AT_ONCE = 10_000
+"""Observations whose derivatives are added up at once."""
 SHOWN = 3
 """How many are named."""
 
@@ -41,15 +43,18 @@ def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]]) -
         first[v], n = n, n + len(v) * v.manifold.tangent
     H = np.zeros((n, n))
     for f, linear, w in zip(model.structure.factors, model.linear, weights, strict=True):
-        J = f.unsorted(linear.J.reshape(f.n, f.p, f.width))[w > 0]
-        rows = np.zeros((len(J), f.p, n))
-        for k, offset in zip(f.free, f.offsets, strict=True):
-            slot = f.factors.slots[k]
-            d = slot.variables.manifold.tangent
-            columns = first[slot.variables] + d * slot.index[w > 0][:, None] + np.arange(d)
-            at = (np.arange(len(J))[:, None, None], np.arange(f.p)[:, None], columns[:, None, :])
-            rows[at] += J[:, :, offset : offset + d]
-        H += np.einsum("npd,npe->de", rows, rows)
+        J = linear.J.reshape(f.n, f.p, f.width)
+        counted = np.flatnonzero(f.sorted(w) > 0)
+        for some in np.array_split(counted, 1 + len(counted) // AT_ONCE):
+            rows = np.zeros((len(some), f.p, n))
+            for k, offset in zip(f.free, f.offsets, strict=True):
+                v = f.factors.slots[k].variables
+                d = v.manifold.tangent
+                columns = first[v] + d * f.indices[k][some][:, None] + np.arange(d)
+                at = (np.arange(len(some))[:, None, None], np.arange(f.p)[:, None], columns[:, None, :])
+                rows[at] += J[some, :, offset : offset + d]
+            flat = rows.reshape(-1, n)
+            H += flat.T @ flat
     fixed = np.concatenate([np.repeat(v.fixed, v.manifold.tangent) for v in free])
     is_open, n_open = open_entries(H[None], fixed[None])
     if not n_open[0]:

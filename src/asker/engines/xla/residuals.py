@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from asker.arrays import as_argument
-from asker.engines.cpu.compiler import UnsupportedPrimitive
+from asker.engines.cpu.compiler import ReadsOutside, UnsupportedPrimitive
 from asker.engines.structure import FactorStructure
 from asker.engines.xla.columns import Columns
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.small import Small, is_narrow, joined, number, small, where
-from asker.variables import Variables
+from asker.variables import ProblemError, Variables
 
 Rows = dict[Variables, jax.Array]
 HeldDirections = dict[Variables, jax.Array]
@@ -102,4 +102,6 @@ class FactorFunctions:
                 kept[what] = Columns(shapes, *map(flat, functions))
             except UnsupportedPrimitive:
                 kept[what] = None
+            except ReadsOutside as error:
+                raise ProblemError(f"{f.name}: {error}; it is given {f.arguments_told}") from None
         return kept[what] or jax.vmap(flat(functions[0]))
