@@ -65,7 +65,8 @@ class Loop:
             if argument.dtype in NOT_COMPILED:
                 raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
         text = _kept_text(name, self.arguments, functions, known_by) if known_by else _text(name, arguments, functions)
-        self.source, self.kernel = text.source, compile_source(name, text.source)
+        self.source = text.source
+        self.kernel = compile_source(name, text.source, packed=False)  # of what JAX traces there is little to pack
         self.store_shapes, self.n_sums = [tuple(shape) for shape in text.store_shapes], text.n_sums
         kinds = {"each": (True,), "gathered": (False, True), "scalar": (False,)}
         self.by_item = tuple(by for argument in self.arguments for by in kinds[argument.kind])
