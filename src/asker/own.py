@@ -47,6 +47,12 @@ def remembered(key: bytes, find: Callable[[], Any]) -> Any:
     return _known[key]
 
 
+@cache
+def traced_with() -> str:
+    """The versions of what traces a function."""
+    return f"jax {version('jax')}, numpy {version('numpy')}"
+
+
 class _NotOwn(Exception):
     """Something that the text of the package does not tell."""
 
@@ -95,7 +101,7 @@ def _text_of_package() -> bytes:
 
     Empty where a file has changed since this process began: then what was imported may be another text.
     """
-    digest = hashlib.sha256(f"{version('jax')} {version('numpy')}".encode())
+    digest = hashlib.sha256(traced_with().encode())
     for path in sorted(Path(PACKAGE).rglob("*.py")):
         with open(path, "rb") as file:
             info = os.fstat(file.fileno())

@@ -12,7 +12,6 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from asker.engines.cpu.compiler.scalars import Program, literal
 from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.threads import even_bounds, run_together
 from asker.jax_versions import check_xla
+from asker.own import traced_with
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _kept_text(
     name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]], known_by: bytes
 ) -> _Text:
     """The text as it was printed on this machine before, by the same versions."""
-    versions = f"{name} {arguments} {version('jax')} {version('numpy')}\0{beside(__file__)}"
+    versions = f"{name} {arguments} {traced_with()}\0{beside(__file__)}"
     kept = f"text-{name}-{hashlib.sha256(known_by + versions.encode()).hexdigest()}"
     content = kept_code().read(kept)
     if content is not None:
