@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
-from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from asker.cache import kept_code
+from asker.jax_versions import traced_with
 from asker.version import IMPORTED
 
 PACKAGE = os.path.dirname(__file__) + os.sep
@@ -45,12 +45,6 @@ def remembered(key: bytes, find: Callable[[], Any]) -> Any:
         if content is None:
             kept_code().write(name, json.dumps(_known[key]).encode())
     return _known[key]
-
-
-@cache
-def traced_with() -> str:
-    """The versions of what traces a function."""
-    return f"jax {version('jax')}, numpy {version('numpy')}"
 
 
 class _NotOwn(Exception):

@@ -24,8 +24,7 @@ from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program, literal
 from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.threads import even_bounds, run_together
-from asker.jax_versions import check_xla
-from asker.own import traced_with
+from asker.jax_versions import check_xla, traced_with
 
 
 @dataclass(frozen=True)
