@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -158,10 +159,8 @@ def dense_problem(
 
 
 def _of_each(function: Callable[[Floats], Any], x: Floats, k: NDArray) -> Floats:
-    """What a function of one vector says of observation k[i] at x[i]; it is called once for rows that follow each other
-    and are the same."""
+    """What a function of one vector says of observation k[i] at x[i]; it is called once for equal ones in a row."""
     if len(x) < 2 or not x.strides[0]:
         return np.asarray(function(x[0]), dtype=float)[k]
-    begin = np.flatnonzero((x[1:] != x[:-1]).any(axis=1)) + 1
-    vectors, parts = x[np.r_[0, begin]], np.split(k, begin)
-    return np.concatenate([np.asarray(function(v), dtype=float)[part] for v, part in zip(vectors, parts, strict=True)])
+    ends = [0, *(1 + np.flatnonzero((x[1:] != x[:-1]).any(axis=1))).tolist(), len(x)]
+    return np.concatenate([np.asarray(function(x[a]), dtype=float)[k[a:b]] for a, b in pairwise(ends)])

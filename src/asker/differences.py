@@ -29,8 +29,10 @@ def differences(
     h = _steps(x, f, POWERS[way], relative_step)
     if way == "2-point" and pattern is None and len(x):
         moved = x + np.diag(_within(h, lower - x, upper - x))
-        change = np.stack([fun(to) for to in moved], axis=-1) - f[..., None]
-        return change / (moved.diagonal() - x)
+        J = np.empty((*f.shape, len(x)))
+        for k, to in enumerate(moved):
+            J[..., k] = fun(to) - f
+        return J / (moved.diagonal() - x)
     lower, upper = np.broadcast_to(lower, x.shape), np.broadcast_to(upper, x.shape)
     is_central = (way == "3-point") & (np.minimum(x - lower, upper - x) >= np.abs(h))
     far = _within(2 * h if way == "3-point" else h, lower - x, upper - x)

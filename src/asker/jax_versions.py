@@ -17,6 +17,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 CALLS = {
@@ -40,6 +42,12 @@ PASSED_OVER = frozenset({
     "preferred_element_type", "prevent_cse", "resource_env", "sharding", "symbolic_zeros", "unroll", "weak_type",
 })  # fmt: skip
 """Parameters that change no value: placement, precision, names, and derivatives that were taken already."""
+
+
+@cache
+def traced_with() -> str:
+    """The versions of what traces a function."""
+    return f"jax {version('jax')}, numpy {version('numpy')}"
 
 
 def called_jaxpr(name: str, params: Any) -> Any:

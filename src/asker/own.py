@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
-from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from asker.cache import kept_code
+from asker.jax_versions import traced_with
 from asker.version import IMPORTED
 
 PACKAGE = os.path.dirname(__file__) + os.sep
@@ -95,7 +95,7 @@ def _text_of_package() -> bytes:
 
     Empty where a file has changed since this process began: then what was imported may be another text.
     """
-    digest = hashlib.sha256(f"{version('jax')} {version('numpy')}".encode())
+    digest = hashlib.sha256(traced_with().encode())
     for path in sorted(Path(PACKAGE).rglob("*.py")):
         with open(path, "rb") as file:
             info = os.fstat(file.fileno())

@@ -48,6 +48,12 @@ def test_what_was_compiled_once_is_found_again(folder):
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_is_packed_is_other_code(folder):
+    for packed in (True, False):
+        compile_source("add_up", SOURCE, packed=packed)(0, 1, np.ones(1), np.ones(1))
+    assert len(os.listdir(folder)) == 2
+
+
 def test_what_is_known_is_not_traced_again(folder):
     traced = []
 

@@ -33,15 +33,18 @@ def beside(path: str) -> str:
     return "\0".join(file.read_text(encoding="utf-8") for file in sorted(Path(path).parent.glob("*.py")))
 
 
-def address_of(name: str, made_of: Any, text: Callable[[str], str], told: Callable[[str], None]) -> int:
+def address_of(
+    name: str, made_of: Any, text: Callable[[str], str], told: Callable[[str], None], packed: bool = True
+) -> int:
     """Where the function `name` is, ready to be called.
 
     made_of  all that decides its code, beside the machine and the version of LLVM
     text     of a symbol: a module in LLVM's language that defines it
     told     is called with the name where the code is not in the cache
+    packed   whether LLVM looks for statements that make one on vectors, which takes long where there are many
     """
     with _making:
-        return _address(name, made_of, text, told)
+        return _address(name, made_of, text, told, packed)
 
 
 _making = threading.Lock()  # LLVM's engine is for one thread at a time
@@ -57,19 +60,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
-def _address(name: str, made_of: Any, text: Callable[[str], str], told: Callable[[str], None]) -> int:
-    symbol = f"{name[:LONGEST_NAME]}-{hashlib.sha256(repr((made_of, _target())).encode()).hexdigest()}"
+def _address(name: str, made_of: Any, text: Callable[[str], str], told: Callable[[str], None], packed: bool) -> int:
+    symbol = f"{name[:LONGEST_NAME]}-{hashlib.sha256(repr((made_of, packed, _target())).encode()).hexdigest()}"
     code = kept_code().read(symbol)
     if code is None or not _has_loaded(code):
         told(name)
-        code = _made(text(symbol))
+        code = _made(text(symbol), packed)
         _has_loaded(code)
         kept_code().write(symbol, code)
     address: int = _engine().get_function_address(symbol)
     return address
 
 
-def _made(text: str) -> bytes:
+def _made(text: str, packed: bool) -> bytes:
     import llvmlite.binding as llvm
 
     machine = _machine()
@@ -77,7 +80,7 @@ def _made(text: str) -> bytes:
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-    tuning.slp_vectorization = tuning.loop_vectorization = True
+    tuning.slp_vectorization, tuning.loop_vectorization = packed, True
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
     return MARK + bytes(machine.emit_object(module))

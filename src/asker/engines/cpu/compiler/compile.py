@@ -32,6 +32,8 @@ class Compiled:
     source: str
     fast = CONTRACT
     """Rules of arithmetic that LLVM may set aside."""
+    packed = True
+    """Whether LLVM looks for statements that make one on vectors."""
 
     def __init__(self) -> None:
         self.natives: dict[tuple[Kind, ...], Native] = {}
@@ -49,14 +51,14 @@ class Compiled:
     def _native(self, kinds: tuple[Kind, ...]) -> Native:
         with _compiling:
             if kinds not in self.natives:
-                self.natives[kinds] = Native(self.name, self.source, kinds, tell_of_compiling, self.fast)
+                self.natives[kinds] = Native(self.name, self.source, kinds, tell_of_compiling, self.fast, self.packed)
             return self.natives[kinds]
 
 
 @cache
-def compile_source(name: str, source: str) -> "Printed":
+def compile_source(name: str, source: str, packed: bool = True) -> "Printed":
     """The function `name` defined by a text."""
-    return Printed(name, source)
+    return Printed(name, source, packed)
 
 
 class Printed(Compiled):
@@ -66,8 +68,9 @@ class Printed(Compiled):
     parameter `task` is the number of the task.
     """
 
-    def __init__(self, name: str, source: str):
+    def __init__(self, name: str, source: str, packed: bool = True):
         super().__init__()
+        self.packed = packed
         *_, last = source.split("\ndef ")  # to parse all of a long text takes long
         named = last[last.index("(") + 1 : last.index(")")].split(",")
         given = [parameter.strip() for parameter in named][2:]

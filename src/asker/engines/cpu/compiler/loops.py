@@ -12,7 +12,6 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import Program, literal
 from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.threads import even_bounds, run_together
-from asker.jax_versions import check_xla
+from asker.jax_versions import check_xla, traced_with
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,8 @@ class Loop:
             if argument.dtype in NOT_COMPILED:
                 raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
         text = _kept_text(name, self.arguments, functions, known_by) if known_by else _text(name, arguments, functions)
-        self.source, self.kernel = text.source, compile_source(name, text.source)
+        self.source = text.source
+        self.kernel = compile_source(name, text.source, packed=False)  # of what JAX traces there is little to pack
         self.store_shapes, self.n_sums = [tuple(shape) for shape in text.store_shapes], text.n_sums
         self._rows = tuple((np.dtype(a.dtype), a.size if a.shape else None) for a in self.arguments)
         kinds = {"each": (True,), "gathered": (False, True), "scalar": (False,)}
@@ -189,7 +189,7 @@ def _kept_text(
     name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]], known_by: bytes
 ) -> _Text:
     """The text as it was printed on this machine before, by the same versions."""
-    versions = f"{name} {arguments} {version('jax')} {version('numpy')}\0{beside(__file__)}"
+    versions = f"{name} {arguments} {traced_with()}\0{beside(__file__)}"
     kept = f"text-{name}-{hashlib.sha256(known_by + versions.encode()).hexdigest()}"
     content = kept_code().read(kept)
     if content is not None:

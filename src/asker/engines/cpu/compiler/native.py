@@ -37,12 +37,18 @@ class Native:
     """The machine code of the last function of a source, for one kind of arguments."""
 
     def __init__(
-        self, name: str, source: str, kinds: tuple[Kind, ...], told: Callable[[str], None], fast: str = CONTRACT
+        self,
+        name: str,
+        source: str,
+        kinds: tuple[Kind, ...],
+        told: Callable[[str], None],
+        fast: str = CONTRACT,
+        packed: bool = True,
     ):
-        """`told` is called with the name where the code is not in the cache; `fast` as in `to_llvm`."""
+        """`told` and `packed` as in `address_of`; `fast` as in `to_llvm`."""
         given = (kinds, HEAD, fast, vector_length())
         made_of = (source, *given, _compiler())
-        address = address_of(name, made_of, lambda symbol: to_llvm(source, symbol, *given), told)
+        address = address_of(name, made_of, lambda symbol: to_llvm(source, symbol, *given), told, packed)
         expected = [np.ndarray, *[np.dtype(kind.dtype) for kind in kinds if kind.ndim]]
         self._types = (ctypes.c_void_p * len(expected))(*map(id, expected))
         argument_types = [ctypes.py_object if kind.ndim else C_TYPES[kind.dtype] for kind in kinds]
