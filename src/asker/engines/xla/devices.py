@@ -20,8 +20,6 @@ OPTIONS: dict[str, str | bool] = {
     "xla_gpu_enable_command_buffer": "",
     # To find out which of its own matrix products is the fastest takes longer than it saves.
     "xla_gpu_enable_triton_gemm": False,
-    # On all cores.
-    "xla_gpu_enable_llvm_module_compilation_parallelism": True,
 }
 """Of the compiler, on a GPU."""
 
