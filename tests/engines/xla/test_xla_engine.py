@@ -12,12 +12,15 @@ from asker import solving
 from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
+from asker.arrays import float64
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.point import Model, Tried
 from asker.engines.solvers import CG
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, layout, small
+from asker.engines.xla.blocks import safe_inverse
 from asker.engines.xla.engine import XlaEngine
+from asker.engines.xla.residuals import FactorFunctions
 from asker.factors import Factors
 from asker.problem import Problem
 from asker.shell import main
@@ -172,6 +175,42 @@ def test_verbs_together_give_what_they_give_by_themselves(solver):
             np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9)
     nowhere = engine.in_own_order(tuple(np.full(f.n, np.nan) for f in setup.problem.factors))
     assert engine.together(trial_step, start, nowhere, lam=0.03) is None
+
+
+def test_a_device_does_not_wait_for_the_host_between_solving_and_moving():
+    setup = traced_setup(two_kinds_of_observations)
+    engine = XlaEngine(setup.problem, "sparse-cholesky")
+    nowhere = engine.in_own_order(tuple(np.full(f.n, np.nan) for f in setup.problem.factors))
+    moved = []
+
+    def trial(verbs, point, a):
+        step = verbs.solve(point, Model(a, None, a), 0.03)
+        moved.append(verbs.move(step))  # of no step, as it turns out
+        return Tried(moved[-1], (), ())
+
+    assert engine.together(trial, engine.start(), nowhere) is None
+    assert len(moved) == 1
+
+
+def test_the_change_along_a_step_needs_no_derivatives_in_other_directions(monkeypatch):
+    setup = traced_setup(bundle)
+    engine = XlaEngine(setup.problem)
+    step = engine.solve(engine.start(), setup.model(engine), 1e-3)
+    monkeypatch.setattr(FactorFunctions, "linearised", None)
+    assert all(np.isfinite(x).all() for x in engine.radial(step))
+
+
+@pytest.mark.parametrize("d", [3, 12])
+def test_blocks_are_inverted_where_they_are_safely_positive_definite(d):
+    rng = np.random.default_rng(d)
+    A = rng.normal(size=(3, d, d))
+    whole = A @ np.swapaxes(A, 1, 2) + np.eye(d)
+    taken = np.stack([0.5 * np.eye(d), 2 * whole[1], 0 * whole[2]])  # leaves a good one, none, and none at all
+    whole[2] = -np.eye(d)
+    with float64():
+        found = np.asarray(safe_inverse(whole, taken))
+    expected = np.stack([np.linalg.inv(whole[0] - taken[0]), np.linalg.inv(whole[1]), np.eye(d)])
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_an_indefinite_matrix_is_solved_and_what_is_not_finite_is_refused():

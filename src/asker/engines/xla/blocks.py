@@ -4,12 +4,13 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from asker.engines.solvers import SMALLEST_DIAGONAL
 from asker.engines.xla.layout import Chunks
 from asker.engines.xla.pair_sums import chunk_sums
-from asker.engines.xla.small import Small, joined, number, product, rows
+from asker.engines.xla.small import Small, is_narrow, joined, number, product, rows
 
 AXIS = "points"
 """The mesh axis over which eliminated variables and observations are spread."""
@@ -155,6 +156,17 @@ def coupling(J: Small, N: Small, L: Small) -> Small:
     return joined([y[None] for y in found])
 
 
+def solve_lower(L: jax.Array, b: jax.Array) -> jax.Array:
+    """L⁻¹b"""
+    d = b.shape[1]
+    x: list[jax.Array] = []
+    for q in range(d):
+        first = q * (q + 1) // 2
+        y = b[:, q] - sum((L[:, first + m] * x[m] for m in range(q)), jnp.zeros(()))
+        x.append(y / L[:, first + q])
+    return jnp.stack(x, axis=1)
+
+
 def solve_transposed(L: jax.Array, b: jax.Array) -> jax.Array:
     """L⁻ᵀb"""
     d = b.shape[1]
@@ -167,14 +179,25 @@ def solve_transposed(L: jax.Array, b: jax.Array) -> jax.Array:
 
 def safe_inverse(whole: jax.Array, YY: jax.Array) -> jax.Array:
     """Of whole − YY; of `whole` where that is not safely positive definite; the identity where neither is."""
-    eye = jnp.broadcast_to(jnp.eye(whole.shape[-1]), whole.shape)
+    d = whole.shape[-1]
+    eye = jnp.broadcast_to(jnp.eye(d), whole.shape)
+    (reduced, good), (full, fair) = (_inverse(B) for B in (whole - YY, whole))
+    return jnp.where(good[:, None, None], reduced, jnp.where(fair[:, None, None], full, eye))
 
-    def invert(B: jax.Array) -> tuple[jax.Array, jax.Array]:
+
+def _inverse(B: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """And whether B is safely positive definite; what is no inverse is finite."""
+    n, d = B.shape[:2]
+    eye = jnp.broadcast_to(jnp.eye(d), B.shape)
+    if is_narrow(d * d):  # a batched call takes as long as ten products of the matrix
+        i, j = np.tril_indices(d)
+        L, _, bad = cholesky(B[:, i, j], jnp.zeros((n, d)), jnp.zeros(()), False)
+        diagonal = L[:, np.arange(1, d + 1).cumsum() - 1]
+    else:
         C = lax.linalg.cholesky(B, symmetrize_input=False)
         diagonal = jnp.diagonal(C, axis1=1, axis2=2)
-        good = jnp.min(diagonal, axis=1) ** 2 > 1e-12 * jnp.max(jnp.abs(B), axis=(1, 2))
-        C = jnp.where(good[:, None, None], C, eye)
-        return jax.scipy.linalg.cho_solve((C, True), eye), good[:, None, None]
-
-    (reduced, good), (full, fair) = invert(whole - YY), invert(whole)
-    return jnp.where(good, reduced, jnp.where(fair, full, eye))
+        bad = ~(jnp.min(diagonal, axis=1) > 0)
+    good = ~bad & (jnp.min(diagonal, axis=1) ** 2 > 1e-12 * jnp.max(jnp.abs(B), axis=(1, 2)))
+    if is_narrow(d * d):
+        return jnp.stack([solve_transposed(L, solve_lower(L, eye[:, k])) for k in range(d)], axis=2), good
+    return jax.scipy.linalg.cho_solve((jnp.where(good[:, None, None], C, eye), True), eye), good

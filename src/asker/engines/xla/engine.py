@@ -109,9 +109,10 @@ class XlaEngine:
         self._programs: dict[Any, Callable] = {}
         self._shapes: dict[Any, list[Any]] = {}
         """Of the sums of each program that does several verbs."""
-        self._taus = self._put_widths(
-            [float(f.tau) if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors]
-        )
+        taus = [float(f.tau) if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors]
+        self._taus = self._put_widths(taus)
+        self._untold: list[jax.Array] | None = None
+        """Records that nobody has read yet; None where each is read at once."""
         self.others: dict[str, Any] = {}
         self.seconds = {"evaluate": 0.0, "solve": 0.0, "together": 0.0}
 
@@ -173,8 +174,11 @@ class XlaEngine:
         with self._clock("solve"):
             run = self._program("solve", solution, (EACH, WHOLE), (self._delta_specs, WHOLE), with_system=True)
             delta, record = run(parts_of(point), model, float(damping))
-            ok, _ = self._told(record)
-        return Step(point, dict(zip(self.free, delta, strict=True))) if ok else None
+            step = Step(point, dict(zip(self.free, delta, strict=True)))
+            if self._untold is None:
+                return step if self._told(record)[0] else None
+            self._untold.append(record)
+            return step
 
     def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
         def values(verbs, point, delta):
@@ -208,9 +212,13 @@ class XlaEngine:
         """One program; the host reads one record.
 
         A sparse factorisation takes seconds to compile, so that one program serves all functions: verbs by themselves.
+        They follow each other on the device, and whether the systems have solutions is asked at the end.
         """
         if self.linear_solver == "sparse-cholesky":
-            return function(self, point, *arrays, **numbers)
+            waiting = copy(self)
+            waiting._untold = []
+            found = function(waiting, point, *arrays, **numbers)
+            return found if all(self._told(record)[0] for record in waiting._untold) else None
 
         def tried(verbs, point, arrays, numbers):
             found = function(verbs, point, *arrays, **numbers)

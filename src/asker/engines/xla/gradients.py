@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from asker.engines.structure import FactorStructure, Structure
@@ -14,7 +13,7 @@ from asker.engines.xla.assembly import Linear, columns_of, gradient
 from asker.engines.xla.blocks import AXIS, summed_rows
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.slabs import over_slabs
-from asker.engines.xla.small import Small, joined, product, rows, small
+from asker.engines.xla.small import Small, joined, rows
 from asker.variables import Variables
 
 Delta = dict[Variables, jax.Array]
@@ -71,20 +70,3 @@ class Gradients:
 
 def _products(G: jax.Array) -> jax.Array:
     return jnp.stack([jnp.sum(G[..., i] * G[..., j]) for i, j in ((0, 0), (0, 1), (1, 1))])
-
-
-def radial(
-    structure: Structure, observations: Sequence[Observations[jax.Array]], linear: Sequence[Linear], step: Delta
-) -> tuple[jax.Array, ...]:
-    """rᵀJδ of every observation."""
-
-    def of_slab(f: FactorStructure, of: Linear, carry: tuple[()], o: Observations[jax.Array]):
-        r, J = of(o)
-        delta = jnp.concatenate([step[f.factors.slots[k].variables][o.indices[k]] for k in f.free], axis=1)
-        rJ = product(J, r[:, None])
-        return carry, product(rJ, small(delta, isinstance(J, np.ndarray))[:, None])[0, 0]
-
-    outs = []
-    for f, o, of in zip(structure.factors, observations, linear, strict=True):
-        outs.append(over_slabs(partial(of_slab, f, of), (), o)[1] if f.free else jnp.zeros(len(o.indices[0])))
-    return tuple(outs)

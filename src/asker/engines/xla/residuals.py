@@ -46,6 +46,7 @@ class FactorFunctions:
             ways = [partial(self._linearised, derivative) for derivative in (jax.jacfwd, jax.jacrev)]
             self.derivatives = self._batched("derivatives", *ways)
             """r and J of all observations, from the rows of each slot and the data; without weights."""
+            self._radial = self._batched("radial", self._radial_forwards, self._radial_backwards, step=structure.width)
 
     def residuals(self, o: Observations[jax.Array], rows: Rows, weighted: bool = True) -> Small:
         """(p,)"""
@@ -72,11 +73,19 @@ class FactorFunctions:
             blocks.append(block)
         return where(is_used(o), r), where(is_used(o), joined(blocks, axis=1))
 
-    def _small(self, function: Batched, o: Observations[jax.Array], rows: Rows) -> list[Small]:
+    def radial(self, o: Observations[jax.Array], rows: Rows, step: Rows) -> jax.Array:
+        """rᵀJδ, (n,), along a step that leaves what is held; a derivative in one direction, which needs no J."""
+        if not self.structure.width:
+            return jnp.zeros(len(o.indices[0]))
+        delta = jnp.concatenate([step[self.factors.slots[k].variables][o.indices[k]] for k in self.structure.free], 1)
+        ((found,),) = self._small(self._radial, o, rows, delta)
+        return used(o, found if o.root_weight is None else found * o.root_weight**2)
+
+    def _small(self, function: Batched, o: Observations[jax.Array], rows: Rows, *step: jax.Array) -> list[Small]:
         gathered = [rows[slot.variables][index] for slot, index in zip(self.factors.slots, o.indices, strict=True)]
         if isinstance(function, Columns) and self.narrow:
-            return function.small(*gathered, *o.data)
-        return [small(x, self.narrow) for x in function(*gathered, *o.data)]
+            return function.small(*gathered, *o.data, *step)
+        return [small(x, self.narrow) for x in function(*gathered, *o.data, *step)]
 
     # ------------------------------------------------------------ from functions of one observation
 
@@ -84,14 +93,30 @@ class FactorFunctions:
         J = derivative(lambda step: self.factors.residual_after(rows, step, data))(np.zeros(self.structure.width))
         return self.factors.residual_at(rows, data), J
 
-    def _batched(self, what: str, *functions: Callable[..., Any]) -> Batched:
-        """From functions of one observation that compute the same, one of all; its program is kept with the factors."""
+    def _radial_forwards(self, rows: Any, data: Any) -> tuple[jax.Array]:
+        *data, step = data
+        start = np.zeros(self.structure.width)
+        r, Jd = jax.jvp(lambda x: self.factors.residual_after(rows, x, data), (start,), (step,))
+        return ((r @ Jd)[None],)
+
+    def _radial_backwards(self, rows: Any, data: Any) -> tuple[jax.Array]:
+        *data, step = data
+        start = np.zeros(self.structure.width)
+        r, pull = jax.vjp(lambda x: self.factors.residual_after(rows, x, data), start)
+        return ((pull(r)[0] @ step)[None],)
+
+    def _batched(self, what: str, *functions: Callable[..., Any], step: int = 0) -> Batched:
+        """From functions of one observation that compute the same, one of all; its program is kept with the factors.
+
+        With `step` they are given one of so many numbers, as the last of the data.
+        """
         f = self.factors
         n_slots = len(f.slots)
         shapes: list[tuple[tuple[int, ...], Any]] = [
             ((slot.variables.manifold.ambient,), np.float64) for slot in f.slots
         ]
         shapes += [(d.shape[1:], as_argument(d[:0]).dtype) for d in f.data]
+        shapes += [((step,), np.float64)] if step else []
 
         def flat(function: Callable[..., Any]) -> Callable[..., Any]:
             return lambda *arguments: function(arguments[:n_slots], arguments[n_slots:])

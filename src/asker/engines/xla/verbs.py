@@ -19,7 +19,7 @@ from asker.engines.structure import Structure
 from asker.engines.xla import formulas
 from asker.engines.xla.assembly import Assembly, Linear, Weights
 from asker.engines.xla.blocks import AXIS
-from asker.engines.xla.gradients import Gradients, radial
+from asker.engines.xla.gradients import Gradients
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.residuals import FactorFunctions, HeldDirections
 from asker.engines.xla.slabs import over_slabs
@@ -112,8 +112,16 @@ class DeviceVerbs:
         return Step(point, shortened(self.problem.variables, point.theta, delta))
 
     def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
-        linear = self._linear(step.start, self._held())
-        return radial(self.machine.structure, self.given.observations, linear, step.delta)
+        rows, pairs = (
+            self._by_variable(step.start.theta),
+            zip(self.machine.factors, self.given.observations, strict=True),
+        )
+
+        def of_slab(function: FactorFunctions, _: tuple[()], o: Observations[jax.Array]) -> tuple[Any, Any]:
+            return (), function.radial(o, rows, step.delta)
+
+        pairs = zip(self.machine.factors, self.given.observations, strict=True)
+        return tuple(over_slabs(partial(of_slab, function), (), o)[1] for function, o in pairs)
 
     def gradient_products(
         self, point: Point[jax.Array], c: PerFactor[jax.Array], d: PerFactor[jax.Array]
