@@ -24,8 +24,8 @@ noise can be seen in what was kept (`noise`):
     narrower.  It does not choose between solutions: a kernel this wide may prefer false loops;
 (6) where loops are refused, single ones are put in and out of those that are believed (`asker.Exchanges`), with CLOSE
     times the share.  Where that pays, or leaves edges further off than the noise, it is done from the start of the
-    graph, too.  The last descent is repeated from there, and is believed where Ψ of (4) is lower with it: a right loop
-    in the tails, which a narrow kernel gives up, is not lost.
+    graph, too.  The last descent is repeated from there.  Where that has given loops up and brought none back, it is
+    believed if Ψ of (4) is lower with it: a narrow kernel gives up right loops in the tails.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (6) comes after (1).
 
@@ -292,10 +292,12 @@ class GraphSearch:
                 return Solved(found, before + done)
             if done[-1].is_likely and not done[-1].result.cost < (1 - PAYS) * done[0].result.cost:
                 break
-        ends = found, self._run(_lowest(done).refined, found.noise_share, IRLS())
-        told = [self._run(end.refined, min(TAIL * (share or 1.0), 1.0), IRLS()) for end in ends]
-        chosen = min(zip(told, ends, strict=True), key=lambda pair: pair[0].result.cost)[1]
-        return Solved(chosen, [*before, *done, ends[1], *told])
+        last = self._run(_lowest(done).refined, found.noise_share, IRLS())
+        if np.any(found.made.refused(found.result) & ~last.made.refused(last.result)):
+            return Solved(last, [*before, *done, last])
+        ends = [self._run(end.refined, min(TAIL * (share or 1.0), 1.0), IRLS()) for end in (found, last)]
+        is_better = ends[1].result.cost < ends[0].result.cost
+        return Solved(last if is_better else found, [*before, *done, last, *ends])
 
     def _close(self, share: float | None) -> float:
         """The share that a kernel allows for which chooses between solutions."""
