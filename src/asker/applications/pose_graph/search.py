@@ -214,7 +214,7 @@ class GraphSearch:
             return None
         share = noise_share(found.made, found.result)
         if share is None or not announces_too_much(share):
-            return self._exchanged(found, share)
+            return self._exchanged(found)
         return self._widened([grown], share)
 
     def _grown(self, support: Support) -> PoseGraph | None:
@@ -262,7 +262,7 @@ class GraphSearch:
             self.rounds.append(self._run(self.rounds[-1].refined, share, how, **limits))  # (3)
         last = self.rounds[-1]
         if last.noise_share == 1 or last.is_cut_short:
-            return self._exchanged(last, noise_share(last.made, last.result))
+            return self._exchanged(last)
         return self._widened([r.refined for r in reversed(self.rounds)], last.noise_share)
 
     def _widened(self, starts: list[PoseGraph], seen: float) -> Solved:
@@ -275,14 +275,15 @@ class GraphSearch:
         if noise_share(chosen.made, chosen.result) is not None:
             chosen = self._run(chosen.refined, self._tail(chosen.made, chosen.result, seen), IRLS())  # (5)
             self.descents.append(chosen)
-        return self._exchanged(chosen, seen)
+        return self._exchanged(chosen)
 
-    def _exchanged(self, found: Round, share: float | None) -> Solved:
-        """(6), from a solution that shows this share of the noise"""
+    def _exchanged(self, found: Round) -> Solved:
+        """(6)"""
         before = self.rounds + self.descents
         if not self.thorough or found.is_cut_short or found.fits_together:
             return Solved(found, before)
         n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4, ONE))
+        share = noise_share(found.made, found.result) or 1.0
         width = self._close(share)
         done = [self._run(found.refined, width, IRLS())]
         for start in (done[0].refined, self.graph):
@@ -295,7 +296,7 @@ class GraphSearch:
         last = self._run(_lowest(done).refined, found.noise_share, IRLS())
         if np.any(found.made.refused(found.result) & ~last.made.refused(last.result)):
             return Solved(last, [*before, *done, last])
-        ends = [self._run(end.refined, min(TAIL * (share or 1.0), 1.0), IRLS()) for end in (found, last)]
+        ends = [self._run(end.refined, min(TAIL * share, 1.0), IRLS()) for end in (found, last)]
         is_better = ends[1].result.cost < ends[0].result.cost
         return Solved(last if is_better else found, [*before, *done, last, *ends])
 
