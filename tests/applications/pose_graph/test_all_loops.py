@@ -4,13 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 import asker
+from asker.applications.pose_graph import search
+from asker.applications.pose_graph.clock import Clock
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.g2o import read_g2o
+from asker.applications.pose_graph.noise import Round
 from asker.applications.pose_graph.policy import refine
-from asker.applications.pose_graph.problem import pose_graph_problem, residual_norms
+from asker.applications.pose_graph.problem import default_tau, pose_graph_problem, residual_norms
 from asker.applications.pose_graph.spanning import odometry_poses
+from asker.groups import Groups
 from graphs import announcing, circle
 
 
@@ -67,3 +72,67 @@ def test_no_right_loop_of_csail_is_lost_to_an_exchange(data_file):
     graph = read_g2o(data_file("g2o/CSAIL.g2o.bz2"))
     bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "local", seed=1)
     np.testing.assert_array_equal(refine(bad).refused, is_false)
+
+
+class Scripted:
+    """Solves end as a script says: the share of the noise that is seen, the cost, the loops that are refused."""
+
+    def __init__(self, script):
+        self.script, self.shares, self.methods = list(script), [], []
+
+    def __call__(self, problem, strategy, time_limit=None, max_iterations=0):
+        seen, cost, refused = self.script[len(self.shares)]
+        self.shares.append(problem.factors[-1].kernel.tau / default_tau("SE2"))
+        self.methods.append(type(strategy).__name__)
+        return self.result(problem, seen, cost, refused)
+
+    def result(self, problem, seen, cost, refused):
+        result = asker.solve(problem, asker.IRLS(), max_iterations=0)
+        n = [f.n for f in problem.factors]
+        spare = 1 - (problem.factors[0].n) / sum(n)  # of the numbers; the others are used up
+        size = seen * np.sqrt(spare * chi2.ppf(0.5, 3))
+        kept = [np.ones(n[0], bool), ~np.isin(np.arange(n[1]), refused)]
+        names = result.weights.names
+        return replace(
+            result,
+            cost=cost,
+            residuals=Groups([np.tile([size, 0, 0], (k, 1)) for k in n], names),
+            weights=Groups([k.astype(float) for k in kept], names),
+            inliers=Groups(kept, names),
+        )
+
+
+def exchanged(script):
+    """From a solution that refuses the first loop and shows 0.3 of the noise."""
+    made = pose_graph_problem(circle()[0])
+    solve = Scripted(script)
+    searched = search.GraphSearch(
+        made.graph, solve, asker.ASKER(), asker.SmoothTruncated, default_tau("SE2"), "loops", Clock(None), True, True
+    )
+    searched.rounds.append(Round(1.0, made, solve.result(made.problem, 0.3, 20.0, [0])))
+    found = searched._exchanged(searched.rounds[0])
+    assert len(solve.shares) == len(script)
+    return found, solve
+
+
+NARROW = [(0.3, 9.0, [0]), (0.3, 8.0, [0, 1]), (0.3, 8.5, [0, 1])]
+"""With the width that chooses, single loops exchanged, and the same from the start."""
+
+
+@pytest.mark.parametrize(("costs", "number"), [((20.0, 22.0), 0), ((22.0, 20.0), 4)])
+def test_loops_are_given_up_only_where_the_wide_kernel_prefers_it(costs, number):
+    found, solve = exchanged([*NARROW, (0.3, 22.0, [0, 1]), (0.3, costs[0], [0]), (0.3, costs[1], [0, 1])])
+    assert found.chosen is found.rounds[number]
+    assert solve.methods == ["IRLS", "Exchanges", "Exchanges", "IRLS", "IRLS", "IRLS"]
+    assert solve.shares == pytest.approx([0.6] * 3 + [1.0] * 3, rel=0.05)
+
+
+def test_an_exchange_that_brings_a_loop_back_is_believed():
+    found, _ = exchanged([*NARROW, (0.3, 22.0, [1])])
+    assert found.chosen is found.rounds[-1]
+
+
+def test_much_less_noise_after_an_exchange_is_believed():
+    found, solve = exchanged([*NARROW[:2], (0.05, 7.0, [1]), (0.05, 1.0, []), (0.05, 1.0, [])])
+    assert solve.shares[3] == pytest.approx(0.2, rel=0.05)
+    assert found.chosen is found.rounds[-1]

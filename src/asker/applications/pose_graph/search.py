@@ -24,8 +24,9 @@ noise can be seen in what was kept (`noise`):
     narrower.  It does not choose between solutions: a kernel this wide may prefer false loops;
 (6) where loops are refused, single ones are put in and out of those that are believed (`asker.Exchanges`), with CLOSE
     times the share.  Where that pays, or leaves edges further off than the noise, it is done from the start of the
-    graph, too.  The last descent is repeated from there.  Where that has given loops up and brought none back, it is
-    believed if Ψ of (4) is lower with it: a narrow kernel gives up right loops in the tails.
+    graph, too.  Where much less noise is seen there, back to (4).  Else the last descent is repeated from there; where
+    it has given loops up and brought none back, it is believed if Ψ of (4) is lower with it: a narrow kernel gives up
+    right loops in the tails.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (6) comes after (1).
 
@@ -293,7 +294,12 @@ class GraphSearch:
                 return Solved(found, before + done)
             if done[-1].is_likely and not done[-1].result.cost < (1 - PAYS) * done[0].result.cost:
                 break
-        last = self._run(_lowest(done).refined, found.noise_share, IRLS())
+        best = _lowest(done)
+        seen = noise_share(best.made, best.result)
+        if seen is not None and announces_too_much(seen) and seen <= MUCH_LESS * share:
+            self.rounds, self.descents = before + done, []
+            return self._widened([best.refined], seen)
+        last = self._run(best.refined, found.noise_share, IRLS())
         if np.any(found.made.refused(found.result) & ~last.made.refused(last.result)):
             return Solved(last, [*before, *done, last])
         ends = [self._run(end.refined, min(TAIL * share, 1.0), IRLS()) for end in (found, last)]
