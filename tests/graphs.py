@@ -113,6 +113,11 @@ def _same(a, b, name):
         assert a == b, name
 
 
+def announcing(graph: PoseGraph, factor: float) -> PoseGraph:
+    """The same measurements, with information matrices for `factor` times the noise."""
+    return replace(graph, information=graph.information / factor**2)
+
+
 def circle(kind="SE2", n=90, laps=3, noise=0.01, drift=0.004, seed=0) -> tuple[PoseGraph, PoseGraph]:
     """The truth, and a graph that starts at its odometry: some laps around a circle, loops from lap to lap."""
     rng = np.random.default_rng(seed)

@@ -12,7 +12,6 @@ import asker
 from asker.applications.pose_graph import search
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
-from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import noise_share
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
 from asker.applications.pose_graph.refit import refit
@@ -20,14 +19,9 @@ from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry.alignment import trajectory_error
 from asker.groups import Groups
-from graphs import EVERY_KIND, circle, error
+from graphs import EVERY_KIND, announcing, circle, error
 
 pytestmark = pytest.mark.slow
-
-
-def announcing(graph: PoseGraph, factor: float) -> PoseGraph:
-    """The same measurements, with information matrices for `factor` times the noise."""
-    return replace(graph, information=graph.information / factor**2)
 
 
 def run(problem, strategy, **limits):

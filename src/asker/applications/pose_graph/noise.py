@@ -29,7 +29,7 @@ class Round:
     """One solve on the way."""
 
     noise_share: float
-    """The share of the announced noise that its kernel allows for."""
+    """The share of the announced noise that its kernel allows for; infinite for least squares."""
     made: PoseGraphProblem
     result: Result
 

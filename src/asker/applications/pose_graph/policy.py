@@ -29,13 +29,16 @@ from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import Round, Solved, noise_share
 from asker.applications.pose_graph.options import Noise, Robust
 from asker.applications.pose_graph.priors import moved_to_priors
-from asker.applications.pose_graph.problem import default_tau, measured_norms, residual_norms
+from asker.applications.pose_graph.problem import default_tau
 from asker.applications.pose_graph.refit import Refit
 from asker.applications.pose_graph.refit import refit as least_squares
+from asker.applications.pose_graph.residuals import stored
 from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.uncertainty import how_sure
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
+from asker.solving import solve as evaluated
+from asker.strategies.irls import IRLS
 
 Truth = tuple[np.ndarray, np.ndarray]
 """Indices of poses, and where they truly are: what `true_positions` returns."""
@@ -105,7 +108,7 @@ def refine(
         asked: Any = (robust, clock.left(), believed, thorough)
         found = solve_pose_graph(graph, partial(solve, checkpoint=checkpoint), strategy, psi, tau, *asked)  # (1)
         again = None
-        if refit and not plain and not found.is_cut_short and found.chosen.result.iterations:
+        if refit and not plain and not found.is_cut_short and any(r.result.iterations for r in found.rounds):
             say("least squares with what was kept")
             again = _refit(found.chosen, partial(solve, time_limit=clock.left()))  # (2)
     chosen = found.chosen
@@ -171,9 +174,9 @@ def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
     """Of the graph as it was, with the kernel that was used last."""
     if chosen.made.graph is graph:
         return chosen.result.initial_cost
-    u = residual_norms(graph) ** 2 if graph.n_edges else np.zeros(0)
-    groups = [u[of] for of in chosen.made.edges.values()] + [r**2 for r in measured_norms(graph).values()]
-    return sum(f.kernel.psi(u).sum() for f, u in zip(chosen.made.problem.factors, groups, strict=True))
+    start = {"poses": stored(graph)} | ({"landmarks": graph.landmarks.points} if chosen.made.landmarks else {})
+    engine: Any = chosen.result.engine
+    return evaluated(chosen.made.problem, IRLS(), max_iterations=0, engine=engine, start=start).cost
 
 
 def _refused_record(graph: PoseGraph, refused: np.ndarray) -> dict[str, Any]:

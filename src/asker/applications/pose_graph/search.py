@@ -4,9 +4,9 @@ Where too much noise is announced, a false loop can be had for a little bent odo
 noise can be seen in what was kept (`noise`):
 
 (0) least squares with all loops, then a plain descent: from the start, and from where a narrow Cauchy kernel leads.
-    Where no loop is refused then, and Ψ is as low as noise lets it be, that is (1), and all, where CLOSE times the
-    noise that is seen refuses none either; else the lowest of them and (1) goes on.  Where an iteration is dear, the
-    first of them alone is tried, and least squares end when a step gains little;
+    Where all edges are as near as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none
+    where they are, that is all.  Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
+    Where an iteration is dear, the first of them alone is tried, and least squares end when a step gains little;
     Where a graph is large and its loops contradict each other (`support`), all loops at once fill the matrix in, and
     least squares take the better supported half of them, then more as long as these fit together.  The descent from
     there is (1) to (3) where most of those that it refuses are supported the least;
@@ -24,7 +24,9 @@ noise can be seen in what was kept (`noise`):
     narrower.  It does not choose between solutions: a kernel this wide may prefer false loops;
 (6) where loops are refused, single ones are put in and out of those that are believed (`asker.Exchanges`), with CLOSE
     times the share.  Where that pays, or leaves edges further off than the noise, it is done from the start of the
-    graph, too.  The last descent is repeated from there.
+    graph, too.  Where much less noise is seen there, back to (4).  Else the last descent is repeated from there; where
+    it has given loops up and brought none back, it is believed if Ψ of (4) is lower with it: a narrow kernel gives up
+    right loops in the tails.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (6) comes after (1).
 
@@ -42,6 +44,7 @@ from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import CLOSE, TAIL, Round, Solved, announces_too_much, noise_share
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
+from asker.applications.pose_graph.refit import goes_on
 from asker.applications.pose_graph.support import LoopSupport
 from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
@@ -128,14 +131,10 @@ class GraphSearch:
     def solved(self) -> Solved:
         if self.thorough and self.estimates and self.is_large and (found := self._fitted_first()):
             return found
-        for one in self._first():
-            self.rounds.append(one)
-            if self.thorough and one.fits_together:
-                break
+        if found := self._with_all_loops(self._first()):
+            return found
         self.rounds.sort(key=lambda r: -r.result.cost)
-        if not self.estimates:
-            return Solved(self.rounds[-1], self.rounds)
-        return self._all_loops() or self._with_the_noise_seen()
+        return self._with_the_noise_seen() if self.estimates else Solved(self.rounds[-1], self.rounds)
 
     def so_far(self) -> Solved:
         """After an interrupt."""
@@ -166,27 +165,43 @@ class GraphSearch:
     def _first(self) -> Iterator[Round]:
         """(0) and (1); each is made when it is asked for."""
         if self.thorough and not self.rounds:
-            yield self._from_least_squares(self.graph)
+            yield from self._from_least_squares(self.graph)
         if self.thorough and not self.is_dear:
             made = pose_graph_problem(self.graph, Cauchy(NARROW * self.tau), self.robust)
-            yield self._from_least_squares(made.refined(self._solve(made.problem, IRLS(), **self.few).values))
+            yield from self._from_least_squares(made.refined(self._solve(made.problem, IRLS(), **self.few).values))
         yield self._run(self.graph, 1.0, self.strategy)
 
-    def _from_least_squares(self, start: PoseGraph) -> Round:
+    def _from_least_squares(self, start: PoseGraph) -> Iterator[Round]:
+        """Least squares with all edges, and a descent from there."""
         rough = {"tol": LITTLE} if self.is_dear else {}
-        return self._run(self._fitted(start, **rough), 1.0, IRLS(), **self.few)
-
-    def _fitted(self, start: PoseGraph, **limits: float) -> PoseGraph:
-        """By least squares with all edges."""
         everything = pose_graph_problem(start, robust="none")
-        return everything.refined(self._solve(everything.problem, IRLS(), **self.few, **limits).values)
+        fit = Round(np.inf, everything, self._solve(everything.problem, IRLS(), **self.few, **rough))
+        yield fit
+        yield self._run(fit.refined, 1.0, IRLS(), **self.few)
+
+    def _with_all_loops(self, tried: Iterator[Round]) -> Solved | None:
+        """The first one that keeps all edges, also with the noise that is seen.  Without such, the descents are rounds,
+        up to one that keeps all edges with the noise as announced."""
+        for one in tried:
+            keeps_all = self.thorough and one.fits_together
+            if keeps_all and self.estimates and one.result.status is Status.CONVERGED:
+                close = self._run(
+                    one.refined, self._close(noise_share(one.made, one.result)), goes_on(one.result), max_iterations=0
+                )
+                if close.fits_together:
+                    close = replace(close, result=replace(close.result, status=one.result.status))
+                    return Solved(close, [*self.rounds, one, close])
+            if np.isfinite(one.noise_share):
+                self.rounds.append(one)
+                if keeps_all:
+                    break
+        return None
 
     def _fitted_first(self) -> Solved | None:
         """(0), where a graph is large"""
         support = LoopSupport(self.graph)
         if not support.contradicts:
-            self.rounds.append(self._from_least_squares(self.graph))
-            return self._all_loops()
+            return self._with_all_loops(self._from_least_squares(self.graph))
         grown = self._grown(support)
         if grown is None:
             return None
@@ -200,7 +215,7 @@ class GraphSearch:
             return None
         share = noise_share(found.made, found.result)
         if share is None or not announces_too_much(share):
-            return self._exchanged(found, share)
+            return self._exchanged(found)
         return self._widened([grown], share)
 
     def _grown(self, support: LoopSupport) -> PoseGraph | None:
@@ -237,14 +252,6 @@ class GraphSearch:
         """The graph with the poses of one that has some of its edges."""
         return replace(self.graph, poses=part.poses, landmarks=part.landmarks)
 
-    def _all_loops(self) -> Solved | None:
-        """Where all of them fit, also with the noise that is seen; else nothing."""
-        best = self.rounds[-1]
-        if not (self.thorough and best.fits_together):
-            return None
-        close = self._run(best.refined, self._close(noise_share(best.made, best.result)), IRLS())
-        return None if close.is_cut_short or not close.fits_together else Solved(close, [*self.rounds, close])
-
     def _with_the_noise_seen(self) -> Solved:
         """(2) to (6)"""
         while not self.rounds[-1].is_cut_short:
@@ -256,7 +263,7 @@ class GraphSearch:
             self.rounds.append(self._run(self.rounds[-1].refined, share, how, **limits))  # (3)
         last = self.rounds[-1]
         if last.noise_share == 1 or last.is_cut_short:
-            return self._exchanged(last, noise_share(last.made, last.result))
+            return self._exchanged(last)
         return self._widened([r.refined for r in reversed(self.rounds)], last.noise_share)
 
     def _widened(self, starts: list[PoseGraph], seen: float) -> Solved:
@@ -269,14 +276,15 @@ class GraphSearch:
         if noise_share(chosen.made, chosen.result) is not None:
             chosen = self._run(chosen.refined, self._tail(chosen.made, chosen.result, seen), IRLS())  # (5)
             self.descents.append(chosen)
-        return self._exchanged(chosen, seen)
+        return self._exchanged(chosen)
 
-    def _exchanged(self, found: Round, share: float | None) -> Solved:
-        """(6), from a solution that shows this share of the noise"""
+    def _exchanged(self, found: Round) -> Solved:
+        """(6)"""
         before = self.rounds + self.descents
         if not self.thorough or found.is_cut_short or found.fits_together:
             return Solved(found, before)
         n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4, ONE))
+        share = noise_share(found.made, found.result) or 1.0
         width = self._close(share)
         done = [self._run(found.refined, width, IRLS())]
         for start in (done[0].refined, self.graph):
@@ -286,8 +294,17 @@ class GraphSearch:
                 return Solved(found, before + done)
             if done[-1].is_likely and not done[-1].result.cost < (1 - PAYS) * done[0].result.cost:
                 break
-        done.append(self._run(_lowest(done).refined, found.noise_share, IRLS()))
-        return Solved(done[-1], before + done)
+        best = _lowest(done)
+        seen = noise_share(best.made, best.result)
+        if seen is not None and announces_too_much(seen) and seen <= MUCH_LESS * share:
+            self.rounds, self.descents = before + done, []
+            return self._widened([best.refined], seen)
+        last = self._run(best.refined, found.noise_share, IRLS())
+        if np.any(found.made.refused(found.result) & ~last.made.refused(last.result)):
+            return Solved(last, [*before, *done, last])
+        ends = [self._run(end.refined, min(TAIL * share, 1.0), IRLS()) for end in (found, last)]
+        is_better = ends[1].result.cost < ends[0].result.cost
+        return Solved(last if is_better else found, [*before, *done, last, *ends])
 
     def _close(self, share: float | None) -> float:
         """The share that a kernel allows for which chooses between solutions."""

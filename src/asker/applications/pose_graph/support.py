@@ -282,8 +282,9 @@ def _adjoints(kind: Kind, T: Floats) -> Floats:
     """(n, dof, dof): T exp(x) = exp(Ad x) T"""
     G = _generators(kind)
     moved = T[:, None] @ G @ poses.inverses(kind, T)[:, None]  # (n, dof, d, d)
-    norms = (G**2).sum(axis=(1, 2))
-    return np.einsum("nkab,lab->nlk", moved, G) / norms[:, None]
+    flat = G.reshape(len(G), -1)
+    parts = moved.reshape(len(T), *flat.shape) @ (flat.T / (flat**2).sum(axis=1))
+    return np.swapaxes(parts, 1, 2)
 
 
 def _seen_through(A: Floats, S: Floats) -> Floats:

@@ -1,0 +1,138 @@
+"""Where all loops are right, least squares is all that is done; one false loop, and it is not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import asker
+from asker.applications.pose_graph import search
+from asker.applications.pose_graph.clock import Clock
+from asker.applications.pose_graph.false_loops import add_false_loops
+from asker.applications.pose_graph.g2o import read_g2o
+from asker.applications.pose_graph.noise import Round
+from asker.applications.pose_graph.policy import refine
+from asker.applications.pose_graph.problem import default_tau, pose_graph_problem, residual_norms
+from asker.applications.pose_graph.spanning import odometry_poses
+from asker.groups import Groups
+from graphs import announcing, circle
+
+
+def with_long_tails(graph):
+    """Every fifth loop has three times the noise of the others."""
+    loops = np.flatnonzero(~graph.is_odometry)[::5]
+    graph.measurements[loops] += 3 * 0.01 * np.random.default_rng(3).normal(size=graph.measurements[loops].shape)
+    return graph
+
+
+CLEAN = {
+    "as announced": lambda: circle(n=200)[1],
+    "less noise than announced": lambda: announcing(circle(n=200)[1], 10.0),
+    "long tails": lambda: announcing(with_long_tails(circle(n=200)[1]), 10.0),
+}
+
+
+@pytest.mark.parametrize("make", CLEAN.values(), ids=CLEAN)
+def test_a_graph_without_false_loops_costs_least_squares(make):
+    graph = make()
+    made = pose_graph_problem(graph, robust="none")
+    fit = asker.solve(made.problem, asker.IRLS(), tol=1e-12)
+    found = refine(graph)
+    assert not found.refused.any()
+    assert [r.noise_share == np.inf for r in found.found.rounds] == [True, False]
+    assert found.record["iterations"] <= fit.iterations
+    assert found.record["status"] == "converged"
+    assert found.record["refit"]["iterations"] <= 2
+    np.testing.assert_allclose(found.refined.poses, made.refined(fit.values).poses, atol=1e-7)
+
+
+@pytest.mark.parametrize("make", CLEAN.values(), ids=CLEAN)
+@pytest.mark.parametrize("kind", ["random", "grouped", "local"])
+def test_false_loops_are_no_part_of_it(make, kind):
+    graph = make()
+    bad, is_false = add_false_loops(graph, 2.01 / graph.n_loops, kind, seed=7)
+    assert is_false.sum() == 2
+    np.testing.assert_array_equal(refine(bad).refused, is_false)
+
+
+def test_the_cost_before_is_that_of_the_start():
+    graph, _ = add_false_loops(circle(n=60)[1], 0.3, "random", seed=1)
+    found = refine(graph)
+    chosen = found.found.chosen.made
+    u, kernels = residual_norms(graph) ** 2, chosen.problem.factors
+    expected = sum(f.kernel.psi(u[of]).sum() for f, of in zip(kernels, chosen.edges.values(), strict=True))
+    assert found.record["initial_cost"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.data
+@pytest.mark.long
+def test_no_right_loop_of_csail_is_lost_to_an_exchange(data_file):
+    """Without the loop that is furthest off, Ψ of a narrow kernel is lower."""
+    graph = read_g2o(data_file("g2o/CSAIL.g2o.bz2"))
+    bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "local", seed=1)
+    np.testing.assert_array_equal(refine(bad).refused, is_false)
+
+
+class Scripted:
+    """Solves end as a script says: the share of the noise that is seen, the cost, the loops that are refused."""
+
+    def __init__(self, script):
+        self.script, self.shares, self.methods = list(script), [], []
+
+    def __call__(self, problem, strategy, time_limit=None, max_iterations=0):
+        seen, cost, refused = self.script[len(self.shares)]
+        self.shares.append(problem.factors[-1].kernel.tau / default_tau("SE2"))
+        self.methods.append(type(strategy).__name__)
+        return self.result(problem, seen, cost, refused)
+
+    def result(self, problem, seen, cost, refused):
+        result = asker.solve(problem, asker.IRLS(), max_iterations=0)
+        n = [f.n for f in problem.factors]
+        spare = 1 - (problem.factors[0].n) / sum(n)  # of the numbers; the others are used up
+        size = seen * np.sqrt(spare * chi2.ppf(0.5, 3))
+        kept = [np.ones(n[0], bool), ~np.isin(np.arange(n[1]), refused)]
+        names = result.weights.names
+        return replace(
+            result,
+            cost=cost,
+            residuals=Groups([np.tile([size, 0, 0], (k, 1)) for k in n], names),
+            weights=Groups([k.astype(float) for k in kept], names),
+            inliers=Groups(kept, names),
+        )
+
+
+def exchanged(script):
+    """From a solution that refuses the first loop and shows 0.3 of the noise."""
+    made = pose_graph_problem(circle()[0])
+    solve = Scripted(script)
+    searched = search.GraphSearch(
+        made.graph, solve, asker.ASKER(), asker.SmoothTruncated, default_tau("SE2"), "loops", Clock(None), True, True
+    )
+    searched.rounds.append(Round(1.0, made, solve.result(made.problem, 0.3, 20.0, [0])))
+    found = searched._exchanged(searched.rounds[0])
+    assert len(solve.shares) == len(script)
+    return found, solve
+
+
+NARROW = [(0.3, 9.0, [0]), (0.3, 8.0, [0, 1]), (0.3, 8.5, [0, 1])]
+"""With the width that chooses, single loops exchanged, and the same from the start."""
+
+
+@pytest.mark.parametrize(("costs", "number"), [((20.0, 22.0), 0), ((22.0, 20.0), 4)])
+def test_loops_are_given_up_only_where_the_wide_kernel_prefers_it(costs, number):
+    found, solve = exchanged([*NARROW, (0.3, 22.0, [0, 1]), (0.3, costs[0], [0]), (0.3, costs[1], [0, 1])])
+    assert found.chosen is found.rounds[number]
+    assert solve.methods == ["IRLS", "Exchanges", "Exchanges", "IRLS", "IRLS", "IRLS"]
+    assert solve.shares == pytest.approx([0.6] * 3 + [1.0] * 3, rel=0.05)
+
+
+def test_an_exchange_that_brings_a_loop_back_is_believed():
+    found, _ = exchanged([*NARROW, (0.3, 22.0, [1])])
+    assert found.chosen is found.rounds[-1]
+
+
+def test_much_less_noise_after_an_exchange_is_believed():
+    found, solve = exchanged([*NARROW[:2], (0.05, 7.0, [1]), (0.05, 1.0, []), (0.05, 1.0, [])])
+    assert solve.shares[3] == pytest.approx(0.2, rel=0.05)
+    assert found.chosen is found.rounds[-1]
