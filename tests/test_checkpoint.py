@@ -34,7 +34,7 @@ def kill_at(n):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_continues_as_if_nothing_had_happened(method, tmp_path):
     problem = bundle_problem(make_scene(8, 600).start).problem
-    options = {"max_iterations": 12, "tol": 0, "engine": "cpu"}
+    options = {"max_iterations": 24, "tol": 0, "engine": "cpu"}
     whole = asker.solve(problem, asker.METHODS[method](), **options)
     options |= {"checkpoint": tmp_path / "run.npz", "every": 4}
     with pytest.raises(Killed):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from asker.likelihood import mean_squares
 from asker.moves import Moves, colours
 from asker.strategies.strategy import cost
 from asker.subsets import Subsets, gains_of
-from asker.trials import Pairs, Trials, drawn
+from asker.trials import Pairs, Trials, drawn, lowest, subsets_of
 from test_unknown import circle_problem
 
 ENGINES = pytest.mark.parametrize("engine", [CpuEngine, XlaEngine])
@@ -26,6 +27,52 @@ def test_subsets_are_distinct_and_even():
     assert (np.diff(np.sort(found, axis=1)) > 0).all()
     assert np.bincount(found.ravel()) / 60_000 == pytest.approx(0.2, abs=0.01)
     assert (np.sort(drawn(rng, np.array([3, 3]), 3), axis=1) == [0, 1, 2]).all()
+
+
+def test_few_subsets_are_all_taken_and_many_are_drawn():
+    n = np.array([5, 3, 2, 4])
+    of, found = subsets_of(np.random.default_rng(0), n, 2, most=6)
+    assert np.bincount(of).tolist() == [6, 3, 1, 6]  # of 10, 3, 1 and 6
+    assert (np.diff(of) >= 0).all()
+    assert (found < n[of][:, None]).all()
+    assert found[of == 1].tolist() == [[0, 1], [0, 2], [1, 2]]
+    assert len(np.unique(found[of == 3], axis=0)) == 6
+
+
+def test_the_lowest_cost_of_each():
+    costs = np.array([3.0, 1.0, 1.0, np.nan, 2.0, np.nan])
+    assert lowest(costs, np.array([0, 0, 0, 1, 1, 2])).tolist() == [1, 4, 5]
+
+
+@ENGINES
+def test_steps_at_full_length_go_where_depth_is_hardly_determined(engine):
+    """The nearly flat direction has a millionth of the curvature; one step solves what is linear."""
+    a, b = asker.Variables([[0.0, 0.0]], name="a"), asker.Variables([[0.0, 0.0]], name="b")
+
+    def flat(x, other, y):
+        return jnp.array([x[0] + x[1], x[0] + 1.01 * x[1]]) - y + 0 * other
+
+    data = np.array([[3.0, 3.02]])
+    made = engine(asker.Problem(asker.Factors(flat, a[[0]], b[[0]], data=data, kernel=Cauchy())), "auto", True, True)
+    trials = Trials(made, made.rows(made.start()), 1, alone=True)
+    pairs = [Pairs(0, 0, np.array([0]), np.array([0]))]
+    found, costs = trials.stepped({a: np.zeros((1, 2))}, pairs, [Quadratic(1.0)], 2)
+    np.testing.assert_allclose(found[a], [[1.0, 2.0]], atol=0.1)
+    assert costs[0] < 1e-6
+
+
+@ENGINES
+def test_a_trial_that_runs_away_stays_and_holds_no_other_back(engine):
+    x, y = asker.Variables([[0.04]], name="x"), asker.Variables([[0.0]], name="y")
+    factors = asker.Factors(
+        lambda x, y, z: jnp.sqrt(x) - z + 0 * y, x[[0, 0]], y[[0, 0]], data=np.array([[0.3], [-3.0]]), kernel=Cauchy()
+    )
+    made = engine(asker.Problem(factors), "auto", True, True)
+    trials = Trials(made, made.rows(made.start()), 2, alone=True)
+    pairs = [Pairs(0, 0, np.array([0, 1]), np.array([0, 1]))]
+    found, costs = trials.stepped({x: np.full((2, 1), 0.04)}, pairs, [Quadratic(1.0)], 4)
+    np.testing.assert_allclose(found[x][:, 0], [0.09, 0.04], atol=1e-5)  # √x would have to be negative
+    assert np.isfinite(costs).all()
 
 
 @ENGINES
@@ -77,6 +124,54 @@ def test_moves_bring_points_back():
     off = np.linalg.norm(next(x for v, x in found.items() if v.name == "points") - scene.truth.points, axis=1)
     before = np.linalg.norm(points - scene.truth.points, axis=1)
     assert np.count_nonzero(off[lost] < 0.2 * before[lost]) >= 10
+
+
+def test_a_point_that_two_cameras_see_is_moved():
+    """Four numbers and three unknowns: they need not fit, so it has something to gain."""
+    truth = bundle.make_scene(4, 400, noise=0.1, outlier_ratio=0.0, start_error=0.5, seed=2).truth
+    kept = np.ones(truth.n_observations, dtype=bool)
+    kept[np.flatnonzero(truth.point_index == 0)[2:]] = False
+    shifted = truth.points.copy()
+    shifted[0] += 0.1
+    two = replace(
+        truth, camera_index=truth.camera_index[kept], point_index=truth.point_index[kept], uv=truth.uv[kept],
+        points=shifted,
+    )  # fmt: skip
+    problem = bundle.bundle_problem(two, Cauchy(1.0)).problem
+    machine = CpuEngine(problem)
+    _, n = Moves(problem, near=True)(machine, machine.start())
+    assert n == 1
+
+
+def test_a_round_counts_its_derivatives():
+    """Of two variables that an observation moves, an iteration has two."""
+    scene = bundle.make_scene(6, 600, noise=0.3, outlier_ratio=0.3, start_error=2.0, seed=4)
+    problem = bundle.bundle_problem(scene.start, Cauchy(0.6)).problem
+    machine = CpuEngine(problem)
+    few, many = Moves(problem, 2, near=True), Moves(problem, 6, near=True)
+    assert [len(m.colours) for m in (few, Moves(problem))] == [1, 2]
+    for moves in (few, many):
+        moves(machine, machine.start())
+        assert moves.iterations(machine) == moves.n_derivatives / (2 * problem.n_residuals)
+    assert 0 < few.iterations(machine) < many.iterations(machine)
+
+
+@pytest.mark.parametrize("method", [asker.ASKER(), asker.FirstDescent(asker.GNC())])
+def test_rounds_of_moves_are_iterations_too(method):
+    """What the loop counts is the steps and what the rounds are worth; a last round begins only if it fits."""
+    scene = bundle.make_scene(8, 1500, noise=0.3, outlier_ratio=0.4, start_error=20.0, seed=5)
+    problem = bundle.bundle_problem(scene.start, asker.SmoothTruncated(1.0)).problem
+    engine, strategy = CpuEngine(problem), asker.WithMoves(method, pays=-1.0)
+    state = strategy.init(engine, engine.start(), 60)
+    rounds, n = [], 0
+    while n + 1 + state.spent <= 60:
+        before, state, n = state, strategy.step(engine, state), n + 1
+        rounds += [state.spent - before.spent] * (state.spent > before.spent)
+    assert len(rounds) >= 2
+    assert n + state.spent <= 60 + max(rounds) - min(rounds)
+    result = asker.solve(problem, strategy, max_iterations=60, tol=0)
+    assert len(result.history) - 1 == n < 60
+    assert result.status is asker.Status.MAX_ITERATIONS
 
 
 def test_nothing_moves_without_outliers():

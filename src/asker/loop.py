@@ -79,7 +79,7 @@ class SolveLoop:
             return Status.STOPPED
         if state.cost == 0:
             return Status.CONVERGED
-        while len(self.history) <= max_iterations:
+        while len(self.history) + state.spent <= max_iterations:
             before, state = state, strategy.step(engine, state)
             stop = self._record(engine, state)
             self._save()

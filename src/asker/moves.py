@@ -5,12 +5,13 @@ wrong.  Such a problem has poor minima, but so few unknowns that it can be solve
 any variables no two of which share a factor; others are done in turn, colour by colour.
 
 Algorithm   for every variable that has something to gain: an outlier, and observations to spare
-            (1) ⌈d/p⌉ of its observations, drawn `trials` times; a few Gauss-Newton steps with these, from where it is
-            (2) the trial with the lowest robust cost of all its observations; a few robust steps with all of them
+            (1) ⌈d/p⌉ of its observations: every such subset, or `trials` that are drawn where there are more; a few
+                Gauss-Newton steps with these, from where it is, then a few robust ones with all of its observations
+            (2) the trial that ends with the lowest robust cost of all of them
             (3) it is taken if that cost is lower than the present one
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point, omega
-from asker.kernels import Kernel, Quadratic
+from asker.kernels import Quadratic
 from asker.problem import Problem
-from asker.trials import Floats, Ints, Pairs, Trials, drawn
+from asker.trials import Floats, Ints, Pairs, Trials, lowest, subsets_of
 from asker.variables import Variables
 
-STEPS = (4, 3)
-"""Of a subset, and of all observations."""
+FROM_AFAR, FROM_NEAR = (4, 3), (3, 2)
+"""Steps of a subset, and of all observations."""
 DOUBTFUL = 0.5
 """An observation with less of the full weight is an outlier."""
 COLOURS = 32
@@ -84,11 +85,19 @@ class Touching:
 class Moves:
     """Moves of all variables that can be moved alone."""
 
-    def __init__(self, problem: Problem, trials: int = 8, seed: int = 0):
-        """Where a process has a portion of the problem: of the variables that are dealt, whose observations it has."""
+    def __init__(self, problem: Problem, trials: int = 8, seed: int = 0, near: bool = False):
+        """Where a process has a portion of the problem: of the variables that are dealt, whose observations it has.
+
+        near  a method has brought most variables to their places: then steps have their full length, and only the group
+              that has the most variables is moved, since any takes as long, and this one gains most
+        """
         self.trials, self.rng, self.seed, self.n_calls = trials, np.random.default_rng(seed), seed, 0
-        self.portion = problem.portion
+        self.near, self.portion = near, problem.portion
+        self.n_derivatives = 0
+        """Of one observation with respect to one variable, so far."""
         alone = [v for v in problem.variables if v.is_free and np.count_nonzero(~v.fixed) > 1]
+        if near and alone:
+            alone = [max(alone, key=lambda v: np.count_nonzero(~v.fixed))]
         if self.portion:
             alone = [self.portion.variables]
         self.touching = {v: Touching.of(problem, v) for v in alone}
@@ -104,6 +113,13 @@ class Moves:
         self.n_calls = drawn["n_calls"]
         if drawn["state"] is not None:
             self.rng.bit_generator.state = drawn["state"]
+
+    def iterations(self, engine: Engine) -> float:
+        """How many have as many derivatives as the moves so far, of all processes."""
+        problem = engine.problem
+        moving = [sum(s.variables.is_free for s in f.slots) for f in problem.factors]
+        (n,) = engine.sums.of(self.n_derivatives)
+        return n / float(np.dot(moving, problem.n_observations))
 
     def __call__(self, engine: Engine, point: Point) -> tuple[Point, int]:
         """The point after the moves that pay, and how many these are."""
@@ -131,40 +147,33 @@ class Moves:
         touching, factors = self.touching[v], engine.problem.factors
         held = engine.rows_here(point)
         rows = held[engine.problem.variables.index(v)]
-        size = -(-v.manifold.tangent // min(f.residual_size for f in factors if any(s.variables is v for s in f.slots)))
-        members = self._with_something_to_gain(engine, point, members, touching, size)
+        p = min(f.residual_size for f in factors if any(s.variables is v for s in f.slots))
+        size = -(-v.manifold.tangent // p)
+        members = self._with_something_to_gain(engine, point, members, touching, v.manifold.tangent / p)
         if not len(members):
             return rows, 0
         kernels = [f.kernel for f in factors]
-        candidates, costs = self._from_subsets(
-            Trials(engine, held, self.trials * len(members), True), v, rows, members, size, kernels
-        )
-        best = np.argmin(np.where(np.isfinite(costs), costs, np.inf).reshape(-1, self.trials), axis=1)  # (2)
-        chosen = candidates.reshape(len(members), self.trials, -1)[np.arange(len(members)), best]
+        number, subsets = subsets_of(self.rng, np.diff(touching.ptr)[members], size, self.trials)
+        of = members[number]
+        trials = Trials(engine, held, len(of), True)
+        fitted, (first, then) = (trials.stepped, FROM_NEAR) if self.near else (trials.fitted, FROM_AFAR)
+        some = touching.pairs((touching.ptr[of][:, None] + subsets).ravel(), np.repeat(np.arange(len(of)), size))
+        found, _ = fitted({v: rows[of]}, some, [Quadratic(1.0) for _ in kernels], first)  # (1)
+        entry, trial = touching.all_of(of)
+        found, costs = fitted(found, touching.pairs(entry, trial), kernels, then)
+        self.n_derivatives += first * subsets.size + then * len(entry)
+        best = lowest(costs, number)  # (2)
         everything = touching.pairs(*touching.all_of(members))
-        single = Trials(engine, held, len(members), True)
-        now = single.costs({v: rows[members]}, everything, kernels)
-        fitted, costs = single.fitted({v: chosen}, everything, kernels, STEPS[1])
-        better = costs < (1 - LESS) * now  # (3)
+        now = Trials(engine, held, len(members), True).costs({v: rows[members]}, everything, kernels)
+        better = costs[best] < (1 - LESS) * now  # (3)
         moved = rows.copy()
-        moved[members[better]] = fitted[v][better]
+        moved[members[better]] = found[v][best[better]]
         return moved, int(np.count_nonzero(better))
 
-    def _from_subsets(
-        self, trials: Trials, v: Variables, rows: Floats, members: Ints, size: int, kernels: Sequence[Kernel]
-    ) -> tuple[Floats, Floats]:
-        """(1): rows of all trials, and the robust cost of each with all observations."""
-        touching = self.touching[v]
-        of = np.repeat(members, self.trials)
-        entry = touching.ptr[of][:, None] + drawn(self.rng, np.diff(touching.ptr)[of], size)
-        subsets = touching.pairs(entry.ravel(), np.repeat(np.arange(trials.n), size))
-        found, _ = trials.fitted({v: rows[of]}, subsets, [Quadratic(1.0) for _ in kernels], STEPS[0])
-        return found[v], trials.costs(found, touching.pairs(*touching.all_of(of)), kernels)
-
     def _with_something_to_gain(
-        self, engine: Engine, point: Point, members: Ints, touching: Touching, size: int
+        self, engine: Engine, point: Point, members: Ints, touching: Touching, needed: float
     ) -> Ints:
-        """Those with an outlier, and with more observations than a subset has."""
+        """Those with an outlier, and with more observations than d/p, so that these need not fit."""
         weights = engine.here(engine.each(omega, point))
         full = [engine.sums.largest(w) for w in weights]
         doubtful = np.zeros(len(touching.group), dtype=bool)
@@ -172,7 +181,7 @@ class Moves:
             mask = touching.group == g
             doubtful[mask] = w[touching.observation[mask]] < DOUBTFUL * full[g]
         n_doubtful = np.concatenate([[0], np.cumsum(doubtful)])[touching.ptr]
-        gains = (np.diff(n_doubtful) > 0) & (np.diff(touching.ptr) > size)
+        gains = (np.diff(n_doubtful) > 0) & (np.diff(touching.ptr) > needed)
         return members[gains[members]]
 
 

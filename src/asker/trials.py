@@ -9,6 +9,8 @@ Algorithm   (1) one Gauss-Newton step for all trials, slightly damped, shortened
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from itertools import combinations
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +26,9 @@ from asker.variables import Slot, Variables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-DAMPING = 1e-3
-"""Of the diagonal."""
+DAMPING, SLIGHT = 1e-3, 1e-6
+"""Of the diagonal: where a trial may begin far away, and where it does not.  More than slight damping shortens steps in
+directions that are hardly determined, as the depth of a point is by two near cameras."""
 SHORTER, LONGER = 0.25, 2.0
 
 
@@ -82,6 +85,26 @@ class Trials:
         rows = dict(zip(engine.problem.variables, engine.rows(point), strict=True))
         return {v: rows[c] for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
 
+    def stepped(
+        self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel], steps: int
+    ) -> tuple[Copies, Floats]:
+        """Where so many steps at full length lead each trial, whatever they cost on the way, and its cost there."""
+        pairs = [each for each in pairs if len(each.trial)]
+        engine, moving = self._engine(copies, pairs, kernels)
+        point = engine.start()
+        for _ in range(steps):
+            w = engine.each(omega, point)
+            step = engine.solve(point, Model(w, None, w), SLIGHT)
+            if step is None:
+                break
+            to = engine.move(step)
+            if not to.finite:  # trials that have run away stay where they were
+                kept = np.isfinite(self._costs(engine, to, pairs))
+                to = engine.evaluate(self._chosen(engine, moving, kept, to, point))
+            point = to
+        rows = dict(zip(engine.problem.variables, engine.rows(point), strict=True))
+        return {v: rows[c] for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
+
     def costs(self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel]) -> Floats:
         """Of each trial as it is."""
         pairs = [each for each in pairs if len(each.trial)]
@@ -125,6 +148,8 @@ class Trials:
 
     def _possible_costs(self, engine: Engine, point: Point, pairs: Sequence[Pairs]) -> Floats:
         """The same, where an observation that is not possible costs as much as the farthest of its group."""
+        if all(f.valid is None for f in engine.problem.factors):
+            return self._costs(engine, point, pairs)
         each = engine.in_user_order(engine.each(psi, point))
         impossible = Conditions(engine).impossible(engine.rows(point))
         return self._sums([np.where(no, np.nanmax(x), x) for no, x in zip(impossible, each, strict=True)], pairs)
@@ -160,3 +185,25 @@ def drawn(rng: np.random.Generator, n: Ints, k: int) -> Ints:
             draw += draw >= earlier
         found = np.concatenate([found, draw[:, None]], axis=1)
     return found
+
+
+def subsets_of(rng: np.random.Generator, n: Ints, k: int, most: int) -> tuple[Ints, Ints]:
+    """Subsets of k numbers below each n, and which n each is of: all, or `most` that are drawn where there are more."""
+    sizes, which = np.unique(n, return_inverse=True)
+    few = np.array([comb(size, k) <= most for size in sizes.tolist()])
+    draws = np.repeat(np.flatnonzero(~few[which]), most)
+    of, found = [draws], [drawn(rng, n[draws], k)]
+    for size in np.flatnonzero(few).tolist():
+        those, every = np.flatnonzero(which == size), np.array(list(combinations(range(sizes[size]), k)))
+        of.append(np.repeat(those, len(every)))
+        found.append(np.tile(every, (len(those), 1)))
+    order = np.argsort(np.concatenate(of), kind="stable")
+    return np.concatenate(of)[order], np.concatenate(found)[order]
+
+
+def lowest(costs: Floats, of: Ints) -> Ints:
+    """Which cost is the lowest of each number; costs of one number lie together, and a NaN is no cost."""
+    costs = np.where(np.isnan(costs), np.inf, costs)
+    first = np.flatnonzero(np.diff(of, prepend=-1))
+    at = np.flatnonzero(costs == np.repeat(np.minimum.reduceat(costs, first), np.diff(first, append=len(of))))
+    return at[np.flatnonzero(np.diff(of[at], prepend=-1))]

@@ -45,6 +45,10 @@ class State:
     """Whether the last phase has begun (phases.py)."""
     n_steps: int = 0
     """Steps so far, for strategies that count them (with_moves.py)."""
+    in_all: int = 0
+    """Iterations in all, for strategies that give a method some of them (with_moves.py)."""
+    spent: int = 0
+    """Iterations that something else than steps has taken the time of (with_moves.py): the loop counts them too."""
     best: tuple[float, Point] | None = None
     """The lowest Ψ seen before the strategy came to its target, and where (phases.py)."""
 

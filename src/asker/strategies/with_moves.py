@@ -1,8 +1,8 @@
 """A method, then cycles: moves of single variables (`asker.moves`), and a few steps of a descent.
 
 Moves do not replace a graduated method, which brings the cameras to their places; they complete it, since every point
-that has ended in a poor minimum of its own is solved from its observations alone.  Each cycle is twice as long as the
-one before, since moves find less and less.  The run ends by itself once a cycle no longer pays.
+that has ended in a poor minimum of its own is solved from its observations alone.  A round of moves counts as the
+iterations that have as many derivatives, which take about as long.  The run ends by itself once a cycle no longer pays.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class WithMoves:
     share: float = 0.3
     """Of the iterations that the method gets, and plans with."""
     steps: int = 5
-    """Of the descent between the first two rounds of moves."""
+    """Of the descent after a round of moves."""
     trials: int = 8
     """Subsets of its observations that a variable is tried with, each time."""
     last: Descent = Triggs(damping=1e-2, epsilon=0.6)
@@ -31,25 +31,28 @@ class WithMoves:
     """A cycle that lowers Ψ by a smaller part is the last."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> Any:
-        n = max(int(self.share * max_iterations), 1)
+        n = self._for_method(max_iterations)
         state = self.method.init(engine, start, n)
-        return replace(state, n_steps=-n, on_target=False, best=(state.cost, state.point))
+        return replace(state, n_steps=-n, in_all=max_iterations, on_target=False, best=(state.cost, state.point))
 
     def step(self, engine: Engine, state: Any) -> Any:
         if state.n_steps < 0:
             after = self.method.step(engine, state)
             best = min((state.best, (after.cost, after.point)), key=lambda pair: pair[0])
-            after = replace(after, best=best, on_target=False, n_steps=state.n_steps + 1)
+            after = replace(after, best=best, on_target=False, n_steps=state.n_steps + 1, in_all=state.in_all)
             return after if after.n_steps < 0 else self._unrelaxed(engine, after)
-        if self._begins_cycle(state.n_steps):
+        if state.n_steps % self.steps == 0 and self._fits(state):
             state = self._moved(engine, state)
         after = self.last.step(engine, state)
         return replace(after, n_steps=state.n_steps + 1, on_target=state.on_target, best=state.best)
 
-    def _begins_cycle(self, n_steps: int) -> bool:
-        """After 0, 1, 3, 7, … times `steps`."""
-        n, rest = divmod(n_steps, self.steps)
-        return rest == 0 and n & (n + 1) == 0
+    def _for_method(self, max_iterations: int) -> int:
+        return max(int(self.share * max_iterations), 1)
+
+    def _fits(self, state: Any) -> bool:
+        """Whether another round of moves does, if it takes as long as those before it."""
+        left = state.in_all - self._for_method(state.in_all) - state.n_steps - state.spent
+        return state.n_steps == 0 or left > state.spent * self.steps / state.n_steps
 
     def _unrelaxed(self, engine: Engine, state: Any) -> Any:
         """From the best point of the method."""
@@ -60,9 +63,12 @@ class WithMoves:
     def _moved(self, engine: Engine, state: Any) -> Any:
         """After moves; `best` has Ψ at the beginning of the cycle before."""
         pays = state.n_steps == 0 or state.cost < (1 - self.pays) * state.best[0]
-        point, n = (
-            Moves(engine.problem, self.trials, seed=state.n_steps)(engine, state.point) if pays else (state.point, 0)
+        begun, point, value, spent = (state.cost, state.point), state.point, state.cost, state.spent
+        if pays:
+            moves = Moves(engine.problem, self.trials, seed=state.n_steps, near=True)
+            point, n = moves(engine, point)
+            value = cost(engine, point) if n else value
+            spent += round(moves.iterations(engine))
+        return replace(
+            state, point=point, cost=value, damping=self.last.damping, best=begun, on_target=not pays, spent=spent
         )
-        begun = (state.cost, state.point)
-        value = cost(engine, point) if n else state.cost
-        return replace(state, point=point, cost=value, damping=self.last.damping, best=begun, on_target=not pays)
