@@ -20,6 +20,7 @@ Algorithm   (1) many first σ, from that of everything downwards; the likeliest 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, isnan, log, sqrt
 from typing import Any, NamedTuple
 
@@ -96,16 +97,20 @@ def estimate(
     `broad` is the mean square of a number in a plain fit, where it is known: an outlier does not count for more than
     `FARTHEST` times that.  (Those that a fit has blown up would make all others look like inliers.)
     """
-    if broad is not None:
-        each = zip(factors, u, broad, strict=True)
-        u = [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
+    u = u if broad is None else capped(factors, u, broad)
     means = [sums.mean(x) for x in u]
     whole = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
     tried = [_round(factors, u, [scale * variance for variance in whole], STEPS_FIRST, sums) for scale in SCALES]  # (1)
-    likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
+    likely = sorted(tried, key=partial(_gain, tried), reverse=True)[:LIKELY]
     ends = [_at_rest(factors, u, [fit.variance for fit in fits], sums) for fits in likely]
-    best = max(ends, key=lambda fits: sum(fit.gain for fit in fits))
+    best = max(ends, key=partial(_gain, ends))
     return tuple(_noise(fit, mean) for fit, mean in zip(best, means, strict=True))
+
+
+def capped(factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float]) -> list[Floats]:
+    """u, in which no outlier counts for more than `FARTHEST` times the mean square of a number in a plain fit."""
+    each = zip(factors, u, broad, strict=True)
+    return [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
 
 
 def _round(
@@ -178,15 +183,23 @@ class _Fit(NamedTuple):
     """The logarithm of the likelihood beside one variance for everything, less what more numbers cost (BIC)."""
 
 
-NOTHING = _Fit(1.0, 0.0, 0.0, -inf)
+NOTHING = _Fit(1.0, 1.0, 0.0, -inf)
 """Where no observation has a number to spare."""
+
+
+def _gain(all_fits: Sequence[Sequence[_Fit]], fits: Sequence[_Fit]) -> float:
+    """Of all groups, less those of which no fit says anything."""
+    told = [any(fit is not NOTHING for fit in of_group) for of_group in zip(*all_fits, strict=True)]
+    return sum(fit.gain for fit, is_told in zip(fits, told, strict=True) if is_told)
 
 
 def _mixture(u: Floats, p: int, a: Floats, vote: Floats, variance: float, steps: int, sums: Sums) -> _Fit:
     """(3)"""
     n, of_u, of_a = sums.of(float(vote.sum()), dot(vote, u), dot(vote, a))
-    everything = of_u / (p * n) if n > 0 else 0.0
-    if not everything > TINY / SMALLEST:  # there are none, or all are exact
+    if not n > 0:
+        return NOTHING
+    everything = of_u / (p * n)
+    if not everything > TINY / SMALLEST:  # all are exact
         return _Fit(TINY, 1.0, p * of_a)
     smallest, ratio, broad = SMALLEST * everything, 0.5, max(everything, 4 * variance)
     for _ in range(steps):
