@@ -35,6 +35,7 @@ LAYERS = (
     ("leverage weakest", "how much of every observation a fit has used up, and which variables hang on too little"),
     ("current", "what holds at a point of an engine, for a user"),
     ("conditions", "which observations are possible at a point, as the user says"),
+    ("tails", "what residuals say of the tails of the noise"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("trials", "many small problems at once, on an engine"),
     ("moves subsets", "small problems solved almost globally: single variables, or problems of few unknowns"),

@@ -10,8 +10,8 @@ Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One
             is dropped before it is refined.  Once a candidate is beyond doubt, no other one is tried.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
-            where inliers and outliers are not clearly apart.  Where variables may have been lost, the end is repeated
-            while that pays.
+            where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  Where
+            variables may have been lost, the end is repeated while that pays.
 Chance      Some variables hang on observations that may agree by chance (`asker.chance`): a point on two of them, where
             most are outliers.  Such a point would pull at its cameras no less than a right one.  So at last the
             observations of a variable count with the probability that it is right.
@@ -35,6 +35,7 @@ from asker.noise import DISTINCT, REACH, Noise, estimate
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
 from asker.support import Support
+from asker.tails import excess
 
 Floats = NDArray[np.float64]
 CAUCHY = 2.0
@@ -226,11 +227,19 @@ class Search:
         return self._weighed(end)
 
     def _refined(self, best: Candidate) -> Candidate:
-        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more."""
-        if not self.has_few_unknowns and self._support(best).is_blurred:
+        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, where tails are heavy, or
+        where it explains more."""
+        if not self.has_few_unknowns and (self._support(best).is_blurred or self._has_heavy_tails(best)):
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
         return end if end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
+
+    def _has_heavy_tails(self, found: Candidate) -> bool:
+        """Whether Student's noise explains the factor groups whose noise is sought better than Gaussian noise does."""
+        engine = self.engine
+        each = excess(engine.problem.factors, squares(engine, found.point), found.noises, self.broad, engine.sums)
+        sought = [gain for gain, given in zip(each, self.given, strict=True) if given is None and gain > -np.inf]
+        return sum(sought) > 0
 
     def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
