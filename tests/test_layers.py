@@ -37,6 +37,7 @@ LAYERS = (
     ("leverage weakest", "how much of every observation a fit has used up, and which variables hang on too little"),
     ("current", "what holds at a point of an engine, for a user"),
     ("conditions", "which observations are possible at a point, as the user says"),
+    ("tails", "what residuals say of the tails of the noise"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("rounding", "the grid of rounded data, seen in residuals at a point"),
     ("trials", "many small problems at once, on an engine"),

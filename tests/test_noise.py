@@ -115,3 +115,14 @@ def test_an_empty_group_says_nothing():
     (noise,) = estimate([factors], [np.zeros(0)])
     assert isinstance(noise, Noise)
     assert not noise.is_known
+
+
+@pytest.mark.parametrize("seed", [3, 5, 6, 7, 14, 17, 19])
+def test_noise_with_tails_a_little_heavy_can_be_told(seed):
+    """Two Gaussians explain it no better than one does: then a width at which nobody votes must not win."""
+    residuals = np.random.default_rng([seed, 5]).laplace(size=(150, 2)).mean(axis=1)
+    x = asker.Variables(np.zeros(1), name="x")
+    factors = asker.Factors(lambda x, y: x - y, x[np.zeros(150, int)], data=residuals)
+    (found,) = estimate([factors], [residuals**2])
+    assert found.is_known
+    assert 0.2 < found.sigma < 1.2

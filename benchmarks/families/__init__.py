@@ -9,6 +9,7 @@ from families.registration import families as registrations
 
 LISTED: tuple[Family, ...] = (
     bundle.FAMILY,
+    bundle.TAILED,
     *reconstructions.FAMILIES,
     graphs.SMALL_GRAPHS,
     graphs.LARGE_GRAPHS,

@@ -20,6 +20,7 @@ Algorithm   (1) many first σ, from that of everything downwards; the likeliest 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, isnan, log, sqrt
 from typing import Any, NamedTuple
 
@@ -119,9 +120,7 @@ def estimate(
     """
     steps = [0.0] * len(factors) if steps is None else steps
     least = list(map(rounding_variance, steps))
-    if broad is not None:
-        each = zip(factors, u, broad, strict=True)
-        u = [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
+    u = u if broad is None else capped(factors, u, broad)
     means = [sums.mean(x) for x in u]
     whole = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
     if near and all(n.is_known and n.sigma > 0 for n in near):
@@ -129,10 +128,16 @@ def estimate(
     else:
         first = [[_Fit(scale * variance) for variance in whole] for scale in SCALES]
         tried = [_round(factors, u, fits, STEPS_FIRST, sums, least) for fits in first]  # (1)
-        likely = sorted(tried, key=lambda fits: -sum(fit.gain for fit in fits))[:LIKELY]
+        likely = sorted(tried, key=partial(_gain, tried), reverse=True)[:LIKELY]
     ends = [_at_rest(factors, u, fits, sums, least) for fits in likely]
-    best = max(ends, key=lambda fits: sum(fit.gain for fit in fits))
+    best = max(ends, key=partial(_gain, ends))
     return tuple(_noise(fit, mean, step) for fit, mean, step in zip(best, means, steps, strict=True))
+
+
+def capped(factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float]) -> list[Floats]:
+    """u, in which no outlier counts for more than `FARTHEST` times the mean square of a number in a plain fit."""
+    each = zip(factors, u, broad, strict=True)
+    return [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
 
 
 def _round(
@@ -210,15 +215,23 @@ class _Fit(NamedTuple):
     """S², 0 where it is not known"""
 
 
-NOTHING = _Fit(1.0, gain=-inf)
+NOTHING = _Fit(1.0, 1.0, gain=-inf)
 """Where no observation has a number to spare."""
+
+
+def _gain(all_fits: Sequence[Sequence[_Fit]], fits: Sequence[_Fit]) -> float:
+    """Of all groups, less those of which no fit says anything."""
+    told = [any(fit is not NOTHING for fit in of_group) for of_group in zip(*all_fits, strict=True)]
+    return sum(fit.gain for fit, is_told in zip(fits, told, strict=True) if is_told)
 
 
 def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, sums: Sums, least: float) -> _Fit:
     """(3), from an earlier fit"""
     n, of_u, of_a = sums.of(float(vote.sum()), dot(vote, u), dot(vote, a))
-    everything = of_u / (p * n) if n > 0 else 0.0
-    if not everything > TINY / SMALLEST:  # there are none, or all are exact
+    if not n > 0:
+        return NOTHING
+    everything = of_u / (p * n)
+    if not everything > TINY / SMALLEST:  # all are exact
         return _Fit(max(TINY, least), 1.0, p * of_a)
     variance, smallest, ratio = max(fit.variance, least), max(SMALLEST * everything, least), fit.ratio
     broad = max(fit.broad, variance) if fit.broad else max(everything, 4 * variance)

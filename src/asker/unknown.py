@@ -12,8 +12,8 @@ Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One
             doubt, no other one is tried, and it goes to the end at once.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
-            where inliers and outliers are not clearly apart.  Where variables may have been lost, the end is repeated
-            while that pays.
+            where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  Where
+            variables may have been lost, the end is repeated while that pays.
 Chance      Some variables hang on observations that may agree by chance (`asker.chance`): a point on two of them, where
             most are outliers.  Such a point would pull at its cameras no less than a right one.  So at last the
             observations of a variable count with the probability that it is right.
@@ -39,6 +39,7 @@ from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
 from asker.support import Support
+from asker.tails import excess
 
 Floats = NDArray[np.float64]
 CAUCHY = 2.0
@@ -276,15 +277,25 @@ class Search:
         return self._weighed(end)
 
     def _refined(self, best: Candidate) -> Candidate:
-        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, or it explains more.
+        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, where the end shows heavy
+        tails, or where it explains more.
 
         Where all fit, the kernel hardly matters.
         """
         if not self.has_few_unknowns and self._support(best).is_blurred:
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
+        if not self.has_few_unknowns and self._has_heavy_tails(end):
+            return self._ended(end, _cauchy)
         all_fit = all(self._support(end).explains_all)
         return end if all_fit or end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
+
+    def _has_heavy_tails(self, found: Candidate) -> bool:
+        """Whether Student's noise explains the factor groups whose noise is sought better than Gaussian noise does."""
+        engine = self.engine
+        each = excess(engine.problem.factors, self._squares(found.point), found.noises, self.broad, engine.sums)
+        sought = [gain for gain, given in zip(each, self.given, strict=True) if given is None and gain > -np.inf]
+        return sum(sought) > 0
 
     def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []

@@ -19,7 +19,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 from families import bundle, graphs, rotations, stereo  # noqa: E402
 from families.design import balanced, data_folder, trimmed  # noqa: E402
 
-FAMILIES = [bundle.FAMILY, rotations.FAMILY, *graphs.FAMILIES, stereo.FAMILY]
+FAMILIES = [bundle.FAMILY, bundle.TAILED, rotations.FAMILY, *graphs.FAMILIES, stereo.FAMILY]
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
 
 

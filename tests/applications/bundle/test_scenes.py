@@ -144,6 +144,15 @@ def test_a_group_moves_a_point_in_all_cameras_that_it_spans():
     assert np.count_nonzero((some > 0) & (some < all_)) <= GROUP  # of the last group, which is cut
 
 
+@pytest.mark.parametrize(("law", "beyond"), [("gaussian", 0.0027), ("laplace", 0.0144), ("student", 0.0138)])
+def test_noise_has_the_tails_of_its_law(law, beyond):
+    """The share of coordinates beyond three standard deviations; those of the laws in closed form."""
+    exact, scene = (make_scene(noise_law=law, noise=noise, outlier_ratio=0.0) for noise in (0.0, 0.7))
+    off = (scene.truth.uv - exact.truth.uv) / 0.7
+    assert np.mean(np.abs(off) > 3) == pytest.approx(beyond, rel=0.2)
+    assert np.std(off) == pytest.approx(1, rel=0.1)
+
+
 @pytest.mark.parametrize("kind", ["near", "grouped"])
 def test_every_kind_of_outliers_has_the_same_scene_below(kind):
     gross, other = (make_scene(outlier_kind=k, outlier_ratio=0.3) for k in ("gross", kind))
@@ -242,6 +251,7 @@ def test_the_seed_decides(kind):
         {"outlier_ratio": 1.0},
         {"outlier_size": -1.0},
         {"outlier_kind": "far"},
+        {"noise_law": "cauchy"},
         {"noise": 0.0, "outlier_kind": "near"},
         {"start_error": 0.4},
         {"start_error": -1.0},

@@ -30,6 +30,7 @@ Rng = np.random.Generator
 
 KINDS = ("ring", "path")
 OUTLIER_KINDS = ("gross", "near", "grouped")
+NOISE_LAWS = ("gaussian", "laplace", "student")
 FOCAL = 800.0
 HALF_IMAGE = np.array([800.0, 600.0])  # pixels from the centre to the border
 RADIUS = 10.0  # of the ring; the path has one camera per unit of length
@@ -60,6 +61,7 @@ def make_scene(
     kind: str = "ring",
     mean_track: float = 6.0,
     noise: float = 0.4,
+    noise_law: str = "gaussian",
     outlier_ratio: float = 0.2,
     outlier_size: float = 150.0,
     outlier_kind: str = "gross",
@@ -72,6 +74,7 @@ def make_scene(
     kind             "ring" or "path", see above
     mean_track       how many cameras see a point, about, with a long tail; less where few cameras can see it
     noise            standard deviation of each pixel coordinate
+    noise_law        "gaussian"; "laplace"; "student", with three degrees of freedom: tails that are heavier
     outlier_ratio    part of the observations that are outliers
     outlier_kind     "gross": each gets an error uniform in ±outlier_size pixels
                      "near": each lies 3 to 10 times `noise` from its true pixel, in any direction
@@ -80,11 +83,11 @@ def make_scene(
     start_error      median residual norm of the inliers at the start, in pixels
     """
     N = 600 * n_cameras if n_observations is None else n_observations
-    _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, outlier_kind, start_error)
+    _check(n_cameras, N, kind, mean_track, noise, noise_law, outlier_ratio, outlier_size, outlier_kind, start_error)
     rng = np.random.default_rng(seed)
     cameras = _ring(n_cameras, rng) if kind == "ring" else _path(n_cameras, rng)  # (1)
     exact, depth = _observe(cameras, N, kind, mean_track, rng)  # (2)
-    uv = exact.uv + noise * rng.standard_normal((N, 2))  # (3)
+    uv = exact.uv + noise * _noise(N, noise_law, rng)  # (3)
     n_outliers = int(outlier_ratio * N)
     if outlier_kind == "grouped":
         outliers, off = _grouped(exact, n_outliers, outlier_size, rng)
@@ -99,7 +102,9 @@ def make_scene(
     return Scene(_perturbed(truth, depth, ~outliers, start_error, rng), truth, outliers)  # (4)
 
 
-def _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, outlier_kind, start_error) -> None:
+def _check(
+    n_cameras, N, kind, mean_track, noise, noise_law, outlier_ratio, outlier_size, outlier_kind, start_error
+) -> None:
     fewest = 20 if kind == "path" else 2
     floor = 1.18 * noise  # the median norm of the noise itself
     for holds, law in (
@@ -109,6 +114,7 @@ def _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, o
         (n_cameras > 2 or N % 2 == 0, f"n_observations must be even for two cameras, got {N}"),
         (3 <= mean_track < np.inf, f"mean_track must be at least 3, got {mean_track}"),
         (0 <= noise < np.inf, f"noise must be finite and not negative, got {noise}"),
+        (noise_law in NOISE_LAWS, f"noise_law must be one of {NOISE_LAWS}, got {noise_law!r}"),
         (0 <= outlier_ratio < 1, f"outlier_ratio must be in [0, 1), got {outlier_ratio}"),
         (0 <= outlier_size < np.inf, f"outlier_size must be finite and not negative, got {outlier_size}"),
         (outlier_kind in OUTLIER_KINDS, f"outlier_kind must be one of {OUTLIER_KINDS}, got {outlier_kind!r}"),
@@ -117,6 +123,14 @@ def _check(n_cameras, N, kind, mean_track, noise, outlier_ratio, outlier_size, o
     ):
         if not holds:
             raise ValueError(law)
+
+
+def _noise(n: int, law: str, rng: Rng) -> Floats:
+    """(n, 2): of variance 1."""
+    if law == "laplace":
+        return rng.laplace(size=(n, 2)) / np.sqrt(2)
+    drawn = rng.standard_normal((n, 2))
+    return drawn / np.sqrt(rng.chisquare(3, (n, 1))) if law == "student" else drawn
 
 
 def _near(n: int, rng: Rng) -> Floats:
