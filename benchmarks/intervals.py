@@ -26,7 +26,6 @@ from asker.applications.bundle.scenes import make_scene
 from asker.applications.pose_graph import refine
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.g2o import PoseGraph
-from asker.factors import unchanging
 from asker.geometry import poses
 from asker.geometry.gauge import Seen, put_back
 from asker.groups import Groups
@@ -47,7 +46,7 @@ class Covered:
     is_lost: bool
 
 
-def held(error: np.ndarray, half_width: np.ndarray) -> Covered:
+def covered(error: np.ndarray, half_width: np.ndarray) -> Covered:
     known = np.isfinite(half_width) & (half_width > 0)
     off = np.abs(error[known]) / half_width[known]
     is_lost = bool(np.median(off) > LOST) if off.size else True
@@ -58,12 +57,10 @@ def held(error: np.ndarray, half_width: np.ndarray) -> Covered:
 # ------------------------------------------------------------------ curves
 
 
-@unchanging
 def off_line(x: Any, t: Any, y: Any) -> Any:
     return x[0] * t + x[1] - y
 
 
-@unchanging
 def off_circle(x: Any, point: Any) -> Any:
     import jax.numpy as jnp
 
@@ -94,7 +91,7 @@ def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: n
     result = asker.solve(asker.Problem(factors))
     error = result[x] - truth
     errors = {"": result.interval(x), ", sandwich": result.interval(x, sandwich=True)}
-    return {f"curve{how}": held(error, s) for how, s in errors.items()}
+    return {f"curve{how}": covered(error, s) for how, s in errors.items()}
 
 
 # ------------------------------------------------------------------ pose graphs
@@ -144,7 +141,7 @@ def graph(seed: int, share: float) -> dict[str, Covered]:
     turn = d[:, 2] - 2 * np.pi * np.round(d[:, 2] / (2 * np.pi))
     error = np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], turn])
     errors = {"": result.interval(v), ", sandwich": result.interval(v, sandwich=True)}
-    return {f"poses{how}": held(error, s) for how, s in errors.items()}
+    return {f"poses{how}": covered(error, s) for how, s in errors.items()}
 
 
 # ------------------------------------------------------------------ bundles
@@ -167,10 +164,10 @@ def bundle(seed: int, share: float) -> dict[str, Covered]:
     }
     of = result.uncertainty()
     error = of.relative(steps)
-    told = {"poses": held(error[made.cameras], of.interval(made.cameras))}
-    told["points"] = held(error[made.points], of.interval(made.points))
+    told = {"poses": covered(error[made.cameras], of.interval(made.cameras))}
+    told["points"] = covered(error[made.points], of.interval(made.points))
     spread = result.interval(made.cameras, sandwich=True)
-    return told | {"poses, sandwich": held(error[made.cameras], spread)}
+    return told | {"poses, sandwich": covered(error[made.cameras], spread)}
 
 
 KINDS: dict[str, Callable[[int, float], dict[str, Covered]]] = {

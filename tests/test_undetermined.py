@@ -62,3 +62,14 @@ def test_the_noise_can_be_given_where_all_fit_exactly():
     with pytest.raises(asker.ProblemError, match=r"fit exactly.*result.interval\(..., sigma=0.1\)"):
         exact.interval("p")
     assert exact.standard_errors("p", sigma=0.1)[0, 0] == pytest.approx(0.1 / np.linalg.norm(X), rel=1e-6)
+
+
+def test_fixed_variables_are_not_counted():
+    """Of 20 000 variables one is free: its numbers alone are looked at."""
+    n = 20_000
+    place = asker.Variables(np.zeros((n, 2)), name="place", fixed=np.arange(n) > 0)
+    factors = asker.Factors(
+        lambda p, q, y: p[:1] + q[:1] - y, place[np.zeros(30, int)], place[np.arange(1, 31)], data=np.ones(30)
+    )
+    result = asker.solve(asker.Problem(factors), asker.IRLS())
+    assert any("place[0, 1]" in doubt for doubt in result.doubts)

@@ -123,9 +123,12 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
     if any(f.valid is not None for f in problem.factors):
         impossible = engine.whole(tuple(Conditions(engine).impossible(engine.rows_here(point))))
         inliers = [inlier & ~no for inlier, no in zip(inliers, impossible, strict=True)]
-    fault = "" if status is Status.CONVERGED or loop.history[-1].accepted else _without_derivative(engine, point)
+    no_step = len(loop.history) > 1 and not any(line.accepted for line in loop.history[1:])
+    is_stuck = status is Status.STALLED or (no_step and status is not Status.CONVERGED)
+    fault = _without_derivative(engine, point) if is_stuck else ""
     weights = weights_at(engine, point)
-    if fault and not any(line.accepted for line in loop.history[1:]):
+    doubts = (f"{fault} at this point, and no step can be made from it",) if fault else ()
+    if fault and no_step:
         raise ProblemError(f"{fault} at the start, and no step can be made (as of a root or a norm at 0)")
     return Result(
         problem=problem,
@@ -142,9 +145,7 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
-        doubts=(f"{fault} at this point, and no step can be made from it",)
-        if fault
-        else _doubts(engine, point, weights),
+        doubts=doubts or _doubts(engine, point, weights),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
         continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
         how_sure=HowSure(Uncertainty, leverage),

@@ -104,7 +104,7 @@ def estimate(
     u: Sequence[Floats],
     broad: Sequence[float] | None = None,
     sums: Sums = ALONE,
-    steps: Sequence[float] | None = None,
+    grids: Sequence[float] | None = None,
     near: Sequence[Noise] = (),
 ) -> tuple[Noise, ...]:
     """The noise of each factor group, from the squared norms u of all residuals, weights included.
@@ -114,12 +114,12 @@ def estimate(
     `broad` is the mean square of a number in a plain fit, where it is known: an outlier does not count for more than
     `FARTHEST` times that.  (Those that a fit has blown up would make all others look like inliers.)
 
-    `steps` are those that the data are rounded to, 0 where they are not.
+    `grids` are the steps that the data are rounded to, 0 where they are not.
 
     `near` is the noise of a solution close by, where it is known: then (1) is left out.
     """
-    steps = [0.0] * len(factors) if steps is None else steps
-    least = list(map(rounding_variance, steps))
+    grids = [0.0] * len(factors) if grids is None else grids
+    least = list(map(rounding_variance, grids))
     u = u if broad is None else capped(factors, u, broad)
     means = [sums.mean(x) for x in u]
     whole = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
@@ -131,7 +131,7 @@ def estimate(
         likely = sorted(tried, key=partial(_gain, tried), reverse=True)[:LIKELY]
     ends = [_at_rest(factors, u, fits, sums, least) for fits in likely]
     best = max(ends, key=partial(_gain, ends))
-    return tuple(_noise(fit, mean, step) for fit, mean, step in zip(best, means, steps, strict=True))
+    return tuple(_noise(fit, mean, grid) for fit, mean, grid in zip(best, means, grids, strict=True))
 
 
 def capped(factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float]) -> list[Floats]:
@@ -141,11 +141,13 @@ def capped(factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[floa
 
 
 def _round(
-    factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], steps: int, sums: Sums, least: list[float]
+    factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], n_steps: int, sums: Sums, least: list[float]
 ) -> list["_Fit"]:
     """(2) and (3)"""
     each = zip(factors, u, *shares(factors, u, [fit.variance for fit in fits], sums), fits, least, strict=True)
-    return [_mixture(x, f.residual_size, a, vote, fit, steps, sums, at_least) for f, x, a, vote, fit, at_least in each]
+    return [
+        _mixture(x, f.residual_size, a, vote, fit, n_steps, sums, at_least) for f, x, a, vote, fit, at_least in each
+    ]
 
 
 def _at_rest(
@@ -220,12 +222,12 @@ NOTHING = _Fit(1.0, 1.0, gain=-inf)
 
 
 def _gain(all_fits: Sequence[Sequence[_Fit]], fits: Sequence[_Fit]) -> float:
-    """Of all groups, less those of which no fit says anything."""
+    """The gain of all groups, less those of which no fit says anything."""
     told = [any(fit is not NOTHING for fit in of_group) for of_group in zip(*all_fits, strict=True)]
     return sum(fit.gain for fit, is_told in zip(fits, told, strict=True) if is_told)
 
 
-def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, sums: Sums, least: float) -> _Fit:
+def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, n_steps: int, sums: Sums, least: float) -> _Fit:
     """(3), from an earlier fit"""
     n, of_u, of_a = sums.of(float(vote.sum()), dot(vote, u), dot(vote, a))
     if not n > 0:
@@ -235,7 +237,7 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, 
         return _Fit(max(TINY, least), 1.0, p * of_a)
     variance, smallest, ratio = max(fit.variance, least), max(SMALLEST * everything, least), fit.ratio
     broad = max(fit.broad, variance) if fit.broad else max(everything, 4 * variance)
-    for _ in range(steps):
+    for _ in range(n_steps):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
         inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
         voting, other = vote * inlier, vote - vote * inlier
@@ -255,12 +257,12 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, steps: int, 
     outlier = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
     (gain,) = sums.of(dot(vote, outlier + np.logaddexp(0.0, np.clip(odds, -700, 700))))
     gain -= log(n)  # S and π are two numbers more: each costs ½ log n
-    is_worse = gain < 0 and steps == STEPS
+    is_worse = gain < 0 and n_steps == STEPS  # of two variances, at their end
     return alone if is_worse else _Fit(variance, sums.mean(inlier), spare, gain, ratio, broad)
 
 
-def _noise(fit: _Fit, mean: float, step: float) -> Noise:
+def _noise(fit: _Fit, mean: float, grid: float) -> Noise:
     if fit.n_spare < FEW:
-        return Noise(float("nan"), fit.inlier_ratio, fit.n_spare, step)
+        return Noise(float("nan"), fit.inlier_ratio, fit.n_spare, grid)
     exact = isnan(mean) or fit.variance <= max(EXACT**2 * mean, TINY)
-    return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare, step)
+    return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare, grid)

@@ -45,7 +45,8 @@ def step_of_grid(numbers: Floats) -> float:
 def rounding(engine: Engine, point: Point, k: int) -> float:
     """The step of the grid that the residuals of factor group k lie on at a point, weights included; 0 for none."""
     f = engine.problem.factors[k]
-    if not any(_is_on_a_grid(engine, data) for data in f.data):
+    measured = [data for data in f.data if data.dtype.kind == "f"] or f.data  # others may be names of things
+    if not any(_is_on_a_grid(engine, data) for data in measured):
         return 0.0
     u, r = engine.in_user_order(point.u)[k], engine.residuals(point)[k]
     plain = np.einsum("np,np->n", r, r)
@@ -54,5 +55,5 @@ def rounding(engine: Engine, point: Point, k: int) -> float:
 
 
 def _is_on_a_grid(engine: Engine, data: NDArray) -> bool:
-    """Whether the data of all processes are, each by itself."""
+    """Whether a data array lies on a grid, in every process by itself."""
     return not engine.sums.any(data.dtype.kind == "f" and not step_of_grid(data.astype(np.float64)))

@@ -57,8 +57,8 @@ class Support:
         return near > BLURRED * n
 
     @property
-    def explains_all(self) -> list[bool]:
-        """Whether hardly an observation lies beyond the inliers, of each factor group."""
+    def explained(self) -> list[bool]:
+        """Whether hardly an observation of a factor group lies beyond its inliers, for each."""
         return [self.sums.mean(inlier) > 1 - BLURRED for inlier in self.inliers]
 
     def has_lost_a_variable(self) -> bool:
@@ -102,7 +102,7 @@ class Support:
                 )
             if ok and noise.rounding and noise.sigma <= sqrt(rounding_variance(noise.rounding)):
                 told.append(
-                    f"{f.name} are rounded to {noise.rounding:.3g}, and most fit exactly: their noise counts as "
+                    f"{f.name} are rounded to {noise.rounding:.3g}, and scatter no more: their noise counts as "
                     f"{noise.sigma:.3g}, that of rounding, whose errors need not average out"
                 )
         if sum(k * f.residual_size for k, f in zip(n, factors, strict=True)) < 2 * n_unknowns:

@@ -38,9 +38,11 @@ def _name(v: Variables, i: int, q: int) -> str:
 def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]]) -> str:
     """What the observations of a problem with few unknowns leave open, in words; "" where that is nothing."""
     free = [v for v in model.problem.variables if v.is_free]
-    first, n = {}, 0
+    columns, n = {}, 0
     for v in free:
-        first[v], n = n, n + len(v) * v.manifold.tangent
+        d = v.manifold.tangent
+        columns[v] = n + d * (np.cumsum(~v.fixed)[:, None] - 1) + np.arange(d)
+        n += d * int(np.count_nonzero(~v.fixed))
     H = np.zeros((n, n))
     for f, linear, w in zip(model.structure.factors, model.linear, weights, strict=True):
         J = linear.J.reshape(f.n, f.p, f.width)
@@ -48,19 +50,16 @@ def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]]) -
         for some in np.array_split(counted, 1 + len(counted) // AT_ONCE):
             rows = np.zeros((len(some), f.p, n))
             for k, offset in zip(f.free, f.offsets, strict=True):
-                v = f.factors.slots[k].variables
-                d = v.manifold.tangent
-                columns = first[v] + d * f.indices[k][some][:, None] + np.arange(d)
-                at = (np.arange(len(some))[:, None, None], np.arange(f.p)[:, None], columns[:, None, :])
-                rows[at] += J[some, :, offset : offset + d]
+                v, own = f.factors.slots[k].variables, f.indices[k][some]
+                moves = np.flatnonzero(~v.fixed[own])
+                at = (moves[:, None, None], np.arange(f.p)[:, None], columns[v][own[moves]][:, None, :])
+                rows[at] += J[some[moves], :, offset : offset + v.manifold.tangent]
             flat = rows.reshape(-1, n)
             H += flat.T @ flat
-    fixed = np.concatenate([np.repeat(v.fixed, v.manifold.tangent) for v in free])
-    is_open, n_open = open_entries(H[None], fixed[None])
+    is_open, n_open = open_entries(H[None], np.zeros((1, n), dtype=bool))
     if not n_open[0]:
         return ""
-    parts = np.split(is_open[0], list(first.values())[1:])
-    names = named({v: part.reshape(len(v), -1) for v, part in zip(free, parts, strict=True)})
+    names = named({v: is_open[0][columns[v]] & ~v.fixed[:, None] for v in free})
     if int(is_open.sum()) == int(n_open[0]):
         return f"the data do not determine {names}: what stands there is from the start"
     return f"the data do not determine {names}: they can move together without a change of any residual"

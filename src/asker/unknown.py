@@ -47,9 +47,9 @@ CAUCHY = 2.0
 NARROW = 0.05
 """The first width, in median residuals at the start: one that is too narrow hardly matters."""
 FIRST, AGAIN = 40, 15
-"""Iterations of a first descent, and of each round at another σ,"""
+"""Iterations of a first descent, and of each round at another σ."""
 ROUNDS = 10
-"""of which there are so many at most, until σ is at rest."""
+"""Rounds at another σ, at most: until it is at rest."""
 OUTRIGHT = 3
 """Rounds of moves from the start."""
 PLAIN = ("start", "least squares")
@@ -115,8 +115,8 @@ class Search:
         self.moves = Moves(engine.problem, trials=MANY if n_unknowns(engine) <= SOME else SEVERAL)
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
-        self.squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
-        """Of points that are still of use."""
+        self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
+        """‖r‖² at points that are still of use."""
         self.broad: list[float] = []
         """Q² of each factor group, of what was seen so far."""
 
@@ -219,15 +219,15 @@ class Search:
         What the candidates so far, and the noises `before`, say of rounding holds here, too; `is_close`: those are of a
         point close by.
         """
-        steps = self._steps([before] if before else [])
+        grids = self._grids([before] if before else [])
         near = before if is_close else ()
         found = partial(estimate, self.engine.problem.factors, self._squares(point), self.broad, self.engine.sums)
-        noises = found(steps, near)
+        noises = found(grids, near)
         exact = [k for k, n in enumerate(noises) if self.given[k] is None and n.is_known and n.sigma == 0]
         more = {k: rounding(self.engine, point, k) for k in exact}
-        return found([more.get(k, step) for k, step in enumerate(steps)]) if any(more.values()) else noises
+        return found([more.get(k, grid) for k, grid in enumerate(grids)]) if any(more.values()) else noises
 
-    def _steps(self, more: Sequence[Sequence[Noise]] = ()) -> list[float]:
+    def _grids(self, more: Sequence[Sequence[Noise]] = ()) -> list[float]:
         """What the data of each factor group are rounded to, by the candidates so far and more."""
         known = [*(c.noises for c in self.found), *more]
         return [max((n[k].rounding for n in known), default=0.0) for k in range(len(self.given))]
@@ -236,15 +236,15 @@ class Search:
         return likelihood(self.engine, point, self._squares(point), noises, self.broad)
 
     def _squares(self, point: Point) -> tuple[Floats, ...]:
-        if point not in self.squares:
-            self.squares[point] = squares(self.engine, point)
-        return self.squares[point]
+        if point not in self._seen_squares:
+            self._seen_squares[point] = squares(self.engine, point)
+        return self._seen_squares[point]
 
     def _rank(self, found: list[Candidate]) -> None:
         """The best first, by the likelihood with what was seen so far."""
         self.found = found
-        steps = self._steps()
-        if any([n.rounding for n in c.noises] != steps for c in found):  # one has shown that the data are rounded
+        grids = self._grids()
+        if any([n.rounding for n in c.noises] != grids for c in found):  # one has shown that the data are rounded
             found = [replace(c, noises=self._noises(c.point)) for c in found]
         each = [(self._likelihood(c.point, c.noises), c) for c in found]
         self.found = sorted((Candidate(c.name, c.point, c.noises, L) for L, c in each), key=lambda c: c.cost)
@@ -287,7 +287,7 @@ class Search:
         end = self._ended(best, self._end_kernel)
         if not self.has_few_unknowns and self._has_heavy_tails(end):
             return self._ended(end, _cauchy)
-        all_fit = all(self._support(end).explains_all)
+        all_fit = all(self._support(end).explained)
         return end if all_fit or end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
 
     def _has_heavy_tails(self, found: Candidate) -> bool:
@@ -361,7 +361,7 @@ class Search:
         """Whether most observations agree far better than all do, or hardly one is left that does not, and those of
         every variable no less than others."""
         support, is_plain = self._support(found), found.name in PLAIN
-        all_fit = [not is_plain and fits for fits in support.explains_all]
+        all_fit = [not is_plain and fits for fits in support.explained]
         groups = zip(found.noises, self.broad, self.given, all_fit, strict=True)
         return (
             all(

@@ -2,7 +2,8 @@
 
 Moves do not replace a graduated method, which brings the cameras to their places; they complete it, since every point
 that has ended in a poor minimum of its own is solved from its observations alone.  A round of moves counts as the
-iterations that have as many derivatives, which take about as long.  The run ends by itself once a cycle no longer pays.
+iterations that have as many derivatives, which take about as long.  The run ends by itself once a cycle no longer pays,
+or no other one fits: then the descent converges.
 """
 
 from dataclasses import dataclass, replace
@@ -41,8 +42,8 @@ class WithMoves:
             best = min((state.best, (after.cost, after.point)), key=lambda pair: pair[0])
             after = replace(after, best=best, on_target=False, n_steps=state.n_steps + 1, in_all=state.in_all)
             return after if after.n_steps < 0 else self._unrelaxed(engine, after)
-        if state.n_steps % self.steps == 0 and self._fits(state):
-            state = self._moved(engine, state)
+        if state.n_steps % self.steps == 0:
+            state = self._moved(engine, state) if self._fits(state) else replace(state, on_target=True)
         after = self.last.step(engine, state)
         return replace(after, n_steps=state.n_steps + 1, on_target=state.on_target, best=state.best)
 
@@ -50,7 +51,7 @@ class WithMoves:
         return max(int(self.share * max_iterations), 1)
 
     def _fits(self, state: Any) -> bool:
-        """Whether another round of moves does, if it takes as long as those before it."""
+        """Whether another round of moves fits into the iterations, if it takes as long as those before it."""
         left = state.in_all - self._for_method(state.in_all) - state.n_steps - state.spent
         return state.n_steps == 0 or left > state.spent * self.steps / state.n_steps
 

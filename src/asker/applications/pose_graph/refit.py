@@ -29,7 +29,7 @@ class Refit:
     result: Result
 
 
-def goes_on(result: Result) -> IRLS:
+def plain_from(result: Result) -> IRLS:
     """A plain descent from where another ended, no more damped than that was."""
     return IRLS(min(IRLS.damping, result.history[-1].damping))
 
@@ -45,6 +45,6 @@ def refit(made: PoseGraphProblem, result: Result, solve: Callable[..., Result]) 
     if not (np.any(kept & ~found.is_odometry) or any(map(np.any, others.values()))):
         return None
     plain = pose_graph_problem(found.with_edges(kept).with_measured(others), robust="none")
-    again = solve(plain.problem, goes_on(result), tol=TOL)
+    again = solve(plain.problem, plain_from(result), tol=TOL)
     refined = plain.refined(again.values)
     return Refit(replace(found, poses=refined.poses, landmarks=refined.landmarks), kept, again)

@@ -44,7 +44,7 @@ from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import CLOSE, TAIL, Round, Solved, announces_too_much, noise_share
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
-from asker.applications.pose_graph.refit import goes_on
+from asker.applications.pose_graph.refit import plain_from
 from asker.applications.pose_graph.support import LoopSupport
 from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
@@ -185,8 +185,14 @@ class GraphSearch:
         for one in tried:
             keeps_all = self.thorough and one.fits_together
             if keeps_all and self.estimates and one.result.status is Status.CONVERGED:
+                if self.is_dear:  # it was rough
+                    end = self._solve(one.made.problem, plain_from(one.result), start=one.result.values)
+                    one = replace(one, result=end)
                 close = self._run(
-                    one.refined, self._close(noise_share(one.made, one.result)), goes_on(one.result), max_iterations=0
+                    one.refined,
+                    self._close(noise_share(one.made, one.result)),
+                    plain_from(one.result),
+                    max_iterations=0,
                 )
                 if close.fits_together:
                     close = replace(close, result=replace(close.result, status=one.result.status))
@@ -300,10 +306,12 @@ class GraphSearch:
             self.rounds, self.descents = before + done, []
             return self._widened([best.refined], seen)
         last = self._run(best.refined, found.noise_share, IRLS())
+        if last.is_cut_short:
+            return Solved(found, [*before, *done, last])
         if np.any(found.made.refused(found.result) & ~last.made.refused(last.result)):
             return Solved(last, [*before, *done, last])
         ends = [self._run(end.refined, min(TAIL * share, 1.0), IRLS()) for end in (found, last)]
-        is_better = ends[1].result.cost < ends[0].result.cost
+        is_better = not any(end.is_cut_short for end in ends) and ends[1].result.cost < ends[0].result.cost
         return Solved(last if is_better else found, [*before, *done, last, *ends])
 
     def _close(self, share: float | None) -> float:
@@ -314,7 +322,7 @@ class GraphSearch:
         made = pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
         return Round(share, made, self._solve(made.problem, how, **limits))
 
-    def _solve(self, problem: Any, how: Strategy, **limits: float) -> Result:
+    def _solve(self, problem: Any, how: Strategy, **limits: Any) -> Result:
         return self.solve(problem, how, time_limit=self.clock.left(), **limits)
 
 

@@ -112,10 +112,7 @@ class DeviceVerbs:
         return Step(point, shortened(self.problem.variables, point.theta, delta))
 
     def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
-        rows, pairs = (
-            self._by_variable(step.start.theta),
-            zip(self.machine.factors, self.given.observations, strict=True),
-        )
+        rows = self._by_variable(step.start.theta)
 
         def of_slab(function: FactorFunctions, _: tuple[()], o: Observations[jax.Array]) -> tuple[Any, Any]:
             return (), function.radial(o, rows, step.delta)
