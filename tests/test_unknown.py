@@ -64,10 +64,10 @@ def test_a_scene_whose_noise_nobody_knows():
     assert errors[None] < 0.7 * errors[asker.SmoothTruncated()]
 
 
-@pytest.mark.parametrize("noise", [0.3, 2.0])
+@pytest.mark.parametrize("noise", [0.3, 1.0])
 @pytest.mark.parametrize("outliers", [0.0, 0.02])
 def test_where_hardly_an_outlier_is_nothing_else_is_tried(noise, outliers):
-    """All noise of clean data is about as large as everything: that alone leaves no doubt."""
+    """Nearly all observations agree far better than at the start: that leaves no doubt."""
     scene = bundle.make_scene(10, 3000, noise=noise, outlier_ratio=outliers, start_error=20.0, seed=6)
     result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
     assert result.noise["reprojection"].sigma == pytest.approx(noise, rel=0.1)

@@ -52,8 +52,6 @@ ROUNDS = 10
 """Rounds at another σ, at most: until it is at rest."""
 OUTRIGHT = 3
 """Rounds of moves from the start."""
-PLAIN = ("start", "least squares")
-"""Candidates that no narrow kernel has led to: that all observations are noise there says nothing."""
 END = (15, 100)
 """Iterations of the end, before and after σ is estimated for the last time; the last ones are to converge."""
 SUBSETS = 3
@@ -63,7 +61,8 @@ SOME, MANY, SEVERAL = 200, 64, 8
 HOPELESS = 0.5
 """A first descent with less than this part of the best one's likelihood is not refined."""
 CLEAR = 10.0
-"""Q over σ from which the noise of a majority leaves no doubt."""
+"""Q over σ from which the noise of a majority leaves no doubt; also the residuals at the start over σ, where hardly an
+observation is no inlier."""
 NEARLY = 5.0
 """The difference of two likelihoods, in logarithms, that does not decide."""
 PAYS = 1.0
@@ -119,10 +118,14 @@ class Search:
         """‖r‖² at points that are still of use."""
         self.broad: list[float] = []
         """Q² of each factor group, of what was seen so far."""
+        self.typical: list[float] = []
+        """‖r‖ of each factor group at the start, in the median."""
 
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._see(start)
+        medians = [self.engine.sums.median(u) for u in self._squares(start)]
+        self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         for name, point in self._ends(start) if self.goes_on() else ():
             is_hopeless, self.found, self.broad = self._remembered(
                 f"compare {name}", partial(self._compare, name, point, start)
@@ -173,10 +176,9 @@ class Search:
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """The names and ends of the first descents; each is made when it is asked for."""
-        medians = [self.engine.sums.median(u) for u in self._squares(start)]
-        typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
-        narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in zip(self.given, typical, strict=True)]
-        plain = [given or Quadratic(r) for given, r in zip(self.given, typical, strict=True)]
+        each = list(zip(self.given, self.typical, strict=True))
+        narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in each]
+        plain = [given or Quadratic(r) for given, r in each]
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
         everything = self._run(plain, self.plain, start, AGAIN, "least squares")
         yield "least squares", everything
@@ -358,15 +360,16 @@ class Search:
         )
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
-        """Whether most observations agree far better than all do, or hardly one is left that does not, and those of
-        every variable no less than others."""
-        support, is_plain = self._support(found), found.name in PLAIN
-        all_fit = [not is_plain and fits for fits in support.explained]
-        groups = zip(found.noises, self.broad, self.given, all_fit, strict=True)
+        """Whether most observations agree far better than all do, or nearly all far better than at the start, and those
+        of every variable no less than others."""
+        support, sizes = self._support(found), [f.residual_size for f in self.engine.problem.factors]
+        each = zip(self.broad, self.typical, sizes, support.explained, strict=True)
+        seen = [max(sqrt(Q), r / sqrt(p) if all_fit else 0.0) for Q, r, p, all_fit in each]
+        groups = zip(found.noises, seen, self.given, strict=True)
         return (
             all(
-                kept is not None or (n.is_known and n.inlier_ratio > 0.5 and (CLEAR * n.sigma < sqrt(Q) or fits))
-                for n, Q, kept, fits in groups
+                kept is not None or (n.is_known and n.inlier_ratio > 0.5 and CLEAR * n.sigma < most)
+                for n, most, kept in groups
             )
             and not support.has_lost_a_variable()
         )
