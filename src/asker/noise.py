@@ -249,7 +249,7 @@ def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, n_steps: int
         before, variance = variance, max(u_in / spare, smallest)
         broad = max(u_out / max(p * n_out, 1e-3), variance)
         ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
-        if abs(log(variance / before)) < AT_REST or broad < DISTINCT**2 * variance:
+        if abs(log(variance / before)) < AT_REST:
             break
     alone = _Fit(max(of_u / (p * of_a), least), 1.0, p * of_a) if p * of_a >= 0.5 else NOTHING
     if broad < DISTINCT**2 * variance:

@@ -9,7 +9,7 @@ Noise       At each end the noise σ of every factor group is estimated (`asker.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
             (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
-            doubt, no other one is tried, and it goes to the end at once.
+            doubt, no other one is tried.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  Where
@@ -142,9 +142,7 @@ class Search:
         """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
         self._see(point)
         self._rank([*self.found, self._candidate(name, point)])
-        if self._is_done():
-            return False, self.found, self.broad
-        if len(self.found) == 1:
+        if len(self.found) == 1 and not self._is_done():
             self._rank([self._candidate("start", start), *self.found])
         is_hopeless = self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost
         if not is_hopeless:
@@ -279,16 +277,14 @@ class Search:
         return self._weighed(end)
 
     def _refined(self, best: Candidate) -> Candidate:
-        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, where the end shows heavy
-        tails, or where it explains more.
+        """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, where tails are heavy, or
+        where it explains more.
 
         Where all fit, the kernel hardly matters.
         """
-        if not self.has_few_unknowns and self._support(best).is_blurred:
+        if not self.has_few_unknowns and (self._support(best).is_blurred or self._has_heavy_tails(best)):
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
-        if not self.has_few_unknowns and self._has_heavy_tails(end):
-            return self._ended(end, _cauchy)
         all_fit = all(self._support(end).explained)
         return end if all_fit or end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
 

@@ -47,10 +47,9 @@ def test_a_graph_without_false_loops_costs_least_squares(make):
     np.testing.assert_allclose(found.refined.poses, made.refined(fit.values).poses, atol=1e-7)
 
 
-@pytest.mark.parametrize("make", CLEAN.values(), ids=CLEAN)
-@pytest.mark.parametrize("kind", ["random", "grouped", "local"])
-def test_false_loops_are_no_part_of_it(make, kind):
-    graph = make()
+@pytest.mark.parametrize(("made", "kind"), zip(CLEAN, ["random", "grouped", "local"], strict=True))
+def test_false_loops_are_no_part_of_it(made, kind):
+    graph = CLEAN[made]()
     bad, is_false = add_false_loops(graph, 2.01 / graph.n_loops, kind, seed=7)
     assert is_false.sum() == 2
     np.testing.assert_array_equal(refine(bad).refused, is_false)
