@@ -161,7 +161,7 @@ class Checkpoint:
             ("problem", "problem (other data, or another residual function)"),
             ("relative_damping", "kind of damping"),
         ):
-            if tree.get(what, self.of[what]) != self.of[what]:
+            if tree[what] != self.of[what]:
                 there, here = (", ".join(x) if isinstance(x, list) else x for x in (tree[what], self.of[what]))
                 told = f": {there}, not {here}"
                 if what == "problem":

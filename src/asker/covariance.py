@@ -127,27 +127,27 @@ class Uncertainty:
         masks = counted(self.result, given)
         while True:
             plain = self.model.inverse([mask.astype(float) for mask in masks])
-            self.support = plain.support
-            self._read_support(plain.support, plain.together if plain.n_together else None, datum)
+            self.stiffening = plain.stiffening
+            self._read_stiffening(plain.stiffening, plain.together if plain.n_together else None, datum)
             self.information = information(self.result, masks, self.n_determined, given)
             seen = [of.alpha > 0 for of in self.information]
             if all(np.array_equal(mask, some) for mask, some in zip(masks, seen, strict=True)):
                 return plain
             masks = some_of(seen)
 
-    def _read_support(self, support: "Stiffening", together: "Columns | None", datum: What | None) -> None:
-        self.open: dict[Variables, NDArray[np.bool_]] = {v: h.is_open.copy() for v, h in support.single.items()}
+    def _read_stiffening(self, stiffening: "Stiffening", together: "Columns | None", datum: What | None) -> None:
+        self.open: dict[Variables, NDArray[np.bool_]] = {v: h.is_open.copy() for v, h in stiffening.single.items()}
         """(n, d) of each group: the numbers that the data do not determine."""
-        self.n_single = sum(int(h.free.sum()) for h in support.single.values())
+        self.n_single = sum(int(h.free.sum()) for h in stiffening.single.values())
         """Directions of single variables that the data do not determine."""
-        self.n_gauge = len(support.unknowns)
+        self.n_gauge = len(stiffening.unknowns)
         """Directions in which many variables move together, and that the data do not determine."""
-        n_unknowns = sum(int((~v.fixed).sum()) * v.manifold.tangent for v in support.single)
+        n_unknowns = sum(int((~v.fixed).sum()) * v.manifold.tangent for v in stiffening.single)
         self.n_determined = n_unknowns - self.n_single - self.n_gauge
         """How many numbers the fit has used up."""
-        none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in support.single}
+        none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in stiffening.single}
         self._N, self._T = none if together is None else together, none
-        fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in support.single if v.fixed.any())
+        fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in stiffening.single if v.fixed.any())
         what = "all others" if self.n_single else "all directions"
         self.gauge = f"{self._single_told()}{what} are determined" + (f", with {fixed} held" if fixed else "")
         if together is not None:
@@ -181,7 +181,7 @@ class Uncertainty:
 
     def _single_told(self) -> str:
         """What single variables leave open, before all else."""
-        single = {v: h.is_open for v, h in self.support.single.items()}
+        single = {v: h.is_open for v, h in self.stiffening.single.items()}
         return f"the data do not determine {named(single)}; " if self.n_single else ""
 
     @property
@@ -219,7 +219,7 @@ class Uncertainty:
         for sign in (-1.0, 1.0):
             a = [x + sign * t * y for x, y in zip(alpha, spread, strict=True)]
             radial = [sign * t * x for x in b] if sandwich else None
-            terms.append((-sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.support))))
+            terms.append((-sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.stiffening))))
         return terms
 
     def _groups(self) -> Any:

@@ -39,7 +39,7 @@ def leverage(of: Uncertainty) -> Groups[Leverage]:
     """Of every factor group."""
     alpha = [part.alpha for part in of.information]
     largest = [float(x.max(initial=0.0)) for x in alpha]
-    inverse = of.model.inverse(alpha, None, of.support)
+    inverse = of.model.inverse(alpha, None, of.stiffening)
     parts = zip(
         of.problem.factors, of.information, squares(of.result), of.model.predicted(inverse), largest, strict=True
     )

@@ -1,8 +1,8 @@
 """Functions of asker's own: what they compute is told by the text of the package, so that nothing need be traced again.
 
 A function of a user's may read anything that can change, and is traced in every solve.  One of asker's own reads what
-stands in the package, and what it closes over.  Where that are plain values, and others of asker's own, a digest of all
-of it stands for the function in every process: an edited package has another digest.
+stands in the package, and what it closes over.  Where these are plain values, and others of asker's own, a digest of
+all of it stands for the function in every process: an edited package has another digest.
 """
 
 import hashlib

@@ -20,7 +20,7 @@ UNLIKELY = 0.01
 BLURRED = 0.05
 """The part of the observations just beyond the inliers, from which on there is no clear border; what is beyond them
 altogether, where it is less, is hardly worth another solution."""
-EXACT = 1e-20
+NO_NOISE = 1e-20
 """‖r‖² over the mean of all, below which there is no noise."""
 ALIKE = 0.95
 """Two solutions that share more of their inliers are one."""
@@ -131,4 +131,4 @@ class Support:
 
 def _largest(mean: float, p: int, sigma: float) -> float:
     """‖r‖² of an inlier, at most, from the mean of all; where all is exact: as good as nothing."""
-    return max(REACH**2 * p * sigma**2, 0.0 if isnan(mean) else EXACT * mean, 1e-150)
+    return max(REACH**2 * p * sigma**2, 0.0 if isnan(mean) else NO_NOISE * mean, 1e-150)

@@ -17,7 +17,7 @@ from asker.result import Result
 from asker.sums import ALONE, Sums
 
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
-EXACT = 1e-3
+FINEST = 1e-3
 """Pixels, below which an error makes no outlier: nobody measures as finely."""
 ROSE = 1.01
 """A mean error that has grown by more than this factor is explained."""
@@ -75,7 +75,7 @@ def inlier_radii(result: Result, estimated: bool) -> list[float]:
     if not estimated:
         return radii
     return [
-        max(inlier_limit(noise.sigma, f.residual_size) if noise.is_known else radius, EXACT)
+        max(inlier_limit(noise.sigma, f.residual_size) if noise.is_known else radius, FINEST)
         for f, noise, radius in zip(factors, result.noise, radii, strict=True)
     ]
 

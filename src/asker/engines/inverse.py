@@ -64,20 +64,20 @@ class KeptInverse(Protocol):
 
 
 class HeldInverse:
-    """M, factorised; a second one at the same point may have the support of the first.
+    """M, factorised; a second one at the same point may have the stiffening of the first.
 
     A subclass says how the blocks are added up, eliminated, and solved with.
     """
 
     kept: KeptInverse
 
-    def __init__(self, structure: Structure, support: Stiffening | None):
+    def __init__(self, structure: Structure, stiffening: Stiffening | None):
         self.structure = structure
-        self.support = _single_support(structure, self._own_blocks()) if support is None else support
+        self.stiffening = _single_stiffening(structure, self._own_blocks()) if stiffening is None else stiffening
         self._eliminate()
         if structure.n_kept:
             self.kept = self._assembled()
-            if support is None:
+            if stiffening is None:
                 self._hold_together()
             self._factorise()
 
@@ -109,7 +109,7 @@ class HeldInverse:
 
     def _K(self) -> np.ndarray:
         """The stiffness of all kept variables, block after block."""
-        return np.concatenate([self.support.single[v].K.ravel() for v in self.structure.kept])
+        return np.concatenate([self.stiffening.single[v].K.ravel() for v in self.structure.kept])
 
     def _hold_together(self) -> None:
         """Find N, and unknowns E that hold it."""
@@ -120,11 +120,11 @@ class HeldInverse:
         if q:
             _, order = qr(N.T, mode="r", pivoting=True)
             E = np.sort(order[:q])
-            self.support = self.support._replace(unknowns=E, stiffness=self.support.scale[E] ** 2)
+            self.stiffening = self.stiffening._replace(unknowns=E, stiffness=self.stiffening.scale[E] ** 2)
 
     def _null_space(self) -> np.ndarray:
         """Directions of the kept variables that the data do not determine, scaled, (n, q)."""
-        shift, scale = SHIFT, self.support.scale
+        shift, scale = SHIFT, self.stiffening.scale
         while not self.kept.factorise(self._K(), shift * scale**2):
             shift *= 10
             if shift > LARGEST_SHIFT:
@@ -146,7 +146,7 @@ class HeldInverse:
         An open direction has an eigenvalue of about `open_size`, and outgrows all others at once: where none shows
         after a few rounds, there is none, and the rest need not be known.
         """
-        scale = self.support.scale[:, None]
+        scale = self.stiffening.scale[:, None]
         X = np.linalg.qr(np.random.default_rng(0).standard_normal((len(scale), k)))[0]
         sizes = np.zeros(k)
         for round_ in range(ROUNDS):
@@ -161,21 +161,21 @@ class HeldInverse:
 
     def _factorise(self) -> None:
         diagonal = np.zeros(self.structure.n_kept)
-        diagonal[self.support.unknowns] = self.support.stiffness
+        diagonal[self.stiffening.unknowns] = self.stiffening.stiffness
         if not self.kept.factorise(self._K(), diagonal):
             raise SingularError("the matrix of the kept variables is not positive definite")
 
     @property
     def n_together(self) -> int:
         """Directions in which many variables move, and that the data do not determine."""
-        return len(self.support.unknowns)
+        return len(self.stiffening.unknowns)
 
     @cached_property
     def together(self) -> Columns:
         """N"""
         B = np.zeros((self.structure.n_kept, self.n_together))
-        B[self.support.unknowns, np.arange(self.n_together)] = self.support.stiffness
-        none = {v: np.zeros((len(v), v.manifold.tangent, self.n_together)) for v in self.support.single}
+        B[self.stiffening.unknowns, np.arange(self.n_together)] = self.stiffening.stiffness
+        none = {v: np.zeros((len(v), v.manifold.tangent, self.n_together)) for v in self.stiffening.single}
         return self.solve(none | self._columns(B))
 
     def _columns(self, X: np.ndarray) -> Columns:
@@ -211,14 +211,14 @@ class HeldInverse:
         """By a solution for every direction of every w[j]."""
         out = np.empty((len(i), v.manifold.tangent, w.manifold.tangent))
         for one in np.unique(j):
-            B = {u: np.zeros((len(u), u.manifold.tangent, w.manifold.tangent)) for u in self.support.single}
+            B = {u: np.zeros((len(u), u.manifold.tangent, w.manifold.tangent)) for u in self.stiffening.single}
             B[w][one] = np.eye(w.manifold.tangent)
             mine = np.flatnonzero(j == one)
             out[mine] = self.solve(B)[v][i[mine]]
         return out
 
 
-def _single_support(structure: Structure, of: dict[Variables, np.ndarray]) -> Stiffening:
+def _single_stiffening(structure: Structure, of: dict[Variables, np.ndarray]) -> Stiffening:
     """What holds single variables, whose own blocks these are."""
     single = {v: held(v, B) for v, B in of.items()}
     diagonals = [np.einsum("nqq->nq", of[v] + single[v].K).ravel() for v in structure.kept]

@@ -36,9 +36,9 @@ def check(structure):
     model.dense = True
     inverse, expected = ours.inverse(setup.a, setup.b), model.inverse(setup.a, setup.b)
     assert inverse.n_together == expected.n_together
-    for v in expected.support.single:
+    for v in expected.stiffening.single:
         assert close(inverse.blocks(v), expected.blocks(v))
-        for w in expected.support.single:
+        for w in expected.stiffening.single:
             at = v, np.array([0, len(v) - 1, 0]), w, np.array([len(w) - 1, 0, 0])
             assert np.abs(inverse.pairs(*at) - expected.pairs(*at)).max() <= 1e-8 * np.abs(expected.blocks(v)).max()
     for found, known in zip(ours.predicted(inverse), model.predicted(expected), strict=True):

@@ -126,7 +126,7 @@ def _check(
 
 
 def _noise(n: int, law: str, rng: Rng) -> Floats:
-    """(n, 2): of variance 1."""
+    """Noise of variance 1 by this law, (n, 2)."""
     if law == "laplace":
         return rng.laplace(size=(n, 2)) / np.sqrt(2)
     drawn = rng.standard_normal((n, 2))

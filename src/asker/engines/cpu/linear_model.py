@@ -38,11 +38,11 @@ class LinearModel:
         return own_blocks(self.structure, self.linear, model)
 
     def inverse(
-        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Stiffening | None = None
+        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, stiffening: Stiffening | None = None
     ) -> Inverse:
         """That of Σ Jᵀ(aI + b rrᵀ)J."""
         return Inverse(
-            self.structure, self.linear, self._own(a), None if b is None else self._own(b), self.dense, support
+            self.structure, self.linear, self._own(a), None if b is None else self._own(b), self.dense, stiffening
         )
 
     def predicted(self, inverse: HeldInverse) -> list[np.ndarray]:

@@ -62,10 +62,10 @@ class DeviceModel:
         return Structure(problem).n_kept <= LARGEST_DENSE
 
     def inverse(
-        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, support: Stiffening | None = None
+        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, stiffening: Stiffening | None = None
     ) -> "DeviceInverse":
         """That of Σ Jᵀ(aI + b rrᵀ)J."""
-        return DeviceInverse(self.structure, self.linear, self._own(a), None if b is None else self._own(b), support)
+        return DeviceInverse(self.structure, self.linear, self._own(a), None if b is None else self._own(b), stiffening)
 
     def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
         """Σ a JᵀJ of every variable, (n, d, d) for each free group."""
@@ -159,12 +159,12 @@ class DeviceInverse(HeldInverse):
     @in_float64
     def __init__(
         self, structure: Structure, linear: list[Linear], a: list[np.ndarray], b: list[np.ndarray] | None,
-        support: Stiffening | None,
+        stiffening: Stiffening | None,
     ):  # fmt: skip
         self.linear, self.a = linear, a
         none = [None] * len(a)
         self.weighted = [_weighted(lin, x, y) for lin, x, y in zip(linear, a, b or none, strict=True)]
-        super().__init__(structure, support)
+        super().__init__(structure, stiffening)
 
     def _own_blocks(self) -> dict[Variables, np.ndarray]:
         return own_blocks(self.structure, self.linear, self.a)
@@ -174,7 +174,7 @@ class DeviceInverse(HeldInverse):
         e = self.structure.eliminated
         if e is None:
             return
-        V = jnp.asarray(self.support.single[e].K)
+        V = jnp.asarray(self.stiffening.single[e].K)
         for f, (_, J), MJ in zip(self.structure.factors, self.linear, self.weighted, strict=True):
             if f.eliminated is not None:
                 part = _part(f.eliminated)

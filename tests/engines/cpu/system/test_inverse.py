@@ -27,7 +27,7 @@ def held_matrix(setup, inverse):
     """H with all that holds what is not determined."""
     H, _ = dense_matrices(setup)
     first = first_columns(setup.problem)
-    for v, held in inverse.support.single.items():
+    for v, held in inverse.stiffening.single.items():
         d = v.manifold.tangent
         for k, K in enumerate(held.K):
             at = slice(first[v] + k * d, first[v] + (k + 1) * d)
@@ -35,8 +35,8 @@ def held_matrix(setup, inverse):
     kept = np.concatenate(
         [first[v] + np.arange(len(v) * v.manifold.tangent) for v in inverse.structure.kept] or [np.zeros(0, int)]
     )
-    E = kept[inverse.support.unknowns]
-    H[E, E] += inverse.support.stiffness
+    E = kept[inverse.stiffening.unknowns]
+    H[E, E] += inverse.stiffening.stiffness
     return H
 
 
@@ -73,8 +73,8 @@ def test_what_is_not_determined_is_found(structure, dense):
     setup = make_setup(structure, radial=False)
     H, Js = dense_matrices(setup)
     inverse = model_of(setup, dense).inverse(setup.a)
-    n_fixed = sum(int(v.fixed.sum()) * v.manifold.tangent for v in inverse.support.single)
-    n_single = sum(int(held.free.sum()) for held in inverse.support.single.values())
+    n_fixed = sum(int(v.fixed.sum()) * v.manifold.tangent for v in inverse.stiffening.single)
+    n_single = sum(int(held.free.sum()) for held in inverse.stiffening.single.values())
     rank = np.linalg.matrix_rank(H, hermitian=True, tol=1e-11 * np.abs(H).max())
     assert n_fixed + n_single + inverse.n_together == len(H) - rank
     if inverse.n_together:

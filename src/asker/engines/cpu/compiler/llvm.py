@@ -17,6 +17,8 @@ anything is read: the compiled function returns `REFUSED` where they are not wha
 
 import ast
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from asker.engines.cpu.compiler.expressions import (
@@ -229,6 +231,17 @@ class _Function(Expressions):
         kind = common(bounds[0].kind, bounds[1].kind)
         kind = WORD if kind.is_float else kind  # of a signed and an unsigned one
         first, last = (self.converted(bound, kind).name for bound in bounds)
+        with self._counting(kind, first, last, step) as (k, following, after):
+            value = Value(kind, k)
+            if array is not None:
+                at = self.new(f"getelementptr {array.kind.stored}, ptr {array.name}, i64 {k}")
+                value = self.loaded(Value(Kind(array.kind.dtype), at))
+            self._body(loop.body, {loop.target.id: value}, following, after)
+
+    @contextmanager
+    def _counting(self, kind: Kind, first: str, last: str, step: int) -> Iterator[tuple[str, str, str]]:
+        """A loop around what is written inside, which ends at the label `following`: its counter, and the labels
+        `following` and `after`, where it goes on and where it ends."""
         before, header, body, following, after = (self._label() for _ in range(5))
         self._goes_on(before)
         self._goes_on(header)
@@ -238,11 +251,7 @@ class _Function(Expressions):
         how = ("s" if kind.is_signed else "u") + ("lt" if step > 0 else "gt")
         goes = self.new(f"icmp {how} {kind.llvm} {k}, {last}")
         self.lines += [f"br i1 {goes}, label %{body}, label %{after}", f"{body}:"]
-        value = Value(kind, k)
-        if array is not None:
-            at = self.new(f"getelementptr {array.kind.stored}, ptr {array.name}, i64 {k}")
-            value = self.loaded(Value(Kind(array.kind.dtype), at))
-        self._body(loop.body, {loop.target.id: value}, following, after)
+        yield k, following, after
         self.lines += [f"{more} = add {kind.llvm} {k}, {step}", f"br label %{header}", f"{after}:"]
 
     def _in_lanes(self, loop: ast.For) -> list[Value]:
@@ -252,18 +261,10 @@ class _Function(Expressions):
         first, last = (self.converted(self.value(bound), UNSIGNED) for bound in loop.iter.args)
         count = self.new(f"sub i64 {last.name}, {first.name}")
         middle = self.new(f"add i64 {first.name}, {self.new(f'and i64 {count}, {-self.lanes}')}")
-        before, header, body, following, after = (self._label() for _ in range(5))
-        self._goes_on(before)
-        self._goes_on(header)
-        self.count += 1
-        k, more = f"%v{self.count}", f"%k{self.count}"
-        self.lines.append(f"{k} = phi i64 [ {first.name}, %{before} ], [ {more}, %{following} ]")
-        goes = self.new(f"icmp ult i64 {k}, {middle}")
-        self.lines += [f"br i1 {goes}, label %{body}, label %{after}", f"{body}:"]
-        items = [Value(UNSIGNED, self.new(f"add i64 {k}, {lane}")) for lane in range(self.lanes)]
-        Lanes(self, loop.target.id, items, loop.body)
-        self._goes_on(following)
-        self.lines += [f"{more} = add i64 {k}, {self.lanes}", f"br label %{header}", f"{after}:"]
+        with self._counting(UNSIGNED, first.name, middle, self.lanes) as (k, following, _):
+            items = [Value(UNSIGNED, self.new(f"add i64 {k}, {lane}")) for lane in range(self.lanes)]
+            Lanes(self, loop.target.id, items, loop.body)
+            self._goes_on(following)
         return [Value(UNSIGNED, middle), last]
 
     def _While(self, loop: ast.While) -> None:

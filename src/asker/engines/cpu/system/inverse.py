@@ -48,12 +48,12 @@ class Inverse(HeldInverse):
 
     def __init__(
         self, structure: Structure, linear: list[Linearization], a: list[np.ndarray], b: list[np.ndarray] | None,
-        dense: bool, support: Stiffening | None = None,
+        dense: bool, stiffening: Stiffening | None = None,
     ):  # fmt: skip
         zero = [np.zeros_like(x) for x in a]
         self.model = [Weights(x, y, z, b is not None) for x, y, z in zip(a, b or zero, zero, strict=True)]
         self.linear, self.dense = linear, dense
-        super().__init__(structure, support)
+        super().__init__(structure, stiffening)
 
     def _own_blocks(self) -> dict[Variables, np.ndarray]:
         return own_blocks(self.structure, self.linear, self.model)
@@ -65,7 +65,7 @@ class Inverse(HeldInverse):
 
     def _eliminate(self) -> None:
         e = self.structure.eliminated
-        K = None if e is None else packed_lower(self.support.single[e].K)
+        K = None if e is None else packed_lower(self.stiffening.single[e].K)
         elimination = Eliminator(self.structure, False)(self.linear, self.model, 0.0, K)
         if elimination is None:
             raise SingularError(f"the block of one of the {e.name if e else 'variables'} is not positive definite")

@@ -178,7 +178,7 @@ class ReducedMatrix:
                     array[own : own + dim] += array[target : target + dim]
 
     def _rows(self, k: int, m: int, radial: bool) -> "_Rows":
-        """Of kept slot m of factor group k."""
+        """The rows of kept slot m of factor group k."""
         key = k, m, radial
         if key not in self._rows_made:
             self._rows_made[key] = self._make_rows(*key)
@@ -221,7 +221,7 @@ class ReducedMatrix:
         return self.diagonals[: self.structure.n_kept]
 
     def unit_scale(self, damping: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the dense matrix, damped: what rows and columns are scaled with so that the diagonal is 1, that diagonal,
+        """The dense matrix, damped: what rows and columns are scaled with so that the diagonal is 1, that diagonal,
         and the right-hand side, scaled."""
         scale, unit, right = np.empty((3, self.structure.n_kept))
         named = {"S": self.values, "diagonal_lane": self._diagonal_lane, "damping": damping, "g": self.g}
