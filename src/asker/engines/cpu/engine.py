@@ -70,11 +70,12 @@ class CpuEngine:
         linear_solver: LinearSolver = "auto",
         eliminate: Variables | bool = True,
         relative_damping: bool = False,
+        pool: Pool | None = None,
     ):
         self.problem = problem
         self.structure = Structure(problem, eliminate)
         self.system = System(self.structure, linear_solver, relative_damping)
-        self.pool = Pool()
+        self.pool = pool or Pool()
         whole = self.system.solver == "reference" or any(v.is_free and v.bounds for v in problem.variables)
         self.factors = [FactorCode(f, self.pool, in_passing=not whole) for f in self.structure.factors]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
@@ -229,7 +230,7 @@ class CpuEngine:
         return self.evaluate(theta)
 
     def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "CpuEngine":
-        return CpuEngine(problem, "auto", eliminate, True)
+        return CpuEngine(problem, "auto", eliminate, True, self.pool)
 
     def for_results(self) -> "CpuEngine":
         return self

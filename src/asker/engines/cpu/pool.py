@@ -5,6 +5,7 @@ A large fresh array costs more than what is written into it: the system maps and
 
 import sys
 from collections import defaultdict
+from math import prod
 
 import numpy as np
 
@@ -23,12 +24,15 @@ class Pool:
     """Gives uninitialised arrays."""
 
     def __init__(self) -> None:
-        self._arrays: defaultdict[tuple[int, ...], list[np.ndarray]] = defaultdict(list)
+        self._arrays: defaultdict[int, list[np.ndarray]] = defaultdict(list)
+        """By their sizes, powers of 2: what nobody has written to takes no memory."""
 
     def empty(self, *shape: int) -> np.ndarray:
-        for array in self._arrays[shape]:
+        size = prod(shape)
+        capacity = 1 << size.bit_length()
+        for array in self._arrays[capacity]:
             if sys.getrefcount(array) <= IDLE:
-                return array
-        array = np.empty(shape)
-        self._arrays[shape].append(array)
-        return array
+                return array[:size].reshape(shape)
+        array = np.empty(capacity)
+        self._arrays[capacity].append(array)
+        return array[:size].reshape(shape)
