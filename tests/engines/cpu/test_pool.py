@@ -4,7 +4,6 @@ import numpy as np
 
 import asker
 from asker.engines.cpu.engine import CpuEngine
-
 from asker.engines.cpu.pool import Pool
 
 
