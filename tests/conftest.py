@@ -1,5 +1,6 @@
 """Where the real data is, and what the processes of one run share."""
 
+import gc
 import mmap
 import os
 import shutil
@@ -20,20 +21,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shel
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the commands that tests start would compile every module anew
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each core has a process already; numpy is not loaded yet
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # XLA's; what is computed stays the same
-FASTER = "xla_cpu_use_fusion_emitters"  # XLA's older code generator needs half the time to compile
+FASTER = {  # to compile
+    "xla_cpu_use_fusion_emitters": "false",  # XLA's older code generator needs half the time
+    "xla_cpu_parallel_codegen_split_count": "1",  # each part of a program would be made ready by itself
+}
 
 
-def xla_knows(flag: str) -> bool:
+def known_to_xla(flags: dict[str, str]) -> str:
     """A flag that a version of XLA does not know ends the process."""
+    known = set()
     for library in Path(find_spec("jaxlib").origin).parent.glob("*.so"):
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(f"{flag}\0".encode()) >= 0:
-                return True
-    return False
+            known |= {flag for flag in flags if content.find(f"{flag}\0".encode()) >= 0}
+    return " ".join(f"--{flag}={value}" for flag, value in flags.items() if flag in known)
 
 
-if "XLA_FLAGS" not in os.environ and xla_knows(FASTER):
-    os.environ["XLA_FLAGS"] = f"--{FASTER}=false"
+if "XLA_FLAGS" not in os.environ:
+    os.environ["XLA_FLAGS"] = known_to_xla(FASTER)
 
 
 def pytest_configure(config):
@@ -44,6 +48,11 @@ def pytest_configure(config):
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
         config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+
+
+def pytest_collection_finish():
+    """What is loaded by now stays to the end: the collector of garbage need not look at it again and again."""
+    gc.freeze()
 
 
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
