@@ -203,7 +203,7 @@ class ReducedMatrix:
                 fixed |= {f"ptr{n}": other.eliminated.ptr, f"schur_lane{n}": self._lanes[s]}
                 fixed[f"first{n}"] = self._firsts[slot, other]
         gram = tuple(s.dim for s in others)
-        in_Y = (slot.offset_in_Y, f.kept_width)
+        in_Y = (slot.offset_in_Y, f.kept_width) if d else (0, 0)
         spec = RowsSpec(f.p, f.width, slot.dim, gram, d, in_Y, tuple(schur), self.dense)
         return _Rows(matrix_rows(spec), fixed, bool(others))
 
