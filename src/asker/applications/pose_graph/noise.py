@@ -91,14 +91,14 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
 
     quantile: of ‖r‖, which is compared with what was announced.
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtri
 
     inliers = ~made.is_robust | made.per_edge(result.inliers)
     loops, odometry = ~made.graph.is_odometry & inliers, made.graph.is_odometry & inliers
     if not loops.any():
         return None
     norms = made.per_edge([np.linalg.norm(r, axis=1) for r in result.residuals])
-    unit = chi2.ppf(quantile, N_DOF[made.graph.kind])
+    unit = chdtri(N_DOF[made.graph.kind], 1 - quantile)
     squares = sum(
         np.count_nonzero(of) * float(np.quantile(norms[of], quantile)) ** 2 / unit
         for of in (loops, odometry)

@@ -46,9 +46,9 @@ def inlier_radius(kind: Kind) -> float:
 
 
 def _radius(n_dof: int) -> float:
-    from scipy.stats import chi2
+    from scipy.special import chdtri
 
-    return float(np.sqrt(chi2.ppf(INLIERS, n_dof)))
+    return float(np.sqrt(chdtri(n_dof, 1 - INLIERS)))
 
 
 def default_tau(kind: Kind) -> float:

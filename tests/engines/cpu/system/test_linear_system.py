@@ -13,6 +13,7 @@ from asker.engines.cpu import cholesky, threads
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.sparse import elimination_tree, multifrontal, symbolic
 from asker.engines.cpu.system import in_passing, reduced
+from asker.engines.cpu.system.matrix_rows import matrix_rows
 from asker.engines.solvers import CG, CPU_SOLVERS
 from engines.linear_problems import (
     EVERY_STRUCTURE,
@@ -245,3 +246,13 @@ def test_products_of_gradients(structure):
     h = sum(a * J.T @ r for r, J, a, _, _ in setup.rows())
     products = engine.gradient_products(engine.start(), model.c, model.a)
     np.testing.assert_allclose(products, [g @ g, g @ h, h @ h], rtol=1e-10, atol=1e-10)
+
+
+def test_slots_and_weights_share_the_loop_of_the_rows():
+    """To compile it takes longer than many a solve: once for both ends of an edge, with a radial part and without."""
+    matrix_rows.cache_clear()
+    for radial in (False, True):
+        setup = make_setup(graph, radial=radial)
+        engine = CpuEngine(setup.problem, "dense-cholesky")
+        engine.solve(engine.start(), setup.model(engine), 0.03)
+    assert matrix_rows.cache_info().currsize == 2  # of the edges, and of the one that holds a node

@@ -10,8 +10,6 @@ from asker.engines.cpu.system.printing import (
     dot,
     indented,
     lanes,
-    load_jacobian,
-    load_model,
     load_residual,
     printed,
     text_of,
@@ -21,15 +19,13 @@ from asker.engines.cpu.system.printing import (
 
 @dataclass(frozen=True)
 class RowsSpec:
-    """What the rows of one kept slot A are made of."""
+    """What the rows of one kept slot A are made of; all else is told when they are made, so that slots share a loop."""
 
     p: int
     D: int
-    offset: int
-    """First Jacobian column of A."""
     dim: int
-    gram: tuple[tuple[int, int], ...]
-    """(offset, size) of the kept slots B of the same factor whose J_AᵀMJ_B is added here."""
+    gram: tuple[int, ...]
+    """Sizes of the kept slots B of the same factor whose J_AᵀMJ_B is added here."""
     d: int
     """Size of the eliminated variables; 0 where none are eliminated: then the own blocks and g are made here too."""
     in_Y: tuple[int, int]
@@ -37,10 +33,7 @@ class RowsSpec:
     schur: tuple[tuple[int, int, int, bool], ...]
     """(first row in Y, size, K, whether its lanes ascend within an eliminated variable) of every kept slot that may
     share an eliminated variable."""
-    radial: bool
     dense: bool
-    clear: bool
-    """Dense: whether these rows are not yet begun, and hold anything."""
 
 
 @cache
@@ -50,17 +43,18 @@ def matrix_rows(spec: RowsSpec) -> Printed:
     An item is one variable, or a part of its observations (`RowPasses`); only columns at or below the diagonal count.
     Dense: S is the matrix with its columns in lanes.  Sparse: the rows are summed in a private strip and then added to
     S, which holds the values of the blocks that `pattern` lists, row after row.  U and G are the own blocks and
-    gradients that `eliminate` made, one for each of its tasks.
+    gradients that `eliminate` made, one for each of its tasks.  `at` and `gram_at` are the first Jacobian columns of A
+    and of each B; `clear`: whether dense rows are not yet begun, and hold anything.
     """
-    dim, special = spec.dim, [f"gram_lane{n}" for n in range(len(spec.gram))]
+    dim, special = spec.dim, [f"{name}{n}" for n in range(len(spec.gram)) for name in ("gram_lane", "gram_at")]
     if spec.gram:
-        special += ["J", "r", "a", "b", "c"]
+        special += ["at", "J", "r", "a", "b", "c", "radial"]
     if spec.d:
         special += ["index", "YA", "z", "U", "G"]
         special += [f"{name}{n}" for n in range(len(spec.schur)) for name in ("first", "ptr", "schur_lane", "Y")]
     text = text_of(
         "matrix_rows",
-        f"{'' if spec.dense else 'strip, '}items, finished, first_lane, observations, {', '.join(special)}, "
+        f"{'' if spec.dense else 'strip, '}items, finished, first_lane, observations, clear, {', '.join(special)}, "
         "starts, dims, lane_of, pattern_ptr, pattern, g, diagonal, S",
         [] if spec.dense else [f"s{q} = strip[{q}]" for q in range(dim)],
         "for item in range(start, stop):",
@@ -70,7 +64,7 @@ def matrix_rows(spec: RowsSpec) -> Printed:
         indented(1, [f"g{q}, h{q} = 0.0, 0.0" for q in range(dim)]),
         "    target = items[item, 3]",
         "    if target == items[item, 5]:",
-        indented(2, ["pass", *(_cleared(dim) if spec.clear else []), *(_own_blocks(dim) if spec.d else [])]),
+        indented(2, ["pass", *(_cleared(dim) if spec.dense else []), *(_own_blocks(dim) if spec.d else [])]),
         "    for entry in range(np.uint64(items[item, 1]), np.uint64(items[item, 2])):",
         "        k = np.uint64(observations[entry])",
         indented(2, _gram_body(spec) + (_schur_body(spec) if spec.d else [])),
@@ -87,23 +81,30 @@ def _gram_body(spec: RowsSpec) -> list[str]:
     if not spec.gram:
         return []
     p, D, dim = spec.p, spec.D, spec.dim
-    body = load_model(spec.radial) + load_residual(p)
-    body += load_jacobian("x", p, D, spec.offset, dim) + weighted("x", p, dim, spec.radial, "m")
+    body = ["a_k, c_k, b_k = a[k], c[k], b[k] if radial else 0.0", *load_residual(p)]
+    body += _columns("x", p, D, "at", dim) + weighted("x", p, dim, True, "m")
     if not spec.d:
         body += [f"g{q} += c_k * xg_{q}" for q in range(dim)]
         body += [f"h{q} += {dot(p, 'm', q, 'x', q)}" for q in range(dim)]
-    for n, (at, size) in enumerate(spec.gram):
-        inner = [f"y{i}_{t} = J[k, {i * D + at + t}]" for i in range(p) for t in range(lanes(size))]
+    for n, size in enumerate(spec.gram):
+        inner = _columns("y", p, D, f"gram_at{n}", lanes(size))
         inner += add_products("+", dim, size, [(f"m{i}_", f"y{i}_") for i in range(p)])
-        if at != spec.offset and size == dim:  # another slot, with perhaps the same variable
-            inner += ["if lane == own:", *[f"    h{q} += {dot(p, 'm', q, 'y', q)}" for q in range(dim)]]
+        if size == dim:  # perhaps another slot, with perhaps the same variable
+            more = [f"h{q} += {dot(p, 'm', q, 'y', q)}" for q in range(dim)]
+            inner += [f"if gram_at{n} != at:", "    if lane == own:", *indented(2, more)]
         body += [f"lane = np.uint64(gram_lane{n}[k])", "if lane <= own:", *indented(1, inner)]
     return body
 
 
+def _columns(x: str, p: int, D: int, at: str, n: int) -> list[str]:
+    """x_iq, the numbers of a block of J of observation k: n columns from `at`."""
+    return [f"{x}{i}_{q} = J[k, {at} + {i * D + q}]" for i in range(p) for q in range(n)]
+
+
 def _cleared(dim: int) -> list[str]:
     """The columns of an item's rows that count, set to zero."""
-    return [f"for t in range(own + np.uint64({lanes(dim)})):", *[f"    s{q}[t] = 0.0" for q in range(dim)]]
+    rows = [f"for t in range(own + np.uint64({lanes(dim)})):", *[f"    s{q}[t] = 0.0" for q in range(dim)]]
+    return ["if clear:", *indented(1, rows)]
 
 
 def _own_blocks(dim: int) -> list[str]:

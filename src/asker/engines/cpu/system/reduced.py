@@ -102,7 +102,7 @@ class ReducedMatrix:
         self._sharing = [(k, f, slot) for k, f in groups for slot in f.kept] if eliminate else []
         """Factor groups and kept slots whose variables share eliminated ones."""
         self._firsts = self._found_firsts() if eliminate else {}
-        self._rows_made: dict[tuple[int, int, bool], _Rows] = {}
+        self._rows_made: dict[tuple[int, int], _Rows] = {}
         self._lanes = {slot: self._lanes_of(slot) for slot in self._passes}
         self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
         if dense:
@@ -161,12 +161,12 @@ class ReducedMatrix:
             array[...] = 0.0
         for k, f in enumerate(self.structure.factors):
             for m, slot in enumerate(f.kept):
-                loop, fixed, has_others = self._rows(k, m, model[k].radial)
+                loop, fixed, has_others = self._rows(k, m)
                 named = fixed | {"finished": np.zeros(slot.n_variables, dtype=np.int64)}
                 if has_others:
                     lin, w = linear[k], model[k]
                     assert isinstance(lin, Linearization)
-                    named |= {"J": lin.J, "r": lin.r, "a": w.a, "b": w.b, "c": w.c}
+                    named |= {"J": lin.J, "r": lin.r, "a": w.a, "b": w.b, "c": w.c, "radial": w.radial}
                 if f.eliminated is not None:
                     U, G = elimination.own[k][m]
                     named |= {"YA": elimination.Y[k], "z": elimination.z, "U": U, "G": G}
@@ -177,21 +177,23 @@ class ReducedMatrix:
                 for array in (self.values, self.g, self.diagonals):
                     array[own : own + dim] += array[target : target + dim]
 
-    def _rows(self, k: int, m: int, radial: bool) -> "_Rows":
+    def _rows(self, k: int, m: int) -> "_Rows":
         """The rows of kept slot m of factor group k."""
-        key = k, m, radial
+        key = k, m
         if key not in self._rows_made:
             self._rows_made[key] = self._make_rows(*key)
         return self._rows_made[key]
 
-    def _make_rows(self, k: int, m: int, radial: bool) -> "_Rows":
+    def _make_rows(self, k: int, m: int) -> "_Rows":
         f = self.structure.factors[k]
         slot, is_eliminating = f.kept[m], f.eliminated is not None  # then the own blocks come from the elimination
         others = [s for s in f.kept if not (is_eliminating and s is slot)]
         fixed: dict[str, Any] = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
         fixed |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g, "diagonal": self.diagonals}
         fixed |= {"items": self._passes[slot].items, "first_lane": int(self.lane_of[self._number(slot)])}
-        fixed |= {"observations": slot.observations} | {f"gram_lane{n}": self._lanes[s] for n, s in enumerate(others)}
+        fixed |= {"observations": slot.observations, "clear": self.dense and slot is self._begins[slot.first]}
+        for n, s in enumerate(others):
+            fixed |= {f"gram_lane{n}": self._lanes[s], f"gram_at{n}": s.offset, "at": slot.offset}
         d, schur = 0, list[tuple[int, int, int, bool]]()
         if f.eliminated is not None:
             d, fixed["index"] = f.eliminated.dim, f.eliminated.index
@@ -200,10 +202,9 @@ class ReducedMatrix:
                 schur.append((s.offset_in_Y, s.dim, other.kept_width, s is other.kept[0]))  # see Structure._order
                 fixed |= {f"ptr{n}": other.eliminated.ptr, f"schur_lane{n}": self._lanes[s]}
                 fixed[f"first{n}"] = self._firsts[slot, other]
-        gram = tuple((s.offset, s.dim) for s in others)
-        in_Y = (slot.offset_in_Y, f.kept_width)
-        clear = self.dense and slot is self._begins[slot.first]
-        spec = RowsSpec(f.p, f.width, slot.offset, slot.dim, gram, d, in_Y, tuple(schur), radial, self.dense, clear)
+        gram = tuple(s.dim for s in others)
+        in_Y = (slot.offset_in_Y, f.kept_width) if d else (0, 0)
+        spec = RowsSpec(f.p, f.width, slot.dim, gram, d, in_Y, tuple(schur), self.dense)
         return _Rows(matrix_rows(spec), fixed, bool(others))
 
     def _strip(self, dim: int) -> dict[str, np.ndarray]:
