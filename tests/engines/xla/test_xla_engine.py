@@ -14,7 +14,7 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
 from asker.arrays import float64
 from asker.engines.cpu.engine import CpuEngine
-from asker.engines.point import Model, Tried
+from asker.engines.point import Model, Tried, psi
 from asker.engines.solvers import CG
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, layout, small
@@ -189,7 +189,20 @@ def test_a_device_does_not_wait_for_the_host_between_solving_and_moving():
         return Tried(moved[-1], (), ())
 
     assert engine.together(trial, engine.start(), nowhere) is None
-    assert len(moved) == 1
+    assert [isinstance(point.finite, jax.Array) for point in moved] == [False, True]  # compiled first, and then run
+
+
+def test_programs_that_follow_each_other_are_compiled_beside_each_other_and_once(caplog):
+    setup = traced_setup(two_kinds_of_observations)
+    engine = XlaEngine(setup.problem, "sparse-cholesky")
+    start, (a, _, _) = engine.start(), setup.model(engine)
+    with jax.log_compiles():  # of this thread
+        assert engine.together(trial_step, start, a, lam=0.03) is not None
+        assert engine.together(trial_step, start, a, lam=0.02) is not None
+        assert not [line for line in caplog.messages if "Finished XLA compilation" in line]
+        assert len([line for line in caplog.messages if "Compiling" in line]) > 3
+        engine.largest(psi, start)
+        assert [line for line in caplog.messages if "Finished XLA compilation" in line]  # the log would have told
 
 
 def test_the_change_along_a_step_needs_no_derivatives_in_other_directions(monkeypatch):

@@ -2,6 +2,7 @@
 
 engine.py        the verbs of `asker.engines.point.Engine`, as compiled programs over all devices
 verbs.py         the same verbs inside a program, as one device of several sees them
+ahead.py         programs compiled beside each other, before they run
 layout.py        where everything lies on the devices, worked out once
 choice.py        which linear solver a problem gets
 meetings.py      where kept variables meet: the blocks of the reduced matrix

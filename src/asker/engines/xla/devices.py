@@ -15,11 +15,13 @@ from asker.engines.xla.layout import SLAB, Layout, n_slabs
 from asker.engines.xla.meetings import n_pairs
 
 GPUS = ("gpu", "cuda", "rocm")
-OPTIONS: dict[str, str | bool] = {
+OPTIONS: dict[str, str | bool | int] = {
     # A program is given new arrays in every iteration: a graph of its kernels would be made anew for these.
     "xla_gpu_enable_command_buffer": "",
     # To find out which of its own matrix products is the fastest takes longer than it saves.
     "xla_gpu_enable_triton_gemm": False,
+    # The same of those of libraries; programs that are compiled beside each other would wait for the device.
+    "xla_gpu_autotune_level": 0,
 }
 """Of the compiler, on a GPU."""
 
@@ -60,13 +62,13 @@ def available(n: int | None = None, own: bool = False) -> list[Any]:
     return sorted(found, key=lambda device: (device.process_index, device.id))[:n]
 
 
-def compiler_options(device: Any) -> dict[str, str | bool]:
+def compiler_options(device: Any) -> dict[str, str | bool | int]:
     """How XLA makes programs for a device: of `OPTIONS` those that it knows."""
     return {name: x for name, x in OPTIONS.items() if is_known(name, x)} if device.platform in GPUS else {}
 
 
 @cache
-def is_known(option: str, value: str | bool) -> bool:
+def is_known(option: str, value: str | bool | int) -> bool:
     """Whether XLA knows a compiler option: they come and go."""
     try:
         jax.jit(lambda x: x + 1, compiler_options={option: value})(0)

@@ -21,7 +21,8 @@ from asker.engines.point import Formula, Model, PerFactor, Point, Step, Together
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, hosts
-from asker.engines.xla.assembly import Assembly
+from asker.engines.xla.ahead import Ahead, shardings
+from asker.engines.xla.assembly import Assembled, Assembly
 from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.choice import chosen
 from asker.engines.xla.gradients import Gradients
@@ -38,6 +39,7 @@ from asker.sums import ALONE, Sums
 from asker.variables import ProblemError, Variables
 
 EACH, WHOLE = P(AXIS), P()
+ASSEMBLED: Any = Assembled(EACH, EACH, EACH, EACH, WHOLE)  # type: ignore[arg-type]
 
 
 class XlaEngine:
@@ -113,6 +115,10 @@ class XlaEngine:
         self._taus = self._put_widths(taus)
         self._untold: list[jax.Array] | None = None
         """Records that nobody has read yet; None where each is read at once."""
+        self._ahead: Ahead | None = None
+        """Where programs are compiled and not run."""
+        self._compiled: set[Any] = set()
+        """Functions of verbs whose programs are."""
         self.others: dict[str, Any] = {}
         self.seconds = {"evaluate": 0.0, "solve": 0.0, "together": 0.0}
 
@@ -157,23 +163,28 @@ class XlaEngine:
 
         with self._clock("evaluate"):
             run = self._program(("total", formula), values, (EACH,), WHOLE, names=tuple(numbers))
-            return jax.tree.map(float, jax.device_get(run(residuals_of(point), arrays, values_of(numbers))))
+            return self._read(run(residuals_of(point), arrays, values_of(numbers)))
 
     def largest(self, formula: Formula, point: Point[jax.Array]) -> float:
         with self._clock("evaluate"):
             run = self._program(("largest", formula), lambda verbs, point: verbs.largest(formula, point), (), WHOLE)
-            return float(run(residuals_of(point)))
+            return self._read(run(residuals_of(point)))
 
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
-        def solution(verbs, point, model, damping):
-            step = verbs.solve(point, model, damping)
+        def assembled(verbs, point, model, damping):
+            return verbs.assembled(point, model, damping)
+
+        def solution(verbs, point, assembled, damping):
+            step = verbs.solved(point, assembled, damping)
             return tuple(step.delta[v] for v in self.free), verbs.record()
 
         if model.b is None and self.linear_solver == "sparse-cholesky":  # the same program for all models
             model = model._replace(b=self.each(nothing, point))
         with self._clock("solve"):
-            run = self._program("solve", solution, (EACH, WHOLE), (self._delta_specs, WHOLE), with_system=True)
-            delta, record = run(parts_of(point), model, float(damping))
+            assemble = self._program("assemble", assembled, (EACH, WHOLE), ASSEMBLED, with_system=True)
+            run = self._program("solve", solution, (ASSEMBLED, WHOLE), (self._delta_specs, WHOLE), with_system=True)
+            parts, damping = parts_of(point), float(damping)
+            delta, record = run(parts, assemble(parts, model, damping), damping)
             step = Step(point, dict(zip(self.free, delta, strict=True)))
             if self._untold is None:
                 return step if self._told(record)[0] else None
@@ -195,8 +206,7 @@ class XlaEngine:
             run = self._program(
                 "gradients", lambda verbs, point, c, d: verbs.gradient_products(point, c, d), (EACH, EACH), WHOLE
             )
-            gg, gh, hh = jax.device_get(run(parts_of(point), c, d))
-        return float(gg), float(gh), float(hh)
+            return self._read(run(parts_of(point), c, d))
 
     def move(self, step: Step[jax.Array]) -> Point[jax.Array]:
         def moved(verbs, point, delta):
@@ -212,9 +222,12 @@ class XlaEngine:
         """One program; the host reads one record.
 
         A sparse factorisation takes seconds to compile, so that one program serves all functions: verbs by themselves.
-        They follow each other on the device, and whether the systems have solutions is asked at the end.
+        They follow each other on the device, and whether the systems have solutions is asked at the end.  In a first
+        pass their programs are compiled, beside each other.
         """
         if self.linear_solver == "sparse-cholesky":
+            if (function, self._kernels) not in self._compiled:
+                self._compile(function, point, *arrays, **numbers)
             waiting = copy(self)
             waiting._untold = []
             found = function(waiting, point, *arrays, **numbers)
@@ -234,6 +247,15 @@ class XlaEngine:
             ok, totals = self._told(record)
         return Tried(self._with_rest(point.theta, parts), updated, shapes[0].unflatten(totals)) if ok else None
 
+    def _compile(self, function: Together, point: Point[jax.Array], *arrays: Any, **numbers: float) -> None:
+        """All programs that a function of verbs needs."""
+        first = copy(self)
+        first._ahead, first._untold = Ahead(self.mesh), []
+        function(first, point, *arrays, **numbers)
+        with self._clock("together"):
+            first._ahead.wait()
+        self._compiled.add((function, self._kernels))
+
     def _moved_parts(self, point: Point[jax.Array]) -> tuple[Any, ...]:
         """Those of a point that a program has computed; a program copies what it only hands on."""
         free = tuple(x for v, x in zip(self.problem.variables, point.theta, strict=True) if v.is_free)
@@ -244,6 +266,10 @@ class XlaEngine:
         free, u, finite = parts
         moved = dict(zip(self.free, free, strict=True))
         return Point(tuple(moved.get(v, x) for v, x in zip(self.problem.variables, theta, strict=True)), u, finite)
+
+    def _read(self, values: Any) -> Any:
+        """Numbers of a program, on the host."""
+        return values if self._ahead else jax.tree.map(float, jax.device_get(values))
 
     def _told(self, record: jax.Array) -> tuple[bool, list[float]]:
         """Whether the linear systems of a program have solutions, and its sums."""
@@ -358,13 +384,18 @@ class XlaEngine:
                     return function(verbs, Point(*point), *rest)
                 return function(verbs, Point(*point), *rest[:-1], dict(zip(names, rest[-1], strict=True)))
 
-            self._programs[key] = jax.jit(shard_map(run, self.mesh, specs, out_specs), compiler_options=self._options)
+            sharded = shard_map(run, self.mesh, specs, out_specs)
+            out = shardings(self.mesh, out_specs)  # else of one device XLA finds some of its own, and compiles again
+            self._programs[key] = jax.jit(sharded, out_shardings=out, compiler_options=self._options)
         compiled = self._programs[key]
         arrays = self._arrays if with_system else (self._arrays[0], (), self._arrays[2])
         fronts = self._fronts if with_system else ()
         last = np.float64(self.last_gradient) if self.linear_solver == "cg" else None
         given = arrays, self._fixed, fronts, self._taus, last
-        return lambda *arguments: compiled(given, *arguments)
+        if self._ahead is None:
+            return lambda *arguments: compiled(given, *arguments)
+        ahead = self._ahead
+        return lambda *arguments: ahead.called(compiled, (given, *arguments), out_specs)
 
     def _put_rows(self, theta: Any) -> tuple[jax.Array, ...]:
         rows = []

@@ -17,7 +17,7 @@ from asker.engines.bounds import shortened
 from asker.engines.point import Formula, Model, PerFactor, Point, Step
 from asker.engines.structure import Structure
 from asker.engines.xla import formulas
-from asker.engines.xla.assembly import Assembly, Linear, Weights
+from asker.engines.xla.assembly import Assembled, Assembly, Linear, Weights
 from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.gradients import Gradients
 from asker.engines.xla.layout import Observations
@@ -95,13 +95,21 @@ class DeviceVerbs:
         return lax.pmax(jnp.max(jnp.stack([jnp.max(values) for (values,) in outs])), AXIS)
 
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: Any) -> Step[jax.Array]:
+        return self.solved(point, self.assembled(point, model, damping), damping)
+
+    def assembled(self, point: Point[jax.Array], model: Model[jax.Array], damping: Any) -> Assembled:
+        """The first half of `solve`: the sums of the linear system."""
         machine, given = self.machine, self.given
         b = (None,) * len(model.a) if model.b is None else model.b
         weights = [Weights(*abc) for abc in zip(model.a, b, model.c, strict=True)]
         linear = self._linear(point, self._held() | self._barred(point, model.c))
-        assembled = machine.assembly.assemble(
+        return machine.assembly.assemble(
             given.observations, given.met, given.n_used, machine.n_local, linear, weights, damping
         )
+
+    def solved(self, point: Point[jax.Array], assembled: Assembled, damping: Any) -> Step[jax.Array]:
+        """The second half."""
+        machine, given = self.machine, self.given
         kept, own, ok, size, steps = machine.system.solve(
             given.observations, assembled, damping, given.last_gradient, given.fronts
         )

@@ -1,0 +1,43 @@
+"""Programs compiled beside each other, before they run.
+
+XLA compiles a program on one core for the most part.  Where an iteration is several programs, a first pass over it
+calls each of them with shapes in place of arrays; they are compiled at the same time, and found when they are run.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+
+def shardings(mesh: Mesh, specs: Any) -> Any:
+    """How arrays with these specifications lie on the devices."""
+    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, P))
+
+
+class Ahead:
+    """Programs that are being compiled; whoever makes one must wait for them."""
+
+    def __init__(self, mesh: Mesh):
+        self.mesh = mesh
+        self._threads = ThreadPoolExecutor()
+        self._coming: list[Future[Any]] = []
+
+    def called(self, program: Callable, arguments: tuple[Any, ...], out_specs: Any) -> Any:
+        """What the program will return, as shapes; it is compiled, and not run.  Arguments may be shapes."""
+        lowered = program.lower(*arguments)  # type: ignore[attr-defined]
+        self._coming.append(self._threads.submit(lowered.compile))
+
+        def shapes(sharding: NamedSharding, part: Any) -> Any:
+            return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), part)
+
+        return jax.tree.map(shapes, shardings(self.mesh, out_specs), lowered.out_info)
+
+    def wait(self) -> None:
+        """Until all are compiled."""
+        with self._threads:
+            for program in self._coming:
+                program.result()
