@@ -52,8 +52,9 @@ ROUNDS = 10
 """Rounds at another σ, at most: until it is at rest."""
 OUTRIGHT = 3
 """Rounds of moves from the start."""
-END = (15, 100)
-"""Iterations of the end, before and after σ is estimated for the last time; the last ones are to converge."""
+TOLD = 0.01
+"""What a step must gain, in the logarithm of the likelihood, for a descent with many unknowns to go on: one that gains
+it along a single direction moves by √(2 · 0.01) = 0.14 standard deviations there."""
 SUBSETS = 3
 """How many solutions from subsets are candidates."""
 SOME, MANY, SEVERAL = 200, 64, 8
@@ -99,7 +100,8 @@ class Search:
         remember: Callable[[str, Callable[[], Any]], Any],
     ):
         """
-        descend    called as descend(engine, strategy, point, n, stage); gives the point that it leads to
+        descend    called as descend(engine, strategy, point, n, stage, least); gives the point that it leads to
+                   after n iterations, or, for n None, when a step lowers the cost by no more than `least`
         goes_on    whether no limit was met yet
         graduated  the strategy that gets out of poor minima
         plain      the one that does not
@@ -206,6 +208,15 @@ class Search:
     def _run(self, kernels: list[Kernel], strategy: Any, point: Point, n: int, stage: str) -> Point:
         return self.descend(self.engine.under(kernels), strategy, point, n, stage)
 
+    def _converged(
+        self, kernels: Sequence[Kernel], noises: Sequence[Noise], strategy: Any, point: Point, stage: str
+    ) -> Point:
+        """Until a step gains less than the noise lets one tell; few unknowns take no time, and no more digits do
+        harm."""
+        told = [n.sigma**2 for n, given in zip(noises, self.given, strict=True) if given is None and n.is_known]
+        least = 0.0 if self.has_few_unknowns else TOLD * min(told, default=0.0)  # ψ is about u/2, and u/2σ² in L
+        return self.descend(self.engine.under(kernels), strategy, point, None, stage, least)
+
     def _see(self, point: Point) -> None:
         seen = mean_squares(self.engine, point)
         self.broad = [min(pair) for pair in zip(self.broad or seen, seen, strict=True)]
@@ -297,9 +308,13 @@ class Search:
 
     def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
-        for n_iterations in END:
+        for converge in (False, True):
             kernels = self._kernels(kernel, noises)
-            point = self._run(kernels, self.plain, self._moved(kernels, point), n_iterations, "end")
+            moved = self._moved(kernels, point)
+            if converge:
+                point = self._converged(kernels, noises, self.plain, moved, "end")
+            else:
+                point = self._run(kernels, self.plain, moved, AGAIN, "end")
             noises = self._noises(point, noises, is_close=True)
         cost = self._likelihood(point, noises)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
@@ -311,7 +326,8 @@ class Search:
         for _ in range(WEIGHED):
             if (strategy := self._doubting(end)) is self.plain:
                 break
-            end = replace(end, point=self._run(list(end.kernels), strategy, end.point, END[1], "weighed"))
+            point = self._converged(end.kernels, end.noises, strategy, end.point, "weighed")
+            end = replace(end, point=point)
         noises = self._noises(end.point, end.noises, is_close=True)
         return replace(end, noises=noises, cost=self._likelihood(end.point, noises))
 
