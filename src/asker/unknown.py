@@ -168,11 +168,14 @@ class Search:
     def doubts(self, best: Candidate) -> tuple[str, ...]:
         """What a user should know before relying on the best one; nothing where all is well."""
         near = [c for c in self.found if c.cost < min(best.cost + NEARLY, -NEARLY)]  # 0 explains nothing
-        return self._support(best).doubts(n_unknowns(self.engine), [self._support(c) for c in near])
+        return self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
 
-    def _support(self, found: Candidate) -> Support:
+    def _support_of(self, found: Candidate) -> Support:
+        return self._support(found.point, found.noises)
+
+    def _support(self, point: Point, noises: Sequence[Noise]) -> Support:
         engine = self.engine
-        return Support(engine.problem, self._squares(found.point), found.noises, self.given, engine.sums)
+        return Support(engine.problem, self._squares(point), noises, self.given, engine.sums)
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """The names and ends of the first descents; each is made when it is asked for."""
@@ -272,7 +275,7 @@ class Search:
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
             point = self._run(kernels, strategy, found.point, AGAIN, found.name)
-            point = self._moved(kernels, point) if k == 0 else point
+            point = self._moved(kernels, point, found.noises) if k == 0 else point
             found, before = Candidate(found.name, point, self._noises(point, found.noises)), widths
         return replace(found, cost=self._likelihood(found.point, found.noises))
 
@@ -293,10 +296,10 @@ class Search:
 
         Where all fit, the kernel hardly matters.
         """
-        if not self.has_few_unknowns and (self._support(best).is_blurred or self._has_heavy_tails(best)):
+        if not self.has_few_unknowns and (self._support_of(best).is_blurred or self._has_heavy_tails(best)):
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
-        all_fit = all(self._support(end).explained)
+        all_fit = all(self._support_of(end).explained)
         return end if all_fit or end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
 
     def _has_heavy_tails(self, found: Candidate) -> bool:
@@ -310,7 +313,7 @@ class Search:
         point, noises, kernels = best.point, best.noises, []
         for converge in (False, True):
             kernels = self._kernels(kernel, noises)
-            moved = self._moved(kernels, point)
+            moved = self._moved(kernels, point, noises)
             if converge:
                 point = self._converged(kernels, noises, self.plain, moved, "end")
             else:
@@ -342,7 +345,7 @@ class Search:
 
     def _rightness(self, found: Candidate) -> tuple[Floats, ...]:
         """The probability that all variables of an observation are right, of each observation."""
-        problem, support, sums = self.engine.problem, self._support(found), self.engine.sums
+        problem, support, sums = self.engine.problem, self._support_of(found), self.engine.sums
         seen = []
         for f, u, n, counted in zip(
             problem.factors, self._squares(found.point), found.noises, support.inliers, strict=True
@@ -363,18 +366,18 @@ class Search:
         c = min(max(round(odds), 1), 14)  # of few values, since each is compiled
         return Mixture(sqrt(2 * c) * noise.sigma, float(c))
 
-    def _moved(self, kernels: list[Kernel], point: Point) -> Point:
-        """After the moves that pay."""
-        return (
-            self._remembered("moves", lambda: self.moves(self.engine.under(kernels), point)[0])
-            if self.goes_on()
-            else point
-        )
+    def _moved(self, kernels: list[Kernel], point: Point, noises: Sequence[Noise] = ()) -> Point:
+        """After the moves that pay; the noise, where it is known, tells for which variables they may."""
+        if not self.goes_on():
+            return point
+        told = noises and all(kept is not None or n.is_known for n, kept in zip(noises, self.given, strict=True))
+        inliers_at = (lambda at: self._support(at, noises).inliers) if told else None
+        return self._remembered("moves", lambda: self.moves(self.engine.under(kernels), point, inliers_at)[0])
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, or nearly all far better than at the start, and those
         of every variable no less than others."""
-        support, sizes = self._support(found), [f.residual_size for f in self.engine.problem.factors]
+        support, sizes = self._support_of(found), [f.residual_size for f in self.engine.problem.factors]
         each = zip(self.broad, self.typical, sizes, support.explained, strict=True)
         seen = [max(sqrt(Q), r / sqrt(p) if all_fit else 0.0) for Q, r, p, all_fit in each]
         groups = zip(found.noises, seen, self.given, strict=True)
