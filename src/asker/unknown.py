@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.chance import Seen, chances
+from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
@@ -81,8 +82,6 @@ class Candidate:
     name: str
     point: Point
     noises: tuple[Noise, ...]
-    cost: float = 0.0
-    """L"""
     kernels: tuple[Kernel, ...] = ()
     """Under which it ended."""
 
@@ -116,8 +115,11 @@ class Search:
         self.moves = Moves(engine.problem, trials=MANY if n_unknowns(engine) <= SOME else SEVERAL)
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
+        self.conditions = Conditions(engine)
         self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
         """‖r‖² at points that are still of use."""
+        self._seen_costs: WeakKeyDictionary[Candidate, tuple[list[float], float]] = WeakKeyDictionary()
+        """Q² of all factor groups and L with it, of candidates that are still of use."""
         self.broad: list[float] = []
         """Q² of each factor group, of what was seen so far."""
         self.typical: list[float] = []
@@ -146,7 +148,8 @@ class Search:
         self._rank([*self.found, self._candidate(name, point)])
         if len(self.found) == 1 and not self._is_done():
             self._rank([self._candidate("start", start), *self.found])
-        is_hopeless = self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost
+        best, last = self.found[0], self.found[-1]
+        is_hopeless = last is not best and last.name == name and self._cost(last) > HOPELESS * self._cost(best)
         if not is_hopeless:
             self._rank([self._settled(c) if c.name == name else c for c in self.found])
         return is_hopeless, self.found, self.broad
@@ -167,7 +170,8 @@ class Search:
 
     def doubts(self, best: Candidate) -> tuple[str, ...]:
         """What a user should know before relying on the best one; nothing where all is well."""
-        near = [c for c in self.found if c.cost < min(best.cost + NEARLY, -NEARLY)]  # 0 explains nothing
+        rivals = [c for c in self.found if c.name != best.name]
+        near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
         return self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
 
     def _support_of(self, found: Candidate) -> Support:
@@ -246,12 +250,17 @@ class Search:
         known = [*(c.noises for c in self.found), *more]
         return [max((n[k].rounding for n in known), default=0.0) for k in range(len(self.given))]
 
-    def _likelihood(self, point: Point, noises: Sequence[Noise]) -> float:
-        return likelihood(self.engine, point, self._squares(point), noises, self.broad)
+    def _cost(self, found: Candidate) -> float:
+        """L of a candidate, with what was seen so far."""
+        broad, L = self._seen_costs.get(found, ([], 0.0))
+        if broad != self.broad:
+            L = likelihood(self.engine, found.point, self._squares(found.point), found.noises, self.broad)
+            self._seen_costs[found] = self.broad, L
+        return L
 
     def _squares(self, point: Point) -> tuple[Floats, ...]:
         if point not in self._seen_squares:
-            self._seen_squares[point] = squares(self.engine, point)
+            self._seen_squares[point] = squares(self.engine, point, self.conditions)
         return self._seen_squares[point]
 
     def _rank(self, found: list[Candidate]) -> None:
@@ -260,8 +269,7 @@ class Search:
         grids = self._grids()
         if any([n.rounding for n in c.noises] != grids for c in found):  # one has shown that the data are rounded
             found = [replace(c, noises=self._noises(c.point)) for c in found]
-        each = [(self._likelihood(c.point, c.noises), c) for c in found]
-        self.found = sorted((Candidate(c.name, c.point, c.noises, L) for L, c in each), key=lambda c: c.cost)
+        self.found = sorted(found, key=self._cost) if len(found) > 1 else found
 
     def _settled(self, found: Candidate, strategy: Any = None) -> Candidate:
         """The descent goes on under kernels as wide as the noise asks for."""
@@ -277,7 +285,7 @@ class Search:
             point = self._run(kernels, strategy, found.point, AGAIN, found.name)
             point = self._moved(kernels, point, found.noises) if k == 0 else point
             found, before = Candidate(found.name, point, self._noises(point, found.noises)), widths
-        return replace(found, cost=self._likelihood(found.point, found.noises))
+        return found
 
     def _cycled(self, best: Candidate) -> Candidate:
         """To the end, again and again while that pays, from where variables that may be right by chance count less."""
@@ -285,7 +293,7 @@ class Search:
         while self.goes_on() and not self.has_few_unknowns and not self._is_beyond_doubt(end):
             weighed = self._weighed(end)
             again = self._refined(self._settled(weighed, self._doubting(weighed)))
-            if again.cost > end.cost - PAYS:
+            if self._cost(again) > self._cost(end) - PAYS:
                 return weighed
             end = again
         return self._weighed(end)
@@ -299,8 +307,9 @@ class Search:
         if not self.has_few_unknowns and (self._support_of(best).is_blurred or self._has_heavy_tails(best)):
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
-        all_fit = all(self._support_of(end).explained)
-        return end if all_fit or end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
+        if all(self._support_of(end).explained) or self._cost(end) <= self._cost(best):
+            return end
+        return min(end, self._ended(best, _cauchy), key=self._cost)
 
     def _has_heavy_tails(self, found: Candidate) -> bool:
         """Whether Student's noise explains the factor groups whose noise is sought better than Gaussian noise does."""
@@ -319,8 +328,7 @@ class Search:
             else:
                 point = self._run(kernels, self.plain, moved, AGAIN, "end")
             noises = self._noises(point, noises, is_close=True)
-        cost = self._likelihood(point, noises)
-        return Candidate(best.name, point, noises, cost, tuple(kernels))
+        return Candidate(best.name, point, noises, tuple(kernels))
 
     def _weighed(self, end: Candidate) -> Candidate:
         """With every observation as likely as its variables are right."""
@@ -328,11 +336,10 @@ class Search:
             return end
         for _ in range(WEIGHED):
             if (strategy := self._doubting(end)) is self.plain:
-                break
+                return end
             point = self._converged(end.kernels, end.noises, strategy, end.point, "weighed")
-            end = replace(end, point=point)
-        noises = self._noises(end.point, end.noises, is_close=True)
-        return replace(end, noises=noises, cost=self._likelihood(end.point, noises))
+            end = replace(end, point=point, noises=self._noises(point, end.noises, is_close=True))
+        return end
 
     def _doubting(self, found: Candidate) -> Any:
         """A descent in which an observation counts as its variables are likely to be right; the plain one where all
