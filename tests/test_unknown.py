@@ -110,6 +110,15 @@ def test_converged_means_that():
     assert asker.solve(again, asker.IRLS()).cost > (1 - 1e-6) * result.cost
 
 
+@pytest.mark.parametrize("seed", [95_000, 95_001])
+def test_no_limit_ends_a_run_that_was_given_none(seed):
+    """Many points hang on two observations: the descent creeps, and ends where a step tells nothing any more."""
+    scene = bundle.make_scene(5, 300, noise=0.5, mean_track=3.0, outlier_ratio=0.6, start_error=24.0, seed=seed)
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert result.status is asker.Status.CONVERGED
+    assert result.iterations < 1000
+
+
 def test_limits_hold_for_all_stages_together():
     problem = circle_problem(0.1, 0.3, 0)
     lines = []

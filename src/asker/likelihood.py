@@ -29,15 +29,16 @@ TIE = 1.0
 """By how much L may be raised where residuals are larger than need be: it decides where nothing else does."""
 
 
-def squares(engine: Engine, point: Point) -> tuple[Floats, ...]:
+def squares(engine: Engine, point: Point, conditions: Conditions | None = None) -> tuple[Floats, ...]:
     """‖r‖² of every observation, weights included, in the user's order; of one that is not possible: far too much.
 
-    Where the process has a portion of the problem: of its own observations.
+    Where the process has a portion of the problem: of its own observations.  `conditions`: the engine's, where they
+    were made before.
     """
     u = engine.here(point.u)
     if all(f.valid is None for f in engine.problem.factors):
         return u
-    impossible = Conditions(engine).impossible(engine.rows_here(point))
+    impossible = (conditions or Conditions(engine)).impossible(engine.rows_here(point))
     return tuple(np.where(no, FAR * engine.sums.largest(x), x) for no, x in zip(impossible, u, strict=True))
 
 

@@ -50,15 +50,19 @@ class SolveLoop:
         max_iterations: int,
         tol: float,
         time_limit: float | None,
+        least: float = 0.0,
     ) -> Status:
-        """From the start to the end; what was found is in `best` and `history`."""
+        """From the start to the end; what was found is in `best` and `history`.
+
+        `least`: a step that lowers the objective by no more is the last, as one below `tol` is.
+        """
         state = self.best = strategy.init(engine, start, max_iterations)
         if self.file and (earlier := self.file.read(state, lambda point: strategy.init(engine, point, 0).cost)):
             state, self.best, self.history = earlier.state, earlier.best, earlier.history
             self.earlier = earlier.seconds
         self.last = state, self.best, len(self.history)
         try:
-            status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit)
+            status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit, least)
         except KeyboardInterrupt:
             if not self.history:
                 raise
@@ -74,6 +78,7 @@ class SolveLoop:
         max_iterations: int,
         tol: float,
         time_limit: float | None,
+        least: float,
     ) -> Status:
         if not self.history and self._record(engine, state):
             return Status.STOPPED
@@ -85,7 +90,7 @@ class SolveLoop:
             self._save()
             if stop:
                 return Status.STOPPED
-            if _converged(before, state, tol):
+            if _converged(before, state, tol, least):
                 return Status.CONVERGED
             if not state.accepted and state.damping > LARGEST_DAMPING:
                 return Status.STALLED
@@ -171,10 +176,11 @@ def _without_derivative(engine: Engine, point: Point) -> str:
     return told or elsewhere
 
 
-def _converged(before: State, after: State, tol: float) -> bool:
+def _converged(before: State, after: State, tol: float, least: float) -> bool:
     """An accepted step on Ψ itself gained next to nothing, or there is nothing to gain."""
-    if tol > 0 and after.at_rest and after.on_target and before.on_target:
+    enough = max(tol * before.objective, least)
+    if enough > 0 and after.at_rest and after.on_target and before.on_target:
         return True
     if not (after.accepted and after.on_target and before.on_target):
         return False
-    return after.cost == 0 or (tol > 0 and 0 <= before.objective - after.objective <= tol * before.objective)
+    return after.cost == 0 or (enough > 0 and 0 <= before.objective - after.objective <= enough)

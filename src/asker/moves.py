@@ -4,14 +4,16 @@ A point of a scene is a problem of its own once the cameras are held: three unkn
 wrong.  Such a problem has poor minima, but so few unknowns that it can be solved from minimal subsets.  So it is for
 any variables no two of which share a factor; others are done in turn, colour by colour.
 
-Algorithm   for every variable that has something to gain: an outlier, and observations to spare
+Algorithm   for every variable that has something to gain: an outlier, and observations to spare; where the noise tells
+            which k of its m observations are outliers: at another place fewer than k would be, so m − 2k inliers or
+            more would be those of this place; where m − 2k > d/p, they determine it, and there is no other place
             (1) ⌈d/p⌉ of its observations: every such subset, or `trials` that are drawn where there are more; a few
                 Gauss-Newton steps with these, from where it is, then a few robust ones with all of its observations
             (2) the trial that ends with the lowest robust cost of all of them
             (3) it is taken if that cost is lower than the present one
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +27,8 @@ from asker.problem import Problem
 from asker.trials import Floats, Ints, Pairs, Trials, lowest, subsets_of
 from asker.variables import Variables
 
+Mask = NDArray[np.bool_]
+InliersAt = Callable[[Point], Sequence[Mask]]
 FROM_AFAR, FROM_NEAR = (4, 3), (3, 2)
 """Steps of a subset, and of all observations."""
 DOUBTFUL = 0.5
@@ -121,15 +125,19 @@ class Moves:
         (n,) = engine.sums.of(self.n_derivatives)
         return n / float(np.dot(moving, problem.n_observations))
 
-    def __call__(self, engine: Engine, point: Point) -> tuple[Point, int]:
-        """The point after the moves that pay, and how many these are."""
+    def __call__(self, engine: Engine, point: Point, inliers_at: InliersAt | None = None) -> tuple[Point, int]:
+        """The point after the moves that pay, and how many these are.
+
+        `inliers_at` gives those of each factor group at a point, in the user's order, where the noise tells them.
+        """
         taken = 0
         self.n_calls += 1
         if self.portion:  # others draw otherwise
             self.rng = np.random.default_rng([self.seed, int(self.portion.numbers[:1].sum()), self.n_calls])
         for v, sets in self.colours.items():
             for members in sets:
-                point, n = self._moved(engine, point, v, members)
+                gaining = self._with_something_to_gain(engine, point, v, members, inliers_at)
+                point, n = self._moved(engine, point, v, gaining)
                 taken += n
         return point, taken
 
@@ -147,11 +155,9 @@ class Moves:
         touching, factors = self.touching[v], engine.problem.factors
         held = engine.rows_here(point)
         rows = held[engine.problem.variables.index(v)]
-        p = min(f.residual_size for f in factors if any(s.variables is v for s in f.slots))
-        size = -(-v.manifold.tangent // p)
-        members = self._with_something_to_gain(engine, point, members, touching, v.manifold.tangent / p)
         if not len(members):
             return rows, 0
+        size = -(-v.manifold.tangent // _smallest(engine.problem, v))
         kernels = [f.kernel for f in factors]
         number, subsets = subsets_of(self.rng, np.diff(touching.ptr)[members], size, self.trials)
         of = members[number]
@@ -171,18 +177,28 @@ class Moves:
         return moved, int(np.count_nonzero(better))
 
     def _with_something_to_gain(
-        self, engine: Engine, point: Point, members: Ints, touching: Touching, needed: float
+        self, engine: Engine, point: Point, v: Variables, members: Ints, inliers_at: InliersAt | None
     ) -> Ints:
-        """Those with an outlier, and with more observations than d/p, so that these need not fit."""
-        weights = engine.here(engine.each(omega, point))
-        full = [engine.sums.largest(w) for w in weights]
-        doubtful = np.zeros(len(touching.group), dtype=bool)
-        for g, w in enumerate(weights):
+        touching, needed = self.touching[v], v.manifold.tangent / _smallest(engine.problem, v)
+        outliers = [~inlier for inlier in inliers_at(point)] if inliers_at else _doubtful(engine, point)
+        is_outlier = np.zeros(len(touching.group), dtype=bool)
+        for g, own in enumerate(outliers):
             mask = touching.group == g
-            doubtful[mask] = w[touching.observation[mask]] < DOUBTFUL * full[g]
-        n_doubtful = np.concatenate([[0], np.cumsum(doubtful)])[touching.ptr]
-        gains = (np.diff(n_doubtful) > 0) & (np.diff(touching.ptr) > needed)
+            is_outlier[mask] = own[touching.observation[mask]]
+        m, k = np.diff(touching.ptr), np.diff(np.concatenate([[0], np.cumsum(is_outlier)])[touching.ptr])
+        gains = (k > 0) & (m > needed) & ((m - 2 * k <= needed) | (inliers_at is None))
         return members[gains[members]]
+
+
+def _doubtful(engine: Engine, point: Point) -> list[Mask]:
+    """Observations that count less."""
+    weights = engine.here(engine.each(omega, point))
+    return [w < DOUBTFUL * engine.sums.largest(w) for w in weights]
+
+
+def _smallest(problem: Problem, v: Variables) -> int:
+    """The smallest p of the factor groups that touch the variables."""
+    return min(f.residual_size for f in problem.factors if any(s.variables is v for s in f.slots))
 
 
 def colours(problem: Problem, v: Variables) -> Iterator[NDArray]:

@@ -25,7 +25,7 @@ PER_FACTOR = ("residuals", "weights", "inliers")
 class Status(Enum):
     """Why the solver stopped; the value is the sentence for the user."""
 
-    CONVERGED = "the relative decrease of the cost fell below `tol`"
+    CONVERGED = "the relative decrease of the cost fell below `tol`, or below what the noise lets one tell"
     MAX_ITERATIONS = "reached `max_iterations`; the result may not be a minimum"
     TIME_LIMIT = "reached `time_limit`; the result may not be a minimum"
     STALLED = "no step was accepted up to the largest damping"

@@ -56,7 +56,8 @@ def solve(
                     or `IRLS()` where every kernel is convex
     max_iterations  linear solves; a refused step counts as one, a round of moves (`WithMoves`) as those that have as
                     many derivatives.  100 when not given; as many as it takes where the noise is not known
-    tol             stop when an accepted step lowers the objective by less than this part of it; 0 to go on
+    tol             stop when an accepted step lowers the objective by less than this part of it; 0 to go on.  Where the
+                    noise is found, and unknowns are many: also when it gains less than the noise lets one tell
     time_limit      seconds
     on_iteration    called with each `Iteration`, whose `values`, `residuals` and `weights` are there while it is the
                     current one; return True to stop

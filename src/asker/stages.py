@@ -23,8 +23,6 @@ from asker.unknown import Candidate, Search
 T = TypeVar("T")
 ENOUGH = 1e-4
 """The relative decrease at which a stage ends: others follow."""
-LAST = ("end", "weighed")
-"""Stages that end at the user's tolerance.  The cost of the second is that of observations that count in part."""
 
 
 class Stages:
@@ -47,7 +45,7 @@ class Stages:
         self.is_cut_short = False
         """Whether one has ended for want of iterations."""
         self.last = Status.CONVERGED
-        """How the last one ended."""
+        """How the last one ended that was to converge."""
 
     @property
     def history(self) -> list[Iteration]:
@@ -104,22 +102,27 @@ class Stages:
         """A finding of the search; what a limit has cut short does not count as one."""
         return self.journal.remember(name, find, lambda: self.ended is None and not self.is_cut_short)
 
-    def descend(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
-        """Where a descent leads; once one was ended by a limit or the user, the others stay where they are."""
-        return self.remember(stage, lambda: self._descended(engine, strategy, point, n, stage))
+    def descend(
+        self, engine: Engine, strategy: Strategy, point: Point, n: int | None, stage: str, least: float = 0.0
+    ) -> Point:
+        """Where a descent of n iterations leads, or one that converges; once one was ended by a limit or the user, the
+        others stay where they are."""
+        return self.remember(stage, lambda: self._descended(engine, strategy, point, n, stage, least))
 
-    def _descended(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
+    def _descended(
+        self, engine: Engine, strategy: Strategy, point: Point, n: int | None, stage: str, least: float
+    ) -> Point:
         if not self.goes_on():
             return point
         widths = np.concatenate([np.ravel(f.tau) for f in engine.problem.factors])
         engine.check_same(widths.tobytes(), "find different noise: their processors must round alike")
         file = DescentFile(self.journal, stage, engine) if self.journal.file else None
         loop = SolveLoop(self.begin, partial(self._record, stage), file, self.journal.earlier)
-        most = min(n, self.left)
-        tol = self.tol if stage in LAST else max(self.tol, ENOUGH)
-        self.last = status = loop.run(engine, strategy, point, most, tol, self.time_limit)
+        most, tol = (self.left, self.tol) if n is None else (min(n, self.left), max(self.tol, ENOUGH))
+        status = loop.run(engine, strategy, point, most, tol, self.time_limit, least)
         self.left -= loop.history[-1].iteration
-        self.is_cut_short = status is Status.MAX_ITERATIONS and most < n
+        self.is_cut_short = status is Status.MAX_ITERATIONS and (n is None or most < n)
+        self.last = status if n is None else self.last
         self._note(status)
         return loop.best.point
 

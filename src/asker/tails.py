@@ -8,8 +8,8 @@ Model       That of `asker.noise`: a share π are inliers, all others are Gaussi
                         − k/2 log 2s² − x/2                                                   for ν = ∞
 
             and what depends on u and k alone, which is the same for all ν and for the others.
-Algorithm   (1) for each ν: s, S and π by expectation and maximisation; in Student's noise an observation has the
-                weight (ν+k)/(ν+x)
+Algorithm   (1) for ν = ∞, then for less and less while that explains more: s, S and π by expectation and maximisation,
+                from those of the noise that was found; in Student's noise an observation has the weight (ν+k)/(ν+x)
             (2) ν is one number more than ν = ∞ has: that costs ½ log n
 """
 
@@ -25,8 +25,8 @@ from asker.noise import SMALLEST, TINY, Noise, capped, shares
 from asker.sums import ALONE, Sums
 
 Floats = NDArray[np.float64]
-DEGREES = tuple(2.0**k for k in range(6))
-"""ν; from the last one on it is next to Gaussian."""
+DEGREES = (32.0, 16.0, 8.0, 4.0, 2.0, 1.0)
+"""ν; above the first one it is next to Gaussian."""
 STEPS, AT_REST = 200, 1e-3
 """At most; the rise of the logarithm of a likelihood at which they end."""
 
@@ -42,24 +42,30 @@ def excess(
     logarithm; minus infinity where the noise is not known, or exact.  The arguments are those of `asker.noise`."""
     u = capped(factors, u, broad)
     variances = [noise.sigma**2 if noise.is_known else Q for noise, Q in zip(noises, broad, strict=True)]
-    groups = zip(factors, u, *shares(factors, u, variances, sums), variances, noises, strict=True)
+    groups = zip(factors, u, *shares(factors, u, variances, sums), noises, strict=True)
     return [
-        _excess(x, f.residual_size, a, vote, s, sums) if noise.is_known and noise.sigma > 0 else -inf
-        for f, x, a, vote, s, noise in groups
+        _excess(x, f.residual_size, a, vote, noise, sums) if noise.is_known and noise.sigma > 0 else -inf
+        for f, x, a, vote, noise in groups
     ]
 
 
-def _excess(u: Floats, p: int, a: Floats, vote: Floats, variance: float, sums: Sums) -> float:
-    gaussian, *students = (_likelihood(u, p, p * a, vote, variance, nu, sums) for nu in (inf, *DEGREES))  # (1)
-    n = sums.of(float(vote.sum()))[0]
-    return max(students) - gaussian - log(n) / 2  # (2)
+def _excess(u: Floats, p: int, a: Floats, vote: Floats, noise: Noise, sums: Sums) -> float:
+    gaussian = _likelihood(u, p, p * a, vote, noise, inf, sums)
+    best, n = -inf, sums.of(float(vote.sum()))[0]
+    for nu in DEGREES:  # (1)
+        L = _likelihood(u, p, p * a, vote, noise, nu, sums)
+        if best > L:
+            break
+        best = L
+    return best - gaussian - log(n) / 2  # (2)
 
 
-def _likelihood(u: Floats, p: int, k: Floats, vote: Floats, variance: float, nu: float, sums: Sums) -> float:
-    """The highest logarithm of the likelihood for one ν, from a first s²."""
+def _likelihood(u: Floats, p: int, k: Floats, vote: Floats, noise: Noise, nu: float, sums: Sums) -> float:
+    """The highest logarithm of the likelihood for one ν, from σ² as the first s²."""
     n, of_u = sums.of(float(vote.sum()), dot(vote, u))
     everything, constant = of_u / (p * n), _constant(k, nu)
-    ratio, others, before = 0.5, max(everything, 4 * variance), -inf
+    variance, ratio, before = noise.sigma**2, min(noise.inlier_ratio, 1 - 1e-9), -inf
+    others = max((everything - ratio * variance) / (1 - ratio), 4 * variance)
     for _ in range(STEPS):
         inlier = log(ratio) + _log_density(u, k, variance, nu, constant)
         outlier = log(1 - ratio) + _log_density(u, k, others, inf, 0.0)

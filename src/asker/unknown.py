@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.chance import Seen, chances
+from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
@@ -52,8 +53,9 @@ ROUNDS = 10
 """Rounds at another σ, at most: until it is at rest."""
 OUTRIGHT = 3
 """Rounds of moves from the start."""
-END = (15, 100)
-"""Iterations of the end, before and after σ is estimated for the last time; the last ones are to converge."""
+TOLD = 0.01
+"""What a step must gain, in the logarithm of the likelihood, for a descent with many unknowns to go on: one that gains
+it along a single direction moves by √(2 · 0.01) = 0.14 standard deviations there."""
 SUBSETS = 3
 """How many solutions from subsets are candidates."""
 SOME, MANY, SEVERAL = 200, 64, 8
@@ -80,8 +82,6 @@ class Candidate:
     name: str
     point: Point
     noises: tuple[Noise, ...]
-    cost: float = 0.0
-    """L"""
     kernels: tuple[Kernel, ...] = ()
     """Under which it ended."""
 
@@ -99,7 +99,8 @@ class Search:
         remember: Callable[[str, Callable[[], Any]], Any],
     ):
         """
-        descend    called as descend(engine, strategy, point, n, stage); gives the point that it leads to
+        descend    called as descend(engine, strategy, point, n, stage, least); gives the point that it leads to
+                   after n iterations, or, for n None, when a step lowers the cost by no more than `least`
         goes_on    whether no limit was met yet
         graduated  the strategy that gets out of poor minima
         plain      the one that does not
@@ -114,8 +115,11 @@ class Search:
         self.moves = Moves(engine.problem, trials=MANY if n_unknowns(engine) <= SOME else SEVERAL)
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
+        self.conditions = Conditions(engine)
         self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
         """‖r‖² at points that are still of use."""
+        self._seen_costs: WeakKeyDictionary[Candidate, tuple[list[float], float]] = WeakKeyDictionary()
+        """Q² of all factor groups and L with it, of candidates that are still of use."""
         self.broad: list[float] = []
         """Q² of each factor group, of what was seen so far."""
         self.typical: list[float] = []
@@ -144,7 +148,8 @@ class Search:
         self._rank([*self.found, self._candidate(name, point)])
         if len(self.found) == 1 and not self._is_done():
             self._rank([self._candidate("start", start), *self.found])
-        is_hopeless = self.found[-1].name == name and self.found[-1].cost > HOPELESS * self.found[0].cost
+        best, last = self.found[0], self.found[-1]
+        is_hopeless = last is not best and last.name == name and self._cost(last) > HOPELESS * self._cost(best)
         if not is_hopeless:
             self._rank([self._settled(c) if c.name == name else c for c in self.found])
         return is_hopeless, self.found, self.broad
@@ -165,12 +170,16 @@ class Search:
 
     def doubts(self, best: Candidate) -> tuple[str, ...]:
         """What a user should know before relying on the best one; nothing where all is well."""
-        near = [c for c in self.found if c.cost < min(best.cost + NEARLY, -NEARLY)]  # 0 explains nothing
-        return self._support(best).doubts(n_unknowns(self.engine), [self._support(c) for c in near])
+        rivals = [c for c in self.found if c.name != best.name]
+        near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
+        return self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
 
-    def _support(self, found: Candidate) -> Support:
+    def _support_of(self, found: Candidate) -> Support:
+        return self._support(found.point, found.noises)
+
+    def _support(self, point: Point, noises: Sequence[Noise]) -> Support:
         engine = self.engine
-        return Support(engine.problem, self._squares(found.point), found.noises, self.given, engine.sums)
+        return Support(engine.problem, self._squares(point), noises, self.given, engine.sums)
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """The names and ends of the first descents; each is made when it is asked for."""
@@ -206,6 +215,15 @@ class Search:
     def _run(self, kernels: list[Kernel], strategy: Any, point: Point, n: int, stage: str) -> Point:
         return self.descend(self.engine.under(kernels), strategy, point, n, stage)
 
+    def _converged(
+        self, kernels: Sequence[Kernel], noises: Sequence[Noise], strategy: Any, point: Point, stage: str
+    ) -> Point:
+        """Until a step gains less than the noise lets one tell; few unknowns take no time, and no more digits do
+        harm."""
+        told = [n.sigma**2 for n, given in zip(noises, self.given, strict=True) if given is None and n.is_known]
+        least = 0.0 if self.has_few_unknowns else TOLD * min(told, default=0.0)  # ψ is about u/2, and u/2σ² in L
+        return self.descend(self.engine.under(kernels), strategy, point, None, stage, least)
+
     def _see(self, point: Point) -> None:
         seen = mean_squares(self.engine, point)
         self.broad = [min(pair) for pair in zip(self.broad or seen, seen, strict=True)]
@@ -232,12 +250,17 @@ class Search:
         known = [*(c.noises for c in self.found), *more]
         return [max((n[k].rounding for n in known), default=0.0) for k in range(len(self.given))]
 
-    def _likelihood(self, point: Point, noises: Sequence[Noise]) -> float:
-        return likelihood(self.engine, point, self._squares(point), noises, self.broad)
+    def _cost(self, found: Candidate) -> float:
+        """L of a candidate, with what was seen so far."""
+        broad, L = self._seen_costs.get(found, ([], 0.0))
+        if broad != self.broad:
+            L = likelihood(self.engine, found.point, self._squares(found.point), found.noises, self.broad)
+            self._seen_costs[found] = self.broad, L
+        return L
 
     def _squares(self, point: Point) -> tuple[Floats, ...]:
         if point not in self._seen_squares:
-            self._seen_squares[point] = squares(self.engine, point)
+            self._seen_squares[point] = squares(self.engine, point, self.conditions)
         return self._seen_squares[point]
 
     def _rank(self, found: list[Candidate]) -> None:
@@ -246,8 +269,7 @@ class Search:
         grids = self._grids()
         if any([n.rounding for n in c.noises] != grids for c in found):  # one has shown that the data are rounded
             found = [replace(c, noises=self._noises(c.point)) for c in found]
-        each = [(self._likelihood(c.point, c.noises), c) for c in found]
-        self.found = sorted((Candidate(c.name, c.point, c.noises, L) for L, c in each), key=lambda c: c.cost)
+        self.found = sorted(found, key=self._cost) if len(found) > 1 else found
 
     def _settled(self, found: Candidate, strategy: Any = None) -> Candidate:
         """The descent goes on under kernels as wide as the noise asks for."""
@@ -261,9 +283,9 @@ class Search:
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
             point = self._run(kernels, strategy, found.point, AGAIN, found.name)
-            point = self._moved(kernels, point) if k == 0 else point
+            point = self._moved(kernels, point, found.noises) if k == 0 else point
             found, before = Candidate(found.name, point, self._noises(point, found.noises)), widths
-        return replace(found, cost=self._likelihood(found.point, found.noises))
+        return found
 
     def _cycled(self, best: Candidate) -> Candidate:
         """To the end, again and again while that pays, from where variables that may be right by chance count less."""
@@ -271,7 +293,7 @@ class Search:
         while self.goes_on() and not self.has_few_unknowns and not self._is_beyond_doubt(end):
             weighed = self._weighed(end)
             again = self._refined(self._settled(weighed, self._doubting(weighed)))
-            if again.cost > end.cost - PAYS:
+            if self._cost(again) > self._cost(end) - PAYS:
                 return weighed
             end = again
         return self._weighed(end)
@@ -282,11 +304,12 @@ class Search:
 
         Where all fit, the kernel hardly matters.
         """
-        if not self.has_few_unknowns and (self._support(best).is_blurred or self._has_heavy_tails(best)):
+        if not self.has_few_unknowns and (self._support_of(best).is_blurred or self._has_heavy_tails(best)):
             return self._ended(best, _cauchy)
         end = self._ended(best, self._end_kernel)
-        all_fit = all(self._support(end).explained)
-        return end if all_fit or end.cost <= best.cost else min(end, self._ended(best, _cauchy), key=lambda c: c.cost)
+        if all(self._support_of(end).explained) or self._cost(end) <= self._cost(best):
+            return end
+        return min(end, self._ended(best, _cauchy), key=self._cost)
 
     def _has_heavy_tails(self, found: Candidate) -> bool:
         """Whether Student's noise explains the factor groups whose noise is sought better than Gaussian noise does."""
@@ -297,12 +320,15 @@ class Search:
 
     def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
         point, noises, kernels = best.point, best.noises, []
-        for n_iterations in END:
+        for converge in (False, True):
             kernels = self._kernels(kernel, noises)
-            point = self._run(kernels, self.plain, self._moved(kernels, point), n_iterations, "end")
+            moved = self._moved(kernels, point, noises)
+            if converge:
+                point = self._converged(kernels, noises, self.plain, moved, "end")
+            else:
+                point = self._run(kernels, self.plain, moved, AGAIN, "end")
             noises = self._noises(point, noises, is_close=True)
-        cost = self._likelihood(point, noises)
-        return Candidate(best.name, point, noises, cost, tuple(kernels))
+        return Candidate(best.name, point, noises, tuple(kernels))
 
     def _weighed(self, end: Candidate) -> Candidate:
         """With every observation as likely as its variables are right."""
@@ -310,10 +336,10 @@ class Search:
             return end
         for _ in range(WEIGHED):
             if (strategy := self._doubting(end)) is self.plain:
-                break
-            end = replace(end, point=self._run(list(end.kernels), strategy, end.point, END[1], "weighed"))
-        noises = self._noises(end.point, end.noises, is_close=True)
-        return replace(end, noises=noises, cost=self._likelihood(end.point, noises))
+                return end
+            point = self._converged(end.kernels, end.noises, strategy, end.point, "weighed")
+            end = replace(end, point=point, noises=self._noises(point, end.noises, is_close=True))
+        return end
 
     def _doubting(self, found: Candidate) -> Any:
         """A descent in which an observation counts as its variables are likely to be right; the plain one where all
@@ -326,7 +352,7 @@ class Search:
 
     def _rightness(self, found: Candidate) -> tuple[Floats, ...]:
         """The probability that all variables of an observation are right, of each observation."""
-        problem, support, sums = self.engine.problem, self._support(found), self.engine.sums
+        problem, support, sums = self.engine.problem, self._support_of(found), self.engine.sums
         seen = []
         for f, u, n, counted in zip(
             problem.factors, self._squares(found.point), found.noises, support.inliers, strict=True
@@ -347,18 +373,18 @@ class Search:
         c = min(max(round(odds), 1), 14)  # of few values, since each is compiled
         return Mixture(sqrt(2 * c) * noise.sigma, float(c))
 
-    def _moved(self, kernels: list[Kernel], point: Point) -> Point:
-        """After the moves that pay."""
-        return (
-            self._remembered("moves", lambda: self.moves(self.engine.under(kernels), point)[0])
-            if self.goes_on()
-            else point
-        )
+    def _moved(self, kernels: list[Kernel], point: Point, noises: Sequence[Noise] = ()) -> Point:
+        """After the moves that pay; the noise, where it is known, tells for which variables they may."""
+        if not self.goes_on():
+            return point
+        told = noises and all(kept is not None or n.is_known for n, kept in zip(noises, self.given, strict=True))
+        inliers_at = (lambda at: self._support(at, noises).inliers) if told else None
+        return self._remembered("moves", lambda: self.moves(self.engine.under(kernels), point, inliers_at)[0])
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, or nearly all far better than at the start, and those
         of every variable no less than others."""
-        support, sizes = self._support(found), [f.residual_size for f in self.engine.problem.factors]
+        support, sizes = self._support_of(found), [f.residual_size for f in self.engine.problem.factors]
         each = zip(self.broad, self.typical, sizes, support.explained, strict=True)
         seen = [max(sqrt(Q), r / sqrt(p) if all_fit else 0.0) for Q, r, p, all_fit in each]
         groups = zip(found.noises, seen, self.given, strict=True)
