@@ -77,7 +77,8 @@ def test_a_dear_graph_is_begun_from_least_squares_once_and_ends_where_others_do(
     kernels = []
 
     def heard(problem, strategy, **limits):
-        kernels.append(type(problem.factors[-1].kernel))
+        if limits.get("max_iterations") != 0:
+            kernels.append(type(problem.factors[-1].kernel))
         return run(problem, strategy, **limits)
 
     monkeypatch.setattr(search, "FIRST", 1.0)
