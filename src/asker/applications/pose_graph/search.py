@@ -71,10 +71,11 @@ FIRST, FEW = 3e6, (20, 100)
 LITTLE = 0.1
 """The part of the cost that a step of least squares must gain where FIRST allows for less than FEW."""
 EXCHANGES, ONE = 8e5, 30
-"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more; and at
-least what one exchange takes."""
+"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more; where
+that is less than one exchange takes, none is made."""
 GROWTH, ROUGHLY = 1 / 64, 1e-2
-"""Of the loops: the smallest number that is added to those that fit; and the part of the cost that a step must gain."""
+"""Of the loops: the smallest number that is added to those that fit; and the part of the cost that a step of the first
+fit must gain.  LITTLE is that of the others: loops that do not fit are not worth many steps."""
 REFUSED = 0.5
 """Of the full weight."""
 MANY = 0.25
@@ -230,21 +231,21 @@ class GraphSearch:
         wide = self._run(grown, TAIL, IRLS(), **self.few)
         found = self._run(wide.refined, 1.0, IRLS())
         self.rounds.append(found)
-        if not (found.is_cut_short or self._is_plausible(found, support)):
+        if not (found.is_cut_short or (found.is_likely and self._lacks_support(found, support))):
             self.rounds.append(self._run(grown, 1.0, IRLS()))
             found = _lowest(self.rounds)
         if self.rounds[-1].is_cut_short:
             return Solved(found, self.rounds)
-        if not support.lacks(found.made.refused(found.result) & ~self.graph.is_odometry):
+        if not self._lacks_support(found, support):
             return None
         share = noise_share(found.made, found.result)
         if share is None or not announces_too_much(share):
             return Solved(found, self.rounds) if found.is_likely else self._exchanged(found)
         return self._widened([grown], share)
 
-    def _is_plausible(self, found: Round, support: LoopSupport) -> bool:
-        """Whether what is kept fits together, and most of what is refused is supported the least."""
-        return found.is_likely and support.lacks(found.made.refused(found.result) & ~self.graph.is_odometry)
+    def _lacks_support(self, found: Round, support: LoopSupport) -> bool:
+        """Whether most of the loops that are refused are supported the least."""
+        return support.lacks(found.made.refused(found.result) & ~self.graph.is_odometry)
 
     def _grown(self, support: LoopSupport) -> PoseGraph | None:
         """The graph at least squares with its better supported loops: half of them, then more, as many as fit
@@ -255,7 +256,7 @@ class GraphSearch:
             start = grown or self.graph
             part = self._closed(replace(part, poses=start.poses, landmarks=start.landmarks))
             made = pose_graph_problem(part, robust="none")
-            result = self._solve(made.problem, IRLS(), tol=ROUGHLY)
+            result = self._solve(made.problem, IRLS(), tol=LITTLE if grown else ROUGHLY)
             fits = self._fits(made, result)
             if not fits and grown is None:
                 return None
@@ -291,8 +292,12 @@ class GraphSearch:
             limits = self.few if self.is_dear else {}
             self.rounds.append(self._run(self.rounds[-1].refined, share, how, **limits))  # (3)
         last = self.rounds[-1]
-        if last.noise_share == 1 or last.is_cut_short:
+        if last.noise_share == 1:
             return self._exchanged(last)
+        if last.is_cut_short:  # its kernel gives up right loops in the tails
+            wide = self._run(last.refined, TAIL * last.noise_share, IRLS(), max_iterations=0)
+            wide = replace(wide, result=replace(wide.result, status=last.result.status))
+            return Solved(wide, [*self.rounds, wide])
         return self._widened([r.refined for r in reversed(self.rounds)], last.noise_share)
 
     def _widened(self, starts: list[PoseGraph], seen: float) -> Solved:
@@ -312,7 +317,9 @@ class GraphSearch:
         before = self.rounds + self.descents
         if not self.thorough or found.is_cut_short or found.fits_together:
             return Solved(found, before)
-        n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4, ONE))
+        n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4))
+        if n < ONE:
+            return Solved(found, before)
         share = noise_share(found.made, found.result) or 1.0
         width = self._close(share)
         done = [self._run(found.refined, width, IRLS())]
