@@ -6,13 +6,17 @@ minimum of its own, and a descent does not revise it, since a refused observatio
 Algorithm   at a minimum of Ψ, where an observation with less than half of the full weight is refused:
             (1) trials: each refused one is believed, the nearest first; then the farthest 2, 4, 8, … of those that are
                 kept are refused; then each of these alone, the farthest first
-            (2) a trial is least squares with what is believed, then a descent on Ψ with all observations
+            (2) a trial is least squares with what is believed, then a descent on Ψ with all observations.  It begins at
+                that minimum, or where `restart` says if what is believed fits better there
             (3) where that ends lower, it is taken, and (1) begins anew; after the last trial, or too many in a row that
                 do not pay, the run ends
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+
+from numpy.typing import NDArray
 
 from asker.beliefs import Flipped, exchanges_at, weights_of
 from asker.engines.point import Engine, Model, PerFactor, Point
@@ -22,6 +26,9 @@ from asker.strategies.strategy import Descent, State, attempt, cost, lowered
 
 LESS = 1e-6
 """The part by which Ψ must fall."""
+
+Restart = Callable[[tuple[NDArray, ...]], tuple[NDArray, ...] | None]
+"""Called with the weights of each factor group, in the user's order: gives rows of all variables that suit them."""
 
 
 def masked(kernel: Any, u: Any, believed: Any) -> Any:
@@ -59,6 +66,8 @@ class Exchanges:
     """Trials in a row that may fail."""
     rest: float = 1e-3
     """A part is over once a step lowers its objective by less than this part of it."""
+    restart: Restart | None = None
+    """For problems with poor minima of their own."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> ExchangeState:
         return ExchangeState(start, cost(engine, start), self.descent.damping, on_target=False)
@@ -97,4 +106,15 @@ class Exchanges:
         if not trials:
             return replace(begun, on_target=True)
         believed = weights_of(engine, point, trials[0])
-        return replace(begun, believed=believed, fit=engine.total(masked, point, believed), trials=trials[1:])
+        fit, point = self._begin(engine, point, believed)
+        return replace(begun, point=point, cost=cost(engine, point), believed=believed, fit=fit, trials=trials[1:])
+
+    def _begin(self, engine: Engine, point: Point, believed: PerFactor) -> tuple[float, Point]:
+        """Where a trial begins, and how well what is believed fits there."""
+        fit = engine.total(masked, point, believed)
+        rows = self.restart and self.restart(engine.in_user_order(believed))
+        if rows is None:
+            return fit, point
+        other = engine.evaluate(rows)
+        closer = engine.total(masked, other, believed) if other.finite else float("nan")
+        return (closer, other) if closer < fit else (fit, point)

@@ -212,6 +212,19 @@ def test_dirt_is_left_out_and_told(tmp_path, lines, told):
     assert read_g2o(clean, strict=True).repairs == ()
 
 
+def test_poses_that_no_line_gives_are_told(tmp_path):
+    file = tmp_path / "a.g2o"
+    lines = [line for line in GOOD if not line.startswith("VERTEX_SE2 2 ")]
+    assert len(lines) == len(GOOD) - 1
+    file.write_text("\n".join(lines))
+    assert read_g2o(file).repairs == ("1 pose that no line gives put where the edges lead",)
+    line = 1 + next(k for k, text in enumerate(lines) if text.startswith("EDGE") and "2" in text.split()[1:3])
+    with pytest.raises(FileError, match=f":{line}: no line gives vertex 2"):
+        read_g2o(file, strict=True)
+    file.write_text("\n".join(line for line in GOOD if line.startswith("EDGE")))
+    assert read_g2o(file, strict=True).repairs == ()
+
+
 def test_two_measurements_of_a_pair_are_two(tmp_path):
     (tmp_path / "a.g2o").write_text("\n".join([*GOOD, "EDGE_SE2 0 1 1.1 0 0 5 0 0 5 0 9"]))
     found = read_g2o(tmp_path / "a.g2o")

@@ -77,7 +77,8 @@ def test_a_dear_graph_is_begun_from_least_squares_once_and_ends_where_others_do(
     kernels = []
 
     def heard(problem, strategy, **limits):
-        kernels.append(type(problem.factors[-1].kernel))
+        if limits.get("max_iterations") != 0:
+            kernels.append(type(problem.factors[-1].kernel))
         return run(problem, strategy, **limits)
 
     monkeypatch.setattr(search, "FIRST", 1.0)
@@ -138,7 +139,7 @@ class Scripted:
     def __init__(self, script):
         self.script, self.calls = script, []
 
-    def __call__(self, problem, strategy, time_limit):
+    def __call__(self, problem, strategy, time_limit, max_iterations=None):
         noise, cost, status = self.script[len(self.calls)]
         middle, tails = noise if isinstance(noise, tuple) else (noise, noise)
         result = asker.solve(problem, asker.IRLS(), max_iterations=0)
@@ -216,7 +217,7 @@ SCRIPTS = {
         2,
     ),
     "cut in the first": ([(0.1, 9, CUT)], 1, [1], [START], 0),
-    "cut in the second": ([(0.1, 9, DONE), (0.01, 1, CUT)], 2, [1, 0.1], [START, 0], 1),
+    "cut in the second": ([(0.1, 9, DONE), (0.01, 1, CUT), (0.01, 1, DONE)], 2, [1, 0.1, 0.4], [START, 0, 1], 2),
     "cut in a descent": ([(0.1, 9, DONE), (0.08, 1, DONE), (0, 5, CUT)], 2, [1, 0.1, 0.4], [START, 0, 1], 2),
     "cut in the next descent": (
         [(0.1, 9, DONE), (0.08, 1, DONE), (0, 4, DONE), (0, 5, CUT)],
@@ -246,7 +247,7 @@ def test_rounds_follow_what_was_seen(script, n_by_method, shares, starts, chosen
     assert begun == pytest.approx(starts)
     assert [r.noise_share for r in found.rounds] == pytest.approx(used)
     assert found.chosen is found.rounds[chosen]
-    assert (found.ended.status is CUT) == (script[-1][-1] is CUT)
+    assert (found.ended.status is CUT) == any(status is CUT for *_, status in script)
     assert left[0] <= 60.0
     assert all(a > b for a, b in pairwise(left))
     assert list(methods) == [asker.ASKER] * n_by_method + [asker.IRLS] * (len(shares) - n_by_method)

@@ -74,6 +74,7 @@ class Assembly:
             graph = self._without_unseen(graph)
         lines = {"vertices": pose_lines, "edges": edges.line} | {tag: read.line for tag, read in others.items()}
         check_connected(self.path, graph, lines, trajectory)
+        self._tell_of_poses_without_lines(pose_ids, edges)
         graph = replace(graph, poses=self._filled_poses(graph), repairs=self.dirt.told)
         return replace(graph, landmarks=placed_landmarks(self.path, graph, lines))
 
@@ -196,6 +197,16 @@ class Assembly:
             (_, one), (line, other) = sorted((line, end) for end, line in firsts.items())
             what = f"vertex {clash[0]} is a {other} here, and a {one} in line {firsts[one]}"
             raise FileError(self.path, what, line)
+
+    def _tell_of_poses_without_lines(self, given: Ids, edges: Read) -> None:
+        """Where others have lines; a file of edges alone is none with dirt."""
+        names, first = np.unique(edges.names, return_index=True)
+        lacks = ~np.isin(names, given)
+        if len(given) and lacks.any():
+            k = int(np.argmin(np.where(lacks, first, edges.names.size)))
+            error = f"no line gives vertex {names[k]}"
+            told = "pose{s} that no line gives put where the edges lead"
+            self.dirt.found(lacks, told, error, edges.line[first[k] // 2])
 
     def _fixed(self, fixes: Lines, ids: Ids) -> Ids:
         named, lines = listed(self.path, "FIX", fixes)

@@ -37,7 +37,6 @@ from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.uncertainty import how_sure
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
-from asker.solving import solve as evaluated
 from asker.strategies.irls import IRLS
 
 Truth = tuple[np.ndarray, np.ndarray]
@@ -176,7 +175,7 @@ def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
         return chosen.result.initial_cost
     start = {"poses": stored(graph)} | ({"landmarks": graph.landmarks.points} if chosen.made.landmarks else {})
     engine: Any = chosen.result.engine
-    return evaluated(chosen.made.problem, IRLS(), max_iterations=0, engine=engine, start=start).cost
+    return asker.solve(chosen.made.problem, IRLS(), max_iterations=0, engine=engine, start=start).cost
 
 
 def _refused_record(graph: PoseGraph, refused: np.ndarray) -> dict[str, Any]:

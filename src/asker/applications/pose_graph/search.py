@@ -3,13 +3,15 @@
 Where too much noise is announced, a false loop can be had for a little bent odometry: Ψ itself is lower with it.  The
 noise can be seen in what was kept (`noise`):
 
-(0) least squares with all loops, then a plain descent: from the start, and from where a narrow Cauchy kernel leads.
+(0) least squares with all loops, then a plain descent: from where linear systems close the loops (`chordal`) or from
+    the start, whichever fits better, and from where a narrow Cauchy kernel leads.
     Where all edges are as near as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none
     where they are, that is all.  Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
-    Where an iteration is dear, the first of them alone is tried, and least squares end when a step gains little;
+    Where an iteration is dear, the first of them alone is tried, and least squares end when a step gains little.
     Where a graph is large and its loops contradict each other (`support`), all loops at once fill the matrix in, and
     least squares take the better supported half of them, then more as long as these fit together.  The descent from
-    there is (1) to (3) where most of those that it refuses are supported the least;
+    there is (1) to (3) where most of those that it refuses are supported the least; and if what it keeps is as near as
+    the noise lets it be, and the announced noise is there, that is all;
 (1) solve with the noise as announced;
 (2) the share of it that is there: Σ‖r‖² over what was kept, for each number that the poses have not used up, in units
     of what was announced.  The mean of ‖r‖² is seen in medians, one over the loops and one over odometry, so that up to
@@ -23,10 +25,11 @@ noise can be seen in what was kept (`noise`):
     are long this is wider than (4), though no more than WIDER times, and more right loops come back; else it is
     narrower.  It does not choose between solutions: a kernel this wide may prefer false loops;
 (6) where loops are refused, single ones are put in and out of those that are believed (`asker.Exchanges`), with CLOSE
-    times the share.  Where that pays, or leaves edges further off than the noise, it is done from the start of the
-    graph, too.  Where much less noise is seen there, back to (4).  Else the last descent is repeated from there; where
-    it has given loops up and brought none back, it is believed if Ψ of (4) is lower with it: a narrow kernel gives up
-    right loops in the tails.
+    times the share; from the start of the graph, too, but where loops are many only if the first pays, or leaves edges
+    further off than the noise.  What is believed on trial begins where linear systems close it, if it fits better
+    there: a long chain of odometry has poor minima of its own.  Where much less noise is seen there, back to (4).  Else
+    the last descent is repeated from there; where it has given loops up and brought none back, it is believed if Ψ of
+    (4) is lower with it: a narrow kernel gives up right loops in the tails.
 
 Where TAIL times the first share is 1 or more, Ψ is right as it is, and (6) comes after (1).
 
@@ -35,10 +38,12 @@ Landmarks and priors have the noise that is announced for them: the share is tha
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from asker.applications.pose_graph.chordal import chordal, closed
 from asker.applications.pose_graph.clock import Clock
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import CLOSE, TAIL, Round, Solved, announces_too_much, noise_share
@@ -66,10 +71,11 @@ FIRST, FEW = 3e6, (20, 100)
 LITTLE = 0.1
 """The part of the cost that a step of least squares must gain where FIRST allows for less than FEW."""
 EXCHANGES, ONE = 8e5, 30
-"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more; and at
-least what one exchange takes."""
+"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more; where
+that is less than one exchange takes, none is made."""
 GROWTH, ROUGHLY = 1 / 64, 1e-2
-"""Of the loops: the smallest number that is added to those that fit; and the part of the cost that a step must gain."""
+"""Of the loops: the smallest number that is added to those that fit; and the part of the cost that a step of the first
+fit must gain.  LITTLE is that of the others: loops that do not fit are not worth many steps."""
 REFUSED = 0.5
 """Of the full weight."""
 MANY = 0.25
@@ -164,12 +170,23 @@ class GraphSearch:
 
     def _first(self) -> Iterator[Round]:
         """(0) and (1); each is made when it is asked for."""
+        if any(r.fits_together for r in self.rounds):
+            return
         if self.thorough and not self.rounds:
-            yield from self._from_least_squares(self.graph)
+            yield from self._from_least_squares(self._closed(self.graph))
         if self.thorough and not self.is_dear:
             made = pose_graph_problem(self.graph, Cauchy(NARROW * self.tau), self.robust)
             yield from self._from_least_squares(made.refined(self._solve(made.problem, IRLS(), **self.few).values))
         yield self._run(self.graph, 1.0, self.strategy)
+
+    def _closed(self, graph: PoseGraph) -> PoseGraph:
+        """A graph where its loops are closed, if it fits better there than where it is."""
+        found = chordal(graph)
+        if found is None:
+            return graph
+        made = [pose_graph_problem(start, robust="none") for start in (graph, found)]
+        before, after = (self._solve(one.problem, IRLS(), max_iterations=0).cost for one in made)
+        return found if after < before else graph
 
     def _from_least_squares(self, start: PoseGraph) -> Iterator[Round]:
         """Least squares with all edges, and a descent from there."""
@@ -207,22 +224,28 @@ class GraphSearch:
         """(0), where a graph is large"""
         support = LoopSupport(self.graph)
         if not support.contradicts:
-            return self._with_all_loops(self._from_least_squares(self.graph))
+            return self._with_all_loops(self._from_least_squares(self._closed(self.graph)))
         grown = self._grown(support)
         if grown is None:
             return None
-        self.rounds.append(self._run(grown, 1.0, IRLS(), **self.few))
         wide = self._run(grown, TAIL, IRLS(), **self.few)
-        self.rounds.append(self._run(wide.refined, 1.0, IRLS(), **self.few))
-        found = _lowest(self.rounds)
+        found = self._run(wide.refined, 1.0, IRLS())
+        self.rounds.append(found)
+        if not (found.is_cut_short or (found.is_likely and self._lacks_support(found, support))):
+            self.rounds.append(self._run(grown, 1.0, IRLS()))
+            found = _lowest(self.rounds)
         if self.rounds[-1].is_cut_short:
             return Solved(found, self.rounds)
-        if not support.lacks(found.made.refused(found.result) & ~self.graph.is_odometry):
+        if not self._lacks_support(found, support):
             return None
         share = noise_share(found.made, found.result)
         if share is None or not announces_too_much(share):
-            return self._exchanged(found)
+            return Solved(found, self.rounds) if found.is_likely else self._exchanged(found)
         return self._widened([grown], share)
+
+    def _lacks_support(self, found: Round, support: LoopSupport) -> bool:
+        """Whether most of the loops that are refused are supported the least."""
+        return support.lacks(found.made.refused(found.result) & ~self.graph.is_odometry)
 
     def _grown(self, support: LoopSupport) -> PoseGraph | None:
         """The graph at least squares with its better supported loops: half of them, then more, as many as fit
@@ -231,8 +254,9 @@ class GraphSearch:
         while step > GROWTH * support.n:
             part = support.with_the_first(n)
             start = grown or self.graph
-            made = pose_graph_problem(replace(part, poses=start.poses, landmarks=start.landmarks), robust="none")
-            result = self._solve(made.problem, IRLS(), tol=ROUGHLY)
+            part = self._closed(replace(part, poses=start.poses, landmarks=start.landmarks))
+            made = pose_graph_problem(part, robust="none")
+            result = self._solve(made.problem, IRLS(), tol=LITTLE if grown else ROUGHLY)
             fits = self._fits(made, result)
             if not fits and grown is None:
                 return None
@@ -268,8 +292,12 @@ class GraphSearch:
             limits = self.few if self.is_dear else {}
             self.rounds.append(self._run(self.rounds[-1].refined, share, how, **limits))  # (3)
         last = self.rounds[-1]
-        if last.noise_share == 1 or last.is_cut_short:
+        if last.noise_share == 1:
             return self._exchanged(last)
+        if last.is_cut_short:  # its kernel gives up right loops in the tails
+            wide = self._run(last.refined, TAIL * last.noise_share, IRLS(), max_iterations=0)
+            wide = replace(wide, result=replace(wide.result, status=last.result.status))
+            return Solved(wide, [*self.rounds, wide])
         return self._widened([r.refined for r in reversed(self.rounds)], last.noise_share)
 
     def _widened(self, starts: list[PoseGraph], seen: float) -> Solved:
@@ -289,16 +317,19 @@ class GraphSearch:
         before = self.rounds + self.descents
         if not self.thorough or found.is_cut_short or found.fits_together:
             return Solved(found, before)
-        n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4, ONE))
+        n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4))
+        if n < ONE:
+            return Solved(found, before)
         share = noise_share(found.made, found.result) or 1.0
         width = self._close(share)
         done = [self._run(found.refined, width, IRLS())]
         for start in (done[0].refined, self.graph):
             if not done[-1].is_cut_short:
-                done.append(self._run(start, width, Exchanges(), max_iterations=n))
+                done.append(self._exchange(start, width, n))
             if done[-1].is_cut_short:
                 return Solved(found, before + done)
-            if done[-1].is_likely and not done[-1].result.cost < (1 - PAYS) * done[0].result.cost:
+            pays = done[-1].result.cost < (1 - PAYS) * done[0].result.cost
+            if self.is_large and done[-1].is_likely and not pays:
                 break
         best = _lowest(done)
         seen = noise_share(best.made, best.result)
@@ -314,13 +345,20 @@ class GraphSearch:
         is_better = not any(end.is_cut_short for end in ends) and ends[1].result.cost < ends[0].result.cost
         return Solved(last if is_better else found, [*before, *done, last, *ends])
 
+    def _exchange(self, start: PoseGraph, share: float, n: int) -> Round:
+        made = self._made(start, share)
+        return Round(share, made, self._solve(made.problem, Exchanges(restart=partial(closed, made)), max_iterations=n))
+
     def _close(self, share: float | None) -> float:
         """The share that a kernel allows for which chooses between solutions."""
         return min(CLOSE * (share or 1.0), 1.0)
 
     def _run(self, start: PoseGraph, share: float, how: Strategy, **limits: int) -> Round:
-        made = pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
+        made = self._made(start, share)
         return Round(share, made, self._solve(made.problem, how, **limits))
+
+    def _made(self, start: PoseGraph, share: float) -> PoseGraphProblem:
+        return pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
 
     def _solve(self, problem: Any, how: Strategy, **limits: Any) -> Result:
         return self.solve(problem, how, time_limit=self.clock.left(), **limits)

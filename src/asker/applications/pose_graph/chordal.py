@@ -1,0 +1,102 @@
+"""Poses from all edges of a graph by linear systems alone: where least squares should begin.
+
+Carlone, Tron, Daniilidis, Dellaert: Initialization Techniques for 3D SLAM, ICRA 2015 (their chordal relaxation).
+
+Problem     min over R, t of Σ a ‖Rⱼ − Rᵢ M‖² + b ‖tⱼ − tᵢ − Rᵢ m‖²  over the edges (i, j), with measurement (M, m)
+Algorithm   (1) R as any matrices: one linear system for each row of them, all of them with the same matrix
+            (2) the nearest rotations
+            (3) t with these: one more linear system
+Deviations  similarities have the logarithms of their scales by one more linear system, between (2) and (3).
+
+Along odometry errors add up, until least squares end in a poor minimum; here the loops have closed from the beginning.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.applications.pose_graph.graph import PoseGraph
+from asker.applications.pose_graph.problem import PoseGraphProblem
+from asker.applications.pose_graph.residuals import stored
+from asker.geometry import poses
+from asker.geometry.poses import N_AXES, Floats
+from asker.starts import rows_to_start
+
+
+def closed(made: PoseGraphProblem, weights: tuple[Floats, ...]) -> tuple[Floats, ...] | None:
+    """The rows of such poses, with a weight for each edge; for `asker.Exchanges`."""
+    w = made.per_edge(weights)
+    part = made.graph.with_edges(w > 0)
+    found = chordal(replace(part, information=w[w > 0, None, None] * part.information))
+    return None if found is None else rows_to_start(made.problem, {"poses": stored(found)})
+
+
+def chordal(graph: PoseGraph) -> PoseGraph | None:
+    """The graph with such poses; None where edges alone do not determine them."""
+    if graph.measured:
+        return None
+    stay = np.flatnonzero(graph.fixed) if graph.fixed.any() else np.zeros(1, np.intp)
+    d, given = N_AXES[graph.kind], poses.matrices(graph.kind, graph.poses[stay])
+    M = poses.matrices(graph.kind, graph.measurements)
+    a, b, c = _weights(graph)
+    try:
+        R = _rotations(graph, M[:, :d, :d], a, stay, given[:, :d, :d])  # (1), (2)
+        if graph.kind == "SIM3":
+            s = _solved(graph, c, np.log(poses.scales(M))[:, None], stay, np.log(poses.scales(given))[:, None])
+            R = np.exp(s)[:, :, None] * R
+        m = np.einsum("nij,nj->ni", R[graph.i], M[:, :d, d])
+        t = _solved(graph, b, m, stay, given[:, :d, d])  # (3)
+    except (RuntimeError, np.linalg.LinAlgError):  # the system is singular
+        return None
+    T = np.tile(np.eye(d + 1), (graph.n_poses, 1, 1))
+    T[:, :d, :d], T[:, :d, d] = R, t
+    found = poses.rows(graph.kind, T)
+    found[stay] = graph.poses[stay]
+    return replace(graph, poses=found) if np.isfinite(found).all() else None
+
+
+def _weights(graph: PoseGraph) -> tuple[Floats, Floats, Floats]:
+    """a and b of each edge, and that of its scale: the means of their information."""
+    d, diagonal = N_AXES[graph.kind], np.einsum("nii->ni", graph.information)
+    turned = diagonal[:, d : 3 * (d - 1)]
+    return turned.mean(axis=1), diagonal[:, :d].mean(axis=1), diagonal[:, -1]
+
+
+def _rotations(graph: PoseGraph, M: Floats, a: Floats, stay: NDArray[np.intp], given: Floats) -> Floats:
+    """Rotations near the matrices that are solved for."""
+    d = M.shape[1]
+    turn = M / np.cbrt(np.linalg.det(M))[:, None, None]  # without scales
+    at = given / np.cbrt(np.linalg.det(given))[:, None, None]
+    columns = _solved(graph, a, np.zeros((graph.n_edges * d, d)), stay, np.swapaxes(at, 1, 2).reshape(-1, d), turn)
+    U, _, Vt = np.linalg.svd(np.swapaxes(columns.reshape(-1, d, d), 1, 2))
+    U[:, :, -1] *= np.linalg.det(U @ Vt)[:, None]
+    found: Floats = U @ Vt
+    return found
+
+
+def _solved(
+    graph: PoseGraph, w: Floats, y: Floats, stay: NDArray[np.intp], given: Floats, turn: Floats | None = None
+) -> Floats:
+    """x of min Σ w ‖xⱼ − Mᵀxᵢ − y‖², with M = 1 when no `turn` is given; `given` are those that stay."""
+    from scipy.sparse import bsr_array
+    from scipy.sparse.linalg import splu
+
+    d = 1 if turn is None else turn.shape[1]
+    n, root = graph.n_edges, np.sqrt(w)[:, None, None]
+    back = -np.ones((n, 1, 1)) if turn is None else -np.swapaxes(turn, 1, 2)
+    blocks = np.stack([root * back, root * np.eye(d)], axis=1).reshape(-1, d, d)
+    ends, begins = np.stack([graph.i, graph.j], axis=1).ravel(), 2 * np.arange(n + 1)
+    A: Any = bsr_array((blocks, ends, begins), shape=(n * d, graph.n_poses * d)).tocsc()
+    is_free = np.ones(graph.n_poses, np.bool_)
+    is_free[stay] = False
+    x = np.zeros((graph.n_poses * d, y.shape[1]))
+    free = np.repeat(is_free, d)
+    x[(stay[:, None] * d + np.arange(d)).ravel()] = given
+    B = A[:, free]
+    rest = np.repeat(root[:, 0], d, axis=0) * y - A[:, ~free] @ x[~free]
+    H = (B.T @ B).tocsc()
+    how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    x[free] = splu(H, **how).solve(B.T @ rest)
+    return x
