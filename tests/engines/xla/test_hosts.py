@@ -30,6 +30,7 @@ PROGRAM = """
 import json, os, signal, sys
 import asker
 from asker.applications.bundle.scenes import make_scene
+from asker.engines.solvers import CG
 from asker.engines.xla import hosts
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 
@@ -48,7 +49,7 @@ if die is not None:
     except ValueError as error:
         print(error, flush=True)
         hosts.leave(3)
-exact = asker.CG(loosest=1e-13, tightest=1e-13, max_iterations=2000)
+exact = CG(loosest=1e-13, tightest=1e-13, max_iterations=2000)
 ways = {"auto": asker.ASKER(), "sparse-cholesky": asker.IRLS(), exact: asker.IRLS()}
 each = [asker.solve(problem, strategy, linear_solver=solver, **options) for solver, strategy in ways.items()]
 costs = [[line.cost for line in result.history] for result in each]
