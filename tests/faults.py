@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # of the commands too, where this runs with `&`
-    mutations, kills = (1_000, 1) if asked.short else (50_000, 100)
+    mutations, kills = (500, 1) if asked.short else (50_000, 100)
     mutations = mutations if asked.mutations is None else asked.mutations
     kills = kills if asked.kills is None else asked.kills
     with tempfile.TemporaryDirectory(prefix="asker-faults-") as folder, warnings.catch_warnings():

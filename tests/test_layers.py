@@ -1,9 +1,8 @@
 """Who imports whom: every file imports what is below its layer, and nothing above."""
 
 import ast
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import asker
 
@@ -77,8 +76,13 @@ def layer_of(path):
     return "shell" if parts[0] == "applications" and parts[-1] == "commands" else parts[0]
 
 
+@cache
 def imported(path):
     """The parts of asker that a file imports, anywhere in it."""
+    return list(_imported(path))
+
+
+def _imported(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
@@ -90,48 +94,61 @@ def imported(path):
         yield from (name.split(".")[1:] for name in names if name.split(".")[0] == "asker")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_downwards(path):
+def imports(files):
+    """Every import of some files: a file, and the parts of what it imports."""
+    return [(path, target) for path in files for target in imported(path)]
+
+
+def told(wrong):
+    return [f"{'.'.join(parts_of(path))} imports {'.'.join(target)}" for path, target in wrong]
+
+
+def points_downwards(path, target):
     layer = layer_of(path)
-    for target in imported(path):
-        if not target:  # asker itself
-            assert RANK[layer] > RANK["public"]
-        elif target[0] != layer:
-            beside = RANK[target[0]] == RANK[layer] == 0
-            assert RANK[target[0]] < RANK[layer] or beside, f"{layer} imports {'.'.join(target)}"
-        if layer == "strategies" and target[:1] == ["engines"]:
-            assert target[1] == "point"
+    if not target:  # asker itself
+        return RANK[layer] > RANK["public"]
+    if layer == "strategies" and target[0] == "engines":
+        return target[1] == "point"
+    beside = RANK[target[0]] == RANK[layer] == 0
+    return target[0] == layer or RANK[target[0]] < RANK[layer] or beside
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_rooms_do_not_know_each_other(path):
-    """What two of them need is below them, or beside them in `applications`."""
+def test_imports_point_downwards():
+    assert not told(each for each in imports(FILES) if not points_downwards(*each))
+
+
+def room_of(path):
     parts = parts_of(path)
-    if parts[0] != "applications" or parts[1] in SHARED:
-        return
-    for target in imported(path):
-        if target[:1] == ["applications"] and len(target) > 1:
-            assert target[1] == parts[1] or target[1] in SHARED, ".".join(target)
+    return parts[1] if parts[0] == "applications" and parts[1] not in SHARED else None
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_only_shared_files_of_applications_are_known_above(path):
+def of_rooms(files):
+    return [(path, target) for path, target in imports(files) if target[:1] == ["applications"] and len(target) > 1]
+
+
+def test_rooms_do_not_know_each_other():
+    """What two of them need is below them, or beside them in `applications`."""
+    rooms = [path for path in FILES if room_of(path)]
+    assert not told(each for each in of_rooms(rooms) if each[1][1] not in (room_of(each[0]), *SHARED))
+
+
+def test_only_shared_files_of_applications_are_known_above():
     """A study serves every application through the interface, and so does the shell but for a room's own commands."""
-    if layer_of(path) not in ("study", "shell") or parts_of(path)[0] == "applications":
-        return
-    for target in imported(path):
-        if target[:1] == ["applications"] and len(target) > 1:
-            assert target[1] in (*SHARED, "applications", "application_of", "ROOMS"), ".".join(target)
+    above = [path for path in FILES if parts_of(path)[0] in ("study", "shell")]
+    known = (*SHARED, "applications", "application_of", "ROOMS")
+    assert not told(each for each in of_rooms(above) if each[1][1] not in known)
 
 
 def test_a_room_is_seen_however_it_is_imported(tmp_path):
-    for line in (
-        "from asker.applications import bundle",
-        "from asker.applications.bundle import bal",
-        "import asker.applications.bundle.bal",
+    for k, line in enumerate(
+        (
+            "from asker.applications import bundle",
+            "from asker.applications.bundle import bal",
+            "import asker.applications.bundle.bal",
+        )
     ):
-        (tmp_path / "a.py").write_text(line)
-        assert next(imported(tmp_path / "a.py"))[:2] == ["applications", "bundle"]
+        (tmp_path / f"{k}.py").write_text(line)
+        assert imported(tmp_path / f"{k}.py")[0][:2] == ["applications", "bundle"]
 
 
 def test_every_part_has_a_layer():

@@ -29,7 +29,7 @@ METHODS = asker.METHODS | {
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000), outliers=st.floats(0, 0.8))
 def test_no_method_returns_a_cost_above_its_start(method, seed, outliers):
     problem = curve_problem(seed, outliers=outliers)

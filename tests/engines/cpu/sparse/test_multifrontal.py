@@ -178,13 +178,11 @@ def matrix(graph, dims, seed=0):
     rng = np.random.default_rng(seed)
     ptr, columns = lower_triangle(n, a, b)
     starts = np.concatenate([[0], np.cumsum(dims)])
-    i, j = [], []
-    for v in range(n):
-        for w in columns[ptr[v] : ptr[v + 1]]:
-            block = np.meshgrid(np.arange(starts[v], starts[v + 1]), np.arange(starts[w], starts[w + 1]), indexing="ij")
-            i.append(block[0].ravel())
-            j.append(block[1].ravel())
-    i, j = np.concatenate(i), np.concatenate(j)
+    row, column = np.repeat(np.arange(n), np.diff(ptr)), columns  # of each block
+    size = dims[row] * dims[column]
+    within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+    row, column = np.repeat(row, size), np.repeat(column, size)
+    i, j = starts[row] + within // dims[column], starts[column] + within % dims[column]
     values = rng.normal(size=len(i))
     A = sparse.coo_array((np.where(i > j, values, 0.0), (i, j)), (starts[-1], starts[-1])).tocsc()
     A = A + A.T
