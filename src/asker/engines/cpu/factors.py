@@ -26,12 +26,14 @@ def compiled_loop(
     *functions: Callable[..., Any],
     what: str,
     known_by: bytes = b"",
+    shortest: bool = True,
     is_told: bool = False,
     given: str = "",
 ) -> AnyLoop:
     """`make_loop`, with a mistake in a user's function told as one of the problem; `given`: its arguments, in words."""
     try:
-        return make_loop(name, arguments, *functions, what="" if is_told else what, known_by=known_by)
+        told = "" if is_told else what
+        return make_loop(name, arguments, *functions, what=told, known_by=known_by, shortest=shortest)
     except ReadsOutside as error:
         raise ProblemError(f"{what}: {error}{given and f'; it is given {given}'}") from None
 
@@ -134,7 +136,8 @@ class FactorCode:
             known_by = self._known_by() if self.factors.trace else b""
             f = self.factors
             told = {"what": f.name, "known_by": known_by, "is_told": f.is_told, "given": f.arguments_told}
-            self.loops[what] = compiled_loop(what, arguments, *ways, **told)  # type: ignore[arg-type]
+            few = 2 * self.structure.p < self.structure.width  # a pass back is about two passes forward
+            self.loops[what] = compiled_loop(what, arguments, *ways, shortest=few, **told)  # type: ignore[arg-type]
         return self.loops[what]
 
     def _known_by(self) -> bytes:

@@ -175,11 +175,24 @@ def ways(function):
 
 
 @pytest.mark.parametrize("function", [reverse_only, forward_only])
-def test_a_function_with_one_mode_of_derivatives_is_compiled_with_that_one(function):
-    loop = Loop("case", [Argument("each", (3,))], *ways(function))
+@pytest.mark.parametrize("shortest", [True, False])
+def test_a_function_with_one_mode_of_derivatives_is_compiled_with_that_one(function, shortest):
+    loop = Loop("case", [Argument("each", (3,))], *ways(function), shortest=shortest)
     (J,) = [np.empty((4, *shape)) for shape in loop.store_shapes]
     loop(4, [X], [J])
     np.testing.assert_allclose(J, 7 * X[:, None] * np.eye(3), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("shortest", "n_traced"), [(True, 2), (False, 1)])
+def test_where_the_shortest_is_not_asked_for_the_first_is_enough(shortest, n_traced):
+    traced = []
+
+    def one(x):
+        traced.append(x)
+        return (x,), ()
+
+    Loop("case", [Argument("each", (3,))], one, lambda x: one(x), shortest=shortest)
+    assert len(traced) == n_traced
 
 
 @pytest.mark.parametrize("before", [jnp.sin, reverse_only, forward_only])

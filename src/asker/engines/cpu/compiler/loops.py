@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -53,8 +54,15 @@ class Argument:
 class Loop:
     """A compiled loop.  Call it with n, the arrays in the order of the arguments, and the arrays to store into."""
 
-    def __init__(self, name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], known_by: bytes = b""):
-        """Functions that compute the same are tried in turn; the shortest program is compiled.
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[Argument],
+        *functions: Callable[..., Any],
+        known_by: bytes = b"",
+        shortest: bool = True,
+    ):
+        """Functions that compute the same are tried in turn; the shortest program is compiled, or else the first.
 
         One that fails is passed over where another works: JAX differentiates some functions in one mode only.
         What they compute may be `known_by` a digest: then the printed text is kept, and nothing is traced again.
@@ -63,7 +71,8 @@ class Loop:
         for argument in self.arguments:
             if argument.dtype in NOT_COMPILED:
                 raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
-        text = _kept_text(name, self.arguments, functions, known_by) if known_by else _text(name, arguments, functions)
+        make = partial(_kept_text, known_by) if known_by else _text
+        text = make(name, self.arguments, functions, shortest)
         self.source = text.source
         self.kernel = compile_source(name, text.source, packed=False)  # of what JAX traces there is little to pack
         self.store_shapes, self.n_sums = [tuple(shape) for shape in text.store_shapes], text.n_sums
@@ -146,12 +155,17 @@ def _piece(argument: Argument, value: Any, piece: slice) -> Any:
 
 
 def make_loop(
-    name: str, arguments: Sequence[Argument], *functions: Callable[..., Any], what: str, known_by: bytes = b""
+    name: str,
+    arguments: Sequence[Argument],
+    *functions: Callable[..., Any],
+    what: str,
+    known_by: bytes = b"",
+    shortest: bool = True,
 ) -> Loop | BatchedLoop:
     """A compiled loop; where the compiler does not know a primitive, one that XLA runs, with a warning about `what`,
     unless that is empty."""
     try:
-        return Loop(name, arguments, *functions, known_by=known_by)
+        return Loop(name, arguments, *functions, known_by=known_by, shortest=shortest)
     except UnsupportedPrimitive as e:
         if what:
             warnings.warn(f"{what}: {e}", stacklevel=2)
@@ -173,28 +187,34 @@ class _Text(NamedTuple):
     n_sums: int
 
 
-def _text(name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]]) -> _Text:
+def _text(name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]], shortest: bool) -> _Text:
     traced, errors = [], []
     for function in functions:
         try:
             traced.append(_Traced(function, tuple(arguments)))
         except Exception as e:
             errors.append(e)
+        if traced and not shortest:
+            break
     if not traced:
         raise next((e for e in errors if isinstance(e, UnsupportedPrimitive)), errors[0])
     return min(traced, key=lambda t: len(t.lines)).text(name)
 
 
 def _kept_text(
-    name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]], known_by: bytes
+    known_by: bytes,
+    name: str,
+    arguments: Sequence[Argument],
+    functions: Sequence[Callable[..., Any]],
+    shortest: bool,
 ) -> _Text:
     """The text as it was printed on this machine before, by the same versions."""
-    versions = f"{name} {arguments} {traced_with()}\0{beside(__file__)}"
+    versions = f"{name} {arguments} {shortest} {traced_with()}\0{beside(__file__)}"
     kept = f"text-{name}-{hashlib.sha256(known_by + versions.encode()).hexdigest()}"
     content = kept_code().read(kept)
     if content is not None:
         return _Text(*json.loads(content))
-    text = _text(name, arguments, functions)
+    text = _text(name, arguments, functions, shortest)
     kept_code().write(kept, json.dumps(text).encode())
     return text
 
