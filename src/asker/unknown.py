@@ -9,7 +9,8 @@ Noise       At each end the noise σ of every factor group is estimated (`asker.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
             (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
-            doubt, no other one is tried.
+            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`).  So
+            (2) comes first where no observations stand out at the start.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  Where
@@ -29,7 +30,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.chance import Seen, chances
+from asker.chance import rightness
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
@@ -363,24 +364,10 @@ class Search:
         are beyond doubt, or exact."""
         if any(noise.is_known and noise.sigma == 0 for noise in found.noises):
             return self.plain
-        right = self._rightness(found)
+        support = self._support_of(found)
+        right = rightness(support.problem, self._squares(found.point), support.inliers, found.noises, support.sums)
         in_doubt = self.engine.sums.of(sum(float((1 - q).sum()) for q in right))[0]
         return Weighted(self.engine.in_own_order(self.engine.whole(right))) if in_doubt >= 1 else self.plain
-
-    def _rightness(self, found: Candidate) -> tuple[Floats, ...]:
-        """The probability that all variables of an observation are right, of each observation."""
-        problem, support, sums = self.engine.problem, self._support_of(found), self.engine.sums
-        seen = []
-        for f, u, n, counted in zip(
-            problem.factors, self._squares(found.point), found.noises, support.inliers, strict=True
-        ):
-            seen.append(Seen(u, counted, n.sigma, sums.median(np.sqrt(u[~counted] / f.residual_size))))
-        by_chance = chances(problem, seen, sums)
-        right = [np.ones(f.n) for f in problem.factors]
-        for f, q in zip(problem.factors, right, strict=True):
-            for s in (s for s in f.slots if s.variables in by_chance):
-                q *= np.where(s.variables.fixed, 1.0, 1 - by_chance[s.variables])[s.index]
-        return tuple(right)
 
     def _end_kernel(self, noise: Noise, p: int, Q: float) -> Kernel:
         """That of the likelihood where there are few unknowns; truncated at 5σ where many follow single residuals."""
