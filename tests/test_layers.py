@@ -36,6 +36,7 @@ LAYERS = (
     ("leverage weakest", "how much of every observation a fit has used up, and which variables hang on too little"),
     ("current", "what holds at a point of an engine, for a user"),
     ("conditions", "which observations are possible at a point, as the user says"),
+    ("one_noise", "the proof that residuals are noise of one scale"),
     ("tails", "what residuals say of the tails of the noise"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("rounding", "the grid of rounded data, seen in residuals at a point"),

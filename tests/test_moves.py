@@ -191,3 +191,18 @@ def test_no_two_of_a_colour_share_a_factor():
     assert sorted(np.concatenate(sets)) == list(range(3, 30))
     for members in sets:
         assert not np.any(np.isin(i, members) & np.isin(j, members) & (i != j))
+
+
+@pytest.mark.parametrize("n_outliers", range(6))
+def test_most_observations_leave_no_other_place(n_outliers):
+    """Of five, each of which determines a variable: with one outlier some inliers would agree at any other place
+    where most do, and nothing is tried; with three outliers that is the other place."""
+    place = asker.Variables(np.zeros((2, 2)), name="place")
+    seen = np.zeros((10, 2))
+    seen[:n_outliers] = 9.0  # of the first one
+    made = asker.Factors(lambda x, y: x - y, place[np.repeat([0, 1], 5)], data=seen, kernel=asker.Cauchy(0.1))
+    problem = asker.Problem(made)
+    engine, moves = CpuEngine(problem), Moves(problem)
+    point, n = moves(engine, engine.start(), lambda point: [engine.in_user_order(point.u)[0] < 1])
+    assert (n > 0) == (n_outliers > 1)
+    assert (engine.rows(point)[0][0] > 8).all() == (n_outliers > 2)

@@ -9,7 +9,8 @@ Noise       At each end the noise σ of every factor group is estimated (`asker.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
             (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
-            doubt, no other one is tried.
+            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`).  So
+            (2) comes first where no observations stand out at the start.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  Where
@@ -29,13 +30,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.chance import Seen, chances
+from asker.chance import rightness
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
+from asker.one_noise import can_be_proved, one_noise
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
@@ -186,9 +188,15 @@ class Search:
         each = list(zip(self.given, self.typical, strict=True))
         narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in each]
         plain = [given or Quadratic(r) for given, r in each]
+        least_squares = partial(self._run, plain, self.plain, start, AGAIN, "least squares")
+        everything = least_squares() if self._may_be_one_noise() else None
+        is_proven = everything is not None and self._one_noise(everything) is not None
+        if everything and is_proven:
+            yield "least squares", everything
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
-        everything = self._run(plain, self.plain, start, AGAIN, "least squares")
-        yield "least squares", everything
+        everything = everything or least_squares()
+        if not is_proven:
+            yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
         if self.has_few_unknowns:
             for k, point in enumerate(self.remember("subsets", partial(self._from_subsets, start))):
@@ -200,6 +208,14 @@ class Search:
             for _ in range(OUTRIGHT):
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
+
+    def _may_be_one_noise(self) -> bool:
+        """Whether no observations stand out at the start: then least squares may leave nothing but noise, which can be
+        proved where there are many."""
+        factors = self.engine.problem.factors
+        seen = zip(self.broad, self.typical, factors, self.given, strict=True)
+        one_scale = all(Q * f.residual_size < DISTINCT**2 * r**2 for Q, r, f, kept in seen if kept is None)
+        return one_scale and can_be_proved(self.engine.problem, self.engine.sums)
 
     def _from_subsets(self, start: Point) -> list[Point]:
         subsets = Subsets(self.engine, start, self.trusted)
@@ -238,6 +254,8 @@ class Search:
         point close by.
         """
         grids = self._grids([before] if before else [])
+        if not any(grids) and (proven := self._one_noise(point)):
+            return proven
         near = before if is_close else ()
         found = partial(estimate, self.engine.problem.factors, self._squares(point), self.broad, self.engine.sums)
         noises = found(grids, near)
@@ -346,24 +364,10 @@ class Search:
         are beyond doubt, or exact."""
         if any(noise.is_known and noise.sigma == 0 for noise in found.noises):
             return self.plain
-        right = self._rightness(found)
+        support = self._support_of(found)
+        right = rightness(support.problem, self._squares(found.point), support.inliers, found.noises, support.sums)
         in_doubt = self.engine.sums.of(sum(float((1 - q).sum()) for q in right))[0]
         return Weighted(self.engine.in_own_order(self.engine.whole(right))) if in_doubt >= 1 else self.plain
-
-    def _rightness(self, found: Candidate) -> tuple[Floats, ...]:
-        """The probability that all variables of an observation are right, of each observation."""
-        problem, support, sums = self.engine.problem, self._support_of(found), self.engine.sums
-        seen = []
-        for f, u, n, counted in zip(
-            problem.factors, self._squares(found.point), found.noises, support.inliers, strict=True
-        ):
-            seen.append(Seen(u, counted, n.sigma, sums.median(np.sqrt(u[~counted] / f.residual_size))))
-        by_chance = chances(problem, seen, sums)
-        right = [np.ones(f.n) for f in problem.factors]
-        for f, q in zip(problem.factors, right, strict=True):
-            for s in (s for s in f.slots if s.variables in by_chance):
-                q *= np.where(s.variables.fixed, 1.0, 1 - by_chance[s.variables])[s.index]
-        return tuple(right)
 
     def _end_kernel(self, noise: Noise, p: int, Q: float) -> Kernel:
         """That of the likelihood where there are few unknowns; truncated at 5σ where many follow single residuals."""
@@ -383,18 +387,18 @@ class Search:
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, or nearly all far better than at the start, and those
-        of every variable no less than others."""
+        of every variable no less than others; or all are noise, and nothing else."""
         support, sizes = self._support_of(found), [f.residual_size for f in self.engine.problem.factors]
         each = zip(self.broad, self.typical, sizes, support.explained, strict=True)
         seen = [max(sqrt(Q), r / sqrt(p) if all_fit else 0.0) for Q, r, p, all_fit in each]
-        groups = zip(found.noises, seen, self.given, strict=True)
-        return (
-            all(
-                kept is not None or (n.is_known and n.inlier_ratio > 0.5 and CLEAR * n.sigma < most)
-                for n, most, kept in groups
-            )
-            and not support.has_lost_a_variable()
-        )
+        groups = [g for g in zip(found.noises, seen, self.given, strict=True) if g[2] is None]
+        if not all(n.is_known and n.inlier_ratio > 0.5 for n, _, _ in groups) or support.has_lost_a_variable():
+            return False
+        return all(CLEAR * n.sigma < most for n, most, _ in groups) or self._one_noise(found.point) is not None
+
+    def _one_noise(self, point: Point) -> tuple[Noise, ...] | None:
+        """The noise at a point, where it proves that there is nothing else."""
+        return one_noise(self.engine.problem, self._squares(point), self.given, self.engine.sums)
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""

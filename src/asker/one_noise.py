@@ -1,0 +1,94 @@
+"""Whether all residuals are Gaussian noise of one scale: then a solution is beyond doubt, wherever it came from.
+
+Law         No two variables of a group share a factor, as the points of a scene: then the squares of each add up by
+            themselves.  In Gaussian noise Σu/σ² over the observations of a variable is χ² with as many degrees of
+            freedom as the fit has left of its numbers, Σp·a (`asker.noise`); the share of this distribution that lies
+            below the sum is evenly spread between 0 and 1 over all variables.  An outlier puts its variable to 1; at a
+            wrong solution, also at that of least squares among outliers, variables are more or less at odds.
+Test        Kolmogorov's: the largest difference of the shares from an even spread, which chance exceeds with a
+            probability of 1 % at 1.63/√n.  It proves something where n is so large that one variable in twenty shows.
+
+Kolmogorov: Sulla determinazione empirica di una legge di distribuzione, Giornale dell'Istituto Italiano degli Attuari
+1933.
+"""
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.noise import Noise, kept_shares
+from asker.problem import Problem
+from asker.sums import ALONE, Sums
+from asker.variables import Variables
+
+Floats = NDArray[np.float64]
+CHANCE = 1.63
+"""√n times the difference that chance exceeds with a probability of 1 %."""
+SHOWN = 0.05
+"""The part of the variables that must show."""
+ROUNDS = 2
+"""Of σ and what the fit has left."""
+LEAST = 0.5
+"""Degrees of freedom that tell something."""
+
+
+def one_noise(
+    problem: Problem, u: Sequence[Floats], given: Sequence[Any], sums: Sums = ALONE
+) -> tuple[Noise, ...] | None:
+    """The noise of each factor group where the squared norms u prove that there is nothing else; None where they do
+    not.  `given`: kernels where it is not sought, whose factors prove nothing.  Where a process has a portion of the
+    observations, those of each must prove it."""
+    v = _apart(problem)
+    if v is None or not can_be_proved(problem, sums) or not all(_is_positive(sums.mean(x)) for x in u):
+        return None
+    variances = [sums.mean(x) / f.residual_size for f, x in zip(problem.factors, u, strict=True)]
+    for _ in range(ROUNDS):
+        left = kept_shares(
+            problem.factors, [1 / (1 + x / (4 * s)) for x, s in zip(u, variances, strict=True)], sums=sums
+        )
+        spare = [f.residual_size * sums.of(float(a.sum()))[0] for f, a in zip(problem.factors, left, strict=True)]
+        variances = [sums.of(float(x.sum()))[0] / max(n, 1.0) for x, n in zip(u, spare, strict=True)]
+    total = np.zeros((2, len(v)))
+    for f, x, a, s, kernel in zip(problem.factors, u, left, variances, given, strict=True):
+        for slot in (slot for slot in f.slots if slot.variables is v and kernel is None):
+            total += [np.bincount(slot.index, y, minlength=len(v)) for y in (x / s, f.residual_size * a)]
+    squares, freedom = sums.by_variable(v, total)
+    tells = freedom > LEAST
+    if sums.any(not _is_even(squares[tells], freedom[tells])):
+        return None
+    return tuple(Noise(sqrt(s), 1.0, n) for s, n in zip(variances, spare, strict=True))
+
+
+def can_be_proved(problem: Problem, sums: Sums = ALONE) -> bool:
+    """Whether there are so many variables that no two of which share a factor."""
+    v = _apart(problem)
+    return not sums.any(v is None or not _is_enough(len(v)))
+
+
+def _is_positive(x: float) -> bool:
+    return 0 < x < np.inf
+
+
+def _is_enough(n: int) -> bool:
+    return SHOWN * sqrt(n) > CHANCE
+
+
+def _is_even(squares: Floats, freedom: Floats) -> bool:
+    from scipy.special import gammainc
+
+    n = len(squares)
+    if not _is_enough(n):
+        return False
+    share = np.sort(gammainc(freedom / 2, squares * (freedom.sum() / squares.sum()) / 2))
+    steps = np.arange(n + 1) / n
+    return bool(max((steps[1:] - share).max(), (share - steps[:-1]).max()) < CHANCE / sqrt(n))
+
+
+def _apart(problem: Problem) -> Variables | None:
+    """The largest free group no two variables of which share a factor."""
+    free = [v for v in problem.variables if v.is_free]
+    apart = [v for v in free if all(sum(s.variables is v for s in f.slots) <= 1 for f in problem.factors)]
+    return max(apart, key=len, default=None)

@@ -1,0 +1,73 @@
+"""The proof that all residuals are noise of one scale."""
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications import bundle
+from asker.engines.cpu.engine import CpuEngine
+from asker.one_noise import can_be_proved, one_noise
+from asker.strategies.irls import IRLS
+
+
+def fitted(problem, n=20):
+    """‖r‖² after a plain descent."""
+    engine = CpuEngine(problem)
+    state = IRLS().init(engine, engine.start(), n)
+    for _ in range(n):
+        state = IRLS().step(engine, state)
+    return engine.in_user_order(state.point.u)
+
+
+def scene_of(outliers, noise=1.0, n=8000, **how):
+    return bundle.make_scene(10, n, noise=noise, outlier_ratio=outliers, start_error=5.0, seed=95_010, **how)
+
+
+def problem_of(scene):
+    return bundle.bundle_problem(scene.start, asker.Quadratic(1.0)).problem
+
+
+@pytest.mark.parametrize("noise", [0.2, 1.5])
+@pytest.mark.parametrize("mean_track", [3.5, 6.0])
+def test_least_squares_of_noise_alone_is_proved(noise, mean_track):
+    problem = problem_of(scene_of(0.0, noise, mean_track=mean_track))
+    (found,) = one_noise(problem, fitted(problem), [None])
+    assert found.sigma == pytest.approx(noise, rel=0.03)
+    assert found.inlier_ratio == 1.0
+
+
+@pytest.mark.parametrize("outliers", [0.02, 0.1, 0.3, 0.6])
+def test_least_squares_among_outliers_is_not(outliers):
+    """Also where the noise, as it is estimated, is that of everything."""
+    problem = problem_of(scene_of(outliers))
+    assert one_noise(problem, fitted(problem), [None]) is None
+
+
+@pytest.mark.parametrize("law", ["laplace", "student"])
+def test_noise_with_tails_is_not(law):
+    problem = problem_of(scene_of(0.0, noise_law=law))
+    assert one_noise(problem, fitted(problem), [None]) is None
+
+
+def test_a_point_far_from_the_minimum_is_not():
+    problem = problem_of(scene_of(0.0))
+    assert one_noise(problem, fitted(problem, 0), [None]) is None
+
+
+def test_few_variables_prove_nothing():
+    problem = problem_of(scene_of(0.0, n=3000))
+    assert not can_be_proved(problem)
+    assert one_noise(problem, fitted(problem), [None]) is None
+
+
+def test_exact_data_have_no_noise():
+    problem = problem_of(scene_of(0.0))
+    assert one_noise(problem, [np.zeros(f.n) for f in problem.factors], [None]) is None
+
+
+@pytest.mark.parametrize("kind", ["ring", "path"])
+def test_where_the_start_is_as_good_as_the_noise_nothing_else_is_tried(kind):
+    scene = bundle.make_scene(20, 8000, noise=1.5, outlier_ratio=0.0, start_error=5.0, seed=95_011, kind=kind)
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert {line.details["stage"] for line in result.history} <= {"start", "least squares", "end", "weighed"}
+    assert result.noise[0].sigma == pytest.approx(1.5, rel=0.03)
