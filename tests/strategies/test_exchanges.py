@@ -1,5 +1,6 @@
 """Exchanges revise which observations are refused."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -78,3 +79,28 @@ def test_the_cost_is_always_that_of_the_point(engine):
     for _ in range(40):
         state = strategy.step(made, state)
         assert state.cost == pytest.approx(asker.IRLS().init(made, state.point, 0).cost)
+
+
+def bend(x, measured):
+    """With a poor minimum beside each good one: a step from one does not lead to the other."""
+    return jnp.stack([x[0] - measured, 4 * jnp.sin(3 * x[0])])
+
+
+@pytest.mark.parametrize(("to", "ends_at"), [(np.pi, np.pi), (50.0, 0.0)])
+def test_a_trial_begins_elsewhere_if_what_is_believed_fits_better_there(to, ends_at):
+    """Three observations near π, one at 0, from there: least squares with any of them stay in the valley of 0."""
+    x = asker.Variables(np.zeros((1, 1)), name="x")
+    data = np.array([0.0, np.pi, np.pi + 0.01, np.pi - 0.01])
+    problem = asker.Problem(
+        asker.Factors(bend, x[np.zeros(4, int)], data=data, kernel=asker.SmoothTruncated(1.0), name="seen")
+    )
+    asked = []
+
+    def restart(weights):
+        asked.append(weights[0])
+        return (np.array([[to]]),)
+
+    found = asker.solve(problem, asker.Exchanges(restart=restart), max_iterations=500)
+    assert found["x"].item() == pytest.approx(ends_at, abs=0.05)
+    assert asked[0].tolist() == [1.0, 0.0, 0.0, 100.0]  # the nearest of the refused ones is believed firmly
+    assert asker.solve(problem, asker.Exchanges(), max_iterations=500)["x"].item() == pytest.approx(0.0, abs=0.05)

@@ -9,9 +9,10 @@ noise can be seen in what was kept (`noise`):
     where they are, that is all.  Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
     Where an iteration is dear, the first of them alone is tried, and least squares end when a step gains little.
     Where a graph is large and its loops contradict each other (`support`), all loops at once fill the matrix in, and
-    least squares take the better supported half of them, then more as long as these fit together.  The descent from
-    there is (1) to (3) where most of those that it refuses are supported the least; and if what it keeps is as near as
-    the noise lets it be, and the announced noise is there, that is all;
+    least squares take the better supported half of them, then more as long as these fit together and do not show much
+    more noise.  Where that is much less than announced, (4) goes on from there; else a descent from there is (1),
+    by way of a kernel TAIL times as wide, and where what it keeps is as near as the noise lets it be, that is all.
+    Either is believed where it keeps what was fitted together;
 (1) solve with the noise as announced;
 (2) the share of it that is there: Σ‖r‖² over what was kept, for each number that the poses have not used up, in units
     of what was announced.  The mean of ‖r‖² is seen in medians, one over the loops and one over odometry, so that up to
@@ -225,43 +226,41 @@ class GraphSearch:
         support = LoopSupport(self.graph)
         if not support.contradicts:
             return self._with_all_loops(self._from_least_squares(self._closed(self.graph)))
-        grown = self._grown(support)
-        if grown is None:
+        found = self._grown(support)
+        if found is None:
             return None
-        wide = self._run(grown, TAIL, IRLS(), **self.few)
-        found = self._run(wide.refined, 1.0, IRLS())
-        self.rounds.append(found)
-        if not (found.is_cut_short or (found.is_likely and self._lacks_support(found, support))):
-            self.rounds.append(self._run(grown, 1.0, IRLS()))
-            found = _lowest(self.rounds)
+        grown, fitted = found
+        start, share = self._whole(grown.refined), noise_share(grown.made, grown.result)
+        if share is not None and announces_too_much(share):
+            close = self._run(start, TAIL * share, IRLS(), **self.few)
+            is_believed = close.is_cut_short or _keeps(close, fitted)
+            return self._widened([close.refined], share) if is_believed else None
+        wide = self._run(start, TAIL, IRLS(), **self.few)
+        self.rounds.append(self._run(wide.refined, 1.0, IRLS()))
+        if not (self.rounds[-1].is_cut_short or _keeps(self.rounds[-1], fitted)):
+            self.rounds.append(self._run(start, 1.0, IRLS()))
+        lowest = _lowest(self.rounds)
         if self.rounds[-1].is_cut_short:
-            return Solved(found, self.rounds)
-        if not self._lacks_support(found, support):
+            return Solved(lowest, self.rounds)
+        if not _keeps(lowest, fitted):
             return None
-        share = noise_share(found.made, found.result)
-        if share is None or not announces_too_much(share):
-            return Solved(found, self.rounds) if found.is_likely else self._exchanged(found)
-        return self._widened([grown], share)
+        return Solved(lowest, self.rounds) if lowest.is_likely else self._exchanged(lowest)
 
-    def _lacks_support(self, found: Round, support: LoopSupport) -> bool:
-        """Whether most of the loops that are refused are supported the least."""
-        return support.lacks(found.made.refused(found.result) & ~self.graph.is_odometry)
-
-    def _grown(self, support: LoopSupport) -> PoseGraph | None:
-        """The graph at least squares with its better supported loops: half of them, then more, as many as fit
-        together; None where half of them do not."""
+    def _grown(self, support: LoopSupport) -> tuple[Round, np.ndarray] | None:
+        """Least squares with the better supported loops, half of them, then more, as many as fit together, and a mask
+        of the edges in it; None where half of the loops do not."""
         grown, n, step = None, (support.n + 1) // 2, support.n // 4
         while step > GROWTH * support.n:
-            part = support.with_the_first(n)
-            start = grown or self.graph
-            part = self._closed(replace(part, poses=start.poses, landmarks=start.landmarks))
-            made = pose_graph_problem(part, robust="none")
-            result = self._solve(made.problem, IRLS(), tol=LITTLE if grown else ROUGHLY)
-            fits = self._fits(made, result)
+            fitted = support.first(n)
+            start = grown[0].refined if grown else self.graph
+            part = replace(self.graph.with_edges(fitted), poses=start.poses, landmarks=start.landmarks)
+            made = pose_graph_problem(self._closed(part), robust="none")
+            fit = Round(np.inf, made, self._solve(made.problem, IRLS(), tol=LITTLE if grown else ROUGHLY))
+            fits = self._fits(made, fit.result) and not (grown and _is_noisier(fit, grown[0]))
             if not fits and grown is None:
                 return None
             if fits:
-                grown = self._whole(made.refined(result.values))
+                grown = fit, fitted
             n, step = n + (step if fits else -step), step // 2
         return grown
 
@@ -369,6 +368,19 @@ def _narrowing(how: Strategy, times: float) -> Strategy:
     if not (isinstance(how, ASKER) and how.reach):
         return how
     return replace(how, s0=float(np.sqrt(times - 1)), reach=0.0)
+
+
+def _is_noisier(one: Round, other: Round) -> bool:
+    """Whether much more noise is seen; one that bends for false loops may still be within what is announced."""
+    seen = [noise_share(r.made, r.result) or 1.0 for r in (one, other)]
+    return MUCH_LESS * seen[0] > seen[1]
+
+
+def _keeps(found: Round, fitted: np.ndarray) -> bool:
+    """Whether the loops of a mask are kept, but for as many as are far off by chance."""
+    loops = fitted & ~found.made.graph.is_odometry
+    n_refused = np.count_nonzero(found.made.refused(found.result) & loops)
+    return bool(n_refused <= (1 - INLIERS) * np.count_nonzero(loops))
 
 
 def _lowest(rounds: list[Round]) -> Round:

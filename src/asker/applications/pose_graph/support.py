@@ -119,18 +119,13 @@ class LoopSupport:
         sizes = np.bincount(group[:-1])[group[:-1]]
         return self.edges[np.lexsort((support, -sizes))]
 
-    def lacks(self, refused: NDArray[np.bool_]) -> bool:
-        """Whether most loops of a mask (n_edges,) are among as many that are supported the least."""
-        n = int(np.count_nonzero(refused))
-        return bool(2 * np.count_nonzero(refused[self.order[self.n - n :]]) >= n)
-
-    def with_the_first(self, n: int) -> PoseGraph:
-        """The graph with odometry, the first n loops, and those of the others that tie what would fall apart."""
+    def first(self, n: int) -> NDArray[np.bool_]:
+        """(n_edges,): odometry, the first n loops, and those of the others that tie what would fall apart."""
         price = np.ones(self.graph.n_edges)
         price[self.order] = 2 + np.arange(self.n)
         chosen = price < 2 + n
         chosen[spanning_forest(self.graph.i, self.graph.j, price, self.graph.n_poses)] = True
-        return self.graph.with_edges(chosen)
+        return chosen
 
     @cached_property
     def _with_odometry(self) -> Ties:
