@@ -12,8 +12,9 @@ Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One
             doubt, no other one is tried.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
-            where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  Where
-            variables may have been lost, the end is repeated while that pays.
+            where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
+            not possible (`valid=`) does not count, however well it fits.  Where variables may have been lost, the end
+            is repeated while that pays.
 Chance      Some variables hang on observations that may agree by chance (`asker.chance`): a point on two of them, where
             most are outliers.  Such a point would pull at its cameras no less than a right one.  So at last the
             observations of a variable count with the probability that it is right.
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.chance import Seen, chances
+from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
@@ -299,10 +301,20 @@ class Search:
         point, noises, kernels = best.point, best.noises, []
         for n_iterations in END:
             kernels = self._kernels(kernel, noises)
-            point = self._run(kernels, self.plain, self._moved(kernels, point), n_iterations, "end")
+            moved = self._moved(kernels, point)
+            point = self._run(kernels, self._with_possible(moved), moved, n_iterations, "end")
             noises = self._noises(point, noises, is_close=True)
         cost = self._likelihood(point, noises)
         return Candidate(best.name, point, noises, cost, tuple(kernels))
+
+    def _with_possible(self, point: Point) -> Any:
+        """A descent in which observations do not count that are not possible where it begins."""
+        if all(f.valid is None for f in self.engine.problem.factors):
+            return self.plain
+        impossible = Conditions(self.engine).impossible(self.engine.rows_here(point))
+        if not self.engine.sums.any(any(no.any() for no in impossible)):
+            return self.plain
+        return Weighted(self.engine.in_own_order(self.engine.whole(tuple(np.where(no, 0.0, 1.0) for no in impossible))))
 
     def _weighed(self, end: Candidate) -> Candidate:
         """With every observation as likely as its variables are right."""
