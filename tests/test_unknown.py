@@ -240,3 +240,16 @@ def test_a_start_that_fits_exactly_stays():
     x = np.linspace(1, 5, 40)
     factors = asker.Factors(lambda a, x, y: a[0] * x - y, line[np.zeros(40, int)], data=(x, 2 * x))
     assert asker.solve(asker.Problem(factors)).x == pytest.approx([2.0])
+
+
+def test_what_is_not_possible_does_not_pull():
+    """However well it fits: at last the mean is that of the observations that are possible."""
+    rng = np.random.default_rng(0)
+    seen = 5 + 0.1 * rng.normal(size=100)
+    possible = np.where(np.arange(100) < 60, 1.0, -1.0)
+    seen[60:] += 0.15
+    x = asker.Variables(np.array([4.0]), name="x")
+    factors = asker.Factors(
+        lambda x, y, _: x - y, x[np.zeros(100, int)], data=(seen, possible), valid=lambda x, y, ok: ok
+    )
+    assert asker.solve(asker.Problem(factors)).x == pytest.approx(seen[:60].mean(), abs=0.01)

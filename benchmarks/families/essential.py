@@ -40,6 +40,14 @@ def sampson(view, p, q):
     return FOCAL * (q @ Ep) / jnp.sqrt(Ep[:2] @ Ep[:2] + Eq[:2] @ Eq[:2] + 1e-12)
 
 
+def in_front(view, p, q):
+    """Positive where the matched point is in front of both views: at −(q×t)·(q×Rp) and (Rp×t)·(Rp×q), up to squares."""
+    R, t = view
+    Rp = R @ p
+    across = jnp.cross(q, Rp)
+    return jnp.minimum(-jnp.cross(q, t) @ across, -jnp.cross(Rp, t) @ across)
+
+
 def made(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 300) -> Made:
     """Matches as rows (x, y, 1).  The second kind lies on an object that moved by itself."""
     X = rng.uniform((-2, -1.5, 4), (2, 1.5, 8), (n, 3))
@@ -52,7 +60,8 @@ def made(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 
     q, right = mixed(condition, q + noise[1], wrong, second + noise[1])
     off = turn(rng, condition["start"]), turn_of(rng, t, condition["start"])
     start = (off[0] @ R)[None], off[1][None]
-    return Made(sampson, (R[None], t[None]), start, (p + noise[0], q), right, partial(angles, R, t), MANIFOLD)
+    error = partial(angles, R, t)
+    return Made(sampson, (R[None], t[None]), start, (p + noise[0], q), right, error, MANIFOLD, valid=in_front)
 
 
 MANIFOLD = asker.Product(asker.SO3, asker.Sphere())

@@ -45,13 +45,17 @@ class Made:
     index: tuple[np.ndarray, ...] | None = None
     """The unknown of each observation, for each argument of the residual; the first and only one when not given."""
     fixed: Any = False
+    valid: Callable[..., Any] | None = None
+    """Where an observation is possible, as `asker.Factors` takes it."""
 
     def factors(self, kernel: asker.Kernel | None, values: Any, chosen: Any = slice(None)) -> asker.Factors:
         """The chosen observations under a kernel, with `values` for a start."""
         unknowns = asker.Variables(values, self.manifold, self.fixed, name="unknowns")
         index = self.index or (np.zeros(len(self.right), dtype=int),)
         slots = [unknowns[i[chosen]] for i in index]
-        return asker.Factors(self.residual, *slots, data=tuple(d[chosen] for d in self.data), kernel=kernel)
+        return asker.Factors(
+            self.residual, *slots, data=tuple(d[chosen] for d in self.data), kernel=kernel, valid=self.valid
+        )
 
 
 @dataclass(frozen=True)

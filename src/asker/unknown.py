@@ -13,8 +13,9 @@ Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One
             (2) comes first where no observations stand out at the start.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
-            where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  Where
-            variables may have been lost, the end is repeated while that pays.
+            where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
+            not possible (`valid=`) does not count, however well it fits.  Where variables may have been lost, the end
+            is repeated while that pays.
 Chance      Some variables hang on observations that may agree by chance (`asker.chance`): a point on two of them, where
             most are outliers.  Such a point would pull at its cameras no less than a right one.  So at last the
             observations of a variable count with the probability that it is right.
@@ -341,12 +342,22 @@ class Search:
         for converge in (False, True):
             kernels = self._kernels(kernel, noises)
             moved = self._moved(kernels, point, noises)
+            descent = self._with_possible(moved)
             if converge:
-                point = self._converged(kernels, noises, self.plain, moved, "end")
+                point = self._converged(kernels, noises, descent, moved, "end")
             else:
-                point = self._run(kernels, self.plain, moved, AGAIN, "end")
+                point = self._run(kernels, descent, moved, AGAIN, "end")
             noises = self._noises(point, noises, is_close=True)
         return Candidate(best.name, point, noises, tuple(kernels))
+
+    def _with_possible(self, point: Point) -> Any:
+        """A descent in which observations do not count that are not possible where it begins."""
+        if all(f.valid is None for f in self.engine.problem.factors):
+            return self.plain
+        impossible = self.conditions.impossible(self.engine.rows_here(point))
+        if not self.engine.sums.any(any(no.any() for no in impossible)):
+            return self.plain
+        return Weighted(self.engine.in_own_order(self.engine.whole(tuple(np.where(no, 0.0, 1.0) for no in impossible))))
 
     def _weighed(self, end: Candidate) -> Candidate:
         """With every observation as likely as its variables are right."""
