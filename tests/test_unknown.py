@@ -6,12 +6,12 @@ import pytest
 
 import asker
 from asker.applications import bundle
+from asker.chance import rightness
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.xla.engine import XlaEngine
 from asker.likelihood import likelihood, squares
 from asker.noise import estimate
 from asker.strategies.strategy import cost, omega
-from asker.unknown import Search
 
 
 def off_circle(circle, point):
@@ -217,8 +217,8 @@ def test_noise_that_cannot_be_told_is_a_doubt():
 def test_points_that_may_agree_by_chance_count_less(monkeypatch):
     """Where most observations are outliers, many points hang on two that happen to meet, and pull at their cameras."""
     scene = bundle.make_scene(8, 1600, noise=2.0, outlier_ratio=0.6, start_error=24.0, seed=1)
-    made, seen, find = bundle.bundle_problem(scene.start, None), [], Search._rightness
-    monkeypatch.setattr(Search, "_rightness", lambda self, found: seen.append(find(self, found)) or seen[-1])
+    made, seen, find = bundle.bundle_problem(scene.start, None), [], rightness
+    monkeypatch.setattr("asker.unknown.rightness", lambda *args: seen.append(find(*args)) or seen[-1])
     result = asker.solve(made.problem)
     right, inlier = seen[-1][0], result.inliers[0]
     assert right[inlier & ~scene.outliers].mean() > 0.8 > 0.6 > right[inlier & scene.outliers].mean()

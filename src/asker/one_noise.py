@@ -4,7 +4,8 @@ Law         No two variables of a group share a factor, as the points of a scene
             themselves.  In Gaussian noise Σu/σ² over the observations of a variable is χ² with as many degrees of
             freedom as the fit has left of its numbers, Σp·a (`asker.noise`); the share of this distribution that lies
             below the sum is evenly spread between 0 and 1 over all variables.  An outlier puts its variable to 1; at a
-            wrong solution, also at that of least squares among outliers, variables are more or less at odds.
+            wrong solution variables are more or less at odds as a rule; not where most observations are outliers that
+            least squares has spread evenly, so it holds for the likeliest of candidates alone.
 Test        Kolmogorov's: the largest difference of the shares from an even spread, which chance exceeds with a
             probability of 1 % at 1.63/√n.  It proves something where n is so large that one variable in twenty shows.
 

@@ -9,8 +9,7 @@ Noise       At each end the noise σ of every factor group is estimated (`asker.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
             (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
-            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`).  So
-            (2) comes first where no observations stand out at the start.
+            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`).
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
@@ -38,7 +37,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
-from asker.one_noise import can_be_proved, one_noise
+from asker.one_noise import one_noise
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
@@ -189,15 +188,9 @@ class Search:
         each = list(zip(self.given, self.typical, strict=True))
         narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in each]
         plain = [given or Quadratic(r) for given, r in each]
-        least_squares = partial(self._run, plain, self.plain, start, AGAIN, "least squares")
-        everything = least_squares() if self._may_be_one_noise() else None
-        is_proven = everything is not None and self._one_noise(everything) is not None
-        if everything and is_proven:
-            yield "least squares", everything
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
-        everything = everything or least_squares()
-        if not is_proven:
-            yield "least squares", everything
+        everything = self._run(plain, self.plain, start, AGAIN, "least squares")
+        yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
         if self.has_few_unknowns:
             for k, point in enumerate(self.remember("subsets", partial(self._from_subsets, start))):
@@ -209,14 +202,6 @@ class Search:
             for _ in range(OUTRIGHT):
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
-
-    def _may_be_one_noise(self) -> bool:
-        """Whether no observations stand out at the start: then least squares may leave nothing but noise, which can be
-        proved where there are many."""
-        factors = self.engine.problem.factors
-        seen = zip(self.broad, self.typical, factors, self.given, strict=True)
-        one_scale = all(Q * f.residual_size < DISTINCT**2 * r**2 for Q, r, f, kept in seen if kept is None)
-        return one_scale and can_be_proved(self.engine.problem, self.engine.sums)
 
     def _from_subsets(self, start: Point) -> list[Point]:
         subsets = Subsets(self.engine, start, self.trusted)
