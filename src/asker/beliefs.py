@@ -1,5 +1,7 @@
 """Which observations a point believes, and what it would be to decide some of them the other way."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,8 @@ FIRMLY = 100.0
 """The weight of an observation that a trial believes, beside those that were kept: some of these may contradict it."""
 Flipped = tuple[NDArray[np.intp], ...]
 """The observations of each factor group, in the user's order, that a trial decides the other way."""
+Restart = Callable[[tuple[NDArray, ...]], tuple[NDArray, ...] | None]
+"""Called with the weights of each factor group, in the user's order: gives rows of all variables that suit them."""
 
 
 def weights_of(engine: Engine, point: Point, flipped: Flipped) -> PerFactor:
@@ -44,3 +48,10 @@ def exchanges_at(engine: Engine, point: Point, n: int) -> tuple[Flipped, ...]:
     several = [farthest[: 2**k] for k in range(1, max(len(farthest) - 1, 0).bit_length())]
     chosen = [*nearest[:, None], *several, *farthest[:, None]][:n]
     return tuple(tuple(number[c[group[c] == g]] for g in range(len(factors))) for c in chosen)
+
+
+def restarted(engine: Engine, restart: Restart, believed: PerFactor) -> Point | None:
+    """Where a trial with these weights may begin; None where it is not told, or nothing finite."""
+    rows = restart(engine.in_user_order(believed))
+    point = None if rows is None else engine.evaluate(rows)
+    return point if point and point.finite else None

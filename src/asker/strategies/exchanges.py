@@ -12,13 +12,10 @@ Algorithm   at a minimum of Ψ, where an observation with less than half of the 
                 do not pay, the run ends
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from numpy.typing import NDArray
-
-from asker.beliefs import Flipped, exchanges_at, weights_of
+from asker.beliefs import Flipped, Restart, exchanges_at, restarted, weights_of
 from asker.engines.point import Engine, Model, PerFactor, Point
 from asker.strategies.irls import IRLS
 from asker.strategies.phases import is_at_rest
@@ -26,9 +23,6 @@ from asker.strategies.strategy import Descent, State, attempt, cost, lowered
 
 LESS = 1e-6
 """The part by which Ψ must fall."""
-
-Restart = Callable[[tuple[NDArray, ...]], tuple[NDArray, ...] | None]
-"""Called with the weights of each factor group, in the user's order: gives rows of all variables that suit them."""
 
 
 def masked(kernel: Any, u: Any, believed: Any) -> Any:
@@ -112,9 +106,6 @@ class Exchanges:
     def _begin(self, engine: Engine, point: Point, believed: PerFactor) -> tuple[float, Point]:
         """Where a trial begins, and how well what is believed fits there."""
         fit = engine.total(masked, point, believed)
-        rows = self.restart and self.restart(engine.in_user_order(believed))
-        if rows is None:
-            return fit, point
-        other = engine.evaluate(rows)
-        closer = engine.total(masked, other, believed) if other.finite else float("nan")
-        return (closer, other) if closer < fit else (fit, point)
+        other = self.restart and restarted(engine, self.restart, believed)
+        closer = engine.total(masked, other, believed) if other else float("nan")
+        return (closer, other) if other and closer < fit else (fit, point)
