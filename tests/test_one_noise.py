@@ -60,6 +60,33 @@ def test_few_variables_prove_nothing():
     assert one_noise(problem, fitted(problem), [None]) is None
 
 
+def two_groups(touches):
+    """3000 numbers measured six times each, without outliers, and 60 measurements of others, or of some of them, a
+    third of which are outliers."""
+    rng = np.random.default_rng(95_012)
+    x, y = asker.Variables(np.zeros((3000, 1)), name="x"), asker.Variables(np.zeros((3, 1)), name="y")
+    many, few = np.repeat(np.arange(3000), 6), np.arange(60)
+    far = np.where(rng.random((60, 1)) < 1 / 3, 50.0, 0.1) * rng.normal(size=(60, 1))
+    first = asker.Factors(lambda x, m: x - m, x[many], data=rng.normal(size=(18_000, 1)))
+    slot = x[few] if touches else y[few % 3]
+    return asker.Problem(first, asker.Factors(lambda x, m: x - m, slot, data=far))
+
+
+@pytest.mark.parametrize("touches", [True, False])
+def test_every_group_must_prove_it(touches):
+    problem = two_groups(touches)
+    u = fitted(problem.under([asker.Quadratic(1.0), asker.Quadratic(1.0)]))
+    assert one_noise(problem, u, [None, None]) is None
+    alone = one_noise(problem, u, [None, asker.Cauchy(1.0)])
+    assert (alone is None) is touches  # outliers that pull at the same variables are seen there, too
+
+
+def test_outliers_of_a_small_group_are_seen_beside_a_large_one_without_any():
+    result = asker.solve(two_groups(False))
+    assert result.noise[1].sigma == pytest.approx(0.1, rel=0.5)
+    assert result.noise[1].inlier_ratio < 0.8
+
+
 def test_exact_data_have_no_noise():
     problem = problem_of(scene_of(0.0))
     assert one_noise(problem, [np.zeros(f.n) for f in problem.factors], [None]) is None

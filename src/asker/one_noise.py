@@ -1,4 +1,4 @@
-"""Whether all residuals are Gaussian noise of one scale: then a solution is beyond doubt, wherever it came from.
+"""Whether all residuals are Gaussian noise of one scale: then the likeliest solution so far is beyond doubt.
 
 Law         No two variables of a group share a factor, as the points of a scene: then the squares of each add up by
             themselves.  In Gaussian noise Σu/σ² over the observations of a variable is χ² with as many degrees of
@@ -40,8 +40,8 @@ def one_noise(
     problem: Problem, u: Sequence[Floats], given: Sequence[Any], sums: Sums = ALONE
 ) -> tuple[Noise, ...] | None:
     """The noise of each factor group where the squared norms u prove that there is nothing else; None where they do
-    not.  `given`: kernels where it is not sought, whose factors prove nothing.  Where a process has a portion of the
-    observations, those of each must prove it."""
+    not.  `given`: kernels where it is not sought, whose factors prove nothing.  Each of the other groups must prove it,
+    and where a process has a portion of the observations, those of each process."""
     v = _apart(problem)
     if v is None or not can_be_proved(problem, sums) or not all(_is_positive(sums.mean(x)) for x in u):
         return None
@@ -52,19 +52,21 @@ def one_noise(
         )
         spare = [f.residual_size * sums.of(float(a.sum()))[0] for f, a in zip(problem.factors, left, strict=True)]
         variances = [sums.of(float(x.sum()))[0] / max(n, 1.0) for x, n in zip(u, spare, strict=True)]
-    total = np.zeros((2, len(v)))
-    for f, x, a, s, kernel in zip(problem.factors, u, left, variances, given, strict=True):
-        for slot in (slot for slot in f.slots if slot.variables is v and kernel is None):
-            total += [np.bincount(slot.index, y, minlength=len(v)) for y in (x / s, f.residual_size * a)]
-    squares, freedom = sums.by_variable(v, total)
-    tells = freedom > LEAST
-    if sums.any(not _is_even(squares[tells], freedom[tells])):
-        return None
+    for f, x, a, kernel in zip(problem.factors, u, left, given, strict=True):
+        if kernel is not None:
+            continue
+        total = np.zeros((2, len(v)))
+        for slot in (slot for slot in f.slots if slot.variables is v):
+            total += [np.bincount(slot.index, y, minlength=len(v)) for y in (x, f.residual_size * a)]
+        squares, freedom = sums.by_variable(v, total)
+        tells = freedom > LEAST
+        if sums.any(not _is_even(squares[tells], freedom[tells])):
+            return None
     return tuple(Noise(sqrt(s), 1.0, n) for s, n in zip(variances, spare, strict=True))
 
 
 def can_be_proved(problem: Problem, sums: Sums = ALONE) -> bool:
-    """Whether there are so many variables that no two of which share a factor."""
+    """Whether there is a group of so many variables no two of which share a factor."""
     v = _apart(problem)
     return not sums.any(v is None or not _is_enough(len(v)))
 
@@ -92,4 +94,4 @@ def _apart(problem: Problem) -> Variables | None:
     """The largest free group no two variables of which share a factor."""
     free = [v for v in problem.variables if v.is_free]
     apart = [v for v in free if all(sum(s.variables is v for s in f.slots) <= 1 for f in problem.factors)]
-    return max(apart, key=len, default=None)
+    return max(apart, key=problem.count, default=None)

@@ -64,7 +64,7 @@ def _likelihood(u: Floats, p: int, k: Floats, vote: Floats, noise: Noise, nu: fl
     """The highest logarithm of the likelihood for one ν, from σ² as the first s²."""
     n, of_u = sums.of(float(vote.sum()), dot(vote, u))
     everything, constant = of_u / (p * n), _constant(k, nu)
-    variance, ratio, before = noise.sigma**2, min(noise.inlier_ratio, 1 - 1e-9), -inf
+    variance, ratio, before = noise.sigma**2, min(max(noise.inlier_ratio, 1e-9), 1 - 1e-9), -inf
     others = max((everything - ratio * variance) / (1 - ratio), 4 * variance)
     for _ in range(STEPS):
         inlier = log(ratio) + _log_density(u, k, variance, nu, constant)

@@ -120,6 +120,8 @@ class Search:
         self.conditions = Conditions(engine)
         self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
         """‖r‖² at points that are still of use."""
+        self._seen_proofs: WeakKeyDictionary[Point, tuple[Noise, ...] | None] = WeakKeyDictionary()
+        """What `_one_noise` has given for them."""
         self._seen_costs: WeakKeyDictionary[Candidate, tuple[list[float], float]] = WeakKeyDictionary()
         """Q² of all factor groups and L with it, of candidates that are still of use."""
         self.broad: list[float] = []
@@ -217,13 +219,12 @@ class Search:
     def _run(self, kernels: list[Kernel], strategy: Any, point: Point, n: int, stage: str) -> Point:
         return self.descend(self.engine.under(kernels), strategy, point, n, stage)
 
-    def _converged(
+    def _to_rest(
         self, kernels: Sequence[Kernel], noises: Sequence[Noise], strategy: Any, point: Point, stage: str
     ) -> Point:
-        """Until a step gains less than the noise lets one tell; few unknowns take no time, and no more digits do
-        harm."""
-        told = [n.sigma**2 for n, given in zip(noises, self.given, strict=True) if given is None and n.is_known]
-        least = 0.0 if self.has_few_unknowns else TOLD * min(told, default=0.0)  # ψ is about u/2, and u/2σ² in L
+        """Until a step gains less than the noise lets one tell.  With few unknowns more digits cost nothing."""
+        variances = [n.sigma**2 for n, given in zip(noises, self.given, strict=True) if given is None and n.is_known]
+        least = 0.0 if self.has_few_unknowns else TOLD * min(variances, default=0.0)  # ψ is about u/2, and u/2σ² in L
         return self.descend(self.engine.under(kernels), strategy, point, None, stage, least)
 
     def _see(self, point: Point) -> None:
@@ -327,22 +328,30 @@ class Search:
         for converge in (False, True):
             kernels = self._kernels(kernel, noises)
             moved = self._moved(kernels, point, noises)
-            descent = self._with_possible(moved)
+            descent = self._counting_possible(moved)
             if converge:
-                point = self._converged(kernels, noises, descent, moved, "end")
+                point = self._to_rest(kernels, noises, descent, moved, "end")
             else:
                 point = self._run(kernels, descent, moved, AGAIN, "end")
             noises = self._noises(point, noises, is_close=True)
         return Candidate(best.name, point, noises, tuple(kernels))
 
-    def _with_possible(self, point: Point) -> Any:
-        """A descent in which observations do not count that are not possible where it begins."""
+    def _counting_possible(self, point: Point) -> Any:
+        """A descent in which observations do not count that are not possible where it begins; its cost is without
+        them."""
+        possible = self._possible(point)
+        return self.plain if possible is None else self._with_weights(possible)
+
+    def _possible(self, point: Point) -> list[Floats] | None:
+        """0 for every observation that is not possible at a point, else 1; None where all are."""
         if all(f.valid is None for f in self.engine.problem.factors):
-            return self.plain
+            return None
         impossible = self.conditions.impossible(self.engine.rows_here(point))
-        if not self.engine.sums.any(any(no.any() for no in impossible)):
-            return self.plain
-        return Weighted(self.engine.in_own_order(self.engine.whole(tuple(np.where(no, 0.0, 1.0) for no in impossible))))
+        any_ = self.engine.sums.any(any(no.any() for no in impossible))
+        return [np.where(no, 0.0, 1.0) for no in impossible] if any_ else None
+
+    def _with_weights(self, weights: Sequence[Floats]) -> Weighted:
+        return Weighted(self.engine.in_own_order(self.engine.whole(tuple(weights))))
 
     def _weighed(self, end: Candidate) -> Candidate:
         """With every observation as likely as its variables are right."""
@@ -351,19 +360,21 @@ class Search:
         for _ in range(WEIGHED):
             if (strategy := self._doubting(end)) is self.plain:
                 return end
-            point = self._converged(end.kernels, end.noises, strategy, end.point, "weighed")
+            point = self._to_rest(end.kernels, end.noises, strategy, end.point, "weighed")
             end = replace(end, point=point, noises=self._noises(point, end.noises, is_close=True))
         return end
 
     def _doubting(self, found: Candidate) -> Any:
-        """A descent in which an observation counts as its variables are likely to be right; the plain one where all
-        are beyond doubt, or exact."""
+        """A descent in which an observation counts as its variables are likely to be right, and not where it is not
+        possible; the plain one where all are beyond doubt, or exact.  Its cost is weighted so."""
         if any(noise.is_known and noise.sigma == 0 for noise in found.noises):
             return self.plain
         support = self._support_of(found)
         right = rightness(support.problem, self._squares(found.point), support.inliers, found.noises, support.sums)
+        if (possible := self._possible(found.point)) is not None:
+            right = tuple(q * can for q, can in zip(right, possible, strict=True))
         in_doubt = self.engine.sums.of(sum(float((1 - q).sum()) for q in right))[0]
-        return Weighted(self.engine.in_own_order(self.engine.whole(right))) if in_doubt >= 1 else self.plain
+        return self._with_weights(right) if in_doubt >= 1 else self.plain
 
     def _end_kernel(self, noise: Noise, p: int, Q: float) -> Kernel:
         """That of the likelihood where there are few unknowns; truncated at 5σ where many follow single residuals."""
@@ -377,8 +388,9 @@ class Search:
         """After the moves that pay; the noise, where it is known, tells for which variables they may."""
         if not self.goes_on():
             return point
-        told = noises and all(kept is not None or n.is_known for n, kept in zip(noises, self.given, strict=True))
-        inliers_at = (lambda at: self._support(at, noises).inliers) if told else None
+        each = zip(noises, self.given, strict=True)
+        is_known = noises and all(given is not None or n.is_known for n, given in each)
+        inliers_at = (lambda at: self._support(at, noises).inliers) if is_known else None
         return self._remembered("moves", lambda: self.moves(self.engine.under(kernels), point, inliers_at)[0])
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
@@ -394,7 +406,12 @@ class Search:
 
     def _one_noise(self, point: Point) -> tuple[Noise, ...] | None:
         """The noise at a point, where it proves that there is nothing else."""
-        return one_noise(self.engine.problem, self._squares(point), self.given, self.engine.sums)
+        if any(self._grids()):
+            return None
+        if point not in self._seen_proofs:
+            u = self._squares(point)
+            self._seen_proofs[point] = one_noise(self.engine.problem, u, self.given, self.engine.sums)
+        return self._seen_proofs[point]
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""

@@ -12,7 +12,7 @@ Algorithm   at a minimum of Ψ, where an observation with less than half of the 
                 do not pay, the run ends
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asker.beliefs import Flipped, Restart, exchanges_at, restarted, weights_of
@@ -60,7 +60,7 @@ class Exchanges:
     """Trials in a row that may fail."""
     rest: float = 1e-3
     """A part is over once a step lowers its objective by less than this part of it."""
-    restart: Restart | None = None
+    restart: Restart | None = field(default=None, repr=False)
     """For problems with poor minima of their own."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> ExchangeState:

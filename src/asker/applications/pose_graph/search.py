@@ -112,7 +112,7 @@ def solve_pose_graph(
     try:
         return search.solved()
     except KeyboardInterrupt:  # between two solves; one that is under way ends by itself
-        if not search.rounds:
+        if not (search.rounds or search.descents):
             raise
         return search.so_far()
 
@@ -233,9 +233,15 @@ class GraphSearch:
         start, share = self._whole(grown.refined), noise_share(grown.made, grown.result)
         if share is not None and announces_too_much(share):
             close = self._run(start, TAIL * share, IRLS(), **self.few)
-            is_believed = close.is_cut_short or _keeps(close, fitted)
-            return self._widened([close.refined], share) if is_believed else None
+            if close.is_cut_short:
+                return Solved(close, [close])
+            if not _keeps(close, fitted):
+                return None
+            self.descents.append(close)
+            return self._widened([close.refined], share)
         wide = self._run(start, TAIL, IRLS(), **self.few)
+        if wide.is_cut_short:
+            return Solved(wide, [wide])
         self.rounds.append(self._run(wide.refined, 1.0, IRLS()))
         if not (self.rounds[-1].is_cut_short or _keeps(self.rounds[-1], fitted)):
             self.rounds.append(self._run(start, 1.0, IRLS()))

@@ -29,7 +29,7 @@ class Pool:
 
     def empty(self, *shape: int) -> np.ndarray:
         size = prod(shape)
-        capacity = 1 << size.bit_length()
+        capacity = 1 << max(size - 1, 0).bit_length()
         for array in self._arrays[capacity]:
             if sys.getrefcount(array) <= IDLE:
                 return array[:size].reshape(shape)

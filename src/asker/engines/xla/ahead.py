@@ -19,7 +19,7 @@ def shardings(mesh: Mesh, specs: Any) -> Any:
 
 
 class Ahead:
-    """Programs that are being compiled; whoever makes one must wait for them."""
+    """Programs that are being compiled, and are at the end of the `with` statement."""
 
     def __init__(self, mesh: Mesh):
         self.mesh = mesh
@@ -36,8 +36,11 @@ class Ahead:
 
         return jax.tree.map(shapes, shardings(self.mesh, out_specs), lowered.out_info)
 
-    def wait(self) -> None:
-        """Until all are compiled."""
-        with self._threads:
-            for program in self._coming:
-                program.result()
+    def __enter__(self) -> "Ahead":
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        """Wait until all are compiled; after an error, for those alone that have begun."""
+        self._threads.shutdown(wait=True, cancel_futures=error is not None)
+        for program in self._coming if error is None else ():
+            program.result()

@@ -250,10 +250,9 @@ class XlaEngine:
     def _compile(self, function: Together, point: Point[jax.Array], *arrays: Any, **numbers: float) -> None:
         """All programs that a function of verbs needs."""
         first = copy(self)
-        first._ahead, first._untold = Ahead(self.mesh), []
-        function(first, point, *arrays, **numbers)
-        with self._clock("together"):
-            first._ahead.wait()
+        with Ahead(self.mesh) as first._ahead, self._clock("together"):
+            first._untold = []
+            function(first, point, *arrays, **numbers)
         self._compiled.add((function, self._kernels))
 
     def _moved_parts(self, point: Point[jax.Array]) -> tuple[Any, ...]:
