@@ -58,7 +58,7 @@ def test_poses_that_no_edge_ties_are_not_found():
     assert chordal(graph.with_edges((graph.i != 29) & (graph.j != 29))) is None
 
 
-def test_a_long_chain_is_closed_where_least_squares_are_caught():
+def test_a_long_chain_that_drifts_begins_far_lower():
     """Odometry turns by a little too much in every step, several times around in all; a few loops tell."""
     graph = circle(n=400)[1]
     drifting = replace(graph, measurements=graph.measurements.copy())
