@@ -17,6 +17,7 @@ from unittest import mock
 import numpy as np
 
 from asker import noise, unknown
+from asker.efficiency import efficient_width
 from asker.kernels import Cauchy, SmoothTruncated
 from families import FAMILIES
 from families.tables import deviation_of, is_solved
@@ -51,7 +52,7 @@ VARIANTS: dict[str, Patch] = {
         unknown.Search, "_end_kernel", lambda self, n, p, Q: SmoothTruncated(noise.REACH * n.sigma)
     ),
     "Cauchy end": lambda: mock.patch.object(
-        unknown.Search, "_end_kernel", lambda self, n, p, Q: Cauchy(unknown.CAUCHY * n.sigma)
+        unknown.Search, "_end_kernel", lambda self, n, p, Q: Cauchy(efficient_width(p) * n.sigma)
     ),
 }
 KEPT = noise.kept_shares

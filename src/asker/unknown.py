@@ -4,7 +4,7 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
             everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
             or graduated, by ASKER, where there are many.
-Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
+Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2½σ wide, and
             the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from asker.chance import rightness
 from asker.conditions import Conditions
+from asker.efficiency import efficient_width
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
@@ -45,8 +46,6 @@ from asker.support import Support
 from asker.tails import excess
 
 Floats = NDArray[np.float64]
-CAUCHY = 2.0
-"""The width of the Cauchy kernel, in σ."""
 NARROW = 0.05
 """The first width, in median residuals at the start: one that is too narrow hardly matters."""
 FIRST, AGAIN = 40, 15
@@ -423,4 +422,4 @@ class Search:
 
 
 def _cauchy(noise: Noise, p: int, Q: float) -> Kernel:
-    return Cauchy(CAUCHY * noise.sigma)
+    return Cauchy(efficient_width(p) * noise.sigma)

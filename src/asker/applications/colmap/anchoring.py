@@ -24,13 +24,13 @@ from asker.applications.colmap.model import ColmapModel, camera_poses
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
 from asker.applications.outcome import inlier_limit
+from asker.efficiency import efficient_width
 from asker.geometry.alignment import Fit, robust_similarity
 from asker.geometry.gauge import poses_in
 from asker.kernels import Kernel
 from asker.noise import REACH
 from asker.problem import Factors, Problem
 from asker.rotations import quaternion_from_matrix
-from asker.unknown import CAUCHY
 
 ROUNDS, STEPS = 3, 30
 """Descents before the last one, and their iterations."""
@@ -211,7 +211,7 @@ def _problem(
     model: ColmapModel, known: list[Known], kernels: dict[str, Kernel] | None, sigma: float, **asked: Any
 ) -> ColmapProblem:
     """The bundle adjustment with the known positions; all under Cauchy kernels where none are given."""
-    wide = asker.Cauchy(CAUCHY * sigma)
+    wide = asker.Cauchy(efficient_width(2) * sigma)
     made = colmap_problem(model, wide, **asked)
     own = [
         wide if kernels is None else kernels.get(f.name, asker.SmoothTruncated(REACH * sigma))
@@ -224,7 +224,7 @@ def _problem(
 
 def _factors(made: ColmapProblem, known: Known, sigma: float, wide: bool) -> Factors:
     """Positions in deviations; a deviation of 1 noise counts as much as a pixel of 1 noise."""
-    kernel = asker.Cauchy(CAUCHY * known.noise) if wide else asker.SmoothTruncated(REACH * known.noise)
+    kernel = asker.Cauchy(efficient_width(3) * known.noise) if wide else asker.SmoothTruncated(REACH * known.noise)
     residual: Any = _off
     slots = [made.points[known.index]]
     if known.kind == "priors":
