@@ -36,6 +36,7 @@ LAYERS = (
     ("leverage weakest", "how much of every observation a fit has used up, and which variables hang on too little"),
     ("current", "what holds at a point of an engine, for a user"),
     ("conditions", "which observations are possible at a point, as the user says"),
+    ("efficiency", "how wide Cauchy's kernel is"),
     ("one_noise", "the proof that residuals are noise of one scale"),
     ("tails", "what residuals say of the tails of the noise"),
     ("likelihood", "how well a point explains the data, whatever the noise"),

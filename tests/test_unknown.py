@@ -246,7 +246,7 @@ def test_a_start_that_fits_exactly_stays():
 def test_what_is_not_possible_does_not_pull(n, monkeypatch):
     """However well it fits, and however many are in doubt: at last each mean is that of the observations that are
     possible."""
-    monkeypatch.setattr("asker.unknown.rightness", lambda problem, *_: tuple(np.full(f.n, 0.5) for f in problem.factors))
+    monkeypatch.setattr("asker.unknown.rightness", lambda p, *_: tuple(np.full(f.n, 0.5) for f in p.factors))
     rng = np.random.default_rng(0)
     seen = 5 + 0.1 * rng.normal(size=(n, 100))
     possible = np.where(np.arange(n * 100) % 100 < 60, 1.0, -1.0)
