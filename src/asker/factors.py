@@ -149,7 +149,7 @@ class Factors:
         other = copy(self)
         other.slots = tuple(Slot(slot.variables, slot.index.astype(np.int32)) for slot in slots)
         other.n = len(chosen)
-        other.data = tuple(d[chosen] for d in self.data)
+        other.data = tuple(d.take(chosen, axis=0) for d in self.data)
         other.weight = None if self.weight is None else self.weight[chosen]
         other.tau = self.tau[chosen] if isinstance(self.tau, np.ndarray) else self.tau
         return other
