@@ -4,7 +4,7 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
             everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
             or graduated, by ASKER, where there are many.
-Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2½σ wide, and
+Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
             the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
@@ -46,6 +46,8 @@ from asker.support import Support
 from asker.tails import excess
 
 Floats = NDArray[np.float64]
+CAUCHY = 2.0
+"""The width of the Cauchy kernel, in σ, while σ is sought: under a wider one outliers pull, and look like noise."""
 NARROW = 0.05
 """The first width, in median residuals at the start: one that is too narrow hardly matters."""
 FIRST, AGAIN = 40, 15
@@ -309,11 +311,11 @@ class Search:
         Where all fit, the kernel hardly matters.
         """
         if not self.has_few_unknowns and (self._support_of(best).is_blurred or self._has_heavy_tails(best)):
-            return self._ended(best, _cauchy)
+            return self._ended(best, _efficient)
         end = self._ended(best, self._end_kernel)
         if all(self._support_of(end).explained) or self._cost(end) <= self._cost(best):
             return end
-        return min(end, self._ended(best, _cauchy), key=self._cost)
+        return min(end, self._ended(best, _efficient), key=self._cost)
 
     def _has_heavy_tails(self, found: Candidate) -> bool:
         """Whether Student's noise explains the factor groups whose noise is sought better than Gaussian noise does."""
@@ -422,4 +424,8 @@ class Search:
 
 
 def _cauchy(noise: Noise, p: int, Q: float) -> Kernel:
+    return Cauchy(CAUCHY * noise.sigma)
+
+
+def _efficient(noise: Noise, p: int, Q: float) -> Kernel:
     return Cauchy(efficient_width(p) * noise.sigma)
