@@ -104,3 +104,11 @@ def test_where_the_start_is_as_good_as_the_noise_no_graduated_descent_is_tried(k
         "weighed",
     }
     assert result.noise[0].sigma == pytest.approx(1.5, rel=0.03)
+
+
+def test_outliers_that_a_descent_has_spread_evenly_end_no_search():
+    """Here the residuals after the first descent pass for noise of 73 px; the estimate finds 1.4 px in three tenths."""
+    how = {"kind": "path", "noise": 1.5, "start_error": 24.0, "outlier_ratio": 0.7}
+    scene = bundle.make_scene(20, 6000, seed=66_000, outlier_kind="gross", **how)
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert result.noise[0].sigma < 3.0

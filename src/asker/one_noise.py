@@ -5,7 +5,7 @@ Law         No two variables of a group share a factor, as the points of a scene
             freedom as the fit has left of its numbers, Σp·a (`asker.noise`); the share of this distribution that lies
             below the sum is evenly spread between 0 and 1 over all variables.  An outlier puts its variable to 1; at a
             wrong solution variables are more or less at odds as a rule; not where most observations are outliers that
-            least squares has spread evenly, so it holds for the likeliest of candidates alone.
+            a descent has spread evenly: there the estimate of the noise finds a smaller one, and it proves nothing.
 Test        Kolmogorov's: the largest difference of the shares from an even spread, which chance exceeds with a
             probability of 1 % at 1.63/√n.  It proves something where n is so large that one variable in twenty shows.
 

@@ -121,8 +121,6 @@ class Search:
         self.conditions = Conditions(engine)
         self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
         """‖r‖² at points that are still of use."""
-        self._seen_proofs: WeakKeyDictionary[Point, tuple[Noise, ...] | None] = WeakKeyDictionary()
-        """What `_one_noise` has given for them."""
         self._seen_costs: WeakKeyDictionary[Candidate, tuple[list[float], float]] = WeakKeyDictionary()
         """Q² of all factor groups and L with it, of candidates that are still of use."""
         self.broad: list[float] = []
@@ -242,8 +240,6 @@ class Search:
         point close by.
         """
         grids = self._grids([before] if before else [])
-        if not any(grids) and (proven := self._one_noise(point)):
-            return proven
         near = before if is_close else ()
         found = partial(estimate, self.engine.problem.factors, self._squares(point), self.broad, self.engine.sums)
         noises = found(grids, near)
@@ -403,16 +399,15 @@ class Search:
         groups = [g for g in zip(found.noises, seen, self.given, strict=True) if g[2] is None]
         if not all(n.is_known and n.inlier_ratio > 0.5 for n, _, _ in groups) or support.has_lost_a_variable():
             return False
-        return all(CLEAR * n.sigma < most for n, most, _ in groups) or self._one_noise(found.point) is not None
+        return all(CLEAR * n.sigma < most for n, most, _ in groups) or self._is_noise_alone(found)
 
-    def _one_noise(self, point: Point) -> tuple[Noise, ...] | None:
-        """The noise at a point, where it proves that there is nothing else."""
+    def _is_noise_alone(self, found: Candidate) -> bool:
+        """Whether it is proved that there is nothing but noise, and the estimate does not find a smaller one."""
         if any(self._grids()):
-            return None
-        if point not in self._seen_proofs:
-            u = self._squares(point)
-            self._seen_proofs[point] = one_noise(self.engine.problem, u, self.given, self.engine.sums)
-        return self._seen_proofs[point]
+            return False
+        proven = one_noise(self.engine.problem, self._squares(found.point), self.given, self.engine.sums)
+        each = zip(proven or (), found.noises, self.given, strict=False)
+        return proven is not None and all(p.sigma < DISTINCT * n.sigma for p, n, given in each if given is None)
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""
