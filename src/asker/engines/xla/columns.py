@@ -16,6 +16,7 @@ from jax import lax
 from asker.arrays import float64
 from asker.engines.cpu.compiler import Name, Program, UnsupportedPrimitive, scalarise
 from asker.engines.xla.small import Small, filled
+from asker.manifolds import Euclidean, Manifold
 
 LONGEST = 4000  # statements; XLA takes seconds to compile more
 
@@ -95,6 +96,18 @@ class Columns:
             known[index] = OPERATIONS[operation](*map(value, operands))
         n = len(arrays[0])
         return [filled(out.shape, [jnp.broadcast_to(value(v), (n,)) for v in out.ravel()]) for out in self.outputs]
+
+
+def retraction(manifold: Manifold) -> Callable[[Any, Any], Any]:
+    """x ⊞ δ of all rows x and steps δ."""
+    if isinstance(manifold, Euclidean):
+        return jnp.add
+    shapes = [((manifold.ambient,), np.float64), ((manifold.tangent,), np.float64)]
+    try:
+        columns = Columns(shapes, lambda x, delta: (manifold.retract(x, delta),))
+    except UnsupportedPrimitive:
+        return jax.vmap(manifold.retract)
+    return lambda rows, steps: columns(rows, steps)[0]
 
 
 def _scalarised(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any]]) -> Any:

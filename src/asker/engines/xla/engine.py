@@ -21,10 +21,11 @@ from asker.engines.point import Formula, Model, PerFactor, Point, Step, Together
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
 from asker.engines.xla import devices, hosts
-from asker.engines.xla.ahead import Ahead, shardings
+from asker.engines.xla.ahead import TOLD, Ahead, shardings, specifications
 from asker.engines.xla.assembly import Assembled, Assembly
 from asker.engines.xla.blocks import AXIS
 from asker.engines.xla.choice import chosen
+from asker.engines.xla.columns import retraction
 from asker.engines.xla.gradients import Gradients
 from asker.engines.xla.layout import Layout
 from asker.engines.xla.pair_sums import there_is_one
@@ -94,7 +95,8 @@ class XlaEngine:
         factors = tuple(map(FactorFunctions, self.structure.factors))
         gradients = Gradients(self.structure, n_local)
         system = System(assembly, fronts, cg)
-        self.machine = Machine(self.structure, assembly, system, factors, gradients, self.free, n_local)
+        free = {v: retraction(v.manifold) for v in self.free}
+        self.machine = Machine(self.structure, assembly, system, factors, gradients, free, n_local)
         self.last_gradient: Any = np.inf
         self.cg_steps = 0
         self._specs = tuple(EACH if v is self.structure.eliminated else WHOLE for v in problem.variables)
@@ -162,12 +164,12 @@ class XlaEngine:
             return verbs.total(formula, point, *arrays, **numbers)
 
         with self._clock("evaluate"):
-            run = self._program(("total", formula), values, (EACH,), WHOLE, names=tuple(numbers))
+            run = self._program(("total", formula), values, (EACH,), TOLD, names=tuple(numbers))
             return self._read(run(residuals_of(point), arrays, values_of(numbers)))
 
     def largest(self, formula: Formula, point: Point[jax.Array]) -> float:
         with self._clock("evaluate"):
-            run = self._program(("largest", formula), lambda verbs, point: verbs.largest(formula, point), (), WHOLE)
+            run = self._program(("largest", formula), lambda verbs, point: verbs.largest(formula, point), (), TOLD)
             return self._read(run(residuals_of(point)))
 
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
@@ -182,7 +184,7 @@ class XlaEngine:
             model = model._replace(b=self.each(nothing, point))
         with self._clock("solve"):
             assemble = self._program("assemble", assembled, (EACH, WHOLE), ASSEMBLED, with_system=True)
-            run = self._program("solve", solution, (ASSEMBLED, WHOLE), (self._delta_specs, WHOLE), with_system=True)
+            run = self._program("solve", solution, (ASSEMBLED, WHOLE), (self._delta_specs, TOLD), with_system=True)
             parts, damping = parts_of(point), float(damping)
             delta, record = run(parts, assemble(parts, model, damping), damping)
             step = Step(point, dict(zip(self.free, delta, strict=True)))
@@ -204,7 +206,7 @@ class XlaEngine:
     ) -> tuple[float, float, float]:
         with self._clock("solve"):
             run = self._program(
-                "gradients", lambda verbs, point, c, d: verbs.gradient_products(point, c, d), (EACH, EACH), WHOLE
+                "gradients", lambda verbs, point, c, d: verbs.gradient_products(point, c, d), (EACH, EACH), TOLD
             )
             return self._read(run(parts_of(point), c, d))
 
@@ -241,7 +243,7 @@ class XlaEngine:
 
         with self._clock("together"):
             shapes = self._shapes.setdefault(function, [])
-            specs, names = ((self._moved, EACH), WHOLE), tuple(numbers)
+            specs, names = ((self._moved, EACH), TOLD), tuple(numbers)
             run = self._program(("together", function), tried, (EACH,), specs, names, with_system=True)
             (parts, updated), record = run(parts_of(point), arrays, values_of(numbers))
             ok, totals = self._told(record)
@@ -383,7 +385,7 @@ class XlaEngine:
                     return function(verbs, Point(*point), *rest)
                 return function(verbs, Point(*point), *rest[:-1], dict(zip(names, rest[-1], strict=True)))
 
-            sharded = shard_map(run, self.mesh, specs, out_specs)
+            sharded = shard_map(run, self.mesh, specs, specifications(out_specs))
             out = shardings(self.mesh, out_specs)  # else of one device XLA finds some of its own, and compiles again
             self._programs[key] = jax.jit(sharded, out_shardings=out, compiler_options=self._options)
         compiled = self._programs[key]

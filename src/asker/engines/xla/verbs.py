@@ -4,6 +4,7 @@ What they return is not there yet: it is what the program will compute.  So seve
 whole iteration of a strategy is one (`Verbs.together`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,7 +39,8 @@ class Machine:
     system: System
     factors: tuple[FactorFunctions, ...]
     gradients: Gradients
-    free: tuple[Variables, ...]
+    free: dict[Variables, Callable[[Any, Any], Any]]
+    """Which variables move, and how: rows from rows and steps."""
     n_local: int
     """Eliminated variables of a device."""
 
@@ -139,7 +141,7 @@ class DeviceVerbs:
         moved = []
         for v, rows, fixed in zip(self.problem.variables, step.start.theta, self.given.fixed, strict=True):
             if v.is_free:
-                to: Any = jax.vmap(v.manifold.retract)(rows, step.delta[v])
+                to = self.machine.free[v](rows, step.delta[v])
                 moved.append(jnp.where(fixed[:, None], rows, to) if v.fixed.any() else to)
             else:
                 moved.append(rows)
