@@ -170,11 +170,31 @@ def test_of_equal_shares_the_lower_ratio_is_the_best():
 def test_the_tables_are_printed(capsys):
     tables.print_tables(made_rows(), every_condition=True)
     out = capsys.readouterr().out
-    assert "| f | 4 | 100%, 2.00 | peer, its default: 100%, 1.00 | peer: 100%, 1.00 |" in out
+    assert "| f | 4 | 100%, 2.00 |  | peer, its default: 100%, 1.00 | peer: 100%, 1.00 |" in out
     assert "| f | peer | 4 | ValueError: no |" in out
     for table in out.split("\n\n"):
         lines = [line for line in table.splitlines() if line.startswith("|")]
         assert len({line.count("|") for line in lines}) <= 1
+
+
+def test_a_case_is_solvable_that_is_solved_from_the_start_or_from_the_truth(capsys):
+    def runs(start, end):
+        errors = {tables.DEFAULT: start, tables.AT_TRUTH: end}
+        return [{"method": method, "factor": None, "error": e, "seconds": 0.1} for method, e in errors.items()]
+
+    ends = [(1.0, 1.0), (1.0, 9.0), (9.0, 1.0), (9.0, 9.0)]
+    same = {"family": "f", "condition": {}, "oracle": 1.0, "oracles": []}
+    rows = [same | {"seed": seed, "runs": runs(*of)} for seed, of in enumerate(ends)]
+    tables.print_tables(rows, every_condition=True)
+    assert "| f | 4 | 50%, 1.00 | 75% |  |  |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["bundle", "rotations", "plane"])
+def test_a_start_at_the_truth_is_at_the_truth(name):
+    instance, start = first_of(name)
+    there = asker.solve(instance.at_truth(), max_iterations=0)
+    assert instance.error(there) < 1e-6 * instance.error(start)
+    assert there.residuals[0].shape == start.residuals[0].shape
 
 
 def test_an_exception_is_a_run_that_solved_nothing():

@@ -73,6 +73,7 @@ class BundleFamily:
             error=error,
             oracle=off(centres(oracle(scene)["cameras"])),
             number=1.0,
+            at_truth=lambda: bundle_problem(scene.truth, None).problem,
             peers=ceres_peers(scene.start, off),
             without_number=frozenset({"Ceres trivial"}),
         )

@@ -31,6 +31,8 @@ class Instance:
     """What a user would give: 1 pixel, or three times the announced noise.  The noise itself is another one."""
     default: Callable[[], float] | None = None
     """What asker does when nothing is given, where that is more than `asker.solve(problem(None))`: its error."""
+    at_truth: Callable[[], asker.Problem] | None = None
+    """The problem with nothing given, started at the truth; None: the truth is not known, or `default` takes none."""
     peers: dict[str, Peer] = field(default_factory=dict)
     """Those that can be run here, by name."""
     without_number: frozenset[str] = frozenset()

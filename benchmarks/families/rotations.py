@@ -68,6 +68,7 @@ class RotationFamily:
             error=error,
             oracle=error(oracle(made)),
             number=TAU,
+            at_truth=lambda: averaging_problem(started(made, truth), None).problem,
             peers=gtsam_peers(data, off),
         )
 

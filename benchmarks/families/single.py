@@ -100,6 +100,7 @@ def instance(made: Made, number: float, peers: dict[str, Peer]) -> Instance:
         error=lambda result: finite(made.error(result.values[0])),
         oracle=oracle(),
         number=number,
+        at_truth=lambda: asker.Problem(made.factors(None, made.truth)),
         peers=scipy_peers | peers,
     )
 

@@ -17,6 +17,9 @@ import numpy as np
 Row = dict[str, Any]
 """A case as `truth.py` writes it."""
 DEFAULT = "asker, nothing given"
+AT_TRUTH = "asker, started at the truth"
+"""The same default from where nobody begins: a case that this does not solve either is beyond any search."""
+OURS = (DEFAULT, AT_TRUTH)
 OWN_DEFAULT = "default"
 """The setting of another program that is given no number."""
 START = "the start"
@@ -130,7 +133,7 @@ def lines_of(runs: Runs) -> tuple[dict[str, Figures], dict[str, Figures]]:
         for setting, name in ((None, method), (1.0, method), (OWN_DEFAULT, f"{method}, its default")):
             if chosen := with_setting(conditions, setting):
                 plain[name] = figures(chosen)
-        if method != DEFAULT:
+        if method not in OURS:
             best[method] = figures(with_best_setting(conditions))
     return plain, best
 
@@ -153,14 +156,24 @@ def family_of(row: Row) -> str:
 
 def print_summary(families: dict[str, Runs]) -> None:
     """Each family in a line.  *Other* is every method but asker with nothing given; asker's own are among them."""
-    heads = (DEFAULT, "best other, the user's number", "best other, its best setting")
-    print("## Summary\n\nShare solved, and the median ratio of the error to the oracle's.\n")
-    print(f"| family | cases | {' | '.join(heads)} |\n|---|---|---|---|---|")
+    heads = (DEFAULT, "solvable", "best other, the user's number", "best other, its best setting")
+    print("## Summary\n\nShare solved, and the median ratio of the error to the oracle's.")
+    print("Solvable: by asker with nothing given, from the start or from the truth.\n")
+    print(f"| family | cases | {' | '.join(heads)} |\n|---|---|---|---|---|---|")
     for name, runs in families.items():
         plain, best = lines_of(runs)
         ours = plain.pop(DEFAULT)
+        plain.pop(AT_TRUTH, None)
         n = len(with_setting(runs[DEFAULT], None))
-        print(f"| {name} | {n} | {short(ours)} | {winner(plain)} | {winner(best)} |")
+        print(f"| {name} | {n} | {short(ours)} | {solvable(runs)} | {winner(plain)} | {winner(best)} |")
+
+
+def solvable(runs: Runs) -> str:
+    """The share of the cases that asker solves with nothing given, from the start or from the truth."""
+    if AT_TRUTH not in runs:
+        return ""
+    pairs = zip(with_setting(runs[DEFAULT], None), with_setting(runs[AT_TRUTH], None), strict=True)
+    return f"{np.mean([a.solved or b.solved for a, b in pairs]):.0%}"
 
 
 def winner(lines: dict[str, Figures]) -> str:
@@ -176,7 +189,7 @@ def print_family(runs: Runs) -> None:
     """The methods of a family, the best first."""
     plain, best = lines_of(runs)
     print("| method | solved | ratio | 90 % | s | best setting: solved | ratio | 90 % | s |\n|---|" + "---|" * 8)
-    for name in sorted({**best, **plain}, key=lambda each: (each != DEFAULT, {**best, **plain}[each].rank)):
+    for name in sorted({**best, **plain}, key=lambda each: (each not in OURS, {**best, **plain}[each].rank)):
         print(f"| {name} | {long(plain.get(name))} | {long(best.get(name))} |")
 
 
@@ -184,7 +197,7 @@ def print_conditions(runs: Runs) -> None:
     """Condition by condition: asker with nothing given, and the best of all others with its best setting."""
     print(f"\n| condition | {DEFAULT} | best other, its best setting |\n|---|---|---|")
     for condition, settings in runs[DEFAULT].items():
-        others = {m: figures(with_best_setting({condition: c[condition]})) for m, c in runs.items() if m != DEFAULT}
+        others = {m: figures(with_best_setting({condition: c[condition]})) for m, c in runs.items() if m not in OURS}
         print(f"| {condition} | {short(figures(settings[None]))} | {winner(others)} |")
 
 
