@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few cases and settings")
     parser.add_argument("--runs", type=Path, default=Path("runs/truth.jsonl"), help="where cases are kept")
     parser.add_argument("--processes", type=int, default=2, help="each has one thread")
-    parser.add_argument("--seeds-from", type=int, default=0, metavar="K", help="other seeds: K is added to each")
+    parser.add_argument("--seeds-from", default="0", metavar="K,...", help="other seeds: each case with K added to its")
     parser.add_argument("--only", choices=("asker",), help="only asker with nothing given")
     parser.add_argument("--from-truth", action="store_true", help="asker started at the truth, too")
     parser.add_argument("--tables", action="store_true", help="run nothing: tables of the cases that are in FILE")
@@ -201,7 +201,8 @@ def main() -> None:
     if unknown := [name for name in names if name not in FAMILIES]:
         parser.error(f"no family is called {unknown[0]!r}; there are {', '.join(FAMILIES)}")
     cases = {name: FAMILIES[name].cases(args.quick)[: 1 if args.quick else None] for name in names}
-    tasks = [(name, c, seed + args.seeds_from) for name in names for c, seed in cases[name]]
+    firsts = [int(first) for first in args.seeds_from.split(",")]
+    tasks = [(name, c, seed + first) for first in firsts for name in names for c, seed in cases[name]]
     tasks.sort(key=lambda task: task[2])  # a run that was stopped has something of each family
     how = f"{'quick' if args.quick else 'all'} {args.only or ','.join(METHODS)}{' from-truth' * args.from_truth}"
     work = partial(run_case, quick=args.quick, only=args.only, from_truth=args.from_truth)
