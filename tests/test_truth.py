@@ -186,7 +186,22 @@ def test_a_case_is_solvable_that_is_solved_from_the_start_or_from_the_truth(caps
     same = {"family": "f", "condition": {}, "oracle": 1.0, "oracles": []}
     rows = [same | {"seed": seed, "runs": runs(*of)} for seed, of in enumerate(ends)]
     tables.print_tables(rows, every_condition=True)
-    assert "| f | 4 | 50%, 1.00 | 75% |  |  |" in capsys.readouterr().out
+    assert "| f | 4 | 50%, 1.00 | 75% |  |  |  |" in capsys.readouterr().out
+
+
+def test_any_other_is_one_method_with_one_setting_in_each_case(capsys):
+    def runs(*errors):
+        each = [(tables.DEFAULT, None, 1.0), (f"{tables.START}, as it is", 1.0, 1.0), *errors]
+        return [{"method": m, "factor": f, "error": e, "seconds": 0.1} for m, f, e in each]
+
+    ends = [(1.0, 9.0, 9.0), (9.0, 9.0, 1.0), (9.0, 9.0, 9.0), (9.0, 1.0, 9.0)]
+    same = {"family": "f", "condition": {}, "oracle": 1.0, "oracles": []}
+    rows = [
+        same | {"seed": seed, "runs": runs(("a", 1.0, x), ("a", 2.0, y), ("b", 1.0, z))}
+        for seed, (x, y, z) in enumerate(ends)
+    ]
+    tables.print_tables(rows, every_condition=True)
+    assert "| f | 4 | 100%, 1.00 |  | a: 25%, 9.00 | a: 25%, 9.00 | 75% |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["bundle", "rotations", "plane"])

@@ -156,16 +156,18 @@ def family_of(row: Row) -> str:
 
 def print_summary(families: dict[str, Runs]) -> None:
     """Each family in a line.  *Other* is every method but asker with nothing given; asker's own are among them."""
-    heads = (DEFAULT, "solvable", "best other, the user's number", "best other, its best setting")
+    heads = (DEFAULT, "solvable", "best other, the user's number", "best other, its best setting", "any other")
     print("## Summary\n\nShare solved, and the median ratio of the error to the oracle's.")
-    print("Solvable: by asker with nothing given, from the start or from the truth.\n")
-    print(f"| family | cases | {' | '.join(heads)} |\n|---|---|---|---|---|---|")
+    print("Solvable: by asker with nothing given, from the start or from the truth.")
+    print("Any other: by at least one other method with one of its settings, which nobody could choose.\n")
+    print(f"| family | cases | {' | '.join(heads)} |\n|---|---|" + "---|" * len(heads))
     for name, runs in families.items():
         plain, best = lines_of(runs)
         ours = plain.pop(DEFAULT)
         plain.pop(AT_TRUTH, None)
         n = len(with_setting(runs[DEFAULT], None))
-        print(f"| {name} | {n} | {short(ours)} | {solvable(runs)} | {winner(plain)} | {winner(best)} |")
+        cells = short(ours), solvable(runs), winner(plain), winner(best), by_any(runs)
+        print(f"| {name} | {n} | {' | '.join(cells)} |")
 
 
 def solvable(runs: Runs) -> str:
@@ -174,6 +176,16 @@ def solvable(runs: Runs) -> str:
         return ""
     pairs = zip(with_setting(runs[DEFAULT], None), with_setting(runs[AT_TRUTH], None), strict=True)
     return f"{np.mean([a.solved or b.solved for a, b in pairs]):.0%}"
+
+
+def by_any(runs: Runs) -> str:
+    """The share of the cases that at least one other method solves, with one of its settings."""
+    conditions = defaultdict[str, list[list[bool]]](list)
+    for method in (name for name in runs if name not in OURS and not name.startswith(START)):
+        for condition, settings in runs[method].items():
+            conditions[condition] += [[each.solved for each in outcomes] for outcomes in settings.values()]
+    shares = [one for each in conditions.values() for one in np.any(each, axis=0)]
+    return f"{np.mean(shares):.0%}" if shares else ""
 
 
 def winner(lines: dict[str, Figures]) -> str:
