@@ -2,7 +2,8 @@
 
 The small language is a part of Python: numbers and arrays as arguments; assignments, `for` over `range` or an array,
 `while`, `if`, `break`, `continue`, `return`; arithmetic, comparisons, conversions and functions of `math`; parts of
-arrays, `len`, `reshape`.  `for` over `lanes` does several items at once (lanes.py).  Between threads,
+arrays, `len`, `reshape`.  `vector(row, first, n)` is n numbers of a row side by side; it is computed with as a number
+is, and put to a part of a row.  `for` over `lanes` does several items at once (lanes.py).  Between threads,
 `next_task(counter)` gives `counter[0]` and adds 1 to it, one at a time; `tell(array, k, x)` writes array[k], and
 whoever sees it there by `seen(array, k)` sees all that was written before it; `let_others_run()` gives the processor
 away for a moment.  Nothing is allocated.
@@ -184,6 +185,9 @@ class _Function(Expressions):
             return
         assert isinstance(target, ast.Subscript)
         place = self.part(target)
+        if place.strides == ("1",) and value.kind.lanes > 1:
+            self.lines.append(f"store {value.kind.llvm} {value.name}, ptr {place.name}, align 8")
+            return
         if place.kind.ndim:
             self.unknown(target)
         name = self.converted(value, place.kind).name
