@@ -176,6 +176,7 @@ class CpuEngine:
             delta = self.system.ask(lambda: self._linearised(point), weights)
             if any(w.radial for w in weights):
                 self.radial(Step(point, delta))
+            self.residuals(point)  # a result tells them
         self._held.at = None
 
     def radial(self, step: Step[ndarray]) -> PerFactor[ndarray]:

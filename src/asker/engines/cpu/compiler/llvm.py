@@ -376,15 +376,23 @@ def _assigned_again(function: ast.FunctionDef) -> set[str]:
     """The names that are assigned more than once in the text; a loop makes its own anew."""
     times: Counter[str] = Counter(argument.arg for argument in function.args.args)
     counting: set[str] = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            times[node.id] += 1
+    for node in _statements(function.body):
+        if isinstance(node, ast.Assign):
+            (target,) = node.targets
+            times.update(one.id for one in getattr(target, "elts", [target]) if isinstance(one, ast.Name))
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            times[node.target.id] += 1
+            times[node.target.id] += 2
         if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
-            times[node.target.id] -= 1
             counting.add(node.target.id)
     return {name for name, n in times.items() if n > (name not in counting)}
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those of a suite, and of the suites inside; to walk all expressions takes longer than all else here."""
+    for statement in body:
+        yield statement
+        yield from _statements(getattr(statement, "body", []))
+        yield from _statements(getattr(statement, "orelse", []))
 
 
 def _loaded(target: ast.expr) -> ast.expr:
