@@ -78,7 +78,15 @@ def imports(folder):
 
 
 ROOMS = {
-    "compiler": {"arrays", "cache", "engines.cpu.machine_code", "engines.cpu.threads", "jax_versions", "left_out"},
+    "compiler": {
+        "arrays",
+        "cache",
+        "engines.cpu.ahead",
+        "engines.cpu.machine_code",
+        "engines.cpu.threads",
+        "jax_versions",
+        "left_out",
+    },
     "sparse": {"engines.cpu.cholesky", "engines.cpu.compiler", "engines.cpu.threads"},
     "system": {
         "arrays",

@@ -8,9 +8,10 @@
     sparse/      the sparse Cholesky factorisation that it may need
     cholesky.py  the dense one, in tiles
     machine_code.py  how LLVM makes it, what is kept of it, and who hears of compiling
+    ahead.py     machine code that is made beside other work, before it is run
     threads.py   tasks for several threads
     pool.py      arrays that are used again
 
-Imports point one way: machine_code <- threads <- cholesky <- sparse <- system <- factors <- engine, linear_model,
-and threads <- compiler <- sparse, system, factors.
+Imports point one way: machine_code <- ahead, threads; threads <- cholesky <- sparse <- system <- factors <- engine,
+linear_model; ahead, threads <- compiler <- sparse, system, factors.
 """

@@ -16,11 +16,13 @@ import numpy as np
 from numpy import ndarray
 
 from asker.engines.bounds import shortened
+from asker.engines.cpu.ahead import asking
 from asker.engines.cpu.compiler import Argument
 from asker.engines.cpu.factors import AnyLoop, FactorCode, compiled_loop
 from asker.engines.cpu.machine_code import on_compile
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Derivatives, System, Weights, barred_out, radial_change, two_gradients
+from asker.engines.cpu.threads import n_threads, team_of
 from asker.engines.point import Formula, Model, PerFactor, Point, Step, Together, Tried
 from asker.engines.solvers import LinearSolver
 from asker.engines.structure import Structure
@@ -153,13 +155,29 @@ class CpuEngine:
         return max((float(v.max()) for v in self.each(formula, point) if len(v)), default=0.0)
 
     def solve(self, point: Point[ndarray], model: Model[ndarray], damping: float) -> Step[ndarray] | None:
+        b = model.a if model.b is None else model.b
+        weights = [Weights(*abc, model.b is not None) for abc in zip(model.a, b, model.c, strict=True)]
+        if self.system.solver != "reference" and all(code.will_be_compiled for code in self.factors):
+            self._ask_for_a_step(point, weights)
         linear = self._linearised(point)
         with self._clock("solve"):
-            b = model.a if model.b is None else model.b
-            weights = [Weights(*abc, model.b is not None) for abc in zip(model.a, b, model.c, strict=True)]
             free = barred_out(self.structure, linear, model.c, point.theta)
             delta = self.system.solve(free, weights, damping)
         return None if delta is None else Step(point, shortened(self.problem.variables, point.theta, delta))
+
+    def _ask_for_a_step(self, point: Point[ndarray], weights: list[Weights]) -> None:
+        """Have the loops of a step compiled beside each other, before the first one."""
+        if n_threads() == 1:
+            return
+        with asking(), team_of(1):
+            for v, rows in zip(self.problem.variables, point.theta, strict=True):
+                if v.is_free:
+                    self._retract(v, rows, np.zeros((len(v), v.manifold.tangent)))
+            delta = self.system.ask(lambda: self._linearised(point), weights)
+            if any(w.radial for w in weights):
+                self.radial(Step(point, delta))
+            self.residuals(point)  # a result tells them
+        self._held.at = None
 
     def radial(self, step: Step[ndarray]) -> PerFactor[ndarray]:
         linear = self._linearised(step.start)
@@ -189,13 +207,17 @@ class CpuEngine:
             theta = []
             for v, rows in zip(self.problem.variables, step.start.theta, strict=True):
                 if v.is_free:
-                    moved = self.pool.empty(*rows.shape)
-                    self._retractions[v](len(v), [rows, np.ascontiguousarray(step.delta[v])], [moved])
+                    moved = self._retract(v, rows, np.ascontiguousarray(step.delta[v]))
                     if v in self._partly_fixed:
                         moved[v.fixed] = rows[v.fixed]
                     rows = moved
                 theta.append(rows)
         return self.evaluate(tuple(theta))
+
+    def _retract(self, v: Variables, rows: ndarray, delta: ndarray) -> ndarray:
+        moved = self.pool.empty(*rows.shape)
+        self._retractions[v](len(v), [rows, delta], [moved])
+        return moved
 
     def done(self) -> None:
         """Give back the couplings, and the derivatives where they are held."""

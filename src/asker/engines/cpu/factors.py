@@ -89,6 +89,11 @@ class FactorCode:
                 return InPassing(loop.source, loop.by_item, tuple(loop.in_order(self._inputs_of_derivatives(rows))))
         return self.linearise(rows)
 
+    @property
+    def will_be_compiled(self) -> bool:
+        """Whether derivatives will be made by a loop that nobody has asked for yet."""
+        return self.factors.jacobian is None and "linearise" not in self.loops
+
     def linearise(self, rows: Rows) -> Linearization:
         """Residuals and derivatives, held; the next call writes to the same arrays."""
         f = self.structure

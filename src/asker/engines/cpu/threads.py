@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.machine_code import address_of
+from asker.engines.cpu.machine_code import Code
 
 LOOKS = 3000
 """How often a thread looks before it sleeps: about 50 µs."""
@@ -111,7 +111,7 @@ def _next_of(queue: "SimpleQueue[Any]", news: np.ndarray) -> Any:
 @cache
 def _watch() -> Callable[[int, int, int], int]:
     """A function (address, value, n): look n times, or until there is another value at the address."""
-    address = address_of("watch", WATCH, lambda symbol: WATCH.format(symbol=symbol), lambda _: None)
+    address = Code("watch", WATCH, lambda symbol: WATCH.format(symbol=symbol), lambda _: None).make()
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
 
 

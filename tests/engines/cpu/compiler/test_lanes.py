@@ -1,6 +1,9 @@
 """Loops over `lanes`: vectors compute what Python computes item by item, whatever their length."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -66,3 +69,22 @@ def test_sums_are_added_up_in_order(length, monkeypatch):
     for one in x:
         total += one
     assert sums[0] == total
+
+
+TEXT = """
+from asker.engines.cpu.compiler.expressions import Kind
+from asker.engines.cpu.compiler.llvm import to_llvm
+
+sines = " + ".join(f"math.sin(x{k} * y{k})" for k in range(9))
+lines = [*(f"x{k} = x[k, {k}]" for k in range(9)), *(f"y{k} = x{k} * 2.0" for k in range(9)), f"out[k] = {sines}"]
+text = "def f(x, out):\\n    for k in lanes(0, len(out)):\\n" + "".join(f"        {line}\\n" for line in lines)
+print(to_llvm(text, "f", (Kind("float64", 2), Kind("float64", 1)), 16))
+"""
+
+
+def test_a_text_is_the_same_in_every_process():
+    found = set()
+    for seed in ("1", "2"):
+        settings = os.environ | {"PYTHONHASHSEED": seed}
+        found.add(subprocess.run([sys.executable, "-c", TEXT], env=settings, capture_output=True, check=True).stdout)
+    assert len(found) == 1

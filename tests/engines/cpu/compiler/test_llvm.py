@@ -55,6 +55,8 @@ CASES = {
     "parts": ("x, M, out", "for y in x[1:k]:\n    out[k] += y\nfor y in M[k, 1:]:\n    out[k] += y\n"
               "out[k] += len(x[k:])", (X, M)),
     "another shape": ("x, out", "A = x[1:7].reshape(2, 3)\nout[k] = A[1, k // 4] + len(A)", (X,)),
+    "vectors": ("x, M, out", "v, j = x[k] * vector(M[k], 1, 2) - 2.0, k + np.uint64(2)\nif j < np.uint64(9):\n"
+                "    v += vector(x, k, 2) * v\n    out[k:j] = v - vector(out, k, 2)", (X, M)),
     "no pass": ("x, out", "for j in range(0):\n    pass\nout[k] = 1.0", (X,)),
 }  # fmt: skip
 
@@ -68,7 +70,7 @@ def source(parameters, lines):
 def test_machine_code_computes_what_python_does(case):
     parameters, lines, arrays = case
     text = source(parameters, lines)
-    names = {"math": math, "np": np}
+    names = {"math": math, "np": np, "vector": lambda row, first, n: row[first : first + n].copy()}
     exec(text, names)
     expected, ours = np.zeros(n), np.zeros(n)
     names["loop"](2, n, *arrays, expected)
@@ -81,6 +83,7 @@ def test_machine_code_computes_what_python_does(case):
     "lines",
     ["out[k] = y", "if x[k] > 0.0:\n    y = 1.0\nout[k] = y", "out[k] = len(x[k])", "with x:\n    pass",
      "y = x[::2]", "out[0:2] = 1.0", "y = x[k]\ny = x",
+     "out[k] = vector(x, 0, 2)", "out[0:2] = vector(x, 0, 2) + vector(x, 0, 4)",
      "out[k] = [1.0][0]", "for k in range(3):\n    k = 2", "out[x[k]] = 1.0", "import os"],
 )  # fmt: skip
 def test_what_is_not_in_the_language_is_refused(lines):

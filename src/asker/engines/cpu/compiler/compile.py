@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from asker.engines.cpu.ahead import ask, is_asking
 from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
 from asker.engines.cpu.compiler.native import Native, kinds_of
 from asker.engines.cpu.machine_code import tell_of_compiling
@@ -41,6 +42,9 @@ class Compiled:
 
     def run(self, *arguments: Any) -> int:
         """What the function returns, 0 where that is nothing."""
+        if is_asking():
+            ask(self._native(kinds_of(arguments)).code)
+            return 0
         returned = None if self.last is None else self.last(*arguments)
         if returned is None:
             native = self._native(kinds_of(arguments))

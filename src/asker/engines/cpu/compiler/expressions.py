@@ -39,9 +39,13 @@ class Kind:
 
     dtype: str
     ndim: int = 0
+    lanes: int = 1
+    """How many numbers a value is; with more than one, it is a vector."""
 
     @property
     def llvm(self) -> str:
+        if self.lanes > 1:
+            return f"<{self.lanes} x {TYPES[self.dtype]}>"
         return "ptr" if self.ndim else TYPES[self.dtype]
 
     @property
@@ -238,6 +242,8 @@ class Expressions:
             return Value(WORD, self.known_length(args[0].shape[0]))
         if called == "next_task" and args[0].kind == Kind("int64", 1):
             return Value(WORD, self.new(f"atomicrmw add ptr {args[0].name}, i64 1 monotonic"))
+        if called == "vector" and args[0].kind.ndim == 1:
+            return self._vector(args[0], args[1], ast.literal_eval(node.args[2]))
         if called in ("seen", "tell") and args[0].kind == Kind("int64", 1):
             return self._between_threads(called, *args)
         if called == "let_others_run":
@@ -255,6 +261,12 @@ class Expressions:
         if called in LIBRARY:
             return self._function(LIBRARY[called], floats)
         return self.unknown(node)
+
+    def _vector(self, row: Value, first: Value, n: int) -> Value:
+        """n numbers of a row side by side, as one value."""
+        at, kind = self.converted(first, WORD).name, Kind(row.kind.dtype, lanes=n)
+        place = self.new(f"getelementptr {row.kind.stored}, ptr {row.name}, i64 {at}")
+        return Value(kind, self.new(f"load {kind.llvm}, ptr {place}, align 8"))
 
     def _between_threads(self, called: str, array: Value, at: Value, *told: Value) -> Value:
         """A number that one thread writes and others read: what was written before it is seen with it."""
@@ -287,6 +299,13 @@ class Expressions:
             return x
         if x.kind.ndim or kind.ndim:
             raise NotInTheLanguage(f"an array of {x.kind} as {kind}")
+        if kind.lanes > 1 and x.kind.lanes == 1:
+            one = self.converted(x, replace(kind, lanes=1)).name
+            first = self.new(f"insertelement {kind.llvm} poison, {TYPES[kind.dtype]} {one}, i64 0")
+            all_ = f"<{kind.lanes} x i32> zeroinitializer"
+            return Value(kind, self.new(f"shufflevector {kind.llvm} {first}, {kind.llvm} poison, {all_}"))
+        if x.kind.lanes > 1:
+            raise NotInTheLanguage(f"a vector of {x.kind} as {kind}")
         a, b = x.kind.llvm, kind.llvm
         if kind == BOOL:
             text = f"fcmp une {a} {x.name}, 0.0" if x.kind.is_float else f"icmp ne {a} {x.name}, 0"
@@ -306,7 +325,9 @@ class Expressions:
 
 
 def common(x: Kind, y: Kind) -> Kind:
-    """The type in which two numbers are added or compared: whole numbers have 64 bits."""
+    """The type in which two numbers are added or compared: whole numbers have 64 bits, and a vector is one."""
+    if x.lanes != y.lanes:
+        return max(x, y, key=lambda kind: kind.lanes)
     if x.is_float and y.is_float:
         return x if x == y else FLOAT
     if x.is_float or y.is_float:

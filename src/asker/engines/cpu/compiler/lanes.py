@@ -197,11 +197,11 @@ class Lanes:
 
     def _one_by_one(self, node: ast.expr) -> Iterator[Value]:
         """What an expression is for each item."""
-        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        names = dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name))  # in the order of the text
         outside = self.outside.known
         for lane in range(self.n):
-            single = {name: self.single[name][lane] for name in names & self.single.keys()}
-            wide = {name: self._lane(self.wide[name], lane) for name in names & self.wide.keys()}
+            single = {name: self.single[name][lane] for name in names if name in self.single}
+            wide = {name: self._lane(self.wide[name], lane) for name in names if name in self.wide}
             self.outside.known = outside | single | wide
             yield self.outside.value(node)
         self.outside.known = outside
@@ -268,11 +268,17 @@ def _place(node: ast.Subscript) -> tuple[str, str, int | None]:
 
 def _columns_read(body: list[ast.stmt]) -> dict[tuple[str, str], set[int]]:
     found: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for node in (node for statement in body for node in ast.walk(statement)):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+    left: list[ast.AST] = [statement.value for statement in body if isinstance(statement, ast.Assign | ast.AugAssign)]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.BinOp):  # most are
+            left += (node.left, node.right)
+        elif isinstance(node, ast.Subscript):
             array, index, column = _place(node)
             if column is not None:
                 found[array, index].add(column)
+        elif not isinstance(node, ast.Name | ast.Constant):
+            left += ast.iter_child_nodes(node)
     return found
 
 

@@ -2,7 +2,8 @@
 
 The small language is a part of Python: numbers and arrays as arguments; assignments, `for` over `range` or an array,
 `while`, `if`, `break`, `continue`, `return`; arithmetic, comparisons, conversions and functions of `math`; parts of
-arrays, `len`, `reshape`.  `for` over `lanes` does several items at once (lanes.py).  Between threads,
+arrays, `len`, `reshape`.  `vector(row, first, n)` is n numbers of a row side by side; it is computed with as a number
+is, and put to a part of a row.  `for` over `lanes` does several items at once (lanes.py).  Between threads,
 `next_task(counter)` gives `counter[0]` and adds 1 to it, one at a time; `tell(array, k, x)` writes array[k], and
 whoever sees it there by `seen(array, k)` sees all that was written before it; `let_others_run()` gives the processor
 away for a moment.  Nothing is allocated.
@@ -184,6 +185,9 @@ class _Function(Expressions):
             return
         assert isinstance(target, ast.Subscript)
         place = self.part(target)
+        if place.strides == ("1",) and value.kind.lanes > 1:
+            self.lines.append(f"store {value.kind.llvm} {value.name}, ptr {place.name}, align 8")
+            return
         if place.kind.ndim:
             self.unknown(target)
         name = self.converted(value, place.kind).name
@@ -372,15 +376,23 @@ def _assigned_again(function: ast.FunctionDef) -> set[str]:
     """The names that are assigned more than once in the text; a loop makes its own anew."""
     times: Counter[str] = Counter(argument.arg for argument in function.args.args)
     counting: set[str] = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            times[node.id] += 1
+    for node in _statements(function.body):
+        if isinstance(node, ast.Assign):
+            (target,) = node.targets
+            times.update(one.id for one in getattr(target, "elts", [target]) if isinstance(one, ast.Name))
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            times[node.target.id] += 1
+            times[node.target.id] += 2
         if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
-            times[node.target.id] -= 1
             counting.add(node.target.id)
     return {name for name, n in times.items() if n > (name not in counting)}
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those of a suite, and of the suites inside; to walk all expressions takes longer than all else here."""
+    for statement in body:
+        yield statement
+        yield from _statements(getattr(statement, "body", []))
+        yield from _statements(getattr(statement, "orelse", []))
 
 
 def _loaded(target: ast.expr) -> ast.expr:

@@ -3,14 +3,15 @@
 import ctypes
 import hashlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
+from asker.engines.cpu.ahead import needed
 from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
 from asker.engines.cpu.compiler.llvm import REFUSED, to_llvm
-from asker.engines.cpu.machine_code import address_of, beside, vector_length
+from asker.engines.cpu.machine_code import Code, beside, vector_length
 
 HEAD = object.__basicsize__
 """The size of what every Python object begins with; the data of a NumPy array stand behind it."""
@@ -45,15 +46,19 @@ class Native:
         fast: str = CONTRACT,
         packed: bool = True,
     ):
-        """`told` and `packed` as in `address_of`; `fast` as in `to_llvm`."""
+        """`told` and `packed` as in `Code`; `fast` as in `to_llvm`."""
         given = (kinds, HEAD, fast, vector_length())
         made_of = (source, *given, _compiler())
-        address = address_of(name, made_of, lambda symbol: to_llvm(source, symbol, *given), told, packed)
+        self.kinds = kinds
+        self.code = Code(name, made_of, lambda symbol: to_llvm(source, symbol, *given), told, packed)
         expected = [np.ndarray, *[np.dtype(kind.dtype) for kind in kinds if kind.ndim]]
         self._types = (ctypes.c_void_p * len(expected))(*map(id, expected))
-        argument_types = [ctypes.py_object if kind.ndim else C_TYPES[kind.dtype] for kind in kinds]
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *argument_types)  # lets other threads run
-        self._call = prototype(address)
+
+    @cached_property
+    def _call(self) -> Callable[..., int]:
+        types = [ctypes.py_object if kind.ndim else C_TYPES[kind.dtype] for kind in self.kinds]
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *types)  # lets other threads run
+        return prototype(needed(self.code))
 
     def __call__(self, *arguments: Any) -> int | None:
         """What the function returns, 0 where that is nothing; None where the arguments are of other kinds."""

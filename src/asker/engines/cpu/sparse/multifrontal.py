@@ -50,6 +50,11 @@ class Multifrontal:
         out[self.order] = x
         return out
 
+    def ask(self, values: np.ndarray, b: np.ndarray) -> None:
+        """Ask for what `solve` will run (`asker.engines.cpu.ahead`)."""
+        factorise_fronts(0, 0, self.fronts, values, self.panels, self.updates, self.left, b)
+        substitute_fronts(0, 0, self.fronts, self.panels, self.left, b)
+
     def _factorise_top(self, arrays: tuple[np.ndarray, ...]) -> bool:
         """The fronts above the subtrees."""
         with cholesky.one_blas_thread():

@@ -24,6 +24,7 @@ from asker.engines.cpu.system.printing import (
     packed,
     printed,
     text_of,
+    vectors,
     weighted,
 )
 from asker.engines.solvers import SMALLEST_DIAGONAL
@@ -161,7 +162,8 @@ def _coupling(name: str, group: Group) -> str:
         lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(wide if s < d - 1 else size)]
         lines += [f"v = np.uint64(variable{n}[k])", *weighted("x", p, size, radial, "n")]
         lines += [f"G{n}[v, {q}] += c_k * xg_{q}" for q in range(size)]
-        lines += add_products("+", size, size, [(f"n{i}_", f"x{i}_") for i in range(p)], f"U{n}[v, {{q}}, {{t}}]")
+        lines += [line for i in range(p) for line in vectors(f"u{n}_{i}", "J[k]", f"{i * D + at} + {{t}}", size)]
+        lines += add_products("+", size, size, [(f"n{i}_", f"u{n}_{i}") for i in range(p)], f"U{n}[v, {{q}}]", "{t}")
         row += size
     own = ", ".join(f"variable{n}, U{n}, G{n}" for n in range(len(kept)))
     return text_of(

@@ -42,6 +42,12 @@ class DenseCholesky:
             x = self._pivoted(d, unit, right)
         return None if x is None else if_finite(d * x)
 
+    def ask(self) -> None:
+        """Ask for what a call will run."""
+        n = self.reduced.structure.n_kept
+        if 0 < n <= cholesky.IN_ONE_CALL:
+            self._in_blocks(*self.reduced.unit_scale(np.zeros(n)))
+
     def _in_blocks(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
         if self.small is None:
             self.small = SmallCholesky(len(d))
@@ -123,6 +129,10 @@ class SparseCholesky:
         v[self.diagonal] += damping
         x = self.fronts.solve(v, -g) if thin is None else thin.fronts.solve(v[thin.source], -g)
         return if_finite(x) if x is not None else self._pivoted(v, -g)
+
+    def ask(self) -> None:
+        """Ask for what a call will run."""
+        self.fronts.ask(self.reduced.values, self.reduced.gradient)
 
     def _thin(self, values: np.ndarray) -> "_Thin | None":
         """The factorisation without blocks of zeros, if that is worth it."""

@@ -13,8 +13,11 @@ from asker.engines.cpu.system.printing import (
     load_residual,
     printed,
     text_of,
+    vectors,
     weighted,
 )
+
+LANE = "lane + np.uint64({t})"
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,11 @@ def _gram_body(spec: RowsSpec) -> list[str]:
         body += [f"g{q} += c_k * xg_{q}" for q in range(dim)]
         body += [f"h{q} += {dot(p, 'm', q, 'x', q)}" for q in range(dim)]
     for n, size in enumerate(spec.gram):
-        inner = _columns("y", p, D, f"gram_at{n}", lanes(size))
-        inner += add_products("+", dim, size, [(f"m{i}_", f"y{i}_") for i in range(p)])
+        inner = [line for i in range(p) for line in vectors(f"y{n}_{i}", "J[k]", f"gram_at{n} + {i * D} + {{t}}", size)]
+        inner += add_products("+", dim, size, [(f"m{i}_", f"y{n}_{i}") for i in range(p)], "s{q}", LANE)
         if size == dim:  # perhaps another slot, with perhaps the same variable
-            more = [f"h{q} += {dot(p, 'm', q, 'y', q)}" for q in range(dim)]
+            more = _columns("z", p, D, f"gram_at{n}", dim)
+            more += [f"h{q} += {dot(p, 'm', q, 'z', q)}" for q in range(dim)]
             inner += [f"if gram_at{n} != at:", "    if lane == own:", *indented(2, more)]
         body += [f"lane = np.uint64(gram_lane{n}[k])", "if lane <= own:", *indented(1, inner)]
     return body
@@ -123,8 +127,8 @@ def _schur_body(spec: RowsSpec) -> list[str]:
     body += [f"w{s}_{q} = YA[k, {s * K + at_x + q}]" for s in range(d) for q in range(spec.dim)]
     body += [f"g{q} -= " + " + ".join(f"w{s}_{q} * z[j, {s}]" for s in range(d)) for q in range(spec.dim)]
     for n, (at, size, K, ascending) in enumerate(spec.schur):
-        inner = [f"y{s}_{t} = Y{n}[o, {s * K + at + t}]" for s in range(d) for t in range(lanes(size))]
-        inner += add_products("-", spec.dim, size, [(f"w{s}_", f"y{s}_") for s in range(d)])
+        inner = [line for s in range(d) for line in vectors(f"v{n}_{s}", f"Y{n}[o]", f"{s * K + at} + {{t}}", size)]
+        inner += add_products("-", spec.dim, size, [(f"w{s}_", f"v{n}_{s}") for s in range(d)], "s{q}", LANE)
         body += [
             f"for o in range(np.uint64(first{n}[entry]), np.uint64(ptr{n}[j + np.uint64(1)])):",
             f"    lane = np.uint64(schur_lane{n}[o])",

@@ -3,9 +3,10 @@
 Every loop works on items start…stop and writes only what belongs to them, so that any number of threads can share the
 work.  All other arguments are given by name (`run_loop`).
 
-Where it counts, neighbouring statements differ by neighbouring addresses only, and all loads stand before the stores:
-then LLVM makes vector instructions of them.  A block of 6 columns is computed in 8 lanes; the last lanes read past the
-block and write to columns of the strip that nobody reads.  J and Y therefore end in a few spare numbers (`SLACK`).
+Where it counts, what stands side by side is one vector; elsewhere, neighbouring statements differ by neighbouring
+addresses only, and all loads stand before the stores: then LLVM makes vector instructions of them.  A block of 6
+columns is computed in 8 lanes; the last lanes read past the block and write to columns of the strip that nobody reads.
+J and Y therefore end in a few spare numbers (`SLACK`).
 """
 
 import math
@@ -20,7 +21,7 @@ from asker.engines.cpu.threads import LOOKS, run_together
 INDENT = "    "
 SLACK = 16
 LINE = 64  # bytes
-STRIP = "s{q}[lane + np.uint64({t})]"
+WIDEST = 8  # numbers of a vector
 
 
 def lanes(dim: int) -> int:
@@ -125,12 +126,26 @@ def packed(q: int, s: int) -> int:
     return q * (q + 1) // 2 + s
 
 
-def add_products(sign: str, dim: int, size: int, pairs: list[tuple[str, str]], cell: str = STRIP) -> list[str]:
-    """cell ± Σ x_q y_t for all q and t, row by row in whole vectors."""
+def vectors(name: str, row: str, at: str, size: int) -> list[str]:
+    """name_t, vectors of a row where a variable of `size` numbers stands; number t of it is at `at`."""
+    return [f"{name}_{t} = {_vector(row, at.format(t=t), n)}" for t, n in _pieces(size)]
+
+
+def _pieces(size: int) -> list[tuple[int, int]]:
+    """First column and length of the vectors that a variable of `size` numbers takes."""
+    return [(t, min(WIDEST, lanes(size) - t)) for t in range(0, lanes(size), WIDEST)]
+
+
+def _vector(row: str, first: str, n: int) -> str:
+    return f"vector({row}, {first}, {n})" if n > 1 else f"{row}[{first}]"
+
+
+def add_products(sign: str, dim: int, size: int, pairs: list[tuple[str, str]], row: str, at: str) -> list[str]:
+    """row_q[at_t] ± Σ x_q y_t for all q and t, with vectors y."""
     lines = []
     for q in range(dim):
-        for t in range(lanes(size)):
-            terms = "".join(f" {sign} {x}{q} * {y}{t}" for x, y in pairs)
-            lines.append(f"sum{t} = {cell.format(q=q, t=t)}{terms}")
-        lines += [f"{cell.format(q=q, t=t)} = sum{t}" for t in range(lanes(size))]
+        for t, n in _pieces(size):
+            cells, first, end = row.format(q=q), at.format(t=t), at.format(t=t + n)
+            terms = "".join(f" {sign} {x}{q} * {y}_{t}" for x, y in pairs)
+            lines.append(f"{cells}[{f'{first} : {end}' if n > 1 else first}] = {_vector(cells, first, n)}{terms}")
     return lines

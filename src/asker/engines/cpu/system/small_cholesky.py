@@ -89,18 +89,21 @@ def panels(start, stop, items, finished, R, corners, failed):
     return compile_source("panels", "\n".join(parts))
 
 
-def _place(q: int, t: int) -> str:
-    return f"R[i + np.uint64({q}), j + np.uint64({t})]"
+def _row(x: str, q: int) -> str:
+    """A strip of columns of row q of a block."""
+    return f"vector(R[{x} + np.uint64({q})], j, {STRIP})"
+
+
+def _put(q: int, value: str) -> str:
+    return f"R[i + np.uint64({q}), j : j + np.uint64({STRIP})] = {value}"
 
 
 def _subtract_rows_above() -> str:
     """A −= Σ_k R[k]ᵀR[k] in a block of rows and a strip of columns, over all rows k above."""
-    lines = [f"y{m}_{t} = R[k + np.uint64({m}), j + np.uint64({t})]" for m in range(BLOCK) for t in range(STRIP)]
+    lines = [f"y{m} = {_row('k', m)}" for m in range(BLOCK)]
     for q in range(BLOCK):
-        lines += [f"x{m} = R[k + np.uint64({m}), i + np.uint64({q})]" for m in range(BLOCK)]
-        terms = [[f" - x{m} * y{m}_{t}" for m in range(BLOCK)] for t in range(STRIP)]
-        lines += [f"sum{t} = {_place(q, t)}{''.join(terms[t])}" for t in range(STRIP)]
-        lines += [f"{_place(q, t)} = sum{t}" for t in range(STRIP)]
+        terms = [f" - R[k + np.uint64({m}), i + np.uint64({q})] * y{m}" for m in range(BLOCK)]
+        lines.append(_put(q, _row("i", q) + "".join(terms)))
     head = ["def subtract_rows_above(i, j, R):", f"    for k in range(np.uint64(0), i, {BLOCK}):"]
     return "\n".join([*head, *indented(2, lines)])
 
@@ -125,10 +128,9 @@ def _divide() -> str:
     lines = [f"c{m}_{q} = corners[i + np.uint64({m}), {q}]" for q in range(BLOCK) for m in range(q)]
     lines += [f"d{q} = corners[i + np.uint64({q}), {BLOCK}]" for q in range(BLOCK)]
     for q in range(BLOCK):
-        for t in range(STRIP):
-            terms = "".join(f" - c{m}_{q} * v{m}_{t}" for m in range(q))
-            lines.append(f"v{q}_{t} = ({_place(q, t)}{terms}) * d{q}")
-    lines += [f"{_place(q, t)} = v{q}_{t}" for q in range(BLOCK) for t in range(STRIP)]
+        terms = "".join(f" - c{m}_{q} * v{m}" for m in range(q))
+        lines.append(f"v{q} = ({_row('i', q)}{terms}) * d{q}")
+    lines += [_put(q, f"v{q}") for q in range(BLOCK)]
     return "\n".join(["def divide_by_corner(i, j, R, corners):", *indented(1, lines)])
 
 

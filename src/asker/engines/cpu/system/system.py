@@ -6,7 +6,7 @@ solved by eliminating one group of variables (elimination.py) and factorising, o
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -71,6 +71,17 @@ class System:
             x = self.finish(added)
         self.seconds["factorise"] += time.perf_counter() - assembled
         return None if x is None else self._substituted(elimination, x)
+
+    def ask(self, linear: Callable[[], Sequence[Derivatives]], model: list[Weights]) -> Delta:
+        """Ask for what `solve` will run, and give back a step as it comes (`asker.engines.cpu.ahead`)."""
+        if not isinstance(self.finish, ConjugateGradients):
+            self.finish.ask()
+        derivatives = linear()
+        elimination = self.eliminate(derivatives, model, 1.0)
+        assert elimination is not None
+        if self.structure.n_kept:
+            self.reduced.assemble(derivatives, model, elimination)
+        return self._substituted(elimination, np.zeros(self.structure.n_kept))
 
     def release(self) -> None:
         """Give back most of the memory, until there is something to solve again."""
