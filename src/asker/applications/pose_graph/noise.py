@@ -70,6 +70,8 @@ class Solved:
 
     chosen: Round
     rounds: list[Round]
+    fit: Round | None = None
+    """Least squares with all edges, where that is all: nothing is left to fit."""
 
     @property
     def is_cut_short(self) -> bool:

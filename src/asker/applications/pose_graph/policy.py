@@ -107,26 +107,29 @@ def refine(
         asked: Any = (robust, clock.left(), believed, thorough)
         found = solve_pose_graph(graph, partial(solve, checkpoint=checkpoint), strategy, psi, tau, *asked)  # (1)
         again = None
-        if refit and not plain and not found.is_cut_short and any(r.result.iterations for r in found.rounds):
+        is_fitted = plain or found.fit is not None
+        if refit and not is_fitted and not found.is_cut_short and any(r.result.iterations for r in found.rounds):
             say("least squares with what was kept")
             again = _refit(found.chosen, partial(solve, time_limit=clock.left()))  # (2)
     chosen = found.chosen
     refined, refused = again.graph if again else chosen.refined, chosen.made.refused(chosen.result)
     others = chosen.made.refused_measured(chosen.result)
-    how: dict[str, Any] = {"method": method, "kernel": kernel, "robust": robust, "noise": believed}
-    how |= {"noise_seen": None if plain else noise_share(chosen.made, chosen.result), "compiled": len(compiled)}
-    record = {
-        **_sizes(graph),
-        **how,
-        **_search_record(graph, found, tau),
-        "refit": again and solve_record(again.result),
-        **_refused_record(graph, refused),
-        "measured": {tag: _measured_record(graph, tag, mask) for tag, mask in others.items()},
-        **_truth_record(graph, refined, truth),
-        **_false_record(graph, refused, is_false),
-    }
+
+    def record() -> dict[str, Any]:
+        return {
+            **_sizes(graph),
+            **{"method": method, "kernel": kernel, "robust": robust, "noise": believed, "compiled": len(compiled)},
+            "noise_seen": None if plain else noise_share(chosen.made, chosen.result),
+            **_search_record(graph, found, tau),
+            "refit": again and solve_record(again.result),
+            **_refused_record(graph, refused),
+            "measured": {tag: _measured_record(graph, tag, mask) for tag, mask in others.items()},
+            **_truth_record(graph, refined, truth),
+            **_false_record(graph, refused, is_false),
+        }
+
     fell = any(cost_fell(r.result) for r in found.rounds)
-    sure = partial(how_sure, refined, again.result if again else chosen.result)
+    sure = partial(how_sure, refined, (again or found.fit or chosen).result)
     loops = refused & ~graph.is_odometry
     told = found, again, loops, others, truth, graph
     return GraphOutcome(chosen.result, record, fell, lambda: refined, *told, how_sure=sure)
@@ -171,7 +174,7 @@ def _search_record(graph: PoseGraph, found: Solved, tau: float) -> dict[str, Any
 
 def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
     """Of the graph as it was, with the kernel that was used last."""
-    if chosen.made.graph is graph:
+    if chosen.made.graph is graph and chosen.result.iterations:
         return chosen.result.initial_cost
     start = {"poses": stored(graph)} | ({"landmarks": graph.landmarks.points} if chosen.made.landmarks else {})
     engine: Any = chosen.result.engine

@@ -3,12 +3,14 @@
 Where too much noise is announced, a false loop can be had for a little bent odometry: Ψ itself is lower with it.  The
 noise can be seen in what was kept (`noise`):
 
-(0) least squares with all loops, then a plain descent: from where linear systems close the loops (`chordal`) or from
-    the start, whichever fits better, and from where a narrow Cauchy kernel leads.
-    Where all edges are as near as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none
-    where they are, that is all.  Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
+(0) least squares with all loops: from the start, where that turns no edge by a right angle.  Where all edges are as near
+    as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none where they are, that is all;
+    in a large graph whose loops do not contradict each other (`support`), a kernel as wide as in (5) decides.
+    Else least squares, then a plain descent: from where linear systems close the loops (`chordal`) or from the start,
+    whichever fits better, and from where a narrow Cauchy kernel leads.  The same proof ends it.
+    Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
     Where an iteration is dear, the first of them alone is tried, and least squares end when a step gains little.
-    Where a graph is large and its loops contradict each other (`support`), all loops at once fill the matrix in, and
+    Where a graph is large and its loops contradict each other, all loops at once fill the matrix in, and
     least squares take the better supported half of them, then more as long as these fit together and do not show much
     more noise.  Where that is much less than announced, (4) goes on from there; else a descent from there is (1),
     by way of a kernel TAIL times as wide, and where what it keeps is as near as the noise lets it be, that is all.
@@ -39,18 +41,18 @@ Landmarks and priors have the noise that is announced for them: the share is tha
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 
-from asker.applications.pose_graph.chordal import chordal, closed
+from asker.applications.pose_graph.chordal import chordal, chordal_rows, is_turned
 from asker.applications.pose_graph.clock import Clock
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import CLOSE, TAIL, Round, Solved, announces_too_much, noise_share
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
-from asker.applications.pose_graph.refit import plain_from
+from asker.applications.pose_graph.refit import TOL, plain_from
 from asker.applications.pose_graph.support import LoopSupport
 from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
@@ -69,14 +71,14 @@ WIDER = 2.0
 """With 5 in its place, false loops come in."""
 FIRST, FEW = 3e6, (20, 100)
 """The work of a descent in (0), as iterations · poses · (unknowns of a pose)³; iterations at least and at most."""
-LITTLE = 0.1
-"""The part of the cost that a step of least squares must gain where FIRST allows for less than FEW."""
+ROUGHLY, CLOSELY = 0.1, 1e-2
+"""The part of the cost that a step of least squares must gain where they need not be exact: loops that do not fit are
+not worth many steps.  The latter where others are compared with the end."""
 EXCHANGES, ONE = 8e5, 30
 """(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more; where
 that is less than one exchange takes, none is made."""
-GROWTH, ROUGHLY = 1 / 64, 1e-2
-"""Of the loops: the smallest number that is added to those that fit; and the part of the cost that a step of the first
-fit must gain.  LITTLE is that of the others: loops that do not fit are not worth many steps."""
+GROWTH = 1 / 64
+"""Of the loops: the smallest number that is added to those that fit."""
 REFUSED = 0.5
 """Of the full weight."""
 MANY = 0.25
@@ -134,8 +136,14 @@ class GraphSearch:
     """(0) to (3): the last one is the best."""
     descents: list[Round] = field(default_factory=list)
     """(4) to (6)"""
+    fit: Round | None = None
+    """Least squares with all edges, from the start of the graph."""
 
     def solved(self) -> Solved:
+        if self.thorough and self.estimates and not is_turned(self.graph):
+            self.fit = self._fitted(self.graph)
+            if found := self._proven(self.fit):
+                return found
         if self.thorough and self.estimates and self.is_large and (found := self._fitted_first()):
             return found
         if found := self._with_all_loops(self._first()):
@@ -148,6 +156,10 @@ class GraphSearch:
         chosen = _lowest(self.descents) if self.descents else self.rounds[-1]
         *done, newest = self.rounds + self.descents
         return Solved(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
+
+    @cached_property
+    def support(self) -> LoopSupport:
+        return LoopSupport(self.graph)
 
     @property
     def work(self) -> int:
@@ -174,13 +186,13 @@ class GraphSearch:
         if any(r.fits_together for r in self.rounds):
             return
         if self.thorough and not self.rounds:
-            yield from self._from_least_squares(self._closed(self.graph))
+            yield from self._from_least_squares(self._better_begun(self.graph))
         if self.thorough and not self.is_dear:
             made = pose_graph_problem(self.graph, Cauchy(NARROW * self.tau), self.robust)
             yield from self._from_least_squares(made.refined(self._solve(made.problem, IRLS(), **self.few).values))
         yield self._run(self.graph, 1.0, self.strategy)
 
-    def _closed(self, graph: PoseGraph) -> PoseGraph:
+    def _better_begun(self, graph: PoseGraph) -> PoseGraph:
         """A graph where its loops are closed, if it fits better there than where it is."""
         found = chordal(graph)
         if found is None:
@@ -191,42 +203,49 @@ class GraphSearch:
 
     def _from_least_squares(self, start: PoseGraph) -> Iterator[Round]:
         """Least squares with all edges, and a descent from there."""
-        rough = {"tol": LITTLE} if self.is_dear else {}
-        everything = pose_graph_problem(start, robust="none")
-        fit = Round(np.inf, everything, self._solve(everything.problem, IRLS(), **self.few, **rough))
+        fit = self.fit if self.fit and start is self.graph else self._fitted(start)
         yield fit
         yield self._run(fit.refined, 1.0, IRLS(), **self.few)
+
+    def _fitted(self, start: PoseGraph) -> Round:
+        """Least squares with all edges."""
+        everything = pose_graph_problem(start, robust="none")
+        tol = ROUGHLY if self.is_dear else TOL
+        return Round(np.inf, everything, self._solve(everything.problem, IRLS(), tol=tol, **self.few))
 
     def _with_all_loops(self, tried: Iterator[Round]) -> Solved | None:
         """The first one that keeps all edges, also with the noise that is seen.  Without such, the descents are rounds,
         up to one that keeps all edges with the noise as announced."""
         for one in tried:
-            keeps_all = self.thorough and one.fits_together
-            if keeps_all and self.estimates and one.result.status is Status.CONVERGED:
-                if self.is_dear:  # it was rough
-                    end = self._solve(one.made.problem, plain_from(one.result), start=one.result.values)
-                    one = replace(one, result=end)
-                close = self._run(
-                    one.refined,
-                    self._close(noise_share(one.made, one.result)),
-                    plain_from(one.result),
-                    max_iterations=0,
-                )
-                if close.fits_together:
-                    close = replace(close, result=replace(close.result, status=one.result.status))
-                    return Solved(close, [*self.rounds, one, close])
+            if self.thorough and self.estimates and (found := self._proven(one)):
+                return found
             if np.isfinite(one.noise_share):
                 self.rounds.append(one)
-                if keeps_all:
+                if self.thorough and one.fits_together:
                     break
         return None
 
+    def _proven(self, one: Round) -> Solved | None:
+        """All edges, where one that keeps them does so with the noise that is seen, too."""
+        if not (one.result.status is Status.CONVERGED and one.fits_together):
+            return None
+        done = [*self.rounds, one]
+        if self.is_dear:  # it was rough
+            end = self._solve(one.made.problem, plain_from(one.result), tol=TOL, start=one.result.values)
+            done.append(one := replace(one, result=end))
+        share = noise_share(one.made, one.result)
+        close = self._seen(one, self._close(share))
+        if not close.fits_together and self.is_large and not self.support.contradicts:
+            close = self._seen(one, self._tail(one.made, one.result, share or 1.0))
+        if not close.fits_together:
+            return None
+        return Solved(close, [*done, close], one if np.isinf(one.noise_share) else None)
+
     def _fitted_first(self) -> Solved | None:
         """(0), where a graph is large"""
-        support = LoopSupport(self.graph)
-        if not support.contradicts:
-            return self._with_all_loops(self._from_least_squares(self._closed(self.graph)))
-        found = self._grown(support)
+        if not self.support.contradicts:
+            return self._with_all_loops(self._from_least_squares(self._better_begun(self.graph)))
+        found = self._grown(self.support)
         if found is None:
             return None
         grown, fitted = found
@@ -260,8 +279,8 @@ class GraphSearch:
             fitted = support.first(n)
             start = grown[0].refined if grown else self.graph
             part = replace(self.graph.with_edges(fitted), poses=start.poses, landmarks=start.landmarks)
-            made = pose_graph_problem(self._closed(part), robust="none")
-            fit = Round(np.inf, made, self._solve(made.problem, IRLS(), tol=LITTLE if grown else ROUGHLY))
+            made = pose_graph_problem(self._better_begun(part), robust="none")
+            fit = Round(np.inf, made, self._solve(made.problem, IRLS(), tol=ROUGHLY if grown else CLOSELY))
             fits = self._fits(made, fit.result) and not (grown and _is_noisier(fit, grown[0]))
             if not fits and grown is None:
                 return None
@@ -352,7 +371,9 @@ class GraphSearch:
 
     def _exchange(self, start: PoseGraph, share: float, n: int) -> Round:
         made = self._made(start, share)
-        return Round(share, made, self._solve(made.problem, Exchanges(restart=partial(closed, made)), max_iterations=n))
+        return Round(
+            share, made, self._solve(made.problem, Exchanges(restart=partial(chordal_rows, made)), max_iterations=n)
+        )
 
     def _close(self, share: float | None) -> float:
         """The share that a kernel allows for which chooses between solutions."""
@@ -361,6 +382,11 @@ class GraphSearch:
     def _run(self, start: PoseGraph, share: float, how: Strategy, **limits: int) -> Round:
         made = self._made(start, share)
         return Round(share, made, self._solve(made.problem, how, **limits))
+
+    def _seen(self, found: Round, share: float) -> Round:
+        """A round as it is under the kernel for a share of the noise."""
+        made = found.made.under(self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
+        return Round(share, made, made.seen(found.result))
 
     def _made(self, start: PoseGraph, share: float) -> PoseGraphProblem:
         return pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
