@@ -16,7 +16,6 @@ from asker.applications.pose_graph.noise import Round
 from asker.applications.pose_graph.policy import refine
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem, residual_norms
 from asker.applications.pose_graph.spanning import odometry_poses
-from asker.geometry import poses
 from asker.groups import Groups
 from graphs import announcing, circle, every_tag
 

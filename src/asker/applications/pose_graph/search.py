@@ -3,9 +3,9 @@
 Where too much noise is announced, a false loop can be had for a little bent odometry: Ψ itself is lower with it.  The
 noise can be seen in what was kept (`noise`):
 
-(0) least squares with all loops: from the start, where that turns no edge by a right angle.  Where all edges are as near
-    as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none where they are, that is all;
-    in a large graph whose loops do not contradict each other (`support`), a kernel as wide as in (5) decides.
+(0) least squares with all loops: from the start, where that turns no edge by a right angle.  Where all edges are as
+    near as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none where they are, that is
+    all; in a large graph whose loops do not contradict each other (`support`), a kernel as wide as in (5) decides.
     Else least squares, then a plain descent: from where linear systems close the loops (`chordal`) or from the start,
     whichever fits better, and from where a narrow Cauchy kernel leads.  The same proof ends it.
     Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
