@@ -10,6 +10,7 @@ import asker
 from asker.applications.pose_graph import search
 from asker.applications.pose_graph.chordal import chordal
 from asker.applications.pose_graph.clock import Clock
+from asker.applications.pose_graph.effort import is_large
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.g2o import read_g2o
 from asker.applications.pose_graph.noise import Round
@@ -45,7 +46,7 @@ def solves(monkeypatch):
 def large_with_long_tails():
     """A loop in thirty has six times the noise of the others, which is too far off for CLOSE times that noise."""
     graph = circle(n=1200, laps=6, drift=0.001)[1]
-    assert search.GraphSearch(graph, *[None] * 8).is_large
+    assert is_large(graph)
     loops = np.flatnonzero(~graph.is_odometry)[::30]
     graph.measurements[loops] += 6 * 0.01 * np.random.default_rng(3).choice([-1, 1], (len(loops), 3))
     return announcing(graph, 10.0)
@@ -163,13 +164,24 @@ class Scripted:
         )
 
 
+def test_what_is_fitted_first_and_refused_does_not_keep_least_squares_from_being_tried():
+    bad, _ = add_false_loops(circle(n=60)[1], 0.3, "random", seed=1)
+    made = pose_graph_problem(bad)
+    searched = searched_with(bad, asker.solve)
+    searched.rounds.append(Round(1.0, made, asker.solve(made.problem, asker.IRLS())))
+    assert [np.isinf(r.noise_share) for r in searched._first()] == [True, False, True, False, False]
+
+
+def searched_with(graph, solve):
+    how = asker.ASKER(), asker.SmoothTruncated, default_tau("SE2"), "loops", Clock(None), True, True
+    return search.GraphSearch(graph, solve, *how)
+
+
 def exchanged(script):
     """From a solution that refuses the first loop and shows 0.3 of the noise."""
     made = pose_graph_problem(circle()[0])
     solve = Scripted(script)
-    searched = search.GraphSearch(
-        made.graph, solve, asker.ASKER(), asker.SmoothTruncated, default_tau("SE2"), "loops", Clock(None), True, True
-    )
+    searched = searched_with(made.graph, solve)
     searched.rounds.append(Round(1.0, made, solve.result(made.problem, 0.3, 20.0, [0])))
     found = searched._exchanged(searched.rounds[0])
     assert len(solve.shares) == len(script)

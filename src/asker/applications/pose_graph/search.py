@@ -46,15 +46,26 @@ from typing import Any, Literal
 
 import numpy as np
 
+from asker.applications.pose_graph import effort
 from asker.applications.pose_graph.chordal import chordal, chordal_rows, is_turned
 from asker.applications.pose_graph.clock import Clock
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.noise import CLOSE, TAIL, Round, Solved, announces_too_much, noise_share
+from asker.applications.pose_graph.noise import (
+    CLOSE,
+    MUCH_LESS,
+    TAIL,
+    Round,
+    Solved,
+    announces_too_much,
+    is_noisier,
+    keeps,
+    lowest,
+    noise_share,
+)
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
 from asker.applications.pose_graph.refit import TOL, plain_from
 from asker.applications.pose_graph.support import LoopSupport
-from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
 from asker.result import Result, Status
 from asker.strategies.default import ASKER
@@ -64,25 +75,16 @@ from asker.strategies.strategy import Strategy
 
 NARROW = 0.1
 """The width of the Cauchy kernel of (0), in τ."""
-MUCH_LESS = 0.5
-"""Of the share that a solution had: below this another round is worth it."""
 TAIL_QUANTILE = 0.95
 WIDER = 2.0
 """With 5 in its place, false loops come in."""
-FIRST, FEW = 3e6, (20, 100)
-"""The work of a descent in (0), as iterations · poses · (unknowns of a pose)³; iterations at least and at most."""
 ROUGHLY, CLOSELY = 0.1, 1e-2
 """The part of the cost that a step of least squares must gain where they need not be exact: loops that do not fit are
 not worth many steps.  The latter where others are compared with the end."""
-EXCHANGES, ONE = 8e5, 30
-"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more; where
-that is less than one exchange takes, none is made."""
 GROWTH = 1 / 64
 """Of the loops: the smallest number that is added to those that fit."""
 REFUSED = 0.5
 """Of the full weight."""
-MANY = 0.25
-"""Loops for each pose of a graph."""
 PAYS = 1e-3
 """The part by which Ψ falls where an exchange has changed something."""
 
@@ -138,6 +140,8 @@ class GraphSearch:
     """(4) to (6)"""
     fit: Round | None = None
     """Least squares with all edges, from the start of the graph."""
+    is_begun: bool = False
+    """Whether the first descent of (0) was made."""
 
     def solved(self) -> Solved:
         if self.thorough and self.estimates and not is_turned(self.graph):
@@ -153,7 +157,7 @@ class GraphSearch:
 
     def so_far(self) -> Solved:
         """After an interrupt."""
-        chosen = _lowest(self.descents) if self.descents else self.rounds[-1]
+        chosen = lowest(self.descents) if self.descents else self.rounds[-1]
         *done, newest = self.rounds + self.descents
         return Solved(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
 
@@ -162,30 +166,23 @@ class GraphSearch:
         return LoopSupport(self.graph)
 
     @property
-    def work(self) -> int:
-        """Of one iteration, about."""
-        return self.graph.n_poses * N_DOF[self.graph.kind] ** 3
-
-    @property
     def few(self) -> dict[str, int]:
         """The limit of descents that need not be exact."""
-        return {"max_iterations": int(np.clip(FIRST / self.work, *FEW))} if self.thorough else {}
+        return {"max_iterations": effort.few_iterations(self.graph)} if self.thorough else {}
 
-    @property
+    @cached_property
     def is_dear(self) -> bool:
-        """Whether an iteration is dear."""
-        return FIRST / self.work < FEW[0]
+        return effort.is_dear(self.graph)
 
-    @property
+    @cached_property
     def is_large(self) -> bool:
-        """Whether it has so many loops that they say which of them are right; where loops are few, each decides."""
-        return self.graph.n_loops > MANY * self.graph.n_poses and FIRST / self.work < FEW[1]
+        return effort.is_large(self.graph)
 
     def _first(self) -> Iterator[Round]:
         """(0) and (1); each is made when it is asked for."""
         if any(r.fits_together for r in self.rounds):
             return
-        if self.thorough and not self.rounds:
+        if self.thorough and not self.is_begun:
             yield from self._from_least_squares(self._better_begun(self.graph))
         if self.thorough and not self.is_dear:
             made = pose_graph_problem(self.graph, Cauchy(NARROW * self.tau), self.robust)
@@ -244,6 +241,7 @@ class GraphSearch:
     def _fitted_first(self) -> Solved | None:
         """(0), where a graph is large"""
         if not self.support.contradicts:
+            self.is_begun = True
             return self._with_all_loops(self._from_least_squares(self._better_begun(self.graph)))
         found = self._grown(self.support)
         if found is None:
@@ -254,7 +252,7 @@ class GraphSearch:
             close = self._run(start, TAIL * share, IRLS(), **self.few)
             if close.is_cut_short:
                 return Solved(close, [close])
-            if not _keeps(close, fitted):
+            if not keeps(close, fitted):
                 return None
             self.descents.append(close)
             return self._widened([close.refined], share)
@@ -262,14 +260,14 @@ class GraphSearch:
         if wide.is_cut_short:
             return Solved(wide, [wide])
         self.rounds.append(self._run(wide.refined, 1.0, IRLS()))
-        if not (self.rounds[-1].is_cut_short or _keeps(self.rounds[-1], fitted)):
+        if not (self.rounds[-1].is_cut_short or keeps(self.rounds[-1], fitted)):
             self.rounds.append(self._run(start, 1.0, IRLS()))
-        lowest = _lowest(self.rounds)
+        best = lowest(self.rounds)
         if self.rounds[-1].is_cut_short:
-            return Solved(lowest, self.rounds)
-        if not _keeps(lowest, fitted):
+            return Solved(best, self.rounds)
+        if not keeps(best, fitted):
             return None
-        return Solved(lowest, self.rounds) if lowest.is_likely else self._exchanged(lowest)
+        return Solved(best, self.rounds) if best.is_likely else self._exchanged(best)
 
     def _grown(self, support: LoopSupport) -> tuple[Round, np.ndarray] | None:
         """Least squares with the better supported loops, half of them, then more, as many as fit together, and a mask
@@ -281,7 +279,7 @@ class GraphSearch:
             part = replace(self.graph.with_edges(fitted), poses=start.poses, landmarks=start.landmarks)
             made = pose_graph_problem(self._better_begun(part), robust="none")
             fit = Round(np.inf, made, self._solve(made.problem, IRLS(), tol=ROUGHLY if grown else CLOSELY))
-            fits = self._fits(made, fit.result) and not (grown and _is_noisier(fit, grown[0]))
+            fits = self._fits(made, fit.result) and not (grown and is_noisier(fit, grown[0]))
             if not fits and grown is None:
                 return None
             if fits:
@@ -329,8 +327,8 @@ class GraphSearch:
         for k, start in enumerate(starts):  # (4), first that a cut should not cost
             self.descents.append(self._run(start, TAIL * seen, IRLS(), **(self.few if k else {})))
             if self.descents[-1].is_cut_short:
-                return Solved(_lowest(self.descents), self.rounds + self.descents)
-        chosen = _lowest(self.descents)
+                return Solved(lowest(self.descents), self.rounds + self.descents)
+        chosen = lowest(self.descents)
         if noise_share(chosen.made, chosen.result) is not None:
             chosen = self._run(chosen.refined, self._tail(chosen.made, chosen.result, seen), IRLS())  # (5)
             self.descents.append(chosen)
@@ -341,8 +339,8 @@ class GraphSearch:
         before = self.rounds + self.descents
         if not self.thorough or found.is_cut_short or found.fits_together:
             return Solved(found, before)
-        n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4))
-        if n < ONE:
+        n = effort.exchange_iterations(self.graph, sum(r.result.iterations for r in before))
+        if not n:
             return Solved(found, before)
         share = noise_share(found.made, found.result) or 1.0
         width = self._close(share)
@@ -355,7 +353,7 @@ class GraphSearch:
             pays = done[-1].result.cost < (1 - PAYS) * done[0].result.cost
             if self.is_large and done[-1].is_likely and not pays:
                 break
-        best = _lowest(done)
+        best = lowest(done)
         seen = noise_share(best.made, best.result)
         if seen is not None and announces_too_much(seen) and seen <= MUCH_LESS * share:
             self.rounds, self.descents = before + done, []
@@ -400,20 +398,3 @@ def _narrowing(how: Strategy, times: float) -> Strategy:
     if not (isinstance(how, ASKER) and how.reach):
         return how
     return replace(how, s0=float(np.sqrt(times - 1)), reach=0.0)
-
-
-def _is_noisier(one: Round, other: Round) -> bool:
-    """Whether much more noise is seen; one that bends for false loops may still be within what is announced."""
-    seen = [noise_share(r.made, r.result) or 1.0 for r in (one, other)]
-    return MUCH_LESS * seen[0] > seen[1]
-
-
-def _keeps(found: Round, fitted: np.ndarray) -> bool:
-    """Whether the loops of a mask are kept, but for as many as are far off by chance."""
-    loops = fitted & ~found.made.graph.is_odometry
-    n_refused = np.count_nonzero(found.made.refused(found.result) & loops)
-    return bool(n_refused <= (1 - INLIERS) * np.count_nonzero(loops))
-
-
-def _lowest(rounds: list[Round]) -> Round:
-    return min(rounds, key=lambda r: r.result.cost)
