@@ -1,16 +1,23 @@
 """Which loops asker believes: public pose graphs with false loops of every kind, five seeds of each, nothing given.
 
     python benchmarks/loops.py [--graphs MIT,intel] [--seeds 1,2,3] [--processes 2] [--runs FILE] [--tables]
+    python benchmarks/loops.py --clean [--graphs MIT,intel]
 
 Every graph begins at odometry.  A case is *near* where its map lies within 0.1 % of its extent of the optimum of the
 right loops, and *right* where it also keeps no false loop and loses no right one.  Bicocca's false loops are its own:
 it is near within 1.5 times the error, from GPS, of least squares with the loops that GPS confirms.
 A case is written to FILE when it is done, and is not run again; --tables runs none.
+
+--clean: what the default costs on graphs without false loops, beside least squares of the same graph from the same
+start (`asker.solve` with all edges, as it comes), in one process with one thread: the least of REPEATS times, in turn,
+after one that compiles.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -18,7 +25,9 @@ from typing import Any
 
 import numpy as np
 
+import asker
 from asker.applications import pose_graph
+from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry import poses
 from families.graphs import BICOCCA, KINDS, LARGE, SHARES, SMALL, bicocca, clean_graph, optimum, with_false_loops
 from record import add_record_option, recorded
@@ -27,6 +36,7 @@ from truth import computed, done_before
 SEEDS = (1, 2, 3, 4, 5)
 FEW = (0.1,)
 """The shares of false loops in large graphs."""
+REPEATS = 3
 Row = dict[str, Any]
 Case = tuple[str, str, float, int]
 
@@ -63,6 +73,33 @@ def run_case(case: Case, time_limit: float) -> Row:
     }
 
 
+def print_clean(names: list[str]) -> None:
+    asker.set_threads(1)
+    print("| graph | poses | loops | least squares, s | iterations | `refine`, s | times | loops refused |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in names:
+        clean = clean_graph(name)
+        graph = replace(clean, poses=odometry_poses(clean))
+        seconds, (fit, outcome) = least_times(partial(plain, graph), partial(pose_graph.refine, graph))
+        cells = [name, graph.n_poses, graph.n_loops, f"{seconds[0]:.3f}", fit.iterations, f"{seconds[1]:.3f}"]
+        cells += [f"{seconds[1] / seconds[0]:.2f}", np.count_nonzero(outcome.refused)]
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def plain(graph: pose_graph.PoseGraph) -> asker.Result:
+    return asker.solve(pose_graph.pose_graph_problem(graph, robust="none").problem)
+
+
+def least_times(*calls: Callable[[], Any]) -> tuple[list[float], list[Any]]:
+    """Seconds of the processor for each of them, and what each returns."""
+    found, seconds = [call() for call in calls], []
+    for call in [*calls] * REPEATS:
+        begin = time.process_time()
+        call()
+        seconds.append(time.process_time() - begin)
+    return [min(seconds[k :: len(calls)]) for k in range(len(calls))], found
+
+
 def print_tables(rows: list[Row]) -> None:
     print("| graph | false loops | cases | near | right | false ones kept | right ones lost | s, median | s, most |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -96,8 +133,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="each has one thread")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for a case")
     parser.add_argument("--tables", action="store_true", help="run nothing: tables of the cases that are in FILE")
+    parser.add_argument("--clean", action="store_true", help="graphs as they are, beside least squares")
     add_record_option(parser)
     args = parser.parse_args()
+    if args.clean:
+        with recorded(args.record):
+            print_clean(args.graphs.split(","))
+        return
     rows = list(done_before(args.runs))
     if not args.tables:
         done = {tuple(row["case"]) for row in rows}

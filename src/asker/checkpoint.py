@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -199,12 +200,20 @@ class Writer:
         self.arrays: Arrays = {}
         self.known: dict[int, tuple[Any, str]] = {}
 
+    def on(self, engine: Engine) -> "Writer":
+        """The same, for what belongs to another engine."""
+        other = copy(self)
+        other.engine = engine
+        return other
+
     def encode(self, x: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            return {"array": self._add(x, lambda: (x,))}
         if isinstance(x, Point):
             return {"point": self._add(x, lambda: self.engine.rows(x))}
         if is_dataclass(x) and not isinstance(x, type):
             return {"of": type(x).__name__, "fields": {f.name: self.encode(getattr(x, f.name)) for f in fields(x)}}
-        if isinstance(x, tuple) and x and all(getattr(a, "ndim", 0) for a in x):
+        if isinstance(x, tuple) and x and all(getattr(a, "ndim", 0) and a.dtype.kind != "i" for a in x):
             return {"per_factor": self._add(x, lambda: self.engine.in_user_order(x))}
         if isinstance(x, tuple | list):
             return {type(x).__name__: [self.encode(item) for item in x]}
@@ -234,6 +243,12 @@ class Reader:
         self.classes: dict[str, Any] = {}
         """Dataclasses by name, where there is no template."""
 
+    def on(self, engine: Engine) -> "Reader":
+        """The same, for what belongs to another engine."""
+        other = copy(self)
+        other.engine = engine
+        return other
+
     def decode(self, x: Any, template: Any = None) -> Any:
         """`template` has the dataclasses that a state is made of."""
         if not isinstance(x, dict):
@@ -255,6 +270,8 @@ class Reader:
                 make = self._point if kind == "point" else self._per_factor
                 self.known[inner] = make(self._arrays(inner))
             return self.known[inner]
+        if kind == "array":
+            return self._arrays(inner)[0]
         if kind == "dict":
             return {key: self.decode(item) for key, item in inner.items()}
         return {"tuple": tuple, "list": list}[kind](self.decode(item) for item in inner)

@@ -121,7 +121,7 @@ class Journal:
 
     def _under_way(self, descent: UnderWay, writer: Writer) -> Tree:
         known = {"name": descent.name, "n_before": descent.n_before}
-        return known | encoded(writer, descent.snapshot, descent.engine)
+        return known | encoded(writer.on(descent.engine), descent.snapshot, descent.engine)
 
     def _check_name(self, known: str, name: str) -> None:
         if known != name:
@@ -158,7 +158,7 @@ class DescentFile:
         with journal.file.faults_told():
             journal._check_name(tree["name"], self.name)
             self.n_before = tree["n_before"]
-            snapshot = journal.file.decoded(tree, reader, template, self.engine, cost_at)
+            snapshot = journal.file.decoded(tree, reader.on(self.engine), template, self.engine, cost_at)
         return replace(snapshot, seconds=journal.earlier)
 
     def save(self, snapshot: Snapshot, at_the_end: bool) -> None:

@@ -12,6 +12,7 @@ from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.io.files import FilePath
+from asker.journal import DescentFile
 from asker.logs import log, spoken
 from asker.loop import OnIteration, SolveLoop, result_of
 from asker.problem import Problem
@@ -25,7 +26,9 @@ from asker.variables import ProblemError, Variables
 
 ENGINES = ("auto", "cpu", "xla")
 MANY = 10_000
+EVERY = 10
 WORTH_A_GPU = 200_000  # residuals
+PartOfFile = Callable[[Engine], DescentFile]
 EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 
@@ -41,8 +44,8 @@ def solve(
     linear_solver: LinearSolver = "auto",
     eliminate: Variables | bool = True,
     relative_damping: bool | None = None,
-    checkpoint: FilePath | None = None,
-    every: int = 10,
+    checkpoint: FilePath | PartOfFile | None = None,
+    every: int = EVERY,
     threads: int | None = None,
     start: Start | None = None,
     verbose: bool = False,
@@ -69,7 +72,8 @@ def solve(
     relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
                     when not given: if a manifold mixes units, as a `Product` does
     checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
-                    continues from it, on whatever engine and number of devices
+                    continues from it, on whatever engine and number of devices.  Of several solves one after the other:
+                    what gives each its part of a file (`asker.journal`)
     threads         how many to use in this solve; when not given, see `set_threads`
     start           values to begin with in place of those of the variables: a result, its values, or a table with
                     values for some variables or their names
@@ -92,30 +96,45 @@ def solve(
     _check_limits(max_iterations, tol, time_limit)
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
-    if relative_damping not in (None, True, False):
-        raise ValueError(f"relative_damping must be True, False or None, not {relative_damping!r}")
-    if relative_damping is None:
-        relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
-    for factors in problem.factors:
-        factors.recall()
     heard = _logged(on_iteration)
     with team_of(threads), spoken(verbose):
-        machine = _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
+        machine = engine_for(problem, engine, linear_solver, eliminate, relative_damping)
         log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, strategy)
         point = machine.start() if start is None else machine.evaluate(rows_to_start(problem, start))
         _check_start(machine, point)
         if unknown:
             stages = Stages(begin, heard, max_iterations, tol, time_limit)
             if checkpoint is not None:
+                if callable(checkpoint):
+                    raise ValueError("a search for the noise has a checkpoint of its own, and no part of another")
                 stages.keep(checkpoint, every, machine, strategy)
             result = stages.result(machine, strategy, point)
         else:
-            file = None if checkpoint is None else Checkpoint(checkpoint, every, machine, strategy)
+            file: Checkpoint | DescentFile | None = None
+            if checkpoint is not None:
+                file = checkpoint(machine) if callable(checkpoint) else Checkpoint(checkpoint, every, machine, strategy)
             loop = SolveLoop(begin, heard, file)
             status = loop.run(machine, strategy, point, max_iterations, tol, time_limit)
             result = result_of(machine, strategy, loop, status)
         log.info("%r", result)
         return result
+
+
+def engine_for(
+    problem: Problem,
+    engine: str = "auto",
+    linear_solver: LinearSolver = "auto",
+    eliminate: Variables | bool = True,
+    relative_damping: bool | None = None,
+) -> Engine:
+    """The engine that solves a problem, with these options of `solve`."""
+    if relative_damping not in (None, True, False):
+        raise ValueError(f"relative_damping must be True, False or None, not {relative_damping!r}")
+    if relative_damping is None:
+        relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
+    for factors in problem.factors:
+        factors.recall()
+    return _engine_class(engine, problem, linear_solver)(problem, linear_solver, eliminate, relative_damping)
 
 
 def _logged(on_iteration: OnIteration | None) -> OnIteration:

@@ -27,8 +27,8 @@ class Outcome:
 
     result: asker.Result
     """Of the solve that counts."""
-    record: dict[str, Any]
-    """What `--json` writes, beside the name of the file."""
+    make_record: Callable[[], dict[str, Any]]
+    """Makes `record`."""
     fell: bool
     """Whether the cost fell, or there was nothing to gain."""
     make: Callable[[], Any]
@@ -38,6 +38,11 @@ class Outcome:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """What `--json` writes, beside the name of the file; made when it is asked for."""
+        return self.make_record()
 
     @cached_property
     def refined(self) -> Any:

@@ -102,7 +102,8 @@ def refine(
     if place.process > 0:
         return 0
     name = "folder" if file.is_dir() else "file"
-    outcome = replace(outcome, record={name: str(file)} | outcome.record | judged)
+    record = {name: str(file)} | outcome.record | judged
+    outcome = replace(outcome, make_record=lambda: record)
     writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
     if is_whole and not parts:
         writers += application.outputs(outcome, options, common.output)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.applications.pose_graph.chordal import chordal, closed
+from asker.applications.pose_graph.chordal import chordal, chordal_rows, is_turned
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.geometry import poses
@@ -44,6 +44,16 @@ def test_measurements_that_agree_give_the_truth(kind):
     np.testing.assert_allclose(poses.matrices(kind, chordal(graph).poses), T, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", ["SE2", "SE3", "SIM3"])
+@pytest.mark.parametrize(("angle", "turns"), [(0.0, False), (1.5, False), (-1.5, False), (1.6, True), (np.pi, True)])
+def test_an_edge_is_turned_from_a_right_angle_on(kind, angle, turns):
+    T, graph = exact(kind)
+    turn = np.eye(N_AXES[kind] + 1)
+    turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    T[-1] = T[-1] @ turn  # the end of some edges
+    assert is_turned(replace(graph, poses=poses.rows(kind, T))) == turns
+
+
 def test_poses_that_are_fixed_stay():
     T, graph = exact("SE3")
     graph.fixed[[3, 7]] = True
@@ -75,5 +85,5 @@ def test_only_what_is_believed_counts():
     made = pose_graph_problem(graph)
     weights = [np.ones(len(index)) for index in made.edges.values()]
     weights[1][-1] = 0.0
-    (rows,) = closed(made, tuple(weights))
+    (rows,) = chordal_rows(made, tuple(weights))
     np.testing.assert_allclose(rows[:, :2], T[:, :2, 2], atol=1e-8)

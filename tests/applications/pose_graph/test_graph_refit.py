@@ -86,18 +86,6 @@ def test_the_command_ends_with_it(asks, tmp_path):
     assert "Least squares with what was kept: " in asks("solve", file)[1]
 
 
-def test_a_checkpoint_is_of_the_search_alone(asks, tmp_path):
-    file, told, saved = tmp_path / "bad.g2o", tmp_path / "run.json", tmp_path / "run.npz"
-    write_g2o(file, add_false_loops(circle()[1], 0.5, "random", seed=1)[0])
-    runs = []
-    for _ in range(2):  # the second one continues at the end
-        assert asks("solve", file, "--json", told, "--checkpoint", saved)[0] == 0
-        runs.append(json.loads(told.read_text()))
-    assert runs[0]["noise"] == runs[1]["noise"] == "announced"
-    assert runs[0]["refit"]["cost"] == pytest.approx(runs[1]["refit"]["cost"], rel=1e-12)
-    assert runs[0]["cost"] == pytest.approx(runs[1]["cost"], rel=1e-9)
-
-
 def interrupted(*_, **__):
     raise KeyboardInterrupt
 

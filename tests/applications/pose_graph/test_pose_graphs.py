@@ -256,7 +256,6 @@ def test_what_does_not_fit_a_graph_is_refused(asks, tmp_path):
         (("solve", file, "--robust", "loop"), "did you mean loops?"),
         (("solve", file, "--noise", "estimate"), "did you mean estimated?"),
         (("solve", file, "--noise", "estimated", "--robust", "none"), "a kernel that is not convex"),
-        (("solve", file, "--noise", "estimated", "--checkpoint", tmp_path / "c"), "goes without --checkpoint"),
         (("solve", file, "--truth", short), "has 6 of the graph's 90 ids"),
         (("solve", file, "--false-loops", which), "these false loops are not in this graph"),
         (("solve", file, "--false-loops", file), "this is not what `asker corrupt --json` writes"),

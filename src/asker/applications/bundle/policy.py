@@ -95,7 +95,7 @@ def refine(
         return alone or made.refined(result.values, part.whole() if part else None)
 
     sure = partial(how_sure, made, result)
-    return BundleOutcome(result, record, cost_fell(result), refined, inliers, errors, how_sure=sure)
+    return BundleOutcome(result, lambda: record, cost_fell(result), refined, inliers, errors, how_sure=sure)
 
 
 def _counts(own: Bundle, part: BundlePortion | None) -> dict[str, int]:

@@ -174,7 +174,9 @@ def _outcome(
     tables = inlier_tables(model, before <= radii, inliers)
     told = inliers, *tables, errors, after, used["max_error"], used["min_angle"]
     sure, fell = partial(how_sure, made, result, refined), cost_fell(result)
-    return ColmapOutcome(result, record, fell, lambda: given_as(refined), *told, refined, given_as, how_sure=sure)
+    return ColmapOutcome(
+        result, lambda: record, fell, lambda: given_as(refined), *told, refined, given_as, how_sure=sure
+    )
 
 
 def dirt_of(model: ColmapModel, path: FilePath = "model", strict: bool = False) -> tuple[str, ...]:

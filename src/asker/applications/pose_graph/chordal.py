@@ -8,7 +8,9 @@ Algorithm   (1) R as any matrices: one linear system for each row of them, all o
             (3) t with these: one more linear system
 Deviations  similarities have the logarithms of their scales by one more linear system, between (2) and (3).
 
-Along odometry errors add up, until least squares end in a poor minimum; here the loops have closed from the beginning.
+Along odometry errors add up, until least squares end in a poor minimum; from these poses, all loops are nearly closed.
+Where no edge is turned by a right angle (`is_turned`), that is not to be feared: within it ‖Rⱼ − Rᵢ M‖² is a convex
+function of the angle.
 """
 
 from dataclasses import replace
@@ -25,8 +27,8 @@ from asker.geometry.poses import N_AXES, Floats
 from asker.starts import rows_to_start
 
 
-def closed(made: PoseGraphProblem, weights: tuple[Floats, ...]) -> tuple[Floats, ...] | None:
-    """The rows of such poses, with a weight for each edge; for `asker.Exchanges`."""
+def chordal_rows(made: PoseGraphProblem, weights: tuple[Floats, ...]) -> tuple[Floats, ...] | None:
+    """The rows of the poses that `chordal` finds with a weight for each edge: for `asker.Exchanges`."""
     w = made.per_edge(weights)
     part = made.graph.with_edges(w > 0)
     found = chordal(replace(part, information=w[w > 0, None, None] * part.information))
@@ -34,7 +36,7 @@ def closed(made: PoseGraphProblem, weights: tuple[Floats, ...]) -> tuple[Floats,
 
 
 def chordal(graph: PoseGraph) -> PoseGraph | None:
-    """The graph with such poses; None where edges alone do not determine them."""
+    """The graph with the poses of (1) to (3); None where its edges alone do not determine them."""
     if graph.measured:
         return None
     stay = np.flatnonzero(graph.fixed) if graph.fixed.any() else np.zeros(1, np.intp)
@@ -57,19 +59,32 @@ def chordal(graph: PoseGraph) -> PoseGraph | None:
     return replace(graph, poses=found) if np.isfinite(found).all() else None
 
 
+def is_turned(graph: PoseGraph) -> bool:
+    """Whether the poses turn an edge by a right angle or more."""
+    d = N_AXES[graph.kind]
+    R, M = (_turns(poses.matrices(graph.kind, of)[:, :d, :d]) for of in (graph.poses, graph.measurements))
+    trace = np.einsum("nij,nij->n", R[graph.i] @ M, R[graph.j])  # of a rotation by φ: d − 2 + 2 cos φ
+    return bool((trace <= d - 2).any())
+
+
 def _weights(graph: PoseGraph) -> tuple[Floats, Floats, Floats]:
-    """a and b of each edge, and that of its scale: the means of their information."""
+    """The weights a and b of each edge, and the weight of its scale: means of its information."""
     d, diagonal = N_AXES[graph.kind], np.einsum("nii->ni", graph.information)
     turned = diagonal[:, d : 3 * (d - 1)]
     return turned.mean(axis=1), diagonal[:, :d].mean(axis=1), diagonal[:, -1]
 
 
+def _turns(M: Floats) -> Floats:
+    """Matrices without their scales."""
+    found: Floats = M / np.cbrt(np.linalg.det(M))[:, None, None]
+    return found
+
+
 def _rotations(graph: PoseGraph, M: Floats, a: Floats, stay: NDArray[np.intp], given: Floats) -> Floats:
-    """Rotations near the matrices that are solved for."""
+    """The rotations of (1) and (2), one for each pose."""
     d = M.shape[1]
-    turn = M / np.cbrt(np.linalg.det(M))[:, None, None]  # without scales
-    at = given / np.cbrt(np.linalg.det(given))[:, None, None]
-    columns = _solved(graph, a, np.zeros((graph.n_edges * d, d)), stay, np.swapaxes(at, 1, 2).reshape(-1, d), turn)
+    at = np.swapaxes(_turns(given), 1, 2).reshape(-1, d)
+    columns = _solved(graph, a, np.zeros((graph.n_edges * d, d)), stay, at, _turns(M))
     U, _, Vt = np.linalg.svd(np.swapaxes(columns.reshape(-1, d, d), 1, 2))
     U[:, :, -1] *= np.linalg.det(U @ Vt)[:, None]
     found: Floats = U @ Vt
@@ -79,7 +94,7 @@ def _rotations(graph: PoseGraph, M: Floats, a: Floats, stay: NDArray[np.intp], g
 def _solved(
     graph: PoseGraph, w: Floats, y: Floats, stay: NDArray[np.intp], given: Floats, turn: Floats | None = None
 ) -> Floats:
-    """x of min Σ w ‖xⱼ − Mᵀxᵢ − y‖², with M = 1 when no `turn` is given; `given` are those that stay."""
+    """The x that minimise Σ w ‖xⱼ − Mᵀxᵢ − y‖²; M are the `turn`, 1 when not given, and the x of `stay` are `given`."""
     from scipy.sparse import bsr_array
     from scipy.sparse.linalg import splu
 

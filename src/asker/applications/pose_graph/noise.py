@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.problem import PoseGraphProblem
+from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem
 from asker.applications.pose_graph.tags import MEASURED
 from asker.geometry.poses import N_DOF
 from asker.result import Result, Status
@@ -19,6 +19,8 @@ CLOSE = 2.0
 """The same, where solutions are chosen."""
 UNLIKELY = 1e-3
 """The chance of a cost that edges which fit together do not have."""
+MUCH_LESS = 0.5
+"""Of the share that a solution had: below this another round is worth it."""
 LEAST = 1e-3
 """Data without noise would leave no τ at all."""
 CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
@@ -70,6 +72,8 @@ class Solved:
 
     chosen: Round
     rounds: list[Round]
+    fit: Round | None = None
+    """Least squares with all edges, where that is all: nothing is left to fit."""
 
     @property
     def is_cut_short(self) -> bool:
@@ -110,3 +114,21 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
     used = made.n_unknown * (n / (n + n_others)) / N_DOF[made.graph.kind]  # by the edges, if all are used alike
     n_spare = max(np.count_nonzero(inliers) - used, 1)
     return max(float(np.sqrt(squares / n_spare)), LEAST)
+
+
+def is_noisier(one: Round, other: Round) -> bool:
+    """Whether much more noise is seen; one that bends for false loops may still be within what is announced."""
+    seen = [noise_share(r.made, r.result) or 1.0 for r in (one, other)]
+    return MUCH_LESS * seen[0] > seen[1]
+
+
+def keeps(found: Round, fitted: np.ndarray) -> bool:
+    """Whether the loops of a mask are kept, but for as many as are far off by chance."""
+    loops = fitted & ~found.made.graph.is_odometry
+    n_refused = np.count_nonzero(found.made.refused(found.result) & loops)
+    return bool(n_refused <= (1 - INLIERS) * np.count_nonzero(loops))
+
+
+def lowest(rounds: list[Round]) -> Round:
+    """The one with the lowest cost."""
+    return min(rounds, key=lambda r: r.result.cost)

@@ -16,7 +16,7 @@ ROBUST: tuple[Robust, ...] = get_args(Robust)
 MATCHES: tuple[By, ...] = get_args(By)
 NOISES: tuple[Noise, ...] = get_args(Noise)
 INFORMATION_HELP = f"Of matrices with negative eigenvalues: {', '.join(INFORMATION)}."
-NOISE_HELP = f"{', '.join(NOISES)}; auto: estimated, but with --checkpoint announced."
+NOISE_HELP = f"{', '.join(NOISES)}; auto: estimated where loops can be refused."
 
 
 @dataclass(frozen=True)

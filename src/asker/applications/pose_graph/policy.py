@@ -29,9 +29,10 @@ from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.noise import Round, Solved, noise_share
 from asker.applications.pose_graph.options import Noise, Robust
 from asker.applications.pose_graph.priors import moved_to_priors
-from asker.applications.pose_graph.problem import default_tau
+from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
 from asker.applications.pose_graph.refit import Refit
 from asker.applications.pose_graph.refit import refit as least_squares
+from asker.applications.pose_graph.remembered import RememberedSolves
 from asker.applications.pose_graph.residuals import stored
 from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.uncertainty import how_sure
@@ -84,11 +85,12 @@ def refine(
     tau         its width for edges, in standard deviations; `default_tau` when not given
     robust      the edges that the kernel acts on, as in `pose_graph_problem`
     noise       announced: the graph's noise is believed; estimated: solved again where less is seen; auto: estimated
-                where loops can be refused, and without a checkpoint
+                where loops can be refused
     refit       whether least squares with what was kept ends it
     truth       from `true_positions`: the record then has the trajectory error
     is_false    a mask of the edges that are known to be false: the record then says which were kept
     time_limit  seconds, for all solves together
+    checkpoint  a file to write all solves to; a search that finds it goes on from there (`remembered`)
     say         called with what is being done
     limits      go to `asker.solve`: max_iterations (of each round), tol, on_iteration, engine, ...
     """
@@ -96,49 +98,51 @@ def refine(
     kernel = kernel or "smooth-truncated"
     psi = partial(asker.kernel_named, kernel)
     plain = psi(tau=tau).convex or robust == "none"
-    believed = _believed(noise, plain, checkpoint)
+    believed: Noise = ("announced" if plain else "estimated") if noise == "auto" else noise
     nothing_given = method is None and robust == "loops" and limits.get("max_iterations") is None
-    thorough = nothing_given and not plain and not checkpoint
+    thorough = nothing_given and not plain
     method, strategy = strategy_of(method, plain)
     clock = Clock(time_limit)
     graph = moved_to_priors(graph)  # (0)
     with compilations() as compiled:
-        solve = partial(asker.solve, **limits)
+        solve: Callable[..., asker.Result] = partial(asker.solve, **limits)
+        kept = None
+        if checkpoint is not None:
+            begun = pose_graph_problem(graph, psi(tau=tau), robust).problem
+            how = f"noise that is {believed}, {strategy}{', with exchanges' if thorough else ''}"
+            solve = kept = RememberedSolves(checkpoint, how, begun, limits)
         asked: Any = (robust, clock.left(), believed, thorough)
-        found = solve_pose_graph(graph, partial(solve, checkpoint=checkpoint), strategy, psi, tau, *asked)  # (1)
+        found = solve_pose_graph(graph, solve, strategy, psi, tau, *asked)  # (1)
         again = None
-        if refit and not plain and not found.is_cut_short and any(r.result.iterations for r in found.rounds):
+        is_fitted = plain or found.fit is not None
+        if refit and not is_fitted and not found.is_cut_short and any(r.result.iterations for r in found.rounds):
             say("least squares with what was kept")
             again = _refit(found.chosen, partial(solve, time_limit=clock.left()))  # (2)
+        if kept:
+            kept.save()
     chosen = found.chosen
     refined, refused = again.graph if again else chosen.refined, chosen.made.refused(chosen.result)
     others = chosen.made.refused_measured(chosen.result)
-    how: dict[str, Any] = {"method": method, "kernel": kernel, "robust": robust, "noise": believed}
-    how |= {"noise_seen": None if plain else noise_share(chosen.made, chosen.result), "compiled": len(compiled)}
-    record = {
-        **_sizes(graph),
-        **how,
-        **_search_record(graph, found, tau),
-        "refit": again and solve_record(again.result),
-        **_refused_record(graph, refused),
-        "measured": {tag: _measured_record(graph, tag, mask) for tag, mask in others.items()},
-        **_truth_record(graph, refined, truth),
-        **_false_record(graph, refused, is_false),
-    }
+
+    def record() -> dict[str, Any]:
+        return {
+            **_sizes(graph),
+            **{"method": method, "kernel": kernel, "robust": robust, "noise": believed, "compiled": len(compiled)},
+            "noise_seen": None if plain else noise_share(chosen.made, chosen.result),
+            **_search_record(graph, found, tau),
+            "refit": again and solve_record(again.result),
+            **_refused_record(graph, refused),
+            "measured": {tag: _measured_record(graph, tag, mask) for tag, mask in others.items()},
+            **_truth_record(graph, refined, truth),
+            **_false_record(graph, refused, is_false),
+        }
+
     fell = any(cost_fell(r.result) for r in found.rounds)
-    sure = partial(how_sure, refined, again.result if again else chosen.result)
+    sure = partial(how_sure, refined, (again or found.fit or chosen).result)
     loops = refused & ~graph.is_odometry
     told = found, again, loops, others, truth, graph
-    return GraphOutcome(chosen.result, record, fell, lambda: refined, *told, how_sure=sure)
-
-
-def _believed(noise: Noise, plain: bool, checkpoint: Any) -> Noise:
-    """What `auto` stands for: announced where nothing can be refused, or where a checkpoint can hold one solve only."""
-    if noise == "auto":
-        return "announced" if plain or checkpoint else "estimated"
-    if noise == "estimated" and checkpoint:
-        raise ValueError("--noise estimated solves several times: it goes without --checkpoint")
-    return noise
+    result = kept.told(chosen.result) if kept else chosen.result
+    return GraphOutcome(result, record, fell, lambda: refined, *told, how_sure=sure)
 
 
 def _sizes(graph: PoseGraph) -> dict[str, Any]:
@@ -171,7 +175,7 @@ def _search_record(graph: PoseGraph, found: Solved, tau: float) -> dict[str, Any
 
 def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
     """Of the graph as it was, with the kernel that was used last."""
-    if chosen.made.graph is graph:
+    if chosen.made.graph is graph and chosen.result.iterations:
         return chosen.result.initial_cost
     start = {"poses": stored(graph)} | ({"landmarks": graph.landmarks.points} if chosen.made.landmarks else {})
     engine: Any = chosen.result.engine

@@ -16,7 +16,7 @@ A right measurement with right Ω has ‖r‖² distributed as χ² with as many
 more or fewer numbers it is wider or narrower in the same way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -102,6 +102,30 @@ class PoseGraphProblem:
         robust = self.per_measured([np.full(f.n, not f.kernel.convex) for f in self.problem.factors])
         return {tag: robust[tag] & (w <= 0.5) for tag, w in self.per_measured(result.weights).items()}
 
+    def under(self, kernel: Kernel, robust: Robust, announced: Kernel) -> "PoseGraphProblem":
+        """The same problem under other kernels, as `pose_graph_problem` has them."""
+        kernels = [*_kernels(self.graph.kind, self.edges, kernel, robust).values()]
+        kernels += [_measured_kernel(self.graph.kind, tag, announced) for tag in self.graph.measured]
+        return replace(self, problem=self.problem.under(kernels))
+
+    def seen(self, result: Result) -> Result:
+        """A result of the same problem under other kernels, as it is under these: nothing is solved."""
+        factors, names = self.problem.factors, result.residuals.names
+        pairs = [(f.kernel, (r**2).sum(axis=1)) for f, r in zip(factors, result.residuals, strict=True)]
+        cost = float(sum(kernel.psi(u).sum() for kernel, u in pairs))
+        start = replace(result.history[-1], iteration=0, cost=cost, best_cost=cost, seconds=0.0, details={})
+        return replace(
+            result,
+            problem=self.problem,
+            cost=cost,
+            initial_cost=cost,
+            history=[start],
+            residuals=Groups(tuple(result.residuals), names, factors),
+            weights=Groups([kernel.omega(u) for kernel, u in pairs], names, factors),
+            inliers=Groups([np.sqrt(u) <= kernel.inlier_radius for kernel, u in pairs], names, factors),
+            seconds=dict.fromkeys(result.seconds, 0.0),
+        )
+
     def per_edge(self, groups: Sequence[np.ndarray]) -> np.ndarray:
         """What a `Result` holds for each factor group, in the order of the graph's edges."""
         out = np.zeros((self.graph.n_edges, *groups[0].shape[1:]), groups[0].dtype)
@@ -128,26 +152,36 @@ def pose_graph_problem(
     if not graph.n_edges + graph.n_measured:
         raise ProblemError("the graph has no edges: nothing to fit")
     kernel = SmoothTruncated(default_tau(graph.kind)) if kernel is None else kernel
-    trusted = Quadratic(inlier_radius(graph.kind))
     fixed = graph.fixed.copy()
     fixed[0] |= not (fixed.any() or graph.landmarks.fixed.any() or graph.has_priors)
     variables = Variables(stored(graph), MANIFOLDS[graph.kind], fixed, "poses")
     residual, data = edge_residual(graph)
     odometry = graph.is_odometry
-    edges, factors = {}, []
-    for name, of_group, is_robust in (
-        ("odometry", odometry, robust == "all"),
-        ("loops", ~odometry, robust != "none"),
-    ):
-        if of_group.any():
-            edges[name] = index = np.flatnonzero(of_group)
-            slots = variables[graph.i[index]], variables[graph.j[index]]
-            psi = kernel if is_robust else trusted
-            factors.append(Factors(residual, *slots, data=tuple(d[index] for d in data), kernel=psi, name=name))
+    groups = {"odometry": np.flatnonzero(odometry), "loops": np.flatnonzero(~odometry)}
+    edges, factors = {name: index for name, index in groups.items() if len(index)}, []
+    for name, psi in _kernels(graph.kind, edges, kernel, robust).items():
+        index = edges[name]
+        slots = variables[graph.i[index]], variables[graph.j[index]]
+        factors.append(Factors(residual, *slots, data=tuple(d[index] for d in data), kernel=psi, name=name))
     landmarks = _landmarks(graph)
-    psi = trusted if robust == "none" else (announced or kernel)
+    psi = _trusted(graph.kind) if robust == "none" else (announced or kernel)
     factors += [_measured_factors(graph, tag, variables, landmarks, psi) for tag in graph.measured]
     return PoseGraphProblem(graph, Problem(*factors), variables, landmarks, edges)
+
+
+def _trusted(kind: Kind) -> Kernel:
+    return Quadratic(inlier_radius(kind))
+
+
+def _kernels(kind: Kind, edges: Iterable[str], kernel: Kernel, robust: Robust) -> dict[str, Kernel]:
+    """Of the groups of edges."""
+    is_robust = {"odometry": robust == "all", "loops": robust != "none"}
+    return {name: kernel if is_robust[name] else _trusted(kind) for name in edges}
+
+
+def _measured_kernel(kind: Kind, tag: str, kernel: Kernel) -> Kernel:
+    """A kernel that is for poses, as wide for what has more or fewer numbers."""
+    return replace(kernel, tau=kernel.tau * _radius(MEASURED[tag].n_dof) / inlier_radius(kind))
 
 
 def _landmarks(graph: PoseGraph) -> Variables | None:
@@ -163,13 +197,12 @@ def _landmarks(graph: PoseGraph) -> Variables | None:
 def _measured_factors(
     graph: PoseGraph, tag: str, poses: Variables, landmarks: Variables | None, kernel: Kernel
 ) -> Factors:
-    """The measurements of a tag, under a kernel that is for poses: as wide for what has more or fewer numbers."""
+    """The measurements of a tag, under a kernel that is for poses."""
     of = {"pose": poses, "landmark": landmarks}
     ends = graph.measured[tag].ends
     slots = [of[end][ends[:, k]] for k, end in enumerate(MEASURED[tag].ends)]  # type: ignore[index]
     residual, data = measured_residual(graph, tag)
-    tau = kernel.tau * _radius(MEASURED[tag].n_dof) / inlier_radius(graph.kind)
-    return Factors(residual, *slots, data=data, kernel=replace(kernel, tau=tau), name=tag)
+    return Factors(residual, *slots, data=data, kernel=_measured_kernel(graph.kind, tag, kernel), name=tag)
 
 
 def residual_norms(graph: PoseGraph) -> np.ndarray:

@@ -146,7 +146,7 @@ class PoseGraphs(Application):
             told.append(f"Least squares with what was kept: {ended(r['refit'])}")
         if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
             seen = f"The inliers show {r['noise_seen']:.2g} of the noise that the file announces"
-            told.append(f"{seen}: with --noise estimated, false loops are told apart better (without a checkpoint).")
+            told.append(f"{seen}: with --noise estimated, false loops are told apart better.")
         return [*told, *weak_told(outcome.sure.result, _names(outcome.refined)), *compiling(r)]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:

@@ -3,12 +3,14 @@
 Where too much noise is announced, a false loop can be had for a little bent odometry: Ψ itself is lower with it.  The
 noise can be seen in what was kept (`noise`):
 
-(0) least squares with all loops, then a plain descent: from where linear systems close the loops (`chordal`) or from
-    the start, whichever fits better, and from where a narrow Cauchy kernel leads.
-    Where all edges are as near as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none
-    where they are, that is all.  Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
+(0) least squares with all loops: from the start, where that turns no edge by a right angle.  Where all edges are as
+    near as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none where they are, that is
+    all; in a large graph whose loops do not contradict each other (`support`), a kernel as wide as in (5) decides.
+    Else least squares, then a plain descent: from where linear systems close the loops (`chordal`) or from the start,
+    whichever fits better, and from where a narrow Cauchy kernel leads.  The same proof ends it.
+    Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
     Where an iteration is dear, the first of them alone is tried, and least squares end when a step gains little.
-    Where a graph is large and its loops contradict each other (`support`), all loops at once fill the matrix in, and
+    Where a graph is large and its loops contradict each other, all loops at once fill the matrix in, and
     least squares take the better supported half of them, then more as long as these fit together and do not show much
     more noise.  Where that is much less than announced, (4) goes on from there; else a descent from there is (1),
     by way of a kernel TAIL times as wide, and where what it keeps is as near as the noise lets it be, that is all.
@@ -39,20 +41,31 @@ Landmarks and priors have the noise that is announced for them: the share is tha
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 
-from asker.applications.pose_graph.chordal import chordal, closed
+from asker.applications.pose_graph import effort
+from asker.applications.pose_graph.chordal import chordal, chordal_rows, is_turned
 from asker.applications.pose_graph.clock import Clock
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.noise import CLOSE, TAIL, Round, Solved, announces_too_much, noise_share
+from asker.applications.pose_graph.noise import (
+    CLOSE,
+    MUCH_LESS,
+    TAIL,
+    Round,
+    Solved,
+    announces_too_much,
+    is_noisier,
+    keeps,
+    lowest,
+    noise_share,
+)
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
-from asker.applications.pose_graph.refit import plain_from
+from asker.applications.pose_graph.refit import TOL, plain_from
 from asker.applications.pose_graph.support import LoopSupport
-from asker.geometry.poses import N_DOF
 from asker.kernels import Cauchy, Kernel, SmoothTruncated
 from asker.result import Result, Status
 from asker.strategies.default import ASKER
@@ -62,25 +75,16 @@ from asker.strategies.strategy import Strategy
 
 NARROW = 0.1
 """The width of the Cauchy kernel of (0), in τ."""
-MUCH_LESS = 0.5
-"""Of the share that a solution had: below this another round is worth it."""
 TAIL_QUANTILE = 0.95
 WIDER = 2.0
 """With 5 in its place, false loops come in."""
-FIRST, FEW = 3e6, (20, 100)
-"""The work of a descent in (0), as iterations · poses · (unknowns of a pose)³; iterations at least and at most."""
-LITTLE = 0.1
-"""The part of the cost that a step of least squares must gain where FIRST allows for less than FEW."""
-EXCHANGES, ONE = 8e5, 30
-"""(6) may take a quarter of the iterations so far, or the square of this over the work of one, if that is more; where
-that is less than one exchange takes, none is made."""
-GROWTH, ROUGHLY = 1 / 64, 1e-2
-"""Of the loops: the smallest number that is added to those that fit; and the part of the cost that a step of the first
-fit must gain.  LITTLE is that of the others: loops that do not fit are not worth many steps."""
+ROUGHLY, CLOSELY = 0.1, 1e-2
+"""The part of the cost that a step of least squares must gain where they need not be exact: loops that do not fit are
+not worth many steps.  The latter where others are compared with the end."""
+GROWTH = 1 / 64
+"""Of the loops: the smallest number that is added to those that fit."""
 REFUSED = 0.5
 """Of the full weight."""
-MANY = 0.25
-"""Loops for each pose of a graph."""
 PAYS = 1e-3
 """The part by which Ψ falls where an exchange has changed something."""
 
@@ -134,8 +138,16 @@ class GraphSearch:
     """(0) to (3): the last one is the best."""
     descents: list[Round] = field(default_factory=list)
     """(4) to (6)"""
+    fit: Round | None = None
+    """Least squares with all edges, from the start of the graph."""
+    is_begun: bool = False
+    """Whether the first descent of (0) was made."""
 
     def solved(self) -> Solved:
+        if self.thorough and self.estimates and not is_turned(self.graph):
+            self.fit = self._fitted(self.graph)
+            if found := self._proven(self.fit):
+                return found
         if self.thorough and self.estimates and self.is_large and (found := self._fitted_first()):
             return found
         if found := self._with_all_loops(self._first()):
@@ -145,42 +157,39 @@ class GraphSearch:
 
     def so_far(self) -> Solved:
         """After an interrupt."""
-        chosen = _lowest(self.descents) if self.descents else self.rounds[-1]
+        chosen = lowest(self.descents) if self.descents else self.rounds[-1]
         *done, newest = self.rounds + self.descents
         return Solved(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
 
-    @property
-    def work(self) -> int:
-        """Of one iteration, about."""
-        return self.graph.n_poses * N_DOF[self.graph.kind] ** 3
+    @cached_property
+    def support(self) -> LoopSupport:
+        return LoopSupport(self.graph)
 
     @property
     def few(self) -> dict[str, int]:
         """The limit of descents that need not be exact."""
-        return {"max_iterations": int(np.clip(FIRST / self.work, *FEW))} if self.thorough else {}
+        return {"max_iterations": effort.few_iterations(self.graph)} if self.thorough else {}
 
-    @property
+    @cached_property
     def is_dear(self) -> bool:
-        """Whether an iteration is dear."""
-        return FIRST / self.work < FEW[0]
+        return effort.is_dear(self.graph)
 
-    @property
+    @cached_property
     def is_large(self) -> bool:
-        """Whether it has so many loops that they say which of them are right; where loops are few, each decides."""
-        return self.graph.n_loops > MANY * self.graph.n_poses and FIRST / self.work < FEW[1]
+        return effort.is_large(self.graph)
 
     def _first(self) -> Iterator[Round]:
         """(0) and (1); each is made when it is asked for."""
         if any(r.fits_together for r in self.rounds):
             return
-        if self.thorough and not self.rounds:
-            yield from self._from_least_squares(self._closed(self.graph))
+        if self.thorough and not self.is_begun:
+            yield from self._from_least_squares(self._better_begun(self.graph))
         if self.thorough and not self.is_dear:
             made = pose_graph_problem(self.graph, Cauchy(NARROW * self.tau), self.robust)
             yield from self._from_least_squares(made.refined(self._solve(made.problem, IRLS(), **self.few).values))
         yield self._run(self.graph, 1.0, self.strategy)
 
-    def _closed(self, graph: PoseGraph) -> PoseGraph:
+    def _better_begun(self, graph: PoseGraph) -> PoseGraph:
         """A graph where its loops are closed, if it fits better there than where it is."""
         found = chordal(graph)
         if found is None:
@@ -191,42 +200,50 @@ class GraphSearch:
 
     def _from_least_squares(self, start: PoseGraph) -> Iterator[Round]:
         """Least squares with all edges, and a descent from there."""
-        rough = {"tol": LITTLE} if self.is_dear else {}
-        everything = pose_graph_problem(start, robust="none")
-        fit = Round(np.inf, everything, self._solve(everything.problem, IRLS(), **self.few, **rough))
+        fit = self.fit if self.fit and start is self.graph else self._fitted(start)
         yield fit
         yield self._run(fit.refined, 1.0, IRLS(), **self.few)
+
+    def _fitted(self, start: PoseGraph) -> Round:
+        """Least squares with all edges."""
+        everything = pose_graph_problem(start, robust="none")
+        tol = ROUGHLY if self.is_dear else TOL
+        return Round(np.inf, everything, self._solve(everything.problem, IRLS(), tol=tol, **self.few))
 
     def _with_all_loops(self, tried: Iterator[Round]) -> Solved | None:
         """The first one that keeps all edges, also with the noise that is seen.  Without such, the descents are rounds,
         up to one that keeps all edges with the noise as announced."""
         for one in tried:
-            keeps_all = self.thorough and one.fits_together
-            if keeps_all and self.estimates and one.result.status is Status.CONVERGED:
-                if self.is_dear:  # it was rough
-                    end = self._solve(one.made.problem, plain_from(one.result), start=one.result.values)
-                    one = replace(one, result=end)
-                close = self._run(
-                    one.refined,
-                    self._close(noise_share(one.made, one.result)),
-                    plain_from(one.result),
-                    max_iterations=0,
-                )
-                if close.fits_together:
-                    close = replace(close, result=replace(close.result, status=one.result.status))
-                    return Solved(close, [*self.rounds, one, close])
+            if self.thorough and self.estimates and (found := self._proven(one)):
+                return found
             if np.isfinite(one.noise_share):
                 self.rounds.append(one)
-                if keeps_all:
+                if self.thorough and one.fits_together:
                     break
         return None
 
+    def _proven(self, one: Round) -> Solved | None:
+        """All edges, where one that keeps them does so with the noise that is seen, too."""
+        if not (one.result.status is Status.CONVERGED and one.fits_together):
+            return None
+        done = [*self.rounds, one]
+        if self.is_dear:  # it was rough
+            end = self._solve(one.made.problem, plain_from(one.result), tol=TOL, start=one.result.values)
+            done.append(one := replace(one, result=end))
+        share = noise_share(one.made, one.result)
+        close = self._seen(one, self._close(share))
+        if not close.fits_together and self.is_large and not self.support.contradicts:
+            close = self._seen(one, self._tail(one.made, one.result, share or 1.0))
+        if not close.fits_together:
+            return None
+        return Solved(close, [*done, close], one if np.isinf(one.noise_share) else None)
+
     def _fitted_first(self) -> Solved | None:
         """(0), where a graph is large"""
-        support = LoopSupport(self.graph)
-        if not support.contradicts:
-            return self._with_all_loops(self._from_least_squares(self._closed(self.graph)))
-        found = self._grown(support)
+        if not self.support.contradicts:
+            self.is_begun = True
+            return self._with_all_loops(self._from_least_squares(self._better_begun(self.graph)))
+        found = self._grown(self.support)
         if found is None:
             return None
         grown, fitted = found
@@ -235,7 +252,7 @@ class GraphSearch:
             close = self._run(start, TAIL * share, IRLS(), **self.few)
             if close.is_cut_short:
                 return Solved(close, [close])
-            if not _keeps(close, fitted):
+            if not keeps(close, fitted):
                 return None
             self.descents.append(close)
             return self._widened([close.refined], share)
@@ -243,14 +260,14 @@ class GraphSearch:
         if wide.is_cut_short:
             return Solved(wide, [wide])
         self.rounds.append(self._run(wide.refined, 1.0, IRLS()))
-        if not (self.rounds[-1].is_cut_short or _keeps(self.rounds[-1], fitted)):
+        if not (self.rounds[-1].is_cut_short or keeps(self.rounds[-1], fitted)):
             self.rounds.append(self._run(start, 1.0, IRLS()))
-        lowest = _lowest(self.rounds)
+        best = lowest(self.rounds)
         if self.rounds[-1].is_cut_short:
-            return Solved(lowest, self.rounds)
-        if not _keeps(lowest, fitted):
+            return Solved(best, self.rounds)
+        if not keeps(best, fitted):
             return None
-        return Solved(lowest, self.rounds) if lowest.is_likely else self._exchanged(lowest)
+        return Solved(best, self.rounds) if best.is_likely else self._exchanged(best)
 
     def _grown(self, support: LoopSupport) -> tuple[Round, np.ndarray] | None:
         """Least squares with the better supported loops, half of them, then more, as many as fit together, and a mask
@@ -260,9 +277,9 @@ class GraphSearch:
             fitted = support.first(n)
             start = grown[0].refined if grown else self.graph
             part = replace(self.graph.with_edges(fitted), poses=start.poses, landmarks=start.landmarks)
-            made = pose_graph_problem(self._closed(part), robust="none")
-            fit = Round(np.inf, made, self._solve(made.problem, IRLS(), tol=LITTLE if grown else ROUGHLY))
-            fits = self._fits(made, fit.result) and not (grown and _is_noisier(fit, grown[0]))
+            made = pose_graph_problem(self._better_begun(part), robust="none")
+            fit = Round(np.inf, made, self._solve(made.problem, IRLS(), tol=ROUGHLY if grown else CLOSELY))
+            fits = self._fits(made, fit.result) and not (grown and is_noisier(fit, grown[0]))
             if not fits and grown is None:
                 return None
             if fits:
@@ -310,8 +327,8 @@ class GraphSearch:
         for k, start in enumerate(starts):  # (4), first that a cut should not cost
             self.descents.append(self._run(start, TAIL * seen, IRLS(), **(self.few if k else {})))
             if self.descents[-1].is_cut_short:
-                return Solved(_lowest(self.descents), self.rounds + self.descents)
-        chosen = _lowest(self.descents)
+                return Solved(lowest(self.descents), self.rounds + self.descents)
+        chosen = lowest(self.descents)
         if noise_share(chosen.made, chosen.result) is not None:
             chosen = self._run(chosen.refined, self._tail(chosen.made, chosen.result, seen), IRLS())  # (5)
             self.descents.append(chosen)
@@ -322,8 +339,8 @@ class GraphSearch:
         before = self.rounds + self.descents
         if not self.thorough or found.is_cut_short or found.fits_together:
             return Solved(found, before)
-        n = int(max((EXCHANGES / self.work) ** 2, sum(r.result.iterations for r in before) / 4))
-        if n < ONE:
+        n = effort.exchange_iterations(self.graph, sum(r.result.iterations for r in before))
+        if not n:
             return Solved(found, before)
         share = noise_share(found.made, found.result) or 1.0
         width = self._close(share)
@@ -336,7 +353,7 @@ class GraphSearch:
             pays = done[-1].result.cost < (1 - PAYS) * done[0].result.cost
             if self.is_large and done[-1].is_likely and not pays:
                 break
-        best = _lowest(done)
+        best = lowest(done)
         seen = noise_share(best.made, best.result)
         if seen is not None and announces_too_much(seen) and seen <= MUCH_LESS * share:
             self.rounds, self.descents = before + done, []
@@ -352,7 +369,9 @@ class GraphSearch:
 
     def _exchange(self, start: PoseGraph, share: float, n: int) -> Round:
         made = self._made(start, share)
-        return Round(share, made, self._solve(made.problem, Exchanges(restart=partial(closed, made)), max_iterations=n))
+        return Round(
+            share, made, self._solve(made.problem, Exchanges(restart=partial(chordal_rows, made)), max_iterations=n)
+        )
 
     def _close(self, share: float | None) -> float:
         """The share that a kernel allows for which chooses between solutions."""
@@ -361,6 +380,11 @@ class GraphSearch:
     def _run(self, start: PoseGraph, share: float, how: Strategy, **limits: int) -> Round:
         made = self._made(start, share)
         return Round(share, made, self._solve(made.problem, how, **limits))
+
+    def _seen(self, found: Round, share: float) -> Round:
+        """A round as it is under the kernel for a share of the noise."""
+        made = found.made.under(self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
+        return Round(share, made, made.seen(found.result))
 
     def _made(self, start: PoseGraph, share: float) -> PoseGraphProblem:
         return pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
@@ -374,20 +398,3 @@ def _narrowing(how: Strategy, times: float) -> Strategy:
     if not (isinstance(how, ASKER) and how.reach):
         return how
     return replace(how, s0=float(np.sqrt(times - 1)), reach=0.0)
-
-
-def _is_noisier(one: Round, other: Round) -> bool:
-    """Whether much more noise is seen; one that bends for false loops may still be within what is announced."""
-    seen = [noise_share(r.made, r.result) or 1.0 for r in (one, other)]
-    return MUCH_LESS * seen[0] > seen[1]
-
-
-def _keeps(found: Round, fitted: np.ndarray) -> bool:
-    """Whether the loops of a mask are kept, but for as many as are far off by chance."""
-    loops = fitted & ~found.made.graph.is_odometry
-    n_refused = np.count_nonzero(found.made.refused(found.result) & loops)
-    return bool(n_refused <= (1 - INLIERS) * np.count_nonzero(loops))
-
-
-def _lowest(rounds: list[Round]) -> Round:
-    return min(rounds, key=lambda r: r.result.cost)

@@ -110,4 +110,4 @@ def refine(
     record |= {"inlier_radius": INLIER * tau, "inlier_ratio": inliers.mean(), "noise": noise_record(result)}
     record |= {"compiled": len(compiled)} | solve_record(result)
     sure = partial(how_sure, data, result)
-    return Outcome(result, record, cost_fell(result), lambda: made.refined(result.values), how_sure=sure)
+    return Outcome(result, lambda: record, cost_fell(result), lambda: made.refined(result.values), how_sure=sure)

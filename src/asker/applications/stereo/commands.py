@@ -86,8 +86,8 @@ def stereo(left: Left, right: Right, **given: Any) -> int:
         common = {"method": asked.method, "kernel": asked.kernel, "tau": asked.tau}
         limits |= {"max_iterations": limits.pop("iterations"), "on_iteration": progress.iteration}
         outcome = ROOM.refine(pair, options, progress.begin, **common, **limits)
-    outcome = replace(outcome, record={"file": str(left), "right": str(right)} | outcome.record)
-    r = outcome.record
+    r = {"file": str(left), "right": str(right)} | outcome.record
+    outcome = replace(outcome, make_record=lambda: r)
     sizes = f"disparities up to {r['max_disparity']}, {r['n_residuals']} residuals"
     print_told([f"{left}, {right}: {ROOM.counts(pair)}, {sizes}", *ROOM.tell(pair, outcome, options)])
     json_writer = partial(write_json, record=r)

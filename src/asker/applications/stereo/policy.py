@@ -75,4 +75,4 @@ def refine(
         "energy": result.cost,
         **error_record(disparity, minima.winner, pair),
     }
-    return StereoOutcome(result, record, cost_fell(result), lambda: disparity, minima)
+    return StereoOutcome(result, lambda: record, cost_fell(result), lambda: disparity, minima)
