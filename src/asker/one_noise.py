@@ -60,7 +60,7 @@ def one_noise(
             total += [np.bincount(slot.index, y, minlength=len(v)) for y in (x, f.residual_size * a)]
         squares, freedom = sums.by_variable(v, total)
         tells = freedom > LEAST
-        if sums.any(not _is_even(squares[tells], freedom[tells])):
+        if sums.any(not _shows_noise(squares[tells], freedom[tells])):
             return None
     return tuple(Noise(sqrt(s), 1.0, n) for s, n in zip(variances, spare, strict=True))
 
@@ -79,13 +79,16 @@ def _is_enough(n: int) -> bool:
     return SHOWN * sqrt(n) > CHANCE
 
 
-def _is_even(squares: Floats, freedom: Floats) -> bool:
+def _shows_noise(squares: Floats, freedom: Floats) -> bool:
+    return _is_enough(len(squares)) and is_even(squares * (freedom.sum() / squares.sum()), freedom)
+
+
+def is_even(squares: Floats, freedom: Floats) -> bool:
+    """Whether numbers may be distributed as χ² with these degrees of freedom, by Kolmogorov's test."""
     from scipy.special import gammainc
 
     n = len(squares)
-    if not _is_enough(n):
-        return False
-    share = np.sort(gammainc(freedom / 2, squares * (freedom.sum() / squares.sum()) / 2))
+    share = np.sort(gammainc(freedom / 2, squares / 2))
     steps = np.arange(n + 1) / n
     return bool(max((steps[1:] - share).max(), (share - steps[:-1]).max()) < CHANCE / sqrt(n))
 

@@ -9,7 +9,8 @@ Noise       At each end the noise σ of every factor group is estimated (`asker.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
             (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
-            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`).
+            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`;
+            where there are few unknowns: `asker.agreement`).
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
@@ -30,6 +31,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.agreement import noise_alone
 from asker.chance import rightness
 from asker.conditions import Conditions
 from asker.efficiency import efficient_width
@@ -127,10 +129,13 @@ class Search:
         """Q² of each factor group, of what was seen so far."""
         self.typical: list[float] = []
         """‖r‖ of each factor group at the start, in the median."""
+        self.at_start: list[float] = []
+        """The mean square of a number of each factor group at the start."""
 
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._see(start)
+        self.at_start = self.broad
         medians = [self.engine.sums.median(u) for u in self._squares(start)]
         self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         for name, point in self._ends(start) if self.goes_on() else ():
@@ -149,7 +154,7 @@ class Search:
         """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
         self._see(point)
         self._rank([*self.found, self._candidate(name, point)])
-        if len(self.found) == 1 and not self._is_done():
+        if len(self.found) == 1 and (self.has_few_unknowns or not self._is_done()):
             self._rank([self._candidate("start", start), *self.found])
         best, last = self.found[0], self.found[-1]
         is_hopeless = last is not best and last.name == name and self._cost(last) > HOPELESS * self._cost(best)
@@ -159,7 +164,8 @@ class Search:
 
     def _is_done(self) -> bool:
         """Whether no other candidate need be tried."""
-        return not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])
+        best = self.found[0]
+        return self._is_noise_alone(best) if self.has_few_unknowns else self._is_beyond_doubt(best)
 
     def _remembered(self, name: str, find: Callable[[], Any]) -> Any:
         """A finding, with where the draws of the moves are after it."""
@@ -405,7 +411,11 @@ class Search:
         """Whether it is proved that there is nothing but noise, and the estimate does not find a smaller one."""
         if any(self._grids()):
             return False
-        proven = one_noise(self.engine.problem, self._squares(found.point), self.given, self.engine.sums)
+        if self.has_few_unknowns:
+            is_possible = self._possible(found.point) is None
+            proven = noise_alone(self.engine, found.point, self.given, self.at_start) if is_possible else None
+        else:
+            proven = one_noise(self.engine.problem, self._squares(found.point), self.given, self.engine.sums)
         each = zip(proven or (), found.noises, self.given, strict=False)
         return proven is not None and all(p.sigma < DISTINCT * n.sigma for p, n, given in each if given is None)
 
