@@ -2,8 +2,8 @@
 
 Candidates  Several ways down from the start, the cheap ones first, each under Cauchy kernels, whose weights do not
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
-            everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
-            or graduated, by ASKER, where there are many.
+            everything, which comes first where it leaves nothing but noise; (3) from minimal subsets of the
+            observations, where there are few unknowns (`asker.subsets`), or graduated, by ASKER, where there are many.
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
             the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
@@ -40,7 +40,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
-from asker.one_noise import one_noise
+from asker.one_noise import can_be_proved, is_one_scale, one_noise
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
@@ -195,9 +195,15 @@ class Search:
         each = list(zip(self.given, self.typical, strict=True))
         narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in each]
         plain = [given or Quadratic(r) for given, r in each]
+        least_squares = partial(self._run, plain, self.plain, start, AGAIN, "least squares")
+        everything = least_squares() if self._shows_no_outliers() else None
+        is_first = everything is not None and self._leaves_noise_alone(everything)
+        if everything is not None and is_first:
+            yield "least squares", everything
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
-        everything = self._run(plain, self.plain, start, AGAIN, "least squares")
-        yield "least squares", everything
+        everything = everything or least_squares()
+        if not is_first:
+            yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
         if self.has_few_unknowns:
             for k, point in enumerate(self.remember("subsets", partial(self._from_subsets, start))):
@@ -209,6 +215,18 @@ class Search:
             for _ in range(OUTRIGHT):
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
+
+    def _shows_no_outliers(self) -> bool:
+        """Whether least squares may leave nothing but noise, by the residuals at the start, and that can be proved."""
+        problem, sums = self.engine.problem, self.engine.sums
+        is_one = is_one_scale(problem, self.at_start, self.typical, self.given)
+        return is_one and (self.has_few_unknowns or can_be_proved(problem, sums))
+
+    def _leaves_noise_alone(self, point: Point) -> bool:
+        """Whether it is proved that there is nothing but noise, and distinctly less of it than at the start."""
+        proven = self._proven_noise(point)
+        each = zip(proven or (), self.at_start, self.given, strict=False)
+        return proven is not None and all(DISTINCT**2 * n.sigma**2 < Q for n, Q, given in each if given is None)
 
     def _from_subsets(self, start: Point) -> list[Point]:
         subsets = Subsets(self.engine, start, self.trusted)
@@ -409,15 +427,16 @@ class Search:
 
     def _is_noise_alone(self, found: Candidate) -> bool:
         """Whether it is proved that there is nothing but noise, and the estimate does not find a smaller one."""
-        if any(self._grids()):
-            return False
-        if self.has_few_unknowns:
-            is_possible = self._possible(found.point) is None
-            proven = noise_alone(self.engine, found.point, self.given, self.at_start) if is_possible else None
-        else:
-            proven = one_noise(self.engine.problem, self._squares(found.point), self.given, self.engine.sums)
+        proven = None if any(self._grids()) else self._proven_noise(found.point)
         each = zip(proven or (), found.noises, self.given, strict=False)
         return proven is not None and all(p.sigma < DISTINCT * n.sigma for p, n, given in each if given is None)
+
+    def _proven_noise(self, point: Point) -> tuple[Noise, ...] | None:
+        """The noise at a point, where it is proved that there is nothing else."""
+        if not self.has_few_unknowns:
+            return one_noise(self.engine.problem, self._squares(point), self.given, self.engine.sums)
+        is_possible = self._possible(point) is None
+        return noise_alone(self.engine, point, self.given, self.at_start) if is_possible else None
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""
