@@ -6,7 +6,7 @@ import pytest
 import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
-from asker.one_noise import can_be_proved, one_noise
+from asker.one_noise import can_be_proved, is_one_scale, one_noise
 from asker.strategies.irls import IRLS
 
 
@@ -112,3 +112,23 @@ def test_outliers_that_a_descent_has_spread_evenly_end_no_search():
     scene = bundle.make_scene(20, 6000, seed=66_000, outlier_kind="gross", **how)
     result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
     assert result.noise[0].sigma < 3.0
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 6])
+def test_one_scale_is_told_from_outliers_by_mean_and_median(p):
+    class Problem:
+        factors = (type("Factors", (), {"residual_size": p}),)
+
+    rng = np.random.default_rng(p)
+    u = (rng.normal(size=(5000, p)) ** 2).sum(axis=1)
+    for factor, is_one in ((1.0, True), (100.0, False)):
+        u[:500] *= factor
+        assert is_one_scale(Problem, [u.mean() / p], [np.sqrt(np.median(u))], [None]) is is_one
+    assert is_one_scale(Problem, [u.mean() / p], [np.sqrt(np.median(u))], [asker.Tukey()])
+
+
+def test_least_squares_comes_first_where_it_leaves_noise_alone():
+    """And nothing else is tried; from a start that is as good as the noise narrow kernels find nothing."""
+    result = asker.solve(bundle.bundle_problem(scene_of(0.0).start, None).problem)
+    assert {line.details["stage"] for line in result.history} == {"start", "least squares", "end"}
+    assert result.noise[0].sigma == pytest.approx(1.0, rel=0.03)

@@ -17,7 +17,7 @@ Algorithm   (1) trials of ⌈d/p⌉ observations each, and of one more: a few Ga
 """
 
 from collections.abc import Sequence
-from math import log, sqrt
+from math import ceil, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Quadratic
 from asker.noise import DISTINCT, TINY
+from asker.noise import FEW as TELLING
 from asker.trials import Copies, Floats, Pairs, Trials, drawn
 
 FEW = 12
 """Unknowns, at most."""
-BATCH = (64, 512)
-"""Trials at once, at least and at most."""
+BATCH = 512
+"""Trials at once, at most."""
 AT_LEAST, MOST = 2000, 10_000
 """Trials where nothing agrees, and in all."""
 STEPS = 12
@@ -88,10 +89,13 @@ class Subsets:
         found: list[tuple[float, tuple[Floats, ...]]] = []
         done = 0
         while done < self._enough(share):  # (3)
-            size = int(np.clip(self._enough(share) - done, *BATCH))
+            size = min(ceil(self._enough(share) - done), BATCH)
             found = sorted([*found, *self._batch(size, broad)], key=lambda each: -each[0])[:KEPT]
-            share = max(share, self._share(found[0][1], broad))
             done += size
+            if found[0][0] > log(done):  # by chance one in `done` gains so much
+                share = max(share, self._share(found[0][1], broad))
+        if not found:
+            return []
         found = sorted(self._fitted_to_all([rows for _, rows in found], broad), key=lambda each: -each[0])
         return self._distinct([rows for _, rows in found], n, broad)
 
@@ -127,12 +131,16 @@ class Subsets:
         return chosen[:n]
 
     def _enough(self, share: float) -> float:
-        """Trials, at this share of inliers; 0 where nothing agrees yet."""
-        if not share:
-            return AT_LEAST
+        """Trials, at this share of inliers, 0 where nothing agrees yet; none where no outlier can be told, since the
+        noise of fewer inliers could not."""
+        factors = self.engine.problem.factors
+        used = self.d if len(factors) == 1 else 0  # of several groups each may have used up few
+        least = min((TELLING + used) / (self.p[k] * factors[k].n) for k in self.drawn_from)
+        if least >= 1:
+            return 0
         size = -(-self.d // min(self.p[k] for k in self.drawn_from)) + 1
-        clean = min(max(share**size, 1e-12), 1 - 1e-12)
-        return min(log(CHANCE) / log(1 - clean), MOST)
+        clean = min(max(max(share, least) ** size, 1e-12), 1 - 1e-12)
+        return min(log(CHANCE) / log(1 - clean), MOST if share else AT_LEAST)
 
     def _batch(self, n: int, broad: Sequence[float]) -> list[tuple[float, tuple[Floats, ...]]]:
         """(1) and (2): gains and rows"""

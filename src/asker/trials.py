@@ -5,6 +5,7 @@ trials share a factor, so an engine solves them in one pass: on any engine, by i
 
 Algorithm   (1) one Gauss-Newton step for all trials, slightly damped, shortened by a factor of each trial's own
             (2) a trial whose cost falls takes its step; the step of any other is shortened
+            (3) a trial whose cost falls no more at full length, or is next to 0, stays where it is
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from asker.engines.point import Engine, Model, Point, omega, psi
 from asker.factors import Factors
 from asker.kernels import Kernel
 from asker.likelihood import squares
+from asker.noise import EXACT
 from asker.problem import Problem
 from asker.variables import Slot, Variables
 
@@ -30,6 +32,8 @@ DAMPING, SLIGHT = 1e-3, 1e-6
 """Of the diagonal: where a trial may begin far away, and where it does not.  More than slight damping shortens steps in
 directions that are hardly determined, as the depth of a point is by two near cameras."""
 SHORTER, LONGER = 0.25, 2.0
+LESS = 1e-6
+"""The part of its cost by which a trial must fall to go on."""
 
 
 class Pairs(NamedTuple):
@@ -68,7 +72,7 @@ class Trials:
         pairs = [each for each in pairs if len(each.trial)]
         engine, moving = self._engine(copies, pairs, kernels)
         point, length = engine.start(), np.ones(self.n)
-        costs = self._costs(engine, point, pairs)
+        first = costs = self._costs(engine, point, pairs)
         for _ in range(steps):
             w = engine.each(omega, point)
             user = zip(engine.in_user_order(w), pairs, strict=True)
@@ -79,9 +83,13 @@ class Trials:
             to = engine.move(step)
             new = self._costs(engine, to, pairs)
             better = new < costs  # (2); a NaN is refused
+            at_rest = (new <= EXACT**2 * first) | (better & (length == 1) & (new > (1 - LESS) * costs))
             costs = np.where(better, new, costs)
             length = np.where(better, np.minimum(LONGER * length, 1.0), SHORTER * length)
+            length[at_rest] = 0.0  # (3)
             point = engine.evaluate(self._chosen(engine, moving, better, to, point))
+            if not length.any():
+                break
         rows = dict(zip(engine.problem.variables, engine.rows(point), strict=True))
         return {v: rows[c] for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
 

@@ -2,14 +2,15 @@
 
 Candidates  Several ways down from the start, the cheap ones first, each under Cauchy kernels, whose weights do not
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
-            everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
-            or graduated, by ASKER, where there are many.
+            everything, which comes first where it leaves nothing but noise; (3) from minimal subsets of the
+            observations, where there are few unknowns (`asker.subsets`), or graduated, by ASKER, where there are many.
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
             the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
             (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
-            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`).
+            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`;
+            where there are few unknowns: `asker.agreement`).
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
@@ -30,6 +31,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.agreement import noise_alone
 from asker.chance import rightness
 from asker.conditions import Conditions
 from asker.efficiency import efficient_width
@@ -38,7 +40,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
-from asker.one_noise import one_noise
+from asker.one_noise import can_be_proved, is_one_scale, one_noise
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
@@ -127,10 +129,13 @@ class Search:
         """Q² of each factor group, of what was seen so far."""
         self.typical: list[float] = []
         """‖r‖ of each factor group at the start, in the median."""
+        self.at_start: list[float] = []
+        """The mean square of a number of each factor group at the start."""
 
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._see(start)
+        self.at_start = self.broad
         medians = [self.engine.sums.median(u) for u in self._squares(start)]
         self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         for name, point in self._ends(start) if self.goes_on() else ():
@@ -149,7 +154,7 @@ class Search:
         """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
         self._see(point)
         self._rank([*self.found, self._candidate(name, point)])
-        if len(self.found) == 1 and not self._is_done():
+        if len(self.found) == 1 and (self.has_few_unknowns or not self._is_done()):
             self._rank([self._candidate("start", start), *self.found])
         best, last = self.found[0], self.found[-1]
         is_hopeless = last is not best and last.name == name and self._cost(last) > HOPELESS * self._cost(best)
@@ -159,7 +164,8 @@ class Search:
 
     def _is_done(self) -> bool:
         """Whether no other candidate need be tried."""
-        return not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])
+        best = self.found[0]
+        return self._is_noise_alone(best) if self.has_few_unknowns else self._is_beyond_doubt(best)
 
     def _remembered(self, name: str, find: Callable[[], Any]) -> Any:
         """A finding, with where the draws of the moves are after it."""
@@ -189,9 +195,15 @@ class Search:
         each = list(zip(self.given, self.typical, strict=True))
         narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in each]
         plain = [given or Quadratic(r) for given, r in each]
+        least_squares = partial(self._run, plain, self.plain, start, AGAIN, "least squares")
+        everything = least_squares() if self._shows_no_outliers() else None
+        is_first = everything is not None and self._leaves_noise_alone(everything)
+        if everything is not None and is_first:
+            yield "least squares", everything
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
-        everything = self._run(plain, self.plain, start, AGAIN, "least squares")
-        yield "least squares", everything
+        everything = everything or least_squares()
+        if not is_first:
+            yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
         if self.has_few_unknowns:
             for k, point in enumerate(self.remember("subsets", partial(self._from_subsets, start))):
@@ -203,6 +215,18 @@ class Search:
             for _ in range(OUTRIGHT):
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
+
+    def _shows_no_outliers(self) -> bool:
+        """Whether least squares may leave nothing but noise, by the residuals at the start, and that can be proved."""
+        problem, sums = self.engine.problem, self.engine.sums
+        is_one = is_one_scale(problem, self.at_start, self.typical, self.given)
+        return is_one and (self.has_few_unknowns or can_be_proved(problem, sums))
+
+    def _leaves_noise_alone(self, point: Point) -> bool:
+        """Whether it is proved that there is nothing but noise, and distinctly less of it than at the start."""
+        proven = self._proven_noise(point)
+        each = zip(proven or (), self.at_start, self.given, strict=False)
+        return proven is not None and all(DISTINCT**2 * n.sigma**2 < Q for n, Q, given in each if given is None)
 
     def _from_subsets(self, start: Point) -> list[Point]:
         subsets = Subsets(self.engine, start, self.trusted)
@@ -403,11 +427,16 @@ class Search:
 
     def _is_noise_alone(self, found: Candidate) -> bool:
         """Whether it is proved that there is nothing but noise, and the estimate does not find a smaller one."""
-        if any(self._grids()):
-            return False
-        proven = one_noise(self.engine.problem, self._squares(found.point), self.given, self.engine.sums)
+        proven = None if any(self._grids()) else self._proven_noise(found.point)
         each = zip(proven or (), found.noises, self.given, strict=False)
         return proven is not None and all(p.sigma < DISTINCT * n.sigma for p, n, given in each if given is None)
+
+    def _proven_noise(self, point: Point) -> tuple[Noise, ...] | None:
+        """The noise at a point, where it is proved that there is nothing else."""
+        if not self.has_few_unknowns:
+            return one_noise(self.engine.problem, self._squares(point), self.given, self.engine.sums)
+        is_possible = self._possible(point) is None
+        return noise_alone(self.engine, point, self.given, self.at_start) if is_possible else None
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""
