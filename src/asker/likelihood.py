@@ -79,7 +79,7 @@ def _likelihood(
     u: Floats, p: int, a: Floats, variance: float, ratio: float, Q: float, sums: Sums, least: float
 ) -> tuple[float, float, float]:
     """The lowest L of a group, with its σ² and π, from the first ones and with no less σ² than `least`."""
-    odds, n = np.zeros(len(u)), max(sums.of(float(len(u)))[0], 1.0)
+    odds, share, n = np.zeros(len(u)), ratio, max(sums.of(float(len(u)))[0], 1.0)
     for _ in range(STEPS):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * (1 + log(Q / variance)) - u / (2 * variance)
         odds = np.clip(odds, -700, 700)
@@ -89,8 +89,8 @@ def _likelihood(
         if spare < 0.5:
             return 0.0, variance, ratio
         before, variance = variance, min(max(u_in / spare, least), Q)
-        ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
-        if abs(log(variance / before)) < AT_REST:
+        share, ratio = ratio, min(max(n_in / n, 1e-9), 1 - 1e-9)
+        if abs(log(variance / before)) < AT_REST and abs(ratio - share) < AT_REST:
             break
-    (gain,) = sums.of(float(np.sum(np.logaddexp(0.0, odds) + log(1 - ratio))))
+    (gain,) = sums.of(float(np.sum(np.logaddexp(0.0, odds) + log(1 - share))))
     return min(-gain, 0.0), variance, ratio
