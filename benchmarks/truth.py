@@ -49,7 +49,7 @@ OTHER_SEEDS = 10_000
 Task = tuple[str, Condition, int]
 
 
-def run_case(task: Task, quick: bool, only: str | None, from_truth: bool) -> Row:
+def run_case(task: Task, quick: bool, only: str | None, from_truth: bool = False) -> Row:
     """One case by every method with every setting."""
     name, condition, seed = task
     family = FAMILIES[name]

@@ -65,7 +65,17 @@ def test_the_shares_that_are_kept_add_up():
     (a,) = kept_shares(factors, [np.ones(600)])
     unknowns = 6 * 6 + 3 * scene.start.n_points
     assert np.all((a >= 0) & (a <= 1))
-    assert 2 * a.sum() >= 1200 - unknowns - 1e-9  # a point with two observations has none to give
+    assert 2 * a.sum() == pytest.approx(1200 - unknowns)
+
+
+def test_a_tree_keeps_nothing():
+    """Its inner nodes have three edges each: by themselves those between two such nodes would keep a third."""
+    i, j = np.array([[0, 0, 0, 1, 1, 2, 2, 3, 3], [1, 2, 3, 4, 5, 6, 7, 8, 9]])
+    x = asker.Variables(np.zeros((10, 1)), name="x")
+    factors = [asker.Factors(lambda a, b, d: b - a - d, x[i], x[j], data=np.ones((9, 1)))]
+    for voting in (False, True):
+        (a,) = kept_shares(factors, [np.ones(9)], voting=voting)
+        assert np.all(a == 0)
 
 
 def test_weights_count():

@@ -2,11 +2,16 @@
 
     L = Σ −log(π (Q/σ)^(p·a) exp(p·a/2 − u/2σ²) + 1 − π)
 
-σ and the share π of inliers are free; a is what a fit has left of an observation (`asker.noise`).  The density of
-outliers is the same for all solutions: Q² is the lowest mean square of all of them, about that of least squares.  So
-L = 0 is "all is noise around the least squares solution", and a solution is the better, the more observations it
-explains with the less noise.  An outlier costs the same however far it is off.  (A density with a scale of the
-solution's own would reward residuals that blow up, or a fit that makes all of them middling.)
+σ and the share π of inliers are free; a is what a fit has left of an observation (`asker.noise`).  This is Laplace's
+approximation of the probability of the data, the unknowns averaged out: around the best ones n inliers have the density
+σ^(−pn), and d unknowns the volume σ^d, times what does not depend on σ.  So n inliers that d unknowns were fitted to
+count as pn − d numbers, once: a tree, whose edges are exact, gains nothing whatever its σ, and choosing which k of n
+agree costs n times the entropy of π, about log C(n, k): as much as the best choice among outliers gains by chance.
+
+The density of outliers is the same for all solutions: Q² is the lowest mean square of all of them, about that of least
+squares.  So L = 0 is "all is noise around the least squares solution", and a solution is the better, the more
+observations it explains with the less noise.  An outlier costs the same however far it is off.  (A density with a scale
+of the solution's own would reward residuals that blow up, or a fit that makes all of them middling.)
 """
 
 from collections.abc import Sequence
@@ -18,7 +23,7 @@ from numpy.typing import NDArray
 from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
-from asker.noise import TINY, Noise, rounding_variance, shares
+from asker.noise import TINY, Noise, fitted_shares, rounding_variance
 from asker.sums import Sums
 
 Floats = NDArray[np.float64]
@@ -59,10 +64,9 @@ def likelihood(
     ]
     L, ratios = 0.0, [0.5] * len(factors)
     for _ in range(ROUNDS):
-        groups = zip(factors, u, *shares(factors, u, variances, sums), variances, ratios, broad, least, strict=True)
-        each = [
-            _likelihood(x, f.residual_size, a, vote, s, pi, Q, sums, low) for f, x, a, vote, s, pi, Q, low in groups
-        ]
+        left = fitted_shares(factors, u, variances, sums)
+        groups = zip(factors, u, left, variances, ratios, broad, least, strict=True)
+        each = [_likelihood(x, f.residual_size, a, s, pi, Q, sums, low) for f, x, a, s, pi, Q, low in groups]
         L, before, variances = sum(fit[0] for fit in each), variances, [fit[1] for fit in each]
         ratios = [fit[2] for fit in each]
         if np.allclose(variances, before, rtol=0.02, atol=0):
@@ -72,21 +76,21 @@ def likelihood(
 
 
 def _likelihood(
-    u: Floats, p: int, a: Floats, vote: Floats, variance: float, ratio: float, Q: float, sums: Sums, least: float
+    u: Floats, p: int, a: Floats, variance: float, ratio: float, Q: float, sums: Sums, least: float
 ) -> tuple[float, float, float]:
     """The lowest L of a group, with its σ² and π, from the first ones and with no less σ² than `least`."""
-    odds, n = np.zeros(len(u)), max(sums.of(float(vote.sum()))[0], 1e-9)
+    odds, share, n = np.zeros(len(u)), ratio, max(sums.of(float(len(u)))[0], 1.0)
     for _ in range(STEPS):
         odds = log(ratio / (1 - ratio)) + p * a / 2 * (1 + log(Q / variance)) - u / (2 * variance)
         odds = np.clip(odds, -700, 700)
-        voting = vote / (1 + np.exp(-odds))
-        n_in, u_in, a_in = sums.of(float(voting.sum()), dot(voting, u), dot(voting, a))
+        inlier = 1 / (1 + np.exp(-odds))
+        n_in, u_in, a_in = sums.of(float(inlier.sum()), dot(inlier, u), dot(inlier, a))
         spare = p * a_in
         if spare < 0.5:
             return 0.0, variance, ratio
         before, variance = variance, min(max(u_in / spare, least), Q)
-        ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
-        if abs(log(variance / before)) < AT_REST:
+        share, ratio = ratio, min(max(n_in / n, 1e-9), 1 - 1e-9)
+        if abs(log(variance / before)) < AT_REST and abs(ratio - share) < AT_REST:
             break
-    (gain,) = sums.of(dot(vote, np.logaddexp(0.0, odds) + log(1 - ratio)))
+    (gain,) = sums.of(float(np.sum(np.logaddexp(0.0, odds) + log(1 - share))))
     return min(-gain, 0.0), variance, ratio

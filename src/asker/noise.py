@@ -7,11 +7,12 @@ Leverage    A fit has used up some of the numbers: a point with m observations i
 
                 a = 1 − Σ w·d/(p·Σw)        over its variables; d: unknowns of one, Σw: over its observations
 
-            A residual of which nothing is left (a = 0) says nothing.
+            A residual of which nothing is left (a = 0) says nothing.  In all no more is left than numbers less
+            unknowns: along a spanning tree, whose edges are exact, nothing.
 Votes       A point that is put where two of its observations meet has found them, and not they the noise: among many
             observations two meet by chance.  So the ⌈d/p⌉ observations that determine a variable are used up whole, and
-            all observations of a variable count with the share that is left then.  In all no more is left than
-            observations less those: along a spanning tree, whose edges are exact, nothing.
+            all observations of a variable count with the share that is left then; in all no more is left than
+            observations less those.
 Algorithm   (1) many first σ, from that of everything downwards; the likeliest after a few steps go on
             (2) w = 1/(1 + u/4σ²), and a from it
             (3) σ, S and π by expectation and maximisation: in the likelihood an inlier has p·a numbers
@@ -165,11 +166,21 @@ def shares(
     factors: Sequence[Factors], u: Sequence[Floats], variances: Sequence[float], sums: Sums = ALONE
 ) -> tuple[list[Floats], list[Floats]]:
     """a and the vote of every observation."""
+    near = [np.exp(-x / (2 * NEAR**2)) for x in _in_units(u, variances)]
+    return fitted_shares(factors, u, variances, sums), kept_shares(factors, near, voting=True, sums=sums)
+
+
+def fitted_shares(
+    factors: Sequence[Factors], u: Sequence[Floats], variances: Sequence[float], sums: Sums = ALONE
+) -> list[Floats]:
+    """a of every observation."""
+    return kept_shares(factors, [1 / (1 + x / 4) for x in _in_units(u, variances)], sums=sums)
+
+
+def _in_units(u: Sequence[Floats], variances: Sequence[float]) -> list[Floats]:
+    """u/σ²"""
     with np.errstate(over="ignore"):
-        v = [x / max(s, TINY) for x, s in zip(u, variances, strict=True)]
-    fitted = [1 / (1 + x / 4) for x in v]
-    near = [np.exp(-x / (2 * NEAR**2)) for x in v]
-    return kept_shares(factors, fitted, sums=sums), kept_shares(factors, near, voting=True, sums=sums)
+        return [x / max(s, TINY) for x, s in zip(u, variances, strict=True)]
 
 
 def kept_shares(
@@ -195,12 +206,8 @@ def kept_shares(
             used += share if voting else w * share
         keeps.append(1 - used)
     kept = [np.clip(x, 0.0, 1.0) for x in keeps]
-    if not voting:
-        return kept
-    left, counted = sums.of(
-        sum(dot(w, x) for w, x in zip(weights, keeps, strict=True)),
-        sum(dot(w, x) for w, x in zip(weights, kept, strict=True)),
-    )
+    each = [(f.residual_size * w, x, y) for f, w, x, y in zip(factors, weights, keeps, kept, strict=True)]
+    left, counted = sums.of(sum(dot(n, x) for n, x, _ in each), sum(dot(n, y) for n, _, y in each))
     return [x * max(left, 0.0) / max(counted, TINY) for x in kept]
 
 

@@ -148,7 +148,19 @@ class Search:
                 break
         if not self.found:
             self._rank([self._candidate("start", start)])
-        return [self._cycled(self.found[0]), *self.found[1:]]
+        ends = [(self._cycled(found), found) for found in self._contenders()]
+        best, settled = min(ends, key=lambda pair: self._cost(pair[0]))
+        return [best, *(found for found in self.found if found is not settled)]
+
+    def _contenders(self) -> list[Candidate]:
+        """The best candidate, and those which are nearly as likely and have other inliers: their ends decide."""
+        chosen = self.found[:1]
+        for found in self.found[1:]:
+            if self._cost(found) > self._cost(self.found[0]) + NEARLY or not self.goes_on():
+                break
+            if all(self._support_of(found).differs(self._support_of(other)) for other in chosen):
+                chosen.append(found)
+        return chosen
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
@@ -309,9 +321,20 @@ class Search:
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
             point = self._run(kernels, strategy, found.point, AGAIN, found.name)
-            point = self._moved(kernels, point, found.noises) if k == 0 else point
-            found, before = Candidate(found.name, point, self._noises(point, found.noises)), widths
+            found = replace(found, point=point)
+            found = self._moved_while_it_pays(found) if k == 0 else found
+            found, before = replace(found, noises=self._noises(found.point, found.noises)), widths
         return found
+
+    def _moved_while_it_pays(self, found: Candidate) -> Candidate:
+        """After rounds of moves under the kernels of the end, for which all outliers are alike: under Cauchy's a place
+        near many of them would be the better one.  Beyond `SOME` unknowns after one round."""
+        kernels = self._kernels(self._end_kernel, found.noises)
+        while True:
+            again = replace(found, point=self._moved(kernels, found.point, found.noises))
+            if n_unknowns(self.engine) > SOME or self._cost(again) > self._cost(found) - PAYS:
+                return again
+            found = again
 
     def _cycled(self, best: Candidate) -> Candidate:
         """To the end, again and again while that pays, from where variables that may be right by chance count less."""
