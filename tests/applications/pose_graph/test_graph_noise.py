@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chi2
 
 import asker
-from asker.applications.pose_graph import search
+from asker.applications.pose_graph import effort, search
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
 from asker.applications.pose_graph.noise import noise_share
@@ -81,7 +81,7 @@ def test_a_dear_graph_is_begun_from_least_squares_once_and_ends_where_others_do(
             kernels.append(type(problem.factors[-1].kernel))
         return run(problem, strategy, **limits)
 
-    monkeypatch.setattr(search, "FIRST", 1.0)
+    monkeypatch.setattr(effort, "FIRST", 1.0)
     found = solve_pose_graph(graph, heard, asker.ASKER(), thorough=True)
     assert (kernels.count(asker.Quadratic), kernels.count(asker.Cauchy)) == (1, 0)
     assert np.array_equal(found.chosen.made.refused(found.chosen.result), is_false)

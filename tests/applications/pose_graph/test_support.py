@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import expm
 
 import asker
-from asker.applications.pose_graph import search, support
+from asker.applications.pose_graph import effort, support
 from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.search import solve_pose_graph
 from asker.applications.pose_graph.support import LoopSupport
@@ -112,7 +112,7 @@ def test_the_first_loops_tie_all_poses():
 @FALSE
 def test_a_large_graph_is_solved_without_all_loops_at_once(false, monkeypatch):
     """Least squares with the supported loops, then descents: the method itself is not needed."""
-    monkeypatch.setattr(search, "FIRST", 1.0)
+    monkeypatch.setattr(effort, "FIRST", 1.0)
     graph, is_false = add_false_loops(circle(n=150)[1], 0.3, false, seed=1)
     methods = []
 
