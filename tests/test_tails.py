@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.noise import estimate
+from asker.noise import Noise, estimate
 from asker.tails import DEGREES, _constant, _log_density, excess
 
 DRAWN = {
@@ -23,6 +23,13 @@ def explained(law, outliers, sigma=1.0, seed=0, n=4000):
     factors = [asker.Factors(lambda x, y: x - y, x[np.zeros(n, int)], data=r)]
     u, broad = [(r**2).sum(axis=1)], [(r**2).mean()]
     return excess(factors, u, estimate(factors, u, broad), broad)[0]
+
+
+def test_where_nobody_votes_nothing_is_told():
+    """Along a chain every edge is used up."""
+    x = asker.Variables(np.zeros((10, 1)), name="x")
+    chain = asker.Factors(lambda a, b, d: b - a - d, x[np.arange(9)], x[np.arange(1, 10)], data=np.ones((9, 1)))
+    assert excess([chain], [np.ones(9)], [Noise(1.0, 0.9, 20.0)], [1.0]) == [-np.inf]
 
 
 @pytest.mark.parametrize("outliers", [0.0, 0.2, 0.4])

@@ -39,7 +39,8 @@ def excess(
     sums: Sums = ALONE,
 ) -> list[float]:
     """By how much Student's noise explains the squared norms u of a factor group better than Gaussian noise does, as a
-    logarithm; minus infinity where the noise is not known, or exact.  The arguments are those of `asker.noise`."""
+    logarithm; minus infinity where the noise is not known, or exact, or no observation votes.  The arguments are those
+    of `asker.noise`."""
     u = capped(factors, u, broad)
     variances = [noise.sigma**2 if noise.is_known else Q for noise, Q in zip(noises, broad, strict=True)]
     groups = zip(factors, u, *shares(factors, u, variances, sums), noises, strict=True)
@@ -50,8 +51,10 @@ def excess(
 
 
 def _excess(u: Floats, p: int, a: Floats, vote: Floats, noise: Noise, sums: Sums) -> float:
-    gaussian = _likelihood(u, p, p * a, vote, noise, inf, sums)
     best, n = -inf, sums.of(float(vote.sum()))[0]
+    if not n > 0:
+        return -inf
+    gaussian = _likelihood(u, p, p * a, vote, noise, inf, sums)
     for nu in DEGREES:  # (1)
         L = _likelihood(u, p, p * a, vote, noise, nu, sums)
         if best > L:

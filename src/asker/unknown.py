@@ -5,13 +5,15 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
             everything, which comes first where it leaves nothing but noise; (3) from minimal subsets of the
             observations, where there are few unknowns (`asker.subsets`), or graduated, by ASKER, where there are many.
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
-            the descent goes on, until σ is at rest.
+            the descent goes on, until σ is at rest; once with moves of single variables (`asker.moves`), judged by the
+            kernel of the end, and up to 200 unknowns again while that pays.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
             (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
             doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`;
             where there are few unknowns: `asker.agreement`).
-End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
+End         The best one, and those which the likelihood does not tell from it and which have other inliers, are refined
+            with moves in between; the likeliest end counts.  They are refined under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
             not possible (`valid=`) does not count, however well it fits.  Where variables may have been lost, the end
