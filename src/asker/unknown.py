@@ -209,13 +209,12 @@ class Search:
         each = list(zip(self.given, self.typical, strict=True))
         narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in each]
         plain = [given or Quadratic(r) for given, r in each]
-        least_squares = partial(self._run, plain, self.plain, start, AGAIN, "least squares")
-        everything = least_squares() if self._shows_no_outliers() else None
-        is_first = everything is not None and self._leaves_noise_alone(everything)
-        if everything is not None and is_first:
+        everything = self._proven_least_squares(plain, start)
+        is_first = everything is not None
+        if everything is not None:
             yield "least squares", everything
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
-        everything = everything or least_squares()
+        everything = everything or self._run(plain, self.plain, start, AGAIN, "least squares")
         if not is_first:
             yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
@@ -230,17 +229,26 @@ class Search:
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
 
-    def _shows_no_outliers(self) -> bool:
-        """Whether least squares may leave nothing but noise, by the residuals at the start, and that can be proved."""
-        problem, sums = self.engine.problem, self.engine.sums
-        is_one = is_one_scale(problem, self.at_start, self.typical, self.given)
-        return is_one and (self.has_few_unknowns or can_be_proved(problem, sums))
+    def _proven_least_squares(self, plain: list[Kernel], start: Point) -> Point | None:
+        """The least squares solution where it is proved to leave nothing but noise, and distinctly less than the start.
 
-    def _leaves_noise_alone(self, point: Point) -> bool:
-        """Whether it is proved that there is nothing but noise, and distinctly less of it than at the start."""
+        It is sought where the start shows no outliers, and the first step bears that out.
+        """
+        problem, sums = self.engine.problem, self.engine.sums
+        can_be = self.has_few_unknowns or can_be_proved(problem, sums)
+        if not can_be or not is_one_scale(problem, self.at_start, self.typical, self.given):
+            return None
+        point = self._run(plain, self.plain, start, 1, "least squares")
+        if not self._is_distinctly_less(mean_squares(self.engine, point)):
+            return None
+        point = self._run(plain, self.plain, point, AGAIN, "least squares")
         proven = self._proven_noise(point)
-        each = zip(proven or (), self.at_start, self.given, strict=False)
-        return proven is not None and all(DISTINCT**2 * n.sigma**2 < Q for n, Q, given in each if given is None)
+        return point if proven is not None and self._is_distinctly_less([n.sigma**2 for n in proven]) else None
+
+    def _is_distinctly_less(self, variances: Sequence[float]) -> bool:
+        """Than at the start."""
+        each = zip(variances, self.at_start, self.given, strict=True)
+        return all(DISTINCT**2 * s < Q for s, Q, given in each if given is None)
 
     def _from_subsets(self, start: Point) -> list[Point]:
         subsets = Subsets(self.engine, start, self.trusted)
