@@ -2,8 +2,9 @@
 
 Candidates  Several ways down from the start, the cheap ones first, each under Cauchy kernels, whose weights do not
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
-            everything, which comes first where it leaves nothing but noise; (3) from minimal subsets of the
-            observations, where there are few unknowns (`asker.subsets`), or graduated, by ASKER, where there are many.
+            everything, which comes first where there are few unknowns and it leaves nothing but noise; (3) from minimal
+            subsets of the observations, where there are few unknowns (`asker.subsets`), or graduated, by ASKER, where
+            there are many.
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
             the descent goes on, until σ is at rest; once with moves of single variables (`asker.moves`), judged by the
             kernel of the end, and up to 200 unknowns again while that pays.
@@ -42,7 +43,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
-from asker.one_noise import can_be_proved, is_one_scale, one_noise
+from asker.one_noise import is_one_scale, one_noise
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
@@ -232,11 +233,11 @@ class Search:
     def _proven_least_squares(self, plain: list[Kernel], start: Point) -> Point | None:
         """The least squares solution where it is proved to leave nothing but noise, and distinctly less than the start.
 
-        It is sought where the start shows no outliers, and the first step bears that out.
+        It is sought where the start shows no outliers, and the first step bears that out.  Many unknowns can spread
+        outliers so evenly that they look like noise.
         """
-        problem, sums = self.engine.problem, self.engine.sums
-        can_be = self.has_few_unknowns or can_be_proved(problem, sums)
-        if not can_be or not is_one_scale(problem, self.at_start, self.typical, self.given):
+        is_one = is_one_scale(self.engine.problem, self.at_start, self.typical, self.given)
+        if not self.has_few_unknowns or not is_one:
             return None
         point = self._run(plain, self.plain, start, 1, "least squares")
         if not self._is_distinctly_less(mean_squares(self.engine, point)):
