@@ -43,7 +43,6 @@ LAYERS = (
     ("rounding", "the grid of rounded data, seen in residuals at a point"),
     ("trials", "many small problems at once, on an engine"),
     ("moves subsets", "small problems solved almost globally: single variables, or problems of few unknowns"),
-    ("agreement", "the proof that residuals of few unknowns are noise"),
     ("beliefs", "which observations a point believes, and what it would be to decide some the other way"),
     ("strategies", "methods: they know an engine by its verbs only"),
     ("unknown", "candidates where the noise is not known: it runs what it is given on an engine"),

@@ -6,7 +6,7 @@ import pytest
 import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
-from asker.one_noise import can_be_proved, is_one_scale, one_noise
+from asker.one_noise import can_be_proved, one_noise
 from asker.strategies.irls import IRLS
 
 
@@ -112,42 +112,3 @@ def test_outliers_that_a_descent_has_spread_evenly_end_no_search():
     scene = bundle.make_scene(20, 6000, seed=66_000, outlier_kind="gross", **how)
     result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
     assert result.noise[0].sigma < 3.0
-
-
-@pytest.mark.parametrize("p", [1, 2, 3, 6])
-def test_one_scale_is_told_from_outliers_by_mean_and_median(p):
-    class Problem:
-        factors = (type("Factors", (), {"residual_size": p}),)
-
-    rng = np.random.default_rng(p)
-    u = (rng.normal(size=(5000, p)) ** 2).sum(axis=1)
-    for factor, is_one in ((1.0, True), (100.0, False)):
-        u[:500] *= factor
-        assert is_one_scale(Problem, [u.mean() / p], [np.sqrt(np.median(u))], [None]) is is_one
-    assert is_one_scale(Problem, [u.mean() / p], [np.sqrt(np.median(u))], [asker.Tukey()])
-
-
-@pytest.mark.parametrize("outliers", [0.0, 0.5])
-def test_least_squares_comes_first_where_few_unknowns_leave_noise_alone(outliers):
-    """And nothing else is tried."""
-    rng = np.random.default_rng(3)
-    t = np.linspace(0, 1, 60)
-    y = 3 * t - 1 + rng.normal(0, 0.1, 60)
-    y[: int(60 * outliers)] += rng.uniform(2, 10, int(60 * outliers))
-    line = asker.Variables(np.zeros((1, 2)), name="line")
-    result = asker.solve(asker.Problem(asker.Factors(off_line, line[np.zeros(60, int)], data=(t, y))))
-    stages = {each.details["stage"] for each in result.history}
-    assert (stages <= {"start", "least squares", "end"}) is (outliers == 0)
-    assert result.noise[0].sigma == pytest.approx(0.1, rel=0.4)
-
-
-def off_line(line, t, y):
-    return line[:1] * t + line[1:] - y
-
-
-def test_outliers_that_least_squares_has_spread_evenly_end_no_search():
-    """Least squares leave what passes for noise of many pixels."""
-    how = {"kind": "path", "noise": 0.4, "start_error": 120.0, "outlier_ratio": 0.7}
-    scene = bundle.make_scene(20, 6000, seed=130_000, outlier_kind="gross", **how)
-    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
-    assert result.noise[0].sigma < 1.0

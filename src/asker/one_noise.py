@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.noise import DISTINCT, Noise, kept_shares
+from asker.noise import Noise, kept_shares
 from asker.problem import Problem
 from asker.sums import ALONE, Sums
 from asker.variables import Variables
@@ -60,33 +60,15 @@ def one_noise(
             total += [np.bincount(slot.index, y, minlength=len(v)) for y in (x, f.residual_size * a)]
         squares, freedom = sums.by_variable(v, total)
         tells = freedom > LEAST
-        if sums.any(not _shows_noise(squares[tells], freedom[tells])):
+        if sums.any(not _is_even(squares[tells], freedom[tells])):
             return None
     return tuple(Noise(sqrt(s), 1.0, n) for s, n in zip(variances, spare, strict=True))
-
-
-def is_one_scale(
-    problem: Problem, mean_squares: Sequence[float], medians: Sequence[float], given: Sequence[Any]
-) -> bool:
-    """Whether the residuals of each factor group show no outliers, from the mean square of a number and the median ‖r‖:
-    the first is not distinct from that of Gaussian noise with the second."""
-    sought = [
-        (Q, median, f.residual_size)
-        for f, Q, median, kernel in zip(problem.factors, mean_squares, medians, given, strict=True)
-        if kernel is None
-    ]
-    return all(DISTINCT**2 * median**2 / _chi_square_median(p) > Q for Q, median, p in sought)
 
 
 def can_be_proved(problem: Problem, sums: Sums = ALONE) -> bool:
     """Whether there is a group of so many variables no two of which share a factor."""
     v = _apart(problem)
     return not sums.any(v is None or not _is_enough(len(v)))
-
-
-def _chi_square_median(p: int) -> float:
-    """Of p degrees of freedom, to 1 % (Wilson and Hilferty 1931)."""
-    return p * (1 - 2 / (9 * p)) ** 3
 
 
 def _is_positive(x: float) -> bool:
@@ -97,16 +79,13 @@ def _is_enough(n: int) -> bool:
     return SHOWN * sqrt(n) > CHANCE
 
 
-def _shows_noise(squares: Floats, freedom: Floats) -> bool:
-    return _is_enough(len(squares)) and is_even(squares * (freedom.sum() / squares.sum()), freedom)
-
-
-def is_even(squares: Floats, freedom: Floats) -> bool:
-    """Whether numbers may be distributed as χ² with these degrees of freedom, by Kolmogorov's test."""
+def _is_even(squares: Floats, freedom: Floats) -> bool:
     from scipy.special import gammainc
 
     n = len(squares)
-    share = np.sort(gammainc(freedom / 2, squares / 2))
+    if not _is_enough(n):
+        return False
+    share = np.sort(gammainc(freedom / 2, squares * (freedom.sum() / squares.sum()) / 2))
     steps = np.arange(n + 1) / n
     return bool(max((steps[1:] - share).max(), (share - steps[:-1]).max()) < CHANCE / sqrt(n))
 

@@ -2,19 +2,15 @@
 
 Candidates  Several ways down from the start, the cheap ones first, each under Cauchy kernels, whose weights do not
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
-            everything, which comes first where there are few unknowns and it leaves nothing but noise; (3) from minimal
-            subsets of the observations, where there are few unknowns (`asker.subsets`), or graduated, by ASKER, where
-            there are many.
+            everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
+            or graduated, by ASKER, where there are many.
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
-            the descent goes on, until σ is at rest; once with moves of single variables (`asker.moves`), judged by the
-            kernel of the end, and up to 200 unknowns again while that pays.
+            the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined.  Where many observations fit exactly because the data are rounded
             (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
-            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`;
-            where there are few unknowns: `asker.agreement`).
-End         The best one, and those which the likelihood does not tell from it and which have other inliers, are refined
-            with moves in between; the likeliest end counts.  They are refined under the kernel of the
+            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`).
+End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
             not possible (`valid=`) does not count, however well it fits.  Where variables may have been lost, the end
@@ -34,7 +30,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.agreement import noise_alone
 from asker.chance import rightness
 from asker.conditions import Conditions
 from asker.efficiency import efficient_width
@@ -43,7 +38,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import DISTINCT, REACH, Noise, estimate
-from asker.one_noise import is_one_scale, one_noise
+from asker.one_noise import one_noise
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
@@ -132,13 +127,10 @@ class Search:
         """Q² of each factor group, of what was seen so far."""
         self.typical: list[float] = []
         """‖r‖ of each factor group at the start, in the median."""
-        self.at_start: list[float] = []
-        """The mean square of a number of each factor group at the start."""
 
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._see(start)
-        self.at_start = self.broad
         medians = [self.engine.sums.median(u) for u in self._squares(start)]
         self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         for name, point in self._ends(start) if self.goes_on() else ():
@@ -151,25 +143,13 @@ class Search:
                 break
         if not self.found:
             self._rank([self._candidate("start", start)])
-        ends = [(self._cycled(found), found) for found in self._contenders()]
-        best, settled = min(ends, key=lambda pair: self._cost(pair[0]))
-        return [best, *(found for found in self.found if found is not settled)]
-
-    def _contenders(self) -> list[Candidate]:
-        """The best candidate, and those which are nearly as likely and have other inliers: their ends decide."""
-        chosen = self.found[:1]
-        for found in self.found[1:]:
-            if self._cost(found) > self._cost(self.found[0]) + NEARLY or not self.goes_on():
-                break
-            if all(self._support_of(found).differs(self._support_of(other)) for other in chosen):
-                chosen.append(found)
-        return chosen
+        return [self._cycled(self.found[0]), *self.found[1:]]
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
         self._see(point)
         self._rank([*self.found, self._candidate(name, point)])
-        if len(self.found) == 1 and (self.has_few_unknowns or not self._is_done()):
+        if len(self.found) == 1 and not self._is_done():
             self._rank([self._candidate("start", start), *self.found])
         best, last = self.found[0], self.found[-1]
         is_hopeless = last is not best and last.name == name and self._cost(last) > HOPELESS * self._cost(best)
@@ -179,8 +159,7 @@ class Search:
 
     def _is_done(self) -> bool:
         """Whether no other candidate need be tried."""
-        best = self.found[0]
-        return self._is_noise_alone(best) if self.has_few_unknowns else self._is_beyond_doubt(best)
+        return not self.has_few_unknowns and self._is_beyond_doubt(self.found[0])
 
     def _remembered(self, name: str, find: Callable[[], Any]) -> Any:
         """A finding, with where the draws of the moves are after it."""
@@ -210,14 +189,9 @@ class Search:
         each = list(zip(self.given, self.typical, strict=True))
         narrow = [given or Cauchy(max(NARROW * r, SMALLEST)) for given, r in each]
         plain = [given or Quadratic(r) for given, r in each]
-        everything = self._proven_least_squares(plain, start)
-        is_first = everything is not None
-        if everything is not None:
-            yield "least squares", everything
         yield "from the start", self._run(narrow, self.plain, start, FIRST, "from the start")
-        everything = everything or self._run(plain, self.plain, start, AGAIN, "least squares")
-        if not is_first:
-            yield "least squares", everything
+        everything = self._run(plain, self.plain, start, AGAIN, "least squares")
+        yield "least squares", everything
         yield "from least squares", self._run(narrow, self.plain, everything, FIRST, "from least squares")
         if self.has_few_unknowns:
             for k, point in enumerate(self.remember("subsets", partial(self._from_subsets, start))):
@@ -229,27 +203,6 @@ class Search:
             for _ in range(OUTRIGHT):
                 point = self._moved(narrow, point)
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
-
-    def _proven_least_squares(self, plain: list[Kernel], start: Point) -> Point | None:
-        """The least squares solution where it is proved to leave nothing but noise, and distinctly less than the start.
-
-        It is sought where the start shows no outliers, and the first step bears that out.  Many unknowns can spread
-        outliers so evenly that they look like noise.
-        """
-        is_one = is_one_scale(self.engine.problem, self.at_start, self.typical, self.given)
-        if not self.has_few_unknowns or not is_one:
-            return None
-        point = self._run(plain, self.plain, start, 1, "least squares")
-        if not self._is_distinctly_less(mean_squares(self.engine, point)):
-            return None
-        point = self._run(plain, self.plain, point, AGAIN, "least squares")
-        proven = self._proven_noise(point)
-        return point if proven is not None and self._is_distinctly_less([n.sigma**2 for n in proven]) else None
-
-    def _is_distinctly_less(self, variances: Sequence[float]) -> bool:
-        """Than at the start."""
-        each = zip(variances, self.at_start, self.given, strict=True)
-        return all(DISTINCT**2 * s < Q for s, Q, given in each if given is None)
 
     def _from_subsets(self, start: Point) -> list[Point]:
         subsets = Subsets(self.engine, start, self.trusted)
@@ -332,20 +285,9 @@ class Search:
             if np.allclose(widths, before, rtol=0.02, atol=0):
                 break
             point = self._run(kernels, strategy, found.point, AGAIN, found.name)
-            found = replace(found, point=point)
-            found = self._moved_while_it_pays(found) if k == 0 else found
-            found, before = replace(found, noises=self._noises(found.point, found.noises)), widths
+            point = self._moved(kernels, point, found.noises) if k == 0 else point
+            found, before = Candidate(found.name, point, self._noises(point, found.noises)), widths
         return found
-
-    def _moved_while_it_pays(self, found: Candidate) -> Candidate:
-        """After rounds of moves under the kernels of the end, for which all outliers are alike: under Cauchy's a place
-        near many of them would be the better one.  Beyond `SOME` unknowns after one round."""
-        kernels = self._kernels(self._end_kernel, found.noises)
-        while True:
-            again = replace(found, point=self._moved(kernels, found.point, found.noises))
-            if n_unknowns(self.engine) > SOME or self._cost(again) > self._cost(found) - PAYS:
-                return again
-            found = again
 
     def _cycled(self, best: Candidate) -> Candidate:
         """To the end, again and again while that pays, from where variables that may be right by chance count less."""
@@ -461,16 +403,11 @@ class Search:
 
     def _is_noise_alone(self, found: Candidate) -> bool:
         """Whether it is proved that there is nothing but noise, and the estimate does not find a smaller one."""
-        proven = None if any(self._grids()) else self._proven_noise(found.point)
+        if any(self._grids()):
+            return False
+        proven = one_noise(self.engine.problem, self._squares(found.point), self.given, self.engine.sums)
         each = zip(proven or (), found.noises, self.given, strict=False)
         return proven is not None and all(p.sigma < DISTINCT * n.sigma for p, n, given in each if given is None)
-
-    def _proven_noise(self, point: Point) -> tuple[Noise, ...] | None:
-        """The noise at a point, where it is proved that there is nothing else."""
-        if not self.has_few_unknowns:
-            return one_noise(self.engine.problem, self._squares(point), self.given, self.engine.sums)
-        is_possible = self._possible(point) is None
-        return noise_alone(self.engine, point, self.given, self.at_start) if is_possible else None
 
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""

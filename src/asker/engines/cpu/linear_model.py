@@ -66,17 +66,3 @@ class LinearModel:
     def _own(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         sorted_ = (f.sorted(x) for f, x in zip(self.structure.factors, arrays, strict=True))
         return [np.ascontiguousarray(x, dtype=float) for x in sorted_]
-
-
-def dense_model(problem: Problem, theta: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The residuals (n, p) of the only factor group, weights included, and their derivatives (n, p, D) with respect to
-    all variables that can move."""
-    (f,) = (structure := Structure(problem, eliminate=False)).factors
-    rows = dict(zip(problem.variables, theta, strict=True))
-    linear = FactorCode(f, Pool()).linearise(rows)
-    of_slots = linear.J.reshape(f.n, f.p, f.width)
-    J, each = np.zeros((f.n, f.p, structure.n_kept)), np.arange(f.n)
-    for slot in f.kept:
-        for k in range(slot.dim):
-            J[each, :, slot.columns + k] += of_slots[:, :, slot.offset + k]
-    return linear.r, J
