@@ -8,6 +8,7 @@ from scipy.spatial.transform import Rotation
 import asker
 from asker.applications.colmap.held import HeldPositions, HeldRotations
 from asker.arrays import float64
+from asker.engines.xla.columns import retraction
 from asker.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sim3, Similarity, Sphere
 from asker.twists import exp_so3, log_se2, log_se3, log_sim3, log_so3
 from asker.variables import ProblemError, Variables
@@ -407,3 +408,23 @@ def test_a_pose_in_the_plane_is_seen_as_one_in_space():
 @pytest.mark.parametrize("manifold", [SO3, SE3, SE2])
 def test_messages_have_no_private_names(manifold):
     assert repr(manifold) in ("SO3", "SE3", "SE2")
+
+
+class Doubled(Euclidean):
+    """Inherits from the vectors, and moves otherwise."""
+
+    def retract(self, x, delta):
+        return x + 2 * delta
+
+
+BOUNDED = Variables(np.zeros((N, 2)), lower=-0.1, upper=0.2).manifold
+OTHERS = [(BOUNDED, lambda rng: np.zeros((N, 2)), anything), (Doubled(3), normal(3), anything)]
+
+
+@pytest.mark.parametrize(("manifold", "draw", "check"), [pytest.param(*m, id=repr(m[0])) for m in MANIFOLDS + OTHERS])
+def test_xla_moves_all_rows_as_the_manifold_moves_one(manifold, draw, check):
+    rng = np.random.default_rng(0)
+    rows, deltas = manifold.pack(draw(rng)), steps(manifold, 0.3, rng)
+    with float64():
+        found = np.asarray(retraction(manifold)(rows, deltas))
+    np.testing.assert_allclose(found, moved(manifold, rows, deltas), rtol=1e-13, atol=1e-13)

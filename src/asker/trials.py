@@ -83,7 +83,8 @@ class Trials:
             to = engine.move(step)
             new = self._costs(engine, to, pairs)
             better = new < costs  # (2); a NaN is refused
-            at_rest = (new <= EXACT**2 * first) | (better & (length == 1) & (new > (1 - LESS) * costs))
+            is_exact = np.isfinite(first) & (new <= EXACT**2 * first)
+            at_rest = is_exact | (better & (length == 1) & (new > (1 - LESS) * costs))
             costs = np.where(better, new, costs)
             length = np.where(better, np.minimum(LONGER * length, 1.0), SHORTER * length)
             length[at_rest] = 0.0  # (3)

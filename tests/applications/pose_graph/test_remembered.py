@@ -121,3 +121,18 @@ def test_the_command_means_the_same_with_a_checkpoint(asks, tmp_path):
     for name in ("noise", "cost", "noise_share", "refused_loops", "iterations"):
         assert runs[0][name] == runs[1][name] == runs[2][name]
     assert runs[0]["refit"]["cost"] == runs[1]["refit"]["cost"] == runs[2]["refit"]["cost"]
+
+
+def test_solves_to_another_tolerance_are_of_another_search(tmp_path):
+    graph, file = circle(n=60)[1], tmp_path / "run.npz"
+    refine(graph, engine="cpu", checkpoint=file, tol=1e-2)
+    with pytest.raises(ValueError, match="another"):
+        refine(graph, engine="cpu", checkpoint=file, tol=1e-9)
+
+
+def test_a_record_is_of_the_graph_as_it_was():
+    graph = circle(n=60)[1]
+    expected = refine(graph, engine="cpu").record["initial_cost"]
+    outcome = refine(graph, engine="cpu")
+    graph.poses[30:] += 5
+    assert outcome.record["initial_cost"] == expected

@@ -12,6 +12,7 @@ from asker.engines.cpu.ahead import asking
 from asker.engines.cpu.compiler import compile, compile_source, native
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.machine_code import Code
+from asker.engines.cpu.system import System
 from asker.engines.cpu.threads import team_of
 from asker.engines.point import Model
 from asker.factors import Factors
@@ -87,8 +88,27 @@ def test_a_step_is_the_same_with_one_thread_which_asks_for_nothing(monkeypatch):
     assert all(np.array_equal(a, b) for a, b in zip(*steps, strict=True))
 
 
+def test_nothing_is_held_of_a_step_whose_asking_was_interrupted(monkeypatch):
+    def interrupted(system, linear, model):
+        linear()
+        raise KeyboardInterrupt
+
+    with team_of(2):
+        engine, other = CpuEngine(problem(12)), CpuEngine(problem(12))
+        point = engine.start()
+        model = Model(point.u, None, point.u)
+        with monkeypatch.context() as now:
+            now.setattr(System, "ask", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                engine.solve(point, model, 1.0)
+        found, expected = (each.solve(each.start(), model, 1.0).delta for each in (engine, other))
+        pairs = zip(engine.problem.variables, other.problem.variables, strict=True)
+        assert all(np.array_equal(found[v], expected[w]) for v, w in pairs)
+
+
 PROCESS = """
 import os
+import sys
 import numpy as np
 from asker.engines.cpu.ahead import asking
 from asker.engines.cpu.compiler import compile_source
@@ -105,7 +125,7 @@ if {forks}:
         x = np.zeros(3)
         adding(19.5)(0, 3, x)
         adding(99.5)(0, 3, x)
-        os._exit(not (x == 119.0).all())
+        sys.exit(not (x == 119.0).all())
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

@@ -104,12 +104,14 @@ def refine(
     method, strategy = strategy_of(method, plain)
     clock = Clock(time_limit)
     graph = moved_to_priors(graph)  # (0)
+    start = {"poses": stored(graph).copy(), "landmarks": graph.landmarks.points.copy()}
     with compilations() as compiled:
         solve: Callable[..., asker.Result] = partial(asker.solve, **limits)
         kept = None
         if checkpoint is not None:
             begun = pose_graph_problem(graph, psi(tau=tau), robust).problem
             how = f"noise that is {believed}, {strategy}{', with exchanges' if thorough else ''}"
+            how += f", tol {limits['tol']:g}" if limits.get("tol") is not None else ""
             solve = kept = RememberedSolves(checkpoint, how, begun, limits)
         asked: Any = (robust, clock.left(), believed, thorough)
         found = solve_pose_graph(graph, solve, strategy, psi, tau, *asked)  # (1)
@@ -129,7 +131,7 @@ def refine(
             **_sizes(graph),
             **{"method": method, "kernel": kernel, "robust": robust, "noise": believed, "compiled": len(compiled)},
             "noise_seen": None if plain else noise_share(chosen.made, chosen.result),
-            **_search_record(graph, found, tau),
+            **_search_record(start, found, tau),
             "refit": again and solve_record(again.result),
             **_refused_record(graph, refused),
             "measured": {tag: _measured_record(graph, tag, mask) for tag, mask in others.items()},
@@ -158,11 +160,11 @@ def _refit(searched: Round, solve: Callable[..., Any]) -> Refit | None:
         return None
 
 
-def _search_record(graph: PoseGraph, found: Solved, tau: float) -> dict[str, Any]:
+def _search_record(start: dict[str, np.ndarray], found: Solved, tau: float) -> dict[str, Any]:
     """What `--json` says of the search; of several solves: how they ended, the sums, and each with its history."""
     chosen = found.chosen
     one = {"tau": chosen.noise_share * tau, "noise_share": chosen.noise_share, **solve_record(chosen.result)}
-    one["initial_cost"] = _initial_cost(graph, chosen)
+    one["initial_cost"] = _initial_cost(start, chosen)
     if len(found.rounds) == 1:
         return one
     rounds = [
@@ -173,13 +175,11 @@ def _search_record(graph: PoseGraph, found: Solved, tau: float) -> dict[str, Any
     return one | sums | ended | {"history": None, "rounds": rounds}
 
 
-def _initial_cost(graph: PoseGraph, chosen: Round) -> float:
+def _initial_cost(start: dict[str, np.ndarray], chosen: Round) -> float:
     """Of the graph as it was, with the kernel that was used last."""
-    if chosen.made.graph is graph and chosen.result.iterations:
-        return chosen.result.initial_cost
-    start = {"poses": stored(graph)} | ({"landmarks": graph.landmarks.points} if chosen.made.landmarks else {})
-    engine: Any = chosen.result.engine
-    return asker.solve(chosen.made.problem, IRLS(), max_iterations=0, engine=engine, start=start).cost
+    problem, engine = chosen.made.problem, chosen.result.engine
+    own: Any = {v.name: start[v.name] for v in problem.variables}
+    return asker.solve(problem, IRLS(), max_iterations=0, engine=engine, start=own).cost  # type: ignore[arg-type]
 
 
 def _refused_record(graph: PoseGraph, refused: np.ndarray) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def asking() -> Iterator[None]:
 
 
 def ask(code: Code) -> None:
-    """Have it made."""
+    """Have the thread make this code, after what it was asked for before."""
     global _beside
     if _beside is None:
         _beside = _Beside()
@@ -48,14 +48,14 @@ def needed(code: Code) -> int:
 
 
 class _Beside:
-    """The thread."""
+    """The thread that makes code, and what it was asked for."""
 
     def __init__(self) -> None:
         self.asked: deque[Code] = deque()
         self.changed = threading.Condition()
         self._n_waiting, self._at_work = 0, False
         threading.Thread(target=self._work, name="asker_ahead", daemon=True).start()
-        atexit.register(self._end)
+        atexit.register(self.end)
 
     @contextmanager
     def standing_back(self) -> Iterator[None]:
@@ -79,7 +79,7 @@ class _Beside:
             with suppress(Exception):  # who needs it makes it again, and is told
                 code.make()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """The process must not end while LLVM is at work."""
         with self.changed:
             self.asked.clear()
@@ -90,8 +90,10 @@ _beside: _Beside | None = None
 
 
 def _begin_anew() -> None:
-    """Threads do not survive a fork."""
+    """Threads do not survive a fork: there is nobody to wait for."""
     global _beside
+    if _beside is not None:
+        atexit.unregister(_beside.end)
     _beside = None
 
 

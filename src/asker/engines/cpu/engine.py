@@ -169,15 +169,17 @@ class CpuEngine:
         """Have the loops of a step compiled beside each other, before the first one."""
         if n_threads() == 1:
             return
-        with asking(), team_of(1):
-            for v, rows in zip(self.problem.variables, point.theta, strict=True):
-                if v.is_free:
-                    self._retract(v, rows, np.zeros((len(v), v.manifold.tangent)))
-            delta = self.system.ask(lambda: self._linearised(point), weights)
-            if any(w.radial for w in weights):
-                self.radial(Step(point, delta))
-            self.residuals(point)  # a result tells them
-        self._held.at = None
+        try:
+            with asking(), team_of(1):
+                for v, rows in zip(self.problem.variables, point.theta, strict=True):
+                    if v.is_free:
+                        self._retract(v, rows, np.zeros((len(v), v.manifold.tangent)))
+                delta = self.system.ask(lambda: self._linearised(point), weights)
+                if any(w.radial for w in weights):
+                    self.radial(Step(point, delta))
+                self.residuals(point)  # a result tells them
+        finally:
+            self._held.at = None  # nothing was computed
 
     def radial(self, step: Step[ndarray]) -> PerFactor[ndarray]:
         linear = self._linearised(step.start)

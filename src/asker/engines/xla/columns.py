@@ -100,7 +100,7 @@ class Columns:
 
 def retraction(manifold: Manifold) -> Callable[[Any, Any], Any]:
     """x ⊞ δ of all rows x and steps δ."""
-    if isinstance(manifold, Euclidean):
+    if type(manifold) is Euclidean:  # others may inherit from it, as those with bounds do
         return jnp.add
     shapes = [((manifold.ambient,), np.float64), ((manifold.tangent,), np.float64)]
     try:

@@ -327,7 +327,10 @@ class Expressions:
 def common(x: Kind, y: Kind) -> Kind:
     """The type in which two numbers are added or compared: whole numbers have 64 bits, and a vector is one."""
     if x.lanes != y.lanes:
-        return max(x, y, key=lambda kind: kind.lanes)
+        vector = max(x, y, key=lambda kind: kind.lanes)
+        if not vector.is_float:
+            raise TypeError("only vectors of floats take numbers")
+        return vector
     if x.is_float and y.is_float:
         return x if x == y else FLOAT
     if x.is_float or y.is_float:
