@@ -81,19 +81,6 @@ def test_reconstructions_are_solved_with_nothing_given(name):
     assert truth.nothing_given(instance) < 1.5 * instance.oracle
 
 
-def test_places_are_found_whose_truth_is_the_likelier_place():
-    """Few inliers to a place: without them counting in full a wrong one was taken."""
-    instance = FAMILIES["ranges"].make({**CONDITION, "outliers": 0.6}, 110001)
-    assert truth.nothing_given(instance) < 1.5 * instance.oracle
-
-
-def test_rotations_along_a_tree_of_wrong_pairs_are_found():
-    """Of 70 % wrong pairs: it takes rounds of moves while they pay."""
-    case = {"noise": 1.0, "outlier_ratio": 0.7, "pairs_each": 8, "start": "any pairs"}
-    instance = FAMILIES["rotations"].make(case, 110000)
-    assert truth.nothing_given(instance) < 1.5 * instance.oracle
-
-
 @EVERY
 def test_cases_are_named_once_and_can_be_written(family):
     for quick in (True, False):
