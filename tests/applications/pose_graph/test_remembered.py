@@ -13,7 +13,7 @@ from graphs import announcing, circle
 from test_checkpoint import Killed
 
 
-def with_false_loops(n=60):
+def with_false_loops(n=30):
     """Several rounds, exchanges, and least squares at the end."""
     return add_false_loops(announcing(circle(n=n)[1], 10.0), 0.5, "random", seed=1)[0]
 
