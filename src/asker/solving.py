@@ -91,6 +91,8 @@ def solve(
     unknown = strategy is None and not all(
         f.noise_is_known for f, n in zip(problem.factors, problem.n_observations, strict=True) if n
     )
+    if unknown:
+        _check_weights(problem)
     if max_iterations is None:
         max_iterations = MANY if unknown else 100
     _check_limits(max_iterations, tol, time_limit)
@@ -144,6 +146,15 @@ def _logged(on_iteration: OnIteration | None) -> OnIteration:
         return on_iteration is not None and bool(on_iteration(line))
 
     return heard
+
+
+def _check_weights(problem: Problem) -> None:
+    """Where the noise is sought, what weighs nothing would count as exact."""
+    for f in problem.factors:
+        n = 0 if f.noise_is_known or f.weight is None else np.count_nonzero(f.weight == 0)
+        if n:
+            advice = "leave them out, or give a kernel"
+            raise ProblemError(f"{f.name}: weight is 0 at {n} of {f.n} observations, and the noise is sought: {advice}")
 
 
 def _check_limits(max_iterations: int, tol: float, time_limit: float | None) -> None:
