@@ -47,11 +47,12 @@ def dense_covariance(of: Uncertainty, datum=(), sandwich=False):
             B = B + g.T @ g * (J.shape[1] * part.n_counted / part.n_spare)
         else:
             B = B + np.einsum("n,npi,npj->ij", part.beta, J, J)
-    sizes, U = np.linalg.eigh(A)
-    N = U[:, sizes < 1e-10 * sizes[-1]]
-    D = np.isin(np.arange(len(A)), datum)[:, None] * N if len(datum) else N
+    S = np.diag(1 / np.sqrt(np.where(np.diag(A) > 0, np.diag(A), 1.0)))  # in units of their own the unknowns are alike
+    sizes, U = np.linalg.eigh(S @ A @ S)
+    N = S @ U[:, sizes < 1e-10 * sizes[-1]]
+    D = S @ (np.isin(np.arange(len(A)), datum)[:, None] * N if len(datum) else N)
     q = N.shape[1]
-    K = np.linalg.inv(np.block([[A, D], [D.T, np.zeros((q, q))]]))[: len(A), : len(A)]
+    K = S @ np.linalg.inv(np.block([[S @ A @ S, D], [D.T, np.zeros((q, q))]]))[: len(A), : len(A)] @ S
     return K @ B @ K
 
 
