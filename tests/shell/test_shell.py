@@ -445,6 +445,16 @@ def test_help_is_quick_to_import(arguments):
     assert "solve" in arguments or not {"numpy", "asker.public", "asker.applications"} & imported
 
 
+def test_an_interruption_while_a_class_is_made_is_one(asks, scene_file, monkeypatch):
+    class Interrupts:
+        def __set_name__(self, owner, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("asker.applications.bundle.room.read_bal", lambda *_: type("Made", (), {"x": Interrupts()}))
+    code, _, err = asks("solve", scene_file)
+    assert (code, "interrupted" in err) == (130, True)
+
+
 def test_the_program_itself_ends_with_the_exit_code(tmp_path):
     code = "import sys; from asker.shell import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "info", tmp_path], capture_output=True, text=True)

@@ -136,6 +136,10 @@ def _exit_code(arguments: list[str] | None) -> int:
         return complain(f"out of memory: {e}", 1)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except RuntimeError as e:
+        if not isinstance(e.__cause__, KeyboardInterrupt):
+            raise
+        code = 130  # while a class was made, before Python 3.12
     return complain("interrupted before there was a result", code) if code == 130 else code or 0
 
 
