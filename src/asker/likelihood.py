@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
-from asker.noise import TINY, Noise, fitted_shares, rounding_variance
+from asker.mixture import TINY
+from asker.noise import Noise, fitted_shares, rounding_variance
 from asker.sums import Sums
 
 Floats = NDArray[np.float64]

@@ -19,39 +19,38 @@ Algorithm   (1) many first σ, from that of everything downwards; the likeliest 
             (4) back to (2) until σ is at rest; the likeliest end counts
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf, isnan, log, sqrt
-from typing import Any, NamedTuple
+from math import inf, isnan, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.arrays import dot
 from asker.factors import Factors
+from asker.mixture import AT_REST, SMALLEST, TINY, Fits, Sample, dots, first_fits, fitted
 from asker.sums import ALONE, Sums
 from asker.variables import Variables
 
 Floats = NDArray[np.float64]
+Variances = Sequence[float] | Floats
+"""σ² of every factor group; or a column of several, and there is a row for each in what follows."""
 
-ROUNDS, STEPS, AT_REST = 10, 200, 1e-4
+ROUNDS, PAIRS = 10, 100
 REACH = 5.0
 """τ over σ: the smooth truncated kernel then gives an inlier at 3σ two thirds of the full weight."""
-SCALES = tuple(4.0**-k for k in range(13))
+SCALES = 4.0 ** -np.arange(13)
 """The first σ², as parts of the mean square: σ from all of it to 1/4096."""
-STEPS_FIRST, LIKELY = 5, 2
-TINY = float(np.finfo(float).tiny)
+PAIRS_FIRST, LIKELY = 2, 2
+ROOM = 2**15
+"""Observations times first σ that are looked at together: as many numbers as a processor holds close by."""
 NEAR = 3.0
 """How far an observation may be off, in σ, that votes for a variable."""
 FARTHEST = 3.0
 """How far an outlier counts, in roots of the mean square."""
-DISTINCT = 2.0
-"""S over σ, below which the others are the tail of one noise, and no outliers."""
 FEW = 10
 """Spare numbers below which σ is not told: it could be wrong by a factor."""
-SMALLEST = 1e-26
-"""σ² over the mean square: below it residuals count as exact."""
 EXACT = sqrt(10 * SMALLEST)
 """The same of σ, once it is found."""
 
@@ -124,15 +123,18 @@ def estimate(
     u = u if broad is None else capped(factors, u, broad)
     means = [sums.mean(x) for x in u]
     whole = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
+    seen = factors, u, sums, least
     if near and all(n.is_known and n.sigma > 0 for n in near):
-        likely = [[_Fit(n.sigma**2) for n in near]]
+        likely = first_fits([[n.sigma**2] for n in near])
     else:
-        first = [[_Fit(scale * variance) for variance in whole] for scale in SCALES]
-        tried = [_round(factors, u, fits, STEPS_FIRST, sums, least) for fits in first]  # (1)
-        likely = sorted(tried, key=partial(_gain, tried), reverse=True)[:LIKELY]
-    ends = [_at_rest(factors, u, fits, sums, least) for fits in likely]
-    best = max(ends, key=partial(_gain, ends))
-    return tuple(_noise(fit, mean, grid) for fit, mean, grid in zip(best, means, grids, strict=True))
+        tried = _in_parts(
+            sums, factors, first_fits(np.outer(whole, SCALES)), partial(_round, *seen, PAIRS_FIRST)
+        )  # (1)
+        likely = tried.only(np.argsort(-_gains(tried), kind="stable")[:LIKELY])
+    ends = _in_parts(sums, factors, likely, partial(_at_rest, *seen))
+    best = ends.only(_gains(ends).argmax())
+    numbers = (x.tolist() for x in (best.variance, best.inlier_ratio, best.n_spare))
+    return tuple(_noise(*each) for each in zip(*numbers, means, grids, strict=True))
 
 
 def capped(factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[float]) -> list[Floats]:
@@ -141,29 +143,39 @@ def capped(factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[floa
     return [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
 
 
+def _in_parts(sums: Sums, factors: Sequence[Factors], fits: Fits, improved: Callable[[Fits], Fits]) -> Fits:
+    """Fits that are improved, as many at once as there is room for."""
+    room = max(ROOM // max(1, *map(int, sums.of(*(f.n for f in factors)))), 1)
+    parts = [fits.only(slice(k, k + room)) for k in range(0, fits.variance.shape[1], room)]
+    return Fits(*np.concatenate([improved(part) for part in parts], axis=2))
+
+
 def _round(
-    factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], n_steps: int, sums: Sums, least: list[float]
-) -> list["_Fit"]:
+    factors: Sequence[Factors], u: Sequence[Floats], sums: Sums, least: list[float], n_pairs: int, fits: Fits
+) -> Fits:
     """(2) and (3)"""
-    each = zip(factors, u, *shares(factors, u, [fit.variance for fit in fits], sums), fits, least, strict=True)
-    return [
-        _mixture(x, f.residual_size, a, vote, fit, n_steps, sums, at_least) for f, x, a, vote, fit, at_least in each
-    ]
+    groups = zip(factors, u, *shares(factors, u, fits.variance[..., None], sums), least, strict=True)
+    samples = [Sample(x, f.residual_size, f.residual_size * a, vote, low, sums) for f, x, a, vote, low in groups]
+    each = zip(samples, zip(*fits, strict=True), strict=True)
+    return Fits(*np.stack([fitted(sample, Fits(*of), n_pairs, n_pairs == PAIRS) for sample, of in each], axis=1))
 
 
-def _at_rest(
-    factors: Sequence[Factors], u: Sequence[Floats], fits: list["_Fit"], sums: Sums, least: list[float]
-) -> list["_Fit"]:
+def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], sums: Sums, least: list[float], fits: Fits) -> Fits:
     """(2) to (4)"""
     for _ in range(ROUNDS):
-        before, fits = fits, _round(factors, u, fits, STEPS, sums, least)
-        if np.allclose([fit.variance for fit in fits], [fit.variance for fit in before], rtol=AT_REST, atol=0):  # (4)
+        before, fits = fits, _round(factors, u, sums, least, PAIRS, fits)
+        if np.allclose(fits.variance, before.variance, rtol=AT_REST, atol=0):  # (4)
             break
     return fits
 
 
+def _gains(fits: Fits) -> Floats:
+    """The gain from each first σ, of all groups but those of which no fit says anything."""
+    return fits.gain[np.any(fits.gain > -inf, axis=1)].sum(axis=0)
+
+
 def shares(
-    factors: Sequence[Factors], u: Sequence[Floats], variances: Sequence[float], sums: Sums = ALONE
+    factors: Sequence[Factors], u: Sequence[Floats], variances: Variances, sums: Sums = ALONE
 ) -> tuple[list[Floats], list[Floats]]:
     """a and the vote of every observation."""
     near = [np.exp(-x / (2 * NEAR**2)) for x in _in_units(u, variances)]
@@ -171,16 +183,16 @@ def shares(
 
 
 def fitted_shares(
-    factors: Sequence[Factors], u: Sequence[Floats], variances: Sequence[float], sums: Sums = ALONE
+    factors: Sequence[Factors], u: Sequence[Floats], variances: Variances, sums: Sums = ALONE
 ) -> list[Floats]:
     """a of every observation."""
     return kept_shares(factors, [1 / (1 + x / 4) for x in _in_units(u, variances)], sums=sums)
 
 
-def _in_units(u: Sequence[Floats], variances: Sequence[float]) -> list[Floats]:
+def _in_units(u: Sequence[Floats], variances: Variances) -> list[Floats]:
     """u/σ²"""
     with np.errstate(over="ignore"):
-        return [x / max(s, TINY) for x, s in zip(u, variances, strict=True)]
+        return [x / np.maximum(s, TINY) for x, s in zip(u, variances, strict=True)]
 
 
 def kept_shares(
@@ -193,83 +205,32 @@ def kept_shares(
     totals: dict[Variables, Any] = {}
     for f, w in zip(factors, weights, strict=True):
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
-            numbers = np.bincount(index, w * f.residual_size, minlength=len(v))
-            totals[v] = totals.get(v, 0.0) + numbers
+            totals[v] = totals.get(v, 0.0) + _counted(index, w * f.residual_size, len(v))
     totals = {v: sums.by_variable(v, numbers) for v, numbers in totals.items()}
     keeps = []
     for f, w in zip(factors, weights, strict=True):
-        used = np.zeros(f.n)
+        used = np.zeros(w.shape)
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
             d, p = v.manifold.tangent, f.residual_size
             d = -(-d // p) * p if voting else d
-            share = np.where(v.fixed, 0.0, d / np.maximum(totals[v], d))[index]
+            share = np.where(v.fixed, 0.0, d / np.maximum(totals[v], d))[..., index]
             used += share if voting else w * share
         keeps.append(1 - used)
     kept = [np.clip(x, 0.0, 1.0) for x in keeps]
     each = [(f.residual_size * w, x, y) for f, w, x, y in zip(factors, weights, keeps, kept, strict=True)]
-    left, counted = sums.of(sum(dot(n, x) for n, x, _ in each), sum(dot(n, y) for n, _, y in each))
-    return [x * max(left, 0.0) / max(counted, TINY) for x in kept]
+    left, counted = sums.of_array(np.array([sum(dots(n, x) for n, x, _ in each), sum(dots(n, y) for n, _, y in each)]))
+    return [x * (np.maximum(left, 0.0) / np.maximum(counted, TINY))[..., None] for x in kept]
 
 
-class _Fit(NamedTuple):
-    variance: float
-    """σ²"""
-    inlier_ratio: float = 0.0
-    n_spare: float = 0.0
-    gain: float = 0.0
-    """The logarithm of the likelihood beside one variance for everything, less what more numbers cost (BIC)."""
-    ratio: float = 0.5
-    """π"""
-    broad: float = 0.0
-    """S², 0 where it is not known"""
+def _counted(index: Any, numbers: Floats, n: int) -> Floats:
+    """For each of n variables the sum of the numbers of its observations; of several rows for each row."""
+    if numbers.ndim == 1:
+        return np.bincount(index, numbers, minlength=n)
+    return np.stack([np.bincount(index, row, minlength=n) for row in numbers])
 
 
-NOTHING = _Fit(1.0, 1.0, gain=-inf)
-"""Where no observation has a number to spare."""
-
-
-def _gain(all_fits: Sequence[Sequence[_Fit]], fits: Sequence[_Fit]) -> float:
-    """The gain of all groups, less those of which no fit says anything."""
-    told = [any(fit is not NOTHING for fit in of_group) for of_group in zip(*all_fits, strict=True)]
-    return sum(fit.gain for fit, is_told in zip(fits, told, strict=True) if is_told)
-
-
-def _mixture(u: Floats, p: int, a: Floats, vote: Floats, fit: _Fit, n_steps: int, sums: Sums, least: float) -> _Fit:
-    """(3), from an earlier fit"""
-    n, of_u, of_a = sums.of(float(vote.sum()), dot(vote, u), dot(vote, a))
-    if not n > 0:
-        return NOTHING
-    everything = of_u / (p * n)
-    if not everything > TINY / SMALLEST:  # all are exact
-        return _Fit(max(TINY, least), 1.0, p * of_a)
-    variance, smallest, ratio = max(fit.variance, least), max(SMALLEST * everything, least), fit.ratio
-    broad = max(fit.broad, variance) if fit.broad else max(everything, 4 * variance)
-    for _ in range(n_steps):
-        odds = log(ratio / (1 - ratio)) + p * a / 2 * log(broad / variance) - u / 2 * (1 / variance - 1 / broad)
-        inlier = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
-        voting, other = vote * inlier, vote - vote * inlier
-        inliers, others = (voting.sum(), dot(voting, u), dot(voting, a)), (other.sum(), dot(other, u))
-        n_in, u_in, a_in, n_out, u_out = sums.of(*inliers, *others)
-        spare = p * a_in
-        if spare < 0.5:
-            return NOTHING
-        before, variance = variance, max(u_in / spare, smallest)
-        broad = max(u_out / max(p * n_out, 1e-3), variance)
-        ratio = min(max(n_in / n, 1e-9), 1 - 1e-9)
-        if abs(log(variance / before)) < AT_REST:
-            break
-    alone = _Fit(max(of_u / (p * of_a), least), 1.0, p * of_a) if p * of_a >= 0.5 else NOTHING
-    if broad < DISTINCT**2 * variance:
-        return alone
-    outlier = log(1 - ratio) + p * a / 2 * log(everything / broad) - u / 2 * (1 / broad - 1 / everything)
-    (gain,) = sums.of(dot(vote, outlier + np.logaddexp(0.0, np.clip(odds, -700, 700))))
-    gain -= log(n)  # S and π are two numbers more: each costs ½ log n
-    is_worse = gain < 0 and n_steps == STEPS  # of two variances, at their end
-    return alone if is_worse else _Fit(variance, sums.mean(inlier), spare, gain, ratio, broad)
-
-
-def _noise(fit: _Fit, mean: float, grid: float) -> Noise:
-    if fit.n_spare < FEW:
-        return Noise(float("nan"), fit.inlier_ratio, fit.n_spare, grid)
-    exact = isnan(mean) or fit.variance <= max(EXACT**2 * mean, TINY)
-    return Noise(0.0 if exact else sqrt(fit.variance), fit.inlier_ratio, fit.n_spare, grid)
+def _noise(variance: float, inlier_ratio: float, n_spare: float, mean: float, grid: float) -> Noise:
+    if n_spare < FEW:
+        return Noise(float("nan"), inlier_ratio, n_spare, grid)
+    exact = isnan(mean) or variance <= max(EXACT**2 * mean, TINY)
+    return Noise(0.0 if exact else sqrt(variance), inlier_ratio, n_spare, grid)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Quadratic
-from asker.noise import DISTINCT, TINY
+from asker.mixture import DISTINCT, TINY
 from asker.noise import FEW as TELLING
 from asker.trials import Copies, Floats, Pairs, Trials, drawn
 

@@ -27,6 +27,10 @@ class Sums:
         own = list(map(float, numbers))
         return own if self.added is None else self.added(np.array(own)).tolist()
 
+    def of_array(self, x: Floats) -> Floats:
+        """All numbers of an array, added over the processes."""
+        return x if self.added is None else self.added(x)
+
     def any(self, here: bool) -> bool:
         """Whether it is so in any process."""
         return self.of(float(here))[0] > 0
@@ -38,7 +42,7 @@ class Sums:
 
     def by_variable(self, variables: Any, x: Floats) -> Floats:
         """Sums for each variable of a group, added over the processes that share it."""
-        return x if self.added is None or variables is self.dealt else self.added(x)
+        return x if variables is self.dealt else self.of_array(x)
 
     def largest(self, x: Floats) -> float:
         """The largest of numbers that are not negative; 0 where there are none."""

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from asker.arrays import dot
 from asker.factors import Factors
-from asker.noise import SMALLEST, TINY, Noise, capped, shares
+from asker.mixture import SMALLEST, TINY
+from asker.noise import Noise, capped, shares
 from asker.sums import ALONE, Sums
 
 Floats = NDArray[np.float64]

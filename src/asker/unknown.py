@@ -36,8 +36,9 @@ from asker.efficiency import efficient_width
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
+from asker.mixture import DISTINCT
 from asker.moves import Moves
-from asker.noise import DISTINCT, REACH, Noise, estimate
+from asker.noise import REACH, Noise, estimate
 from asker.one_noise import one_noise
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
