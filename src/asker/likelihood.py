@@ -28,7 +28,7 @@ from asker.noise import Noise, fitted_shares, rounding_variance
 from asker.sums import Sums
 
 Floats = NDArray[np.float64]
-ROUNDS, STEPS, AT_REST = 5, 200, 1e-5
+ROUNDS, STEPS, AT_REST = 5, 200, 1e-4
 FAR = 1e6
 """‖r‖² of what is not possible, in times the largest."""
 TIE = 1.0

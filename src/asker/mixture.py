@@ -19,7 +19,7 @@ from asker.sums import Sums
 
 Floats = NDArray[np.float64]
 
-AT_REST = 1e-4
+AT_REST = 1e-3
 FARTHEST_LEAP = 20.0
 DISTINCT = 2.0
 """S over σ, below which the others are the tail of one noise, and no outliers."""

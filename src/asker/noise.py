@@ -21,9 +21,8 @@ Algorithm   (1) many first σ, from that of everything downwards; the likeliest 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf, isnan, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +39,7 @@ Variances = Sequence[float] | Floats
 ROUNDS, PAIRS = 10, 100
 REACH = 5.0
 """τ over σ: the smooth truncated kernel then gives an inlier at 3σ two thirds of the full weight."""
-SCALES = 4.0 ** -np.arange(13)
+SCALES = 16.0 ** -np.arange(7)
 """The first σ², as parts of the mean square: σ from all of it to 1/4096."""
 PAIRS_FIRST, LIKELY = 2, 2
 ROOM = 2**15
@@ -123,15 +122,13 @@ def estimate(
     u = u if broad is None else capped(factors, u, broad)
     means = [sums.mean(x) for x in u]
     whole = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
-    seen = factors, u, sums, least
+    seen = _Seen(factors, u, sums, least)
     if near and all(n.is_known and n.sigma > 0 for n in near):
         likely = first_fits([[n.sigma**2] for n in near])
     else:
-        tried = _in_parts(
-            sums, factors, first_fits(np.outer(whole, SCALES)), partial(_round, *seen, PAIRS_FIRST)
-        )  # (1)
+        tried = seen.in_parts(seen.tried, first_fits(np.outer(whole, SCALES)))
         likely = tried.only(np.argsort(-_gains(tried), kind="stable")[:LIKELY])
-    ends = _in_parts(sums, factors, likely, partial(_at_rest, *seen))
+    ends = seen.in_parts(seen.at_rest, likely)
     best = ends.only(_gains(ends).argmax())
     numbers = (x.tolist() for x in (best.variance, best.inlier_ratio, best.n_spare))
     return tuple(_noise(*each) for each in zip(*numbers, means, grids, strict=True))
@@ -143,30 +140,47 @@ def capped(factors: Sequence[Factors], u: Sequence[Floats], broad: Sequence[floa
     return [np.minimum(x, FARTHEST**2 * f.residual_size * Q) for f, x, Q in each]
 
 
-def _in_parts(sums: Sums, factors: Sequence[Factors], fits: Fits, improved: Callable[[Fits], Fits]) -> Fits:
-    """Fits that are improved, as many at once as there is room for."""
-    room = max(ROOM // max(1, *map(int, sums.of(*(f.n for f in factors)))), 1)
-    parts = [fits.only(slice(k, k + room)) for k in range(0, fits.variance.shape[1], room)]
-    return Fits(*np.concatenate([improved(part) for part in parts], axis=2))
+class _Seen(NamedTuple):
+    """Residuals, of all factor groups."""
 
+    factors: Sequence[Factors]
+    u: Sequence[Floats]
+    sums: Sums
+    least: Sequence[float]
 
-def _round(
-    factors: Sequence[Factors], u: Sequence[Floats], sums: Sums, least: list[float], n_pairs: int, fits: Fits
-) -> Fits:
-    """(2) and (3)"""
-    groups = zip(factors, u, *shares(factors, u, fits.variance[..., None], sums), least, strict=True)
-    samples = [Sample(x, f.residual_size, f.residual_size * a, vote, low, sums) for f, x, a, vote, low in groups]
-    each = zip(samples, zip(*fits, strict=True), strict=True)
-    return Fits(*np.stack([fitted(sample, Fits(*of), n_pairs, n_pairs == PAIRS) for sample, of in each], axis=1))
+    def in_parts(self, improved: Callable[[Fits], Fits], fits: Fits) -> Fits:
+        """Fits that are improved, as many at once as there is room for."""
+        room = max(ROOM // self.n, 1)
+        parts = [fits.only(slice(k, k + room)) for k in range(0, fits.variance.shape[1], room)]
+        return Fits(*np.concatenate([improved(part) for part in parts], axis=2))
 
+    @property
+    def n(self) -> int:
+        """Of the largest group."""
+        return max(1, *map(int, self.sums.of(*(f.n for f in self.factors))))
 
-def _at_rest(factors: Sequence[Factors], u: Sequence[Floats], sums: Sums, least: list[float], fits: Fits) -> Fits:
-    """(2) to (4)"""
-    for _ in range(ROUNDS):
-        before, fits = fits, _round(factors, u, sums, least, PAIRS, fits)
-        if np.allclose(fits.variance, before.variance, rtol=AT_REST, atol=0):  # (4)
-            break
-    return fits
+    def tried(self, fits: Fits) -> Fits:
+        """(1), where there are many observations by some of them"""
+        return self._round(fits, PAIRS_FIRST, every=max(self.n * len(SCALES) // ROOM, 1))
+
+    def at_rest(self, fits: Fits) -> Fits:
+        """(2) to (4)"""
+        for _ in range(ROUNDS):
+            before, fits = fits, self._round(fits, PAIRS)
+            if np.allclose(fits.variance, before.variance, rtol=AT_REST, atol=0):  # (4)
+                break
+        return fits
+
+    def _round(self, fits: Fits, n_pairs: int, every: int = 1) -> Fits:
+        """(2) and (3)"""
+        factors, u, sums, least = self
+        groups = zip(factors, u, *shares(factors, u, fits.variance[..., None], sums), least, strict=True)
+        samples = [
+            Sample(x[::every], f.residual_size, f.residual_size * a[:, ::every], vote[:, ::every], low, sums)
+            for f, x, a, vote, low in groups
+        ]
+        each = zip(samples, zip(*fits, strict=True), strict=True)
+        return Fits(*np.stack([fitted(sample, Fits(*of), n_pairs, n_pairs == PAIRS) for sample, of in each], axis=1))
 
 
 def _gains(fits: Fits) -> Floats:
@@ -225,8 +239,8 @@ def kept_shares(
 def _counted(index: Any, numbers: Floats, n: int) -> Floats:
     """For each of n variables the sum of the numbers of its observations; of several rows for each row."""
     if numbers.ndim == 1:
-        return np.bincount(index, numbers, minlength=n)
-    return np.stack([np.bincount(index, row, minlength=n) for row in numbers])
+        return np.bincount(index, numbers, minlength=n).astype(float, copy=False)
+    return np.stack([_counted(index, row, n) for row in numbers])
 
 
 def _noise(variance: float, inlier_ratio: float, n_spare: float, mean: float, grid: float) -> Noise:

@@ -144,6 +144,9 @@ class Search:
                 break
         if not self.found:
             self._rank([self._candidate("start", start)])
+        for found in self.found if self.has_few_unknowns and self.goes_on() else ():
+            if found.name != "start" and self._has_hope(found):
+                self._rank([self._settled(c) if c is found else c for c in self.found])
         return [self._cycled(self.found[0]), *self.found[1:]]
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
@@ -152,11 +155,15 @@ class Search:
         self._rank([*self.found, self._candidate(name, point)])
         if len(self.found) == 1 and not self._is_done():
             self._rank([self._candidate("start", start), *self.found])
-        best, last = self.found[0], self.found[-1]
-        is_hopeless = last is not best and last.name == name and self._cost(last) > HOPELESS * self._cost(best)
-        if not is_hopeless:
-            self._rank([self._settled(c) if c.name == name else c for c in self.found])
+        found = next(c for c in self.found if c.name == name)
+        is_hopeless = not self._has_hope(found)
+        if not is_hopeless and not self.has_few_unknowns:
+            self._rank([self._settled(c) if c is found else c for c in self.found])
         return is_hopeless, self.found, self.broad
+
+    def _has_hope(self, found: Candidate) -> bool:
+        """Whether it may be the best once it is refined."""
+        return found is self.found[0] or self._cost(found) <= HOPELESS * self._cost(self.found[0])
 
     def _is_done(self) -> bool:
         """Whether no other candidate need be tried."""
