@@ -21,6 +21,7 @@ LAYERS = (
     ("factors", "observations, and the residuals that tie variables"),
     ("problem", "what is to be solved, without a word on how"),
     ("sums", "over all observations, also where several processes hold them"),
+    ("mixture", "two Gaussians in one sample"),
     ("noise", "what residuals say of the noise: results tell it"),
     ("support", "which observations support a solution, and what speaks against it"),
     ("groups", "what belongs to groups of variables and factors, by name"),
