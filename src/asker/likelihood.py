@@ -1,17 +1,20 @@
 """One likelihood, in which solutions with different noise can be compared.
 
-    L = Σ −log(π (Q/σ)^(p·a) exp(p·a/2 − u/2σ²) + 1 − π)
+    L = Σ −log(π (Q/σ)^(p·a) exp(u/2Q² − u/2σ²) + 1 − π)
 
-σ and the share π of inliers are free; a is what a fit has left of an observation (`asker.noise`).  This is Laplace's
+It says how much likelier residuals are as a mixture, of noise σ with the share π and of everything else, Q, than as
+everything else alone.  σ and π are free; a is what a fit has left of an observation (`asker.noise`).  This is Laplace's
 approximation of the probability of the data, the unknowns averaged out: around the best ones n inliers have the density
 σ^(−pn), and d unknowns the volume σ^d, times what does not depend on σ.  So n inliers that d unknowns were fitted to
 count as pn − d numbers, once: a tree, whose edges are exact, gains nothing whatever its σ, and choosing which k of n
 agree costs n times the entropy of π, about log C(n, k): as much as the best choice among outliers gains by chance.
 
-The density of outliers is the same for all solutions: Q² is the lowest mean square of all of them, about that of least
-squares.  So L = 0 is "all is noise around the least squares solution", and a solution is the better, the more
-observations it explains with the less noise.  An outlier costs the same however far it is off.  (A density with a scale
-of the solution's own would reward residuals that blow up, or a fit that makes all of them middling.)
+Q² is the same for all solutions: the lowest mean square of all of them, about that of least squares.  So L = 0 is "all
+is noise around the least squares solution", and a solution is the better, the more observations it explains with the
+less noise.  An outlier costs the same however far it is off.  (A density with a scale of the solution's own would
+reward a fit that makes all residuals middling.)  An observation that is close gains no more than by being closer than
+noise Q would have it: near 0 that is dense.  (Counted as if it were even, a few points that meet some of their
+observations too well, by chance, outweigh that all are noise.)
 """
 
 from collections.abc import Sequence
@@ -82,7 +85,7 @@ def _likelihood(
     """The lowest L of a group, with its σ² and π, from the first ones and with no less σ² than `least`."""
     odds, share, n = np.zeros(len(u)), ratio, max(sums.of(float(len(u)))[0], 1.0)
     for _ in range(STEPS):
-        odds = log(ratio / (1 - ratio)) + p * a / 2 * (1 + log(Q / variance)) - u / (2 * variance)
+        odds = log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / 2 * (1 / variance - 1 / Q)
         odds = np.clip(odds, -700, 700)
         inlier = 1 / (1 + np.exp(-odds))
         n_in, u_in, a_in = sums.of(float(inlier.sum()), dot(inlier, u), dot(inlier, a))

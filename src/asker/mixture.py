@@ -83,12 +83,11 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
     u, p, left, vote, least, _ = sample
     n, of_u, spare_of_all = sample.added(vote.sum(axis=1), dots(vote, u), dots(vote, left))
     is_lost, is_exact = ~(n > 0), ~(of_u > p * n * (TINY / SMALLEST))
-    n = np.where(is_lost, 1.0, n)
-    goes_on = ~(is_lost | is_exact)
-    everything, first = np.where(goes_on, [of_u / (p * n), np.maximum(fits.variance, least)], 1.0)
-    broad = np.where(fits.broad > 0, np.maximum(fits.broad, first), np.maximum(everything, 4 * first))
-    at = np.log([first, broad, fits.ratio / (1 - fits.ratio)])
-    lowest = np.log(np.maximum(SMALLEST * everything, least))
+    n, goes_on = np.where(is_lost, 1.0, n), ~(is_lost | is_exact)
+    first = np.where(goes_on, np.maximum(fits.variance, least), 1.0)
+    mean, of_one = np.where(goes_on, [of_u / (p * n), np.maximum(of_u / np.maximum(spare_of_all, 0.5), least)], 1.0)
+    broad = np.where(fits.broad > 0, np.maximum(fits.broad, first), np.maximum(mean, 4 * first))
+    at, lowest = np.log([first, broad, fits.ratio / (1 - fits.ratio)]), np.log(np.maximum(SMALLEST * mean, least))
     for _ in range(n_pairs):
         if not goes_on.any():
             break
@@ -97,7 +96,7 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
         is_lost |= goes_on & (np.minimum(spare, spare_then) < 0.5)
         goes_on &= ~is_lost & (np.abs(two[0] - one[0]) >= AT_REST)  # (3)
         at = np.where(goes_on, _leap(one - at, two - one, two), two)
-    odds, outlier = _odds(sample, at), _odds(sample, np.array([at[1], np.log(everything), 0 * n]))
+    odds, outlier = _odds(sample, at), _odds(sample, np.array([at[1], np.log(of_one), 0 * n]))
     either = outlier + np.maximum(odds, 0.0) + np.log1p(np.exp(-np.abs(odds))) - np.log1p(np.exp(at[2]))[:, None]
     inlier = _chance(odds)
     gain, spare, inliers, seen = sample.added(
@@ -106,8 +105,7 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
     gain = gain - np.log(n)  # S and π are two numbers more: each costs ½ log n
     is_one = is_exact | (at[1] - at[0] < 2 * log(DISTINCT)) | (compare & (gain < 0))  # (4)
     is_lost |= is_one & ~is_exact & (spare_of_all < 0.5)
-    of_one = np.maximum(np.where(is_exact, TINY, of_u / np.maximum(spare_of_all, 0.5)), least)
-    plain = is_lost | is_one
+    of_one, plain = np.where(is_exact, max(TINY, least), of_one), is_lost | is_one
     return Fits(
         np.where(is_lost, 1.0, np.where(is_one, of_one, np.exp(at[0]))),
         np.where(plain, 1.0, inliers / np.maximum(seen, 1.0)),
