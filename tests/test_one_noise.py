@@ -106,6 +106,15 @@ def test_where_the_start_is_as_good_as_the_noise_no_graduated_descent_is_tried(k
     assert result.noise[0].sigma == pytest.approx(1.5, rel=0.03)
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("path", 300_000), ("path", 300_007), ("ring", 300_007)])
+def test_points_that_meet_two_observations_too_well_are_not_taken_for_the_noise(kind, seed):
+    """Clean, with a start as good as the noise: a tenth of the observations can be fitted with a fifth of the noise."""
+    scene = bundle.make_scene(20, 2500, noise=1.5, outlier_ratio=0.0, start_error=5.0, seed=seed, kind=kind)
+    (noise,) = asker.solve(bundle.bundle_problem(scene.start, None).problem).noise
+    assert noise.inlier_ratio > 0.99
+    assert noise.sigma == pytest.approx(1.5, rel=0.1)
+
+
 def test_outliers_that_a_descent_has_spread_evenly_end_no_search():
     """Here the residuals after the first descent pass for noise of 73 px; the estimate finds 1.4 px in three tenths."""
     how = {"kind": "path", "noise": 1.5, "start_error": 24.0, "outlier_ratio": 0.7}

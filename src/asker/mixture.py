@@ -2,7 +2,8 @@
 
 Algorithm   (1) expectation and maximisation, two steps: an inlier has as many numbers as a fit has left of it
             (2) a leap: where the second step is λ times as long as the first, 0 < λ < 1, all further ones would go
-                λ/(1 − λ) times as far as the second.  (Steps shorten slowly where σ and S are close.)
+                λ/(1 − λ) times as far as the second.  (Steps shorten slowly where σ and S are close.)  No leap goes
+                farther than 4 times: longer ones miss the nearest end
             (3) back to (1) until σ is at rest
             (4) two variances that explain no more than one does are one
 
@@ -20,7 +21,8 @@ from asker.sums import Sums
 Floats = NDArray[np.float64]
 
 AT_REST = 1e-3
-FARTHEST_LEAP = 20.0
+SLOWEST = 0.8
+"""λ of a leap, at most."""
 DISTINCT = 2.0
 """S over σ, below which the others are the tail of one noise, and no outliers."""
 SMALLEST = 1e-26
@@ -88,11 +90,12 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
     mean, of_one = np.where(goes_on, [of_u / (p * n), np.maximum(of_u / np.maximum(spare_of_all, 0.5), least)], 1.0)
     broad = np.where(fits.broad > 0, np.maximum(fits.broad, first), np.maximum(mean, 4 * first))
     at, lowest = np.log([first, broad, fits.ratio / (1 - fits.ratio)]), np.log(np.maximum(SMALLEST * mean, least))
+    totals = np.array([n, of_u])
     for _ in range(n_pairs):
         if not goes_on.any():
             break
-        one, spare = _step(sample, n, of_u, lowest, at)
-        two, spare_then = _step(sample, n, of_u, lowest, one)
+        one, spare = _step(sample, totals, lowest, at)
+        two, spare_then = _step(sample, totals, lowest, one)
         is_lost |= goes_on & (np.minimum(spare, spare_then) < 0.5)
         goes_on &= ~is_lost & (np.abs(two[0] - one[0]) >= AT_REST)  # (3)
         at = np.where(goes_on, _leap(one - at, two - one, two), two)
@@ -116,8 +119,9 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
     )
 
 
-def _step(sample: Sample, n: Floats, of_u: Floats, lowest: Floats, at: Floats) -> tuple[Floats, Floats]:
-    """(1) from log σ², log S² and log π/(1 − π), and how many numbers of inliers are left."""
+def _step(sample: Sample, totals: Floats, lowest: Floats, at: Floats) -> tuple[Floats, Floats]:
+    """(1) from log σ², log S² and log π/(1 − π), and how many numbers of inliers are left there."""
+    n, of_u = totals
     inlier = sample.vote * _chance(_odds(sample, at))
     n_in, u_in, spare = sample.added(inlier.sum(axis=1), dots(inlier, sample.u), dots(inlier, sample.left))
     n_out, u_out = n - n_in, np.maximum(of_u - u_in, TINY)
@@ -129,8 +133,8 @@ def _step(sample: Sample, n: Floats, of_u: Floats, lowest: Floats, at: Floats) -
 def _leap(first: Floats, second: Floats, end: Floats) -> Floats:
     """(2)"""
     shorter = (first * second).sum(axis=0) / np.maximum((first * first).sum(axis=0), TINY)
-    far = np.where((shorter > 0) & (shorter < 1), shorter / np.maximum(1 - shorter, 1 / FARTHEST_LEAP), 0.0)
-    small, large, ratio = end + np.minimum(far, FARTHEST_LEAP) * second
+    shorter = np.where((shorter > 0) & (shorter < 1), np.minimum(shorter, SLOWEST), 0.0)
+    small, large, ratio = end + shorter / (1 - shorter) * second
     return np.array([small, np.maximum(large, small), np.clip(ratio, log(RAREST), -log(RAREST))])
 
 
