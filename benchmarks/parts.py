@@ -37,6 +37,8 @@ Part = Sequence[tuple[Any, str, Other]]
 """Where the functions are that do otherwise without the part, their names, and what they do instead."""
 ALL = "nothing"
 """What is left out where all parts are there."""
+TOGETHER = "+"
+"""Between the names of parts that are left out together."""
 SAME = 0.01
 """The part by which errors differ that are the same."""
 
@@ -98,10 +100,10 @@ PARTS: dict[str, Part] = {
 
 @contextmanager
 def without(part: str) -> Iterator[list[str]]:
-    """A part left out; the list has the name of each function that does otherwise, once for each call."""
+    """A part left out, or several; the list has the name of each function that does otherwise, once for each call."""
     met: list[str] = []
     with ExitStack() as stack:
-        for where, name, other in PARTS[part]:
+        for where, name, other in (each for single in part.split(TOGETHER) for each in PARTS[single]):
             stack.enter_context(mock.patch.object(where, name, _in_place(getattr(where, name), name, other, met)))
         yield met
 
@@ -193,14 +195,16 @@ def _is_same(a: Outcome, b: Outcome) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", default="circle,line,ellipse,essential,ranges,rotations,bundle")
-    parser.add_argument("--parts", default=",".join(PARTS), help="beside all of them")
+    parser.add_argument(
+        "--parts", default=",".join(PARTS), help=f"left out one at a time; with {TOGETHER} between them: together"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs/parts.jsonl"), help="where cases are kept")
     parser.add_argument("--seeds-from", default="5000", metavar="K,...", help="each case with K added to its seed")
     parser.add_argument("--processes", type=int, default=2, help="each has one thread")
     add_record_option(parser)
     args = parser.parse_args()
     parts = list(dict.fromkeys([ALL, *args.parts.split(",")]))
-    if strange := [part for part in parts if part not in PARTS]:
+    if strange := [single for part in parts for single in part.split(TOGETHER) if single not in PARTS]:
         parser.error(f"no part is called {strange[0]!r}; there are {', '.join(PARTS)}")
     firsts = [int(first) for first in args.seeds_from.split(",")]
     cases = [(f, c, s) for f in args.families.split(",") for c, s in FAMILIES[f].cases(False)]

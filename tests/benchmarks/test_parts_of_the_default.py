@@ -44,6 +44,14 @@ def test_a_part_is_left_out(part):
     assert set(met) == {name for _, name, _ in parts.PARTS[part]}
 
 
+def test_parts_are_left_out_together():
+    together = "cycles", "from least squares", "graduated"
+    with parts.without("+".join(together)) as met:
+        parts.nothing_given(FAMILIES[SECOND[0]].make(*SECOND[1:]))
+    assert set(met) == {name for part in together for _, name, _ in parts.PARTS[part]}
+    assert met.count("_compare") == 2
+
+
 def test_rounding_is_left_out():
     """Of no family the data are rounded."""
     mean = asker.Variables([[0.0]], name="mean")
