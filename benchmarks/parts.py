@@ -56,15 +56,15 @@ def _candidate(*names: str) -> Part:
 
 
 def _all_vote(factors: Any, weights: Any, voting: bool = False, **of: Any) -> Any:
-    return [np.ones(f.n) for f in factors] if voting else NotImplemented
+    return [np.ones_like(w) for w in weights] if voting else NotImplemented
 
 
 def _truncated(self: Search, of: noise.Noise, p: int, Q: float) -> Any:
     return SmoothTruncated(noise.REACH * of.sigma) if self.has_few_unknowns else NotImplemented
 
 
-def _all_left(factors: Any, *of: Any, **more: Any) -> Any:
-    return [np.ones(f.n) for f in factors]
+def _all_left(factors: Any, u: Any, variances: Any, *of: Any, **more: Any) -> Any:
+    return [np.ones(np.broadcast(x, s).shape) for x, s in zip(u, variances, strict=True)]
 
 
 PARTS: dict[str, Part] = {
