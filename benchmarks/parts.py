@@ -1,104 +1,222 @@
-"""What each part of the default is worth: `truth.py` with nothing given, with one part left out at a time.
+"""What each part of the default is worth: `truth.py` with nothing given, without one part at a time.
 
-    python benchmarks/parts.py [--families circle,bundle] [--seeds-from 5000] [--processes 2]
+    python benchmarks/parts.py [--families circle,bundle] [--parts moves,votes] [--seeds-from 5000] [--processes 2]
 
-A table: families as rows, the share solved and the median ratio to the oracle for each variant.
+Two tables, a part in each line and a family in each column: the share solved and the median ratio to the oracle without
+the part, and the seconds of processor time.  A cell is `=` where every case ends as it does with all parts, within 1 %
+of its error, and empty where no case has asked for the part.
+
+A part is left out by other functions in the place of some of the search's own.  One that is gone there, that is called
+otherwise, or that fails ends the run: it is no case that was not solved.
 """
 
 import argparse
-import contextlib
-from collections.abc import Callable, Iterator
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from math import inf
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from asker import noise, unknown
-from asker.efficiency import efficient_width
-from asker.kernels import Cauchy, SmoothTruncated
+from asker import likelihood, noise, unknown
+from asker.kernels import SmoothTruncated
+from asker.unknown import Search
 from families import FAMILIES
-from families.tables import deviation_of, is_solved
+from families.family import Instance
+from families.tables import Outcome, Row, by_method, figures, short, with_setting
 from record import add_record_option, recorded
-from truth import Row, Task, run_all, run_case
+from truth import Task, nothing_given, oracles_of, run_all
 
-Patch = Callable[[], Any]
+Other = Callable[..., Any]
+"""Called as the function in whose place it is; `NotImplemented`: this call is none of the part's."""
+Part = Sequence[tuple[Any, str, Other]]
+"""Where the functions are that do otherwise without the part, their names, and what they do instead."""
+ALL = "nothing"
+"""What is left out where all parts are there."""
+TOGETHER = "+"
+"""Between the names of parts that are left out together."""
+SAME = 0.01
+"""The part by which errors differ that are the same."""
 
 
-def _without(name: str) -> Patch:
-    """One of the first descents is left out."""
-    ends = unknown.Search._ends
+def _candidate(*names: str) -> Part:
+    """Some of the first descents: they are neither made nor compared."""
+    return [
+        (Search, "_run", lambda self, kernels, strategy, point, n, stage: point if stage in names else NotImplemented),
+        (
+            Search,
+            "_compare",
+            lambda self, name, point, start: (True, self.found, self.broad) if name in names else NotImplemented,
+        ),
+    ]
 
-    def others(self: Any, start: Any) -> Iterator[Any]:
-        return ((n, point) for n, point in ends(self, start) if n != name)
 
-    return lambda: mock.patch.object(unknown.Search, "_ends", others)
+def _all_vote(factors: Any, weights: Any, voting: bool = False, **of: Any) -> Any:
+    return [np.ones_like(w) for w in weights] if voting else NotImplemented
 
 
-VARIANTS: dict[str, Patch] = {
-    "all": contextlib.nullcontext,
-    "no subsets": lambda: mock.patch.object(unknown.Subsets, "suit", staticmethod(lambda *_: False)),
-    "no moves": lambda: mock.patch.object(unknown.Search, "_moved", lambda self, kernels, point: point),
-    "no graduated": _without("graduated"),
-    "no least squares": _without("from least squares"),
-    "no cycles": lambda: mock.patch.object(
-        unknown.Search, "_cycled", lambda self, best: self._weighed(self._refined(best))
-    ),
-    "no chance": lambda: mock.patch.object(unknown.Search, "_rightness", _all_right),
-    "no votes": lambda: mock.patch.object(noise, "kept_shares", _all_vote),
-    "truncated end": lambda: mock.patch.object(
-        unknown.Search, "_end_kernel", lambda self, n, p, Q: SmoothTruncated(noise.REACH * n.sigma)
-    ),
-    "Cauchy end": lambda: mock.patch.object(
-        unknown.Search, "_end_kernel", lambda self, n, p, Q: Cauchy(efficient_width(p) * n.sigma)
-    ),
+def _truncated(self: Search, of: noise.Noise, p: int, Q: float) -> Any:
+    return SmoothTruncated(noise.REACH * of.sigma) if self.has_few_unknowns else NotImplemented
+
+
+def _all_left(factors: Any, u: Any, variances: Any, *of: Any, **more: Any) -> Any:
+    return [np.ones(np.broadcast(x, s).shape) for x, s in zip(u, variances, strict=True)]
+
+
+PARTS: dict[str, Part] = {
+    ALL: [],
+    "from the start": _candidate("from the start"),
+    "least squares": _candidate("least squares", "from least squares"),
+    "from least squares": _candidate("from least squares"),
+    "subsets": [(Search, "_from_subsets", lambda self, start: [])],
+    "graduated": _candidate("graduated"),
+    "moves from the start": [
+        *_candidate("moves"),
+        (Search, "_moved", lambda self, kernels, point, noises=(): NotImplemented if noises else point),
+    ],
+    "moves": [(Search, "_moved", lambda self, kernels, point, noises=(): point)],
+    "votes": [(noise, "kept_shares", _all_vote)],
+    "leverage in the noise": [(noise, "fitted_shares", _all_left)],
+    "leverage in the likelihood": [(likelihood, "fitted_shares", _all_left)],
+    "ties": [(likelihood, "mean_squares", lambda engine, point: [0.0 for _ in engine.problem.factors])],
+    "farthest outliers": [(noise, "capped", lambda factors, u, broad: list(u))],
+    "rounding": [(unknown, "rounding", lambda engine, point, k: 0.0)],
+    "beyond doubt": [(Search, "_is_done", lambda self: False)],
+    "one noise": [(unknown, "one_noise", lambda problem, u, given, sums: None)],
+    "kernel of the likelihood": [(Search, "_end_kernel", _truncated)],
+    "truncated kernels": [(Search, "_end_kernel", lambda self, of, p, Q: unknown._efficient(of, p, Q))],
+    "Cauchy's kernel": [(Search, "_refined", lambda self, best: self._ended(best, self._end_kernel))],
+    "heavy tails": [(Search, "_has_heavy_tails", lambda self, found: False)],
+    "possible": [(Search, "_possible", lambda self, point: None)],
+    "chance": [(unknown, "rightness", lambda problem, *of: tuple(np.ones(f.n) for f in problem.factors))],
+    "cycles": [(Search, "_cycled", lambda self, best: self._weighed(self._refined(best)))],
 }
-KEPT = noise.kept_shares
+"""By what is left out, in the order of `asker.unknown`."""
 
 
-def _all_right(self: Any, found: Any) -> Any:
-    return tuple(np.ones(f.n) for f in self.engine.problem.factors)
+@contextmanager
+def without(part: str) -> Iterator[list[str]]:
+    """A part left out, or several; the list has the name of each function that does otherwise, once for each call."""
+    met: list[str] = []
+    with ExitStack() as stack:
+        for where, name, other in (each for single in part.split(TOGETHER) for each in PARTS[single]):
+            stack.enter_context(mock.patch.object(where, name, _in_place(getattr(where, name), name, other, met)))
+        yield met
 
 
-def _all_vote(factors: Any, weights: Any, voting: bool = False) -> Any:
-    return [np.ones(f.n) for f in factors] if voting else KEPT(factors, weights)
+def _in_place(own: Any, name: str, other: Other, met: list[str]) -> Any:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        found = other(*args, **kwargs)
+        if found is NotImplemented:
+            return own(*args, **kwargs)
+        met.append(name)
+        return found
+
+    return called
 
 
-def run_variant(task: Task, variant: str) -> Row:
-    """One case by one variant."""
-    with VARIANTS[variant]():
-        return run_case(task, quick=False, only="asker")
+def run_parts(task: Task, parts: Sequence[str]) -> Row:
+    """One case without each of the parts."""
+    name, condition, seed = task
+    instance = FAMILIES[name].make(condition, seed)
+    run_without(ALL, instance)  # what is done once in a process is no part's time
+    runs = [run_without(part, instance) for part in parts]
+    oracles = oracles_of(name, json.dumps(condition))
+    row = {"family": name, "condition": condition, "seed": seed, "oracle": instance.oracle, "oracles": oracles}
+    return row | {"runs": runs}
 
 
-def told(rows: list[Row]) -> str:
-    """Share solved and median ratio."""
-    errors = [(row["runs"][0]["error"] or np.inf, row["oracle"], deviation_of(row)) for row in rows]
-    solved = np.mean([is_solved(error, oracle, deviation) for error, oracle, deviation in errors])
-    return f"{solved:.0%}, {np.median([error / oracle for error, oracle, _ in errors]):.2f}"
+def run_without(part: str, instance: Instance) -> dict[str, Any]:
+    """A run as it is written; one that meets its time limit has solved nothing."""
+    with without(part) as met:
+        begin = time.process_time()
+        try:
+            error = nothing_given(instance)
+        except TimeoutError:
+            error = inf
+        seconds = round(time.process_time() - begin, 4)
+    found = error if error < inf else None
+    return {"method": part, "factor": None, "error": found, "seconds": seconds, "met": bool(met)}
+
+
+class Table:
+    """The cases of all families, part by part."""
+
+    def __init__(self, rows: list[Row]):
+        self.families = list(dict.fromkeys(row["family"] for row in rows))
+        outcomes = {family: by_method(row for row in rows if row["family"] == family) for family in self.families}
+        self.outcomes = {
+            family: {part: with_setting(conditions, None) for part, conditions in of_family.items()}
+            for family, of_family in outcomes.items()
+        }
+        self.met = {(row["family"], run["method"]) for row in rows for run in row["runs"] if run["met"]}
+
+    def cell(self, part: str, family: str) -> str:
+        """What is solved in a family without a part."""
+        if part != ALL and (family, part) not in self.met:
+            return ""
+        outcomes, with_all = self.outcomes[family][part], self.outcomes[family][ALL]
+        is_same = part != ALL and all(_is_same(a, b) for a, b in zip(outcomes, with_all, strict=True))
+        return "=" if is_same else short(figures(outcomes))
+
+    def in_all(self, part: str) -> str:
+        """Of all families: how many are solved, won and lost, and the error beside that with all parts."""
+        each = (zip(of_family[part], of_family[ALL], strict=True) for of_family in self.outcomes.values())
+        pairs = [pair for of_family in each for pair in of_family]
+        solved = [(a.solved, b.solved) for a, b in pairs]
+        n, won, lost = sum(a for a, _ in solved), sum(a > b for a, b in solved), sum(a < b for a, b in solved)
+        error = np.exp(np.mean([np.log(a.ratio / b.ratio) for a, b in pairs if a.solved and b.solved]))
+        return f"{n} | {won} | {lost} | {error:.3f}"
+
+    def seconds(self, part: str) -> list[float]:
+        """Of each family, then of all."""
+        each = [sum(run.seconds for run in of_family[part]) for of_family in self.outcomes.values()]
+        return [*each, sum(each)]
+
+    def print(self, parts: Sequence[str]) -> None:
+        n = [len(of_family[ALL]) for of_family in self.outcomes.values()]
+        print(f"{sum(n)} cases: {', '.join(f'{k} of {f}' for k, f in zip(n, self.families, strict=True))}.")
+        print("Won, lost: solved without the part alone, with it alone.")
+        print("Error: times that with all parts, where both are solved (geometric mean).\n")
+        print(f"| without | {' | '.join(self.families)} | solved | won | lost | error |\n|---|{'---|' * (len(n) + 4)}")
+        for part in parts:
+            cells = (self.cell(part, family) for family in self.families)
+            print(f"| {part} | {' | '.join(cells)} | {self.in_all(part)} |")
+        print(f"\nSeconds of processor time:\n\n| without | {' | '.join(self.families)} | all |")
+        print(f"|---|{'---|' * (len(n) + 1)}")
+        for part in parts:
+            print(f"| {part} | {' | '.join(f'{seconds:.1f}' for seconds in self.seconds(part))} |")
+
+
+def _is_same(a: Outcome, b: Outcome) -> bool:
+    return a.solved == b.solved and bool(np.isclose(a.ratio, b.ratio, rtol=SAME, atol=0))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", default="circle,line,ellipse,essential,ranges,rotations,bundle")
-    parser.add_argument("--variants", default=",".join(VARIANTS))
-    parser.add_argument("--seeds-from", type=int, default=5000, metavar="K")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--parts", default=",".join(PARTS), help=f"left out one at a time; with {TOGETHER} between them: together"
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs/parts.jsonl"), help="where cases are kept")
+    parser.add_argument("--seeds-from", default="5000", metavar="K,...", help="each case with K added to its seed")
+    parser.add_argument("--processes", type=int, default=2, help="each has one thread")
     add_record_option(parser)
     args = parser.parse_args()
-    families, variants = args.families.split(","), args.variants.split(",")
-    tasks = [(f, c, s + args.seeds_from) for f in families for c, s in FAMILIES[f].cases(False)]
-    found = {}
-    with TemporaryDirectory() as folder:
-        for variant in variants:
-            file = Path(folder) / f"{variant}.jsonl"
-            found[variant] = run_all(tasks, file, variant, partial(run_variant, variant=variant), args.processes)
+    parts = list(dict.fromkeys([ALL, *args.parts.split(",")]))
+    if strange := [single for part in parts for single in part.split(TOGETHER) if single not in PARTS]:
+        parser.error(f"no part is called {strange[0]!r}; there are {', '.join(PARTS)}")
+    firsts = [int(first) for first in args.seeds_from.split(",")]
+    cases = [(f, c, s) for f in args.families.split(",") for c, s in FAMILIES[f].cases(False)]
+    tasks = [(f, c, s + first) for first in firsts for f, c, s in cases]
+    rows = run_all(tasks, args.runs, ",".join(parts), partial(run_parts, parts=parts), args.processes)
     with recorded(args.record):
-        print(f"| family | {' | '.join(variants)} |\n|---|{'---|' * len(variants)}")
-        for family in families:
-            cells = (told([row for row in found[v] if row["family"] == family]) for v in variants)
-            print(f"| {family} | {' | '.join(cells)} |")
+        Table(rows).print(parts)
 
 
 if __name__ == "__main__":
