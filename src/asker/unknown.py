@@ -294,7 +294,7 @@ class Search:
                 break
             point = self._run(kernels, strategy, found.point, AGAIN, found.name)
             point = self._moved(kernels, point, found.noises) if k == 0 else point
-            found, before = Candidate(found.name, point, self._noises(point, found.noises)), widths
+            found, before = Candidate(found.name, point, self._noises(point, found.noises, is_close=k > 0)), widths
         return found
 
     def _cycled(self, best: Candidate) -> Candidate:
