@@ -136,3 +136,34 @@ def test_noise_with_tails_a_little_heavy_can_be_told(seed):
     (found,) = estimate([factors], [residuals**2])
     assert found.is_known
     assert 0.2 < found.sigma < 1.2
+
+
+def made_residuals(sizes, scales, outliers, seed):
+    """Numbers around 0 in groups, of which a share is far off: factors of one unknown, and their squares."""
+    rng = np.random.default_rng(seed)
+    x = asker.Variables(np.zeros(1), name="x")
+    u, factors = [], []
+    for n, scale in zip(sizes, scales, strict=True):
+        far = np.where(rng.random(n) < outliers, 50.0, 1.0)
+        u.append((scale * far * rng.normal(size=n)) ** 2)
+        factors.append(asker.Factors(lambda x, y: x - y, x[np.zeros(n, int)], data=np.zeros(n)))
+    return factors, u
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_a_small_group_is_seen_beside_a_large_one(scale):
+    for seed in range(12):
+        factors, u = made_residuals((300_000, 100), (1.0, scale), 0.6, seed)
+        large, small = estimate(factors, u)
+        assert large.sigma == pytest.approx(1.0, rel=0.02)
+        assert small.sigma == pytest.approx(scale, rel=0.5)
+
+
+def test_many_observations_in_a_pattern_are_no_others():
+    """Every fourth is exact; in any order the noise is the same."""
+    rng = np.random.default_rng(3)
+    y = np.where(np.arange(20_000) % 4, rng.normal(size=20_000), 0.0)
+    y[rng.random(20_000) < 0.3] *= 1000
+    (factors,), _ = made_residuals((20_000,), (1.0,), 0.0, 0)
+    found = [estimate([factors], [u])[0].sigma for u in (y**2, rng.permutation(y) ** 2)]
+    assert found[0] == pytest.approx(found[1], rel=0.01)

@@ -285,3 +285,26 @@ def test_what_is_not_possible_does_not_pull(n, monkeypatch):
     )
     found = asker.solve(asker.Problem(factors))["x"][:, 0]
     np.testing.assert_allclose(found, seen[:, :60].mean(axis=1), atol=0.025)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_too_small_to_tell_its_noise_decides_between_two_places(seed):
+    """x² is about 4 in most of a hundred observations, and x about −2 in five; of nine others eight are at 2."""
+    rng = np.random.default_rng(seed)
+    is_square = np.arange(100) >= 5
+    y = np.where(is_square, 4.0, -2.0) + 0.1 * rng.normal(size=100)
+    y[80:] += rng.uniform(-20, 20, 20)
+    few = 2 + 0.05 * rng.normal(size=9)
+    few[0] = -40.0
+
+    def of_either(x, y, is_square):
+        return jnp.where(is_square, x[0] ** 2, x[0]) - y
+
+    x = asker.Variables([[-1.0]], name="x")
+    result = asker.solve(
+        asker.Problem(
+            asker.Factors(of_either, x[np.zeros(100, int)], data=(y, is_square)),
+            asker.Factors(lambda x, y: x[0] - y, x[np.zeros(9, int)], data=few),
+        )
+    )
+    assert result["x"][0, 0] == pytest.approx(2.0, abs=0.2)

@@ -62,3 +62,8 @@ def has_masked(values: Any) -> bool:
 def dot(x: np.ndarray, y: np.ndarray) -> float:
     """Σ xₖyₖ of long vectors, without BLAS: its threads wait for each other, long where a machine has other work."""
     return float(np.einsum("k,k->", x, y))
+
+
+def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The same of every row."""
+    return np.einsum("...k,...k->...", x, y)

@@ -12,9 +12,9 @@ agree costs n times the entropy of π, about log C(n, k): as much as the best ch
 Q² is the same for all solutions: the lowest mean square of all of them, about that of least squares.  So L = 0 is "all
 is noise around the least squares solution", and a solution is the better, the more observations it explains with the
 less noise.  An outlier costs the same however far it is off.  (A density with a scale of the solution's own would
-reward a fit that makes all residuals middling.)  An observation that is close gains no more than by being closer than
-noise Q would have it: near 0 that is dense.  (Counted as if it were even, a few points that meet some of their
-observations too well, by chance, outweigh that all are noise.)
+reward a fit that makes all residuals middling.)  Noise Q is denser near 0 than elsewhere, and so hits a small residual
+by chance more often.  (With an even density of the same spread, a few points that meet some of their observations too
+well outweigh that all are noise.)
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
-from asker.mixture import TINY
+from asker.mixture import DISTINCT, RAREST, SMALLEST, TELLING, TINY
 from asker.noise import Noise, fitted_shares, rounding_variance
 from asker.sums import Sums
 
@@ -62,10 +62,10 @@ def likelihood(
 ) -> float:
     """L of a point, from its `squares` and the noise that was estimated there; `broad` is Q² of each group."""
     factors, sums = engine.problem.factors, engine.sums
-    least = [max(1e-26 * Q, TINY, rounding_variance(n.rounding)) for n, Q in zip(noises, broad, strict=True)]
-    variances = [
-        min(max(n.sigma**2, 1e-24 * Q, s), Q) if n.is_known else Q for n, Q, s in zip(noises, broad, least, strict=True)
-    ]
+    least = [max(SMALLEST * Q, TINY, rounding_variance(n.rounding)) for n, Q in zip(noises, broad, strict=True)]
+    apart = [Q / DISTINCT**2 for Q in broad]  # from Q no step leads away
+    firsts = [min(n.sigma**2, Q) if n.is_known else Q for n, Q in zip(noises, apart, strict=True)]
+    variances = [max(first, 1e-24 * Q, s) for first, Q, s in zip(firsts, broad, least, strict=True)]
     L, ratios = 0.0, [0.5] * len(factors)
     for _ in range(ROUNDS):
         left = fitted_shares(factors, u, variances, sums)
@@ -90,10 +90,10 @@ def _likelihood(
         inlier = 1 / (1 + np.exp(-odds))
         n_in, u_in, a_in = sums.of(float(inlier.sum()), dot(inlier, u), dot(inlier, a))
         spare = p * a_in
-        if spare < 0.5:
+        if spare < TELLING:
             return 0.0, variance, ratio
         before, variance = variance, min(max(u_in / spare, least), Q)
-        share, ratio = ratio, min(max(n_in / n, 1e-9), 1 - 1e-9)
+        share, ratio = ratio, min(max(n_in / n, RAREST), 1 - RAREST)
         if abs(log(variance / before)) < AT_REST and abs(ratio - share) < AT_REST:
             break
     (gain,) = sums.of(float(np.sum(np.logaddexp(0.0, odds) + log(1 - share))))

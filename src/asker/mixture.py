@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from asker.arrays import dots
 from asker.sums import Sums
 
 Floats = NDArray[np.float64]
 
 AT_REST = 1e-3
+"""The change of σ² in a step, as a part of it."""
 SLOWEST = 0.8
 """λ of a leap, at most."""
 DISTINCT = 2.0
@@ -30,6 +32,10 @@ SMALLEST = 1e-26
 TINY = float(np.finfo(float).tiny)
 RAREST = 1e-9
 """π or 1 − π, at least."""
+TELLING = 0.5
+"""Numbers of inliers that are left, below which they tell nothing."""
+LEAST_ODDS = -1e200
+"""Of a residual that is too far off for its square to be a number."""
 
 
 class Fits(NamedTuple):
@@ -38,6 +44,7 @@ class Fits(NamedTuple):
     variance: Floats
     """σ²"""
     inlier_ratio: Floats
+    """The share of all residuals that are inliers; π is that of the votes."""
     n_spare: Floats
     """How many numbers of the inliers are left."""
     gain: Floats
@@ -87,7 +94,7 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
     is_lost, is_exact = ~(n > 0), ~(of_u > p * n * (TINY / SMALLEST))
     n, goes_on = np.where(is_lost, 1.0, n), ~(is_lost | is_exact)
     first = np.where(goes_on, np.maximum(fits.variance, least), 1.0)
-    mean, of_one = np.where(goes_on, [of_u / (p * n), np.maximum(of_u / np.maximum(spare_of_all, 0.5), least)], 1.0)
+    mean, of_one = np.where(goes_on, [of_u / (p * n), np.maximum(of_u / np.maximum(spare_of_all, TELLING), least)], 1.0)
     broad = np.where(fits.broad > 0, np.maximum(fits.broad, first), np.maximum(mean, 4 * first))
     at, lowest = np.log([first, broad, fits.ratio / (1 - fits.ratio)]), np.log(np.maximum(SMALLEST * mean, least))
     totals = np.array([n, of_u])
@@ -96,25 +103,24 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
             break
         one, spare = _step(sample, totals, lowest, at)
         two, spare_then = _step(sample, totals, lowest, one)
-        is_lost |= goes_on & (np.minimum(spare, spare_then) < 0.5)
+        is_lost |= goes_on & (np.minimum(spare, spare_then) < TELLING)
         goes_on &= ~is_lost & (np.abs(two[0] - one[0]) >= AT_REST)  # (3)
-        at = np.where(goes_on, _leap(one - at, two - one, two), two)
+        at = np.where(goes_on, _leap(one - at, two - one, two, lowest), two)
     odds, outlier = _odds(sample, at), _odds(sample, np.array([at[1], np.log(of_one), 0 * n]))
-    either = outlier + np.maximum(odds, 0.0) + np.log1p(np.exp(-np.abs(odds))) - np.log1p(np.exp(at[2]))[:, None]
-    inlier = _chance(odds)
+    inlier = _probability(odds)
     gain, spare, inliers, seen = sample.added(
-        dots(vote, either), dots(vote * inlier, left), inlier.sum(axis=1), 0 * n + len(u)
+        dots(vote, outlier + _log_either(odds, at)), dots(vote * inlier, left), inlier.sum(axis=1), 0 * n + len(u)
     )
     gain = gain - np.log(n)  # S and π are two numbers more: each costs ½ log n
     is_one = is_exact | (at[1] - at[0] < 2 * log(DISTINCT)) | (compare & (gain < 0))  # (4)
-    is_lost |= is_one & ~is_exact & (spare_of_all < 0.5)
+    is_lost |= ~is_exact & (np.where(is_one, spare_of_all, spare) < TELLING)
     of_one, plain = np.where(is_exact, max(TINY, least), of_one), is_lost | is_one
     return Fits(
-        np.where(is_lost, 1.0, np.where(is_one, of_one, np.exp(at[0]))),
+        np.where(is_lost, fits.variance, np.where(is_one, of_one, np.exp(at[0]))),
         np.where(plain, 1.0, inliers / np.maximum(seen, 1.0)),
         np.where(is_lost, 0.0, np.where(is_one, spare_of_all, spare)),
         np.where(is_lost, -inf, np.where(is_one, 0.0, gain)),
-        np.where(plain, 0.5, _chance(at[2])),
+        np.where(plain, 0.5, _probability(at[2])),
         np.where(plain, 0.0, np.exp(at[1])),
     )
 
@@ -122,19 +128,20 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
 def _step(sample: Sample, totals: Floats, lowest: Floats, at: Floats) -> tuple[Floats, Floats]:
     """(1) from log σ², log S² and log π/(1 − π), and how many numbers of inliers are left there."""
     n, of_u = totals
-    inlier = sample.vote * _chance(_odds(sample, at))
+    inlier = sample.vote * _probability(_odds(sample, at))
     n_in, u_in, spare = sample.added(inlier.sum(axis=1), dots(inlier, sample.u), dots(inlier, sample.left))
     n_out, u_out = n - n_in, np.maximum(of_u - u_in, TINY)
-    small = np.maximum(np.log(np.maximum(u_in, TINY) / np.maximum(spare, 0.5)), lowest)
+    small = np.maximum(np.log(np.maximum(u_in, TINY) / np.maximum(spare, TELLING)), lowest)
     large = np.maximum(np.log(u_out / np.maximum(sample.p * n_out, 1e-3)), small)
     return np.array([small, large, np.log(np.maximum(n_in, RAREST * n) / np.maximum(n_out, RAREST * n))]), spare
 
 
-def _leap(first: Floats, second: Floats, end: Floats) -> Floats:
+def _leap(first: Floats, second: Floats, end: Floats, lowest: Floats) -> Floats:
     """(2)"""
     shorter = (first * second).sum(axis=0) / np.maximum((first * first).sum(axis=0), TINY)
     shorter = np.where((shorter > 0) & (shorter < 1), np.minimum(shorter, SLOWEST), 0.0)
     small, large, ratio = end + shorter / (1 - shorter) * second
+    small = np.maximum(small, lowest)
     return np.array([small, np.maximum(large, small), np.clip(ratio, log(RAREST), -log(RAREST))])
 
 
@@ -144,15 +151,16 @@ def _odds(sample: Sample, at: Floats) -> Floats:
     precision = np.exp(-small) - np.exp(-large)
     odds = sample.left * ((large - small) / 2)[:, None]
     odds += ratio[:, None]
-    odds -= sample.u * (precision / 2)[:, None]
-    return odds
+    with np.errstate(over="ignore"):
+        odds -= sample.u * (precision / 2)[:, None]
+    return np.maximum(odds, LEAST_ODDS, out=odds)
 
 
-def _chance(odds: Floats) -> Floats:
+def _probability(odds: Floats) -> Floats:
     with np.errstate(over="ignore"):
         return 1 / (1 + np.exp(-odds))
 
 
-def dots(x: Floats, y: Floats) -> Floats:
-    """Σ xₖyₖ of every row (see `asker.arrays.dot`)."""
-    return np.einsum("...k,...k->...", x, y)
+def _log_either(odds: Floats, at: Floats) -> Floats:
+    """log((1 − π)(1 + exp odds)): how much likelier a residual is with both variances than with the large one."""
+    return np.maximum(odds, 0.0) + np.log1p(np.exp(-np.abs(odds))) - np.log1p(np.exp(at[2]))[:, None]

@@ -13,7 +13,8 @@ Votes       A point that is put where two of its observations meet has found the
             observations two meet by chance.  So the ⌈d/p⌉ observations that determine a variable are used up whole, and
             all observations of a variable count with the share that is left then; in all no more is left than
             observations less those.
-Algorithm   (1) many first σ, from that of everything downwards; the likeliest after a few steps go on
+Algorithm   (1) many first σ, from that of everything downwards; the likeliest after a few steps go on.  Of many
+                observations a part is enough for that
             (2) w = 1/(1 + u/4σ²), and a from it
             (3) σ, S and π by expectation and maximisation: in the likelihood an inlier has p·a numbers
             (4) back to (2) until σ is at rest; the likeliest end counts
@@ -27,8 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arrays import dots
 from asker.factors import Factors
-from asker.mixture import AT_REST, SMALLEST, TINY, Fits, Sample, dots, first_fits, fitted
+from asker.mixture import AT_REST, SMALLEST, TINY, Fits, Sample, first_fits, fitted
 from asker.sums import ALONE, Sums
 from asker.variables import Variables
 
@@ -43,7 +45,9 @@ SCALES = 16.0 ** -np.arange(7)
 """The first σ², as parts of the mean square: σ from all of it to 1/4096."""
 PAIRS_FIRST, LIKELY = 2, 2
 ROOM = 2**15
-"""Observations times first σ that are looked at together: as many numbers as a processor holds close by."""
+"""Observations times first σ that are looked at together, as many numbers as a processor holds close by; of more, (1)
+looks at a part."""
+GOLDEN = (sqrt(5) - 1) / 2
 NEAR = 3.0
 """How far an observation may be off, in σ, that votes for a variable."""
 FARTHEST = 3.0
@@ -150,37 +154,46 @@ class _Seen(NamedTuple):
 
     def in_parts(self, improved: Callable[[Fits], Fits], fits: Fits) -> Fits:
         """Fits that are improved, as many at once as there is room for."""
-        room = max(ROOM // self.n, 1)
+        room = max(ROOM // max(1, *self.sizes), 1)
         parts = [fits.only(slice(k, k + room)) for k in range(0, fits.variance.shape[1], room)]
         return Fits(*np.concatenate([improved(part) for part in parts], axis=2))
 
     @property
-    def n(self) -> int:
-        """Of the largest group."""
-        return max(1, *map(int, self.sums.of(*(f.n for f in self.factors))))
+    def sizes(self) -> list[int]:
+        """Of all groups."""
+        return [int(n) for n in self.sums.of(*(f.n for f in self.factors))]
 
     def tried(self, fits: Fits) -> Fits:
-        """(1), where there are many observations by some of them"""
-        return self._round(fits, PAIRS_FIRST, every=max(self.n * len(SCALES) // ROOM, 1))
+        """(1)"""
+        return self._round(fits, PAIRS_FIRST, [max(n * len(SCALES) // ROOM, 1) for n in self.sizes], compare=False)
 
     def at_rest(self, fits: Fits) -> Fits:
         """(2) to (4)"""
+        everyone = [1] * len(self.factors)
         for _ in range(ROUNDS):
-            before, fits = fits, self._round(fits, PAIRS)
+            before, fits = fits, self._round(fits, PAIRS, everyone, compare=True)
             if np.allclose(fits.variance, before.variance, rtol=AT_REST, atol=0):  # (4)
                 break
         return fits
 
-    def _round(self, fits: Fits, n_pairs: int, every: int = 1) -> Fits:
-        """(2) and (3)"""
+    def _round(self, fits: Fits, n_pairs: int, of_each: Sequence[int], compare: bool) -> Fits:
+        """(2), and (3) by one of so many observations of each group."""
         factors, u, sums, least = self
-        groups = zip(factors, u, *shares(factors, u, fits.variance[..., None], sums), least, strict=True)
-        samples = [
-            Sample(x[::every], f.residual_size, f.residual_size * a[:, ::every], vote[:, ::every], low, sums)
-            for f, x, a, vote, low in groups
-        ]
-        each = zip(samples, zip(*fits, strict=True), strict=True)
-        return Fits(*np.stack([fitted(sample, Fits(*of), n_pairs, n_pairs == PAIRS) for sample, of in each], axis=1))
+        a, vote = shares(factors, u, fits.variance[..., None], sums)
+        found = []
+        for k, f in enumerate(factors):
+            some, p = _spread(f.n, of_each[k]), f.residual_size
+            sample = Sample(u[k][some], p, p * a[k][:, some], vote[k][:, some], least[k], sums)
+            found.append(fitted(sample, Fits(*(x[k] for x in fits)), n_pairs, compare))
+        return Fits(*np.stack(found, axis=1))
+
+
+def _spread(n: int, every: int) -> Any:
+    """One of every so many observations, where in them changes from one to the next: data may repeat a pattern."""
+    if every == 1:
+        return slice(None)
+    k = np.arange(n // every)
+    return k * every + (every * (k * GOLDEN % 1)).astype(int)
 
 
 def _gains(fits: Fits) -> Floats:

@@ -7,9 +7,10 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
             the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
-            is dropped before it is refined.  Where many observations fit exactly because the data are rounded
-            (`asker.rounding`), the noise of all candidates is that of rounding at least.  Once a candidate is beyond
-            doubt, no other one is tried: also where it leaves nothing but noise of one scale (`asker.one_noise`).
+            is dropped before it is refined; with few unknowns all are there before the first is.  Where many
+            observations fit exactly because the data are rounded (`asker.rounding`), the noise of all candidates is
+            that of rounding at least.  Once a candidate is beyond doubt, no other one is tried: also where it leaves
+            nothing but noise of one scale (`asker.one_noise`).
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
@@ -144,26 +145,27 @@ class Search:
                 break
         if not self.found:
             self._rank([self._candidate("start", start)])
-        for found in self.found if self.has_few_unknowns and self.goes_on() else ():
-            if found.name != "start" and self._has_hope(found):
-                self._rank([self._settled(c) if c is found else c for c in self.found])
+        for name in [c.name for c in self.found if c.name != "start"] if self.has_few_unknowns else ():
+            if self.goes_on() and self._has_hope(name):
+                self._rank([self._settled(c) if c.name == name else c for c in self.found])
         return [self._cycled(self.found[0]), *self.found[1:]]
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
-        """Rank one more candidate, and refine it if there is hope; whether there is none, and what was found so far."""
+        """Rank one more candidate, and, with many unknowns, refine it if there is hope; whether there is none, and what
+        was found so far."""
         self._see(point)
         self._rank([*self.found, self._candidate(name, point)])
         if len(self.found) == 1 and not self._is_done():
             self._rank([self._candidate("start", start), *self.found])
-        found = next(c for c in self.found if c.name == name)
-        is_hopeless = not self._has_hope(found)
+        is_hopeless = not self._has_hope(name)
         if not is_hopeless and not self.has_few_unknowns:
-            self._rank([self._settled(c) if c is found else c for c in self.found])
+            self._rank([self._settled(c) if c.name == name else c for c in self.found])
         return is_hopeless, self.found, self.broad
 
-    def _has_hope(self, found: Candidate) -> bool:
-        """Whether it may be the best once it is refined."""
-        return found is self.found[0] or self._cost(found) <= HOPELESS * self._cost(self.found[0])
+    def _has_hope(self, name: str) -> bool:
+        """Whether a candidate may be the best once it is refined."""
+        best, found = self.found[0], next(c for c in self.found if c.name == name)
+        return found is best or self._cost(found) <= HOPELESS * self._cost(best)
 
     def _is_done(self) -> bool:
         """Whether no other candidate need be tried."""
