@@ -1,6 +1,6 @@
 """Who finds the truth: families of problems whose truth is known, and what a user would have used instead.
 
-    python benchmarks/truth.py [--families circle,pnp] [--quick] [--from-truth] [--processes 2] [--runs FILE]
+    python benchmarks/truth.py [--families circle,pnp] [--quick] [--from-truth] [--told-all] [--runs FILE]
 
 Every case of every family is solved by asker with nothing given, by each of its methods and by other programs, over
 several settings of the number that they need.  Every error is a ratio to the oracle's: least squares on the true
@@ -29,7 +29,7 @@ import asker
 from asker.io.files import write_whole
 from families import FAMILIES
 from families.family import Condition, Instance
-from families.tables import AT_TRUTH, DEFAULT, OWN_DEFAULT, Row, print_tables
+from families.tables import AT_TRUTH, DEFAULT, OWN_DEFAULT, TOLD_ALL, Row, print_tables
 from record import HERE, add_record_option, commit, recorded
 
 LEFT_OUT = ("asker-paper", "gnc-exit", "gnc-last", "regemm", "sqrt-psi", "triggs")
@@ -49,7 +49,7 @@ OTHER_SEEDS = 10_000
 Task = tuple[str, Condition, int]
 
 
-def run_case(task: Task, quick: bool, only: str | None, from_truth: bool = False) -> Row:
+def run_case(task: Task, quick: bool, only: str | None, from_truth: bool = False, told_all: bool = False) -> Row:
     """One case by every method with every setting."""
     name, condition, seed = task
     family = FAMILIES[name]
@@ -57,6 +57,8 @@ def run_case(task: Task, quick: bool, only: str | None, from_truth: bool = False
     runs = [run(DEFAULT, None, partial(nothing_given, instance))]
     if from_truth and instance.at_truth is not None:
         runs.append(run(AT_TRUTH, None, lambda: error_of(instance, instance.at_truth(), None)))
+    if told_all and instance.told_all is not None:
+        runs.append(run(TOLD_ALL, None, instance.told_all))
     if only is None:
         factors = sorted({1.0, max(family.sweep)}) if quick else sorted({1.0, *family.sweep})
         listed = METHODS if family.methods is None else family.methods
@@ -193,6 +195,7 @@ def main() -> None:
     parser.add_argument("--seeds-from", default="0", metavar="K,...", help="other seeds: each case with K added to its")
     parser.add_argument("--only", choices=("asker",), help="only asker with nothing given")
     parser.add_argument("--from-truth", action="store_true", help="asker started at the truth, too")
+    parser.add_argument("--told-all", action="store_true", help="the likeliest solution under the true noise, too")
     parser.add_argument("--tables", action="store_true", help="run nothing: tables of the cases that are in FILE")
     parser.add_argument("--conditions", action="store_true", help="a table of every condition, too")
     add_record_option(parser)
@@ -205,7 +208,8 @@ def main() -> None:
     tasks = [(name, c, seed + first) for first in firsts for name in names for c, seed in cases[name]]
     tasks.sort(key=lambda task: task[2])  # a run that was stopped has something of each family
     how = f"{'quick' if args.quick else 'all'} {args.only or ','.join(METHODS)}{' from-truth' * args.from_truth}"
-    work = partial(run_case, quick=args.quick, only=args.only, from_truth=args.from_truth)
+    how += " told-all" * args.told_all
+    work = partial(run_case, quick=args.quick, only=args.only, from_truth=args.from_truth, told_all=args.told_all)
     n_cases = len(tasks)
     if args.tables:
         there = {key(row) for row in done_before(args.runs)}

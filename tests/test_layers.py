@@ -40,6 +40,7 @@ LAYERS = (
     ("efficiency", "how wide Cauchy's kernel is"),
     ("one_noise", "the proof that residuals are noise of one scale"),
     ("tails", "what residuals say of the tails of the noise"),
+    ("near_outliers", "the weights of observations where outliers are near: it needs derivatives"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("rounding", "the grid of rounded data, seen in residuals at a point"),
     ("trials", "many small problems at once, on an engine"),

@@ -212,6 +212,21 @@ def test_a_start_at_the_truth_is_at_the_truth(name):
     assert there.residuals[0].shape == start.residuals[0].shape
 
 
+def test_who_is_told_all_but_the_outliers_is_no_other_method(capsys):
+    errors = {tables.DEFAULT: 9.0, tables.TOLD_ALL: 1.0}
+    runs = [{"method": method, "factor": None, "error": e, "seconds": 0.1} for method, e in errors.items()]
+    rows = [{"family": "f", "condition": {}, "oracle": 1.0, "oracles": [], "seed": 0, "runs": runs}]
+    tables.print_tables(rows, every_condition=True)
+    out = capsys.readouterr().out
+    assert "| f | 1 | 0%, 9.00 |  |  |  |  |" in out
+    assert f"| {tables.TOLD_ALL} | 100% | 1.00 |" in out
+
+
+def test_the_likeliest_places_are_right_where_few_ranges_are_wrong():
+    instance = FAMILIES["ranges"].make({**CONDITION, "outliers": 0.1}, 1)
+    assert instance.told_all() < 1.5 * instance.oracle
+
+
 def test_an_exception_is_a_run_that_solved_nothing():
     run = truth.run("m", 1.0, lambda: 1 / 0)
     assert (run["error"], run["failed"]) == (None, "ZeroDivisionError: division by zero")

@@ -33,6 +33,9 @@ class Instance:
     """What asker does when nothing is given, where that is more than `asker.solve(problem(None))`: its error."""
     at_truth: Callable[[], asker.Problem] | None = None
     """The problem with nothing given, started at the truth; None: the truth is not known, or `default` takes none."""
+    told_all: Callable[[], float] | None = None
+    """The error of the likeliest solution where the noise, the share of outliers and their density are known, but not
+    which observations they are; None: there is no such line."""
     peers: dict[str, Peer] = field(default_factory=dict)
     """Those that can be run here, by name."""
     without_number: frozenset[str] = frozenset()

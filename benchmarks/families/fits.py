@@ -287,7 +287,8 @@ def made_ranges(
     def error(x: Any) -> float:
         return float(np.sqrt(np.mean(((x - truth)[~fixed] ** 2).sum(axis=1))))
 
-    return Made(off_range, truth, start, (measured,), right, error, index=(i, j), fixed=fixed)
+    density = 1 / 5 if condition["clutter"] == "second" else 1 / (1.4 * size)
+    return Made(off_range, truth, start, (measured,), right, error, index=(i, j), fixed=fixed, density=density)
 
 
 def fit(name: str, noise: float, made: Callable[..., Made], at_most: float = 1.0) -> MadeFamily:

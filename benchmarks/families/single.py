@@ -9,8 +9,9 @@ import json
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import log, pi, sqrt
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ import scipy.optimize
 
 import asker
 from asker.arrays import float64
+from asker.kernels import Mixture
 from families.family import Condition, Instance, Peer
 
 SWEEP = (0.3, 1.0, 2.0, 5.0)
@@ -47,6 +49,8 @@ class Made:
     fixed: Any = False
     valid: Callable[..., Any] | None = None
     """Where an observation is possible, as `asker.Factors` takes it."""
+    density: float | None = None
+    """That of outliers where they are; None: not told."""
 
     def factors(self, kernel: asker.Kernel | None, values: Any, chosen: Any = slice(None)) -> asker.Factors:
         """The chosen observations under a kernel, with `values` for a start."""
@@ -84,7 +88,22 @@ class MadeFamily:
     def make(self, condition: Condition, seed: int) -> Instance:
         made = self.made(random(self.name, condition, seed), condition, condition.get("noise", 1.0) * self.noise)
         number = REACH * self.noise
-        return instance(made, number, self.peers(made, number) if self.peers else {})
+        noise = condition.get("noise", 1.0) * self.noise
+        told = None if made.density is None else lambda: finite(made.error(likeliest(made, noise)))
+        return replace(instance(made, number, self.peers(made, number) if self.peers else {}), told_all=told)
+
+
+def likeliest(made: Made, sigma: float) -> Any:
+    """The values that are likeliest under the noise σ, the share and the density of outliers: of where descents with
+    moves lead to from the start, from asker's own result, and from the truth, which nobody knows: there may be others
+    that are likelier still."""
+    assert made.density is not None
+    ratio = made.right.mean()
+    c = log(ratio / (1 - ratio) / (sqrt(2 * pi) * sigma * made.density))
+    kernel, own = Mixture(sqrt(2 * c) * sigma, c), asker.solve(asker.Problem(made.factors(None, made.start)))
+    problems = (asker.Problem(made.factors(kernel, values)) for values in (made.start, own.values[0], made.truth))
+    found = [asker.solve(problem, asker.METHODS["asker-moves"](), max_iterations=300) for problem in problems]
+    return min(found, key=lambda result: result.cost).values[0]
 
 
 def instance(made: Made, number: float, peers: dict[str, Peer]) -> Instance:

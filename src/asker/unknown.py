@@ -19,6 +19,8 @@ End         The best one is refined with moves of single variables in between (`
 Chance      Some variables hang on observations that may agree by chance (`asker.chance`): a point on two of them, where
             most are outliers.  Such a point would pull at its cameras no less than a right one.  So at last the
             observations of a variable count with the probability that it is right.
+Near        Where many outliers are a few times as far off as inliers, weights are averaged over where the variables may
+            be (`asker.near_outliers`), unless that leaves one noise for all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +41,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.mixture import DISTINCT
 from asker.moves import Moves
+from asker.near_outliers import NearOutliers
 from asker.noise import REACH, Noise, estimate
 from asker.one_noise import one_noise
 from asker.rounding import rounding
@@ -76,6 +79,8 @@ PAYS = 1.0
 """What a cycle must gain."""
 WEIGHED = 2
 """How often it is found out which variables may be right by chance."""
+AVERAGED = 50
+"""Steps with averaged weights, at most."""
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
 
@@ -148,7 +153,7 @@ class Search:
         for name in [c.name for c in self.found if c.name != "start"] if self.has_few_unknowns else ():
             if self.goes_on() and self._has_hope(name):
                 self._rank([self._settled(c) if c.name == name else c for c in self.found])
-        return [self._cycled(self.found[0]), *self.found[1:]]
+        return [self._averaged(self._cycled(self.found[0])), *self.found[1:]]
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and, with many unknowns, refine it if there is hope; whether there is none, and what
@@ -371,6 +376,33 @@ class Search:
             end = replace(end, point=point, noises=self._noises(point, end.noises, is_close=True))
         return end
 
+    def _averaged(self, end: Candidate) -> Candidate:
+        """With weights that are averaged over where the variables may be, where outliers are near."""
+        if not self.goes_on() or not self._has_near_outliers(end):
+            return end
+        point = end.point
+        near = NearOutliers(self.engine.problem, self._squares(point), end.noises, self.broad)
+        for _ in range(AVERAGED):
+            near.step(self.engine.rows(point), self._squares(point))
+            if not near.stand_out:
+                return end
+            kernels = self._kernels(_quadratic, near.noises)
+            point = self._run(kernels, self._with_weights(near.weights), point, 1, "averaged")
+            if near.is_at_rest or not self.goes_on():
+                break
+        return Candidate(end.name, point, near.noises, tuple(self._kernels(_efficient, near.noises)))
+
+    def _has_near_outliers(self, found: Candidate) -> bool:
+        """Whether many observations lie just beyond the inliers, all are possible, and the noise is Gaussian; it is
+        sought in all factor groups, by one process."""
+        each = zip(self.given, found.noises, strict=True)
+        are_sought = all(given is None and n.sigma > 0 and n.inlier_ratio < 1 for given, n in each)
+        if self.has_few_unknowns or not are_sought or self.engine.problem.portion is not None:
+            return False
+        if self._possible(found.point) is not None:
+            return False
+        return self._support_of(found).is_blurred and not self._has_heavy_tails(found)
+
     def _doubting(self, found: Candidate) -> Any:
         """A descent in which an observation counts as its variables are likely to be right, and not where it is not
         possible; the plain one where all are beyond doubt, or exact.  Its cost is weighted so."""
@@ -426,6 +458,10 @@ class Search:
             sigma = max(noise.sigma if noise.is_known else sqrt(Q), SMALLEST)
             found.append(given or kernel(replace(noise, sigma=sigma), f.residual_size, Q))
         return found
+
+
+def _quadratic(noise: Noise, p: int, Q: float) -> Kernel:
+    return Quadratic(noise.sigma)
 
 
 def _cauchy(noise: Noise, p: int, Q: float) -> Kernel:

@@ -8,6 +8,7 @@ from asker.engines.cpu.factors import FactorCode
 from asker.engines.cpu.pool import Pool
 from asker.engines.cpu.system import Inverse, Weights, choose_solver, own_blocks, predicted
 from asker.engines.inverse import HeldInverse, Stiffening
+from asker.engines.stiffness import held
 from asker.engines.structure import Structure
 from asker.problem import Problem
 from asker.variables import ProblemError, Variables
@@ -36,6 +37,20 @@ class LinearModel:
         """Σ a JᵀJ of every variable, (n, d, d) for each free group."""
         model = [Weights(x, x, x, False) for x in self._own(a)]
         return own_blocks(self.structure, self.linear, model)
+
+    def predicted_alone(self, a: list[np.ndarray]) -> list[np.ndarray]:
+        """tr(J B⁻¹ Jᵀ) of every observation, summed over its variables, with their own blocks B = Σ a JᵀJ: how far each
+        of them, with all others known, may move it."""
+        inverses = {v: np.linalg.inv(B + held(v, B).K) for v, B in self.own_blocks(a).items()}
+        out = []
+        for f, linear in zip(self.structure.factors, self.linear, strict=True):
+            J, total = linear.J.reshape(f.n, f.p, f.width), np.zeros(f.n)
+            for slot, first in zip(f.free, f.offsets, strict=True):
+                v = f.factors.slots[slot].variables
+                own = J[:, :, first : first + v.manifold.tangent]
+                total += np.einsum("npq,npq->n", own @ inverses[v][f.indices[slot]], own)
+            out.append(f.unsorted(total))
+        return out
 
     def inverse(
         self, a: list[np.ndarray], b: list[np.ndarray] | None = None, stiffening: Stiffening | None = None
