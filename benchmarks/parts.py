@@ -95,6 +95,7 @@ PARTS: dict[str, Part] = {
     "possible": [(Search, "_possible", lambda self, point: None)],
     "chance": [(unknown, "rightness", lambda problem, *of: tuple(np.ones(f.n) for f in problem.factors))],
     "cycles": [(Search, "_cycled", lambda self, best: self._weighed(self._refined(best)))],
+    "near outliers": [(Search, "_averaged", lambda self, end: end)],
 }
 """By what is left out, in the order of `asker.unknown`."""
 
