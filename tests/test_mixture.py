@@ -44,15 +44,15 @@ def test_leaps_lead_where_steps_do_and_in_fewer(spread, monkeypatch):
         return step(*args)
 
     def count(leap):
-        monkeypatch.setattr(mixture, "_leap", leap)
+        monkeypatch.setattr(mixture, "leap", leap)
         steps.clear()
         found = fitted(sample_of(2, spread=spread), first_fits([0.02]), 1000, False)
         return found, len(steps)
 
     monkeypatch.setattr(mixture, "_step", counted)
     monkeypatch.setattr(mixture, "AT_REST", 1e-7)
-    leaping, few = count(mixture._leap)
-    walking, many = count(lambda first, second, end, lowest: end)
+    leaping, few = count(mixture.leap)
+    walking, many = count(lambda first, second, end: end)
     assert leaping.variance == pytest.approx(walking.variance, rel=1e-3)
     assert leaping.broad == pytest.approx(walking.broad, rel=1e-3)
     assert few < 0.7 * many

@@ -18,7 +18,7 @@ well outweigh that all are noise.)
 """
 
 from collections.abc import Sequence
-from math import isnan, log
+from math import exp, isnan, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
-from asker.mixture import DISTINCT, RAREST, SMALLEST, TELLING, TINY
+from asker.mixture import DISTINCT, RAREST, SMALLEST, TELLING, TINY, leap
 from asker.noise import Noise, fitted_shares, rounding_variance
 from asker.sums import Sums
 
 Floats = NDArray[np.float64]
-ROUNDS, STEPS, AT_REST = 5, 200, 1e-4
+ROUNDS, PAIRS, AT_REST = 5, 100, 1e-4
 FAR = 1e6
 """‖r‖² of what is not possible, in times the largest."""
 TIE = 1.0
@@ -83,18 +83,30 @@ def _likelihood(
     u: Floats, p: int, a: Floats, variance: float, ratio: float, Q: float, sums: Sums, least: float
 ) -> tuple[float, float, float]:
     """The lowest L of a group, with its σ² and π, from the first ones and with no less σ² than `least`."""
-    odds, share, n = np.zeros(len(u)), ratio, max(sums.of(float(len(u)))[0], 1.0)
-    for _ in range(STEPS):
-        odds = log(ratio / (1 - ratio)) + p * a / 2 * log(Q / variance) - u / 2 * (1 / variance - 1 / Q)
-        odds = np.clip(odds, -700, 700)
-        inlier = 1 / (1 + np.exp(-odds))
+    n = max(sums.of(float(len(u)))[0], 1.0)
+
+    def odds(at: Floats) -> Floats:
+        variance = exp(at[0])
+        return np.clip(at[1] + p * a / 2 * log(Q / variance) - u / 2 * (1 / variance - 1 / Q), -700, 700)
+
+    def step(at: Floats) -> tuple[Floats, float]:
+        inlier = 1 / (1 + np.exp(-odds(at)))
         n_in, u_in, a_in = sums.of(float(inlier.sum()), dot(inlier, u), dot(inlier, a))
-        spare = p * a_in
+        variance = max(u_in, TINY) / max(p * a_in, TELLING)
+        return bounded(np.log([variance, max(n_in, RAREST * n) / max(n - n_in, RAREST * n)])), p * a_in
+
+    def bounded(at: Floats) -> Floats:
+        return np.clip(at, [log(least), log(RAREST)], [log(Q), -log(RAREST)])
+
+    at = np.log([variance, ratio / (1 - ratio)])
+    for _ in range(PAIRS):
+        one, _ = step(at)
+        two, spare = step(one)
         if spare < TELLING:
             return 0.0, variance, ratio
-        before, variance = variance, min(max(u_in / spare, least), Q)
-        share, ratio = ratio, min(max(n_in / n, RAREST), 1 - RAREST)
-        if abs(log(variance / before)) < AT_REST and abs(ratio - share) < AT_REST:
+        first, second = one - at, two - one
+        at = bounded(leap(first[:, None], second[:, None], two[:, None])[:, 0])
+        if np.abs(second).max() < AT_REST:
             break
-    (gain,) = sums.of(float(np.sum(np.logaddexp(0.0, odds) + log(1 - share))))
-    return min(-gain, 0.0), variance, ratio
+    (gain,) = sums.of(float(np.sum(np.logaddexp(0.0, odds(at)) - log(1 + exp(at[1])))))
+    return min(-gain, 0.0), exp(at[0]), 1 / (1 + exp(-at[1]))

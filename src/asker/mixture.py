@@ -105,7 +105,7 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
         two, spare_then = _step(sample, totals, lowest, one)
         is_lost |= goes_on & (np.minimum(spare, spare_then) < TELLING)
         goes_on &= ~is_lost & (np.abs(two[0] - one[0]) >= AT_REST)  # (3)
-        at = np.where(goes_on, _leap(one - at, two - one, two, lowest), two)
+        at = np.where(goes_on, _leapt(one - at, two - one, two, lowest), two)
     odds, outlier = _odds(sample, at), _odds(sample, np.array([at[1], np.log(of_one), 0 * n]))
     inlier = _probability(odds)
     gain, spare, inliers, seen = sample.added(
@@ -136,13 +136,18 @@ def _step(sample: Sample, totals: Floats, lowest: Floats, at: Floats) -> tuple[F
     return np.array([small, large, np.log(np.maximum(n_in, RAREST * n) / np.maximum(n_out, RAREST * n))]), spare
 
 
-def _leap(first: Floats, second: Floats, end: Floats, lowest: Floats) -> Floats:
-    """(2)"""
-    shorter = (first * second).sum(axis=0) / np.maximum((first * first).sum(axis=0), TINY)
-    shorter = np.where((shorter > 0) & (shorter < 1), np.minimum(shorter, SLOWEST), 0.0)
-    small, large, ratio = end + shorter / (1 - shorter) * second
+def _leapt(first: Floats, second: Floats, end: Floats, lowest: Floats) -> Floats:
+    """(2), with no less σ² than the lowest."""
+    small, large, ratio = leap(first, second, end)
     small = np.maximum(small, lowest)
     return np.array([small, np.maximum(large, small), np.clip(ratio, log(RAREST), -log(RAREST))])
+
+
+def leap(first: Floats, second: Floats, end: Floats) -> Floats:
+    """(2): where steps lead, a number in each row, from the end of the second one."""
+    shorter = (first * second).sum(axis=0) / np.maximum((first * first).sum(axis=0), TINY)
+    shorter = np.where((shorter > 0) & (shorter < 1), np.minimum(shorter, SLOWEST), 0.0)
+    return end + shorter / (1 - shorter) * second
 
 
 def _odds(sample: Sample, at: Floats) -> Floats:
