@@ -40,6 +40,13 @@ def test_what_a_fit_has_used_up_counts():
     assert np.mean(found) == pytest.approx(1.0, rel=0.1)
 
 
+def test_what_a_fit_has_used_up_counts_once():
+    """Half of thirty numbers are inliers, and there are three unknowns: twelve are left, enough to tell σ."""
+    found = [fitted(30, 3, 1.0, 0.5, seed, spread=500.0).noise[0] for seed in range(10)]
+    assert np.mean([noise.n_spare for noise in found]) == pytest.approx(12.0, abs=0.7)
+    assert all(noise.is_known for noise in found)
+
+
 @pytest.mark.parametrize(("noise", "outliers"), [(0.1, 0.3), (0.4, 0.7), (1.5, 0.5), (1.0, 0.0)])
 def test_the_noise_of_a_scene_is_found(noise, outliers):
     scene = bundle.make_scene(12, 3600, noise=noise, outlier_ratio=outliers, start_error=8.0, seed=5)

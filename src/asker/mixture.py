@@ -46,7 +46,8 @@ class Fits(NamedTuple):
     inlier_ratio: Floats
     """The share of all residuals that are inliers; π is that of the votes."""
     n_spare: Floats
-    """How many numbers of the inliers are left."""
+    """How many numbers of the inliers are left: by the fit or by the votes, whichever leaves fewer, since both take off
+    what was used up."""
     gain: Floats
     """The logarithm of the likelihood beside one variance for everything, less what more numbers cost (BIC); −∞ where
     no observation has a number to spare."""
@@ -90,11 +91,14 @@ class Sample(NamedTuple):
 def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
     """From earlier fits, with so many pairs of steps at most; `compare`: (4) by the likelihood, too."""
     u, p, left, vote, least, _ = sample
-    n, of_u, spare_of_all = sample.added(vote.sum(axis=1), dots(vote, u), dots(vote, left))
+    spare_each = np.minimum(left, p * vote)
+    n, of_u, of_left, spare_of_all = sample.added(
+        vote.sum(axis=1), dots(vote, u), dots(vote, left), spare_each.sum(axis=1)
+    )
     is_lost, is_exact = ~(n > 0), ~(of_u > p * n * (TINY / SMALLEST))
     n, goes_on = np.where(is_lost, 1.0, n), ~(is_lost | is_exact)
     first = np.where(goes_on, np.maximum(fits.variance, least), 1.0)
-    mean, of_one = np.where(goes_on, [of_u / (p * n), np.maximum(of_u / np.maximum(spare_of_all, TELLING), least)], 1.0)
+    mean, of_one = np.where(goes_on, [of_u / (p * n), np.maximum(of_u / np.maximum(of_left, TELLING), least)], 1.0)
     broad = np.where(fits.broad > 0, np.maximum(fits.broad, first), np.maximum(mean, 4 * first))
     at, lowest = np.log([first, broad, fits.ratio / (1 - fits.ratio)]), np.log(np.maximum(SMALLEST * mean, least))
     totals = np.array([n, of_u])
@@ -109,7 +113,7 @@ def fitted(sample: Sample, fits: Fits, n_pairs: int, compare: bool) -> Fits:
     odds, outlier = _odds(sample, at), _odds(sample, np.array([at[1], np.log(of_one), 0 * n]))
     inlier = _probability(odds)
     gain, spare, inliers, seen = sample.added(
-        dots(vote, outlier + _log_either(odds, at)), dots(vote * inlier, left), inlier.sum(axis=1), 0 * n + len(u)
+        dots(vote, outlier + _log_either(odds, at)), dots(inlier, spare_each), inlier.sum(axis=1), 0 * n + len(u)
     )
     gain = gain - np.log(n)  # S and π are two numbers more: each costs ½ log n
     is_one = is_exact | (at[1] - at[0] < 2 * log(DISTINCT)) | (compare & (gain < 0))  # (4)
