@@ -102,6 +102,7 @@ def test_it_can_be_printed():
     result = fitted(100, 3, 1.0, 0.2, 0)
     assert str(result.noise) == f"Groups('residual': {result.noise[0]})"
     assert "inliers" in str(result.noise)
+    assert str(Noise(2.0, 0.75, 50.0)) == "2 ± 10 %, inliers 75.0%"
 
 
 def test_what_cannot_be_told_is_said():

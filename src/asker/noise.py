@@ -93,7 +93,8 @@ class Noise:
         if not self.is_known:
             return "cannot be told: too few observations agree"
         rounded = f", rounded to {self.rounding:.3g}" if self.rounding else ""
-        return f"{self.sigma:.3g} ± {100 * self.uncertainty:.1g} %, inliers {self.inlier_ratio:.1%}{rounded}"
+        percent = float(f"{100 * self.uncertainty:.1g}")  # 10, and not 1e+01
+        return f"{self.sigma:.3g} ± {percent:g} %, inliers {self.inlier_ratio:.1%}{rounded}"
 
 
 def rounding_variance(step: float) -> float:
