@@ -190,7 +190,17 @@ class Search:
         """What a user should know before relying on the best one; nothing where all is well."""
         rivals = [c for c in self.found if c.name != best.name]
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
-        return self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
+        of_support = self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
+        return (*of_support, *self._doubts_of_weights())
+
+    def _doubts_of_weights(self) -> tuple[str, ...]:
+        """The noise is that of √w·r, and the width of a kernel is for r."""
+        sought = [f for f, given in zip(self.engine.problem.factors, self.given, strict=True) if given is None]
+        weighted = [f.name for f in sought if f.weight is not None and (f.weight != 1).any()]
+        cure = "divide its residual by the standard deviation of each observation, and give no weight"
+        return tuple(
+            f"{name} has weights, which the kernel that was found does not follow: {cure}" for name in weighted
+        )
 
     def _support_of(self, found: Candidate) -> Support:
         return self._support(found.point, found.noises)
