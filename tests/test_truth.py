@@ -15,7 +15,7 @@ import asker
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 import truth  # benchmarks/truth.py
-from families import FAMILIES, essential, fits, tables
+from families import FAMILIES, essential, fits, graphs, tables
 
 EVERY = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 CONDITION = {"noise": 1.0, "outliers": 0.5, "start": "near", "clutter": "uniform"}
@@ -233,6 +233,14 @@ def test_an_exception_is_a_run_that_solved_nothing():
     assert truth.run("m", 1.0, lambda: float("nan"))["error"] is None
     with pytest.raises(KeyboardInterrupt):
         truth.run("m", 1.0, interrupted)
+
+
+def test_a_peer_that_fails_says_why_and_not_where(tmp_path, monkeypatch):
+    (tmp_path / "gtsam_graph.py").write_text("raise ImportError('no such library')")
+    monkeypatch.setattr(graphs, "PEERS", tmp_path)
+    monkeypatch.setattr(graphs, "write_g2o", lambda file, graph: None)
+    said = truth.run("GTSAM", None, lambda: graphs._gtsam(None, None, 20.0, "Huber", None))
+    assert said["failed"] == "RuntimeError: ImportError: no such library"
 
 
 def test_a_run_that_meets_the_time_limit_solved_nothing():

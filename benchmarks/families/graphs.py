@@ -267,8 +267,10 @@ def _gtsam(
         write_g2o(file, graph)
         command = [sys.executable, str(PEERS / "gtsam_graph.py"), str(file), "--out", str(out), *asked]
         try:
-            subprocess.run(command, capture_output=True, timeout=time_limit, check=True)
+            subprocess.run(command, capture_output=True, timeout=time_limit, check=True, text=True)
         except subprocess.TimeoutExpired:
             raise not_finished(time_limit) from None
+        except subprocess.CalledProcessError as error:  # its own words, and not the command with its paths
+            raise RuntimeError((error.stderr.strip() or f"exit status {error.returncode}").splitlines()[-1]) from None
         with np.load(out) as found:
             return off(found["positions"][np.searchsorted(found["ids"], graph.ids)])
