@@ -6,6 +6,7 @@ import pytest
 import asker
 from asker.applications import bundle
 from asker.unknown import Search
+from test_balance import drawn, line_problem
 from test_checkpoint import Killed, kill_at
 from test_unknown import circle_problem
 
@@ -14,6 +15,12 @@ def scene_problem():
     """Many unknowns: the end has moves, with draws; then observations count in part."""
     scene = bundle.make_scene(6, 600, noise=2.0, outlier_ratio=0.5, start_error=15.0, seed=4)
     return bundle.bundle_problem(scene.start).problem
+
+
+def unlike_groups():
+    """The search begins again, with groups that count otherwise."""
+    rng = np.random.default_rng(2)
+    return line_problem(drawn(rng, 40, 0.2)[:2], drawn(rng, 40, 0.002)[:2])
 
 
 def killed(problem, at, file):
@@ -39,7 +46,9 @@ def assert_same(result, expected):
     assert result.status is expected.status
 
 
-@pytest.mark.parametrize(("make", "n_stages"), [(lambda: circle_problem(0.1, 0.4, 3), 5), (scene_problem, 3)])
+@pytest.mark.parametrize(
+    ("make", "n_stages"), [(lambda: circle_problem(0.1, 0.4, 3), 5), (scene_problem, 3), (unlike_groups, 5)]
+)
 def test_a_search_goes_on_as_if_nothing_had_happened(make, n_stages, tmp_path):
     """It is killed once in each stage, in its middle, one kill after the other."""
     problem, file = make(), tmp_path / "run.npz"

@@ -47,6 +47,7 @@ LAYERS = (
     ("moves subsets", "small problems solved almost globally: single variables, or problems of few unknowns"),
     ("beliefs", "which observations a point believes, and what it would be to decide some the other way"),
     ("strategies", "methods: they know an engine by its verbs only"),
+    ("balance", "how much each factor group counts, by its noise"),
     ("unknown", "candidates where the noise is not known: it runs what it is given on an engine"),
     ("checkpoint", "a run on disk: it needs the states of strategies"),
     ("journal", "what a search has found so far, on disk: it goes on from there"),

@@ -308,12 +308,3 @@ def test_a_group_too_small_to_tell_its_noise_decides_between_two_places(seed):
         )
     )
     assert result["x"][0, 0] == pytest.approx(2.0, abs=0.2)
-
-
-def test_weights_are_doubted_where_the_noise_is_sought():
-    y = np.random.default_rng(0).normal(size=100)
-    x = asker.Variables([[0.0]], name="x")
-    for weight, is_doubted in ((None, False), (1.0, False), (100.0, True)):
-        factors = asker.Factors(lambda x, y: x[0] - y, x[np.zeros(100, int)], data=y, weight=weight, name="mean")
-        doubts = asker.solve(asker.Problem(factors)).doubts
-        assert any("mean has weights" in doubt for doubt in doubts) == is_doubted

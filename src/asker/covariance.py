@@ -197,7 +197,7 @@ class Uncertainty:
     @property
     def sigma(self) -> Groups[float]:
         """The noise of each factor group, as it entered."""
-        sigmas = [of.sigma for of in self.information]
+        sigmas = [of.sigma / f.balance for f, of in zip(self.problem.factors, self.information, strict=True)]
         return Groups(sigmas, [f.name for f in self.problem.factors], self.problem.factors)
 
     # ------------------------------------------------------------ A⁻¹ B A⁻¹

@@ -67,7 +67,8 @@ class Factors:
                   64, and others as they are
         kernel    ψ; when not given, the noise is not known: `solve` finds it, and a kernel that fits, unless it is
                   told a strategy, which has the smooth truncated kernel with τ = 1 then
-        weight    multiplies ψ: a number, or (n,)
+        weight    multiplies ψ: a number, or (n,); where the noise is sought, it says how precise an observation is,
+                  whose noise is σ/√weight
         tau       the kernel's width per observation, (n,)
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
@@ -95,6 +96,9 @@ class Factors:
         self.data = tuple(self._numbers(f"data[{k}]", d) for k, d in enumerate(given))
         self.noise_is_known = kernel is not None or tau is not None
         """Whether the user has given it, by a kernel or its width."""
+        self.weight_is_precision = False
+        """Whether the kernel is as wide for √weight·r as it says, so that ψ(weight·u) is the cost: where its width was
+        found."""
         self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
         if not isinstance(self.kernel, Kernel):
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
@@ -108,6 +112,9 @@ class Factors:
         self.left_out, self.is_told = "", False
         """A primitive that the CPU engine does not compile, and whether the user was told of it."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
+        self.balance = 1.0
+        """What the root of the weight was multiplied with, so that these factors count as their noise asks for
+        (`asker.balance`); the noise that is told is without it."""
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
         if np.ndim(self.kernel.tau):
@@ -122,9 +129,29 @@ class Factors:
         return f"Factors({self.name!r}, n={self.n}, on {groups}, kernel={self.kernel})"
 
     def under(self, kernel: Kernel) -> "Factors":
-        """The same factors under another kernel; widths of observations are those of the kernel."""
+        """The same factors under another kernel; widths of observations are those of the kernel.
+
+        Where the noise is not known, the kernel is one that was found: it is for √weight·r, as the noise is.
+        """
+        if self.noise_is_known and kernel == self.kernel:
+            return self
+        other = self.with_kernel(kernel)
+        other.weight_is_precision = self.weight_is_precision or not self.noise_is_known
+        if other.weight_is_precision and self.weight is not None:
+            other.tau = kernel.tau / np.sqrt(self.weight)
+        return other
+
+    def with_kernel(self, kernel: Kernel) -> "Factors":
+        """The same factors under a kernel of the user's, whose width is for r, whatever weights there are."""
         other = copy(self)
         other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
+        other.weight_is_precision = False
+        return other
+
+    def balanced(self, balance: float) -> "Factors":
+        """The same factors, which count so much more or less."""
+        other = copy(self)
+        other.weight, other.balance = (np.ones(self.n) if self.weight is None else self.weight) * balance**2, balance
         return other
 
     def with_data(self, data: Any) -> "Factors":

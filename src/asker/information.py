@@ -45,7 +45,8 @@ class Information:
     """One factor group's part, in the user's order."""
 
     sigma: float
-    """The noise of each number of a residual; under a convex kernel √β/α of its own distribution."""
+    """The noise of each number of a residual, times `Factors.balance`; under a convex kernel √β/α of its own
+    distribution."""
     counted: NDArray[np.bool_]
     alpha: Floats
     """α of every observation, 0 for those that do not count."""
@@ -100,7 +101,7 @@ def _cuts(result: Result, given: Sequence[float | None]) -> list[float | None]:
             found.append(None)
             continue
         sigma = result.noise[k].sigma if noise is None else noise
-        found.append(sigma if sigma > 0 else None)
+        found.append(f.balance * sigma if sigma > 0 else None)
     return found
 
 
@@ -123,7 +124,9 @@ def information(
         for f, cut in zip(problem.factors, _cuts(result, given), strict=True)
     ]
     found = result.found_noise
-    least = [rounding_variance(noise.rounding) for noise in found] if found else [0.0] * len(spare)
+    grids = [noise.rounding for noise in found] if found else [0.0] * len(spare)
+    least = [rounding_variance(f.balance * grid) for f, grid in zip(problem.factors, grids, strict=True)]
+    given = [sigma and f.balance * sigma for f, sigma in zip(problem.factors, given, strict=True)]
     sums = [
         max(float(u[mask].sum()) / m, n * s) for u, mask, m, n, s in zip(of, masks, parts, spare, least, strict=True)
     ]

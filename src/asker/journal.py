@@ -32,6 +32,13 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False)
+class Untold:
+    """The value of a finding as the file has it."""
+
+    tree: Any
+
+
+@dataclass(frozen=True, eq=False)
 class UnderWay:
     """The descent that is under way."""
 
@@ -49,6 +56,10 @@ class Journal:
         """`classes`: the dataclasses that findings are made of."""
         self.file, self.classes = file, {of.__name__: of for of in classes}
         self.findings: list[Finding] = []
+        self.reader: Reader | None = None
+        """What reads the findings of an earlier run, each when it is asked for."""
+        self.engine: Engine | None = None
+        """The engine that the search is on."""
         self.n_told, self.depth = 0, 0
         self.earlier = 0.0
         """Seconds of the run that this one continues."""
@@ -73,6 +84,8 @@ class Journal:
         if first < len(self.findings) and self.findings[first].depth == self.depth:
             known = self.findings[first]
             self._check_name(known.name, name)
+            if isinstance(known.value, Untold):
+                known = self.findings[first] = replace(known, value=self._told(known.value))
             self.n_told += 1
             return known.value
         self.depth += 1
@@ -95,10 +108,19 @@ class Journal:
         with self.file.faults_told():
             self.history = [Iteration(**reader.decode(line)) for line in tree["history"]]
             self.file.check_cost("start", self.history[0].cost, start.cost, start)
-            self.findings = [Finding(x["name"], x["depth"], reader.decode(x["value"])) for x in tree["findings"]]
+            self.findings = [Finding(x["name"], x["depth"], Untold(x["value"])) for x in tree["findings"]]
+            self.reader = reader
             self.earlier = tree["seconds"]
             self.begun = None if tree["descent"] is None else (tree["descent"], reader)
         self.file.continues(self.history)
+
+    def _told(self, value: "Untold") -> Any:
+        """A finding of an earlier run, whose points are evaluated on the engine that the search is on."""
+        assert self.file is not None
+        assert self.reader is not None
+        assert self.engine is not None
+        with self.file.faults_told():
+            return self.reader.on(self.engine).decode(value.tree)
 
     def save(self, at_the_end: bool = False) -> None:
         if self.file and not self.goes_over_what_was_found:

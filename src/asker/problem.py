@@ -80,7 +80,7 @@ class Problem:
     def with_kernel(self, kernel: Kernel, factors: Factors | str | None = None) -> "Problem":
         """The same problem under another kernel: that of one factor group, or of all when none is named."""
         chosen = self.factors if factors is None else [self._named(factors)]
-        return self._with([f.under(kernel) if f in chosen else f for f in self.factors])
+        return self._with([f.with_kernel(kernel) if f in chosen else f for f in self.factors])
 
     def with_data(self, data: Any, factors: Factors | str | None = None) -> "Problem":
         """The same problem with other data of one factor group; when there is one alone, it need not be named."""

@@ -137,7 +137,9 @@ class Result:
             )
         factors = self.problem.factors
         squares = [np.einsum("np,np->n", r, r) for r in self.residuals]
-        weighted = [u if f.weight is None else f.weight * u for f, u in zip(factors, squares, strict=True)]
+        weighted = [
+            u if f.weight is None else f.weight / f.balance**2 * u for f, u in zip(factors, squares, strict=True)
+        ]
         return Groups(estimate(factors, weighted), self.residuals.names, factors)
 
     def uncertainty(self, **asked: Any) -> Any:

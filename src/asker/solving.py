@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -100,12 +101,19 @@ def solve(
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     heard = _logged(on_iteration)
     with team_of(threads), spoken(verbose):
-        machine = engine_for(problem, engine, linear_solver, eliminate, relative_damping)
+        make = partial(
+            engine_for,
+            engine=engine,
+            linear_solver=linear_solver,
+            eliminate=eliminate,
+            relative_damping=relative_damping,
+        )
+        machine = make(problem)
         log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, strategy)
         point = machine.start() if start is None else machine.evaluate(rows_to_start(problem, start))
         _check_start(machine, point)
         if unknown:
-            stages = Stages(begin, heard, max_iterations, tol, time_limit)
+            stages = Stages(begin, heard, max_iterations, tol, time_limit, make)
             if checkpoint is not None:
                 if callable(checkpoint):
                     raise ValueError("a search for the noise has a checkpoint of its own, and no part of another")

@@ -1,4 +1,9 @@
-"""Descents one after the other, where the noise is not known: what `asker.unknown` runs on an engine."""
+"""Descents one after the other, where the noise is not known: what `asker.unknown` runs on an engine.
+
+Where the noise of several factor groups is sought, each counts as the noise asks for that was found (`asker.balance`):
+the search goes on from its best point while the noises that are found say otherwise; from the beginning, where they say
+something else altogether.
+"""
 
 import time
 from collections.abc import Callable
@@ -8,13 +13,16 @@ from typing import TypeVar
 
 import numpy as np
 
+from asker.balance import ALIKE, Balance, at_the_start, by_noise, can_be_balanced, even
 from asker.current import CurrentIteration
 from asker.engines.point import Engine, Point
 from asker.io.files import FilePath
 from asker.journal import DescentFile, Journal, SearchFile, in_stage
 from asker.logs import devices
 from asker.loop import OnIteration, SolveLoop, result_of
+from asker.mixture import DISTINCT
 from asker.noise import Noise
+from asker.problem import Problem
 from asker.result import Iteration, Result, Status
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy, cost
@@ -23,6 +31,8 @@ from asker.unknown import Candidate, Search
 T = TypeVar("T")
 ENOUGH = 1e-4
 """The relative decrease at which a stage ends: others follow."""
+ROUNDS = 5
+"""How often factor groups are balanced, at most."""
 
 
 class Stages:
@@ -35,11 +45,18 @@ class Stages:
         max_iterations: int,
         tol: float,
         time_limit: float | None,
+        engine_for: Callable[[Problem], Engine],
     ):
+        """`engine_for`: an engine of the same kind for the same problem with other weights."""
+        self.engine_for = engine_for
         self.begin, self.on_iteration, self.left, self.tol = begin, on_iteration, max_iterations, tol
         self.time_limit = time_limit
         self.journal = Journal()
         self.engine: Engine
+        self.search: Search
+        self.balance: Balance
+        self.start: Point
+        """Where the search begins."""
         self.ended: Status | None = None
         """Why no descent goes on any more."""
         self.is_cut_short = False
@@ -63,7 +80,8 @@ class Stages:
         self.engine = engine
         if portion := engine.problem.portion:
             devices.info("several processes find the noise: single %s are moved, no others", portion.variables.name)
-        search = Search(engine, self.descend, self.goes_on, strategy, IRLS(), self.remember)
+        self.balance, rows = even(engine.problem), engine.rows(start)
+        self._begin(engine, strategy, start)
         journal, file = self.journal, self.journal.file
         journal.read(IRLS().init(engine, start, 0))
         if not self.history:
@@ -71,23 +89,56 @@ class Stages:
             self._note(begun.run(engine, IRLS(), start, 0, self.tol, None))
         self.left -= (journal.begun[0]["n_before"] if journal.begun else len(self.history)) - 1
         try:
-            best = search.best(start)[0]
+            best = self._balanced(strategy)
         except KeyboardInterrupt:  # between two descents
             self.ended = Status.INTERRUPTED
-            best = search.so_far(start)
+            best = self.search.so_far(self.start)
         journal.save(at_the_end=True)
-        final = engine.under(best.kernels)
+        final = self.engine.under(best.kernels)
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = IRLS().init(final, best.point, 0), self.history
         result = result_of(final, strategy, loop, self.ended or self.last)
         return replace(
             result,
-            initial_cost=cost(final, start),
-            found_noise=best.noises,
-            doubts=search.doubts(best) + result.doubts,
+            initial_cost=cost(final, start if self.engine is engine else final.evaluate(rows)),
+            found_noise=self.balance.undone(best.noises),
+            doubts=self.search.doubts(best) + result.doubts,
             unwritten=file.unwritten if file else "",
             continued_from=file.continued_from if file else 0,
         )
+
+    def _begin(self, engine: Engine, strategy: Strategy, start: Point) -> None:
+        self.engine, self.start, self.journal.engine = engine, start, engine
+        self.search = Search(engine, self.descend, self.goes_on, strategy, IRLS(), self.remember)
+
+    def _balanced(self, strategy: Strategy) -> Candidate:
+        """The best of all candidates, where each factor group counts as its noise asks for."""
+        user = self.engine
+        if not can_be_balanced(user.problem):
+            return self.search.best(self.start)[0]
+        self._balance(at_the_start(user, self.start), user, strategy, self.start)
+        best = self.search.best(self.start)[0]
+        for _ in range(ROUNDS):
+            noises = self.balance.undone(best.noises)
+            asked = by_noise(user.problem, noises, self.balance)
+            off = asked.off(self.balance)
+            if off < ALIKE or not self.goes_on():
+                break
+            before = self.search.broad, self.balance
+            self._balance(asked, user, strategy, best.point)
+            if off < DISTINCT:
+                best = self.search.again(self.start, self.balance.converted(*before))
+            else:
+                best = self.search.best(self.start)[0]
+        return best
+
+    def _balance(self, asked: Balance, user: Engine, strategy: Strategy, point: Point) -> None:
+        """Begin again at a point, with factor groups that count so; `user`: the engine in which all count alike."""
+        if asked == self.balance:
+            return
+        engine = self.engine_for(asked.of(user.problem))
+        rows, self.balance = self.engine.rows(point), asked
+        self._begin(engine, strategy, engine.evaluate(rows))
 
     def goes_on(self) -> bool:
         """Whether no limit was met, since the search has come to where it stood."""

@@ -137,9 +137,7 @@ class Search:
 
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
-        self._see(start)
-        medians = [self.engine.sums.median(u) for u in self._squares(start)]
-        self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
+        self._begin(start)
         for name, point in self._ends(start) if self.goes_on() else ():
             is_hopeless, self.found, self.broad = self._remembered(
                 f"compare {name}", partial(self._compare, name, point, start)
@@ -154,6 +152,18 @@ class Search:
             if self.goes_on() and self._has_hope(name):
                 self._rank([self._settled(c) if c.name == name else c for c in self.found])
         return [self._averaged(self._cycled(self.found[0])), *self.found[1:]]
+
+    def again(self, end: Point, broad: list[float]) -> Candidate:
+        """The end once more, from where it was; `broad`: Q² of each factor group, of what was seen before."""
+        self._begin(end)
+        self.broad = broad
+        self._rank([self._candidate("again", end)])
+        return self._averaged(self._cycled(self.found[0]))
+
+    def _begin(self, start: Point) -> None:
+        self._see(start)
+        medians = [self.engine.sums.median(u) for u in self._squares(start)]
+        self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and, with many unknowns, refine it if there is hope; whether there is none, and what
@@ -183,6 +193,8 @@ class Search:
 
     def so_far(self, start: Point) -> Candidate:
         """The best one as it is."""
+        if not self.broad:
+            self._see(start)
         best = self.found[0] if self.found else Candidate("start", start, self._noises(start))
         return replace(best, kernels=tuple(self._kernels(self._end_kernel, best.noises)))
 
@@ -190,17 +202,7 @@ class Search:
         """What a user should know before relying on the best one; nothing where all is well."""
         rivals = [c for c in self.found if c.name != best.name]
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
-        of_support = self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
-        return (*of_support, *self._doubts_of_weights())
-
-    def _doubts_of_weights(self) -> tuple[str, ...]:
-        """The noise is that of √w·r, and the width of a kernel is for r."""
-        sought = [f for f, given in zip(self.engine.problem.factors, self.given, strict=True) if given is None]
-        weighted = [f.name for f in sought if f.weight is not None and (f.weight != 1).any()]
-        cure = "divide its residual by the standard deviation of each observation, and give no weight"
-        return tuple(
-            f"{name} has weights, which the kernel that was found does not follow: {cure}" for name in weighted
-        )
+        return self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
 
     def _support_of(self, found: Candidate) -> Support:
         return self._support(found.point, found.noises)

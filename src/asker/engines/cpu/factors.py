@@ -41,7 +41,8 @@ def compiled_loop(
 class FactorCode:
     """The compiled residual and derivatives of one factor group, and its arrays in the engine's order.
 
-    A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ.
+    A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ; where it is a
+    precision, τ is that of √w·r.
     """
 
     def __init__(self, structure: FactorStructure, pool: Pool, in_passing: bool = False):
@@ -65,6 +66,8 @@ class FactorCode:
 
     def _width(self, f: Factors) -> Any:
         """τ as the loops take it: with √w, in the engine's order."""
+        if f.weight_is_precision:
+            return float(f.kernel.tau)
         tau = self.structure.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
         if self.root_weight is None:
             return tau

@@ -32,6 +32,7 @@ from asker.engines.xla.pair_sums import there_is_one
 from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import System
 from asker.engines.xla.verbs import DeviceVerbs, Given, Machine, parts_of, residuals_of, values_of
+from asker.factors import Factors
 from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
 from asker.logs import devices as devices_log
@@ -113,8 +114,7 @@ class XlaEngine:
         self._programs: dict[Any, Callable] = {}
         self._shapes: dict[Any, list[Any]] = {}
         """Of the sums of each program that does several verbs."""
-        taus = [float(f.tau) if f.weight is None and not np.ndim(f.tau) else None for f in problem.factors]
-        self._taus = self._put_widths(taus)
+        self._taus = self._put_widths(problem.factors)
         self._untold: list[jax.Array] | None = None
         """Records that nobody has read yet; None where each is read at once."""
         self._ahead: Ahead | None = None
@@ -127,7 +127,7 @@ class XlaEngine:
     def under(self, kernels: Sequence[Kernel]) -> "XlaEngine":
         other = copy(self)
         other.problem, other._kernels = self.problem.under(kernels), _of_unit_width(kernels)
-        other._taus = self._put_widths([kernel.tau for kernel in kernels])
+        other._taus = self._put_widths(other.problem.factors)
         return other
 
     # ------------------------------------------------------------ verbs
@@ -407,10 +407,10 @@ class XlaEngine:
                 rows.append(self._put(x, WHOLE))
         return tuple(rows)
 
-    def _put_widths(self, taus: Sequence[float | None]) -> tuple[jax.Array | None, ...]:
+    def _put_widths(self, factors: Sequence[Factors]) -> tuple[jax.Array | None, ...]:
         """On the devices, once: a number that goes there in every iteration takes its time."""
         with float64():
-            return tuple(None if tau is None else self._put(np.array(tau, dtype=float), WHOLE) for tau in taus)
+            return tuple(None if width is None else self._put(width, WHOLE) for width in map(_width, factors))
 
     def _put(self, x: np.ndarray, spec: P = EACH) -> jax.Array:
         """On the devices; each host gives its own part."""
@@ -425,6 +425,14 @@ class XlaEngine:
         with float64(), devices.errors_explained():
             yield
         self.seconds[what] += time.perf_counter() - begin
+
+
+def _width(f: Factors) -> np.ndarray | None:
+    """τ, as `formulas.Widths` has it."""
+    if np.ndim(f.tau) and not f.weight_is_precision:
+        return None
+    tau = float(f.kernel.tau) if f.weight_is_precision else float(f.tau)
+    return np.array(tau if f.weight is None else [tau, not f.weight_is_precision], dtype=float)
 
 
 def _of_unit_width(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:

@@ -12,14 +12,15 @@ from asker.engines.xla.layout import Observations
 from asker.engines.xla.residuals import used
 from asker.kernels import Kernel
 
-Widths = tuple[float | None, ...]
-"""τ of each factor group; None where observations have widths of their own."""
+Widths = tuple[jax.Array | None, ...]
+"""τ of each factor group; None where observations have widths of their own.  Where they have weights: τ, and 1 if it is
+multiplied with the root of each weight, or 0."""
 
 
 class Arguments(NamedTuple):
     """What a formula is given, for one factor group."""
 
-    tau: float | None
+    tau: jax.Array | None
     o: Observations[jax.Array]
     u: jax.Array
     arrays: list[jax.Array]
@@ -44,4 +45,6 @@ def _of_factors(kernel: Kernel, formula: Formula, a: Arguments) -> tuple[jax.Arr
         return jax.vmap(one)(a.o.tau, a.u, *a.arrays)
     if a.o.root_weight is None:
         return jax.vmap(lambda u, *arrays: one(a.tau, u, *arrays))(a.u, *a.arrays)
-    return jax.vmap(one)(a.tau * jnp.where(a.o.root_weight > 0, a.o.root_weight, 1.0), a.u, *a.arrays)
+    tau, is_multiplied = a.tau
+    root = jnp.where((is_multiplied > 0) & (a.o.root_weight > 0), a.o.root_weight, 1.0)
+    return jax.vmap(one)(tau * root, a.u, *a.arrays)

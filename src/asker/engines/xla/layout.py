@@ -152,10 +152,8 @@ class Layout:
                 index.append(pick(slot.index, 0))
         weight, tau = f.factors.weight, f.factors.tau
         root = None if weight is None else np.sqrt(pick(weight, 1.0))
-        if root is not None:
-            tau = (pick(tau, 1.0) if isinstance(tau, np.ndarray) else tau) * np.where(root > 0, root, 1.0)
-        elif isinstance(tau, np.ndarray):
-            tau = pick(tau, 1.0)
+        if isinstance(tau, np.ndarray):
+            tau = pick(tau, 1.0) * (1.0 if root is None else np.where(root > 0, root, 1.0))
         chunks = [self._by_variable(used, index[s.number], s.n_variables) for s in f.kept]
         return Observations(
             n_used=used.reshape(k, -1).sum(axis=1).astype(np.int32),
