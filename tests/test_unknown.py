@@ -308,3 +308,21 @@ def test_a_group_too_small_to_tell_its_noise_decides_between_two_places(seed):
         )
     )
     assert result["x"][0, 0] == pytest.approx(2.0, abs=0.2)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_unit_of_the_unknowns_decides_nothing(unit):
+    rng = np.random.default_rng(4)
+    x, is_out = rng.uniform(-5, 5, 100), rng.random(100) < 0.3
+    y = np.where(is_out, rng.uniform(-8, 8, 100), 0.8 * x - 1.0 + 0.05 * rng.normal(size=100))
+
+    def solved(unit):
+        line = asker.Variables([[-1.5 * unit, 5.0 * unit]], name="line")
+        factors = asker.Factors(
+            lambda line, x, y, unit: line[0] / unit * x + line[1] / unit - y,
+            line[np.zeros(100, int)],
+            data=(x, y, np.full(100, unit)),
+        )
+        return asker.solve(asker.Problem(factors))["line"]
+
+    np.testing.assert_allclose(solved(unit) / unit, solved(1.0), rtol=1e-6)

@@ -71,7 +71,7 @@ def solve(
                     on xla: auto, dense-cholesky, cg, or `CG(...)`
     eliminate       the variables to eliminate first; True to choose, False for none
     relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
-                    when not given: if a manifold mixes units, as a `Product` does
+                    when not given: if a manifold mixes units, as a `Product` does, and where the noise is sought
     checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
                     continues from it, on whatever engine and number of devices.  Of several solves one after the other:
                     what gives each its part of a file (`asker.journal`)
@@ -94,6 +94,7 @@ def solve(
     )
     if unknown:
         _check_weights(problem)
+        relative_damping = True if relative_damping is None else relative_damping
     if max_iterations is None:
         max_iterations = MANY if unknown else 100
     _check_limits(max_iterations, tol, time_limit)
