@@ -43,6 +43,7 @@ LAYERS = (
     ("near_outliers", "the weights of observations where outliers are near: it needs derivatives"),
     ("likelihood", "how well a point explains the data, whatever the noise"),
     ("rounding", "the grid of rounded data, seen in residuals at a point"),
+    ("repeats", "observations that are copies of others"),
     ("trials", "many small problems at once, on an engine"),
     ("moves subsets", "small problems solved almost globally: single variables, or problems of few unknowns"),
     ("beliefs", "which observations a point believes, and what it would be to decide some the other way"),

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from asker.arrays import dot
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
+from asker.factors import Factors
 from asker.mixture import DISTINCT, RAREST, SMALLEST, TELLING, TINY, leap
 from asker.noise import Noise, fitted_shares, rounding_variance
 from asker.sums import Sums
@@ -58,10 +59,18 @@ def mean_squares(engine: Engine, point: Point) -> list[float]:
 
 
 def likelihood(
-    engine: Engine, point: Point, u: Sequence[Floats], noises: Sequence[Noise], broad: Sequence[float]
+    engine: Engine,
+    point: Point,
+    u: Sequence[Floats],
+    noises: Sequence[Noise],
+    broad: Sequence[float],
+    factors: Sequence[Factors] | None = None,
 ) -> float:
-    """L of a point, from its `squares` and the noise that was estimated there; `broad` is Q² of each group."""
-    factors, sums = engine.problem.factors, engine.sums
+    """L of a point, from its `squares` and the noise that was estimated there; `broad` is Q² of each group.
+
+    `factors`: those that the squares are of, where not all of the engine's problem count.
+    """
+    factors, sums = engine.problem.factors if factors is None else factors, engine.sums
     least = [max(SMALLEST * Q, TINY, rounding_variance(n.rounding)) for n, Q in zip(noises, broad, strict=True)]
     apart = [Q / DISTINCT**2 for Q in broad]  # from Q no step leads away
     firsts = [min(n.sigma**2, Q) if n.is_known else Q for n, Q in zip(noises, apart, strict=True)]

@@ -37,6 +37,7 @@ from asker.chance import rightness
 from asker.conditions import Conditions
 from asker.efficiency import efficient_width
 from asker.engines.point import Engine, Point
+from asker.factors import Factors
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.mixture import DISTINCT
@@ -44,6 +45,7 @@ from asker.moves import Moves
 from asker.near_outliers import NearOutliers
 from asker.noise import REACH, Noise, estimate
 from asker.one_noise import one_noise
+from asker.repeats import without_repeats
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
@@ -126,6 +128,8 @@ class Search:
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
         self.conditions = Conditions(engine)
+        self.once = [without_repeats(f) if self.has_few_unknowns else None for f in engine.problem.factors]
+        """Of each factor group in which observations repeat others: the factors without these, and which they are."""
         self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
         """‖r‖² at points that are still of use."""
         self._seen_costs: WeakKeyDictionary[Candidate, tuple[list[float], float]] = WeakKeyDictionary()
@@ -202,7 +206,11 @@ class Search:
         """What a user should know before relying on the best one; nothing where all is well."""
         rivals = [c for c in self.found if c.name != best.name]
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
-        return self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
+        of_support = self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
+        pairs = zip(self.engine.problem.factors, self.once, strict=True)
+        repeated = [(f.name, f.n - len(once[1]), f.n) for f, once in pairs if once is not None]
+        cure = "they count once in the noise, and each in the result: leave them out if they are copies"
+        return of_support + tuple(f"{k} of {n} {name} repeat others exactly; {cure}" for name, k, n in repeated)
 
     def _support_of(self, found: Candidate) -> Support:
         return self._support(found.point, found.noises)
@@ -268,7 +276,7 @@ class Search:
         """
         grids = self._grids([before] if before else [])
         near = before if is_close else ()
-        found = partial(estimate, self.engine.problem.factors, self._squares(point), self.broad, self.engine.sums)
+        found = partial(estimate, self._factors_once, self._squares_once(point), self.broad, self.engine.sums)
         noises = found(grids, near)
         exact = [k for k, n in enumerate(noises) if self.given[k] is None and n.is_known and n.sigma == 0]
         more = {k: rounding(self.engine, point, k) for k in exact}
@@ -283,7 +291,8 @@ class Search:
         """L of a candidate, with what was seen so far."""
         broad, L = self._seen_costs.get(found, ([], 0.0))
         if broad != self.broad:
-            L = likelihood(self.engine, found.point, self._squares(found.point), found.noises, self.broad)
+            factors, u = self._factors_once, self._squares_once(found.point)
+            L = likelihood(self.engine, found.point, u, found.noises, self.broad, factors)
             self._seen_costs[found] = self.broad, L
         return L
 
@@ -291,6 +300,14 @@ class Search:
         if point not in self._seen_squares:
             self._seen_squares[point] = squares(self.engine, point, self.conditions)
         return self._seen_squares[point]
+
+    @property
+    def _factors_once(self) -> list[Factors]:
+        """The factors, in which no observation repeats another."""
+        return [f if once is None else once[0] for f, once in zip(self.engine.problem.factors, self.once, strict=True)]
+
+    def _squares_once(self, point: Point) -> list[Floats]:
+        return [u if once is None else u[once[1]] for u, once in zip(self._squares(point), self.once, strict=True)]
 
     def _rank(self, found: list[Candidate]) -> None:
         """The best first, by the likelihood with what was seen so far."""

@@ -1,0 +1,36 @@
+"""Observations that repeat others exactly, as those of a logger that is faster than its sensor.
+
+Such observations agree without noise, whatever the model: twelve copies of one reading make a mean exact, and the noise
+would be found to be 0.  So where the noise is sought, copies count as one observation.
+
+Numbers of a continuous scale never agree to the last bit by chance.  Those on a grid, as readings with one decimal, do:
+there a repeated observation is another one, and counts.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.factors import Factors
+from asker.rounding import step_of_grid
+from asker.variables import Slot
+
+
+def without_repeats(f: Factors) -> tuple[Factors, NDArray[np.int64]] | None:
+    """The factors without the observations that repeat an earlier one, and which ones are left; None where none do, or
+    where the data are on a grid."""
+    first = _firsts(f) if f.n else np.arange(0)
+    if len(first) == f.n or all(_is_on_a_grid(data) for data in f.data):
+        return None
+    return f.on([Slot(slot.variables, slot.index[first]) for slot in f.slots], first), first
+
+
+def _firsts(f: Factors) -> NDArray[np.int64]:
+    """The first observations of those that are the same to the last bit."""
+    arrays = [slot.index for slot in f.slots] + list(f.data) + ([] if f.weight is None else [f.weight])
+    rows = [np.ascontiguousarray(x).reshape(f.n, -1).view(np.uint8) for x in arrays]
+    table = np.ascontiguousarray(np.concatenate(rows, axis=1))
+    return np.sort(np.unique(table.view(f"V{table.shape[1]}").ravel(), return_index=True)[1])
+
+
+def _is_on_a_grid(data: NDArray) -> bool:
+    return data.dtype.kind != "f" or step_of_grid(data.astype(np.float64)) > 0
