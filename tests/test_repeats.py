@@ -25,13 +25,14 @@ def test_copies_are_no_noise(copies):
 
 
 def test_what_is_left_is_the_first_of_each():
-    x, where = np.array([0.3, 0.7, 0.3, 0.3, 0.1]), np.array([0, 0, 0, 1, 0])
+    a, b = np.random.default_rng(0).normal(size=2)
+    x, where = np.array([a, b, a, a, b, a]), np.array([0, 0, 0, 1, 0, 1])
     variables = asker.Variables(np.zeros((2, 1)), name="x")
     left, which = without_repeats(asker.Factors(lambda v, y: v[0] - y, variables[where], data=x))
-    assert which.tolist() == [0, 1, 3, 4]  # the fourth is of another variable
-    assert left.n == 4
-    assert left.data[0].tolist() == [0.3, 0.7, 0.3, 0.1]
-    assert left.slots[0].index.tolist() == [0, 0, 1, 0]
+    assert which.tolist() == [0, 1, 3]  # the fourth is of another variable
+    assert left.n == 3
+    assert left.data[0].tolist() == [a, b, a]
+    assert left.slots[0].index.tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,8 @@ def test_what_is_left_is_the_first_of_each():
 )
 def test_data_on_a_grid_repeat_by_chance(y):
     assert without_repeats(mean_of(y)) is None
+
+
+def test_rounded_data_with_outliers_off_the_grid_are_no_copies():
+    rng = np.random.default_rng(1)
+    assert without_repeats(mean_of(np.concatenate([np.repeat(20.0, 30), rng.uniform(20, 70, 30)]))) is None

@@ -4,7 +4,8 @@ Such observations agree without noise, whatever the model: twelve copies of one 
 would be found to be 0.  So where the noise is sought, copies count as one observation.
 
 Numbers of a continuous scale never agree to the last bit by chance.  Those on a grid, as readings with one decimal, do:
-there a repeated observation is another one, and counts.
+there a repeated observation is another one, and counts.  Outliers may be off the grid, but then they have no copies: so
+most observations must have some.
 """
 
 import numpy as np
@@ -16,20 +17,25 @@ from asker.variables import Slot
 
 
 def without_repeats(f: Factors) -> tuple[Factors, NDArray[np.int64]] | None:
-    """The factors without the observations that repeat an earlier one, and which ones are left; None where none do, or
-    where the data are on a grid."""
-    first = _firsts(f) if f.n else np.arange(0)
-    if len(first) == f.n or all(_is_on_a_grid(data) for data in f.data):
+    """The factors without the observations that repeat an earlier one, and which ones are left; None where these are no
+    copies."""
+    if not f.n:
+        return None
+    first, n_same = _firsts(f)
+    if np.count_nonzero(n_same > 1) <= len(first) / 2 or all(_is_on_a_grid(data) for data in f.data):
         return None
     return f.on([Slot(slot.variables, slot.index[first]) for slot in f.slots], first), first
 
 
-def _firsts(f: Factors) -> NDArray[np.int64]:
-    """The first observations of those that are the same to the last bit."""
+def _firsts(f: Factors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first observations of those that are the same to the last bit, and how many these are."""
     arrays = [slot.index for slot in f.slots] + list(f.data) + ([] if f.weight is None else [f.weight])
     rows = [np.ascontiguousarray(x).reshape(f.n, -1).view(np.uint8) for x in arrays]
     table = np.ascontiguousarray(np.concatenate(rows, axis=1))
-    return np.sort(np.unique(table.view(f"V{table.shape[1]}").ravel(), return_index=True)[1])
+    rows_as_one = table.view(f"V{table.shape[1]}").ravel()
+    _, first, n_same = np.unique(rows_as_one, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], n_same[order]
 
 
 def _is_on_a_grid(data: NDArray) -> bool:
