@@ -42,7 +42,7 @@ def one_noise(
     """The noise of each factor group where the squared norms u prove that there is nothing else; None where they do
     not.  `given`: kernels where it is not sought, whose factors prove nothing.  Each of the other groups must prove it,
     and where a process has a portion of the observations, those of each process."""
-    v = _apart(problem)
+    v = apart(problem)
     if v is None or not can_be_proved(problem, sums) or not all(_is_positive(sums.mean(x)) for x in u):
         return None
     variances = [sums.mean(x) / f.residual_size for f, x in zip(problem.factors, u, strict=True)]
@@ -67,7 +67,7 @@ def one_noise(
 
 def can_be_proved(problem: Problem, sums: Sums = ALONE) -> bool:
     """Whether there is a group of so many variables no two of which share a factor."""
-    v = _apart(problem)
+    v = apart(problem)
     return not sums.any(v is None or not _is_enough(len(v)))
 
 
@@ -90,7 +90,7 @@ def _is_even(squares: Floats, freedom: Floats) -> bool:
     return bool(max((steps[1:] - share).max(), (share - steps[:-1]).max()) < CHANCE / sqrt(n))
 
 
-def _apart(problem: Problem) -> Variables | None:
+def apart(problem: Problem) -> Variables | None:
     """The largest free group no two variables of which share a factor."""
     free = [v for v in problem.variables if v.is_free]
     apart = [v for v in free if all(sum(s.variables is v for s in f.slots) <= 1 for f in problem.factors)]

@@ -62,7 +62,7 @@ class Trials:
         """
         self.engine, self.n, self.alone = engine, n, alone
         self.held = {
-            v: _with(v, rows, np.ones(len(v), bool)) for v, rows in zip(engine.problem.variables, held, strict=True)
+            v: with_rows(v, rows, np.ones(len(v), bool)) for v, rows in zip(engine.problem.variables, held, strict=True)
         }
 
     def fitted(
@@ -138,7 +138,7 @@ class Trials:
 
     def _moving(self, v: Variables, rows: Floats) -> Variables:
         fixed = np.zeros(len(rows), dtype=bool) if self.alone else np.tile(v.fixed, len(rows) // len(v))
-        return _with(v, rows, fixed)
+        return with_rows(v, rows, fixed)
 
     def _factors(self, f: Factors, pairs: Pairs, moving: Mapping[Variables, Variables]) -> Factors:
         slots = []
@@ -178,7 +178,7 @@ class Trials:
         )
 
 
-def _with(v: Variables, rows: Floats, fixed: NDArray) -> Variables:
+def with_rows(v: Variables, rows: Floats, fixed: NDArray) -> Variables:
     """Variables of the same kind with other rows."""
     other = copy(v)
     other.rows, other.fixed = np.ascontiguousarray(rows), fixed

@@ -38,19 +38,21 @@ from asker.conditions import Conditions
 from asker.efficiency import efficient_width
 from asker.engines.point import Engine, Point
 from asker.factors import Factors
+from asker.inlier_sets import InlierSets
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.mixture import DISTINCT
 from asker.moves import Moves
 from asker.near_outliers import NearOutliers
 from asker.noise import REACH, Noise, estimate
-from asker.one_noise import one_noise
+from asker.one_noise import apart, one_noise
 from asker.repeats import without_repeats
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
 from asker.subsets import Subsets, n_unknowns
 from asker.support import Support
 from asker.tails import excess
+from asker.variables import Variables
 
 Floats = NDArray[np.float64]
 CAUCHY = 2.0
@@ -407,8 +409,24 @@ class Search:
 
     def _averaged(self, end: Candidate) -> Candidate:
         """With weights that are averaged over where the variables may be, where outliers are near."""
-        if not self.goes_on() or not self._has_near_outliers(end):
+        if not self.goes_on() or not self._may_have_near_outliers(end):
             return end
+        problem, v = self.engine.problem, apart(self.engine.problem)
+        if InlierSets.suit(problem, v) and v is not None:
+            return self._remembered("inlier sets", partial(self._by_sets, end, v))
+        return self._by_averages(end) if self._support_of(end).is_blurred else end
+
+    def _by_sets(self, end: Candidate, v: Variables) -> Candidate:
+        """Over all sets of observations that may be the inliers of each variable."""
+        sets = InlierSets(self.engine.problem, v, self.broad)
+        found = sets.averaged(self.engine, self.engine.rows(end.point), end.noises, self.goes_on)
+        if found is None:
+            return end
+        kernels = self._kernels(_efficient, found[1])
+        return Candidate(end.name, self.engine.evaluate(found[0]), found[1], tuple(kernels))
+
+    def _by_averages(self, end: Candidate) -> Candidate:
+        """Over where each variable may be by all of its observations."""
         point = end.point
         near = NearOutliers(self.engine.problem, self._squares(point), end.noises, self.broad)
         for _ in range(AVERAGED):
@@ -421,16 +439,17 @@ class Search:
                 break
         return Candidate(end.name, point, near.noises, tuple(self._kernels(_efficient, near.noises)))
 
-    def _has_near_outliers(self, found: Candidate) -> bool:
-        """Whether many observations lie just beyond the inliers, all are possible, and the noise is Gaussian; it is
-        sought in all factor groups, by one process."""
+    def _may_have_near_outliers(self, found: Candidate) -> bool:
+        """Whether many observations lie just beyond the inliers, or all seem to be inliers; all are possible, and the
+        noise is Gaussian; it is sought in all factor groups, by one process."""
         each = zip(self.given, found.noises, strict=True)
-        are_sought = all(given is None and n.sigma > 0 and n.inlier_ratio < 1 for given, n in each)
+        are_sought = all(given is None and n.sigma > 0 for given, n in each)
         if self.has_few_unknowns or not are_sought or self.engine.problem.portion is not None:
             return False
         if self._possible(found.point) is not None:
             return False
-        return self._support_of(found).is_blurred and not self._has_heavy_tails(found)
+        is_one = all(n.inlier_ratio == 1 for n in found.noises)
+        return (is_one or self._support_of(found).is_blurred) and not self._has_heavy_tails(found)
 
     def _doubting(self, found: Candidate) -> Any:
         """A descent in which an observation counts as its variables are likely to be right, and not where it is not

@@ -1,0 +1,378 @@
+"""The sets of observations that may be the inliers of a variable, each with its probability.
+
+Model       That of `asker.noise`: a share π of the observations are inliers, Gaussian with variance σ² of each of p
+            numbers; all others are Gaussian with a larger variance S².
+Sets        Where outliers are near, a fit to all observations of a point shows neither who they are nor how large σ
+            is: four residuals of which two are wrong look like four with more noise.  But no two points share a factor.
+            So the point can be averaged out for every set s of its observations by itself.  With w = 1/σ² for the
+            observations in s and 1/S² for the others, B = Σ w JᵀJ and g = Σ w Jᵀr, the point lies at δ = −B⁻¹g, and
+
+                log P(s) = Σ log(π or 1−π) + Σ p/2 log w − ½ log|B| − ½ (Σ w u − gᵀB⁻¹g)
+
+            m observations have 2^m sets: of more than `VARIED` the most doubtful are varied, and the others stay as
+            they are likelier.
+Algorithm   Expectation and maximisation (Dempster, Laird, Rubin 1977); a set that has next to no part is left out.
+            (1) P(s) of all sets of every point
+            (2) σ² = Σ P(s) e / Σ P(s) p over the inliers, with e = ‖r + Jδ‖² + tr(J B⁻¹ Jᵀ); S² over the others; π
+            (3) a step of all other variables: least squares on a problem in which every point has a copy for each of
+                its sets, whose observations count as P(s)·w; the point itself goes to the mean of its copies
+            (4) a leap after every second step, as in `asker.mixture`; back to (1), until σ, S and π are at rest
+            (5) two noises that explain no more than one does are one, by the evidence
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asker.engines.cpu.linear_model import LinearModel
+from asker.engines.point import Engine
+from asker.kernels import Quadratic
+from asker.manifolds import Euclidean
+from asker.mixture import DISTINCT, RAREST, leap
+from asker.moves import Touching
+from asker.noise import FARTHEST, Noise
+from asker.problem import Problem
+from asker.strategies.weighted import Weighted
+from asker.trials import with_rows
+from asker.variables import Slot, Variables
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Rows = tuple[Floats, ...]
+
+VARIED = 8
+"""Observations of a variable that are varied, at most."""
+AT_ONCE = 2**16
+"""Sets that are looked at together."""
+LEAST = 0.02
+"""The part of the likeliest set's probability below which another one of the same variable is left out."""
+MOST = 30_000
+"""Observations of a problem, at most: copies take about six times as many."""
+RIDGE = 1e-9
+"""The part of a block that is added to its diagonal."""
+DAMPING = 1e-6
+STEPS, AT_REST = 30, 0.01
+"""At most; the change of σ², S² and the odds of π at which they end."""
+SOME, FIRST = 300, 6
+"""Variables that tell whether there are two noises, and steps that these make."""
+
+
+class Scales(NamedTuple):
+    """What is known of a factor group."""
+
+    variance: float
+    """σ²"""
+    others: float
+    """S²"""
+    ratio: float
+    """π"""
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """Copies of the variables, one for each set."""
+
+    rows: Floats
+    entry: Ints
+    """The observations of each, as entries of `Touching`,"""
+    copy: Ints
+    """which copy they are of,"""
+    weight: Floats
+    """and how much they count: P(s)·w."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What all sets say at a point."""
+
+    scales: tuple[Scales, ...]
+    """(2)"""
+    n_spare: tuple[float, ...]
+    """Numbers of inliers that the fit has not used up, of each factor group."""
+    evidence: float
+    """The logarithm of the probability of all observations, the variables averaged out, but for a constant."""
+    rows: Floats
+    """Where the variables are in the mean."""
+    copies: Copies
+
+
+class _Entries(NamedTuple):
+    """Of every observation of a variable: a row each, one variable after the other."""
+
+    JJ: Floats
+    """(e, d, d)"""
+    Jr: Floats
+    """(e, d)"""
+    u: Floats
+    p: Floats
+    group: NDArray[Any]
+
+    def only(self, chosen: NDArray) -> "_Entries":
+        return _Entries(*(x[chosen] for x in self))
+
+
+class InlierSets:
+    """The sets of the variables of one group, no two of which share a factor."""
+
+    def __init__(self, problem: Problem, v: Variables, broad: Sequence[float]):
+        """`broad` is the mean square of a number in a plain fit: an outlier counts for no more than in `asker.noise`"""
+        self.problem, self.v, self.broad = problem, v, np.array(broad)
+        self.touching = Touching.of(problem, v)
+        self.odds: Floats | None = None
+        """That every entry is an inlier, as they were seen last: logarithms."""
+
+    @staticmethod
+    def suit(problem: Problem, v: Variables | None) -> bool:
+        """Whether every observation touches one such variable, a free vector, and sets are not too many."""
+        if (
+            v is None
+            or v.fixed.any()
+            or v.bounds
+            or problem.n_residuals > MOST
+            or not isinstance(v.manifold, Euclidean)
+        ):
+            return False
+        return all(sum(s.variables is v for s in f.slots) == 1 for f in problem.factors if f.n)
+
+    def averaged(
+        self, engine: Engine, theta: Rows, noises: Sequence[Noise], goes_on: Callable[[], bool]
+    ) -> tuple[Rows, tuple[Noise, ...]] | None:
+        """Where the steps lead from these rows of all variables, and the noise there; None where all is one noise."""
+        entries, scales = self._entries(theta), self._first(noises)
+        is_one = any(n.inlier_ratio == 1 for n in noises)
+        if is_one and not self._are_two(entries, noises, scales):
+            return None
+        at = [scales]
+        for _ in range(STEPS):
+            seen = self.seen(entries, scales, theta[self.problem.variables.index(self.v)])
+            if not all(s.others > DISTINCT**2 * s.variance for s in seen.scales):
+                return None
+            theta, before, scales = self.step(engine, theta, seen), scales, seen.scales
+            entries = self._entries(theta)
+            if not goes_on() or np.allclose(_logs(scales), _logs(before), rtol=0, atol=AT_REST):
+                break
+            at.append(scales)
+            if len(at) == 3:  # (4)
+                one, two, three = map(_logs, at)
+                scales = _from_logs(leap(two - one, three - two, three))
+                at = [scales]
+        groups = zip(scales, seen.n_spare, noises, strict=True)
+        return theta, tuple(Noise(sqrt(s.variance), s.ratio, spare, noise.rounding) for s, spare, noise in groups)
+
+    def _are_two(self, entries: _Entries, noises: Sequence[Noise], scales: tuple[Scales, ...]) -> bool:
+        """(5), by some of the variables, with all others held."""
+        some = np.linspace(0, len(self.v) - 1, min(SOME, len(self.v))).astype(int)
+        for _ in range(FIRST):
+            seen = self.seen(entries, scales, np.zeros((len(self.v), self.v.manifold.tangent)), some)
+            scales = seen.scales
+        self.odds = None
+        one = self.evidence_of_one(entries, [n.sigma**2 for n in noises], some)
+        n = int(np.diff(self.touching.ptr)[some].sum())
+        return seen.evidence > one + len(scales) * log(n)  # S and π of each group cost ½ log n each
+
+    def _first(self, noises: Sequence[Noise]) -> tuple[Scales, ...]:
+        """Those of noises that were found; of one noise for all a part."""
+        found = []
+        for n, Q in zip(noises, self.broad.tolist(), strict=True):
+            if n.inlier_ratio < 1:
+                found.append(Scales(n.sigma**2, _others(n.sigma**2, Q, n.inlier_ratio), n.inlier_ratio))
+            else:
+                variance = (n.sigma / DISTINCT**2) ** 2
+                found.append(Scales(variance, _others(variance, n.sigma**2, 0.5), 0.5))
+        return tuple(found)
+
+    def seen(self, entries: _Entries, scales: tuple[Scales, ...], own: Floats, those: Ints | None = None) -> Seen:
+        """(1) and (2), where the variables are at these rows; of all of them, or of those alone."""
+        totals, evidence = np.zeros((len(scales), 5)), 0.0
+        if self.odds is None:
+            self.odds = odds_of(entries.u, entries.p, entries.group, scales)
+        moved, copies, odds, n = own.copy(), [], self.odds.copy(), 0
+        for some, at in self._parts(those):
+            part = _Part(entries.only(at.ravel()), at.shape, scales, self.odds[at])
+            evidence += part.evidence
+            totals += part.totals(self.broad)
+            moved[some] += part.mean
+            odds[at] = part.likelier(scales)
+            which, sets = np.nonzero(part.P / part.P.max(axis=1, keepdims=True) >= LEAST)
+            entry, number = at[which].ravel(), np.repeat(n + np.arange(len(which)), at.shape[1])
+            rows = own[some[which]] + part.delta[which, sets]
+            copies.append((rows, entry, number, part.counts(which, sets)))
+            n += len(which)
+        self.odds = odds
+        joined = Copies(*(np.concatenate(x) for x in zip(*copies, strict=True)))
+        groups = tuple(_scales(*row) for row in totals[:, :4].tolist())
+        return Seen(groups, tuple(totals[:, 4].tolist()), evidence, moved, joined)
+
+    def step(self, engine: Engine, theta: Rows, seen: Seen) -> Rows:
+        """(3)"""
+        variables, copies = self.problem.variables, seen.copies
+        instead = {v: with_rows(v, rows, v.fixed) for v, rows in zip(variables, theta, strict=True)}
+        instead[self.v] = with_rows(self.v, copies.rows, np.zeros(len(copies.rows), bool))
+        made, weights = [], []
+        for k, f in enumerate(self.problem.factors):
+            own = self.touching.group[copies.entry] == k
+            chosen, copy = self.touching.observation[copies.entry[own]], copies.copy[own]
+            slots = [Slot(instead[s.variables], copy if s.variables is self.v else s.index[chosen]) for s in f.slots]
+            made.append(f.on(slots, chosen).under(Quadratic(1.0)))
+            weights.append(copies.weight[own])
+        other = engine.for_other(Problem(*made), instead[self.v])
+        descent = Weighted(other.in_own_order(tuple(weights)), DAMPING)
+        point = descent.step(other, descent.init(other, other.start(), 1)).point
+        found = dict(zip(other.problem.variables, other.rows(point), strict=True))
+        return tuple(
+            seen.rows if v is self.v else found.get(instead[v], rows) for v, rows in zip(variables, theta, strict=True)
+        )
+
+    def evidence_of_one(self, entries: _Entries, variances: Sequence[float], those: Ints | None = None) -> float:
+        """The evidence where all observations are inliers."""
+        total, scales = 0.0, tuple(Scales(s, s, 1 - RAREST) for s in variances)
+        for _, at in self._parts(those):
+            total += _Part(entries.only(at.ravel()), at.shape, scales, np.full(at.shape, np.inf), most=0).evidence
+        return total
+
+    def _entries(self, theta: Rows) -> _Entries:
+        """At a point with these rows of all variables."""
+        linear = LinearModel(self.problem, theta)
+        touching, d = self.touching, self.v.manifold.tangent
+        n = len(touching.group)
+        found = _Entries(np.zeros((n, d, d)), np.zeros((n, d)), np.zeros(n), np.zeros(n), touching.group)
+        for k, (f, at) in enumerate(zip(linear.structure.factors, linear.linear, strict=True)):
+            own = touching.group == k
+            slot = next(j for j, s in enumerate(f.factors.slots) if s.variables is self.v)
+            first = dict(zip(f.free, f.offsets, strict=True))[slot]
+            J = f.unsorted(at.J.reshape(f.n, f.p, f.width))[touching.observation[own], :, first : first + d]
+            r = f.unsorted(at.r)[touching.observation[own]]
+            found.JJ[own], found.Jr[own] = np.swapaxes(J, 1, 2) @ J, np.einsum("npd,np->nd", J, r)
+            found.u[own], found.p[own] = np.einsum("np,np->n", r, r), f.p
+        return found
+
+    def _parts(self, those: Ints | None = None) -> Iterator[tuple[Ints, Ints]]:
+        """Variables with as many observations each, and the entries of these, (n, m); those that too few observations
+        hold are left out."""
+        ptr, least = self.touching.ptr, self.v.manifold.tangent
+        m = np.diff(ptr)
+        numbers = np.array([f.residual_size for f in self.problem.factors])[self.touching.group]
+        enough = np.add.reduceat(np.append(numbers, 0), ptr[:-1]) * (m > 0) > least
+        if those is not None:
+            enough &= np.isin(np.arange(len(m)), those)
+        for size in np.unique(m[enough]).tolist():
+            some = np.flatnonzero(enough & (m == size))
+            for part in np.array_split(some, -(-len(some) * 2 ** min(size, VARIED) // AT_ONCE)):
+                yield part, ptr[part][:, None] + np.arange(size)
+
+
+class _Part:
+    """The sets of n variables with m observations each."""
+
+    def __init__(
+        self, entries: _Entries, shape: tuple[int, ...], scales: tuple[Scales, ...], odds: Floats, most: int = VARIED
+    ):
+        """
+        entries  of the observations, n·m
+        shape    (n, m)
+        odds     of every observation, as they were seen last, (n, m)
+        most     how many observations of a variable are varied, at most
+        """
+        n, m = shape
+        d = entries.Jr.shape[1]
+        self.JJ, self.Jr = entries.JJ.reshape(n, m, d * d), entries.Jr.reshape(n, m, d)
+        self.u, self.p = entries.u.reshape(n, m), entries.p.reshape(n, m)
+        self.group = entries.group.reshape(n, m)
+        variance, others, ratio = (np.array(x)[self.group] for x in zip(*scales, strict=True))
+        self.is_inlier = _sets(odds, min(m, most))  # (n, s, m)
+        self.w = np.where(self.is_inlier, (1 / variance)[:, None], (1 / others)[:, None])
+        B = (self.w @ self.JJ).reshape(n, -1, d, d)
+        B = B + RIDGE * np.trace(B, axis1=2, axis2=3)[..., None, None] * np.eye(d)
+        self.inverse, g = np.linalg.inv(B), self.w @ self.Jr
+        self.delta = -np.einsum("nsab,nsb->nsa", self.inverse, g)
+        prior = np.where(self.is_inlier, np.log(ratio)[:, None], np.log1p(-ratio)[:, None])
+        each = prior + self.p[:, None] / 2 * np.log(self.w) - self.w * self.u[:, None] / 2
+        L = each.sum(axis=2) - np.linalg.slogdet(B)[1] / 2 - np.einsum("nsa,nsa->ns", self.delta, g) / 2
+        largest = L.max(axis=1, keepdims=True)
+        P = np.exp(L - largest)
+        total = P.sum(axis=1, keepdims=True)
+        self.P = P / total  # (n, s)
+        self.evidence = float((largest + np.log(total)).sum())
+
+    @property
+    def mean(self) -> Floats:
+        """δ, in the mean."""
+        return np.einsum("ns,nsa->na", self.P, self.delta)
+
+    def squares(self) -> tuple[Floats, Floats]:
+        """e of every observation in every set, and what the fit has used up of its numbers, (n, s, m) each."""
+        n, s, d = self.delta.shape
+        outer = (self.delta[..., :, None] * self.delta[..., None, :]).reshape(n, s, d * d)
+        across = np.swapaxes(self.JJ, 1, 2)
+        spread = self.inverse.reshape(n, s, d * d) @ across
+        e = self.u[:, None] + 2 * self.delta @ np.swapaxes(self.Jr, 1, 2) + outer @ across + spread
+        return e, self.w * spread
+
+    def totals(self, broad: Floats) -> Floats:
+        """For each factor group: Σe and Σp of inliers and of others, and the numbers of inliers that are left."""
+        e, used = self.squares()
+        inlier = self.P[..., None] * self.is_inlier
+        other = self.P[..., None] - inlier
+        farthest = np.minimum(e, (FARTHEST**2 * self.p * broad[self.group])[:, None])
+        p = self.p[:, None]
+        sums = [(inlier * e), inlier * p, other * farthest, other * p, inlier * (p - used)]
+        of = self.group.ravel()
+        return np.stack([np.bincount(of, x.sum(axis=1).ravel(), minlength=len(broad)) for x in sums], axis=1)
+
+    def likelier(self, scales: tuple[Scales, ...]) -> Floats:
+        """The logarithm of the odds that an observation is an inlier, (n, m): of those that were not varied by their
+        mean squares."""
+        q = np.einsum("ns,nsm->nm", self.P, self.is_inlier)
+        e = np.einsum("ns,nsm->nm", self.P, self.squares()[0])
+        odds = odds_of(e, self.p, self.group, scales)
+        inside = np.clip(q, RAREST, 1 - RAREST)
+        return np.where((q > 0) & (q < 1), np.log(inside / (1 - inside)), odds)
+
+    def counts(self, which: Ints, sets: Ints) -> Floats:
+        """P(s)·w of the observations of some sets, one after the other; those of a variable add up to 1."""
+        P = self.P[which, sets]
+        P = P / np.bincount(which, P, minlength=len(self.P))[which]
+        return (P[:, None] * self.w[which, sets]).ravel()
+
+
+def _sets(odds: Floats, k: int) -> NDArray[np.bool_]:
+    """(n, 2^k, m): which observations are inliers in each set; all but the k most doubtful are as they are likelier."""
+    n = len(odds)
+    varied = np.argsort(np.abs(odds), axis=1, kind="stable")[:, :k]
+    sets = np.repeat((odds > 0)[:, None], 2**k, axis=1)
+    every = (np.arange(2**k)[:, None] >> np.arange(k) & 1).astype(bool)
+    np.put_along_axis(
+        sets, np.broadcast_to(varied[:, None], (n, 2**k, k)), np.broadcast_to(every, (n, 2**k, k)), axis=2
+    )
+    return sets
+
+
+def odds_of(u: Floats, p: Floats, group: Ints, scales: tuple[Scales, ...]) -> Floats:
+    """The logarithm of the odds that observations with these squares are inliers."""
+    variance, others, ratio = (np.array(x)[group] for x in zip(*scales, strict=True))
+    return np.log(ratio / (1 - ratio)) + p / 2 * np.log(others / variance) - u / 2 * (1 / variance - 1 / others)
+
+
+def _logs(scales: Sequence[Scales]) -> Floats:
+    """(3, groups): what steps are made in."""
+    return np.array([[log(s.variance), log(s.others), log(s.ratio / (1 - s.ratio))] for s in scales]).T
+
+
+def _from_logs(logs: Floats) -> tuple[Scales, ...]:
+    return tuple(Scales(exp(a), exp(max(a, b)), 1 / (1 + exp(-c))) for a, b, c in logs.T.tolist())
+
+
+def _others(variance: float, mean: float, ratio: float) -> float:
+    """S², where all have this mean square."""
+    return max((mean - ratio * variance) / (1 - ratio), DISTINCT**2 * variance)
+
+
+def _scales(e_in: float, n_in: float, e_out: float, n_out: float) -> Scales:
+    """(2)"""
+    variance, n = e_in / max(n_in, RAREST), n_in + n_out
+    ratio = min(max(n_in / n, RAREST), 1 - RAREST)
+    return Scales(variance, max(e_out / max(n_out, RAREST), variance), ratio)
