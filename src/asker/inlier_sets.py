@@ -57,8 +57,9 @@ RIDGE = 1e-9
 DAMPING = 1e-6
 STEPS, AT_REST = 30, 0.01
 """At most; the change of σ², S² and the odds of π at which they end."""
-SOME, FIRST = 300, 6
-"""Variables that tell whether there are two noises, and steps that these make."""
+SOME, FIRST, LIGHT = 75, 6, 6
+"""Half of the variables that are asked first whether there are two noises, steps that they make, and the observations
+of each at most."""
 
 
 class Scales(NamedTuple):
@@ -118,10 +119,19 @@ class _Entries(NamedTuple):
 class InlierSets:
     """The sets of the variables of one group, no two of which share a factor."""
 
-    def __init__(self, problem: Problem, v: Variables, broad: Sequence[float]):
-        """`broad` is the mean square of a number in a plain fit: an outlier counts for no more than in `asker.noise`"""
+    def __init__(
+        self, problem: Problem, v: Variables, broad: Sequence[float], possible: Sequence[Floats] | None = None
+    ):
+        """
+        broad     the mean square of a number in a plain fit: an outlier counts for no more than in `asker.noise`
+        possible  0 for every observation that is not possible, else 1; None where all are
+        """
         self.problem, self.v, self.broad = problem, v, np.array(broad)
         self.touching = Touching.of(problem, v)
+        self.possible = np.ones(len(self.touching.group))
+        for k, own in enumerate(possible or ()):
+            mine = self.touching.group == k
+            self.possible[mine] = own[self.touching.observation[mine]]
         self.odds: Floats | None = None
         """That every entry is an inlier, as they were seen last: logarithms."""
 
@@ -164,15 +174,22 @@ class InlierSets:
         return theta, tuple(Noise(sqrt(s.variance), s.ratio, spare, noise.rounding) for s, spare, noise in groups)
 
     def _are_two(self, entries: _Entries, noises: Sequence[Noise], scales: tuple[Scales, ...]) -> bool:
-        """(5), by some of the variables, with all others held."""
-        some = np.linspace(0, len(self.v) - 1, min(SOME, len(self.v))).astype(int)
-        for _ in range(FIRST):
-            seen = self.seen(entries, scales, np.zeros((len(self.v), self.v.manifold.tangent)), some)
-            scales = seen.scales
+        """(5), with all other variables held: by some of the variables, by more while two noises are likelier and may be so
+        by chance."""
+        m, n_unknowns = np.diff(self.touching.ptr), self.v.manifold.tangent
+        light, rows = np.flatnonzero(m <= LIGHT), np.zeros((len(self.v), n_unknowns))
+        decides, k = False, 0
+        while not decides:
+            k += 1
+            some = light[:: max(len(light) // (SOME << k), 1)]
+            for _ in range(FIRST):
+                seen = self.seen(entries, scales, rows, some)
+                scales = seen.scales
+            gain = seen.evidence - self.evidence_of_one(entries, [n.sigma**2 for n in noises], some)
+            enough = len(scales) * log(max(int(m[some].sum()), 2))  # S and π of each group cost ½ log n each
+            decides = not 0 < gain < enough or len(some) == len(light)
         self.odds = None
-        one = self.evidence_of_one(entries, [n.sigma**2 for n in noises], some)
-        n = int(np.diff(self.touching.ptr)[some].sum())
-        return seen.evidence > one + len(scales) * log(n)  # S and π of each group cost ½ log n each
+        return gain > enough
 
     def _first(self, noises: Sequence[Noise]) -> tuple[Scales, ...]:
         """Those of noises that were found; of one noise for all a part."""
@@ -218,7 +235,7 @@ class InlierSets:
             chosen, copy = self.touching.observation[copies.entry[own]], copies.copy[own]
             slots = [Slot(instead[s.variables], copy if s.variables is self.v else s.index[chosen]) for s in f.slots]
             made.append(f.on(slots, chosen).under(Quadratic(1.0)))
-            weights.append(copies.weight[own])
+            weights.append((copies.weight * self.possible[copies.entry])[own])
         other = engine.for_other(Problem(*made), instead[self.v])
         descent = Weighted(other.in_own_order(tuple(weights)), DAMPING)
         point = descent.step(other, descent.init(other, other.start(), 1)).point
@@ -248,6 +265,8 @@ class InlierSets:
             r = f.unsorted(at.r)[touching.observation[own]]
             found.JJ[own], found.Jr[own] = np.swapaxes(J, 1, 2) @ J, np.einsum("npd,np->nd", J, r)
             found.u[own], found.p[own] = np.einsum("np,np->n", r, r), f.p
+        for x in (found.JJ, found.Jr, found.u, found.p):
+            x[self.possible == 0] = 0.0  # it says nothing
         return found
 
     def _parts(self, those: Ints | None = None) -> Iterator[tuple[Ints, Ints]]:

@@ -414,11 +414,12 @@ class Search:
         problem, v = self.engine.problem, apart(self.engine.problem)
         if InlierSets.suit(problem, v) and v is not None:
             return self._remembered("inlier sets", partial(self._by_sets, end, v))
-        return self._by_averages(end) if self._support_of(end).is_blurred else end
+        blurred = self._support_of(end).is_blurred
+        return self._by_averages(end) if blurred and self._possible(end.point) is None else end
 
     def _by_sets(self, end: Candidate, v: Variables) -> Candidate:
         """Over all sets of observations that may be the inliers of each variable."""
-        sets = InlierSets(self.engine.problem, v, self.broad)
+        sets = InlierSets(self.engine.problem, v, self.broad, self._possible(end.point))
         found = sets.averaged(self.engine, self.engine.rows(end.point), end.noises, self.goes_on)
         if found is None:
             return end
@@ -440,13 +441,11 @@ class Search:
         return Candidate(end.name, point, near.noises, tuple(self._kernels(_efficient, near.noises)))
 
     def _may_have_near_outliers(self, found: Candidate) -> bool:
-        """Whether many observations lie just beyond the inliers, or all seem to be inliers; all are possible, and the
-        noise is Gaussian; it is sought in all factor groups, by one process."""
+        """Whether many observations lie just beyond the inliers, or all seem to be inliers, and the noise is Gaussian;
+        it is sought in all factor groups, by one process."""
         each = zip(self.given, found.noises, strict=True)
         are_sought = all(given is None and n.sigma > 0 for given, n in each)
         if self.has_few_unknowns or not are_sought or self.engine.problem.portion is not None:
-            return False
-        if self._possible(found.point) is not None:
             return False
         is_one = all(n.inlier_ratio == 1 for n in found.noises)
         return (is_one or self._support_of(found).is_blurred) and not self._has_heavy_tails(found)
