@@ -147,7 +147,8 @@ class Search:
         medians = [self.engine.sums.median(u) for u in self._squares(start)]
         self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
         followed, is_proved, self.broad = self._remembered("following", partial(self._follow, start))
-        self.found = followed if is_proved else []
+        ended = [tuple(self._kernels(self._end_kernel, c.noises)) for c in followed]
+        self.found = [replace(c, kernels=k) for c, k in zip(followed, ended, strict=True)] if is_proved else []
         for name, point in self._ends(start) if self.goes_on() and not is_proved else ():
             is_hopeless, self.found, self.broad = self._remembered(
                 f"compare {name}", partial(self._compare, name, point, start)
@@ -183,7 +184,7 @@ class Search:
             point = self._run(kernels, self.plain, point, AGAIN if is_at_rest else FOLLOWED, "following")
             self._see(point)
             noises, before = self._noises(point, noises, is_close=True), widths
-            found = [Candidate("following", point, noises, tuple(kernels))]
+            found = [Candidate("following", point, noises)]
             if not self.goes_on() or not self._most_are_inliers(noises):
                 break
             if not is_at_rest:
