@@ -70,6 +70,7 @@ def _all_left(factors: Any, u: Any, variances: Any, *of: Any, **more: Any) -> An
 
 PARTS: dict[str, Part] = {
     ALL: [],
+    "following": [(Search, "_follow", lambda self, start: ([], False, self.broad))],
     "from the start": _candidate("from the start"),
     "least squares": _candidate("least squares", "from least squares"),
     "from least squares": _candidate("from least squares"),

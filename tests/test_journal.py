@@ -76,6 +76,18 @@ def test_a_search_that_a_limit_has_ended_goes_on(n, tmp_path):
     assert_same(asker.solve(problem, checkpoint=file), asker.solve(problem))
 
 
+@pytest.mark.parametrize("n", [3, 9, 13])
+@pytest.mark.parametrize(("kind", "outliers"), [("gross", 0.1), ("near", 0.6)], ids=["proved", "not proved"])
+def test_a_first_way_down_that_a_limit_has_ended_goes_on(kind, outliers, n, tmp_path):
+    how = {"noise": 1.5, "start_error": 5.0, "outlier_ratio": outliers, "outlier_kind": kind}
+    scene = bundle.make_scene(20, 8000, seed=660_002, **how)
+    problem, file = bundle.bundle_problem(scene.start, None).problem, tmp_path / "run.npz"
+    first = asker.solve(problem, max_iterations=n, checkpoint=file)
+    assert (first.iterations, first.status) == (n, asker.Status.MAX_ITERATIONS)
+    assert "following" in {line.details["stage"] for line in first.history}
+    assert_same(asker.solve(problem, checkpoint=file), asker.solve(problem))
+
+
 def test_an_interrupt_between_two_descents_leaves_a_file_that_goes_on(tmp_path, monkeypatch):
     problem, file = circle_problem(0.1, 0.4, 3), tmp_path / "run.npz"
 

@@ -58,6 +58,6 @@ def test_near_outliers_of_a_scene_pull_less_than_under_a_heavy_tailed_kernel():
             off[seed, k] = bundle.errors(made.refined(result.values), scene.truth).cameras
             if k == 0:
                 noise = result.noise["reprojection"]
-                assert noise.sigma == pytest.approx(1.5, rel=0.1)
-                assert noise.inlier_ratio == pytest.approx(0.7, abs=0.05)
+                assert noise.sigma == pytest.approx(1.5, rel=0.15)
+                assert noise.inlier_ratio == pytest.approx(0.7, abs=0.1)
     assert np.log(off[:, 0]).mean() < np.log(off[:, 1]).mean()

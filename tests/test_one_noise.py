@@ -6,7 +6,8 @@ import pytest
 import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
-from asker.one_noise import can_be_proved, one_noise
+from asker.noise import Noise, estimate
+from asker.one_noise import can_be_proved, inliers_are_noise, inliers_can_be_proved, one_noise
 from asker.strategies.irls import IRLS
 
 
@@ -60,6 +61,55 @@ def test_few_variables_prove_nothing():
     assert one_noise(problem, fitted(problem), [None]) is None
 
 
+def inliers_at(problem, noise, outliers, kernel):
+    """‖r‖², inliers and noise of a fit that ends under a kernel of a noise, from a wide one."""
+    engine = CpuEngine(problem.under([asker.Cauchy(10 * noise)]))
+    state = IRLS().init(engine, engine.start(), 40)
+    for _ in range(20):
+        state = IRLS().step(engine, state)
+    other = engine.under([kernel])
+    state = IRLS().init(other, state.point, 40)
+    for _ in range(20):
+        state = IRLS().step(other, state)
+    u = engine.in_user_order(state.point.u)
+    return u, [x <= 9 * 2 * noise**2 for x in u], [Noise(noise, 1 - outliers, 1e4)]
+
+
+@pytest.mark.parametrize("outliers", [0.0, 0.03, 0.1, 0.2])
+@pytest.mark.parametrize("kind", ["ring", "path"])
+def test_inliers_of_the_right_solution_are_proved(kind, outliers):
+    scene = bundle.make_scene(20, 16_000, noise=1.0, outlier_ratio=outliers, start_error=5.0, seed=660_000, kind=kind)
+    problem = problem_of(scene)
+    assert inliers_can_be_proved(problem, [None])
+    seen = inliers_at(problem, 1.0, outliers, asker.SmoothTruncated(5.0))
+    assert inliers_are_noise(problem, *seen, [None])
+
+
+@pytest.mark.parametrize("law", ["laplace", "student"])
+def test_inliers_with_tails_are_not_proved(law):
+    problem = problem_of(scene_of(0.0, noise_law=law, n=16_000))
+    assert not inliers_are_noise(problem, *inliers_at(problem, 1.0, 0.0, asker.SmoothTruncated(5.0)), [None])
+
+
+@pytest.mark.parametrize("seed", range(660_010, 660_013))
+@pytest.mark.parametrize("outlier_kind", ["gross", "near"])
+@pytest.mark.parametrize("kind", ["ring", "path"])
+def test_outliers_that_pass_for_noise_in_sums_do_not_one_by_one(kind, outlier_kind, seed):
+    """Least squares spreads a majority of outliers evenly over all variables."""
+    how = {"outlier_kind": outlier_kind, "kind": kind, "start_error": 5.0}
+    problem = problem_of(bundle.make_scene(20, 10_000, noise=1.0, outlier_ratio=0.7, seed=seed, **how))
+    u = fitted(problem)
+    (noise,) = estimate(problem.factors, u)
+    assert noise.inlier_ratio > 0.99
+    assert not inliers_are_noise(problem, u, [x <= 18 * noise.sigma**2 for x in u], [noise], [None])
+
+
+def test_short_tracks_prove_nothing_one_by_one():
+    problem = problem_of(scene_of(0.0, mean_track=3.0))
+    assert can_be_proved(problem)
+    assert not inliers_can_be_proved(problem, [None])
+
+
 def two_groups(touches):
     """3000 numbers measured six times each, without outliers, and 60 measurements of others, or of some of them, a
     third of which are outliers."""
@@ -98,6 +148,7 @@ def test_where_the_start_is_as_good_as_the_noise_no_graduated_descent_is_tried(k
     result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
     assert {line.details["stage"] for line in result.history} <= {
         "start",
+        "following",
         "from the start",
         "least squares",
         "end",

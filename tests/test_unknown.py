@@ -71,7 +71,13 @@ def test_where_hardly_an_outlier_is_nothing_else_is_tried(noise, outliers):
     scene = bundle.make_scene(10, 3000, noise=noise, outlier_ratio=outliers, start_error=20.0, seed=6)
     result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
     assert result.noise["reprojection"].sigma == pytest.approx(noise, rel=0.1)
-    assert {line.details["stage"] for line in result.history} <= {"start", "from the start", "end", "weighed"}
+    assert {line.details["stage"] for line in result.history} <= {
+        "start",
+        "following",
+        "from the start",
+        "end",
+        "weighed",
+    }
 
 
 def test_the_right_circle_is_the_likelier_one():
@@ -142,6 +148,44 @@ def test_no_limit_ends_a_run_that_was_given_none(seed):
     result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
     assert result.status is asker.Status.CONVERGED
     assert result.iterations < 1000
+
+
+@pytest.mark.parametrize("outliers", [0.0, 0.03, 0.1])
+@pytest.mark.parametrize(("kind", "noise", "start"), [("ring", 1.5, 5.0), ("path", 1.0, 2.0), ("path", 0.2, 24.0)])
+def test_where_inliers_are_proved_to_have_one_noise_nothing_else_is_tried(kind, noise, start, outliers):
+    """Also where the start is as good as the noise, and a narrow kernel would wander."""
+    scene = bundle.make_scene(
+        20, 12_000, kind=kind, noise=noise, start_error=start, outlier_ratio=outliers, seed=660_001
+    )
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert {line.details["stage"] for line in result.history} <= {"start", "following", "end", "weighed"}
+    assert result.noise[0].sigma == pytest.approx(noise, rel=0.03)
+    assert result.noise[0].inlier_ratio == pytest.approx(1 - outliers, abs=0.02)
+
+
+@pytest.mark.parametrize(("outlier_kind", "outliers"), [("near", 0.6), ("gross", 0.7), ("grouped", 0.1)])
+def test_what_is_not_proved_leaves_no_trace(outlier_kind, outliers, monkeypatch):
+    """The search is the same as if nothing had been tried before."""
+    how = {"noise": 1.5, "start_error": 5.0, "outlier_ratio": outliers, "outlier_kind": outlier_kind}
+    scene = bundle.make_scene(20, 8000, seed=660_002, **how)
+    found = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert {"following", "from the start"} < {line.details["stage"] for line in found.history}
+    monkeypatch.setattr("asker.unknown.Search._follow", lambda self, start: ([], False, self.broad))
+    without = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert "following" not in {line.details["stage"] for line in without.history}
+    for name in ("cameras", "points"):
+        np.testing.assert_array_equal(found[name], without[name])
+    assert found.noise[0] == without.noise[0]
+
+
+@pytest.mark.parametrize("n", [2, 8, 14])
+def test_a_search_that_is_cut_short_keeps_what_it_has(n):
+    scene = bundle.make_scene(
+        20, 8000, noise=1.0, outlier_kind="near", outlier_ratio=0.5, start_error=24.0, seed=660_003
+    )
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem, max_iterations=n)
+    assert result.status is asker.Status.MAX_ITERATIONS
+    assert result.cost < result.initial_cost
 
 
 def test_limits_hold_for_all_stages_together():

@@ -174,8 +174,8 @@ class InlierSets:
         return theta, tuple(Noise(sqrt(s.variance), s.ratio, spare, noise.rounding) for s, spare, noise in groups)
 
     def _are_two(self, entries: _Entries, noises: Sequence[Noise], scales: tuple[Scales, ...]) -> bool:
-        """(5), with all other variables held: by some of the variables, by more while two noises are likelier and may be so
-        by chance."""
+        """(5), with all other variables held: by some of the variables, and by more while two noises are likelier, but
+        may be so by chance."""
         m, n_unknowns = np.diff(self.touching.ptr), self.v.manifold.tangent
         light, rows = np.flatnonzero(m <= LIGHT), np.zeros((len(self.v), n_unknowns))
         decides, k = False, 0

@@ -1,5 +1,9 @@
 """The solver for problems whose noise is not known: what `asker.solve` does when nothing is given.
 
+Following   First one way down from the start under a Cauchy kernel that is 2σ wide all the way, σ as it is estimated
+            after every few steps: this does where inliers are the majority, as a rule.  It counts where it is proved
+            that all inliers have Gaussian noise of one scale (`asker.one_noise`), and no variable is lost: then nothing
+            else is tried.  Where it is not proved, all goes on as if it had not been.
 Candidates  Several ways down from the start, the cheap ones first, each under Cauchy kernels, whose weights do not
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
             everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
@@ -10,7 +14,7 @@ Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One
             is dropped before it is refined; with few unknowns all are there before the first is.  Where many
             observations fit exactly because the data are rounded (`asker.rounding`), the noise of all candidates is
             that of rounding at least.  Once a candidate is beyond doubt, no other one is tried: also where it leaves
-            nothing but noise of one scale (`asker.one_noise`).
+            nothing but noise of one scale, or its inliers are proved to have that.
 End         The best one is refined with moves of single variables in between (`asker.moves`): under the kernel of the
             likelihood where there are few unknowns, else under the smooth truncated one with τ = 5σ; under Cauchy's
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
@@ -45,7 +49,7 @@ from asker.mixture import DISTINCT
 from asker.moves import Moves
 from asker.near_outliers import NearOutliers
 from asker.noise import REACH, Noise, estimate
-from asker.one_noise import apart, one_noise
+from asker.one_noise import apart, inliers_are_noise, inliers_can_be_proved, noise_of_all, one_noise
 from asker.repeats import without_repeats
 from asker.rounding import rounding
 from asker.strategies.weighted import Weighted
@@ -61,6 +65,8 @@ NARROW = 0.05
 """The first width, in median residuals at the start: one that is too narrow hardly matters."""
 FIRST, AGAIN = 40, 15
 """Iterations of a first descent, and of each round at another σ."""
+FOLLOWED = 3
+"""Iterations of a round while the width follows the noise: one more estimate takes as long as two."""
 ROUNDS = 10
 """Rounds at another σ, at most: until it is at rest."""
 OUTRIGHT = 3
@@ -144,7 +150,10 @@ class Search:
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._begin(start)
-        for name, point in self._ends(start) if self.goes_on() else ():
+        followed, is_proved, self.broad = self._remembered("following", partial(self._follow, start))
+        ended = [tuple(self._kernels(self._end_kernel, c.noises)) for c in followed]
+        self.found = [replace(c, kernels=k) for c, k in zip(followed, ended, strict=True)] if is_proved else []
+        for name, point in self._ends(start) if self.goes_on() and not is_proved else ():
             is_hopeless, self.found, self.broad = self._remembered(
                 f"compare {name}", partial(self._compare, name, point, start)
             )
@@ -154,6 +163,9 @@ class Search:
                 break
         if not self.found:
             self._rank([self._candidate("start", start)])
+        if followed and not is_proved and not self.goes_on():  # others may have been cut short
+            self._see(followed[0].point)
+            self._rank([*self.found, *followed])
         for name in [c.name for c in self.found if c.name != "start"] if self.has_few_unknowns else ():
             if self.goes_on() and self._has_hope(name):
                 self._rank([self._settled(c) if c.name == name else c for c in self.found])
@@ -170,6 +182,42 @@ class Search:
         self._see(start)
         medians = [self.engine.sums.median(u) for u in self._squares(start)]
         self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
+
+    def _follow(self, start: Point) -> tuple[list[Candidate], bool, list[float]]:
+        """A candidate from the start under kernels as wide as the noise asks for where the descent is, whether it is
+        proved that all its inliers have noise of one scale and no variable is lost, and what was seen then.  Where it
+        is not proved, nothing was seen or drawn."""
+        if self.has_few_unknowns or not inliers_can_be_proved(self.engine.problem, self.given, self.engine.sums):
+            return [], False, self.broad
+        seen, drawn, found = self.broad, self.moves.drawn_so_far, []
+        point, before, has_moved = start, [0.0], False
+        noises = tuple(noise_of_all(f, r) for f, r in zip(self.engine.problem.factors, self.typical, strict=True))
+        for _ in range(ROUNDS):
+            kernels = self._kernels(_cauchy, noises)
+            widths = [kernel.tau for kernel in kernels]
+            is_at_rest = np.allclose(widths, before, rtol=0.02, atol=0)
+            kernels = self._kernels(self._end_kernel, noises) if is_at_rest else kernels
+            point = self._run(kernels, self.plain, point, AGAIN if is_at_rest else FOLLOWED, "following")
+            self._see(point)
+            noises, before = self._noises(point, noises, is_close=True), widths
+            found = [Candidate("following", point, noises)]
+            if not self.goes_on() or not self._most_are_inliers(noises):
+                break
+            if not is_at_rest:
+                continue
+            if not self._support_of(found[0]).has_lost_a_variable():
+                if self._is_proved(found[0]):
+                    return found, True, self.broad
+                break
+            if has_moved:
+                break
+            point, has_moved = self._moved(kernels, point, noises), True
+        self.moves.drawn_so_far = drawn
+        return found, False, seen
+
+    def _most_are_inliers(self, noises: Sequence[Noise]) -> bool:
+        sought = [n for n, given in zip(noises, self.given, strict=True) if given is None]
+        return all(n.is_known and n.inlier_ratio > 0.5 for n in sought)
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and, with many unknowns, refine it if there is hope; whether there is none, and what
@@ -367,8 +415,9 @@ class Search:
         return sum(sought) > 0
 
     def _ended(self, best: Candidate, kernel: Callable[[Noise, int, float], Kernel]) -> Candidate:
+        """With moves in between; once for a candidate that has come under such kernels before, else twice."""
         point, noises, kernels = best.point, best.noises, []
-        for converge in (False, True):
+        for converge in (True,) if best.kernels else (False, True):
             kernels = self._kernels(kernel, noises)
             moved = self._moved(kernels, point, noises)
             descent = self._counting_possible(moved)
@@ -481,14 +530,25 @@ class Search:
 
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, or nearly all far better than at the start, and those
-        of every variable no less than others; or all are noise, and nothing else."""
+        of every variable no less than others; or all are noise, and nothing else, or all inliers."""
         support, sizes = self._support_of(found), [f.residual_size for f in self.engine.problem.factors]
         each = zip(self.broad, self.typical, sizes, support.explained, strict=True)
         seen = [max(sqrt(Q), r / sqrt(p) if all_fit else 0.0) for Q, r, p, all_fit in each]
         groups = [g for g in zip(found.noises, seen, self.given, strict=True) if g[2] is None]
         if not all(n.is_known and n.inlier_ratio > 0.5 for n, _, _ in groups) or support.has_lost_a_variable():
             return False
-        return all(CLEAR * n.sigma < most for n, most, _ in groups) or self._is_noise_alone(found)
+        return (
+            all(CLEAR * n.sigma < most for n, most, _ in groups)
+            or self._is_noise_alone(found)
+            or self._is_proved(found)
+        )
+
+    def _is_proved(self, found: Candidate) -> bool:
+        """Whether it is proved that all inliers have noise of one scale."""
+        if any(n.rounding or n.sigma == 0 for n in found.noises):
+            return False
+        u, inliers, engine = self._squares(found.point), self._support_of(found).inliers, self.engine
+        return inliers_are_noise(engine.problem, u, inliers, found.noises, self.given, engine.sums)
 
     def _is_noise_alone(self, found: Candidate) -> bool:
         """Whether it is proved that there is nothing but noise, and the estimate does not find a smaller one."""
