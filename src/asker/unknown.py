@@ -4,8 +4,8 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
             everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
             or graduated, by ASKER, where there are many.
-Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
-            the descent goes on, until σ is at rest.
+Noise       At each end the noise σ of every factor group is estimated (`asker.noise`; `asker.few` where observations
+            are few), the kernel is made 2σ wide, and the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined; with few unknowns all are there before the first is.  Where many
             observations fit exactly because the data are rounded (`asker.rounding`), the noise of all candidates is
@@ -37,6 +37,8 @@ from asker.chance import rightness
 from asker.conditions import Conditions
 from asker.efficiency import efficient_width
 from asker.engines.point import Engine, Point
+from asker.few import doubts as doubts_of_few
+from asker.few import told
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.mixture import DISTINCT
@@ -125,6 +127,8 @@ class Search:
         self.moves = Moves(engine.problem, trials=MANY if n_unknowns(engine) <= SOME else SEVERAL)
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
+        self.firsts: list[Candidate] = []
+        """Candidates before the first was refined, where there are few unknowns."""
         self.conditions = Conditions(engine)
         self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
         """‖r‖² at points that are still of use."""
@@ -150,6 +154,7 @@ class Search:
                 break
         if not self.found:
             self._rank([self._candidate("start", start)])
+        self.firsts = self.found
         for name in [c.name for c in self.found if c.name != "start"] if self.has_few_unknowns else ():
             if self.goes_on() and self._has_hope(name):
                 self._rank([self._settled(c) if c.name == name else c for c in self.found])
@@ -191,7 +196,16 @@ class Search:
         rivals = [c for c in self.found if c.name != best.name]
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
         of_support = self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
-        return (*of_support, *self._doubts_of_weights())
+        return (*of_support, *self._doubts_of_few(best), *self._doubts_of_weights())
+
+    def _doubts_of_few(self, best: Candidate) -> Iterator[str]:
+        """Whether too few agree to be sure which are inliers."""
+        seen = [self._squares(c.point) for c in (*self.firsts, *self.found)] if self.has_few_unknowns else []
+        for k, f in enumerate(self.engine.problem.factors if seen else ()):
+            if self.given[k] is None:
+                u, each = self._squares(best.point)[k], [x[k] for x in seen]
+                of = f.residual_size, n_unknowns(self.engine)
+                yield from doubts_of_few(f.name, *of, best.noises[k], self.broad[k], u, each)
 
     def _doubts_of_weights(self) -> tuple[str, ...]:
         """The noise is that of √w·r, and the width of a kernel is for r."""
@@ -266,11 +280,19 @@ class Search:
         """
         grids = self._grids([before] if before else [])
         near = before if is_close else ()
-        found = partial(estimate, self.engine.problem.factors, self._squares(point), self.broad, self.engine.sums)
+        found = partial(self._estimated, self._squares(point))
         noises = found(grids, near)
         exact = [k for k, n in enumerate(noises) if self.given[k] is None and n.is_known and n.sigma == 0]
         more = {k: rounding(self.engine, point, k) for k in exact}
         return found([more.get(k, grid) for k, grid in enumerate(grids)]) if any(more.values()) else noises
+
+    def _estimated(self, u: Sequence[Floats], grids: Sequence[float], near: Sequence[Noise] = ()) -> tuple[Noise, ...]:
+        factors = self.engine.problem.factors
+        noises = estimate(factors, u, self.broad, self.engine.sums, grids, near)
+        if not self.has_few_unknowns:
+            return noises
+        each = zip(noises, u, factors, self.broad, strict=True)
+        return tuple(told(noise, x, f.residual_size, n_unknowns(self.engine), Q) for noise, x, f, Q in each)
 
     def _grids(self, more: Sequence[Sequence[Noise]] = ()) -> list[float]:
         """What the data of each factor group are rounded to, by the candidates so far and more."""
