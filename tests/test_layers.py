@@ -23,6 +23,7 @@ LAYERS = (
     ("sums", "over all observations, also where several processes hold them"),
     ("mixture", "two Gaussians in one sample"),
     ("noise", "what residuals say of the noise: results tell it"),
+    ("few", "whether some of few observations agree beyond chance"),
     ("support", "which observations support a solution, and what speaks against it"),
     ("groups", "what belongs to groups of variables and factors, by name"),
     ("logs", "what is said while a solve goes on"),

@@ -275,7 +275,7 @@ def test_noise_that_cannot_be_told_is_a_doubt():
     y = np.where(np.arange(12) % 4 == 1, 3.0, 2 * x + 1)
 
     def residuals(p, y=y):
-        return p[0] + p[1] * x + p[2] * x**2 + p[3] * x**3 - y + 0.01 * np.sin(40 * x)
+        return p[0] + p[1] * x + p[2] * x**2 + p[3] * x**3 - y + 0.5 * np.sin(40 * x)
 
     few = asker.least_squares(residuals, np.zeros(4), loss=None).result
     assert not few.noise[0].is_known

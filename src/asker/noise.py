@@ -53,7 +53,11 @@ NEAR = 3.0
 FARTHEST = 3.0
 """How far an outlier counts, in roots of the mean square."""
 FEW = 10
-"""Spare numbers below which σ is not told: it could be wrong by a factor."""
+"""Spare numbers below which two Gaussians do not tell σ: it could be wrong by a factor."""
+UNLIKELY = 0.01
+"""That chance alone makes observations agree so well, or leaves a variable so few inliers."""
+RARE = 0.1
+"""The same, where most observations agree."""
 EXACT = sqrt(10 * SMALLEST)
 """The same of σ, once it is found."""
 
@@ -72,11 +76,13 @@ class Noise:
     rounding: float = 0.0
     """The step that the data are rounded to, where many of them fit exactly (`asker.rounding`); σ is that of rounding
     at least.  0 where no such thing was seen."""
+    chance: float = 1.0
+    """How likely it is, at most, that chance makes so many agree so well, where that was found out (`asker.few`)."""
 
     @property
     def is_known(self) -> bool:
-        """Whether enough observations agree to tell σ."""
-        return self.n_spare >= FEW
+        """Whether enough observations agree to tell σ, or so well that it is not by chance."""
+        return self.n_spare >= FEW or self.chance < RARE
 
     @property
     def tau(self) -> float:

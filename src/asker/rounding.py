@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine, Point
-from asker.noise import EXACT
-from asker.support import UNLIKELY
+from asker.noise import EXACT, UNLIKELY
 
 Floats = NDArray[np.float64]
 

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from asker.engines.point import Engine, Point
 from asker.kernels import Cauchy, Kernel, Quadratic
 from asker.mixture import DISTINCT, TINY
-from asker.noise import FEW as TELLING
 from asker.trials import Copies, Floats, Pairs, Trials, drawn
 
 FEW = 12
@@ -131,14 +130,10 @@ class Subsets:
         return chosen[:n]
 
     def _enough(self, share: float) -> float:
-        """Trials, at this share of inliers, 0 where nothing agrees yet; none where no outlier can be told, since the
-        noise of fewer inliers could not."""
-        factors = self.engine.problem.factors
-        used = self.d if len(factors) == 1 else 0  # of several groups each may have used up few
-        least = min((TELLING + used) / (self.p[k] * factors[k].n) for k in self.drawn_from)
-        if least >= 1:
-            return 0
+        """Trials, at this share of inliers, 0 where nothing agrees yet: then there may be no more inliers than one
+        beyond those that determine the unknowns."""
         size = -(-self.d // min(self.p[k] for k in self.drawn_from)) + 1
+        least = min(size / self.engine.problem.factors[k].n for k in self.drawn_from)
         clean = min(max(max(share, least) ** size, 1e-12), 1 - 1e-12)
         return min(log(CHANCE) / log(1 - clean), MOST if share else AT_LEAST)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.noise import Noise, rounding_variance
+from asker.noise import UNLIKELY, Noise, rounding_variance
 from asker.problem import Problem
 from asker.sums import ALONE, Sums
 from asker.variables import Variables
@@ -15,8 +15,6 @@ from asker.variables import Variables
 Mask = NDArray[np.bool_]
 REACH = 3.0
 """What an inlier stays below, in σ for each number."""
-UNLIKELY = 0.01
-"""That chance alone leaves one of the variables so few inliers."""
 BLURRED = 0.05
 """The part of the observations just beyond the inliers, from which on there is no clear border; what is beyond them
 altogether, where it is less, is hardly worth another solution."""

@@ -8,8 +8,8 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
             depend on a scale for large residuals: (1) from the start itself; (2) from the least squares solution with
             everything; (3) from minimal subsets of the observations, where there are few unknowns (`asker.subsets`),
             or graduated, by ASKER, where there are many.
-Noise       At each end the noise σ of every factor group is estimated (`asker.noise`), the kernel is made 2σ wide, and
-            the descent goes on, until σ is at rest.
+Noise       At each end the noise σ of every factor group is estimated (`asker.noise`; `asker.few` where observations
+            are few), the kernel is made 2σ wide, and the descent goes on, until σ is at rest.
 Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
             is dropped before it is refined; with few unknowns all are there before the first is.  Where many
             observations fit exactly because the data are rounded (`asker.rounding`), the noise of all candidates is
@@ -42,6 +42,8 @@ from asker.conditions import Conditions
 from asker.efficiency import efficient_width
 from asker.engines.point import Engine, Point
 from asker.factors import Factors
+from asker.few import doubts as doubts_of_few
+from asker.few import told
 from asker.inlier_sets import InlierSets
 from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.likelihood import likelihood, mean_squares, squares
@@ -135,6 +137,8 @@ class Search:
         self.moves = Moves(engine.problem, trials=MANY if n_unknowns(engine) <= SOME else SEVERAL)
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
+        self.firsts: list[Candidate] = []
+        """Candidates before the first was refined, where there are few unknowns."""
         self.conditions = Conditions(engine)
         self.once = [without_repeats(f) if self.has_few_unknowns else None for f in engine.problem.factors]
         """Of each factor group in which observations repeat others: the factors without these, and which they are."""
@@ -166,6 +170,7 @@ class Search:
         if followed and not is_proved and not self.goes_on():  # others may have been cut short
             self._see(followed[0].point)
             self._rank([*self.found, *followed])
+        self.firsts = self.found
         for name in [c.name for c in self.found if c.name != "start"] if self.has_few_unknowns else ():
             if self.goes_on() and self._has_hope(name):
                 self._rank([self._settled(c) if c.name == name else c for c in self.found])
@@ -257,10 +262,22 @@ class Search:
         rivals = [c for c in self.found if c.name != best.name]
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
         of_support = self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
-        pairs = zip(self.engine.problem.factors, self.once, strict=True)
-        repeated = [(f.name, f.n - len(once[1]), f.n) for f, once in pairs if once is not None]
-        cure = "they count once in the noise, and each in the result: leave them out if they are copies"
-        return of_support + tuple(f"{k} of {n} {name} repeat others exactly; {cure}" for name, k, n in repeated)
+        return (*of_support, *self._doubts_of_few(best), *self._doubts_of_repeats())
+
+    def _doubts_of_few(self, best: Candidate) -> Iterator[str]:
+        """Whether too few agree to be sure which are inliers."""
+        seen = [self._squares_once(c.point) for c in (*self.firsts, *self.found)] if self.has_few_unknowns else []
+        for k, f in enumerate(self._factors_once if seen else ()):
+            if self.given[k] is None:
+                u, each = self._squares_once(best.point)[k], [x[k] for x in seen]
+                of = f.residual_size, n_unknowns(self.engine)
+                yield from doubts_of_few(f.name, *of, best.noises[k], self.broad[k], u, each)
+
+    def _doubts_of_repeats(self) -> Iterator[str]:
+        for f, once in zip(self.engine.problem.factors, self.once, strict=True):
+            if once is not None:
+                cure = "they count once in the noise, and each in the result: leave them out if they are copies"
+                yield f"{f.n - len(once[1])} of {f.n} {f.name} repeat others exactly; {cure}"
 
     def _support_of(self, found: Candidate) -> Support:
         return self._support(found.point, found.noises)
@@ -326,11 +343,19 @@ class Search:
         """
         grids = self._grids([before] if before else [])
         near = before if is_close else ()
-        found = partial(estimate, self._factors_once, self._squares_once(point), self.broad, self.engine.sums)
+        found = partial(self._estimated, self._squares_once(point))
         noises = found(grids, near)
         exact = [k for k, n in enumerate(noises) if self.given[k] is None and n.is_known and n.sigma == 0]
         more = {k: rounding(self.engine, point, k) for k in exact}
         return found([more.get(k, grid) for k, grid in enumerate(grids)]) if any(more.values()) else noises
+
+    def _estimated(self, u: Sequence[Floats], grids: Sequence[float], near: Sequence[Noise] = ()) -> tuple[Noise, ...]:
+        factors = self._factors_once
+        noises = estimate(factors, u, self.broad, self.engine.sums, grids, near)
+        if not self.has_few_unknowns:
+            return noises
+        each = zip(noises, u, factors, self.broad, strict=True)
+        return tuple(told(noise, x, f.residual_size, n_unknowns(self.engine), Q) for noise, x, f, Q in each)
 
     def _grids(self, more: Sequence[Sequence[Noise]] = ()) -> list[float]:
         """What the data of each factor group are rounded to, by the candidates so far and more."""
