@@ -15,7 +15,8 @@ Choice      There are C(n, k) ways to choose k of n, and n numbers k.  So chance
 
                 n · C(n, k) · I(x; (kp − d)/2, (n − k)p/2)
 
-Decision    Below 1 % the k are inliers, with σ² = Sₖ/(kp − d).  So are they below 10 % where they are most of the
+Decision    Where a quarter of the observations would be too few for two Gaussians:
+            below 1 % the k are inliers, with σ² = Sₖ/(kp − d).  So are they below 10 % where they are most of the
             observations: to refuse less than half costs little where all are noise, which is in one case of ten at
             most, and to keep outliers costs much.  From 1 % on a doubt says so; another one, where nothing is refused,
             that some agree.
@@ -38,6 +39,9 @@ from asker.mixture import TINY
 from asker.noise import EXACT, FEW, RARE, UNLIKELY, Noise, rounding_variance
 
 Floats = NDArray[np.float64]
+SMALLEST_PART = 4
+"""One of so many parts of the observations may be inliers that are told so.  Among many observations that are no noise,
+as those of a model that does not quite fit, a few agree better than noise would."""
 TIED = 1e-9
 """The difference of two ‖r‖, over the root of the mean square, below which they are the same."""
 
@@ -57,9 +61,9 @@ class Agreement(NamedTuple):
     """Their largest ‖r‖²."""
 
 
-def is_few(n: int, p: int, d: int) -> bool:
-    """Whether half of n observations would be too few to tell σ by two Gaussians."""
-    return n * p < 2 * (FEW + d)
+def is_few(n: int, p: int, d: int, part: int = 2) -> bool:
+    """Whether one of so many parts of n observations, half of them, would be too few to tell σ by two Gaussians."""
+    return n * p < part * (FEW + d)
 
 
 def log_chances(u: Floats, p: int, d: int, total: float, least: float = 0.0) -> Floats:
@@ -112,7 +116,7 @@ def told(noise: Noise, u: Floats, p: int, d: int, broad: float) -> Noise:
 
     noise  as `asker.noise` has found it
     """
-    if noise.is_known and noise.inlier_ratio < 1:
+    if (noise.is_known and noise.inlier_ratio < 1) or not is_few(len(u), p, d, SMALLEST_PART):
         return noise
     is_exact = u <= EXACT**2 * p * broad
     n, n_exact = len(u), int(np.count_nonzero(is_exact))
