@@ -9,8 +9,9 @@ Sets        Where outliers are near, a fit to all observations of a point shows 
 
                 log P(s) = Σ log(π or 1−π) + Σ p/2 log w − ½ log|B| − ½ (Σ w u − gᵀB⁻¹g)
 
-            m observations have 2^m sets: of more than `VARIED` the most doubtful are varied, and the others stay as
-            they are likelier.
+            m observations have 2^m sets: of more than `VARIED` the most doubtful are varied.  The others count in all
+            sets, with the probability that they are inliers by their mean squares: many observations hold the point, so
+            that it hardly depends on any of them.
 Algorithm   Expectation and maximisation (Dempster, Laird, Rubin 1977); a set that has next to no part is left out.
             (1) P(s) of all sets of every point
             (2) σ² = Σ P(s) e / Σ P(s) p over the inliers, with e = ‖r + Jδ‖² + tr(J B⁻¹ Jᵀ); S² over the others; π
@@ -22,6 +23,7 @@ Algorithm   Expectation and maximisation (Dempster, Laird, Rubin 1977); a set th
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
@@ -78,12 +80,16 @@ class Copies:
     """Copies of the variables, one for each set."""
 
     rows: Floats
+    of: Ints
+    """Which variable each is a copy of,"""
+    P: Floats
+    """and P(s); of a variable they add up to 1."""
     entry: Ints
-    """The observations of each, as entries of `Touching`,"""
+    """Their observations, as entries of `Touching`,"""
     copy: Ints
-    """which copy they are of,"""
-    weight: Floats
-    """and how much they count: P(s)·w."""
+    """which copy these are of,"""
+    w: Floats
+    """and how much they count there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +102,6 @@ class Seen:
     """Numbers of inliers that the fit has not used up, of each factor group."""
     evidence: float
     """The logarithm of the probability of all observations, the variables averaged out, but for a constant."""
-    rows: Floats
-    """Where the variables are in the mean."""
     copies: Copies
 
 
@@ -132,7 +136,7 @@ class InlierSets:
         for k, own in enumerate(possible or ()):
             mine = self.touching.group == k
             self.possible[mine] = own[self.touching.observation[mine]]
-        self.odds: Floats | None = None
+        self.odds = np.zeros(len(self.touching.group))
         """That every entry is an inlier, as they were seen last: logarithms."""
 
     @staticmethod
@@ -152,17 +156,19 @@ class InlierSets:
         self, engine: Engine, theta: Rows, noises: Sequence[Noise], goes_on: Callable[[], bool]
     ) -> tuple[Rows, tuple[Noise, ...]] | None:
         """Where the steps lead from these rows of all variables, and the noise there; None where all is one noise."""
+        if not any(True for _ in self._parts()):
+            return None
         entries, scales = self._entries(theta), self._first(noises)
         is_one = any(n.inlier_ratio == 1 for n in noises)
         if is_one and not self._are_two(entries, noises, scales):
             return None
-        at = [scales]
+        at, self.odds = [scales], odds_of(entries.u, entries.p, entries.group, scales)
         for _ in range(STEPS):
+            entries = self._entries(theta, scales)
             seen = self.seen(entries, scales, theta[self.problem.variables.index(self.v)])
             if not all(s.others > DISTINCT**2 * s.variance for s in seen.scales):
                 return None
             theta, before, scales = self.step(engine, theta, seen), scales, seen.scales
-            entries = self._entries(theta)
             if not goes_on() or np.allclose(_logs(scales), _logs(before), rtol=0, atol=AT_REST):
                 break
             at.append(scales)
@@ -178,7 +184,9 @@ class InlierSets:
         may be so by chance."""
         m, n_unknowns = np.diff(self.touching.ptr), self.v.manifold.tangent
         light, rows = np.flatnonzero(m <= LIGHT), np.zeros((len(self.v), n_unknowns))
-        decides, k = False, 0
+        if not any(True for _ in self._parts(light)):
+            light = np.arange(len(m))
+        decides, k, self.odds = False, 0, odds_of(entries.u, entries.p, entries.group, scales)
         while not decides:
             k += 1
             some = light[:: max(len(light) // (SOME << k), 1)]
@@ -188,7 +196,6 @@ class InlierSets:
             gain = seen.evidence - self.evidence_of_one(entries, [n.sigma**2 for n in noises], some)
             enough = len(scales) * log(max(int(m[some].sum()), 2))  # S and π of each group cost ½ log n each
             decides = not 0 < gain < enough or len(some) == len(light)
-        self.odds = None
         return gain > enough
 
     def _first(self, noises: Sequence[Noise]) -> tuple[Scales, ...]:
@@ -205,24 +212,25 @@ class InlierSets:
     def seen(self, entries: _Entries, scales: tuple[Scales, ...], own: Floats, those: Ints | None = None) -> Seen:
         """(1) and (2), where the variables are at these rows; of all of them, or of those alone."""
         totals, evidence = np.zeros((len(scales), 5)), 0.0
-        if self.odds is None:
-            self.odds = odds_of(entries.u, entries.p, entries.group, scales)
-        moved, copies, odds, n = own.copy(), [], self.odds.copy(), 0
+        copies, odds, n = [], self.odds.copy(), 0
         for some, at in self._parts(those):
             part = _Part(entries.only(at.ravel()), at.shape, scales, self.odds[at])
             evidence += part.evidence
             totals += part.totals(self.broad)
-            moved[some] += part.mean
             odds[at] = part.likelier(scales)
-            which, sets = np.nonzero(part.P / part.P.max(axis=1, keepdims=True) >= LEAST)
+            which, sets, P = part.likely()
             entry, number = at[which].ravel(), np.repeat(n + np.arange(len(which)), at.shape[1])
             rows = own[some[which]] + part.delta[which, sets]
-            copies.append((rows, entry, number, part.counts(which, sets)))
+            copies.append((rows, some[which], P, entry, number, part.w[which, sets].ravel()))
             n += len(which)
         self.odds = odds
+        if those is None and len(rest := np.flatnonzero(~self._has_enough & (np.diff(self.touching.ptr) > 0))):
+            entry, number = self.touching.all_of(rest)  # they follow the others
+            w = 1 / np.array([s.others for s in scales])[self.touching.group[entry]]
+            copies.append((own[rest], rest, np.ones(len(rest)), entry, n + number, w))
         joined = Copies(*(np.concatenate(x) for x in zip(*copies, strict=True)))
         groups = tuple(_scales(*row) for row in totals[:, :4].tolist())
-        return Seen(groups, tuple(totals[:, 4].tolist()), evidence, moved, joined)
+        return Seen(groups, tuple(totals[:, 4].tolist()), evidence, joined)
 
     def step(self, engine: Engine, theta: Rows, seen: Seen) -> Rows:
         """(3)"""
@@ -235,13 +243,16 @@ class InlierSets:
             chosen, copy = self.touching.observation[copies.entry[own]], copies.copy[own]
             slots = [Slot(instead[s.variables], copy if s.variables is self.v else s.index[chosen]) for s in f.slots]
             made.append(f.on(slots, chosen).under(Quadratic(1.0)))
-            weights.append((copies.weight * self.possible[copies.entry])[own])
+            weights.append((copies.P[copies.copy] * copies.w * self.possible[copies.entry])[own])
         other = engine.for_other(Problem(*made), instead[self.v])
         descent = Weighted(other.in_own_order(tuple(weights)), DAMPING)
         point = descent.step(other, descent.init(other, other.start(), 1)).point
         found = dict(zip(other.problem.variables, other.rows(point), strict=True))
+        means = theta[variables.index(self.v)].copy()
+        means[copies.of] = 0.0
+        np.add.at(means, copies.of, copies.P[:, None] * found[instead[self.v]])
         return tuple(
-            seen.rows if v is self.v else found.get(instead[v], rows) for v, rows in zip(variables, theta, strict=True)
+            means if v is self.v else found.get(instead[v], rows) for v, rows in zip(variables, theta, strict=True)
         )
 
     def evidence_of_one(self, entries: _Entries, variances: Sequence[float], those: Ints | None = None) -> float:
@@ -251,9 +262,15 @@ class InlierSets:
             total += _Part(entries.only(at.ravel()), at.shape, scales, np.full(at.shape, np.inf), most=0).evidence
         return total
 
-    def _entries(self, theta: Rows) -> _Entries:
-        """At a point with these rows of all variables."""
+    def _entries(self, theta: Rows, scales: tuple[Scales, ...] = ()) -> _Entries:
+        """At a point with these rows of all variables; with scales, squares are averaged over where all other variables
+        may be, each with all others known, as in `asker.near_outliers`."""
         linear = LinearModel(self.problem, theta)
+        more = (
+            linear.predicted_alone(self._known(scales), self.v)
+            if scales
+            else [np.zeros(f.n) for f in self.problem.factors]
+        )
         touching, d = self.touching, self.v.manifold.tangent
         n = len(touching.group)
         found = _Entries(np.zeros((n, d, d)), np.zeros((n, d)), np.zeros(n), np.zeros(n), touching.group)
@@ -265,19 +282,34 @@ class InlierSets:
             r = f.unsorted(at.r)[touching.observation[own]]
             found.JJ[own], found.Jr[own] = np.swapaxes(J, 1, 2) @ J, np.einsum("npd,np->nd", J, r)
             found.u[own], found.p[own] = np.einsum("np,np->n", r, r), f.p
+            found.u[own] += more[k][touching.observation[own]]
         for x in (found.JJ, found.Jr, found.u, found.p):
             x[self.possible == 0] = 0.0  # it says nothing
         return found
 
+    def _known(self, scales: tuple[Scales, ...]) -> list[Floats]:
+        """w of every observation, in the mean."""
+        q = self.possible / (1 + np.exp(-np.clip(self.odds, -700, 700)))
+        found = []
+        for k, (f, s) in enumerate(zip(self.problem.factors, scales, strict=True)):
+            own, w = self.touching.group == k, np.zeros(f.n)
+            w[self.touching.observation[own]] = q[own] / s.variance + (self.possible - q)[own] / s.others
+            found.append(w)
+        return found
+
+    @cached_property
+    def _has_enough(self) -> NDArray[np.bool_]:
+        """Whether a variable has more numbers than unknowns."""
+        ptr, numbers = self.touching.ptr, np.array([f.residual_size for f in self.problem.factors])[self.touching.group]
+        return np.add.reduceat(np.append(numbers, 0), ptr[:-1]) * (np.diff(ptr) > 0) > self.v.manifold.tangent
+
     def _parts(self, those: Ints | None = None) -> Iterator[tuple[Ints, Ints]]:
         """Variables with as many observations each, and the entries of these, (n, m); those that too few observations
         hold are left out."""
-        ptr, least = self.touching.ptr, self.v.manifold.tangent
+        ptr, enough = self.touching.ptr, self._has_enough
         m = np.diff(ptr)
-        numbers = np.array([f.residual_size for f in self.problem.factors])[self.touching.group]
-        enough = np.add.reduceat(np.append(numbers, 0), ptr[:-1]) * (m > 0) > least
         if those is not None:
-            enough &= np.isin(np.arange(len(m)), those)
+            enough = enough & np.isin(np.arange(len(m)), those)
         for size in np.unique(m[enough]).tolist():
             some = np.flatnonzero(enough & (m == size))
             for part in np.array_split(some, -(-len(some) * 2 ** min(size, VARIED) // AT_ONCE)):
@@ -302,25 +334,21 @@ class _Part:
         self.u, self.p = entries.u.reshape(n, m), entries.p.reshape(n, m)
         self.group = entries.group.reshape(n, m)
         variance, others, ratio = (np.array(x)[self.group] for x in zip(*scales, strict=True))
-        self.is_inlier = _sets(odds, min(m, most))  # (n, s, m)
-        self.w = np.where(self.is_inlier, (1 / variance)[:, None], (1 / others)[:, None])
+        self.inlier, self.is_varied = _sets(odds, min(m, most))  # (n, s, m), (n, m)
+        self.w = self.inlier * (1 / variance)[:, None] + (1 - self.inlier) * (1 / others)[:, None]
         B = (self.w @ self.JJ).reshape(n, -1, d, d)
         B = B + RIDGE * np.trace(B, axis1=2, axis2=3)[..., None, None] * np.eye(d)
         self.inverse, g = np.linalg.inv(B), self.w @ self.Jr
         self.delta = -np.einsum("nsab,nsb->nsa", self.inverse, g)
-        prior = np.where(self.is_inlier, np.log(ratio)[:, None], np.log1p(-ratio)[:, None])
-        each = prior + self.p[:, None] / 2 * np.log(self.w) - self.w * self.u[:, None] / 2
+        inside = np.log(ratio) - self.p / 2 * np.log(variance)
+        outside = np.log1p(-ratio) - self.p / 2 * np.log(others)
+        each = self.inlier * inside[:, None] + (1 - self.inlier) * outside[:, None] - self.w * self.u[:, None] / 2
         L = each.sum(axis=2) - np.linalg.slogdet(B)[1] / 2 - np.einsum("nsa,nsa->ns", self.delta, g) / 2
         largest = L.max(axis=1, keepdims=True)
         P = np.exp(L - largest)
         total = P.sum(axis=1, keepdims=True)
         self.P = P / total  # (n, s)
         self.evidence = float((largest + np.log(total)).sum())
-
-    @property
-    def mean(self) -> Floats:
-        """δ, in the mean."""
-        return np.einsum("ns,nsa->na", self.P, self.delta)
 
     def squares(self) -> tuple[Floats, Floats]:
         """e of every observation in every set, and what the fit has used up of its numbers, (n, s, m) each."""
@@ -334,7 +362,7 @@ class _Part:
     def totals(self, broad: Floats) -> Floats:
         """For each factor group: Σe and Σp of inliers and of others, and the numbers of inliers that are left."""
         e, used = self.squares()
-        inlier = self.P[..., None] * self.is_inlier
+        inlier = self.P[..., None] * self.inlier
         other = self.P[..., None] - inlier
         farthest = np.minimum(e, (FARTHEST**2 * self.p * broad[self.group])[:, None])
         p = self.p[:, None]
@@ -345,29 +373,30 @@ class _Part:
     def likelier(self, scales: tuple[Scales, ...]) -> Floats:
         """The logarithm of the odds that an observation is an inlier, (n, m): of those that were not varied by their
         mean squares."""
-        q = np.einsum("ns,nsm->nm", self.P, self.is_inlier)
+        q = np.einsum("ns,nsm->nm", self.P, self.inlier)
         e = np.einsum("ns,nsm->nm", self.P, self.squares()[0])
         odds = odds_of(e, self.p, self.group, scales)
         inside = np.clip(q, RAREST, 1 - RAREST)
-        return np.where((q > 0) & (q < 1), np.log(inside / (1 - inside)), odds)
+        return np.where(self.is_varied, np.log(inside / (1 - inside)), odds)
 
-    def counts(self, which: Ints, sets: Ints) -> Floats:
-        """P(s)·w of the observations of some sets, one after the other; those of a variable add up to 1."""
+    def likely(self) -> tuple[Ints, Ints, Floats]:
+        """The sets that have a part: of which variable, which of its sets, and P(s), which add up to 1 for each."""
+        which, sets = np.nonzero(self.P / self.P.max(axis=1, keepdims=True) >= LEAST)
         P = self.P[which, sets]
-        P = P / np.bincount(which, P, minlength=len(self.P))[which]
-        return (P[:, None] * self.w[which, sets]).ravel()
+        return which, sets, P / np.bincount(which, P, minlength=len(self.P))[which]
 
 
-def _sets(odds: Floats, k: int) -> NDArray[np.bool_]:
-    """(n, 2^k, m): which observations are inliers in each set; all but the k most doubtful are as they are likelier."""
-    n = len(odds)
+def _sets(odds: Floats, k: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """(n, 2^k, m): 1 for the inliers of each set, 0 for the others; all but the k most doubtful have their probability.
+    And which ones are varied, (n, m)."""
     varied = np.argsort(np.abs(odds), axis=1, kind="stable")[:, :k]
-    sets = np.repeat((odds > 0)[:, None], 2**k, axis=1)
-    every = (np.arange(2**k)[:, None] >> np.arange(k) & 1).astype(bool)
-    np.put_along_axis(
-        sets, np.broadcast_to(varied[:, None], (n, 2**k, k)), np.broadcast_to(every, (n, 2**k, k)), axis=2
-    )
-    return sets
+    is_varied = np.zeros(odds.shape, dtype=bool)
+    np.put_along_axis(is_varied, varied, True, axis=1)
+    sets = np.repeat((1 / (1 + np.exp(-np.clip(odds, -700, 700))))[:, None], 2**k, axis=1)
+    every = (np.arange(2**k)[:, None] >> np.arange(k) & 1).astype(float)
+    shape = (len(odds), 2**k, k)
+    np.put_along_axis(sets, np.broadcast_to(varied[:, None], shape), np.broadcast_to(every, shape), axis=2)
+    return sets, is_varied
 
 
 def odds_of(u: Floats, p: Floats, group: Ints, scales: tuple[Scales, ...]) -> Floats:

@@ -38,15 +38,17 @@ class LinearModel:
         model = [Weights(x, x, x, False) for x in self._own(a)]
         return own_blocks(self.structure, self.linear, model)
 
-    def predicted_alone(self, a: list[np.ndarray]) -> list[np.ndarray]:
+    def predicted_alone(self, a: list[np.ndarray], without: Variables | None = None) -> list[np.ndarray]:
         """tr(J B⁻¹ Jᵀ) of every observation, summed over its variables, with their own blocks B = Σ a JᵀJ: how far each
-        of them, with all others known, may move it."""
-        inverses = {v: np.linalg.inv(B + held(v, B).K) for v, B in self.own_blocks(a).items()}
+        of them, with all others known, may move it; `without` a group of variables."""
+        inverses = {v: np.linalg.inv(B + held(v, B).K) for v, B in self.own_blocks(a).items() if v is not without}
         out = []
         for f, linear in zip(self.structure.factors, self.linear, strict=True):
             J, total = linear.J.reshape(f.n, f.p, f.width), np.zeros(f.n)
             for slot, first in zip(f.free, f.offsets, strict=True):
                 v = f.factors.slots[slot].variables
+                if v is without:
+                    continue
                 own = J[:, :, first : first + v.manifold.tangent]
                 total += np.einsum("npq,npq->n", own @ inverses[v][f.indices[slot]], own)
             out.append(f.unsorted(total))

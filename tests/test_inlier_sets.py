@@ -1,0 +1,82 @@
+"""The sets of observations that may be the inliers of a variable."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+import asker
+from asker.applications import bundle
+from asker.inlier_sets import VARIED, InlierSets, Scales
+from asker.noise import Noise
+from asker.solving import engine_for
+
+
+def places(n, m, rng, noise=0.1, others=0.6, ratio=0.7):
+    """n places on a line, each seen m times from an unknown origin; one more is seen once."""
+    truth, is_in = rng.uniform(-3, 3, n), rng.random((n, m)) < ratio
+    y = truth[:, None] + np.where(is_in, noise, others) * rng.normal(size=(n, m))
+    origin = asker.Variables([0.0], name="origin")
+    where = asker.Variables(np.zeros((n + 1, 1)), name="places")
+    index = np.append(np.repeat(np.arange(n), m), n)
+    seen = asker.Factors(
+        lambda o, x, y: x[0] + o - y, origin[0 * index], where[index], data=np.append(y.ravel(), 9.0), name="seen"
+    )
+    return asker.Problem(seen), where, y, is_in
+
+
+def test_the_evidence_is_the_integral_over_the_variable():
+    """Of the product of two Gaussians for each observation, by quadrature."""
+    problem, where, y, _ = places(4, 3, np.random.default_rng(0))
+    scales = (Scales(0.02, 0.5, 0.6),)
+    sets = InlierSets(problem, where, [1.0])
+    theta = tuple(v.rows for v in problem.variables)
+    found = sets.seen(sets._entries(theta), scales, where.rows).evidence
+
+    def density(x, y):
+        each = [
+            share / np.sqrt(s) * np.exp(-((x - y) ** 2) / (2 * s)) for share, s in ((0.6, 0.02), (0.4, 0.5))
+        ]  # without √2π
+        return np.prod(np.sum(each, axis=0))
+
+    integrals = [quad(density, -8, 8, args=(row,), points=sorted(row), limit=200)[0] for row in y]
+    assert found == pytest.approx(np.log(integrals).sum() - 4 * np.log(2 * np.pi) / 2, abs=1e-5)
+
+
+@pytest.mark.parametrize("m", [3, VARIED + 3])
+def test_steps_explain_more_and_more_and_find_both_noises(m):
+    rng = np.random.default_rng(1)
+    problem, where, _, is_in = places(1500 // m, m, rng)
+    engine, sets = engine_for(problem, relative_damping=True), InlierSets(problem, where, [0.3])
+    theta, scales = tuple(v.rows for v in problem.variables), (Scales(0.003, 0.6, 0.5),)
+    evidence = []
+    for _ in range(40):
+        seen = sets.seen(sets._entries(theta), scales, theta[1])
+        theta, scales = sets.step(engine, theta, seen), seen.scales
+        evidence.append(seen.evidence)
+    if m <= VARIED:
+        assert (np.diff(evidence) > -1e-6 * np.abs(evidence[-1])).all()
+    assert np.sqrt(scales[0][:2]) == pytest.approx([0.1, 0.6], rel=0.2)
+    assert scales[0].ratio == pytest.approx(0.7, abs=0.07)
+    likely = sets.odds[:-1].reshape(is_in.shape) > 0
+    assert (likely == is_in).mean() > 0.8
+
+
+def test_one_noise_stays_one():
+    problem, where, *_ = places(300, 4, np.random.default_rng(2), others=0.1)
+    engine, sets = engine_for(problem, relative_damping=True), InlierSets(problem, where, [0.01])
+    result = asker.solve(problem.with_kernel(asker.Quadratic()))
+    theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
+    assert np.sqrt(np.mean(result.residuals[0] ** 2)) < 0.1
+    assert sets.averaged(engine, theta, [Noise(0.1, 1.0, 900.0)], lambda: True) is None
+
+
+def test_a_scene_of_near_outliers_is_not_one_noise():
+    """Least squares leave residuals there that look like one noise, four times as large."""
+    scene = bundle.make_scene(20, 5000, noise=0.5, outlier_ratio=0.6, outlier_kind="near", seed=8, kind="path")
+    made = bundle.bundle_problem(scene.start, None)
+    plain = asker.solve(made.problem.with_kernel(asker.Quadratic()), asker.IRLS())
+    result = asker.solve(made.problem)
+    off, before = (bundle.errors(made.refined(r.values), scene.truth).cameras for r in (result, plain))
+    assert off < 0.9 * before
+    assert result.noise[0].sigma == pytest.approx(0.5, rel=0.35)
+    assert result.noise[0].inlier_ratio < 0.5
