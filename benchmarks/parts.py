@@ -23,7 +23,8 @@ from unittest import mock
 
 import numpy as np
 
-from asker import likelihood, noise, unknown
+from asker import ending, ground, likelihood, noise
+from asker.inlier_sets import InlierSets
 from asker.kernels import SmoothTruncated
 from asker.unknown import Search
 from families import FAMILIES
@@ -86,19 +87,21 @@ PARTS: dict[str, Part] = {
     "leverage in the likelihood": [(likelihood, "fitted_shares", _all_left)],
     "ties": [(likelihood, "mean_squares", lambda engine, point: [0.0 for _ in engine.problem.factors])],
     "farthest outliers": [(noise, "capped", lambda factors, u, broad: list(u))],
-    "rounding": [(unknown, "rounding", lambda engine, point, k: 0.0)],
+    "rounding": [(ground, "rounding", lambda engine, point, k: 0.0)],
     "beyond doubt": [(Search, "_is_done", lambda self: False)],
-    "one noise": [(unknown, "one_noise", lambda problem, u, given, sums: None)],
+    "one noise": [(ending, "one_noise", lambda problem, u, given, sums: None)],
     "kernel of the likelihood": [(Search, "_end_kernel", _truncated)],
-    "truncated kernels": [(Search, "_end_kernel", lambda self, of, p, Q: unknown._efficient(of, p, Q))],
+    "truncated kernels": [(Search, "_end_kernel", lambda self, of, p, Q: ending.efficient(of, p, Q))],
     "Cauchy's kernel": [(Search, "_refined", lambda self, best: self._ended(best, self._end_kernel))],
     "heavy tails": [(Search, "_has_heavy_tails", lambda self, found: False)],
     "possible": [(Search, "_possible", lambda self, point: None)],
-    "chance": [(unknown, "rightness", lambda problem, *of: tuple(np.ones(f.n) for f in problem.factors))],
+    "chance": [(ending, "rightness", lambda problem, *of: tuple(np.ones(f.n) for f in problem.factors))],
     "cycles": [(Search, "_cycled", lambda self, best: self._weighed(self._refined(best)))],
     "near outliers": [(Search, "_averaged", lambda self, end: end)],
+    "sets of inliers": [(InlierSets, "suit", lambda problem, v: False)],
+    "few observations": [(ground, "told", lambda noise, *of: noise)],
 }
-"""By what is left out, in the order of `asker.unknown`."""
+"""By what is left out, in the order of `asker.unknown` and `asker.ending`."""
 
 
 @contextmanager

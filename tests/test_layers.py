@@ -50,6 +50,8 @@ LAYERS = (
     ("beliefs", "which observations a point believes, and what it would be to decide some the other way"),
     ("strategies", "methods: they know an engine by its verbs only"),
     ("inlier_sets", "which observations may be inliers of a variable: it steps as a strategy does"),
+    ("ground", "what a search for the noise stands on"),
+    ("ending", "the end of such a search"),
     ("balance", "how much each factor group counts, by its noise"),
     ("unknown", "candidates where the noise is not known: it runs what it is given on an engine"),
     ("checkpoint", "a run on disk: it needs the states of strategies"),

@@ -287,7 +287,7 @@ def test_points_that_may_agree_by_chance_count_less(monkeypatch):
     """Where most observations are outliers, many points hang on two that happen to meet, and pull at their cameras."""
     scene = bundle.make_scene(8, 1600, noise=2.0, outlier_ratio=0.6, start_error=24.0, seed=1)
     made, seen, find = bundle.bundle_problem(scene.start, None), [], rightness
-    monkeypatch.setattr("asker.unknown.rightness", lambda *args: seen.append(find(*args)) or seen[-1])
+    monkeypatch.setattr("asker.ending.rightness", lambda *args: seen.append(find(*args)) or seen[-1])
     result = asker.solve(made.problem)
     right, inlier = seen[-1][0], result.inliers[0]
     assert right[inlier & ~scene.outliers].mean() > 0.8 > 0.6 > right[inlier & scene.outliers].mean()
@@ -315,7 +315,7 @@ def test_a_start_that_fits_exactly_stays():
 def test_what_is_not_possible_does_not_pull(n, monkeypatch):
     """However well it fits, and however many are in doubt: at last each mean is that of the observations that are
     possible."""
-    monkeypatch.setattr("asker.unknown.rightness", lambda p, *_: tuple(np.full(f.n, 0.5) for f in p.factors))
+    monkeypatch.setattr("asker.ending.rightness", lambda p, *_: tuple(np.full(f.n, 0.5) for f in p.factors))
     rng = np.random.default_rng(0)
     seen = 5 + 0.1 * rng.normal(size=(n, 100))
     possible = np.where(np.arange(n * 100) % 100 < 60, 1.0, -1.0)

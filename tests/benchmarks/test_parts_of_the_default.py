@@ -31,6 +31,8 @@ ASKS = {
     "moves from the start": HARD,
     "subsets": CIRCLE,
     "kernel of the likelihood": CIRCLE,
+    "sets of inliers": NOISY,
+    "few observations": CIRCLE,
 }
 """A case that asks for a part; EASY asks for the others but rounding."""
 
