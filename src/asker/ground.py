@@ -85,7 +85,10 @@ class Ground:
         self.firsts: list[Candidate] = []
         """Candidates before the first was refined, where there are few unknowns."""
         self.conditions = Conditions(engine)
-        self.once = [without_repeats(f) if self.has_few_unknowns else None for f in engine.problem.factors]
+        looked_at = [self.has_few_unknowns and given is None for given in self.given]
+        self.once = [
+            without_repeats(f) if ok else None for f, ok in zip(engine.problem.factors, looked_at, strict=True)
+        ]
         """Of each factor group in which observations repeat others: the factors without these, and which they are."""
         self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
         """‖r‖² at points that are still of use."""

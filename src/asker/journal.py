@@ -59,7 +59,7 @@ class Journal:
         self.reader: Reader | None = None
         """What reads the findings of an earlier run, each when it is asked for."""
         self.engine: Engine | None = None
-        """The engine that the search is on."""
+        """The engine that the search is on; None where it is always that of the file."""
         self.n_told, self.depth = 0, 0
         self.earlier = 0.0
         """Seconds of the run that this one continues."""
@@ -115,12 +115,11 @@ class Journal:
         self.file.continues(self.history)
 
     def _told(self, value: "Untold") -> Any:
-        """A finding of an earlier run, whose points are evaluated on the engine that the search is on."""
+        """A finding of an earlier run, whose points are evaluated on the engine that the search is on now."""
         assert self.file is not None
         assert self.reader is not None
-        assert self.engine is not None
         with self.file.faults_told():
-            return self.reader.on(self.engine).decode(value.tree)
+            return (self.reader.on(self.engine) if self.engine else self.reader).decode(value.tree)
 
     def save(self, at_the_end: bool = False) -> None:
         if self.file and not self.goes_over_what_was_found:

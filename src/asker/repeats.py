@@ -5,7 +5,7 @@ would be found to be 0.  So where the noise is sought, copies count as one obser
 
 Numbers of a continuous scale never agree to the last bit by chance.  Those on a grid, as readings with one decimal, do:
 there a repeated observation is another one, and counts.  Outliers may be off the grid, but then they have no copies: so
-most observations must have some.
+most observations must have some, and there must be two that differ: one number alone is on any grid.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def without_repeats(f: Factors) -> tuple[Factors, NDArray[np.int64]] | None:
     if not f.n:
         return None
     first, n_same = _firsts(f)
-    if np.count_nonzero(n_same > 1) <= len(first) / 2 or all(_is_on_a_grid(data) for data in f.data):
+    if len(first) < 2 or np.count_nonzero(n_same > 1) <= len(first) / 2 or all(_is_on_a_grid(data) for data in f.data):
         return None
     return f.on([Slot(slot.variables, slot.index[first]) for slot in f.slots], first), first
 
