@@ -8,7 +8,6 @@ import asker
 from asker.applications import bundle
 from asker.inlier_sets import VARIED, InlierSets, Scales
 from asker.noise import Noise
-from asker.solving import engine_for
 
 
 def places(n, m, rng, noise=0.1, others=0.6, ratio=0.7):
@@ -46,12 +45,12 @@ def test_the_evidence_is_the_integral_over_the_variable():
 def test_steps_explain_more_and_more_and_find_both_noises(m):
     rng = np.random.default_rng(1)
     problem, where, _, is_in = places(1500 // m, m, rng)
-    engine, sets = engine_for(problem, relative_damping=True), InlierSets(problem, where, [0.3])
+    sets = InlierSets(problem, where, [0.3])
     theta, scales = tuple(v.rows for v in problem.variables), (Scales(0.003, 0.6, 0.5),)
     evidence = []
     for _ in range(40):
         seen = sets.seen(sets._entries(theta), scales, theta[1])
-        theta, scales = sets.step(engine, theta, seen), seen.scales
+        theta, scales = sets.step(theta, seen), seen.scales
         evidence.append(seen.evidence)
     if m <= VARIED:
         assert (np.diff(evidence) > -1e-6 * np.abs(evidence[-1])).all()
@@ -63,11 +62,11 @@ def test_steps_explain_more_and_more_and_find_both_noises(m):
 
 def test_one_noise_stays_one():
     problem, where, *_ = places(300, 4, np.random.default_rng(2), others=0.1)
-    engine, sets = engine_for(problem, relative_damping=True), InlierSets(problem, where, [0.01])
+    sets = InlierSets(problem, where, [0.01])
     result = asker.solve(problem.with_kernel(asker.Quadratic()))
     theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
     assert np.sqrt(np.mean(result.residuals[0] ** 2)) < 0.1
-    assert sets.averaged(engine, theta, [Noise(0.1, 1.0, 900.0)], lambda: True) is None
+    assert sets.averaged(theta, [Noise(0.1, 1.0, 900.0)], lambda: True) is None
 
 
 def test_a_scene_of_near_outliers_is_not_one_noise():

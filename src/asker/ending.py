@@ -127,7 +127,7 @@ class Ending(Ground):
     def _by_sets(self, end: Candidate, v: Variables) -> Candidate:
         """Over all sets of observations that may be the inliers of each variable."""
         sets = InlierSets(self.engine.problem, v, self.broad, self._possible(end.point))
-        found = sets.averaged(self.engine, self.engine.rows(end.point), end.noises, self.goes_on)
+        found = sets.averaged(self.engine.rows(end.point), end.noises, self.goes_on)
         if found is None:
             return end
         kernels = self._kernels(efficient, found[1])

@@ -30,8 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.linear_model import LinearModel
-from asker.engines.point import Engine
+from asker.engines.cpu.pool import Pool
 from asker.kernels import Quadratic
 from asker.manifolds import Euclidean
 from asker.mixture import DISTINCT, RAREST, leap
@@ -131,7 +132,7 @@ class InlierSets:
         possible  0 for every observation that is not possible, else 1; None where all are
         """
         self.problem, self.v, self.broad = problem, v, np.array(broad)
-        self.touching = Touching.of(problem, v)
+        self.touching, self.pool = Touching.of(problem, v), Pool()
         self.possible = np.ones(len(self.touching.group))
         for k, own in enumerate(possible or ()):
             mine = self.touching.group == k
@@ -153,7 +154,7 @@ class InlierSets:
         return all(sum(s.variables is v for s in f.slots) == 1 for f in problem.factors if f.n)
 
     def averaged(
-        self, engine: Engine, theta: Rows, noises: Sequence[Noise], goes_on: Callable[[], bool]
+        self, theta: Rows, noises: Sequence[Noise], goes_on: Callable[[], bool]
     ) -> tuple[Rows, tuple[Noise, ...]] | None:
         """Where the steps lead from these rows of all variables, and the noise there; None where all is one noise."""
         if not any(True for _ in self._parts()):
@@ -168,7 +169,7 @@ class InlierSets:
             seen = self.seen(entries, scales, theta[self.problem.variables.index(self.v)])
             if not all(s.others > DISTINCT**2 * s.variance for s in seen.scales):
                 return None
-            theta, before, scales = self.step(engine, theta, seen), scales, seen.scales
+            theta, before, scales = self.step(theta, seen), scales, seen.scales
             if not goes_on() or np.allclose(_logs(scales), _logs(before), rtol=0, atol=AT_REST):
                 break
             at.append(scales)
@@ -232,8 +233,9 @@ class InlierSets:
         groups = tuple(_scales(*row) for row in totals[:, :4].tolist())
         return Seen(groups, tuple(totals[:, 4].tolist()), evidence, joined)
 
-    def step(self, engine: Engine, theta: Rows, seen: Seen) -> Rows:
-        """(3)"""
+    def step(self, theta: Rows, seen: Seen) -> Rows:
+        """(3), by the processor on any engine: how many copies there are changes from step to step, and a device would
+        compile its programs anew."""
         variables, copies = self.problem.variables, seen.copies
         instead = {v: with_rows(v, rows, v.fixed) for v, rows in zip(variables, theta, strict=True)}
         instead[self.v] = with_rows(self.v, copies.rows, np.zeros(len(copies.rows), bool))
@@ -244,7 +246,7 @@ class InlierSets:
             slots = [Slot(instead[s.variables], copy if s.variables is self.v else s.index[chosen]) for s in f.slots]
             made.append(f.on(slots, chosen).under(Quadratic(1.0)))
             weights.append((copies.P[copies.copy] * copies.w * self.possible[copies.entry])[own])
-        other = engine.for_other(Problem(*made), instead[self.v])
+        other = CpuEngine(Problem(*made), "auto", instead[self.v], True, self.pool)
         descent = Weighted(other.in_own_order(tuple(weights)), DAMPING)
         point = descent.step(other, descent.init(other, other.start(), 1)).point
         found = dict(zip(other.problem.variables, other.rows(point), strict=True))
