@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 What = Variables | Slot | str
 """Variables, some of them (`points[[3, 5]]`), or all by their name."""
-STEP = 1e-4
-"""t B over A, at most."""
+STEP, SHORTER_STEPS = 1e-4, 4
+"""t B over A, at most, and how often it is made ten times as small."""
 ALIKE = 1e-9
 """By how much β/α of observations may differ to count as one."""
 TOUCHED = 1e-7
@@ -204,6 +204,8 @@ class Uncertainty:
 
     def _made_terms(self, plain: "HeldInverse", sandwich: bool) -> list[tuple[float, _Relative]]:
         """C = Σ factor · S M Sᵀ"""
+        from asker.engines.inverse import SingularError
+
         factor = None if sandwich else _one_factor(self.information)
         if factor is not None:
             return [(factor, self._relative(plain))]
@@ -215,12 +217,18 @@ class Uncertainty:
             left = [max(of.n_spare, 1.0) / max(f.residual_size * of.n_counted, 1) for f, of in self._groups()]
             b = [x / share for x, share in zip(b, left, strict=True)]
         t = STEP * self._largest_step(alpha, b if sandwich else spread, sandwich)
-        terms = []
-        for sign in (-1.0, 1.0):
+
+        def term(sign: float, t: float) -> tuple[float, _Relative]:
             a = [x + sign * t * y for x, y in zip(alpha, spread, strict=True)]
             radial = [sign * t * x for x in b] if sandwich else None
-            terms.append((-sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.stiffening))))
-        return terms
+            return -sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.stiffening))
+
+        for _ in range(SHORTER_STEPS):  # what does not count pulls too, and may outweigh the little that does
+            try:
+                return [term(sign, t) for sign in (-1.0, 1.0)]
+            except SingularError:
+                t /= 10
+        return [term(sign, t) for sign in (-1.0, 1.0)]
 
     def _groups(self) -> Any:
         return zip(self.problem.factors, self.information, strict=True)
