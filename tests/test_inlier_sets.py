@@ -6,8 +6,9 @@ from scipy.integrate import quad
 
 import asker
 from asker.applications import bundle
-from asker.inlier_sets import VARIED, InlierSets, Scales
+from asker.inlier_sets import InlierSets
 from asker.noise import Noise
+from asker.sets import VARIED, Scales
 
 
 def places(n, m, rng, noise=0.1, others=0.6, ratio=0.7):

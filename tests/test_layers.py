@@ -49,6 +49,7 @@ LAYERS = (
     ("moves subsets", "small problems solved almost globally: single variables, or problems of few unknowns"),
     ("beliefs", "which observations a point believes, and what it would be to decide some the other way"),
     ("strategies", "methods: they know an engine by its verbs only"),
+    ("sets", "the probability of every set of observations that may be inliers of a variable"),
     ("inlier_sets", "which observations may be inliers of a variable: it steps as a strategy does"),
     ("ground", "what a search for the noise stands on"),
     ("ending", "the end of such a search"),

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log, sqrt
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +36,9 @@ from asker.kernels import Quadratic
 from asker.manifolds import Euclidean
 from asker.mixture import DISTINCT, RAREST, leap
 from asker.moves import Touching
-from asker.noise import FARTHEST, Noise
+from asker.noise import Noise
 from asker.problem import Problem
+from asker.sets import VARIED, Entries, Part, Scales, odds_of
 from asker.strategies.weighted import Weighted
 from asker.trials import with_rows
 from asker.variables import Slot, Variables
@@ -47,33 +47,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = tuple[Floats, ...]
 
-VARIED = 8
-"""Observations of a variable that are varied, at most."""
 AT_ONCE = 2**16
 """Sets that are looked at together."""
-LEAST = 0.02
-"""The part of the likeliest set's probability below which another one of the same variable is left out."""
 MOST = 30_000
 """Observations of a problem, at most: copies take about six times as many."""
-RIDGE = 1e-9
-"""The part of a block that is added to its diagonal."""
 DAMPING = 1e-6
 STEPS, AT_REST = 30, 0.01
 """At most; the change of σ², S² and the odds of π at which they end."""
 SOME, FIRST, LIGHT = 75, 6, 6
 """Half of the variables that are asked first whether there are two noises, steps that they make, and the observations
 of each at most."""
-
-
-class Scales(NamedTuple):
-    """What is known of a factor group."""
-
-    variance: float
-    """σ²"""
-    others: float
-    """S²"""
-    ratio: float
-    """π"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,21 +87,6 @@ class Seen:
     evidence: float
     """The logarithm of the probability of all observations, the variables averaged out, but for a constant."""
     copies: Copies
-
-
-class _Entries(NamedTuple):
-    """Of every observation of a variable: a row each, one variable after the other."""
-
-    JJ: Floats
-    """(e, d, d)"""
-    Jr: Floats
-    """(e, d)"""
-    u: Floats
-    p: Floats
-    group: NDArray[Any]
-
-    def only(self, chosen: NDArray) -> "_Entries":
-        return _Entries(*(x[chosen] for x in self))
 
 
 class InlierSets:
@@ -180,7 +148,7 @@ class InlierSets:
         groups = zip(scales, seen.n_spare, noises, strict=True)
         return theta, tuple(Noise(sqrt(s.variance), s.ratio, spare, noise.rounding) for s, spare, noise in groups)
 
-    def _are_two(self, entries: _Entries, noises: Sequence[Noise], scales: tuple[Scales, ...]) -> bool:
+    def _are_two(self, entries: Entries, noises: Sequence[Noise], scales: tuple[Scales, ...]) -> bool:
         """(5), with all other variables held: by some of the variables, and by more while two noises are likelier, but
         may be so by chance."""
         m, n_unknowns = np.diff(self.touching.ptr), self.v.manifold.tangent
@@ -210,12 +178,12 @@ class InlierSets:
                 found.append(Scales(variance, _others(variance, n.sigma**2, 0.5), 0.5))
         return tuple(found)
 
-    def seen(self, entries: _Entries, scales: tuple[Scales, ...], own: Floats, those: Ints | None = None) -> Seen:
+    def seen(self, entries: Entries, scales: tuple[Scales, ...], own: Floats, those: Ints | None = None) -> Seen:
         """(1) and (2), where the variables are at these rows; of all of them, or of those alone."""
         totals, evidence = np.zeros((len(scales), 5)), 0.0
         copies, odds, n = [], self.odds.copy(), 0
         for some, at in self._parts(those):
-            part = _Part(entries.only(at.ravel()), at.shape, scales, self.odds[at])
+            part = Part(entries.only(at.ravel()), at.shape, scales, self.odds[at])
             evidence += part.evidence
             totals += part.totals(self.broad)
             odds[at] = part.likelier(scales)
@@ -257,14 +225,14 @@ class InlierSets:
             means if v is self.v else found.get(instead[v], rows) for v, rows in zip(variables, theta, strict=True)
         )
 
-    def evidence_of_one(self, entries: _Entries, variances: Sequence[float], those: Ints | None = None) -> float:
+    def evidence_of_one(self, entries: Entries, variances: Sequence[float], those: Ints | None = None) -> float:
         """The evidence where all observations are inliers."""
         total, scales = 0.0, tuple(Scales(s, s, 1 - RAREST) for s in variances)
         for _, at in self._parts(those):
-            total += _Part(entries.only(at.ravel()), at.shape, scales, np.full(at.shape, np.inf), most=0).evidence
+            total += Part(entries.only(at.ravel()), at.shape, scales, np.full(at.shape, np.inf), most=0).evidence
         return total
 
-    def _entries(self, theta: Rows, scales: tuple[Scales, ...] = ()) -> _Entries:
+    def _entries(self, theta: Rows, scales: tuple[Scales, ...] = ()) -> Entries:
         """At a point with these rows of all variables; with scales, squares are averaged over where all other variables
         may be, each with all others known, as in `asker.near_outliers`."""
         linear = LinearModel(self.problem, theta)
@@ -275,7 +243,7 @@ class InlierSets:
         )
         touching, d = self.touching, self.v.manifold.tangent
         n = len(touching.group)
-        found = _Entries(np.zeros((n, d, d)), np.zeros((n, d)), np.zeros(n), np.zeros(n), touching.group)
+        found = Entries(np.zeros((n, d, d)), np.zeros((n, d)), np.zeros(n), np.zeros(n), touching.group)
         for k, (f, at) in enumerate(zip(linear.structure.factors, linear.linear, strict=True)):
             own = touching.group == k
             slot = next(j for j, s in enumerate(f.factors.slots) if s.variables is self.v)
@@ -316,95 +284,6 @@ class InlierSets:
             some = np.flatnonzero(enough & (m == size))
             for part in np.array_split(some, -(-len(some) * 2 ** min(size, VARIED) // AT_ONCE)):
                 yield part, ptr[part][:, None] + np.arange(size)
-
-
-class _Part:
-    """The sets of n variables with m observations each."""
-
-    def __init__(
-        self, entries: _Entries, shape: tuple[int, ...], scales: tuple[Scales, ...], odds: Floats, most: int = VARIED
-    ):
-        """
-        entries  of the observations, n·m
-        shape    (n, m)
-        odds     of every observation, as they were seen last, (n, m)
-        most     how many observations of a variable are varied, at most
-        """
-        n, m = shape
-        d = entries.Jr.shape[1]
-        self.JJ, self.Jr = entries.JJ.reshape(n, m, d * d), entries.Jr.reshape(n, m, d)
-        self.u, self.p = entries.u.reshape(n, m), entries.p.reshape(n, m)
-        self.group = entries.group.reshape(n, m)
-        variance, others, ratio = (np.array(x)[self.group] for x in zip(*scales, strict=True))
-        self.inlier, self.is_varied = _sets(odds, min(m, most))  # (n, s, m), (n, m)
-        self.w = self.inlier * (1 / variance)[:, None] + (1 - self.inlier) * (1 / others)[:, None]
-        B = (self.w @ self.JJ).reshape(n, -1, d, d)
-        B = B + RIDGE * np.trace(B, axis1=2, axis2=3)[..., None, None] * np.eye(d)
-        self.inverse, g = np.linalg.inv(B), self.w @ self.Jr
-        self.delta = -np.einsum("nsab,nsb->nsa", self.inverse, g)
-        inside = np.log(ratio) - self.p / 2 * np.log(variance)
-        outside = np.log1p(-ratio) - self.p / 2 * np.log(others)
-        each = self.inlier * inside[:, None] + (1 - self.inlier) * outside[:, None] - self.w * self.u[:, None] / 2
-        L = each.sum(axis=2) - np.linalg.slogdet(B)[1] / 2 - np.einsum("nsa,nsa->ns", self.delta, g) / 2
-        largest = L.max(axis=1, keepdims=True)
-        P = np.exp(L - largest)
-        total = P.sum(axis=1, keepdims=True)
-        self.P = P / total  # (n, s)
-        self.evidence = float((largest + np.log(total)).sum())
-
-    def squares(self) -> tuple[Floats, Floats]:
-        """e of every observation in every set, and what the fit has used up of its numbers, (n, s, m) each."""
-        n, s, d = self.delta.shape
-        outer = (self.delta[..., :, None] * self.delta[..., None, :]).reshape(n, s, d * d)
-        across = np.swapaxes(self.JJ, 1, 2)
-        spread = self.inverse.reshape(n, s, d * d) @ across
-        e = self.u[:, None] + 2 * self.delta @ np.swapaxes(self.Jr, 1, 2) + outer @ across + spread
-        return e, self.w * spread
-
-    def totals(self, broad: Floats) -> Floats:
-        """For each factor group: Σe and Σp of inliers and of others, and the numbers of inliers that are left."""
-        e, used = self.squares()
-        inlier = self.P[..., None] * self.inlier
-        other = self.P[..., None] - inlier
-        farthest = np.minimum(e, (FARTHEST**2 * self.p * broad[self.group])[:, None])
-        p = self.p[:, None]
-        sums = [(inlier * e), inlier * p, other * farthest, other * p, inlier * (p - used)]
-        of = self.group.ravel()
-        return np.stack([np.bincount(of, x.sum(axis=1).ravel(), minlength=len(broad)) for x in sums], axis=1)
-
-    def likelier(self, scales: tuple[Scales, ...]) -> Floats:
-        """The logarithm of the odds that an observation is an inlier, (n, m): of those that were not varied by their
-        mean squares."""
-        q = np.einsum("ns,nsm->nm", self.P, self.inlier)
-        e = np.einsum("ns,nsm->nm", self.P, self.squares()[0])
-        odds = odds_of(e, self.p, self.group, scales)
-        inside = np.clip(q, RAREST, 1 - RAREST)
-        return np.where(self.is_varied, np.log(inside / (1 - inside)), odds)
-
-    def likely(self) -> tuple[Ints, Ints, Floats]:
-        """The sets that have a part: of which variable, which of its sets, and P(s), which add up to 1 for each."""
-        which, sets = np.nonzero(self.P / self.P.max(axis=1, keepdims=True) >= LEAST)
-        P = self.P[which, sets]
-        return which, sets, P / np.bincount(which, P, minlength=len(self.P))[which]
-
-
-def _sets(odds: Floats, k: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """(n, 2^k, m): 1 for the inliers of each set, 0 for the others; all but the k most doubtful have their probability.
-    And which ones are varied, (n, m)."""
-    varied = np.argsort(np.abs(odds), axis=1, kind="stable")[:, :k]
-    is_varied = np.zeros(odds.shape, dtype=bool)
-    np.put_along_axis(is_varied, varied, True, axis=1)
-    sets = np.repeat((1 / (1 + np.exp(-np.clip(odds, -700, 700))))[:, None], 2**k, axis=1)
-    every = (np.arange(2**k)[:, None] >> np.arange(k) & 1).astype(float)
-    shape = (len(odds), 2**k, k)
-    np.put_along_axis(sets, np.broadcast_to(varied[:, None], shape), np.broadcast_to(every, shape), axis=2)
-    return sets, is_varied
-
-
-def odds_of(u: Floats, p: Floats, group: Ints, scales: tuple[Scales, ...]) -> Floats:
-    """The logarithm of the odds that observations with these squares are inliers."""
-    variance, others, ratio = (np.array(x)[group] for x in zip(*scales, strict=True))
-    return np.log(ratio / (1 - ratio)) + p / 2 * np.log(others / variance) - u / 2 * (1 / variance - 1 / others)
 
 
 def _logs(scales: Sequence[Scales]) -> Floats:
