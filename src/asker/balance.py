@@ -1,10 +1,15 @@
-"""How much each factor group counts, where the noise is sought in several.
+"""How much each factor group counts, where the noise is sought in one or several beside others.
 
 Law         Observations with noise σ count as 1/σ² (Aitken: On Least Squares and Linear Combination of Observations,
             Proceedings of the Royal Society of Edinburgh 1936).  Only ratios matter, so the largest group whose noise
-            is known counts 1, and another one (σ₁/σ)².  Groups under kernels of the user count as they did.
-At first    The noise is not known: residuals in units of their own median, as they are at the start, wherever the
-            medians are not alike.  So the unit of a group decides nothing.
+            is known counts as it did, and another one (σ₁/σ)² times as much, in its own unit.
+Given       A group under a kernel of the user's counts as given.  Under a convex one, as a prior, its residuals are in
+            standard deviations: there σ₁ = 1.  Under another one σ₁ is the noise that it shows.
+At first    The noise is not known.  Residuals are in units of their own median, as they are at the start, wherever the
+            medians are not alike; beside a convex kernel in units of a small part of it: what the observations
+            determine by themselves a prior must not bend, or the noise looks larger than it is.
+Exact       A group that fits exactly may do so because the start was made from it, as a path from its odometry.  Its
+            noise is not believed.
 """
 
 from collections.abc import Sequence
@@ -16,38 +21,41 @@ from asker.mixture import DISTINCT
 from asker.noise import Noise
 from asker.problem import Problem
 
-ALIKE = 1.1
-"""Noises whose ratio is nearer to that of the counts: to take them as they are costs less than 1 % of the precision."""
-FARTHEST = 1e6
-"""The ratio of two noises, at most: of an exact group and any other."""
+NEAR_ENOUGH = 1.1
+"""The ratio of two balances that is taken as it is: that costs less than 1 % of the precision."""
+MOST_UNLIKE = 1e6
+"""Of the sizes of residuals in two groups, at most: smaller ones are rounding."""
+PART = 0.05
+"""Of the median residual at the start, beside a prior."""
 
 
 @dataclass(frozen=True)
 class Balance:
-    """The factors that the residuals of each group are multiplied with."""
+    """What the residuals of each group are multiplied with."""
 
-    factors: tuple[float, ...]
+    multipliers: tuple[float, ...]
 
     def of(self, problem: Problem) -> Problem:
         """The same problem, in which each group counts so."""
-        if all(m == 1 for m in self.factors):
+        if all(m == 1 for m in self.multipliers):
             return problem
-        return Problem(*(f if m == 1 else f.balanced(m) for f, m in zip(problem.factors, self.factors, strict=True)))
+        pairs = zip(problem.factors, self.multipliers, strict=True)
+        return Problem(*(f if m == 1 else f.balanced(m) for f, m in pairs))
 
     def undone(self, noises: Sequence[Noise]) -> tuple[Noise, ...]:
         """Noises that were found so, in the units of the user."""
         return tuple(
             noise if m == 1 else replace(noise, sigma=noise.sigma / m, rounding=noise.rounding / m)
-            for noise, m in zip(noises, self.factors, strict=True)
+            for noise, m in zip(noises, self.multipliers, strict=True)
         )
 
     def converted(self, squares: Sequence[float], other: "Balance") -> list[float]:
         """Squares of residuals of each group, as they were in another balance."""
-        return [x * (m / b) ** 2 for x, m, b in zip(squares, self.factors, other.factors, strict=True)]
+        return [x * (m / b) ** 2 for x, m, b in zip(squares, self.multipliers, other.multipliers, strict=True)]
 
     def off(self, other: "Balance") -> float:
-        """The largest ratio of the factors of two balances, 1 or more."""
-        ratios = [a / b for a, b in zip(self.factors, other.factors, strict=True)]
+        """The largest ratio of the multipliers of two balances, 1 or more."""
+        ratios = [a / b for a, b in zip(self.multipliers, other.multipliers, strict=True)]
         return max(max(r, 1 / r) for r in ratios)
 
 
@@ -57,30 +65,40 @@ def even(problem: Problem) -> Balance:
 
 
 def can_be_balanced(problem: Problem) -> bool:
-    """Whether the noise of several groups is sought, by one process."""
-    return sum(not f.noise_is_known and f.n > 0 for f in problem.factors) > 1 and problem.portion is None
+    """Whether the noise of a group is sought beside another group, by one process."""
+    groups = [f for f in problem.factors if f.n]
+    return len(groups) > 1 and not all(f.noise_is_known for f in groups) and problem.portion is None
 
 
 def at_the_start(engine: Engine, start: Point) -> Balance:
     """From the medians of the residuals at the start."""
-    each = zip(engine.problem.factors, engine.here(start.u), strict=True)
-    typical = [sqrt(engine.sums.median(u) / f.residual_size) if f.n else 0.0 for f, u in each]
-    found = _in_units(engine.problem, typical)
-    return found if found.off(even(engine.problem)) > DISTINCT else even(engine.problem)
+    problem, sums = engine.problem, engine.sums
+    each = zip(problem.factors, engine.here(start.u), strict=True)
+    typical = [sqrt(sums.median(u) / f.residual_size) if f.n else 0.0 for f, u in each]
+    if _has_prior(problem):
+        return _in_units(problem, [PART * s for s in typical], even(problem), 1.0)
+    found = _in_units(problem, typical, even(problem))
+    return found if found.off(even(problem)) > DISTINCT else even(problem)
 
 
 def by_noise(problem: Problem, noises: Sequence[Noise], before: Balance) -> Balance:
     """From the noises that were found, in the units of the user; as `before` where they cannot be told."""
     sizes = [n.sigma if n.is_known else 0.0 for n in noises]
-    largest = max(sizes)
-    sizes = [max(s, largest / FARTHEST) if n.is_known else 0.0 for s, n in zip(sizes, noises, strict=True)]
-    found = _in_units(problem, sizes)
-    return Balance(tuple(m if s > 0 else b for m, s, b in zip(found.factors, sizes, before.factors, strict=True)))
+    given = [(f.n, s) for f, s in zip(problem.factors, sizes, strict=True) if f.noise_is_known and s > 0]
+    unit = 1.0 if _has_prior(problem) else max(given)[1] if given else None
+    return _in_units(problem, sizes, before, unit)
 
 
-def _in_units(problem: Problem, sizes: Sequence[float]) -> Balance:
-    """Of residuals with these sizes: 0 or NaN where it is not known."""
-    is_told = [not f.noise_is_known and s > 0 and isfinite(s) for f, s in zip(problem.factors, sizes, strict=True)]
-    told = [(f.n * f.residual_size, s) for f, s, ok in zip(problem.factors, sizes, is_told, strict=True) if ok]
-    unit = max(told)[1] if told else 1.0
-    return Balance(tuple(unit / s if ok else 1.0 for s, ok in zip(sizes, is_told, strict=True)))
+def _has_prior(problem: Problem) -> bool:
+    return any(f.noise_is_known and f.kernel.convex and f.n for f in problem.factors)
+
+
+def _in_units(problem: Problem, sizes: Sequence[float], before: Balance, unit: float | None = None) -> Balance:
+    """Of residuals with these sizes: 0 or NaN where it is not known; `unit`: the size of those that count 1, where it
+    is not that of the largest group."""
+    sought = [s if not f.noise_is_known and isfinite(s) else 0.0 for f, s in zip(problem.factors, sizes, strict=True)]
+    sought = [s if s > max(sought) / MOST_UNLIKE else 0.0 for s in sought]
+    if unit is None:
+        told = [(f.n * f.residual_size, k) for k, f in enumerate(problem.factors) if sought[k] > 0]
+        unit = sought[max(told)[1]] * before.multipliers[max(told)[1]] if told else 1.0
+    return Balance(tuple(unit / s if s > 0 else b for s, b in zip(sought, before.multipliers, strict=True)))

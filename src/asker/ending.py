@@ -15,7 +15,6 @@ Near        Where many outliers are a few times as far off as inliers, points ar
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from math import log, sqrt
 from typing import Any
 
@@ -120,18 +119,20 @@ class Ending(Ground):
             return end
         problem, v = self.engine.problem, apart(self.engine.problem)
         if InlierSets.suit(problem, v) and v is not None:
-            return self._remembered("inlier sets", partial(self._by_sets, end, v))
-        blurred = self._support_of(end).is_blurred
-        return self._by_averages(end) if blurred and self._possible(end.point) is None else end
+            return self._by_sets(end, v)
+        has_outliers = all(n.inlier_ratio < 1 for n in end.noises) and self._support_of(end).is_blurred
+        return self._by_averages(end) if has_outliers and self._possible(end.point) is None else end
 
     def _by_sets(self, end: Candidate, v: Variables) -> Candidate:
         """Over all sets of observations that may be the inliers of each variable."""
         sets = InlierSets(self.engine.problem, v, self.broad, self._possible(end.point))
-        found = sets.averaged(self.engine.rows(end.point), end.noises, self.goes_on)
-        if found is None:
-            return end
-        kernels = self._kernels(efficient, found[1])
-        return Candidate(end.name, self.engine.evaluate(found[0]), found[1], tuple(kernels))
+
+        def averaged() -> Candidate | None:
+            found = sets.averaged(self.engine.rows(end.point), end.noises, self.goes_on)
+            return found and Candidate(end.name, self.engine.evaluate(found[0]), found[1])
+
+        found = self._remembered("inlier sets", averaged)
+        return end if found is None else replace(found, kernels=tuple(self._kernels(efficient, found.noises)))
 
     def _by_averages(self, end: Candidate) -> Candidate:
         """Over where each variable may be by all of its observations."""

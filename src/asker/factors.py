@@ -135,17 +135,20 @@ class Factors:
         """
         if self.noise_is_known and kernel == self.kernel:
             return self
-        other = self.with_kernel(kernel)
+        other = copy(self)
+        other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
         other.weight_is_precision = self.weight_is_precision or not self.noise_is_known
         if other.weight_is_precision and self.weight is not None:
             other.tau = kernel.tau / np.sqrt(self.weight)
         return other
 
     def with_kernel(self, kernel: Kernel) -> "Factors":
-        """The same factors under a kernel of the user's, whose width is for r, whatever weights there are."""
+        """The same factors under a kernel of the user's, whose width is for r whatever weights there are; they count as
+        the user has given them."""
         other = copy(self)
         other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
-        other.weight_is_precision = False
+        other.weight_is_precision, other.balance = False, 1.0
+        other.weight = None if self.weight is None else self.weight / self.balance**2
         return other
 
     def balanced(self, balance: float) -> "Factors":
@@ -204,7 +207,7 @@ class Factors:
 
     def taken(self, mask: np.ndarray) -> "Factors":
         """The same factors with some of the observations alone."""
-        return Factors(
+        other = Factors(
             self.residual,
             *(Slot(slot.variables, slot.index[mask]) for slot in self.slots),
             data=tuple(d[mask] for d in self.data),
@@ -216,6 +219,8 @@ class Factors:
             valid=self.valid,
             name=self.name,
         )
+        other.weight_is_precision, other.balance = self.weight_is_precision, self.balance
+        return other
 
     def _checked_slot(self, k: int, slot: Slot, copies: dict[int, np.ndarray]) -> Slot:
         """With a copy of its index, from `copies` where another slot has the same."""

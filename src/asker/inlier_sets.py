@@ -24,7 +24,7 @@ Algorithm   Expectation and maximisation (Dempster, Laird, Rubin 1977); a set th
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log, sqrt
+from math import log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from asker.kernels import Quadratic
 from asker.manifolds import Euclidean
 from asker.mixture import DISTINCT, RAREST, leap
 from asker.moves import Touching
-from asker.noise import Noise
+from asker.noise import Noise, rounding_variance
 from asker.problem import Problem
 from asker.sets import VARIED, Entries, Part, Scales, odds_of
 from asker.strategies.weighted import Weighted
@@ -47,8 +47,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = tuple[Floats, ...]
 
-AT_ONCE = 2**16
-"""Sets that are looked at together."""
+AT_ONCE = 2**20
+"""Numbers of sets that are looked at together."""
+LARGEST = 6
+"""Unknowns of a variable, at most."""
 MOST = 30_000
 """Observations of a problem, at most: copies take about six times as many."""
 DAMPING = 1e-6
@@ -60,7 +62,7 @@ of each at most."""
 
 
 @dataclass(frozen=True, eq=False)
-class Copies:
+class CopiesOfSets:
     """Copies of the variables, one for each set."""
 
     rows: Floats
@@ -77,7 +79,7 @@ class Copies:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class AllSets:
     """What all sets say at a point."""
 
     scales: tuple[Scales, ...]
@@ -86,7 +88,7 @@ class Seen:
     """Numbers of inliers that the fit has not used up, of each factor group."""
     evidence: float
     """The logarithm of the probability of all observations, the variables averaged out, but for a constant."""
-    copies: Copies
+    copies: CopiesOfSets
 
 
 class InlierSets:
@@ -116,6 +118,7 @@ class InlierSets:
             or v.fixed.any()
             or v.bounds
             or problem.n_residuals > MOST
+            or v.manifold.tangent > LARGEST
             or not isinstance(v.manifold, Euclidean)
         ):
             return False
@@ -125,7 +128,7 @@ class InlierSets:
         self, theta: Rows, noises: Sequence[Noise], goes_on: Callable[[], bool]
     ) -> tuple[Rows, tuple[Noise, ...]] | None:
         """Where the steps lead from these rows of all variables, and the noise there; None where all is one noise."""
-        if not any(True for _ in self._parts()):
+        if not self._has_enough.any():
             return None
         entries, scales = self._entries(theta), self._first(noises)
         is_one = any(n.inlier_ratio == 1 for n in noises)
@@ -146,15 +149,18 @@ class InlierSets:
                 scales = _from_logs(leap(two - one, three - two, three))
                 at = [scales]
         groups = zip(scales, seen.n_spare, noises, strict=True)
-        return theta, tuple(Noise(sqrt(s.variance), s.ratio, spare, noise.rounding) for s, spare, noise in groups)
+        least = [rounding_variance(n.rounding) for n in noises]
+        return theta, tuple(
+            Noise(sqrt(max(s.variance, low)), s.ratio, spare, noise.rounding)
+            for (s, spare, noise), low in zip(groups, least, strict=True)
+        )
 
     def _are_two(self, entries: Entries, noises: Sequence[Noise], scales: tuple[Scales, ...]) -> bool:
         """(5), with all other variables held: by some of the variables, and by more while two noises are likelier, but
         may be so by chance."""
         m, n_unknowns = np.diff(self.touching.ptr), self.v.manifold.tangent
-        light, rows = np.flatnonzero(m <= LIGHT), np.zeros((len(self.v), n_unknowns))
-        if not any(True for _ in self._parts(light)):
-            light = np.arange(len(m))
+        light, rows = np.flatnonzero((m <= LIGHT) & self._has_enough), np.zeros((len(self.v), n_unknowns))
+        light = light if len(light) else np.flatnonzero(self._has_enough)
         decides, k, self.odds = False, 0, odds_of(entries.u, entries.p, entries.group, scales)
         while not decides:
             k += 1
@@ -178,7 +184,7 @@ class InlierSets:
                 found.append(Scales(variance, _others(variance, n.sigma**2, 0.5), 0.5))
         return tuple(found)
 
-    def seen(self, entries: Entries, scales: tuple[Scales, ...], own: Floats, those: Ints | None = None) -> Seen:
+    def seen(self, entries: Entries, scales: tuple[Scales, ...], own: Floats, those: Ints | None = None) -> AllSets:
         """(1) and (2), where the variables are at these rows; of all of them, or of those alone."""
         totals, evidence = np.zeros((len(scales), 5)), 0.0
         copies, odds, n = [], self.odds.copy(), 0
@@ -197,11 +203,11 @@ class InlierSets:
             entry, number = self.touching.all_of(rest)  # they follow the others
             w = 1 / np.array([s.others for s in scales])[self.touching.group[entry]]
             copies.append((own[rest], rest, np.ones(len(rest)), entry, n + number, w))
-        joined = Copies(*(np.concatenate(x) for x in zip(*copies, strict=True)))
-        groups = tuple(_scales(*row) for row in totals[:, :4].tolist())
-        return Seen(groups, tuple(totals[:, 4].tolist()), evidence, joined)
+        joined = CopiesOfSets(*(np.concatenate(x) for x in zip(*copies, strict=True)))
+        groups = tuple(_scales(s, *row) for row, s in zip(totals[:, :4].tolist(), scales, strict=True))
+        return AllSets(groups, tuple(totals[:, 4].tolist()), evidence, joined)
 
-    def step(self, theta: Rows, seen: Seen) -> Rows:
+    def step(self, theta: Rows, seen: AllSets) -> Rows:
         """(3), by the processor on any engine: how many copies there are changes from step to step, and a device would
         compile its programs anew."""
         variables, copies = self.problem.variables, seen.copies
@@ -282,7 +288,8 @@ class InlierSets:
             enough = enough & np.isin(np.arange(len(m)), those)
         for size in np.unique(m[enough]).tolist():
             some = np.flatnonzero(enough & (m == size))
-            for part in np.array_split(some, -(-len(some) * 2 ** min(size, VARIED) // AT_ONCE)):
+            numbers = len(some) * 2 ** min(size, VARIED) * max(size, self.v.manifold.tangent**2)
+            for part in np.array_split(some, -(-numbers // AT_ONCE)):
                 yield part, ptr[part][:, None] + np.arange(size)
 
 
@@ -292,7 +299,8 @@ def _logs(scales: Sequence[Scales]) -> Floats:
 
 
 def _from_logs(logs: Floats) -> tuple[Scales, ...]:
-    return tuple(Scales(exp(a), exp(max(a, b)), 1 / (1 + exp(-c))) for a, b, c in logs.T.tolist())
+    small, large, odds = logs[0], np.maximum(*logs[:2]), np.clip(logs[2], log(RAREST), -log(RAREST))
+    return tuple(Scales(*each) for each in zip(np.exp(small), np.exp(large), 1 / (1 + np.exp(-odds)), strict=True))
 
 
 def _others(variance: float, mean: float, ratio: float) -> float:
@@ -300,8 +308,10 @@ def _others(variance: float, mean: float, ratio: float) -> float:
     return max((mean - ratio * variance) / (1 - ratio), DISTINCT**2 * variance)
 
 
-def _scales(e_in: float, n_in: float, e_out: float, n_out: float) -> Scales:
-    """(2)"""
+def _scales(before: Scales, e_in: float, n_in: float, e_out: float, n_out: float) -> Scales:
+    """(2); as before where nothing was seen."""
+    if not n_in + n_out > 0:
+        return before
     variance, n = e_in / max(n_in, RAREST), n_in + n_out
     ratio = min(max(n_in / n, RAREST), 1 - RAREST)
     return Scales(variance, max(e_out / max(n_out, RAREST), variance), ratio)

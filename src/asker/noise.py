@@ -7,7 +7,8 @@ Leverage    A fit has used up some of the numbers: a point with m observations i
 
                 a = 1 − Σ w·d/(p·Σw)        over its variables; d: unknowns of one, Σw: over its observations
 
-            A residual of which nothing is left (a = 0) says nothing.  In all no more is left than numbers less
+            or w/σ² in the place of w where factor groups have other σ: a variable uses up what is precise.  A residual
+            of which nothing is left (a = 0) says nothing.  In all no more is left than numbers less
             unknowns: along a spanning tree, whose edges are exact, nothing.
 Votes       A point that is put where two of its observations meet has found them, and not they the noise: among many
             observations two meet by chance.  So the ⌈d/p⌉ observations that determine a variable are used up whole, and
@@ -59,7 +60,7 @@ UNLIKELY = 0.01
 RARE = 0.1
 """The same, where most observations agree."""
 EXACT = sqrt(10 * SMALLEST)
-"""The same of σ, once it is found."""
+"""σ over the root of the mean square: below it residuals count as exact."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,14 @@ def fitted_shares(
     factors: Sequence[Factors], u: Sequence[Floats], variances: Variances, sums: Sums = ALONE
 ) -> list[Floats]:
     """a of every observation."""
-    return kept_shares(factors, [1 / (1 + x / 4) for x in _in_units(u, variances)], sums=sums)
+    weights = [1 / (1 + x / 4) for x in _in_units(u, variances)]
+    return kept_shares(factors, weights, sums=sums, precisions=_precisions(variances))
+
+
+def _precisions(variances: Variances) -> list[Any]:
+    """1/σ² of every factor group, over the largest."""
+    least = np.maximum(np.min(np.asarray(variances, dtype=float), axis=0), TINY)
+    return [least / np.maximum(s, TINY) for s in variances]
 
 
 def _in_units(u: Sequence[Floats], variances: Variances) -> list[Floats]:
@@ -230,25 +238,31 @@ def _in_units(u: Sequence[Floats], variances: Variances) -> list[Floats]:
 
 
 def kept_shares(
-    factors: Sequence[Factors], weights: Sequence[Floats], voting: bool = False, sums: Sums = ALONE
+    factors: Sequence[Factors],
+    weights: Sequence[Floats],
+    voting: bool = False,
+    sums: Sums = ALONE,
+    precisions: Sequence[Any] | None = None,
 ) -> list[Floats]:
     """The share of its numbers that a fit with these weights has not used up, of every observation.
 
-    `voting`: what its variables have left, whatever its own weight, where each has used up whole observations.
+    voting      what its variables have left, whatever its own weight, where each has used up whole observations
+    precisions  1/σ² of each factor group: a variable uses up what is precise, and hardly anything of what is not
     """
     totals: dict[Variables, Any] = {}
-    for f, w in zip(factors, weights, strict=True):
+    precisions = precisions if precisions is not None else [1.0] * len(factors)
+    for f, w, precision in zip(factors, weights, precisions, strict=True):
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
-            totals[v] = totals.get(v, 0.0) + _counted(index, w * f.residual_size, len(v))
+            totals[v] = totals.get(v, 0.0) + _counted(index, precision * w * f.residual_size, len(v))
     totals = {v: sums.by_variable(v, numbers) for v, numbers in totals.items()}
     keeps = []
-    for f, w in zip(factors, weights, strict=True):
+    for f, w, precision in zip(factors, weights, precisions, strict=True):
         used = np.zeros(w.shape)
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
             d, p = v.manifold.tangent, f.residual_size
             d = -(-d // p) * p if voting else d
-            share = np.where(v.fixed, 0.0, d / np.maximum(totals[v], d))[..., index]
-            used += share if voting else w * share
+            share = np.where(v.fixed, 0.0, d / np.maximum(totals[v], TINY))[..., index]
+            used += np.minimum(share, 1.0) if voting else w * np.minimum(precision * share, 1.0)
         keeps.append(1 - used)
     kept = [np.clip(x, 0.0, 1.0) for x in keeps]
     each = [(f.residual_size * w, x, y) for f, w, x, y in zip(factors, weights, keeps, kept, strict=True)]

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from asker.balance import ALIKE, Balance, at_the_start, by_noise, can_be_balanced, even
+from asker.balance import NEAR_ENOUGH, Balance, at_the_start, by_noise, can_be_balanced, even
 from asker.current import CurrentIteration
 from asker.engines.point import Engine, Point
 from asker.io.files import FilePath
@@ -122,14 +122,13 @@ class Stages:
             noises = self.balance.undone(best.noises)
             asked = by_noise(user.problem, noises, self.balance)
             off = asked.off(self.balance)
-            if off < ALIKE or not self.goes_on():
+            if off < NEAR_ENOUGH or not self.goes_on():
                 break
-            before = self.search.broad, self.balance
+            before = self.search
+            broad = asked.converted(before.broad, self.balance)
             self._balance(asked, user, strategy, best.point)
-            if off < DISTINCT:
-                best = self.search.again(self.start, self.balance.converted(*before))
-            else:
-                best = self.search.best(self.start)[0]
+            new = self.search
+            best = new.again(self.start, broad, before) if off < DISTINCT else new.best(self.start)[0]
         return best
 
     def _balance(self, asked: Balance, user: Engine, strategy: Strategy, point: Point) -> None:
@@ -137,8 +136,9 @@ class Stages:
         if asked == self.balance:
             return
         engine = self.engine_for(asked.of(user.problem))
-        rows, self.balance = self.engine.rows(point), asked
-        self._begin(engine, strategy, engine.evaluate(rows))
+        start = engine.evaluate(self.engine.rows(point))
+        self._begin(engine, strategy, start)
+        self.balance = asked
 
     def goes_on(self) -> bool:
         """Whether no limit was met, since the search has come to where it stood."""
@@ -165,7 +165,7 @@ class Stages:
     ) -> Point:
         if not self.goes_on():
             return point
-        widths = np.concatenate([np.ravel(f.tau) for f in engine.problem.factors])
+        widths = np.array([f.kernel.tau for f in engine.problem.factors])
         engine.check_same(widths.tobytes(), "find different noise: their processors must round alike")
         file = DescentFile(self.journal, stage, engine) if self.journal.file else None
         loop = SolveLoop(self.begin, partial(self._record, stage), file, self.journal.earlier)

@@ -76,14 +76,23 @@ class Search(Ending):
         for name in [c.name for c in self.found if c.name != "start"] if self.has_few_unknowns else ():
             if self.goes_on() and self._has_hope(name):
                 self._rank([self._settled(c) if c.name == name else c for c in self.found])
-        return [self._averaged(self._cycled(self.found[0])), *self.found[1:]]
+        self.found = [self._cycled(self.found[0]), *self.found[1:]]
+        return [self._averaged(self.found[0]), *self.found[1:]]
 
-    def again(self, end: Point, broad: list[float]) -> Candidate:
-        """The end once more, from where it was; `broad`: Q² of each factor group, of what was seen before."""
+    def again(self, end: Point, broad: list[float], before: "Search") -> Candidate:
+        """The end once more, from where it was; `broad`: Q² of each factor group, of what was seen before.  The other
+        candidates of that search are candidates here, too."""
         self._begin(end)
         self.broad = broad
-        self._rank([self._candidate("again", end)])
-        return self._averaged(self._cycled(self.found[0]))
+
+        def here(found: list[Candidate]) -> list[Candidate]:
+            rows = [(c.name, before.engine.rows(c.point)) for c in found]
+            return [self._candidate(name, self.engine.evaluate(theta)) for name, theta in rows]
+
+        self.firsts = here(before.firsts)
+        self._rank([self._candidate("again", end), *here(before.found[1:])])
+        self.found = [self._cycled(self.found[0]), *self.found[1:]]
+        return self._averaged(self.found[0])
 
     def _follow(self, start: Point) -> tuple[list[Candidate], bool, list[float]]:
         """A candidate from the start under kernels as wide as the noise asks for where the descent is, whether it is
