@@ -17,7 +17,7 @@ from asker.conditions import Conditions
 from asker.engines.point import Engine, Point
 from asker.factors import Factors
 from asker.few import told
-from asker.kernels import Cauchy, Kernel
+from asker.kernels import Cauchy, Kernel, Quadratic
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
 from asker.noise import Noise, estimate
@@ -38,6 +38,8 @@ TOLD = 0.01
 it along a single direction moves by √(2 · 0.01) = 0.14 standard deviations there."""
 SOME, MANY, SEVERAL = 200, 64, 8
 """Unknowns up to which moves from the start are a candidate; the trials of a move up to there, and beyond."""
+MOST_UNLIKE = 1e6
+"""Of the residuals of two factor groups at the start: smaller ones are exact."""
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
 
@@ -96,13 +98,29 @@ class Ground:
         """Q² of all factor groups and L with it, of candidates that are still of use."""
         self.broad: list[float] = []
         """Q² of each factor group, of what was seen so far."""
+        self.exact_below = [0.0] * len(self.given)
+        """Q² of each factor group below which residuals are exact, and say nothing: where it was exact at the start."""
         self.typical: list[float] = []
         """‖r‖ of each factor group at the start, in the median."""
 
     def _begin(self, start: Point) -> None:
+        """See where a search begins.  What a factor group fits exactly there, as a path its odometry, says nothing of
+        its residuals: those of least squares with everything do."""
         self._see(start)
-        medians = [self.engine.sums.median(u) for u in self._squares(start)]
-        self.typical = [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
+        self.typical = self._medians(start)
+        largest = max((r for r, given in zip(self.typical, self.given, strict=True) if given is None), default=0.0)
+        exact = [given is None and r * MOST_UNLIKE < largest for r, given in zip(self.typical, self.given, strict=True)]
+        if any(exact) and self.goes_on():
+            plain = [given or Quadratic(1.0) for given in self.given]
+            point = self._run(plain, self.plain, start, AGAIN, "least squares first")
+            for k, r, Q in zip(range(len(exact)), self._medians(point), mean_squares(self.engine, point), strict=True):
+                if exact[k]:
+                    self.typical[k], self.broad[k], self.exact_below[k] = r, Q, Q / MOST_UNLIKE**2
+
+    def _medians(self, point: Point) -> list[float]:
+        """‖r‖ of each factor group, in the median."""
+        medians = [self.engine.sums.median(u) for u in self._squares(point)]
+        return [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
 
     def _remembered(self, name: str, find: Callable[[], Any]) -> Any:
         """A finding, with where the draws of the moves are after it."""
@@ -129,7 +147,8 @@ class Ground:
 
     def _see(self, point: Point) -> None:
         seen = mean_squares(self.engine, point)
-        self.broad = [min(pair) for pair in zip(self.broad or seen, seen, strict=True)]
+        each = zip(self.broad or seen, seen, self.exact_below, strict=True)
+        self.broad = [min(Q, new) if new > exact else Q for Q, new, exact in each]
 
     def _candidate(self, name: str, point: Point) -> Candidate:
         return Candidate(name, point, self._noises(point))
