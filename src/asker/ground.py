@@ -20,7 +20,7 @@ from asker.few import told
 from asker.kernels import Cauchy, Kernel, Quadratic
 from asker.likelihood import likelihood, mean_squares, squares
 from asker.moves import Moves
-from asker.noise import Noise, estimate
+from asker.noise import EXACT, Noise, estimate
 from asker.repeats import without_repeats
 from asker.rounding import rounding
 from asker.subsets import Subsets, n_unknowns
@@ -230,8 +230,9 @@ class Ground:
     def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
         """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""
         found = []
-        for f, given, noise, Q in zip(self.engine.problem.factors, self.given, noises, self.broad, strict=True):
-            sigma = max(noise.sigma if noise.is_known else sqrt(Q), SMALLEST)
+        each = zip(self.engine.problem.factors, self.given, noises, self.broad, self.typical, strict=True)
+        for f, given, noise, Q, typical in each:
+            sigma = max(noise.sigma if noise.is_known else sqrt(Q), EXACT * typical, SMALLEST)
             found.append(given or kernel(replace(noise, sigma=sigma), f.residual_size, Q))
         return found
 

@@ -133,10 +133,10 @@ def information(
     few = [sigma is None and n < FEW and mask.any() for sigma, n, mask in zip(given, spare, masks, strict=True)]
     behind = [n if sigma is None else np.inf for sigma, n in zip(given, spare, strict=True)]
     if any(few):
-        if sum(spare) < FEW:
+        if sum(spare) < (1.0 if found and all(noise.is_known for noise in found) else FEW):
             names, n = ", ".join(f.name for f in problem.factors), sum(int(mask.sum()) for mask in masks)
-            told = f"{n} inliers leave {max(sum(spare), 0):.3g} numbers to spare"
-            advice = "give it, as in result.interval(..., sigma=0.1)"
+            told = f"{n} inliers leave {max(round(sum(spare), 1), 0):g} numbers to spare"
+            advice = "give it: result.interval(..., sigma=...)"
             raise ProblemError(f"{names}: the noise cannot be told: {told}; {advice}")
         together = sqrt(sum(sums) / sum(spare))
         given = [together if is_few else sigma for is_few, sigma in zip(few, given, strict=True)]
@@ -185,7 +185,7 @@ def _of_group(
 def _check_positive(f: Factors, sigma: float) -> None:
     if not sigma > 0:
         told = "all inliers fit exactly, which says nothing of their noise"
-        raise ProblemError(f"{f.name}: {told}: give it, as in result.interval(..., sigma=0.1)")
+        raise ProblemError(f"{f.name}: {told}: give it: result.interval(..., sigma=...)")
 
 
 def _root_weight(f: Factors) -> Any:

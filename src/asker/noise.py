@@ -99,6 +99,8 @@ class Noise:
     def __str__(self) -> str:
         if not self.is_known:
             return "cannot be told: too few observations agree"
+        if self.sigma == 0:
+            return f"0, inliers {self.inlier_ratio:.1%} fit exactly"
         rounded = f", rounded to {self.rounding:.3g}" if self.rounding else ""
         percent = float(f"{100 * self.uncertainty:.1g}")  # 10, and not 1e+01
         return f"{self.sigma:.3g} ± {percent:g} %, inliers {self.inlier_ratio:.1%}{rounded}"

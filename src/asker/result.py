@@ -250,6 +250,11 @@ def _table(result: Result) -> list[tuple[str, str]]:
         ("method", _printable(f"{method.partition('(')[0]}, {result.engine} engine, {result.linear_solver}")),
         ("cost", f"{result.initial_cost:.7g} -> {result.cost:.7g}"),
         ("inliers", _printable(", ".join(inliers))),
+        *(
+            [("noise", _printable("; ".join(f"{name} {x}" for name, x in result.noise.items())))]
+            if result.found_noise
+            else []
+        ),
         ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
         ("iterations", f"{n} in {result.seconds['total']:.3g} s{continued}"),
         ("status", f"{result.status.name.lower().replace('_', ' ')}: {result.message}"),

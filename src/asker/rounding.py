@@ -50,7 +50,17 @@ def rounding(engine: Engine, point: Point, k: int) -> float:
     u, r = engine.in_user_order(point.u)[k], engine.residuals(point)[k]
     plain = np.einsum("np,np->n", r, r)
     root_weight = np.sqrt(np.divide(u, plain, out=np.zeros_like(u), where=plain > 0))
-    return step_of_grid(root_weight[:, None] * r)
+    if h := step_of_grid(root_weight[:, None] * r):
+        return h
+    steps = [step_of_grid(data.astype(np.float64)) for data in measured] if f.weight is None else []
+    return max((h for h in steps if h and _are_multiples(r, h)), default=0.0)
+
+
+def _are_multiples(r: Floats, h: float) -> bool:
+    """Whether residuals, not all of them 0, are multiples of the step of the data: where all are off by one step or
+    none, they do not show it by themselves."""
+    A = float(np.abs(r).max(initial=0.0))
+    return h <= A < np.inf and bool((np.abs(r - np.round(r / h) * h) <= EXACT * A).all())
 
 
 def _is_on_a_grid(engine: Engine, data: NDArray) -> bool:

@@ -87,7 +87,8 @@ class Support:
     def doubts(self, n_unknowns: int, rivals: Sequence["Support"]) -> tuple[str, ...]:
         """What a user should know before relying on it; `rivals` are solutions that are nearly as likely."""
         told = [
-            f"the noise of {name} cannot be told from so few, and no outlier is refused: give a kernel, as Tukey(0.1)"
+            f"the noise of {name} cannot be told: too few agree, and none is refused as an outlier; give a kernel that "
+            "is as wide as the noise asks for"
             for name in self.untold
         ]
         factors = self.problem.factors

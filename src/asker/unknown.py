@@ -153,8 +153,8 @@ class Search(Ending):
 
     def so_far(self, start: Point) -> Candidate:
         """The best one as it is."""
-        if not self.broad:
-            self._see(start)
+        if not self.typical:
+            self._begin(start)
         best = self.found[0] if self.found else Candidate("start", start, self._noises(start))
         return replace(best, kernels=tuple(self._kernels(self._end_kernel, best.noises)))
 
@@ -177,7 +177,8 @@ class Search(Ending):
     def _doubts_of_repeats(self) -> Iterator[str]:
         for f, once in zip(self.engine.problem.factors, self.once, strict=True):
             if once is not None:
-                cure = "they count once in the noise, and each in the result: leave them out if they are copies"
+                told = "they count once in the noise, but each in the result, so that intervals are too narrow"
+                cure = f"{told}: leave copies out"
                 yield f"{f.n - len(once[1])} of {f.n} {f.name} repeat others exactly; {cure}"
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
