@@ -80,3 +80,29 @@ def test_a_scene_of_near_outliers_is_not_one_noise():
     assert off < 0.9 * before
     assert result.noise[0].sigma == pytest.approx(0.5, rel=0.35)
     assert result.noise[0].inlier_ratio < 0.5
+
+
+@pytest.mark.parametrize("kind", ["few see more", "every other once"])
+def test_groups_and_variables_that_the_first_ones_do_not_show(kind):
+    """A second group on places that have many observations; places of which every second one is seen once."""
+    rng = np.random.default_rng(0)
+    truth, every = rng.uniform(-3, 3, 600), np.arange(600)
+    index = np.repeat(every, 4) if kind == "few see more" else np.append(np.repeat(every[1::2], 4), every[::2])
+    index = np.append(index, np.repeat(np.arange(40), 4)) if kind == "few see more" else index
+    y = truth[index] + np.where(rng.random(len(index)) < 0.5, 0.1, 0.4) * rng.normal(size=len(index))
+    where = asker.Variables(np.zeros((600, 1)), name="places")
+    groups = [asker.Factors(lambda x, y: x[0] - y, where[index], data=y, name="seen")]
+    if kind == "few see more":
+        known = truth[:40] + 0.1 * rng.normal(size=40)
+        groups.append(asker.Factors(lambda x, y: x[0] - y, where[every[:40]], data=known, name="survey"))
+    result = asker.solve(asker.Problem(*groups))
+    assert np.median(np.abs(result["places"][:, 0] - truth)) < 0.2
+
+
+def test_a_search_with_sets_is_read_again_from_its_file(tmp_path):
+    scene = bundle.make_scene(20, 2000, noise=0.5, outlier_ratio=0.5, outlier_kind="near", seed=8, kind="path")
+    problem, file = bundle.bundle_problem(scene.start, None).problem, tmp_path / "run.npz"
+    first, again = (asker.solve(problem, checkpoint=file) for _ in range(2))
+    assert first.noise[0].inlier_ratio < 1
+    np.testing.assert_array_equal(first["cameras"], again["cameras"])
+    assert first.noise[0] == again.noise[0]

@@ -99,6 +99,7 @@ def _in_units(problem: Problem, sizes: Sequence[float], before: Balance, unit: f
     sought = [s if not f.noise_is_known and isfinite(s) else 0.0 for f, s in zip(problem.factors, sizes, strict=True)]
     sought = [s if s > max(sought) / MOST_UNLIKE else 0.0 for s in sought]
     if unit is None:
-        told = [(f.n * f.residual_size, k) for k, f in enumerate(problem.factors) if sought[k] > 0]
-        unit = sought[max(told)[1]] * before.multipliers[max(told)[1]] if told else 1.0
+        told = [k for k, s in enumerate(sought) if s > 0]
+        first = max(told, key=lambda k: problem.factors[k].n * problem.factors[k].residual_size, default=None)
+        unit = 1.0 if first is None else sought[first] * before.multipliers[first]
     return Balance(tuple(unit / s if s > 0 else b for s, b in zip(sought, before.multipliers, strict=True)))

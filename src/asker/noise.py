@@ -53,6 +53,8 @@ NEAR = 3.0
 """How far an observation may be off, in σ, that votes for a variable."""
 FARTHEST = 3.0
 """How far an outlier counts, in roots of the mean square."""
+NOTHING = 1e-290
+"""Numbers of observations that all weigh next to nothing."""
 FEW = 10
 """Spare numbers below which two Gaussians do not tell σ: it could be wrong by a factor."""
 UNLIKELY = 0.01
@@ -100,7 +102,7 @@ class Noise:
         if not self.is_known:
             return "cannot be told: too few observations agree"
         if self.sigma == 0:
-            return f"0, inliers {self.inlier_ratio:.1%} fit exactly"
+            return f"0 (exact), inliers {self.inlier_ratio:.1%}"
         rounded = f", rounded to {self.rounding:.3g}" if self.rounding else ""
         percent = float(f"{100 * self.uncertainty:.1g}")  # 10, and not 1e+01
         return f"{self.sigma:.3g} ± {percent:g} %, inliers {self.inlier_ratio:.1%}{rounded}"
@@ -263,7 +265,7 @@ def kept_shares(
         for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
             d, p = v.manifold.tangent, f.residual_size
             d = -(-d // p) * p if voting else d
-            share = np.where(v.fixed, 0.0, d / np.maximum(totals[v], TINY))[..., index]
+            share = np.where(v.fixed, 0.0, d / np.maximum(totals[v], NOTHING))[..., index]
             used += np.minimum(share, 1.0) if voting else w * np.minimum(precision * share, 1.0)
         keeps.append(1 - used)
     kept = [np.clip(x, 0.0, 1.0) for x in keeps]
