@@ -241,10 +241,11 @@ def test_a_checkpoint_is_no_result(tmp_path):
 
 def test_a_result_prints_as_a_short_block(solved):
     rows = dict(row.split(maxsplit=1) for row in str(solved).splitlines())
-    assert list(rows) == ["method", "cost", "inliers", "variables", "iterations", "status", "doubt"]
+    assert list(rows) == ["method", "cost", "inliers", "noise", "variables", "iterations", "status", "doubt"]
     assert rows["method"].startswith("ASKER, cpu engine, ")
     assert rows["cost"] == f"{solved.initial_cost:.7g} -> {solved.cost:.7g}"
     assert f"fit {np.count_nonzero(solved.inliers['fit'])} of {N} (" in rows["inliers"]
+    assert rows["noise"].startswith(f"fit {solved.noise['fit']}; ")
     assert rows["variables"] == "line <b> 1×2, both 3×2 and 3×1"
     assert rows["iterations"].startswith(f"{solved.iterations} in ")
     assert rows["status"].endswith(solved.message)
@@ -267,7 +268,7 @@ def test_a_notebook_gets_a_table_in_which_names_are_escaped(solved):
 
 def test_a_name_over_several_lines_stays_on_one():
     result = asker.solve(problem(names=("fit\n\x1b[31m", "prior")), max_iterations=1)
-    assert len(str(result).splitlines()) == 6
+    assert len(str(result).splitlines()) == 7
     assert "\x1b" not in str(result)
     assert r"fit\n\x1b[31m" in str(result)
 

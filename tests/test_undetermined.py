@@ -59,7 +59,7 @@ def test_the_noise_can_be_given_where_all_fit_exactly():
     p = asker.Variables([[0.0]], name="p")
     exact = asker.solve(asker.Problem(asker.Factors(lambda p, x, y: p[0] * x - y, p[AT], data=(X, 2 * X))))
     assert exact.noise[0].sigma == 0
-    with pytest.raises(asker.ProblemError, match=r"fit exactly.*result.interval\(..., sigma=0.1\)"):
+    with pytest.raises(asker.ProblemError, match=r"fit exactly.*result.interval\(..., sigma=...\)"):
         exact.interval("p")
     assert exact.standard_errors("p", sigma=0.1)[0, 0] == pytest.approx(0.1 / np.linalg.norm(X), rel=1e-6)
 

@@ -195,6 +195,8 @@ class Result:
             return said
         before, after = self.history[-1 - n].best_cost, self.history[-1].best_cost
         gain = (before - after) / before if before else 0.0
+        if gain < 0:  # factor groups count otherwise since
+            return said
         return f"{said} (the last {n} steps lowered the cost by {100 * gain:.3g} %)"
 
     @property
