@@ -250,7 +250,9 @@ def test_a_result_prints_as_a_short_block(solved):
     assert rows["iterations"].startswith(f"{solved.iterations} in ")
     assert rows["status"].endswith(solved.message)
     assert rows["doubt"] == solved.doubts[-1]
-    assert re.search(r"\(the last 7 steps lowered the cost by [\d.e+-]+ %\)$", solved.message)
+    assert "%" not in solved.message  # groups count otherwise since, and costs cannot be compared
+    few = asker.solve(problem(), asker.IRLS(), max_iterations=2)
+    assert re.search(r"\(the last 2 steps lowered the cost by [\d.e+-]+ %\)$", few.message)
 
 
 def test_the_repr_is_one_line(solved):
