@@ -106,3 +106,14 @@ def test_a_search_with_sets_is_read_again_from_its_file(tmp_path):
     assert first.noise[0].inlier_ratio < 1
     np.testing.assert_array_equal(first["cameras"], again["cameras"])
     assert first.noise[0] == again.noise[0]
+
+
+def test_a_variable_of_which_nothing_is_possible_stays():
+    problem, where, *_ = places(200, 4, np.random.default_rng(3))
+    n, theta = problem.factors[0].n, tuple(v.rows for v in problem.variables)
+    possible = np.ones(n)
+    possible[:4] = 0.0
+    sets = InlierSets(problem, where, [0.3], [possible])
+    found = sets.averaged(theta, [Noise(0.1, 0.7, 500.0)], lambda: True)
+    assert found is not None
+    assert np.isfinite(found[0][1]).all()

@@ -259,8 +259,9 @@ class InlierSets:
             found.JJ[own], found.Jr[own] = np.swapaxes(J, 1, 2) @ J, np.einsum("npd,np->nd", J, r)
             found.u[own], found.p[own] = np.einsum("np,np->n", r, r), f.p
             found.u[own] += more[k][touching.observation[own]]
+        says_nothing = (self.possible == 0) | ~np.isfinite(found.u) | ~np.isfinite(found.JJ).all(axis=(1, 2))
         for x in (found.JJ, found.Jr, found.u, found.p):
-            x[self.possible == 0] = 0.0  # it says nothing
+            x[says_nothing] = 0.0
         return found
 
     def _known(self, scales: tuple[Scales, ...]) -> list[Floats]:

@@ -68,7 +68,8 @@ class Part:
         self.inlier, self.is_varied = _sets(odds, min(m, most))  # (n, s, m), (n, m)
         self.w = self.inlier * (1 / variance)[:, None] + (1 - self.inlier) * (1 / others)[:, None]
         B = (self.w @ self.JJ).reshape(n, -1, d, d)
-        B = B + RIDGE * np.trace(B, axis1=2, axis2=3)[..., None, None] * np.eye(d)
+        size = np.trace(B, axis1=2, axis2=3)
+        B = B + np.where(size > 0, RIDGE * size, 1.0)[..., None, None] * np.eye(d)  # nothing may be possible
         self.inverse, g = np.linalg.inv(B), self.w @ self.Jr
         self.delta = -np.einsum("nsab,nsb->nsa", self.inverse, g)
         inside = np.log(ratio) - self.p / 2 * np.log(variance)
