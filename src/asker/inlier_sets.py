@@ -34,9 +34,9 @@ from asker.engines.cpu.linear_model import LinearModel
 from asker.engines.cpu.pool import Pool
 from asker.kernels import Quadratic
 from asker.manifolds import Euclidean
-from asker.mixture import DISTINCT, RAREST, leap
+from asker.mixture import DISTINCT, RAREST, SMALLEST, TINY, leap
 from asker.moves import Touching
-from asker.noise import Noise, rounding_variance
+from asker.noise import FEW, Noise, rounding_variance
 from asker.problem import Problem
 from asker.sets import VARIED, Entries, Part, Scales, odds_of
 from asker.strategies.weighted import Weighted
@@ -127,7 +127,8 @@ class InlierSets:
     def averaged(
         self, theta: Rows, noises: Sequence[Noise], goes_on: Callable[[], bool]
     ) -> tuple[Rows, tuple[Noise, ...]] | None:
-        """Where the steps lead from these rows of all variables, and the noise there; None where all is one noise."""
+        """Where the steps lead from these rows of all variables, and the noise there; None where all is one noise, or
+        where too few numbers of the inliers are left."""
         if not self._has_enough.any():
             return None
         entries, scales = self._entries(theta), self._first(noises)
@@ -138,7 +139,7 @@ class InlierSets:
         for _ in range(STEPS):
             entries = self._entries(theta, scales)
             seen = self.seen(entries, scales, theta[self.problem.variables.index(self.v)])
-            if not all(s.others > DISTINCT**2 * s.variance for s in seen.scales):
+            if not all(s.others > DISTINCT**2 * s.variance for s in seen.scales) or min(seen.n_spare) < FEW:
                 return None
             theta, before, scales = self.step(theta, seen), scales, seen.scales
             if not goes_on() or np.allclose(_logs(scales), _logs(before), rtol=0, atol=AT_REST):
@@ -313,6 +314,7 @@ def _scales(before: Scales, e_in: float, n_in: float, e_out: float, n_out: float
     """(2); as before where nothing was seen."""
     if not n_in + n_out > 0:
         return before
-    variance, n = e_in / max(n_in, RAREST), n_in + n_out
+    n = n_in + n_out
+    variance = max(e_in / max(n_in, RAREST), SMALLEST * max(e_in + e_out, 0.0) / n, TINY)
     ratio = min(max(n_in / n, RAREST), 1 - RAREST)
     return Scales(variance, max(e_out / max(n_out, RAREST), variance), ratio)
