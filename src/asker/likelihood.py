@@ -96,7 +96,8 @@ def _likelihood(
 
     def odds(at: Floats) -> Floats:
         variance = exp(at[0])
-        return np.clip(at[1] + p * a / 2 * log(Q / variance) - u / 2 * (1 / variance - 1 / Q), -700, 700)
+        with np.errstate(over="ignore"):
+            return np.clip(at[1] + p * a / 2 * log(Q / variance) - u / 2 * (1 / variance - 1 / Q), -700, 700)
 
     def step(at: Floats) -> tuple[Floats, float]:
         inlier = 1 / (1 + np.exp(-odds(at)))
