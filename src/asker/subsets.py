@@ -222,7 +222,8 @@ def gains_of(u: Floats, p: int, d: int, Q: float) -> tuple[Floats, NDArray]:
     spare = np.maximum(k * p - d, 1e-9)
     variance = np.maximum(np.cumsum(np.sort(u, axis=1), axis=1) / spare, max(1e-26 * Q, TINY))
     ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + log(n)
-    gain = np.where(k * p - d >= 1, spare / 2 * np.log(Q / variance) - ways, -np.inf)
+    with np.errstate(divide="ignore"):  # of a trial that has run away
+        gain = np.where(k * p - d >= 1, spare / 2 * np.log(Q / variance) - ways, -np.inf)
     best = np.argmax(gain, axis=1)
     return gain[np.arange(len(u)), best], best + 1
 
