@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 
 from asker.engines.point import Engine, Point
+from asker.ground import MOST_UNLIKE
 from asker.mixture import DISTINCT
 from asker.noise import Noise
 from asker.problem import Problem
 
 NEAR_ENOUGH = 1.1
 """The ratio of two balances that is taken as it is: that costs less than 1 % of the precision."""
-MOST_UNLIKE = 1e6
-"""Of the sizes of residuals in two groups, at most: smaller ones are rounding."""
 PART = 0.05
 """Of the median residual at the start, beside a prior."""
 

@@ -39,7 +39,7 @@ it along a single direction moves by √(2 · 0.01) = 0.14 standard deviations t
 SOME, MANY, SEVERAL = 200, 64, 8
 """Unknowns up to which moves from the start are a candidate; the trials of a move up to there, and beyond."""
 MOST_UNLIKE = 1e6
-"""Of the residuals of two factor groups at the start: smaller ones are exact."""
+"""The ratio of residuals in two factor groups, at most: smaller ones are exact, but for rounding."""
 SMALLEST = 1e-150
 """The width of a kernel where all is exact."""
 
