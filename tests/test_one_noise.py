@@ -6,18 +6,22 @@ import pytest
 import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
-from asker.noise import Noise, estimate
-from asker.one_noise import can_be_proved, inliers_are_noise, inliers_can_be_proved, one_noise
+from asker.noise import Noise, estimate, kept_shares
+from asker.one_noise import ROUGHLY, SHOWN, SINGLY, _one_by_one, apart, can_be_proved, hidden_share, one_noise
 from asker.strategies.irls import IRLS
+
+
+def descended(engine, point, n=20):
+    state = IRLS().init(engine, point, n)
+    for _ in range(n):
+        state = IRLS().step(engine, state)
+    return state.point
 
 
 def fitted(problem, n=20):
     """‖r‖² after a plain descent."""
     engine = CpuEngine(problem)
-    state = IRLS().init(engine, engine.start(), n)
-    for _ in range(n):
-        state = IRLS().step(engine, state)
-    return engine.in_user_order(state.point.u)
+    return engine.in_user_order(descended(engine, engine.start(), n).u)
 
 
 def scene_of(outliers, noise=1.0, n=8000, **how):
@@ -57,22 +61,16 @@ def test_a_point_far_from_the_minimum_is_not():
 
 def test_few_variables_prove_nothing():
     problem = problem_of(scene_of(0.0, n=3000))
-    assert not can_be_proved(problem)
+    assert not can_be_proved(problem, shown=SHOWN)
     assert one_noise(problem, fitted(problem), [None]) is None
 
 
 def inliers_at(problem, noise, outliers, kernel):
-    """‖r‖², inliers and noise of a fit that ends under a kernel of a noise, from a wide one."""
+    """Rows, ‖r‖², inliers and noise of a fit that ends under a kernel of a noise, from a wide one."""
     engine = CpuEngine(problem.under([asker.Cauchy(10 * noise)]))
-    state = IRLS().init(engine, engine.start(), 40)
-    for _ in range(20):
-        state = IRLS().step(engine, state)
-    other = engine.under([kernel])
-    state = IRLS().init(other, state.point, 40)
-    for _ in range(20):
-        state = IRLS().step(other, state)
-    u = engine.in_user_order(state.point.u)
-    return u, [x <= 9 * 2 * noise**2 for x in u], [Noise(noise, 1 - outliers, 1e4)]
+    point = descended(engine.under([kernel]), descended(engine, engine.start()))
+    u = engine.in_user_order(point.u)
+    return engine.rows(point), u, [x <= 9 * 2 * noise**2 for x in u], [Noise(noise, 1 - outliers, 1e4)]
 
 
 @pytest.mark.parametrize("outliers", [0.0, 0.03, 0.1, 0.2])
@@ -80,15 +78,14 @@ def inliers_at(problem, noise, outliers, kernel):
 def test_inliers_of_the_right_solution_are_proved(kind, outliers):
     scene = bundle.make_scene(20, 16_000, noise=1.0, outlier_ratio=outliers, start_error=5.0, seed=660_000, kind=kind)
     problem = problem_of(scene)
-    assert inliers_can_be_proved(problem, [None])
     seen = inliers_at(problem, 1.0, outliers, asker.SmoothTruncated(5.0))
-    assert inliers_are_noise(problem, *seen, [None])
+    assert hidden_share(problem, *seen, [None]) < SINGLY
 
 
 @pytest.mark.parametrize("law", ["laplace", "student"])
 def test_inliers_with_tails_are_not_proved(law):
     problem = problem_of(scene_of(0.0, noise_law=law, n=16_000))
-    assert not inliers_are_noise(problem, *inliers_at(problem, 1.0, 0.0, asker.SmoothTruncated(5.0)), [None])
+    assert hidden_share(problem, *inliers_at(problem, 1.0, 0.0, asker.SmoothTruncated(5.0)), [None]) == 1
 
 
 @pytest.mark.parametrize("seed", range(660_010, 660_013))
@@ -98,16 +95,41 @@ def test_outliers_that_pass_for_noise_in_sums_do_not_one_by_one(kind, outlier_ki
     """Least squares spreads a majority of outliers evenly over all variables."""
     how = {"outlier_kind": outlier_kind, "kind": kind, "start_error": 5.0}
     problem = problem_of(bundle.make_scene(20, 10_000, noise=1.0, outlier_ratio=0.7, seed=seed, **how))
-    u = fitted(problem)
+    engine = CpuEngine(problem)
+    point = descended(engine, engine.start())
+    u = engine.in_user_order(point.u)
     (noise,) = estimate(problem.factors, u)
     assert noise.inlier_ratio > 0.99
-    assert not inliers_are_noise(problem, u, [x <= 18 * noise.sigma**2 for x in u], [noise], [None])
+    inliers = [x <= 18 * noise.sigma**2 for x in u]
+    assert hidden_share(problem, engine.rows(point), u, inliers, [noise], [None]) == 1
 
 
-def test_short_tracks_prove_nothing_one_by_one():
-    problem = problem_of(scene_of(0.0, mean_track=3.0))
-    assert can_be_proved(problem)
-    assert not inliers_can_be_proved(problem, [None])
+@pytest.mark.parametrize("mean_track", [3.0, 6.0])
+@pytest.mark.parametrize("n", [1200, 2500])
+def test_few_variables_prove_roughly_where_all_fit(n, mean_track):
+    """Of single observations fewer are left, and more may be hidden."""
+    problem = problem_of(scene_of(0.0, n=n, mean_track=mean_track))
+    seen = inliers_at(problem, 1.0, 0.0, asker.SmoothTruncated(5.0))
+    assert hidden_share(problem, *seen, [None]) == 1
+    assert SINGLY < hidden_share(problem, *seen, [None], ROUGHLY) < ROUGHLY
+
+
+def test_residuals_one_by_one_are_noise_whatever_their_variable_has_used_up():
+    """rᵀC⁻¹r/σ² is χ² with two degrees of freedom: its mean is 2 and its variance 4, for short tracks as for long."""
+    problem = problem_of(scene_of(0.0, n=6000, mean_track=4.0))
+    rows, u, _, _ = inliers_at(problem, 1.0, 0.0, asker.Quadratic(1.0))
+    left = kept_shares(problem.factors, [np.ones(f.n) for f in problem.factors], without=apart(problem))
+    (each,) = _one_by_one(problem, rows, apart(problem), [np.ones(len(x), bool) for x in u], left)
+    assert each.mean() == pytest.approx(2.0, rel=0.05)
+    assert each.var() == pytest.approx(4.0, rel=0.2)
+
+
+@pytest.mark.parametrize(("n_cameras", "n"), [(8, 900), (12, 3000), (20, 5000)])
+def test_small_scenes_that_all_fit_end_the_search_at_once(n_cameras, n):
+    scene = bundle.make_scene(n_cameras, n, noise=0.5, outlier_ratio=0.0, start_error=24.0, seed=95_013)
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert {line.details["stage"] for line in result.history} <= {"start", "following", "end", "weighed"}
+    assert result.noise[0].sigma == pytest.approx(0.5, rel=0.1)
 
 
 def two_groups(touches):

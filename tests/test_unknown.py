@@ -170,7 +170,7 @@ def test_what_is_not_proved_leaves_no_trace(outlier_kind, outliers, monkeypatch)
     scene = bundle.make_scene(20, 8000, seed=660_002, **how)
     found = asker.solve(bundle.bundle_problem(scene.start, None).problem)
     assert {"following", "from the start"} < {line.details["stage"] for line in found.history}
-    monkeypatch.setattr("asker.unknown.Search._follow", lambda self, start: ([], False, self.broad))
+    monkeypatch.setattr("asker.unknown.Search._follow", lambda self, start: ([], 1.0, self.broad))
     without = asker.solve(bundle.bundle_problem(scene.start, None).problem)
     assert "following" not in {line.details["stage"] for line in without.history}
     for name in ("cameras", "points"):

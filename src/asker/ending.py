@@ -29,7 +29,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.mixture import DISTINCT
 from asker.near_outliers import NearOutliers
 from asker.noise import REACH, Noise
-from asker.one_noise import apart, inliers_are_noise, one_noise
+from asker.one_noise import ROUGHLY, SHOWN, SINGLY, apart, hidden_share, one_noise
 from asker.strategies.weighted import Weighted
 from asker.tails import excess
 from asker.variables import Variables
@@ -58,6 +58,17 @@ class Ending(Ground):
                 return weighed
             end = again
         return self._weighed(end)
+
+    def _at_rest(self, proved: Candidate, hidden: float) -> Candidate:
+        """The end of a candidate whose inliers are proved to be noise but for a hidden share, with no variable lost:
+        where all fit there is nothing to move, and where little is hidden no outliers are near."""
+        point, kernels = proved.point, list(proved.kernels)
+        if not all(self._support_of(proved).explained):
+            point = self._moved(kernels, point, proved.noises)
+        point = self._to_rest(kernels, proved.noises, self._counting_possible(point), point, "end")
+        noises = self._noises(point, proved.noises, is_close=True)
+        end = self._weighed(replace(proved, point=point, noises=noises))
+        return end if hidden < SINGLY else self._averaged(end)
 
     def _refined(self, best: Candidate) -> Candidate:
         """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, where tails are heavy, or
@@ -181,24 +192,35 @@ class Ending(Ground):
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, or nearly all far better than at the start, and those
         of every variable no less than others; or all are noise, and nothing else, or all inliers."""
-        support, sizes = self._support_of(found), [f.residual_size for f in self.engine.problem.factors]
-        each = zip(self.broad, self.typical, sizes, support.explained, strict=True)
-        seen = [max(sqrt(Q), r / sqrt(p) if all_fit else 0.0) for Q, r, p, all_fit in each]
-        groups = [g for g in zip(found.noises, seen, self.given, strict=True) if g[2] is None]
-        if not all(n.is_known and n.inlier_ratio > 0.5 for n, _, _ in groups) or support.has_lost_a_variable():
+        sought = [n for n, given in zip(found.noises, self.given, strict=True) if given is None]
+        if not all(n.is_known and n.inlier_ratio > 0.5 for n in sought):
             return False
-        return (
-            all(CLEAR * n.sigma < most for n, most, _ in groups)
-            or self._is_noise_alone(found)
-            or self._is_proved(found)
-        )
+        if self._support_of(found).has_lost_a_variable():
+            return False
+        return self._stands_out(found, CLEAR) or self._is_noise_alone(found) or self._hidden_share(found) < 1
 
-    def _is_proved(self, found: Candidate) -> bool:
-        """Whether it is proved that all inliers have noise of one scale."""
-        if any(n.rounding or n.sigma == 0 for n in found.noises):
-            return False
-        u, inliers, engine = self._squares(found.point), self._support_of(found).inliers, self.engine
-        return inliers_are_noise(engine.problem, u, inliers, found.noises, self.given, engine.sums)
+    def _stands_out(self, found: Candidate, times: float) -> bool:
+        """Whether noises that are sought are so many times smaller than what else was seen: all residuals in a plain
+        fit, or, where hardly an observation is no inlier, those at the start."""
+        sizes = [f.residual_size for f in self.engine.problem.factors]
+        each = zip(self.broad, self.typical, sizes, self._support_of(found).explained, strict=True)
+        seen = [max(sqrt(Q), r / sqrt(p) if all_fit else 0.0) for Q, r, p, all_fit in each]
+        groups = zip(found.noises, seen, self.given, strict=True)
+        return all(times * n.sigma < most for n, most, given in groups if given is None)
+
+    def _hidden_share(self, found: Candidate) -> float:
+        """The part of the inliers that may be no noise without showing, where they are proved to have noise of one
+        scale, and all fit, or they check most variables; else 1."""
+        engine, support, v = self.engine, self._support_of(found), apart(self.engine.problem)
+        is_exact = any(n.rounding or n.sigma == 0 for n in found.noises)
+        if v is None or is_exact or not (all(support.explained) or support.checks_most(v)):
+            return 1.0
+        at, shown = (engine.rows_here(found.point), self._squares(found.point)), self._shown(found)
+        return hidden_share(engine.problem, *at, support.inliers, found.noises, self.given, shown, engine.sums)
+
+    def _shown(self, found: Candidate) -> float:
+        """The part of the variables that must show in a proof."""
+        return ROUGHLY if all(self._support_of(found).explained) and self._stands_out(found, DISTINCT) else SHOWN
 
     def _is_noise_alone(self, found: Candidate) -> bool:
         """Whether it is proved that there is nothing but noise, and the estimate does not find a smaller one."""

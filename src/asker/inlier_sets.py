@@ -251,14 +251,13 @@ class InlierSets:
         touching, d = self.touching, self.v.manifold.tangent
         n = len(touching.group)
         found = Entries(np.zeros((n, d, d)), np.zeros((n, d)), np.zeros(n), np.zeros(n), touching.group)
-        for k, (f, at) in enumerate(zip(linear.structure.factors, linear.linear, strict=True)):
+        for k, of_group in enumerate(linear.derivatives(self.v)):
+            if of_group is None:  # it has no observations
+                continue
             own = touching.group == k
-            slot = next(j for j, s in enumerate(f.factors.slots) if s.variables is self.v)
-            first = dict(zip(f.free, f.offsets, strict=True))[slot]
-            J = f.unsorted(at.J.reshape(f.n, f.p, f.width))[touching.observation[own], :, first : first + d]
-            r = f.unsorted(at.r)[touching.observation[own]]
+            J, r = (x[touching.observation[own]] for x in of_group[:2])
             found.JJ[own], found.Jr[own] = np.swapaxes(J, 1, 2) @ J, np.einsum("npd,np->nd", J, r)
-            found.u[own], found.p[own] = np.einsum("np,np->n", r, r), f.p
+            found.u[own], found.p[own] = np.einsum("np,np->n", r, r), r.shape[1]
             found.u[own] += more[k][touching.observation[own]]
         says_nothing = (self.possible == 0) | ~np.isfinite(found.u) | ~np.isfinite(found.JJ).all(axis=(1, 2))
         for x in (found.JJ, found.Jr, found.u, found.p):

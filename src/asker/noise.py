@@ -247,22 +247,27 @@ def kept_shares(
     voting: bool = False,
     sums: Sums = ALONE,
     precisions: Sequence[Any] | None = None,
+    without: Variables | None = None,
 ) -> list[Floats]:
     """The share of its numbers that a fit with these weights has not used up, of every observation.
 
     voting      what its variables have left, whatever its own weight, where each has used up whole observations
     precisions  1/σ² of each factor group: a variable uses up what is precise, and hardly anything of what is not
+    without     variables that are held
     """
+    moving = [
+        [(s.variables, s.index) for s in f.slots if s.variables.is_free and s.variables is not without] for f in factors
+    ]
     totals: dict[Variables, Any] = {}
     precisions = precisions if precisions is not None else [1.0] * len(factors)
-    for f, w, precision in zip(factors, weights, precisions, strict=True):
-        for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
+    for f, slots, w, precision in zip(factors, moving, weights, precisions, strict=True):
+        for v, index in slots:
             totals[v] = totals.get(v, 0.0) + _counted(index, precision * w * f.residual_size, len(v))
     totals = {v: sums.by_variable(v, numbers) for v, numbers in totals.items()}
     keeps = []
-    for f, w, precision in zip(factors, weights, precisions, strict=True):
+    for f, slots, w, precision in zip(factors, moving, weights, precisions, strict=True):
         used = np.zeros(w.shape)
-        for v, index in ((s.variables, s.index) for s in f.slots if s.variables.is_free):
+        for v, index in slots:
             d, p = v.manifold.tangent, f.residual_size
             d = -(-d // p) * p if voting else d
             share = np.where(v.fixed, 0.0, d / np.maximum(totals[v], NOTHING))[..., index]

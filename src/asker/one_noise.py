@@ -9,10 +9,13 @@ Law         No two variables of a group share a factor, as the points of a scene
 Test        Kolmogorov's: the largest difference of the shares from an even spread, which chance exceeds with a
             probability of 1 % at 1.63/√n.  It proves something where n is so large that one variable in twenty shows.
 
-Inliers     The same of a solution with outliers, by what is left without them (`inliers_are_noise`).  There a second
+Inliers     The same of a solution with outliers, by what is left without them (`hidden_share`).  There a second
             law is asked for, which no outliers pass that a descent has spread evenly: in sums over a variable they
-            look like noise, one by one they do not.  u/σ²a of a single observation is χ² with p degrees of freedom,
-            where its variables have so many others that the fit has used up little of it.
+            look like noise, one by one they do not.  A single residual r has the covariance σ²C, with
+
+                C = aI − J B⁻¹ Jᵀ,   B = ΣJᵀJ over the inliers of the variable, a: what others have left of it
+
+            so that rᵀC⁻¹r/σ² is χ² with p degrees of freedom, whatever its variable has used up.
 
 Kolmogorov: Sulla determinazione empirica di una legge di distribuzione, Giornale dell'Istituto Italiano degli Attuari
 1933.
@@ -25,27 +28,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.engines.cpu.linear_model import LinearModel
 from asker.factors import Factors
 from asker.kernels import SmoothTruncated
+from asker.mixture import TINY
 from asker.noise import Noise, kept_shares
 from asker.problem import Problem
 from asker.sums import ALONE, Sums
-from asker.variables import Variables
+from asker.trials import with_rows
+from asker.variables import Slot, Variables
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 CHANCE = 1.63
 """√n times the difference that chance exceeds with a probability of 1 %."""
-SHOWN = 0.05
-"""The part of the variables that must show."""
+SHOWN, ROUGHLY = 0.05, 0.2
+"""The part of the variables that must show; the same where all fit far better than before: a wrong solution would have
+to be wrong for most of them."""
 ROUNDS = 2
 """Of σ and what the fit has left."""
 LEAST = 0.5
 """Degrees of freedom that tell something."""
-KEPT = 0.8
-"""What a fit leaves of an observation that is looked at by itself, at least.  Where parts of h = 1 − a of the variance
-are used up that differ by as much as h itself, the shares differ from an even spread by ½·0.46·(h/a)² < 0.015."""
-SINGLE = round(2 * (CHANCE / SHOWN) ** 2)
-"""How many are looked at one by one, at most: those of which most is left, twice as many as must show."""
+KEPT = 0.5
+"""What a fit leaves of every number of an observation that is looked at by itself, at least."""
+SINGLY = 0.025
+"""The part of single observations that must show where no outliers may be near, and a difference that is none, since
+what a fit has left is known so well.  Of 70 % near outliers, which a fit has spread evenly, one in twenty shows."""
+SINGLE = round(2 * (CHANCE / SINGLY) ** 2)
+"""How many are looked at one by one, about: twice as many as that takes."""
+RIDGE = 1e-12
+"""Of the trace of B."""
 
 
 def one_noise(
@@ -55,7 +67,7 @@ def one_noise(
     not.  `given`: kernels where it is not sought, whose factors prove nothing.  Each of the other groups must prove it,
     and where a process has a portion of the observations, those of each process."""
     v = apart(problem)
-    if v is None or not can_be_proved(problem, sums) or not all(_is_positive(sums.mean(x)) for x in u):
+    if v is None or not can_be_proved(problem, sums, SHOWN) or not all(_is_positive(sums.mean(x)) for x in u):
         return None
     variances = [sums.mean(x) / f.residual_size for f, x in zip(problem.factors, u, strict=True)]
     for _ in range(ROUNDS):
@@ -67,59 +79,99 @@ def one_noise(
     for f, x, a, kernel in zip(problem.factors, u, left, given, strict=True):
         if kernel is not None:
             continue
-        total = np.zeros((2, len(v)))
-        for slot in (slot for slot in f.slots if slot.variables is v):
-            total += [np.bincount(slot.index, y, minlength=len(v)) for y in (x, f.residual_size * a)]
-        squares, freedom = sums.by_variable(v, total)
+        squares, freedom = sums.by_variable(v, _by_variable(f, v, x, f.residual_size * a))
         tells = freedom > LEAST
-        if sums.any(not _is_even(squares[tells], freedom[tells])):
+        if sums.any(not _is_even(squares[tells], freedom[tells], SHOWN)):
             return None
     return tuple(Noise(sqrt(s), 1.0, n) for s, n in zip(variances, spare, strict=True))
 
 
-def inliers_are_noise(
+def hidden_share(
     problem: Problem,
+    theta: Sequence[Floats],
     u: Sequence[Floats],
-    inliers: Sequence[NDArray[np.bool_]],
+    inliers: Sequence[Mask],
     noises: Sequence[Noise],
     given: Sequence[Any],
+    shown: float = SHOWN,
     sums: Sums = ALONE,
-) -> bool:
-    """Whether the squared norms u prove that all inliers have Gaussian noise of one scale, in each factor group whose
+) -> float:
+    """The part of the inliers that may be no noise without showing one by one.  It is 1 unless the squared norms u, at
+    these rows of all variables, prove that the inliers have Gaussian noise of one scale, in each factor group whose
     noise is sought, by both laws.
 
     `noises` are as they were estimated; the fit is one under truncated kernels of that noise.  `given` and portions as
-    in `one_noise`.
+    in `one_noise`.  `shown`: the part of the variables that must show.
     """
     v = apart(problem)
-    if v is None or not can_be_proved(problem, sums):
-        return False
-    alike = [inlier.astype(float) for inlier in inliers]
+    if v is None or not can_be_proved(problem, sums, shown):
+        return 1.0
     truncated = [
         SmoothTruncated(n.tau).omega(x) if kernel is None else 1.0
         for x, n, kernel in zip(u, noises, given, strict=True)
     ]
-    left = kept_shares(problem.factors, [m * w for m, w in zip(alike, truncated, strict=True)], sums=sums)
-    of_all = kept_shares(problem.factors, alike, sums=sums)
-    for f, x, m, a, b, kernel in zip(problem.factors, u, inliers, left, of_all, given, strict=True):
-        x, a, b = np.where(m, (x, a, b), 0.0)
-        if kernel is None and sums.any(not _is_noise(f, v, x, a, b, sums)):
-            return False
-    return True
+    weights = [m * w for m, w in zip(inliers, truncated, strict=True)]
+    left = kept_shares(problem.factors, weights, sums=sums)
+    of_others = kept_shares(problem.factors, [m.astype(float) for m in inliers], sums=sums, without=v)
+    single, hidden = _one_by_one(problem, theta, v, inliers, of_others), []
+    for f, x, m, a, alone, kernel in zip(problem.factors, u, inliers, left, single, given, strict=True):
+        squares, freedom = sums.by_variable(v, _by_variable(f, v, *np.where(m, (x, f.residual_size * a), 0.0)))
+        tells = freedom > LEAST
+        p = np.full(len(alone), float(f.residual_size))
+        is_noise = _is_even(squares[tells], freedom[tells], shown) and _is_even(alone, p, ROUGHLY)
+        if kernel is None and sums.any(not is_noise):
+            return 1.0
+        if kernel is None:
+            hidden.append(CHANCE / sqrt(len(alone)))
+    return sums.largest(np.array(hidden))
 
 
-def _is_noise(f: Factors, v: Variables, u: Floats, left: Floats, of_all: Floats, sums: Sums) -> bool:
-    """Both laws for one factor group, with 0 for what is no inlier; `of_all`: what would be left if all inliers had the
-    same weight.  It does not depend on the residuals, and so decides which are looked at one by one."""
-    total = np.zeros((2, len(v)))
+def _by_variable(f: Factors, v: Variables, *each: Floats) -> Floats:
+    """Sums of numbers of the observations over those of every variable, a row for each."""
+    total = np.zeros((len(each), len(v)))
     for slot in (slot for slot in f.slots if slot.variables is v):
-        total += [np.bincount(slot.index, y, minlength=len(v)) for y in (u, f.residual_size * left)]
-    squares, freedom = sums.by_variable(v, total)
-    tells = freedom > LEAST
-    single = np.argsort(-of_all, kind="stable")[:SINGLE]
-    single = single[of_all[single] > KEPT]
-    is_even = _is_even(u[single] / left[single], np.full(len(single), float(f.residual_size)))
-    return is_even and _is_even(squares[tells], freedom[tells])
+        total += [np.bincount(slot.index, x, minlength=len(v)) for x in each]
+    return total
+
+
+def _one_by_one(
+    problem: Problem, theta: Sequence[Floats], v: Variables, inliers: Sequence[Mask], left: Sequence[Floats]
+) -> list[Floats]:
+    """rᵀC⁻¹r of single inliers, of each factor group: of those of some variables, of which enough is left."""
+    groups = zip(problem.factors, inliers, strict=True)
+    numbers = np.sum([_by_variable(f, v, np.where(m, float(f.residual_size), 0.0))[0] for f, m in groups], axis=0)
+    some = np.flatnonzero((numbers > v.manifold.tangent) & ~v.fixed)
+    wanted = SINGLE * max(f.residual_size for f in problem.factors)
+    some = some[:: max(int(numbers[some].sum()) // wanted, 1)]
+    number = np.full(len(v), -1)
+    number[some] = np.arange(len(some))
+    rows = dict(zip(problem.variables, theta, strict=True))
+    few = with_rows(v, rows[v][some], v.fixed[some])
+    rows[few] = few.rows
+    made, kept = [], []
+    for f, m, a in zip(problem.factors, inliers, left, strict=True):
+        of = next((number[s.index] for s in f.slots if s.variables is v), np.full(f.n, -1))
+        chosen = np.flatnonzero(m & (of >= 0))
+        slots = [Slot(few, of[chosen]) if s.variables is v else Slot(s.variables, s.index[chosen]) for s in f.slots]
+        made.append(f.on(slots, chosen))
+        kept.append(a[chosen])
+    part = Problem(*made)
+    linear = LinearModel(part, tuple(rows[x] for x in part.variables))
+    B = linear.own_blocks([np.ones(f.n) for f in made])[few]
+    ridge = RIDGE * np.trace(B, axis1=1, axis2=2)[:, None, None] * np.eye(B.shape[1])
+    inverse = np.linalg.inv(B + np.maximum(ridge, TINY * np.eye(B.shape[1])))
+    return [
+        _studentised(*at, inverse, a) if at is not None else np.zeros(0)
+        for at, a in zip(linear.derivatives(few), kept, strict=True)
+    ]
+
+
+def _studentised(J: Floats, r: Floats, of: Any, inverse: Floats, left: Floats) -> Floats:
+    """rᵀC⁻¹r of residuals r with derivatives J, by variables `of` with these B⁻¹, where enough is left."""
+    C = left[:, None, None] * np.eye(r.shape[1]) - J @ inverse[of] @ np.swapaxes(J, 1, 2)
+    C, r = (x[np.isfinite(C).all(axis=(1, 2))] for x in (C, r))
+    enough = np.linalg.eigvalsh(C)[:, 0] > KEPT
+    return np.einsum("np,np->n", r[enough], np.linalg.solve(C[enough], r[enough][..., None])[..., 0])
 
 
 def noise_of_all(f: Factors, median: float) -> Noise:
@@ -129,37 +181,29 @@ def noise_of_all(f: Factors, median: float) -> Noise:
     return Noise(median / sqrt(2 * float(gammaincinv(f.residual_size / 2, 0.5))), 1.0, np.inf)
 
 
-def can_be_proved(problem: Problem, sums: Sums = ALONE) -> bool:
+def can_be_proved(problem: Problem, sums: Sums = ALONE, shown: float = ROUGHLY) -> bool:
     """Whether there is a group of so many variables no two of which share a factor."""
     v = apart(problem)
-    return not sums.any(v is None or not _is_enough(len(v)))
-
-
-def inliers_can_be_proved(problem: Problem, given: Sequence[Any], sums: Sums = ALONE) -> bool:
-    """The same, and whether there are enough observations to look at one by one, if all are inliers."""
-    of_all = kept_shares(problem.factors, [np.ones(f.n) for f in problem.factors], sums=sums)
-    sought = [a for a, kernel in zip(of_all, given, strict=True) if kernel is None]
-    enough = all(_is_enough(int(np.count_nonzero(a > KEPT))) for a in sought)
-    return can_be_proved(problem, sums) and not sums.any(not enough)
+    return not sums.any(v is None or not _is_enough(len(v), shown))
 
 
 def _is_positive(x: float) -> bool:
     return 0 < x < np.inf
 
 
-def _is_enough(n: int) -> bool:
-    return SHOWN * sqrt(n) > CHANCE
+def _is_enough(n: int, shown: float) -> bool:
+    return shown * sqrt(n) > CHANCE
 
 
-def _is_even(squares: Floats, freedom: Floats) -> bool:
+def _is_even(squares: Floats, freedom: Floats, shown: float) -> bool:
     from scipy.special import gammainc
 
     n = len(squares)
-    if not _is_enough(n):
+    if not _is_enough(n, shown):
         return False
     share = np.sort(gammainc(freedom / 2, squares * (freedom.sum() / squares.sum()) / 2))
     steps = np.arange(n + 1) / n
-    return bool(max((steps[1:] - share).max(), (share - steps[:-1]).max()) < CHANCE / sqrt(n))
+    return bool(max((steps[1:] - share).max(), (share - steps[:-1]).max()) < max(CHANCE / sqrt(n), SINGLY))
 
 
 def apart(problem: Problem) -> Variables | None:

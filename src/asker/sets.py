@@ -3,6 +3,7 @@
 The formulas are those of `asker.inlier_sets`, whose step (1) and whose sums this is.
 """
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,7 @@ class Part:
         self.P = P / total  # (n, s)
         self.evidence = float((largest + np.log(total)).sum())
 
+    @cached_property
     def squares(self) -> tuple[Floats, Floats]:
         """e of every observation in every set, and what the fit has used up of its numbers, (n, s, m) each."""
         n, s, d = self.delta.shape
@@ -93,7 +95,7 @@ class Part:
 
     def totals(self, broad: Floats) -> Floats:
         """For each factor group: Σe and Σp of inliers and of others, and the numbers of inliers that are left."""
-        e, used = self.squares()
+        e, used = self.squares
         inlier = self.P[..., None] * self.inlier
         other = self.P[..., None] - inlier
         farthest = np.minimum(e, (FARTHEST**2 * self.p * broad[self.group])[:, None])
@@ -106,7 +108,7 @@ class Part:
         """The logarithm of the odds that an observation is an inlier, (n, m): of those that were not varied by their
         mean squares."""
         q = np.einsum("ns,nsm->nm", self.P, self.inlier)
-        e = np.einsum("ns,nsm->nm", self.P, self.squares()[0])
+        e = np.einsum("ns,nsm->nm", self.P, self.squares[0])
         odds = odds_of(e, self.p, self.group, scales)
         inside = np.clip(q, RAREST, 1 - RAREST)
         return np.where(self.is_varied, np.log(inside / (1 - inside)), odds)

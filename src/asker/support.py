@@ -76,6 +76,10 @@ class Support:
             lost |= bool((chances < UNLIKELY).any())
         return self.sums.any(lost)
 
+    def checks_most(self, v: Variables) -> bool:
+        """Whether most variables of a group have an inlier to spare."""
+        return 2 * self._n_weak(v) < self.problem.count(v)
+
     def differs(self, other: "Support") -> bool:
         """Whether another solution has other inliers."""
         pairs = list(zip(self.inliers, other.inliers, strict=True))

@@ -18,7 +18,7 @@ Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One
 End         What becomes of the best one: `asker.ending`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -30,8 +30,7 @@ from asker.few import doubts as doubts_of_few
 from asker.ground import AGAIN, ROUNDS, SMALLEST, SOME, Candidate, cauchy
 from asker.kernels import Cauchy, Quadratic
 from asker.mixture import DISTINCT
-from asker.noise import Noise
-from asker.one_noise import inliers_can_be_proved, noise_of_all
+from asker.one_noise import can_be_proved, noise_of_all
 from asker.subsets import Subsets, n_unknowns
 
 NARROW = 0.05
@@ -56,10 +55,13 @@ class Search(Ending):
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._begin(start)
-        followed, is_proved, self.broad = self._remembered("following", partial(self._follow, start))
+        followed, hidden, self.broad = self._remembered("following", partial(self._follow, start))
         ended = [tuple(self._kernels(self._end_kernel, c.noises)) for c in followed]
-        self.found = [replace(c, kernels=k) for c, k in zip(followed, ended, strict=True)] if is_proved else []
-        for name, point in self._ends(start) if self.goes_on() and not is_proved else ():
+        if hidden < 1:
+            self.found = [self._at_rest(replace(c, kernels=k), hidden) for c, k in zip(followed, ended, strict=True)]
+            return self.found
+        self.found = []
+        for name, point in self._ends(start) if self.goes_on() else ():
             is_hopeless, self.found, self.broad = self._remembered(
                 f"compare {name}", partial(self._compare, name, point, start)
             )
@@ -69,7 +71,7 @@ class Search(Ending):
                 break
         if not self.found:
             self._rank([self._candidate("start", start)])
-        if followed and not is_proved and not self.goes_on():  # others may have been cut short
+        if followed and not self.goes_on():  # others may have been cut short
             self._see(followed[0].point)
             self._rank([*self.found, *followed])
         self.firsts = self.found
@@ -94,12 +96,12 @@ class Search(Ending):
         self.found = [self._cycled(self.found[0]), *self.found[1:]]
         return self._averaged(self.found[0])
 
-    def _follow(self, start: Point) -> tuple[list[Candidate], bool, list[float]]:
-        """A candidate from the start under kernels as wide as the noise asks for where the descent is, whether it is
-        proved that all its inliers have noise of one scale and no variable is lost, and what was seen then.  Where it
-        is not proved, nothing was seen or drawn."""
-        if self.has_few_unknowns or not inliers_can_be_proved(self.engine.problem, self.given, self.engine.sums):
-            return [], False, self.broad
+    def _follow(self, start: Point) -> tuple[list[Candidate], float, list[float]]:
+        """A candidate from the start under kernels as wide as the noise asks for where the descent is, the hidden share
+        of its inliers, and what was seen then.  The share is 1 where they are not proved to have noise of one scale, or
+        a variable is lost: then nothing was seen or drawn."""
+        if self.has_few_unknowns or not can_be_proved(self.engine.problem, self.engine.sums):
+            return [], 1.0, self.broad
         seen, drawn, found = self.broad, self.moves.drawn_so_far, []
         point, before, has_moved = start, [0.0], False
         noises = tuple(noise_of_all(f, r) for f, r in zip(self.engine.problem.factors, self.typical, strict=True))
@@ -112,23 +114,25 @@ class Search(Ending):
             self._see(point)
             noises, before = self._noises(point, noises, is_close=True), widths
             found = [Candidate("following", point, noises)]
-            if not self.goes_on() or not self._most_are_inliers(noises):
+            if not self.goes_on() or not self._may_be_proved(found[0]):
                 break
             if not is_at_rest:
                 continue
             if not self._support_of(found[0]).has_lost_a_variable():
-                if self._is_proved(found[0]):
-                    return found, True, self.broad
+                if (hidden := self._hidden_share(found[0])) < 1:
+                    return found, hidden, self.broad
                 break
             if has_moved:
                 break
             point, has_moved = self._moved(kernels, point, noises), True
         self.moves.drawn_so_far = drawn
-        return found, False, seen
+        return found, 1.0, seen
 
-    def _most_are_inliers(self, noises: Sequence[Noise]) -> bool:
-        sought = [n for n, given in zip(noises, self.given, strict=True) if given is None]
-        return all(n.is_known and n.inlier_ratio > 0.5 for n in sought)
+    def _may_be_proved(self, found: Candidate) -> bool:
+        """Whether most observations are inliers, of so many variables that something can be proved."""
+        sought = [n for n, given in zip(found.noises, self.given, strict=True) if given is None]
+        are_most = all(n.is_known and n.inlier_ratio > 0.5 for n in sought)
+        return are_most and can_be_proved(self.engine.problem, self.engine.sums, self._shown(found))
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and, with many unknowns, refine it if there is hope; whether there is none, and what

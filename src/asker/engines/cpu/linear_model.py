@@ -38,6 +38,19 @@ class LinearModel:
         model = [Weights(x, x, x, False) for x in self._own(a)]
         return own_blocks(self.structure, self.linear, model)
 
+    def derivatives(self, v: Variables) -> list[tuple[np.ndarray, np.ndarray, np.ndarray] | None]:
+        """J (n, p, d) with respect to the variables of a group, r (n, p), and which of them each observation touches;
+        None for factors that do not touch them.  A factor touches one at most."""
+        out: list[tuple[np.ndarray, np.ndarray, np.ndarray] | None] = []
+        for f, linear in zip(self.structure.factors, self.linear, strict=True):
+            J, own = linear.J.reshape(f.n, f.p, f.width), None
+            for slot, first in zip(f.free, f.offsets, strict=True):
+                if f.factors.slots[slot].variables is v:
+                    those = J[:, :, first : first + v.manifold.tangent]
+                    own = f.unsorted(those), f.unsorted(linear.r), f.factors.slots[slot].index
+            out.append(own)
+        return out
+
     def predicted_alone(self, a: list[np.ndarray], without: Variables | None = None) -> list[np.ndarray]:
         """tr(J B⁻¹ Jᵀ) of every observation, summed over its variables, with their own blocks B = Σ a JᵀJ: how far each
         of them, with all others known, may move it; `without` a group of variables."""
