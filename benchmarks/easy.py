@@ -18,6 +18,7 @@ from asker.geometry.gauge import centres
 from families.bundle import camera_error, centres_in_front, oracle
 from record import add_record_option, recorded
 
+SIZES = ((20, 1200), (20, 5000), (30, 18_000))  # cameras, observations
 USUAL, LARGE = (0.2, 0.5, 1.5), (1.0, 1.5, 3.0)  # noises in px: in the second the start is nearly as good as the noise
 CASES = (  # share of outliers, start in px, noises
     (0.0, 5.0, USUAL),
@@ -30,7 +31,15 @@ CASES = (  # share of outliers, start in px, noises
     (0.03, 5.0, LARGE),
     (0.1, 5.0, LARGE),
 )
+SMALL = (
+    (0.0, 24.0, USUAL),
+    (0.03, 24.0, USUAL),
+    (0.1, 24.0, USUAL),
+    (0.3, 24.0, USUAL),
+    (0.0, 5.0, LARGE),
+)  # small scenes
 KINDS = ("ring", "path")
+HEAD = "| outliers | start | noise | IRLS, ms | asker, ms | asker / IRLS | largest | error of IRLS | of asker |"
 
 
 def solved(scene: Scene, noise: float | None) -> tuple[float, asker.Result]:
@@ -58,24 +67,28 @@ def main() -> None:
     add_record_option(parser)
     args = parser.parse_args()
     with recorded(args.record):
-        print("30 cameras, 18 000 observations; medians\n")
-        print("| outliers | start | noise | IRLS, ms | asker, ms | asker / IRLS | largest | error of IRLS | of asker |")
-        print("|---|---|---|---|---|---|---|---|---|")
-        for outliers, start, noises in CASES:
-            each = []
-            for k in range(args.seeds):
-                noise, seed = noises[k % len(noises)], args.seeds_from + k
-                scene = make_scene(
-                    30, 18_000, noise=noise, outlier_ratio=outliers, start_error=start, seed=seed, kind=KINDS[k % 2]
-                )
-                each.append(compared(scene, noise, args.rounds))
-            plain, ours, before, now = (median(column) for column in zip(*each, strict=True))
-            ratios = [b / a for a, b, *_ in each]
-            print(
-                f"| {outliers:.0%} | {start:g} px | {min(noises):g} to {max(noises):g} px | {1e3 * plain:.0f} "
-                f"| {1e3 * ours:.0f} | {median(ratios):.1f} | {max(ratios):.1f} | {before:.2f} | {now:.2f} |",
-                flush=True,
-            )
+        for n_cameras, n in SIZES:
+            print(f"{n_cameras} cameras, {n} observations; medians\n")
+            print(f"{HEAD}\n|{'---|' * HEAD.count(' | ')}---|")
+            for case in CASES if n > 10_000 else SMALL:
+                print(row(n_cameras, n, case, args), flush=True)
+            print()
+
+
+def row(n_cameras: int, n: int, case: tuple[float, float, tuple[float, ...]], args: argparse.Namespace) -> str:
+    """One line of a table."""
+    outliers, start, noises = case
+    each = []
+    for k in range(args.seeds):
+        noise, how = noises[k % len(noises)], {"outlier_ratio": outliers, "start_error": start, "kind": KINDS[k % 2]}
+        scene = make_scene(n_cameras, n, noise=noise, seed=args.seeds_from + k, **how)
+        each.append(compared(scene, noise, args.rounds))
+    plain, ours, before, now = (median(column) for column in zip(*each, strict=True))
+    ratios = [b / a for a, b, *_ in each]
+    return (
+        f"| {outliers:.0%} | {start:g} px | {min(noises):g} to {max(noises):g} px | {1e3 * plain:.0f} "
+        f"| {1e3 * ours:.0f} | {median(ratios):.1f} | {max(ratios):.1f} | {before:.2f} | {now:.2f} |"
+    )
 
 
 if __name__ == "__main__":
