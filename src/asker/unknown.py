@@ -77,7 +77,7 @@ class Search(Ending):
         self.firsts = self.found
         for name in [c.name for c in self.found if c.name != "start"] if self.has_few_unknowns else ():
             if self.goes_on() and self._has_hope(name):
-                self._rank([self._settled(c) if c.name == name else c for c in self.found])
+                self._rank([self._likelier(c) if c.name == name else c for c in self.found])
         self.found = [self._cycled(self.found[0]), *self.found[1:]]
         return [self._averaged(self.found[0]), *self.found[1:]]
 
@@ -150,6 +150,11 @@ class Search(Ending):
         """Whether a candidate may be the best once it is refined."""
         best, found = self.found[0], next(c for c in self.found if c.name == name)
         return found is best or self._cost(found) <= HOPELESS * self._cost(best)
+
+    def _likelier(self, first: Candidate) -> Candidate:
+        """A candidate, refined where that explains more: Cauchy's kernel follows outliers where the observations hardly
+        hold the unknowns."""
+        return min((self._settled(first), first), key=self._cost)
 
     def _is_done(self) -> bool:
         """Whether no other candidate need be tried."""
