@@ -19,6 +19,7 @@ from asker.factors import Factors
 from asker.few import told
 from asker.kernels import Cauchy, Kernel, Quadratic
 from asker.likelihood import likelihood, mean_squares, squares
+from asker.mixture import DISTINCT
 from asker.moves import Moves
 from asker.noise import EXACT, Noise, estimate
 from asker.repeats import without_repeats
@@ -203,12 +204,27 @@ class Ground:
         return [u if once is None else u[once[1]] for u, once in zip(self._squares(point), self.once, strict=True)]
 
     def _rank(self, found: list[Candidate]) -> None:
-        """The best first, by the likelihood with what was seen so far."""
+        """The best first, by the likelihood with what was seen so far; last what fits a minority exactly, where another
+        one explains most: a sensor that is stuck meets its own value, and so does a start at 0."""
         self.found = found
         grids = self._grids()
         if any([n.rounding for n in c.noises] != grids for c in found):  # one has shown that the data are rounded
             found = [replace(c, noises=self._noises(c.point)) for c in found]
-        self.found = sorted(found, key=self._cost) if len(found) > 1 else found
+        if len(found) > 1:
+            exact = {c: any(self._outvotes(other, c) for other in found) for c in found if self._is_exact_minority(c)}
+            found = sorted(found, key=lambda c: (exact.get(c, False), self._cost(c)))
+        self.found = found
+
+    def _is_exact_minority(self, found: Candidate) -> bool:
+        """Whether few observations count, because they fit exactly."""
+        each = zip(found.noises, self.given, strict=True)
+        return any(given is None and n.is_known and n.sigma == 0 and n.inlier_ratio < 0.5 for n, given in each)
+
+    def _outvotes(self, found: Candidate, exact: Candidate) -> bool:
+        """Whether most observations have far less noise than where a minority fits exactly."""
+        groups = zip(found.noises, self._medians(exact.point), self.engine.problem.factors, self.given, strict=True)
+        sought = [(n, r / sqrt(f.residual_size)) for n, r, f, given in groups if given is None]
+        return all(n.is_known and n.inlier_ratio > 0.5 and 0 < DISTINCT * n.sigma < r for n, r in sought)
 
     def _moved(self, kernels: list[Kernel], point: Point, noises: Sequence[Noise] = ()) -> Point:
         """After the moves that pay; the noise, where it is known, tells for which variables they may."""

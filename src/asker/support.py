@@ -100,8 +100,8 @@ class Support:
         for f, k, of, noise, ok in zip(factors, n, self.problem.n_observations, self.noises, self.judged, strict=True):
             if ok and noise.sigma == 0 and 2 * k < of:  # a minority
                 told.append(
-                    f"{k} of {of} {f.name} fit exactly, and no others count: rounded data can look so; "
-                    "then give a kernel as wide as the rounding"
+                    f"{k} of {of} {f.name} fit exactly, and no others count: rounded data can look so, and a sensor that "
+                    "is stuck; then give a kernel as wide as the noise"
                 )
             if ok and noise.rounding and noise.sigma <= sqrt(rounding_variance(noise.rounding)):
                 told.append(
@@ -114,7 +114,7 @@ class Support:
             if few := self._n_weak(v):
                 told.append(f"{few} of {self.problem.count(v)} {v.name} hang on too few inliers to be checked")
         if any(self.differs(rival) for rival in rivals):
-            told.append("another solution explains the data nearly as well: see what tells them apart")
+            told.append("another solution explains the data nearly as well: solve from other starts to see it")
         return tuple(told)
 
     def _n_spare(self, v: Variables) -> NDArray[np.float64]:

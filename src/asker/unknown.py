@@ -211,8 +211,8 @@ class Search(Ending):
             yield "moves", self._run(narrow, self.plain, point, FIRST, "moves")
 
     def _from_subsets(self, start: Point) -> list[Point]:
-        subsets = Subsets(self.engine, start, self.trusted)
-        return [self.engine.evaluate(rows) for rows in subsets.best(SUBSETS, self.broad, self._share(self.found[0]))]
+        found = Subsets(self.engine, start, self.trusted).best(SUBSETS, self.broad, self._share(self.found[0]))
+        return [point for point in map(self.engine.evaluate, found) if point.finite]
 
     def _share(self, found: Candidate) -> float:
         """The share of the observations that a candidate explains; 0 where they do not stand out."""
