@@ -370,3 +370,74 @@ def test_the_unit_of_the_unknowns_decides_nothing(unit):
         return asker.solve(asker.Problem(factors))["line"]
 
     np.testing.assert_allclose(solved(unit) / unit, solved(1.0), rtol=1e-6)
+
+
+def growth(p, t, y):
+    return p[0] / (1 + jnp.exp(-p[1] * (t - p[2]))) - y
+
+
+@pytest.mark.parametrize("outliers", [0, 10])
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e-6, 1e-3, 1e6])
+def test_the_unit_of_residuals_and_of_an_unknown_decides_nothing(unit, outliers):
+    rng = np.random.default_rng(4)
+    t = rng.uniform(0, 30, 50)
+    y = 1 / (1 + np.exp(-0.4 * (t - 14))) + rng.normal(0, 0.02, 50)
+    y[:outliers] = rng.uniform(-0.5, 1.5, outliers)
+    found = []
+    for scale in (1.0, unit):
+        p = asker.Variables([[2 * scale, 0.1, 5.0]], name="p")
+        factors = asker.Factors(growth, p[np.zeros(50, int)], data=(t, scale * y))
+        result = asker.solve(asker.Problem(factors))
+        assert result.status is asker.Status.CONVERGED
+        found.append((result[p] / [scale, 1, 1], result.noise[0].sigma / scale, result.cost / scale**2))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4)
+    assert found[0][0][0, 2] == pytest.approx(14, abs=0.5)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.2])
+@pytest.mark.parametrize("n", [100, 1000])
+@pytest.mark.parametrize("stuck", ["zero", "saturated"])
+def test_a_sensor_that_is_stuck_does_not_beat_the_others(stuck, n, share):
+    """A start at 0 meets all zeros exactly, and a flat line what is cut off."""
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1, 1, n)
+    y = 1 + 2 * x + rng.normal(0, 0.1, n)
+    if stuck == "zero":
+        y[: int(share * n)] = 0.0
+    else:
+        y = np.minimum(y, np.quantile(y, 1 - share))
+    line = asker.Variables([[0.0, 0.0]], name="line")
+    problem = asker.Problem(asker.Factors(lambda c, x, y: c[0] + c[1] * x - y, line[np.zeros(n, int)], data=(x, y)))
+    result = asker.solve(problem)
+    np.testing.assert_allclose(result[line], [[1.0, 2.0]], atol=0.25)
+    assert result.noise[0].inlier_ratio > 0.5
+
+
+def test_exact_data_among_a_majority_of_outliers_are_found():
+    rng = np.random.default_rng(6)
+    x, y = rng.uniform(-1, 1, 200), rng.uniform(-4, 4, 200)
+    y[:60] = 1 + 2 * x[:60]
+    line = asker.Variables([[0.0, 0.0]], name="line")
+    problem = asker.Problem(asker.Factors(lambda c, x, y: c[0] + c[1] * x - y, line[np.zeros(200, int)], data=(x, y)))
+    result = asker.solve(problem)
+    np.testing.assert_allclose(result[line], [[1.0, 2.0]], atol=1e-9)
+    assert result.noise[0].sigma == 0
+
+
+def test_candidates_outside_the_domain_of_a_residual_are_left_out():
+    """The logarithm of a negative number is none; warnings of such numbers are errors here."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, 50)
+    y = 1 + 2 * x + rng.normal(0, 0.05, 50)
+    c = asker.Variables([[0.5, 0.0]], name="c")
+    factors = asker.Factors(lambda c, x, y: jnp.log(c[0] + x) + c[1] - y, c[np.zeros(50, int)], data=(x, y))
+    result = asker.solve(asker.Problem(factors))
+    plain = asker.solve(asker.Problem(factors.under(asker.Quadratic())), asker.IRLS())
+    np.testing.assert_allclose(result[c], plain[c], atol=0.02)
+
+
+def test_a_search_that_meets_its_limit_is_doubted():
+    scene = bundle.make_scene(20, 3000, noise=1.0, outlier_ratio=0.3, start_error=24.0, seed=660_003)
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem, max_iterations=5)
+    assert any("ended by `max_iterations`" in doubt for doubt in result.doubts)

@@ -33,6 +33,7 @@ ENOUGH = 1e-4
 """The relative decrease at which a stage ends: others follow."""
 ROUNDS = 5
 """How often factor groups are balanced, at most."""
+CUT = "the search was ended by `max_iterations`: what it has found need not be a minimum"
 
 
 class Stages:
@@ -94,15 +95,20 @@ class Stages:
             self.ended = Status.INTERRUPTED
             best = self.search.so_far(self.start)
         journal.save(at_the_end=True)
-        final = self.engine.under(best.kernels)
+        final, point = self.engine.under(best.kernels), best.point
+        if self.engine is not engine and self.balance.is_a_unit:
+            final = engine.under(self.balance.kernels(best.kernels))
+            point = final.evaluate(self.engine.rows(point))
         loop = SolveLoop(self.begin, None)
-        loop.best, loop.history = IRLS().init(final, best.point, 0), self.history
-        result = result_of(final, strategy, loop, self.ended or self.last)
+        loop.best, loop.history = IRLS().init(final, point, 0), self.history
+        status = self.ended or self.last
+        cut = (CUT,) if status is Status.MAX_ITERATIONS else ()
+        result = result_of(final, strategy, loop, status)
         return replace(
             result,
             initial_cost=cost(final, start if self.engine is engine else final.evaluate(rows)),
             found_noise=self.balance.undone(best.noises),
-            doubts=self.search.doubts(best) + result.doubts,
+            doubts=self.search.doubts(best) + result.doubts + cut,
             unwritten=file.unwritten if file else "",
             continued_from=file.continued_from if file else 0,
         )

@@ -100,8 +100,8 @@ class Support:
         for f, k, of, noise, ok in zip(factors, n, self.problem.n_observations, self.noises, self.judged, strict=True):
             if ok and noise.sigma == 0 and 2 * k < of:  # a minority
                 told.append(
-                    f"{k} of {of} {f.name} fit exactly, and no others count: rounded data can look so, and a sensor that "
-                    "is stuck; then give a kernel as wide as the noise"
+                    f"{k} of {of} {f.name} fit exactly, and no others count: rounded data can look so, and a sensor "
+                    "that is stuck; then give a kernel as wide as the noise"
                 )
             if ok and noise.rounding and noise.sigma <= sqrt(rounding_variance(noise.rounding)):
                 told.append(
