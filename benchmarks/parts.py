@@ -89,7 +89,10 @@ PARTS: dict[str, Part] = {
     "farthest outliers": [(noise, "capped", lambda factors, u, broad: list(u))],
     "rounding": [(ground, "rounding", lambda engine, point, k: 0.0)],
     "beyond doubt": [(Search, "_is_done", lambda self: False)],
-    "one noise": [(ending, "one_noise", lambda problem, u, given, sums: None)],
+    "one noise": [
+        (ending, "one_noise", lambda problem, u, given, sums: None),
+        (ending, "hidden_ratio", lambda *of: 1.0),
+    ],
     "kernel of the likelihood": [(Search, "_end_kernel", _truncated)],
     "truncated kernels": [(Search, "_end_kernel", lambda self, of, p, Q: ending.efficient(of, p, Q))],
     "Cauchy's kernel": [(Search, "_refined", lambda self, best: self._ended(best, self._end_kernel))],

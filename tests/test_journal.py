@@ -125,3 +125,19 @@ def test_nothing_given_means_the_same_with_a_checkpoint(tmp_path):
     assert found[1]["finds_noise"]
     assert found[1]["cost"] == found[0]["cost"]
     assert found[1]["noise"] == found[0]["noise"]
+
+
+def test_a_proved_search_that_is_interrupted_keeps_what_it_has(monkeypatch):
+    """Ctrl-C between two descents of its end."""
+    scene = bundle.make_scene(20, 5000, noise=0.5, outlier_ratio=0.0, start_error=24.0, seed=95_013)
+    problem = bundle.bundle_problem(scene.start, None).problem
+
+    def interrupted(self, end):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "_weighed", interrupted)
+    result = asker.solve(problem)
+    assert result.status is asker.Status.INTERRUPTED
+    assert {line.details["stage"] for line in result.history} == {"start", "following", "end"}
+    assert result.noise[0].sigma == pytest.approx(0.5, rel=0.1)
+    assert result.cost < 0.2 * result.initial_cost

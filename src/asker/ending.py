@@ -5,6 +5,8 @@ End         The best one is refined with moves of single variables in between (`
             where inliers and outliers are not clearly apart, or the noise has heavy tails (`asker.tails`).  What is
             not possible (`valid=`) does not count, however well it fits.  Where variables may have been lost, the end
             is repeated while that pays.
+Proved      A candidate whose inliers are proved to be noise (`asker.one_noise`) is moved once and goes to rest; near
+            outliers are looked for only where few observations proved it.
 Chance      Some variables hang on observations that may agree by chance (`asker.chance`): a point on two of them, where
             most are outliers.  Such a point would pull at its cameras no less than a right one.  So at last the
             observations of a variable count with the probability that it is right.
@@ -29,7 +31,7 @@ from asker.kernels import Cauchy, Kernel, Mixture, Quadratic, SmoothTruncated
 from asker.mixture import DISTINCT
 from asker.near_outliers import NearOutliers
 from asker.noise import REACH, Noise
-from asker.one_noise import ROUGHLY, SHOWN, SINGLY, apart, hidden_share, one_noise
+from asker.one_noise import ROUGHLY, SHOWN, SINGLY, apart, hidden_ratio, one_noise
 from asker.strategies.weighted import Weighted
 from asker.tails import excess
 from asker.variables import Variables
@@ -59,16 +61,15 @@ class Ending(Ground):
             end = again
         return self._weighed(end)
 
-    def _at_rest(self, proved: Candidate, hidden: float) -> Candidate:
-        """The end of a candidate whose inliers are proved to be noise but for a hidden share, with no variable lost:
-        where all fit there is nothing to move, and where little is hidden no outliers are near."""
-        point, kernels = proved.point, list(proved.kernels)
-        if not all(self._support_of(proved).explained):
-            point = self._moved(kernels, point, proved.noises)
-        point = self._to_rest(kernels, proved.noises, self._counting_possible(point), point, "end")
+    def _proved_end(self, proved: Candidate, hidden: float) -> Candidate:
+        """The end of a candidate whose inliers are proved to be noise but for a hidden part, with no variable lost.
+        Where little is hidden, no outliers are near."""
+        kernels = list(proved.kernels)
+        moved = self._moved(kernels, proved.point, proved.noises)
+        point = self._to_rest(kernels, proved.noises, self._counting_possible(moved), moved, "end")
         noises = self._noises(point, proved.noises, is_close=True)
         end = self._weighed(replace(proved, point=point, noises=noises))
-        return end if hidden < SINGLY else self._averaged(end)
+        return end if hidden <= SINGLY else self._averaged(end)
 
     def _refined(self, best: Candidate) -> Candidate:
         """To the end: under Cauchy's kernel where inliers and outliers are not clearly apart, where tails are heavy, or
@@ -192,12 +193,13 @@ class Ending(Ground):
     def _is_beyond_doubt(self, found: Candidate) -> bool:
         """Whether most observations agree far better than all do, or nearly all far better than at the start, and those
         of every variable no less than others; or all are noise, and nothing else, or all inliers."""
+        if not self._most_are_inliers(found) or self._support_of(found).has_lost_a_variable():
+            return False
+        return self._stands_out(found, CLEAR) or self._is_noise_alone(found) or self._hidden_ratio(found) < 1
+
+    def _most_are_inliers(self, found: Candidate) -> bool:
         sought = [n for n, given in zip(found.noises, self.given, strict=True) if given is None]
-        if not all(n.is_known and n.inlier_ratio > 0.5 for n in sought):
-            return False
-        if self._support_of(found).has_lost_a_variable():
-            return False
-        return self._stands_out(found, CLEAR) or self._is_noise_alone(found) or self._hidden_share(found) < 1
+        return all(n.is_known and n.inlier_ratio > 0.5 for n in sought)
 
     def _stands_out(self, found: Candidate, times: float) -> bool:
         """Whether noises that are sought are so many times smaller than what else was seen: all residuals in a plain
@@ -208,15 +210,17 @@ class Ending(Ground):
         groups = zip(found.noises, seen, self.given, strict=True)
         return all(times * n.sigma < most for n, most, given in groups if given is None)
 
-    def _hidden_share(self, found: Candidate) -> float:
+    def _hidden_ratio(self, found: Candidate) -> float:
         """The part of the inliers that may be no noise without showing, where they are proved to have noise of one
-        scale, and all fit, or they check most variables; else 1."""
+        scale, and all fit, or they check most variables; else 1.  Where so much is hidden that outliers may be near,
+        nothing is proved unless they are looked for at the end."""
         engine, support, v = self.engine, self._support_of(found), apart(self.engine.problem)
         is_exact = any(n.rounding or n.sigma == 0 for n in found.noises)
         if v is None or is_exact or not (all(support.explained) or support.checks_most(v)):
             return 1.0
         at, shown = (engine.rows_here(found.point), self._squares(found.point)), self._shown(found)
-        return hidden_share(engine.problem, *at, support.inliers, found.noises, self.given, shown, engine.sums)
+        hidden = hidden_ratio(engine.problem, *at, support.inliers, found.noises, self.given, shown, engine.sums)
+        return hidden if hidden <= SINGLY or InlierSets.suit(engine.problem, v) else 1.0
 
     def _shown(self, found: Candidate) -> float:
         """The part of the variables that must show in a proof."""

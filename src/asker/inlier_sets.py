@@ -251,7 +251,7 @@ class InlierSets:
         touching, d = self.touching, self.v.manifold.tangent
         n = len(touching.group)
         found = Entries(np.zeros((n, d, d)), np.zeros((n, d)), np.zeros(n), np.zeros(n), touching.group)
-        for k, of_group in enumerate(linear.derivatives(self.v)):
+        for k, of_group in enumerate(linear.derivatives_by(self.v)):
             if of_group is None:  # it has no observations
                 continue
             own = touching.group == k

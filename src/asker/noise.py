@@ -194,13 +194,13 @@ class _Seen(NamedTuple):
         a, vote = shares(factors, u, fits.variance[..., None], sums)
         found = []
         for k, f in enumerate(factors):
-            some, p = _spread(f.n, of_each[k]), f.residual_size
+            some, p = spread(f.n, of_each[k]), f.residual_size
             sample = Sample(u[k][some], p, p * a[k][:, some], vote[k][:, some], least[k], sums)
             found.append(fitted(sample, Fits(*(x[k] for x in fits)), n_pairs, compare))
         return Fits(*np.stack(found, axis=1))
 
 
-def _spread(n: int, every: int) -> Any:
+def spread(n: int, every: int) -> Any:
     """One of every so many observations, where in them changes from one to the next: data may repeat a pattern."""
     if every == 1:
         return slice(None)

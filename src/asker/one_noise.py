@@ -9,13 +9,9 @@ Law         No two variables of a group share a factor, as the points of a scene
 Test        Kolmogorov's: the largest difference of the shares from an even spread, which chance exceeds with a
             probability of 1 % at 1.63/√n.  It proves something where n is so large that one variable in twenty shows.
 
-Inliers     The same of a solution with outliers, by what is left without them (`hidden_share`).  There a second
+Inliers     The same of a solution with outliers, by what is left without them (`hidden_ratio`).  There a second
             law is asked for, which no outliers pass that a descent has spread evenly: in sums over a variable they
-            look like noise, one by one they do not.  A single residual r has the covariance σ²C, with
-
-                C = aI − J B⁻¹ Jᵀ,   B = ΣJᵀJ over the inliers of the variable, a: what others have left of it
-
-            so that rᵀC⁻¹r/σ² is χ² with p degrees of freedom, whatever its variable has used up.
+            look like noise, one by one they do not (`asker.singles`).
 
 Kolmogorov: Sulla determinazione empirica di una legge di distribuzione, Giornale dell'Istituto Italiano degli Attuari
 1933.
@@ -28,18 +24,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.cpu.linear_model import LinearModel
 from asker.factors import Factors
 from asker.kernels import SmoothTruncated
-from asker.mixture import TINY
 from asker.noise import Noise, kept_shares
 from asker.problem import Problem
+from asker.singles import Mask, studentised
 from asker.sums import ALONE, Sums
-from asker.trials import with_rows
-from asker.variables import Slot, Variables
+from asker.variables import Variables
 
 Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 CHANCE = 1.63
 """√n times the difference that chance exceeds with a probability of 1 %."""
 SHOWN, ROUGHLY = 0.05, 0.2
@@ -49,15 +42,11 @@ ROUNDS = 2
 """Of σ and what the fit has left."""
 LEAST = 0.5
 """Degrees of freedom that tell something."""
-KEPT = 0.5
-"""What a fit leaves of every number of an observation that is looked at by itself, at least."""
 SINGLY = 0.025
-"""The part of single observations that must show where no outliers may be near, and a difference that is none, since
-what a fit has left is known so well.  Of 70 % near outliers, which a fit has spread evenly, one in twenty shows."""
+"""The part of single observations that must show where no outliers may be near, and a difference that is none: what a
+fit has left is known only so well.  Of 70 % near outliers, which a fit has spread evenly, one in twenty shows."""
 SINGLE = round(2 * (CHANCE / SINGLY) ** 2)
-"""How many are looked at one by one, about: twice as many as that takes."""
-RIDGE = 1e-12
-"""Of the trace of B."""
+"""How many of a factor group are looked at one by one, about: twice as many as that takes."""
 
 
 def one_noise(
@@ -86,7 +75,7 @@ def one_noise(
     return tuple(Noise(sqrt(s), 1.0, n) for s, n in zip(variances, spare, strict=True))
 
 
-def hidden_share(
+def hidden_ratio(
     problem: Problem,
     theta: Sequence[Floats],
     u: Sequence[Floats],
@@ -103,27 +92,28 @@ def hidden_share(
     `noises` are as they were estimated; the fit is one under truncated kernels of that noise.  `given` and portions as
     in `one_noise`.  `shown`: the part of the variables that must show.
     """
-    v = apart(problem)
-    if v is None or not can_be_proved(problem, sums, shown):
+    v, sought = apart(problem), [k for k, kernel in enumerate(given) if kernel is None]
+    is_spread = sums.added is not None and v is not sums.dealt  # over the processes: none sees a whole variable
+    if v is None or is_spread or not can_be_proved(problem, sums, shown):
         return 1.0
     truncated = [
         SmoothTruncated(n.tau).omega(x) if kernel is None else 1.0
         for x, n, kernel in zip(u, noises, given, strict=True)
     ]
-    weights = [m * w for m, w in zip(inliers, truncated, strict=True)]
-    left = kept_shares(problem.factors, weights, sums=sums)
-    of_others = kept_shares(problem.factors, [m.astype(float) for m in inliers], sums=sums, without=v)
-    single, hidden = _one_by_one(problem, theta, v, inliers, of_others), []
-    for f, x, m, a, alone, kernel in zip(problem.factors, u, inliers, left, single, given, strict=True):
-        squares, freedom = sums.by_variable(v, _by_variable(f, v, *np.where(m, (x, f.residual_size * a), 0.0)))
+    left = kept_shares(problem.factors, [m * w for m, w in zip(inliers, truncated, strict=True)], sums=sums)
+    for k in sought:
+        f, m = problem.factors[k], inliers[k]
+        squares, freedom = _by_variable(f, v, *np.where(m, (u[k], f.residual_size * left[k]), 0.0))
         tells = freedom > LEAST
-        p = np.full(len(alone), float(f.residual_size))
-        is_noise = _is_even(squares[tells], freedom[tells], shown) and _is_even(alone, p, ROUGHLY)
-        if kernel is None and sums.any(not is_noise):
+        if sums.any(not _is_even(squares[tells], freedom[tells], shown)):
             return 1.0
-        if kernel is None:
-            hidden.append(CHANCE / sqrt(len(alone)))
-    return sums.largest(np.array(hidden))
+    of_others = kept_shares(problem.factors, [m.astype(float) for m in inliers], sums=sums, without=v)
+    each = studentised(problem, theta, v, inliers, of_others, SINGLE)
+    for k in sought:
+        freedom = np.full(len(each[k]), float(problem.factors[k].residual_size))
+        if sums.any(not _is_even(each[k], freedom, ROUGHLY, SINGLY)):
+            return 1.0
+    return sums.largest(np.array([max(CHANCE / sqrt(len(each[k])), SINGLY) for k in sought]))
 
 
 def _by_variable(f: Factors, v: Variables, *each: Floats) -> Floats:
@@ -132,46 +122,6 @@ def _by_variable(f: Factors, v: Variables, *each: Floats) -> Floats:
     for slot in (slot for slot in f.slots if slot.variables is v):
         total += [np.bincount(slot.index, x, minlength=len(v)) for x in each]
     return total
-
-
-def _one_by_one(
-    problem: Problem, theta: Sequence[Floats], v: Variables, inliers: Sequence[Mask], left: Sequence[Floats]
-) -> list[Floats]:
-    """rᵀC⁻¹r of single inliers, of each factor group: of those of some variables, of which enough is left."""
-    groups = zip(problem.factors, inliers, strict=True)
-    numbers = np.sum([_by_variable(f, v, np.where(m, float(f.residual_size), 0.0))[0] for f, m in groups], axis=0)
-    some = np.flatnonzero((numbers > v.manifold.tangent) & ~v.fixed)
-    wanted = SINGLE * max(f.residual_size for f in problem.factors)
-    some = some[:: max(int(numbers[some].sum()) // wanted, 1)]
-    number = np.full(len(v), -1)
-    number[some] = np.arange(len(some))
-    rows = dict(zip(problem.variables, theta, strict=True))
-    few = with_rows(v, rows[v][some], v.fixed[some])
-    rows[few] = few.rows
-    made, kept = [], []
-    for f, m, a in zip(problem.factors, inliers, left, strict=True):
-        of = next((number[s.index] for s in f.slots if s.variables is v), np.full(f.n, -1))
-        chosen = np.flatnonzero(m & (of >= 0))
-        slots = [Slot(few, of[chosen]) if s.variables is v else Slot(s.variables, s.index[chosen]) for s in f.slots]
-        made.append(f.on(slots, chosen))
-        kept.append(a[chosen])
-    part = Problem(*made)
-    linear = LinearModel(part, tuple(rows[x] for x in part.variables))
-    B = linear.own_blocks([np.ones(f.n) for f in made])[few]
-    ridge = RIDGE * np.trace(B, axis1=1, axis2=2)[:, None, None] * np.eye(B.shape[1])
-    inverse = np.linalg.inv(B + np.maximum(ridge, TINY * np.eye(B.shape[1])))
-    return [
-        _studentised(*at, inverse, a) if at is not None else np.zeros(0)
-        for at, a in zip(linear.derivatives(few), kept, strict=True)
-    ]
-
-
-def _studentised(J: Floats, r: Floats, of: Any, inverse: Floats, left: Floats) -> Floats:
-    """rᵀC⁻¹r of residuals r with derivatives J, by variables `of` with these B⁻¹, where enough is left."""
-    C = left[:, None, None] * np.eye(r.shape[1]) - J @ inverse[of] @ np.swapaxes(J, 1, 2)
-    C, r = (x[np.isfinite(C).all(axis=(1, 2))] for x in (C, r))
-    enough = np.linalg.eigvalsh(C)[:, 0] > KEPT
-    return np.einsum("np,np->n", r[enough], np.linalg.solve(C[enough], r[enough][..., None])[..., 0])
 
 
 def noise_of_all(f: Factors, median: float) -> Noise:
@@ -195,7 +145,8 @@ def _is_enough(n: int, shown: float) -> bool:
     return shown * sqrt(n) > CHANCE
 
 
-def _is_even(squares: Floats, freedom: Floats, shown: float) -> bool:
+def _is_even(squares: Floats, freedom: Floats, shown: float, nothing: float = 0.0) -> bool:
+    """Whether the shares are evenly spread; `nothing`: a difference that is none."""
     from scipy.special import gammainc
 
     n = len(squares)
@@ -203,7 +154,7 @@ def _is_even(squares: Floats, freedom: Floats, shown: float) -> bool:
         return False
     share = np.sort(gammainc(freedom / 2, squares * (freedom.sum() / squares.sum()) / 2))
     steps = np.arange(n + 1) / n
-    return bool(max((steps[1:] - share).max(), (share - steps[:-1]).max()) < max(CHANCE / sqrt(n), SINGLY))
+    return bool(max((steps[1:] - share).max(), (share - steps[:-1]).max()) < max(CHANCE / sqrt(n), nothing))
 
 
 def apart(problem: Problem) -> Variables | None:

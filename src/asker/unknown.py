@@ -55,10 +55,11 @@ class Search(Ending):
     def best(self, start: Point) -> list[Candidate]:
         """The best one, refined at last, then all others, the best first."""
         self._begin(start)
-        followed, hidden, self.broad = self._remembered("following", partial(self._follow, start))
+        followed, hidden, self.broad = self._remembered("followed", partial(self._follow, start))
         ended = [tuple(self._kernels(self._end_kernel, c.noises)) for c in followed]
+        self.found = [replace(c, kernels=k) for c, k in zip(followed, ended, strict=True)]
         if hidden < 1:
-            self.found = [self._at_rest(replace(c, kernels=k), hidden) for c, k in zip(followed, ended, strict=True)]
+            self.found = [self._proved_end(c, hidden) for c in self.found]
             return self.found
         self.found = []
         for name, point in self._ends(start) if self.goes_on() else ():
@@ -97,8 +98,8 @@ class Search(Ending):
         return self._averaged(self.found[0])
 
     def _follow(self, start: Point) -> tuple[list[Candidate], float, list[float]]:
-        """A candidate from the start under kernels as wide as the noise asks for where the descent is, the hidden share
-        of its inliers, and what was seen then.  The share is 1 where they are not proved to have noise of one scale, or
+        """A candidate from the start under kernels as wide as the noise asks for where the descent is, the hidden part
+        of its inliers, and what was seen then.  The part is 1 where they are not proved to have noise of one scale, or
         a variable is lost: then nothing was seen or drawn."""
         if self.has_few_unknowns or not can_be_proved(self.engine.problem, self.engine.sums):
             return [], 1.0, self.broad
@@ -119,7 +120,7 @@ class Search(Ending):
             if not is_at_rest:
                 continue
             if not self._support_of(found[0]).has_lost_a_variable():
-                if (hidden := self._hidden_share(found[0])) < 1:
+                if (hidden := self._hidden_ratio(found[0])) < 1:
                     return found, hidden, self.broad
                 break
             if has_moved:
@@ -130,9 +131,8 @@ class Search(Ending):
 
     def _may_be_proved(self, found: Candidate) -> bool:
         """Whether most observations are inliers, of so many variables that something can be proved."""
-        sought = [n for n, given in zip(found.noises, self.given, strict=True) if given is None]
-        are_most = all(n.is_known and n.inlier_ratio > 0.5 for n in sought)
-        return are_most and can_be_proved(self.engine.problem, self.engine.sums, self._shown(found))
+        problem, sums = self.engine.problem, self.engine.sums
+        return self._most_are_inliers(found) and can_be_proved(problem, sums, self._shown(found))
 
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and, with many unknowns, refine it if there is hope; whether there is none, and what

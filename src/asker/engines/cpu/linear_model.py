@@ -38,7 +38,7 @@ class LinearModel:
         model = [Weights(x, x, x, False) for x in self._own(a)]
         return own_blocks(self.structure, self.linear, model)
 
-    def derivatives(self, v: Variables) -> list[tuple[np.ndarray, np.ndarray, np.ndarray] | None]:
+    def derivatives_by(self, v: Variables) -> list[tuple[np.ndarray, np.ndarray, np.ndarray] | None]:
         """J (n, p, d) with respect to the variables of a group, r (n, p), and which of them each observation touches;
         None for factors that do not touch them.  A factor touches one at most."""
         out: list[tuple[np.ndarray, np.ndarray, np.ndarray] | None] = []
