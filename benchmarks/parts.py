@@ -71,7 +71,7 @@ def _all_left(factors: Any, u: Any, variances: Any, *of: Any, **more: Any) -> An
 
 PARTS: dict[str, Part] = {
     ALL: [],
-    "following": [(Search, "_follow", lambda self, start: ([], False, self.broad))],
+    "following": [(Search, "_follow", lambda self, start: ([], 1.0, self.broad))],
     "from the start": _candidate("from the start"),
     "least squares": _candidate("least squares", "from least squares"),
     "from least squares": _candidate("from least squares"),
@@ -89,10 +89,8 @@ PARTS: dict[str, Part] = {
     "farthest outliers": [(noise, "capped", lambda factors, u, broad: list(u))],
     "rounding": [(ground, "rounding", lambda engine, point, k: 0.0)],
     "beyond doubt": [(Search, "_is_done", lambda self: False)],
-    "one noise": [
-        (ending, "one_noise", lambda problem, u, given, sums: None),
-        (ending, "hidden_ratio", lambda *of: 1.0),
-    ],
+    "one noise": [(ending, "one_noise", lambda problem, u, given, sums: None)],
+    "proofs": [(ending, "hidden_ratio", lambda *of: 1.0)],
     "kernel of the likelihood": [(Search, "_end_kernel", _truncated)],
     "truncated kernels": [(Search, "_end_kernel", lambda self, of, p, Q: ending.efficient(of, p, Q))],
     "Cauchy's kernel": [(Search, "_refined", lambda self, best: self._ended(best, self._end_kernel))],

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -17,7 +18,7 @@ from asker.journal import DescentFile
 from asker.logs import log, spoken
 from asker.loop import OnIteration, SolveLoop, result_of
 from asker.problem import Problem
-from asker.result import Result
+from asker.result import Result, Status
 from asker.stages import Stages
 from asker.starts import Start, rows_to_start
 from asker.strategies.default import ASKER
@@ -27,6 +28,7 @@ from asker.variables import ProblemError, Variables
 
 ENGINES = ("auto", "cpu", "xla")
 MANY = 10_000
+ENDLESS = "the search has not come to rest in {} iterations: what it has found need not be a minimum"
 EVERY = 10
 WORTH_A_GPU = 200_000  # residuals
 PartOfFile = Callable[[Engine], DescentFile]
@@ -95,8 +97,7 @@ def solve(
     if unknown:
         _check_weights(problem)
         relative_damping = True if relative_damping is None else relative_damping
-    if max_iterations is None:
-        max_iterations = MANY if unknown else 100
+    given, max_iterations = max_iterations, (MANY if unknown else 100) if max_iterations is None else max_iterations
     _check_limits(max_iterations, tol, time_limit)
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
@@ -120,6 +121,8 @@ def solve(
                     raise ValueError("a search for the noise has a checkpoint of its own, and no part of another")
                 stages.keep(checkpoint, every, machine, strategy)
             result = stages.result(machine, strategy, point)
+            if given is None and result.status is Status.MAX_ITERATIONS:
+                result = replace(result, doubts=(*result.doubts, ENDLESS.format(max_iterations)))
         else:
             file: Checkpoint | DescentFile | None = None
             if checkpoint is not None:

@@ -33,7 +33,6 @@ ENOUGH = 1e-4
 """The relative decrease at which a stage ends: others follow."""
 ROUNDS = 5
 """How often factor groups are balanced, at most."""
-CUT = "the search was ended by `max_iterations`: what it has found need not be a minimum"
 
 
 class Stages:
@@ -101,14 +100,12 @@ class Stages:
             point = final.evaluate(self.engine.rows(point))
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = IRLS().init(final, point, 0), self.history
-        status = self.ended or self.last
-        cut = (CUT,) if status is Status.MAX_ITERATIONS else ()
-        result = result_of(final, strategy, loop, status)
+        result = result_of(final, strategy, loop, self.ended or self.last)
         return replace(
             result,
             initial_cost=cost(final, start if self.engine is engine else final.evaluate(rows)),
             found_noise=self.balance.undone(best.noises),
-            doubts=self.search.doubts(best) + result.doubts + cut,
+            doubts=self.search.doubts(best) + result.doubts,
             unwritten=file.unwritten if file else "",
             continued_from=file.continued_from if file else 0,
         )

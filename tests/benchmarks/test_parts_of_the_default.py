@@ -23,11 +23,13 @@ SECOND = "ranges", condition(0.45, "second"), 0
 HARD = "ranges", condition(0.5), 0
 NOISY = "ranges", condition(0.0, noise=3.0), 0
 CIRCLE = "circle", condition(0.1), 0
+SCENE = {"kind": "ring", "outlier_kind": "gross", "noise": 0.4, "start_error": 12.0, "outlier_ratio": 0.1}
 ASKS = {
     "least squares": SECOND,
     "from least squares": SECOND,
     "graduated": SECOND,
     "one noise": NOISY,
+    "proofs": ("bundle", SCENE, 0),
     "moves from the start": HARD,
     "subsets": CIRCLE,
     "kernel of the likelihood": CIRCLE,
