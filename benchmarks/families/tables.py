@@ -140,6 +140,18 @@ def lines_of(runs: Runs) -> tuple[dict[str, Figures], dict[str, Figures]]:
     return plain, best
 
 
+def with_one_setting(runs: Runs) -> dict[str, Figures]:
+    """Of each other method the figures with each of its settings, the same under all conditions."""
+    lines = {}
+    for method, conditions in runs.items():
+        settings = dict.fromkeys(setting for each in conditions.values() for setting in each)
+        for setting in settings if method not in OURS else ():
+            if chosen := with_setting(conditions, setting):
+                name = f"{method}, {setting if setting == OWN_DEFAULT else f'{setting:g} ×'}"
+                lines[name] = figures(chosen)
+    return lines
+
+
 def print_tables(rows: list[Row], every_condition: bool) -> None:
     """A summary, then each family, in Markdown."""
     families = {name: by_method(r for r in rows if r["family"] == name) for name in dict.fromkeys(map(family_of, rows))}
@@ -158,9 +170,12 @@ def family_of(row: Row) -> str:
 
 def print_summary(families: dict[str, Runs]) -> None:
     """Each family in a line.  *Other* is every method but asker with nothing given; asker's own are among them."""
-    heads = (DEFAULT, "solvable", "best other, the user's number", "best other, its best setting", "any other")
+    others = "the user's number", "one setting", "its best setting"
+    heads = (DEFAULT, "solvable", *(f"best other, {how}" for how in others), "any other")
     print("## Summary\n\nShare solved, and the median ratio of the error to the oracle's.")
     print("Solvable: by asker with nothing given, from the start or from the truth.")
+    print("One setting: of the user's number a multiple, the best one for the whole family.")
+    print("Its best setting: the best one for each condition; both are chosen with the truth in hand.")
     print("Any other: by at least one other method with one of its settings, which nobody could choose.\n")
     print(f"| family | cases | {' | '.join(heads)} |\n|---|---|" + "---|" * len(heads))
     for name, runs in families.items():
@@ -169,7 +184,8 @@ def print_summary(families: dict[str, Runs]) -> None:
         for name_of_ours in OURS[1:]:
             plain.pop(name_of_ours, None)
         n = len(with_setting(runs[DEFAULT], None))
-        cells = short(ours), solvable(runs), winner(plain), winner(best), by_any(runs)
+        one = winner(with_one_setting(runs))
+        cells = short(ours), solvable(runs), winner(plain), one, winner(best), by_any(runs)
         print(f"| {name} | {n} | {' | '.join(cells)} |")
 
 
