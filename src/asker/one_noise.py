@@ -42,7 +42,7 @@ ROUNDS = 2
 """Of σ and what the fit has left."""
 LEAST = 0.5
 """Degrees of freedom that tell something."""
-SINGLY = 0.025
+SINGLY = 0.03
 """The part of single observations that must show where no outliers may be near, and a difference that is none: what a
 fit has left is known only so well.  Of 70 % near outliers, which a fit has spread evenly, one in twenty shows."""
 SINGLE = round(2 * (CHANCE / SINGLY) ** 2)
