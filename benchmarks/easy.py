@@ -1,4 +1,4 @@
-"""What nothing given costs where plain IRLS would do: scenes with few outliers, the processor time of both.
+"""What nothing given costs where plain IRLS would do: scenes of three sizes with few outliers, processor times.
 
     python benchmarks/easy.py [--seeds 3] [--rounds 3]
 
