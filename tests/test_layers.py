@@ -52,6 +52,7 @@ LAYERS = (
     ("strategies", "methods: they know an engine by its verbs only"),
     ("sets", "the probability of every set of observations that may be inliers of a variable"),
     ("inlier_sets", "which observations may be inliers of a variable: it steps as a strategy does"),
+    ("dependence", "whether residuals still depend on the data"),
     ("ground", "what a search for the noise stands on"),
     ("ending", "the end of such a search"),
     ("balance", "how much each factor group counts, by its noise"),

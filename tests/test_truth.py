@@ -170,7 +170,10 @@ def test_of_equal_shares_the_lower_ratio_is_the_best():
 def test_the_tables_are_printed(capsys):
     tables.print_tables(made_rows(), every_condition=True)
     out = capsys.readouterr().out
-    assert "| f | 4 | 100%, 2.00 |  | peer, its default: 100%, 1.00 | peer: 100%, 1.00 |" in out
+    assert (
+        "| f | 4 | 100%, 2.00 |  | peer, its default: 100%, 1.00 | peer, default: 100%, 1.00 | peer: 100%, 1.00 |"
+        in out
+    )
     assert "| f | peer | 4 | ValueError: no |" in out
     for table in out.split("\n\n"):
         lines = [line for line in table.splitlines() if line.startswith("|")]
@@ -201,7 +204,9 @@ def test_any_other_is_one_method_with_one_setting_in_each_case(capsys):
         for seed, (x, y, z) in enumerate(ends)
     ]
     tables.print_tables(rows, every_condition=True)
-    assert "| f | 4 | 100%, 1.00 |  | a: 25%, 9.00 | a: 25%, 9.00 | 75% |" in capsys.readouterr().out
+    assert (
+        "| f | 4 | 100%, 1.00 |  | a: 25%, 9.00 | a, 1 ×: 25%, 9.00 | a: 25%, 9.00 | 75% |" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("name", ["bundle", "rotations", "plane"])

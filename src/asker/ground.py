@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.conditions import Conditions
+from asker.dependence import Dependence, has_fled
 from asker.engines.point import Engine, Point
 from asker.factors import Factors
 from asker.few import told
@@ -88,6 +89,8 @@ class Ground:
         self.firsts: list[Candidate] = []
         """Candidates before the first was refined, where there are few unknowns."""
         self.conditions = Conditions(engine)
+        self._fled: WeakKeyDictionary[Point, bool] = WeakKeyDictionary()
+        """Whether unknowns have fled, at points that are still of use."""
         looked_at = [self.has_few_unknowns and given is None for given in self.given]
         self.once = [
             without_repeats(f) if ok else None for f, ok in zip(engine.problem.factors, looked_at, strict=True)
@@ -109,6 +112,10 @@ class Ground:
         its residuals: those of least squares with everything do."""
         self._see(start)
         self.typical = self._medians(start)
+        if self.has_few_unknowns:
+            pairs = zip(self.engine.problem.factors, self.given, strict=True)
+            self.dependence = Dependence(self.engine, [f for f, given in pairs if given is None])
+            self.depended = self.dependence.at(self.engine.rows(start))
         largest = max((r for r, given in zip(self.typical, self.given, strict=True) if given is None), default=0.0)
         exact = [given is None and r * MOST_UNLIKE < largest for r, given in zip(self.typical, self.given, strict=True)]
         if any(exact) and self.goes_on():
@@ -204,16 +211,25 @@ class Ground:
         return [u if once is None else u[once[1]] for u, once in zip(self._squares(point), self.once, strict=True)]
 
     def _rank(self, found: list[Candidate]) -> None:
-        """The best first, by the likelihood with what was seen so far; last what fits a minority exactly, where another
-        one explains most: a sensor that is stuck meets its own value, and so does a start at 0."""
+        """The best first, by the likelihood with what was seen so far.  Last come those that have fled
+        (`asker.dependence`), and those that fit a minority exactly, where another one explains most: a sensor that is
+        stuck meets its own value, and so does a start at 0."""
         self.found = found
         grids = self._grids()
         if any([n.rounding for n in c.noises] != grids for c in found):  # one has shown that the data are rounded
             found = [replace(c, noises=self._noises(c.point)) for c in found]
         if len(found) > 1:
             exact = {c: any(self._outvotes(other, c) for other in found) for c in found if self._is_exact_minority(c)}
-            found = sorted(found, key=lambda c: (exact.get(c, False), self._cost(c)))
+            found = sorted(found, key=lambda c: (self._has_fled(c.point), exact.get(c, False), self._cost(c)))
         self.found = found
+
+    def _has_fled(self, point: Point) -> bool:
+        """Whether residuals hardly depend on the data any more; of few unknowns."""
+        if not self.has_few_unknowns:
+            return False
+        if point not in self._fled:
+            self._fled[point] = has_fled(self.depended, self.dependence.at(self.engine.rows(point)))
+        return self._fled[point]
 
     def _is_exact_minority(self, found: Candidate) -> bool:
         """Whether few observations count, because they fit exactly."""

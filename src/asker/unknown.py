@@ -10,7 +10,8 @@ Candidates  Several ways down from the start, the cheap ones first, each under C
             or graduated, by ASKER, where there are many.
 Noise       At each end the noise σ of every factor group is estimated (`asker.noise`; `asker.few` where observations
             are few), the kernel is made 2σ wide, and the descent goes on, until σ is at rest.
-Likelihood  Candidates are compared by one likelihood (`asker.likelihood`).  One that explains far less than the best
+Likelihood  Candidates are compared by one likelihood (`asker.likelihood`); those that have fled from the data
+            (`asker.dependence`), or fit a minority exactly, come last.  One that explains far less than the best
             is dropped before it is refined; with few unknowns all are there before the first is.  Where many
             observations fit exactly because the data are rounded (`asker.rounding`), the noise of all candidates is
             that of rounding at least.  Once a candidate is beyond doubt, no other one is tried: also where it leaves
@@ -45,6 +46,10 @@ SUBSETS = 3
 """How many solutions from subsets are candidates."""
 HOPELESS = 0.5
 """A first descent with less than this part of the best one's likelihood is not refined."""
+FLED = (
+    "residuals depend ten times less on the data than at the start: they may be small because unknowns have fled; "
+    "bound these, or give a kernel"
+)
 NEARLY = 5.0
 """The difference of two likelihoods, in logarithms, that does not decide."""
 
@@ -137,7 +142,8 @@ class Search(Ending):
     def _compare(self, name: str, point: Point, start: Point) -> tuple[bool, list[Candidate], list[float]]:
         """Rank one more candidate, and, with many unknowns, refine it if there is hope; whether there is none, and what
         was found so far."""
-        self._see(point)
+        if not self._has_fled(point):
+            self._see(point)
         self._rank([*self.found, self._candidate(name, point)])
         if len(self.found) == 1 and not self._is_done():
             self._rank([self._candidate("start", start), *self.found])
@@ -172,7 +178,8 @@ class Search(Ending):
         rivals = [c for c in self.found if c.name != best.name]
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
         of_support = self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
-        return (*of_support, *self._doubts_of_few(best), *self._doubts_of_repeats())
+        fled = (FLED,) if self._has_fled(best.point) else ()
+        return (*of_support, *fled, *self._doubts_of_few(best), *self._doubts_of_repeats())
 
     def _doubts_of_few(self, best: Candidate) -> Iterator[str]:
         """Whether too few agree to be sure which are inliers."""
