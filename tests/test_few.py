@@ -135,3 +135,23 @@ def test_weak_evidence_is_told():
         said += asker.solve(line(12, 3, 0.6, seed)[0]).doubts
     assert any("agree, which may be chance" in doubt for doubt in said)
     assert any("cannot be told" in doubt for doubt in said)
+
+
+@pytest.mark.parametrize("values", [[3, 3, 5], [1, 1, 1], [1, 2], [0, 0, 7, 7]])
+def test_two_values_that_differ_are_no_majority(values):
+    """Whole numbers that repeat leave fewer than three that differ."""
+    mean = asker.Variables([[4.0]], name="mean")
+    index = np.zeros(len(values), int)
+    problem = asker.Problem(asker.Factors(lambda m, y: m[0] - y, mean[index], data=np.array(values)))
+    assert min(values) <= asker.solve(problem)[mean][0, 0] <= max(values)
+
+
+def test_variables_that_nothing_touches_stay_where_they_are():
+    """A group without observations beside one whose noise is sought."""
+    rng = np.random.default_rng(9)
+    x, y = asker.Variables([[0.0]], name="x"), asker.Variables([[5.0], [6.0]], name="y")
+    some = asker.Factors(lambda x, m: x - m, x[np.zeros(60, int)], data=rng.normal(size=(60, 1)))
+    none = asker.Factors(lambda y, m: y - m, y[np.zeros(0, int)], data=np.zeros((0, 1)), name="none")
+    result = asker.solve(asker.Problem(some, none))
+    np.testing.assert_array_equal(result[y], [[5.0], [6.0]])
+    assert abs(result[x][0, 0]) < 0.6

@@ -19,7 +19,7 @@ from math import isfinite, sqrt
 
 from asker.engines.point import Engine, Point
 from asker.ground import MOST_UNLIKE
-from asker.kernels import Kernel
+from asker.kernels import SMALLEST_TAU, Kernel
 from asker.mixture import DISTINCT
 from asker.noise import Noise
 from asker.problem import Problem
@@ -60,7 +60,7 @@ class Balance:
     def kernels(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         """Kernels, in the units of the user."""
         return [
-            kernel if m == 1 else replace(kernel, tau=kernel.tau / m)
+            kernel if m == 1 else replace(kernel, tau=max(kernel.tau / m, SMALLEST_TAU))
             for kernel, m in zip(kernels, self.multipliers, strict=True)
         ]
 

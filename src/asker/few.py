@@ -95,10 +95,10 @@ def agreement(u: Floats, p: int, d: int, broad: float, least: float = 0.0, only_
     """
     v = distinct(u, broad)
     n = len(v)
-    if n < 2 or not n * p > d:
+    first = n // 2 if only_most else 0
+    if first >= n - 1 or not n * p > d:
         return None
     chances = log_chances(v, p, d, n * p * broad, least)
-    first = n // 2 if only_most else 0
     k = first + int(np.argmin(chances[first:])) + 1
     if not chances[k - 1] < 0:
         return None

@@ -92,7 +92,7 @@ class Trials:
             if not length.any():
                 break
         rows = dict(zip(engine.problem.variables, engine.rows(point), strict=True))
-        return {v: rows[c] for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
+        return {v: rows.get(c, copies[v]) for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
 
     def stepped(
         self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel], steps: int
@@ -112,7 +112,7 @@ class Trials:
                 to = engine.evaluate(self._chosen(engine, moving, kept, to, point))
             point = to
         rows = dict(zip(engine.problem.variables, engine.rows(point), strict=True))
-        return {v: rows[c] for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
+        return {v: rows.get(c, copies[v]) for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
 
     def costs(self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel]) -> Floats:
         """Of each trial as it is."""
