@@ -89,6 +89,10 @@ class Ground:
         self.firsts: list[Candidate] = []
         """Candidates before the first was refined, where there are few unknowns."""
         self.conditions = Conditions(engine)
+        self.dependence: Dependence | None = None
+        """Of few unknowns,"""
+        self.depended: list[float] = []
+        """and what it is at the start."""
         self._fled: WeakKeyDictionary[Point, bool] = WeakKeyDictionary()
         """Whether unknowns have fled, at points that are still of use."""
         looked_at = [self.has_few_unknowns and given is None for given in self.given]
@@ -211,21 +215,25 @@ class Ground:
         return [u if once is None else u[once[1]] for u, once in zip(self._squares(point), self.once, strict=True)]
 
     def _rank(self, found: list[Candidate]) -> None:
-        """The best first, by the likelihood with what was seen so far.  Last come those that have fled
-        (`asker.dependence`), and those that fit a minority exactly, where another one explains most: a sensor that is
-        stuck meets its own value, and so does a start at 0."""
+        """All candidates, the best first, with what was seen so far."""
         self.found = found
         grids = self._grids()
         if any([n.rounding for n in c.noises] != grids for c in found):  # one has shown that the data are rounded
             found = [replace(c, noises=self._noises(c.point)) for c in found]
-        if len(found) > 1:
-            exact = {c: any(self._outvotes(other, c) for other in found) for c in found if self._is_exact_minority(c)}
-            found = sorted(found, key=lambda c: (self._has_fled(c.point), exact.get(c, False), self._cost(c)))
-        self.found = found
+        self.found = self._ordered(found)
+
+    def _ordered(self, found: list[Candidate]) -> list[Candidate]:
+        """The best first, by the likelihood.  Last come those that have fled (`asker.dependence`), and those that fit a
+        minority exactly, where another one explains most: a sensor that is stuck meets its own value, and so does a
+        start at 0."""
+        if len(found) < 2:
+            return found
+        outvoted = {c for c in found if self._is_exact_minority(c) and any(self._outvotes(d, c) for d in found)}
+        return sorted(found, key=lambda c: (self._has_fled(c.point), c in outvoted, self._cost(c)))
 
     def _has_fled(self, point: Point) -> bool:
         """Whether residuals hardly depend on the data any more; of few unknowns."""
-        if not self.has_few_unknowns:
+        if self.dependence is None:
             return False
         if point not in self._fled:
             self._fled[point] = has_fled(self.depended, self.dependence.at(self.engine.rows(point)))

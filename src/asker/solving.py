@@ -97,7 +97,9 @@ def solve(
     if unknown:
         _check_weights(problem)
         relative_damping = True if relative_damping is None else relative_damping
-    given, max_iterations = max_iterations, (MANY if unknown else 100) if max_iterations is None else max_iterations
+    has_limit = max_iterations is not None
+    if max_iterations is None:
+        max_iterations = MANY if unknown else 100
     _check_limits(max_iterations, tol, time_limit)
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
@@ -121,7 +123,7 @@ def solve(
                     raise ValueError("a search for the noise has a checkpoint of its own, and no part of another")
                 stages.keep(checkpoint, every, machine, strategy)
             result = stages.result(machine, strategy, point)
-            if given is None and result.status is Status.MAX_ITERATIONS:
+            if not has_limit and result.status is Status.MAX_ITERATIONS:
                 result = replace(result, doubts=(*result.doubts, ENDLESS.format(max_iterations)))
         else:
             file: Checkpoint | DescentFile | None = None

@@ -160,7 +160,7 @@ class Search(Ending):
     def _likelier(self, first: Candidate) -> Candidate:
         """A candidate, refined where that explains more: Cauchy's kernel follows outliers where the observations hardly
         hold the unknowns."""
-        return min((self._settled(first), first), key=self._cost)
+        return self._ordered([self._settled(first), first])[0]
 
     def _is_done(self) -> bool:
         """Whether no other candidate need be tried."""
