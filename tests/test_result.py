@@ -118,12 +118,12 @@ def test_a_loaded_result_is_the_one_that_was_saved(solved, saved):
     loaded = asker.Result.load(saved)
     assert loaded.problem is None
     assert loaded.strategy == repr(solved.strategy)
-    for name in ("values", "residuals", "weights", "inliers"):
+    for name in ("values", "residuals", "weights", "inliers", "informative"):
         a, b = getattr(solved, name), getattr(loaded, name)
         assert a.names == b.names
         assert all(map(same, a, b)), name
     rest = {f.name for f in fields(asker.Result)} - {"problem", "strategy", "values", "residuals", "weights", "inliers"}
-    rest -= {"unwritten", "continued_from", "how_sure"}  # of the process that solved
+    rest -= {"informative", "unwritten", "continued_from", "how_sure"}  # of the process that solved
     assert len(rest) == 10
     for name in rest:
         assert repr(getattr(solved, name)) == repr(getattr(loaded, name)), name  # NaN is not itself

@@ -107,16 +107,6 @@ def test_unknowns_are_taken_off_the_likelihood_once():
     assert found[0] - found[1] == pytest.approx((n - d) * np.log(10), rel=0.01)
 
 
-def test_observations_of_weight_0_are_no_exact_ones():
-    f = circle_problem(0.1, 0.0, 0).factors[0]
-    weight = np.arange(f.n) % 3 > 0
-    with pytest.raises(asker.ProblemError, match="leave them out, or give a kernel"):
-        asker.solve(asker.Problem(asker.Factors(off_circle, *f.slots, data=f.data, weight=1.0 * weight)))
-    asker.solve(
-        asker.Problem(asker.Factors(off_circle, *f.slots, data=f.data, weight=1.0 * weight, kernel=asker.Huber()))
-    )
-
-
 def test_trusted_factors_keep_their_kernel():
     rng = np.random.default_rng(0)
 

@@ -43,7 +43,7 @@ class Balance:
         if all(m == 1 for m in self.multipliers):
             return problem
         pairs = zip(problem.factors, self.multipliers, strict=True)
-        return Problem(*(f if m == 1 else f.balanced(m) for f, m in pairs))
+        return problem.with_factors([f if m == 1 else f.balanced(m) for f, m in pairs])
 
     def undone(self, noises: Sequence[Noise]) -> tuple[Noise, ...]:
         """Noises that were found so, in the units of the user."""

@@ -104,11 +104,13 @@ class Uncertainty:
         """
         from asker.engines.inverse import SingularError
 
-        problem = result.problem
-        if problem is None:
+        if result.problem is None:
             raise ProblemError("a loaded result has no problem, which covariances need: solve again, or before `save`")
-        if problem.portion is not None:
+        if result.problem.portion is not None:
             raise ProblemError("covariances need the whole problem, and this process has a portion of it")
+        result = result.of_informative
+        assert result.problem is not None
+        problem = result.problem
         self.result, self.problem = result, problem
         given = _given_noise(sigma, len(problem.factors))
         theta = tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True))

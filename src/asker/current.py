@@ -21,18 +21,36 @@ def values_at(engine: Engine, point: Point) -> Groups[Any]:
 
 
 def residuals_at(engine: Engine, point: Point) -> Groups[np.ndarray]:
-    """(n, p) for each factor group, without weights."""
-    return by_factor(engine.problem, engine.residuals(point))
+    """(n, p) for each factor group, without weights; also of the observations of weight 0, which the engine leaves
+    out."""
+    found, given = by_factor(engine.problem, engine.residuals(point)), engine.problem.given
+    if given is None:
+        return found
+    left_out, others = [~f.is_informative for f in given.factors], engine.others
+    if "weight 0" not in others:
+        others["weight 0"] = engine.for_other(given.only(left_out))
+    other = others["weight 0"]
+    for r, mask, own in zip(found, left_out, other.residuals(other.evaluate(engine.rows(point))), strict=True):
+        r[mask] = own
+    return found
 
 
 def weights_at(engine: Engine, point: Point) -> Groups[np.ndarray]:
-    """ω of each residual, for each factor group."""
+    """ω of each residual, for each factor group; 0 where the observation has weight 0."""
     return by_factor(engine.problem, engine.in_user_order(engine.each(omega, point)))
 
 
 def by_factor(problem: Problem, items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
-    """One item for each factor group."""
+    """One item for each factor group, with a row for each observation of the user's: 0 where its weight is."""
+    if problem.given is not None:
+        items = [_with_zeros(x, f.is_informative) for x, f in zip(items, problem.given.factors, strict=True)]
     return Groups(items, [f.name for f in problem.factors], problem.factors)
+
+
+def _with_zeros(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    whole = np.zeros((len(mask), *x.shape[1:]), dtype=x.dtype)
+    whole[mask] = x
+    return whole
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,6 @@ from asker.engines.point import Engine
 from asker.factors import Factors
 from asker.noise import spread
 from asker.problem import Problem
-from asker.variables import Slot
 
 Floats = NDArray[np.float64]
 PART = 1e-6
@@ -64,8 +63,7 @@ class Dependence:
 
 def _some(f: Factors) -> Factors:
     """Of many observations some."""
-    chosen = np.arange(f.n)[spread(f.n, max(f.n // SEEN, 1))]
-    return f.on([Slot(s.variables, s.index[chosen]) for s in f.slots], chosen)
+    return f.only(np.arange(f.n)[spread(f.n, max(f.n // SEEN, 1))])
 
 
 def has_fled(at_the_start: Sequence[float], here: Sequence[float]) -> bool:

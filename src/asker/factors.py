@@ -68,7 +68,7 @@ class Factors:
         kernel    ψ; when not given, the noise is not known: `solve` finds it, and a kernel that fits, unless it is
                   told a strategy, which has the smooth truncated kernel with τ = 1 then
         weight    multiplies ψ: a number, or (n,); where the noise is sought, it says how precise an observation is,
-                  whose noise is σ/√weight
+                  whose noise is σ/√weight; an observation of weight 0 is left out of the solve and of all statistics
         tau       the kernel's width per observation, (n,)
         jacobian  then `residual` and `jacobian` are NumPy functions of ALL observations, and `jacobian` returns
                   one array (n, p, tangent) per slot: the derivatives with respect to the step of each variable
@@ -89,6 +89,8 @@ class Factors:
         copies: dict[int, np.ndarray] = {}
         self.slots = tuple(self._checked_slot(k, slot, copies) for k, slot in enumerate(slots))
         self.n = len(self.slots[0].index)
+        self.numbers: Sequence[int] | np.ndarray = range(self.n)
+        """The number of each observation among those of the user."""
         self._check_lengths(data if isinstance(data, tuple) else (data,))
         if isinstance(data, list) and len(data) != self.n and any(isinstance(d, np.ndarray) for d in data):
             raise ProblemError(f"{self.name}: data is a list of {len(data)}, expected {self.n}; give arrays as a tuple")
@@ -124,6 +126,11 @@ class Factors:
             raise ProblemError(f"{self.name}: tau must be positive and finite")
         self._check_width()
 
+    @property
+    def is_informative(self) -> np.ndarray:
+        """(n,): whether the weight of an observation is positive; the others carry no information."""
+        return np.ones(self.n, dtype=bool) if self.weight is None else self.weight > 0
+
     def __repr__(self) -> str:
         groups = ", ".join(slot.variables.name for slot in self.slots)
         return f"Factors({self.name!r}, n={self.n}, on {groups}, kernel={self.kernel})"
@@ -139,8 +146,13 @@ class Factors:
         other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
         other.weight_is_precision = self.weight_is_precision or not self.noise_is_known
         if other.weight_is_precision and self.weight is not None:
-            other.tau = kernel.tau / np.sqrt(self.weight)
+            other.tau = kernel.tau / np.sqrt(np.where(self.is_informative, self.weight, 1.0))
         return other
+
+    def solved_as(self, other: "Factors") -> "Factors":
+        """The same factors under the kernel and the balance of `other`, those of them that were solved."""
+        of = self if other.balance == self.balance else self.balanced(other.balance)
+        return of.under(other.kernel) if other.noise_is_known else of
 
     def with_kernel(self, kernel: Kernel) -> "Factors":
         """The same factors under a kernel of the user's, whose width is for r whatever weights there are; they count as
@@ -182,6 +194,12 @@ class Factors:
         other.data = tuple(d.take(chosen, axis=0) for d in self.data)
         other.weight = None if self.weight is None else self.weight[chosen]
         other.tau = self.tau[chosen] if isinstance(self.tau, np.ndarray) else self.tau
+        return other
+
+    def only(self, chosen: np.ndarray) -> "Factors":
+        """The same factors with the observations of these numbers alone."""
+        other = self.on([Slot(slot.variables, slot.index[chosen]) for slot in self.slots], chosen)
+        other.numbers = np.asarray(self.numbers)[chosen]
         return other
 
     def condition(self) -> "Factors":
@@ -237,7 +255,7 @@ class Factors:
 
     def _check_width(self) -> None:
         """τ·√weight, whose square is the unit of an observation's cost."""
-        weight = 1.0 if self.weight is None else np.where(self.weight > 0, self.weight, 1.0)
+        weight = 1.0 if self.weight is None else np.where(self.is_informative, self.weight, 1.0)
         width = np.broadcast_to(self.tau * np.sqrt(weight), self.n)
         for k in np.flatnonzero((width < SMALLEST_TAU) | (width > LARGEST_TAU))[:1]:
             between = f"between {SMALLEST_TAU:g} and {LARGEST_TAU:g}"

@@ -156,7 +156,8 @@ def held_out_masks(
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     if problem.portion is not None:
         raise ProblemError("observations can be held out of a whole problem only, and this is a portion of one")
-    may = _may_be_taken(problem, among)
+    whole, problem = problem, problem.informative
+    may = _may_be_taken(whole, among)
     wanted = round(share * np.count_nonzero(may))
     if not may.any():
         raise ProblemError(f"of {problem.n_residuals} observations none may be held out")
@@ -178,7 +179,9 @@ def held_out_masks(
         raise ProblemError(
             f"of {problem.n_residuals} observations none can be held out: the variables need each of them"
         )
-    return tuple(np.split(taken, np.cumsum([f.n for f in problem.factors])[:-1]))
+    all_taken = np.concatenate([f.is_informative for f in whole.factors])
+    all_taken[all_taken] = taken
+    return tuple(np.split(all_taken, np.cumsum([f.n for f in whole.factors])[:-1]))
 
 
 def _spare_numbers(problem: Problem, touched: "_Touched", taken: Mask) -> int:
@@ -221,6 +224,7 @@ def _touched(problem: Problem) -> _Touched:
 
 
 def _may_be_taken(problem: Problem, among: Sequence[Mask | None] | None) -> Mask:
+    """A mask of the observations of positive weight."""
     among = [None] * len(problem.factors) if among is None else list(among)
     if len(among) != len(problem.factors):
         raise ValueError(f"among has {len(among)} masks for {len(problem.factors)} factor groups")
@@ -229,14 +233,13 @@ def _may_be_taken(problem: Problem, among: Sequence[Mask | None] | None) -> Mask
         own = np.ones(f.n, bool) if mask is None else np.asarray(mask)
         if own.shape != (f.n,) or own.dtype != bool:
             raise ValueError(f"{f.name}: among is {own.dtype} {own.shape}, expected a mask: bool ({f.n},)")
-        masks.append(own if f.weight is None else own & (f.weight > 0))
+        masks.append(own[f.is_informative])
     return np.concatenate(masks)
 
 
 def _numbers(problem: Problem) -> NDArray[np.int64]:
-    """How many numbers each observation gives; none where its weight is 0."""
-    counts = [np.full(f.n, f.residual_size) * (1 if f.weight is None else f.weight > 0) for f in problem.factors]
-    return np.concatenate(counts).astype(np.int64)
+    """How many numbers each observation gives."""
+    return np.concatenate([np.full(f.n, f.residual_size) for f in problem.factors]).astype(np.int64)
 
 
 def _spanning(problem: Problem, touched: _Touched, order: NDArray[np.int64]) -> Mask:
@@ -244,10 +247,10 @@ def _spanning(problem: Problem, touched: _Touched, order: NDArray[np.int64]) -> 
 
     In the second one all fixed variables are one node, and an observation of a single free variable ties it to that.
     """
-    n, counts = sum(map(len, problem.variables)), _numbers(problem) > 0
+    n = sum(map(len, problem.variables))
     stay = np.zeros(len(order), bool)
     for with_known in (False, True):
-        chosen = np.flatnonzero((touched.is_free | with_known) & counts[touched.observation])
+        chosen = np.flatnonzero(touched.is_free | with_known)
         observation = touched.observation[chosen]
         node = np.where(touched.is_free[chosen], touched.variable[chosen], n)
         if with_known:

@@ -189,7 +189,7 @@ def _check_positive(f: Factors, sigma: float) -> None:
 
 
 def _root_weight(f: Factors) -> Any:
-    return 1.0 if f.weight is None else np.sqrt(np.where(f.weight > 0, f.weight, 1.0))
+    return 1.0 if f.weight is None else np.sqrt(f.weight)
 
 
 def expected(kernel: Any, p: int, width: Floats) -> tuple[Floats, Floats]:

@@ -5,6 +5,7 @@ the number of unknowns that are determined.  With h near p an observation decide
 residual says nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ class Leverage:
     """h, from 0 to p: how many of its numbers the fit has used up; 0 for those that do not count."""
     studentised: Floats
     """‖r‖ in units of what is expected of it: √(p − h) σ where it counts, √(p + h) σ where it does not, with the h that
-    it would have.  Its square has mean 1 for an inlier."""
+    it would have.  Its square has mean 1 for an inlier.  NaN for observations of weight 0."""
 
     @property
     def n_used(self) -> float:
@@ -35,8 +36,8 @@ class Leverage:
         return float(self.used.sum())
 
 
-def leverage(of: Uncertainty) -> Groups[Leverage]:
-    """Of every factor group."""
+def leverage(of: Uncertainty, informative: Sequence[NDArray[np.bool_]]) -> Groups[Leverage]:
+    """Leverage of every factor group; `informative`: masks of the user's observations that have a positive weight."""
     alpha = [part.alpha for part in of.information]
     largest = [float(x.max(initial=0.0)) for x in alpha]
     inverse = of.model.inverse(alpha, None, of.stiffening)
@@ -44,9 +45,11 @@ def leverage(of: Uncertainty) -> Groups[Leverage]:
         of.problem.factors, of.information, squares(of.result), of.model.predicted(inverse), largest, strict=True
     )
     items = []
-    for f, part, u, predicted, full in parts:
+    for mask, (f, part, u, predicted, full) in zip(informative, parts, strict=True):
         would = np.where(part.counted, part.alpha, full) * predicted
         left = np.where(part.counted, f.residual_size - would, f.residual_size + would)
         expected = part.sigma**2 * np.maximum(left, SMALLEST)
-        items.append(Leverage(np.where(part.counted, would, 0.0), np.sqrt(u / expected)))
+        used, studentised = np.zeros(len(mask)), np.full(len(mask), np.nan)
+        used[mask], studentised[mask] = np.where(part.counted, would, 0.0), np.sqrt(u / expected)
+        items.append(Leverage(used, studentised))
     return Groups(items, [f.name for f in of.problem.factors], of.problem.factors)

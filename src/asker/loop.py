@@ -1,15 +1,15 @@
 """The one loop."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from asker.checkpoint import Checkpoint, Snapshot
 from asker.conditions import Conditions
 from asker.covariance import Uncertainty
-from asker.current import CurrentIteration, by_factor, values_at, weights_at
-from asker.engines.point import Engine, Point
+from asker.current import CurrentIteration, by_factor, residuals_at, values_at, weights_at
+from asker.engines.point import Engine, Point, omega
 from asker.journal import DescentFile
 from asker.leverage import leverage
 from asker.result import HowSure, Iteration, Result, Status
@@ -131,38 +131,39 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
     no_step = len(loop.history) > 1 and not any(line.accepted for line in loop.history[1:])
     is_stuck = status is Status.STALLED or (no_step and status is not Status.CONVERGED)
     fault = _without_derivative(engine, point) if is_stuck else ""
-    weights = weights_at(engine, point)
     doubts = (f"{fault} at this point, and no step can be made from it",) if fault else ()
     if fault and no_step:
         raise ProblemError(f"{fault} at the start, and no step can be made (as of a root or a norm at 0)")
     return Result(
-        problem=problem,
+        problem=problem.restored,
         values=values_at(engine, point),
         cost=loop.best.cost,
         initial_cost=loop.history[0].cost,
         status=status,
         history=loop.history,
-        residuals=by_factor(problem, residuals),
-        weights=weights,
+        residuals=residuals_at(engine, point),
+        weights=weights_at(engine, point),
         inliers=by_factor(problem, inliers),
+        informative=by_factor(problem, [np.ones(len(mask), dtype=bool) for mask in inliers]),
         seconds=engine.seconds | {"total": loop.seconds},
         strategy=strategy,
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
-        doubts=doubts or _doubts(engine, point, weights),
+        doubts=doubts or _doubts(engine, point),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
         continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
         how_sure=HowSure(Uncertainty, leverage),
     )
 
 
-def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray]) -> tuple[str, ...]:
+def _doubts(engine: Engine, point: Point) -> tuple[str, ...]:
     """What the data do not determine, of problems with few unknowns: larger ones have a gauge as a rule."""
     if engine.problem.portion is not None or n_unknowns(engine) > FEW:
         return ()
     from asker.engines.cpu.linear_model import LinearModel
 
+    weights = engine.in_user_order(engine.each(omega, point))
     told = undetermined(LinearModel(engine.problem, engine.rows_here(point)), weights)
     return (told,) if told else ()
 

@@ -119,19 +119,20 @@ def in_model(loss: Loss, f: Floats, J: Floats) -> tuple[Floats, Floats]:
     return f * w / curvature, J * curvature[:, None]
 
 
-def covariance(loss: Loss, f: Floats, J: Floats) -> Floats:
-    """That of a minimum of Σ ψ (Huber: Robust Statistics, 1981, 7.6): s²(JᵀJ)⁻¹, infinite where J leaves it open.
+def covariance(loss: Loss, f: Floats, J: Floats, weight: Floats) -> Floats:
+    """That of a minimum of Σ wψ (Huber: Robust Statistics, 1981, 7.6): s²(JᵀWJ)⁻¹, infinite where J leaves it open.
 
-    s² = Σψ'²/(n − d) / (mean ψ'')² is the variance of the residuals where ψ is quadratic.
+    s² = Σwψ'²/(n − d) / (mean ψ'')² is the variance of a residual of weight 1 where ψ is quadratic; a residual of
+    weight 0 is none of the n.
     """
+    f, J, weight = (x[weight > 0] for x in (f, J, weight))
     n, d = J.shape
     u = f * f
     w = loss.omega(u)
-    curvature = np.mean(w + 2 * u * loss.domega(u))
-    unit = inverse_normal(J)
-    if n <= d or unit is None or not curvature > 0:
+    unit = inverse_normal(np.sqrt(weight)[:, None] * J)
+    if n <= d or unit is None or not (curvature := np.mean(w + 2 * u * loss.domega(u))) > 0:
         return np.full((d, d), np.inf)
-    return unit * (np.sum(w * w * u) / (n - d) / curvature**2)
+    return unit * (np.sum(weight * w * w * u) / (n - d) / curvature**2)
 
 
 def inverse_normal(J: Floats) -> Floats | None:

@@ -66,6 +66,8 @@ class Problem:
             raise ProblemError("every variable is fixed (or there are none): nothing to solve for")
         self.portion = portion
         """What of a larger problem this is, where several processes solve one together."""
+        self.given: Problem | None = None
+        """The problem with its observations of weight 0, where this one leaves them out."""
         if not sum(self.n_observations):
             raise ProblemError("there are no observations: nothing to fit")
         if portion is not None:
@@ -73,9 +75,40 @@ class Problem:
 
     def under(self, kernels: Sequence[Kernel]) -> "Problem":
         """The same problem, on the same variables, under other kernels: one for each factor group."""
+        return self.with_factors([f.under(kernel) for f, kernel in zip(self.factors, kernels, strict=True)])
+
+    def with_factors(self, factors: Sequence[Factors]) -> "Problem":
+        """The same problem, on the same variables, with each factor group changed."""
         other = copy(self)
-        other.factors = tuple(f.under(kernel) for f, kernel in zip(self.factors, kernels, strict=True))
+        other.factors = tuple(factors)
         return other
+
+    def only(self, masks: Sequence[np.ndarray]) -> "Problem":
+        """The same problem, on the same variables, with some of the observations of each factor group alone."""
+        pairs = zip(self.factors, masks, strict=True)
+        return self.with_factors([f if mask.all() else f.only(np.flatnonzero(mask)) for f, mask in pairs])
+
+    @property
+    def informative(self) -> "Problem":
+        """The same problem without the observations of weight 0, which carry no information."""
+        masks = [f.is_informative for f in self.factors]
+        if all(mask.all() for mask in masks):
+            return self
+        if self.portion is not None:
+            raise ProblemError("a portion of a problem has observations of weight 0: leave them out")
+        if not any(mask.any() for mask in masks):
+            raise ProblemError("every observation has weight 0: nothing to fit")
+        other = self.only(masks)
+        other.given = self
+        return other
+
+    @property
+    def restored(self) -> "Problem":
+        """The same problem with the observations of weight 0 that it leaves out."""
+        if self.given is None:
+            return self
+        pairs = zip(self.given.factors, self.factors, strict=True)
+        return self.given.with_factors([f.solved_as(g) for f, g in pairs])
 
     def with_kernel(self, kernel: Kernel, factors: Factors | str | None = None) -> "Problem":
         """The same problem under another kernel: that of one factor group, or of all when none is named."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from asker.factors import Factors
 from asker.rounding import step_of_grid
-from asker.variables import Slot
 
 
 def without_repeats(f: Factors) -> tuple[Factors, NDArray[np.int64]] | None:
@@ -24,7 +23,7 @@ def without_repeats(f: Factors) -> tuple[Factors, NDArray[np.int64]] | None:
     first, n_same = _firsts(f)
     if len(first) < 2 or np.count_nonzero(n_same > 1) <= len(first) / 2 or all(_is_on_a_grid(data) for data in f.data):
         return None
-    return f.on([Slot(slot.variables, slot.index[first]) for slot in f.slots], first), first
+    return f.only(first), first
 
 
 def _firsts(f: Factors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

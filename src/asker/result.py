@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from asker.version import __version__
 
 KIND, FORMAT = "result", 1
 LAST_STEPS = 10
-PER_FACTOR = ("residuals", "weights", "inliers")
+PER_FACTOR = ("residuals", "weights", "inliers", "informative")
 
 
 class Status(Enum):
@@ -88,9 +88,11 @@ class Result:
     residuals: Groups[np.ndarray]
     """(n, p) for each factor group."""
     weights: Groups[np.ndarray]
-    """ω of each residual, for each factor group."""
+    """ω of each residual, for each factor group; 0 where the observation has weight 0."""
     inliers: Groups[np.ndarray]
     """Masks: ‖r‖ is at most the kernel's `inlier_radius` (τ/√3 for the smooth truncated kernel)."""
+    informative: Groups[np.ndarray]
+    """Masks: whether an observation has a positive weight.  The others are left out of every statistic."""
     seconds: dict[str, float]
     """Time spent in `evaluate`, `linearise` and `solve` (with its parts `assemble` and `factorise`), and in `total`."""
     strategy: Any
@@ -135,12 +137,29 @@ class Result:
             raise AttributeError(
                 "the noise needs the whole problem; a loaded result has none, and a portion is not whole"
             )
-        factors = self.problem.factors
-        squares = [np.einsum("np,np->n", r, r) for r in self.residuals]
+        own = self.of_informative
+        assert own.problem is not None
+        factors = own.problem.factors
+        squares = [np.einsum("np,np->n", r, r) for r in own.residuals]
         weighted = [
             u if f.weight is None else f.weight / f.balance**2 * u for f, u in zip(factors, squares, strict=True)
         ]
         return Groups(estimate(factors, weighted), self.residuals.names, factors)
+
+    @cached_property
+    def of_informative(self) -> "Result":
+        """The same result without the observations of weight 0: what statistics are made of."""
+        assert self.problem is not None
+        problem = self.problem.informative
+        if problem is self.problem:
+            return self
+
+        def of(groups: Groups[np.ndarray]) -> Groups[np.ndarray]:
+            own = [x[mask] for x, mask in zip(groups, self.informative, strict=True)]
+            return Groups(own, groups.names, problem.factors)
+
+        parts: dict[str, Any] = {what: of(getattr(self, what)) for what in PER_FACTOR}
+        return replace(self, problem=problem, **parts)
 
     def uncertainty(self, **asked: Any) -> Any:
         """How sure this result is: `asker.covariance.Uncertainty`, with its options `datum`, `sandwich` and `sigma`.
@@ -179,7 +198,7 @@ class Result:
         """`asker.leverage.Leverage` of each factor group: how much of every observation the fit has used up."""
         uncertainty = self.uncertainty()
         assert self.how_sure is not None
-        return self.how_sure.leverage(uncertainty)
+        return self.how_sure.leverage(uncertainty, self.informative)
 
     @property
     def iterations(self) -> int:
@@ -202,7 +221,7 @@ class Result:
     @property
     def inlier_ratio(self) -> float:
         """Over all factor groups."""
-        return sum(map(np.count_nonzero, self.inliers)) / sum(map(len, self.inliers))
+        return sum(map(np.count_nonzero, self.inliers)) / sum(map(np.count_nonzero, self.informative))
 
     def save(self, path: FilePath) -> None:
         """Write everything but the problem to an `.npz` file, whole or not at all."""
@@ -242,11 +261,11 @@ class Result:
 def _table(result: Result) -> list[tuple[str, str]]:
     """The rows that a person reads."""
     method = result.strategy if isinstance(result.strategy, str) else type(result.strategy).__name__
-    n = result.iterations
     continued = f", continued from iteration {result.continued_from}" if result.continued_from else ""
+    counts = zip(result.inliers.items(), map(np.count_nonzero, result.informative), strict=True)
     inliers = [
-        f"{name} {np.count_nonzero(mask)} of {len(mask)} ({np.mean(mask):.1%})" if len(mask) else f"{name} none"
-        for name, mask in result.inliers.items()
+        f"{name} {np.count_nonzero(mask)} of {n} ({np.count_nonzero(mask) / n:.1%})" if n else f"{name} none"
+        for (name, mask), n in counts
     ]
     return [
         ("method", _printable(f"{method.partition('(')[0]}, {result.engine} engine, {result.linear_solver}")),
@@ -258,7 +277,7 @@ def _table(result: Result) -> list[tuple[str, str]]:
             else []
         ),
         ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
-        ("iterations", f"{n} in {result.seconds['total']:.3g} s{continued}"),
+        ("iterations", f"{result.iterations} in {result.seconds['total']:.3g} s{continued}"),
         ("status", f"{result.status.name.lower().replace('_', ' ')}: {result.message}"),
         *(("doubt", _printable(doubt)) for doubt in result.doubts),
     ]
@@ -286,9 +305,7 @@ def _packed(result: Result) -> tuple[Tree, Arrays]:
         "variables": [[name, add(item)] for name, item in result.values.items()],
         "factors": [
             [name, *map(add, items)]
-            for name, *items in zip(
-                result.residuals.names, result.residuals, result.weights, result.inliers, strict=True
-            )
+            for name, *items in zip(result.inliers.names, *(getattr(result, what) for what in PER_FACTOR), strict=True)
         ],
         "noise": None if result.found_noise is None else [_plain(asdict(noise)) for noise in result.found_noise],
         "doubts": list(result.doubts),
@@ -328,9 +345,11 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
             raise ValueError("a variable has no rows")
         return arrays[item]
 
-    factors = {what: [arrays[row[k]] for row in tree["factors"]] for k, what in enumerate(PER_FACTOR, 1)}
-    for name, r, w, mask in zip([row[0] for row in tree["factors"]], *factors.values(), strict=True):
-        if r.ndim != 2 or w.shape != r.shape[:1] or mask.shape != w.shape or mask.dtype != bool:
+    given = [[arrays[key] for key in row[1:]] for row in tree["factors"]]
+    given = [own if len(own) > 3 else [*own, np.ones(own[2].shape, dtype=bool)] for own in given]  # 0.2 had none
+    factors = dict(zip(PER_FACTOR, zip(*given, strict=True), strict=True))
+    for (name, *_), (r, w, *masks) in zip(tree["factors"], given, strict=True):
+        if r.ndim != 2 or w.shape != r.shape[:1] or any(m.shape != w.shape or m.dtype != bool for m in masks):
             raise ValueError(f"the arrays of {name!r} do not fit together")
     names = [_text(name) for name, *_ in tree["factors"]]
     plain = {name: tree[name] for name in PLAIN}
@@ -339,7 +358,7 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
             raise ValueError(f"{name} is {plain[name]!r}")
     history = [_line(k, line) for k, line in enumerate(tree["history"])]
     seconds = {_text(name): _number(x) for name, x in tree["seconds"].items()}
-    if not history or not sum(map(len, factors["inliers"])) or "total" not in seconds:
+    if not history or not sum(map(np.count_nonzero, factors["informative"])) or "total" not in seconds:
         raise ValueError("it has no history, no factors or no time")
     told = tree.get("noise")
     noises = None if told is None else tuple(Noise(**{key: float(x) for key, x in one.items()}) for one in told)

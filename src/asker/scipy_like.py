@@ -96,6 +96,8 @@ def least_squares(
     tolerances = _tolerances(ftol, xtol, gtol)
     functions = _functions(fun, jac, args, kwargs, x0, lower, upper, diff_step)
     _check_shapes(functions, jac_sparsity)
+    if weight is not None and not (loss is None or isinstance(loss, Kernel)):
+        raise ProblemError("weight is for a kernel or None as loss: multiply the residuals by its root instead")
     chosen = _chosen(loss, f_scale)
     descends = strategy is None and (isinstance(loss, str) or isinstance(chosen, GivenLoss))
     stopping = Stopping(functions, chosen if descends else None, lower, upper, tolerances, callback)
@@ -123,7 +125,10 @@ def _told(functions: Functions, result: Result, loss: Loss, lower: Floats, upper
     x = result.x
     n_calls = functions.n_calls
     f, J = np.asarray(functions(x), dtype=float), functions.derivatives(x)
-    in_f, in_J = in_model(loss, f, J)
+    of_squares, of_loss = _weights(result)
+    scaled = np.sqrt(of_squares) * f, np.sqrt(of_squares)[:, None] * J
+    in_f, in_J = in_model(loss, *scaled)
+    in_f, in_J = np.sqrt(of_loss) * in_f, np.sqrt(of_loss)[:, None] * in_J
     g = in_J.T @ in_f
     return OptimizeResult(
         x=x,
@@ -138,9 +143,17 @@ def _told(functions: Functions, result: Result, loss: Loss, lower: Floats, upper
         status=status,
         message=MESSAGES[status] if status or result.status is Status.MAX_ITERATIONS else result.message,
         success=status > 0,
-        covariance=covariance(loss, f, J),
+        covariance=covariance(loss, *scaled, of_loss),
         result=result,
     )
+
+
+def _weights(result: Result) -> tuple[Floats, Floats]:
+    """What multiplies each squared residual, and what multiplies its loss."""
+    assert result.problem is not None
+    f = result.problem.factors[0]
+    ones, weight = np.ones(f.n), np.ones(f.n) if f.weight is None else f.weight
+    return (weight, 1.0 * f.is_informative) if f.weight_is_precision else (ones, weight)
 
 
 def box_of(x0: Any, bounds: Any) -> tuple[Floats, Floats, Floats]:

@@ -91,11 +91,11 @@ def solve(
         what = repr(strategy) if isinstance(strategy, str) else f"the class {strategy.__name__}"
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
         raise ProblemError(f"strategy is {what}, expected {advice}")
+    problem = problem.informative
     unknown = strategy is None and not all(
         f.noise_is_known for f, n in zip(problem.factors, problem.n_observations, strict=True) if n
     )
     if unknown:
-        _check_weights(problem)
         relative_damping = True if relative_damping is None else relative_damping
     has_limit = max_iterations is not None
     if max_iterations is None:
@@ -162,15 +162,6 @@ def _logged(on_iteration: OnIteration | None) -> OnIteration:
     return heard
 
 
-def _check_weights(problem: Problem) -> None:
-    """Where the noise is sought, what weighs nothing would count as exact."""
-    for f in problem.factors:
-        n = 0 if f.noise_is_known or f.weight is None else np.count_nonzero(f.weight == 0)
-        if n:
-            advice = "leave them out, or give a kernel"
-            raise ProblemError(f"{f.name}: weight is 0 at {n} of {f.n} observations, and the noise is sought: {advice}")
-
-
 def _check_limits(max_iterations: int, tol: float, time_limit: float | None) -> None:
     if not max_iterations >= 0:
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
@@ -212,5 +203,6 @@ def _check_start(engine: Engine, point: Point) -> None:
     for factors, r in zip(engine.problem.factors, engine.residuals(point), strict=True):
         bad = np.flatnonzero(~np.isfinite(r).all(axis=1))
         if bad.size:
-            raise ProblemError(f"{factors.name}: the residual of observation {bad[0]} is not finite at the start")
+            number = factors.numbers[bad[0]]
+            raise ProblemError(f"{factors.name}: the residual of observation {number} is not finite at the start")
     raise ProblemError("a squared residual overflows at the start")

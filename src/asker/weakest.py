@@ -41,9 +41,11 @@ class Hold:
 
 def holds(result: Result) -> dict[Variables, Hold]:
     """Of every free group."""
-    problem = result.problem
-    if problem is None or problem.portion is not None:
+    if result.problem is None or result.problem.portion is not None:
         raise ProblemError("what variables hang on is seen in a whole problem that was solved here")
+    result = result.of_informative
+    problem = result.problem
+    assert problem is not None
     masks = counted(result, [None] * len(problem.factors))
     theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
     blocks = linear_model(result.engine, problem, theta).own_blocks([mask.astype(float) for mask in masks])

@@ -89,7 +89,7 @@ class LinearModel:
                 slot = max(k for k, first in zip(f.free, f.offsets, strict=True) if first <= int(rows[row].argmax()))
                 of = f.factors.slots[slot]
                 count, where = int(rows.any(axis=1).sum()), f"{of.variables.name}[{of.index[row]}]"
-                at = f"observation {row}" + (f" and {count - 1} more" if count > 1 else "")
+                at = f"observation {f.factors.numbers[row]}" + (f" and {count - 1} more" if count > 1 else "")
                 return f"{f.factors.name}: the derivative of {at} with respect to {where} is not finite"
         return ""
 

@@ -83,8 +83,8 @@ class DeviceModel:
 def _linearised(f: FactorStructure, rows: dict[Variables, np.ndarray]) -> Linear:
     gathered = [rows[slot.variables][index] for slot, index in zip(f.factors.slots, f.indices, strict=True)]
     data = [f.sorted(as_argument(x)) for x in f.factors.data]
-    if not f.width:  # every variable it touches is fixed
-        return Linear(jnp.zeros((f.n, f.p)), jnp.zeros((f.n, f.p, 0)))
+    if not f.n or not f.width:  # no observations, or every variable that they touch is fixed
+        return Linear(jnp.zeros((f.n, f.p)), jnp.zeros((f.n, f.p, f.width)))
     r, J = jax.jit(FactorFunctions(f).derivatives)(*gathered, *data)
     if f.factors.weight is not None:
         root = np.sqrt(f.sorted(f.factors.weight))
