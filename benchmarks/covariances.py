@@ -55,9 +55,11 @@ def time_bundles(sizes: list[int], points: int, kind: str) -> None:
     print("|--:|--:|--:|---|--:|--:|--:|")
     for n in [20, *sizes]:
         result, made = bundle_result(n, points if n > 20 else 50, kind)
-        times = [timed(partial(result.covariance, v, sigma=0.4)) for v in (made.cameras, made.points)]
+        times = [
+            timed(partial(result.covariance, v, datum=made.cameras, sigma=0.4)) for v in (made.cameras, made.points)
+        ]
         if n > 20:  # the first one compiles
-            form = "dense" if result.uncertainty(sigma=0.4).model.dense else "sparse"
+            form = "dense" if result.uncertainty(datum=made.cameras, sigma=0.4).model.dense else "sparse"
             sizes_told = f"{n} | {len(made.points)} | {result.problem.n_residuals} | {form}"
             print(f"| {sizes_told} | {times[0]:.1f} s | {times[1]:.1f} s | {peak()} |", flush=True)
 

@@ -162,11 +162,11 @@ def bundle(seed: int, share: float) -> dict[str, Covered]:
         made.cameras: np.concatenate([true_poses[:, :, 3] - moved[0][:, :, 3], angle_axis_from_matrix(R)], axis=1),
         made.points: b.points - moved[1],
     }
-    of = result.uncertainty()
+    of = result.uncertainty(datum=made.cameras)
     error = of.relative(steps)
     told = {"poses": covered(error[made.cameras], of.interval(made.cameras))}
     told["points"] = covered(error[made.points], of.interval(made.points))
-    spread = result.interval(made.cameras, sandwich=True)
+    spread = result.interval(made.cameras, datum=made.cameras, sandwich=True)
     return told | {"poses, sandwich": covered(error[made.cameras], spread)}
 
 

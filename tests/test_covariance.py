@@ -117,7 +117,7 @@ def line_result():
 @pytest.mark.parametrize("sandwich", [False, True])
 def test_a_bundle_with_a_free_gauge(bundle_result, sandwich):
     made, result = bundle_result
-    of = result.uncertainty(sandwich=sandwich)
+    of = result.uncertainty(datum=made.cameras, sandwich=sandwich)
     assert of.n_gauge == 7
     assert not of.n_undetermined
     assert "7 directions" in of.gauge
@@ -221,11 +221,11 @@ def test_what_no_observation_determines_is_named_and_not_inverted(bundle_result)
     once = np.flatnonzero(f.slots[1].index == 5)[1:]
     few = f.taken(~np.isin(np.arange(f.n), once) & (f.slots[1].index != 9))
     result = asker.solve(asker.Problem(few), asker.IRLS(), max_iterations=0)
-    found = result.covariance(made.points, sigma=0.4)
+    found = result.covariance(made.points, datum=made.cameras, sigma=0.4)
     assert np.flatnonzero(found.undetermined).tolist() == [5, 9]
     assert np.isnan(found.blocks[[5, 9]]).all()
     assert np.isfinite(np.delete(found.blocks, [5, 9], 0)).all()
-    of = result.uncertainty(sigma=0.4)
+    of = result.uncertainty(datum=made.cameras, sigma=0.4)
     assert of.n_undetermined == {"points": 2}
     assert (of.n_single, of.n_gauge) == (1 + 3, 7)
 

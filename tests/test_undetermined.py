@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import asker
+from asker.subsets import FEW
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-1, 1, 50)
@@ -73,3 +74,88 @@ def test_fixed_variables_are_not_counted():
     )
     result = asker.solve(asker.Problem(factors), asker.IRLS())
     assert any("place[0, 1]" in doubt for doubt in result.doubts)
+
+
+def differences(kernel, name="h"):
+    """Heights of which differences alone are measured, and their true values."""
+    rng = np.random.default_rng(0)
+    h = rng.normal(0, 50, 5)
+    i = rng.integers(0, 5, 300)
+    j = (i + rng.integers(1, 5, 300)) % 5
+    v = asker.Variables(np.full(5, 1000.0), name=name)
+    d = h[i] - h[j] + rng.normal(0, 1, 300)
+    return asker.Factors(lambda a, b, d: a - b - d, v[i], v[j], data=d, kernel=kernel, name="differences"), v, h
+
+
+@pytest.mark.parametrize("kernel", [None, asker.Huber(1.0)], ids=str)
+def test_what_moves_with_the_gauge_has_an_interval_relative_to_a_named_datum_alone(kernel):
+    factors, v, h = differences(kernel)
+    result = asker.solve(asker.Problem(factors))
+    assert "can move together" in result.doubts[0]
+    for found in (result.interval(v), result.standard_errors(v), result.covariance(v).blocks):
+        assert np.isnan(found).all()
+    assert result.covariance(v).undetermined.all()
+    assert "a datum alone, which is not given" in result.covariance(v).gauge
+    off = result[v] - h
+    error = result.interval(v, datum=v[[0]])[:, 0]
+    assert error[0] == pytest.approx(0, abs=1e-6)
+    assert (np.abs(off - off[0]) <= error + 1e-9).all()
+    assert (np.abs(off - off.mean()) <= result.interval(v, datum="h")[:, 0]).all()
+    assert np.isfinite(result.leverage[0].used).all()
+
+
+def test_what_is_determined_keeps_its_interval_beside_a_free_gauge():
+    """One of two separate nets of heights is tied, and of places in the plane one axis is."""
+    free, v, _ = differences(asker.Huber(1.0))
+    net, w, h = differences(asker.Huber(1.0), "tied")
+    tie = asker.Factors(lambda a, d: a - d, w[[0]], data=h[:1], kernel=asker.Quadratic(1.0), name="tie")
+    place = asker.Variables(np.zeros((3, 2)), name="place")
+    i, j = np.arange(90) % 3, (np.arange(90) + 1) % 3
+    step = RNG.normal(0, 0.1, (90, 2))
+    steps = asker.Factors(lambda a, b, d: a - b - d, place[i], place[j], data=step, kernel=asker.Huber(1.0))
+    levels = asker.Factors(lambda a, d: a[1] - d, place[i], data=step[:, 1], kernel=asker.Huber(1.0), name="levels")
+    result = asker.solve(asker.Problem(free, net, tie, steps, levels))
+    alone = asker.solve(asker.Problem(net, tie))
+    assert np.isnan(result.interval(v)).all()
+    assert result.standard_errors(w, sigma=1.0) == pytest.approx(alone.standard_errors(w, sigma=1.0), rel=1e-6)
+    assert np.isnan(result.interval(place)).tolist() == [[True, False]] * 3
+    assert np.isnan(result.interval(place, datum=v)).tolist() == [[True, False]] * 3
+    assert not np.isnan(result.interval(place, datum=[place, v])).any()
+    assert not np.isnan(result.interval(v, datum=["place", v[[0, 2]]])).any()
+    assert result.uncertainty().n_undetermined == {"h": 5, "place": 3}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_doubts_and_intervals_name_the_same_numbers(seed):
+    """Of random linear problems: those that directions without an effect on any residual move."""
+    rng = np.random.default_rng(seed)
+    d, n_groups = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    groups = [asker.Variables(rng.normal(size=(int(rng.integers(1, 4)), d)), name=f"v{k}") for k in range(n_groups)]
+    first = np.concatenate([[0], np.cumsum([d * len(v) for v in groups])])
+    factors, rows = [], []
+    for k in range(int(rng.integers(1, 5))):
+        v, w = (int(x) for x in rng.integers(0, n_groups, 2))
+        i, j = int(rng.integers(len(groups[v]))), int(rng.integers(len(groups[w])))
+        A, B = rng.integers(-1, 2, (2, 2, d)) * rng.uniform(0.5, 2, (2, 2, d)) * 10.0 ** rng.integers(-2, 3)
+        J = np.zeros((2, first[-1]))
+        J[:, first[v] + d * i : first[v] + d * (i + 1)] += A
+        J[:, first[w] + d * j : first[w] + d * (j + 1)] += B
+        rows.append(J)
+        slots = groups[v][np.full(20, i)], groups[w][np.full(20, j)]
+        data = rng.normal(size=(20, 2))
+        kernel = asker.Quadratic(1.0)
+        factors.append(
+            asker.Factors(lambda x, y, z, A=A, B=B: A @ x + B @ y - z, *slots, data=data, kernel=kernel, name=f"f{k}")
+        )
+    problem = asker.Problem(*factors)
+    _, s, Vt = np.linalg.svd(np.concatenate(rows))
+    null = Vt[np.count_nonzero(s > 1e-10 * s.max()) :]
+    is_open = np.linalg.norm(null, axis=0) > 1e-8
+    expected = {v: is_open[first[k] : first[k + 1]].reshape(len(v), d) for k, v in enumerate(groups)}
+    result = asker.solve(problem)
+    for v in problem.variables:
+        assert np.array_equal(np.isnan(result.interval(v, sigma=1.0)), expected[v])
+    if sum(expected[v].size for v in problem.variables) > FEW:  # larger ones have a gauge as a rule
+        return
+    told = re.findall(r"v\d\[\d, \d\]", "".join(result.doubts)), re.findall(r"and (\d+) more", "".join(result.doubts))
+    assert len(told[0]) + sum(map(int, told[1])) == sum(expected[v].sum() for v in problem.variables)

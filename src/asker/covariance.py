@@ -8,7 +8,8 @@ Gauge       Where directions N of many variables change no residual, M is any in
                 C = S M Sᵀ,   S = I − N (NᵀDN)⁻¹ NᵀD
 
             with D = 1 for the variables of the datum and 0 for others: of all solutions that which moves the datum
-            least.  With a datum of one pose in a pose graph that is to hold this pose.
+            least.  With a datum of one pose in a pose graph that is to hold this pose.  Without a datum the numbers
+            that N moves are not determined, and C = M for all others.
 Slope       Where α and β differ between observations, A⁻¹BA⁻¹ is the slope of (A − tB)⁻¹ at t = 0, by central
             differences: no whole inverse is needed, and the error is of the order of STEP².
 """
@@ -26,7 +27,7 @@ from asker.groups import Groups
 from asker.information import Information, counted, information, some_of, squares
 from asker.problem import Problem
 from asker.result import Result
-from asker.undetermined import named
+from asker.undetermined import moved_numbers, named
 from asker.variables import ProblemError, Slot, Variables
 
 if TYPE_CHECKING:
@@ -37,12 +38,11 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 What = Variables | Slot | str
 """Variables, some of them (`points[[3, 5]]`), or all by their name."""
+Datum = What | Sequence[What]
 STEP, SHORTER_STEPS = 1e-4, 4
 """t B over A, at most, and how often it is made ten times as small."""
 ALIKE = 1e-9
 """By how much β/α of observations may differ to count as one."""
-TOUCHED = 1e-7
-"""How far a variable moves along a direction, in parts of the one that moves most, to have a part in it."""
 MANY = 1e9
 """Numbers from which on σ is as good as known."""
 HOLDS = 1e-12
@@ -93,12 +93,13 @@ class Uncertainty:
         self,
         result: Result,
         *,
-        datum: What | None = None,
+        datum: Datum | None = None,
         sandwich: bool = False,
         sigma: float | Sequence[float] | None = None,
     ):
         """
-        datum     the variables relative to which the gauge is taken; those that are not eliminated when not given
+        datum     the variables relative to which the gauge is taken, one group or several; when not given, the numbers
+                  that move with the gauge are not determined
         sandwich  take the spread of the gradient from the residuals themselves
         sigma     the noise, where it is known: one number, or one for each factor group
         """
@@ -124,7 +125,7 @@ class Uncertainty:
 
     # ------------------------------------------------------------ what is determined
 
-    def _counted_and_held(self, given: list[float | None], datum: What | None) -> "HeldInverse":
+    def _counted_and_held(self, given: list[float | None], datum: Datum | None) -> "HeldInverse":
         """The inverse of ΣJᵀJ over what counts; what a kernel far narrower than the noise gives up does not."""
         masks = counted(self.result, given)
         while True:
@@ -137,7 +138,7 @@ class Uncertainty:
                 return plain
             masks = some_of(seen)
 
-    def _read_stiffening(self, stiffening: "Stiffening", together: "Columns | None", datum: What | None) -> None:
+    def _read_stiffening(self, stiffening: "Stiffening", together: "Columns | None", datum: Datum | None) -> None:
         self.open: dict[Variables, NDArray[np.bool_]] = {v: h.is_open.copy() for v, h in stiffening.single.items()}
         """(n, d) of each group: the numbers that the data do not determine."""
         self.n_single = sum(int(h.free.sum()) for h in stiffening.single.values())
@@ -148,16 +149,35 @@ class Uncertainty:
         self.n_determined = n_unknowns - self.n_single - self.n_gauge
         """How many numbers the fit has used up."""
         none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in stiffening.single}
-        self._N, self._T = none if together is None else together, none
+        self._N = self._T = none
         fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in stiffening.single if v.fixed.any())
         what = "all others" if self.n_single else "all directions"
         self.gauge = f"{self._single_told()}{what} are determined" + (f", with {fixed} held" if fixed else "")
         if together is not None:
             self._hold(together, datum)
 
-    def _hold(self, N: "Columns", datum: What | None) -> None:
+    def _hold(self, N: "Columns", datum: Datum | None) -> None:
         """Relative to the datum; what it does not hold is not determined."""
-        of = _datum(self.model, datum)
+        of = [] if datum is None else _datum(self.problem, datum)
+        left = self._relative_to(N, of) if of else np.eye(self.n_gauge)
+        scale = {v: of_v.scale for v, of_v in self.stiffening.single.items()}
+        for v, moved in moved_numbers({v: N[v] @ left for v in N}, scale).items():
+            self.open[v] |= moved
+        counts = [(v, moved.any(axis=1).sum()) for v, moved in moved_numbers(N, scale).items()]
+        names = " and ".join(f"{n} of {len(v)} {v.name}" for v, n in counts if n)
+        over = ", ".join(f"{len(index)} {v.name}" for v, index in of)
+        relative = (
+            f"taken relative to {over}" if of else "errors are known relative to a datum alone, which is not given"
+        )
+        several = "directions" if self.n_gauge > 1 else "direction"
+        are = "are" if self.n_gauge > 1 else "is"
+        self.gauge = (
+            f"{self._single_told()}{self.n_gauge} {several} in which {names} move together {are} not determined by the "
+            f"data; {relative}" + (f", which leave {left.shape[1]} open" if of and left.shape[1] else "")
+        )
+
+    def _relative_to(self, N: "Columns", of: list[tuple[Variables, NDArray[np.int64]]]) -> Floats:
+        """Take T relative to a datum, and return the combinations of N that this leaves open."""
         D = {v: np.zeros(len(v)) for v in N}
         for v, index in of:
             D[v][index] = 1.0
@@ -166,20 +186,8 @@ class Uncertainty:
         sizes, U = _generalised(held, whole)
         ok = sizes > HOLDS * max(float(sizes.max()), 1e-300)
         inverse = (U[:, ok] / sizes[ok]) @ U[:, ok].T
-        self._T = {v: D[v][:, None, None] * (N[v] @ inverse) for v in N}
-        moved = _touched(N, np.eye(self.n_gauge))
-        if not ok.all():
-            for v, touched in _touched(N, U[:, ~ok]).items():
-                self.open[v] |= touched[:, None]
-        names = " and ".join(f"{int(touched.sum())} of {len(v)} {v.name}" for v, touched in moved.items())
-        over = ", ".join(f"{len(index)} {v.name}" for v, index in of)
-        left = "" if ok.all() else f", which leave {int((~ok).sum())} open"
-        several = "directions" if self.n_gauge > 1 else "direction"
-        are = "are" if self.n_gauge > 1 else "is"
-        self.gauge = (
-            f"{self._single_told()}{self.n_gauge} {several} in which {names} move together {are} not determined by the "
-            f"data; taken relative to {over}{left}"
-        )
+        self._N, self._T = N, {v: D[v][:, None, None] * (N[v] @ inverse) for v in N}
+        return U[:, ~ok]
 
     def _single_told(self) -> str:
         """What single variables leave open, before all else."""
@@ -353,13 +361,13 @@ def linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "L
     return LinearModel(problem, theta)
 
 
-def _datum(model: "LinearModel | DeviceModel", datum: What | None) -> list[tuple[Variables, NDArray[np.int64]]]:
-    if datum is not None:
-        v, index = chosen(model.problem.variables, datum)
-        if not v.is_free:
-            raise ProblemError(f"datum: all {v.name} are fixed")
-        return [(v, np.unique(index))]
-    return [(v, np.arange(len(v))) for v in model.structure.kept]
+def _datum(problem: Problem, datum: Datum) -> list[tuple[Variables, NDArray[np.int64]]]:
+    """The groups of a datum that are not fixed, and which of their variables."""
+    named = [datum] if isinstance(datum, What) else list(datum)
+    of = [chosen(problem.variables, what) for what in named]
+    if not any(v.is_free for v, _ in of):
+        raise ProblemError(f"datum: all {' and '.join(v.name for v, _ in of) or 'of nothing'} are fixed")
+    return [(v, np.unique(index)) for v, index in of if v.is_free]
 
 
 def _given_noise(sigma: float | Sequence[float] | None, n: int) -> list[float | None]:
@@ -387,10 +395,3 @@ def _generalised(held: Any, whole: Any) -> tuple[Floats, Floats]:
     from scipy.linalg import eigh
 
     return eigh(held, whole)
-
-
-def _touched(N: "Columns", U: Floats) -> dict[Variables, NDArray[np.bool_]]:
-    """Which variables have a part in the directions N U."""
-    sizes = {v: np.abs(N[v] @ U).max(axis=(1, 2), initial=0.0) for v in N}
-    largest = max((float(x.max(initial=0.0)) for x in sizes.values()), default=0.0)
-    return {v: x > TOUCHED * largest for v, x in sizes.items()}

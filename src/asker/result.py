@@ -190,7 +190,8 @@ class Result:
 
     def interval(self, what: Any, level: float = 0.95, **asked: Any) -> np.ndarray:
         """How far the truth is from each number at most, with this probability, (n, d); infinite where what holds a
-        variable is too likely to agree by chance, NaN where the data do not determine the number."""
+        variable is too likely to agree by chance, NaN where the data do not determine the number.  A number that moves
+        with the gauge is determined only relative to a `datum` that is named among `asked`."""
         return self.uncertainty(**asked).interval(what, level)
 
     @cached_property

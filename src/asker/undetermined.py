@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.stiffness import open_entries
+from asker.engines.stiffness import TOUCHED, open_entries
 from asker.manifolds import Euclidean
 from asker.variables import Variables
 
@@ -33,6 +33,23 @@ def _name(v: Variables, i: int, q: int) -> str:
         return f"direction {q} of {v.name}[{i}]"
     within = np.unravel_index(q, v.manifold.shape) if v.manifold.shape else ()
     return f"{v.name}[{', '.join(map(str, (i, *map(int, within))))}]"
+
+
+def moved_numbers(
+    N: dict[Variables, NDArray[np.float64]], scale: dict[Variables, NDArray[np.float64]]
+) -> dict[Variables, Mask]:
+    """Which numbers (n, d) of each group some directions N (n, d, k) move.
+
+    A number of all variables of a group, such as x, has a part in a direction if one of them has, in units in which H
+    has a unit diagonal: `scale` (n, d) are the roots of that.  Which of them have is told in its own unit.
+    """
+    sizes = {v: np.abs(x) for v, x in N.items()}
+    scaled = {v: (scale[v][:, :, None] * x).max(axis=0, initial=0.0) for v, x in sizes.items()}  # (d, k)
+    largest = np.max([x.max(axis=0, initial=0.0) for x in scaled.values()], axis=0)
+    return {
+        v: ((scaled[v] > TOUCHED * largest) & (x > TOUCHED * x.max(axis=0, initial=0.0))).any(axis=2)
+        for v, x in sizes.items()
+    }
 
 
 def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]]) -> str:

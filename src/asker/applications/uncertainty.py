@@ -37,12 +37,14 @@ class Sure:
     """With values in the frame of the refined data."""
     make: Callable[[Uncertainty], dict[str, np.ndarray]]
     """Arrays of the room: `..._covariances` (n, d, d), `..._chances` (n,), and what numbers their rows."""
+    datum: Sequence[Variables | str]
+    """The groups of variables relative to which all is taken where the gauge is free."""
     names: dict[str, Any] = field(default_factory=dict)
     """Of rows, where they have names."""
 
     @cached_property
     def of(self) -> Uncertainty:
-        return self.result.uncertainty()
+        return self.result.uncertainty(datum=self.datum)
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:

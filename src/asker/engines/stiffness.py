@@ -31,6 +31,8 @@ class Stiffness(NamedTuple):
     """(n,): in how many directions each is not determined; 0 for those that are fixed."""
     is_open: np.ndarray
     """(n, d): which of its numbers these directions move."""
+    scale: np.ndarray
+    """(n, d): the roots of the diagonals, 1 where one is 0."""
 
 
 def held(v: Variables, B: np.ndarray) -> Stiffness:
@@ -44,7 +46,7 @@ def held(v: Variables, B: np.ndarray) -> Stiffness:
         U, free[suspects], is_open[suspects] = _open_directions(unit[suspects])
         U = U * scale[suspects][:, :, None]
         K[suspects] = U @ np.swapaxes(U, 1, 2)
-    return Stiffness(K, free, is_open)
+    return Stiffness(K, free, is_open, scale)
 
 
 def open_entries(H: np.ndarray, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

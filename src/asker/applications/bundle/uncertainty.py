@@ -24,4 +24,4 @@ def how_sure(made: BundleProblem, result: Result) -> Sure:
             "point_chances": of.chance(made.points),
         }
 
-    return Sure(placed(result, {made.cameras: cameras, made.points: refined.points}), arrays)
+    return Sure(placed(result, {made.cameras: cameras, made.points: refined.points}), arrays, [made.cameras])

@@ -43,7 +43,7 @@ def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:
     values = {made.poses: poses, made.points: xyz}
     if made.sensors is not None:
         values[made.sensors] = sensor_poses(rigs_of(refined))
-    return Sure(placed(result, values), arrays)
+    return Sure(placed(result, values), arrays, [made.poses, *([] if made.sensors is None else [made.sensors])])
 
 
 def _of_whole_steps(manifold: Manifold, poses: np.ndarray, C: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ def how_sure(graph: PoseGraph, result: Result) -> Sure:
             found |= {"landmark_ids": graph.landmarks.ids, "landmark_covariances": of.covariance("landmarks").blocks}
         return found
 
-    return Sure(result, arrays)
+    return Sure(result, arrays, ["poses"])
 
 
 def draw_ellipses(path: Path, graph: PoseGraph, sure: Sure) -> None:

@@ -92,7 +92,7 @@ def how_sure(data: RelativeRotations, result: asker.Result) -> Sure:
     def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
         return {"rotation_covariances": of.covariance("rotations").blocks}
 
-    return Sure(result, arrays, {"names": data.names})
+    return Sure(result, arrays, ["rotations"], {"names": data.names})
 
 
 def refine(
