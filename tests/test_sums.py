@@ -55,13 +55,16 @@ def test_the_noise_and_its_support_are_those_of_one_process():
         numbers = np.flatnonzero(np.isin(np.tile(np.arange(40), 12), points))
         problem = asker.Problem(factors, portion=Portion(places, points, 40, (numbers,), (480,)))
         support = Support(problem, u, noises, [None], sums)
-        told = support.is_blurred, support.differs(support), support.has_lost_a_variable(), support.doubts(400, [])
+        n = int(sums.of(support.inliers[0].sum())[0])
+        doubts = support.doubts(2 * n - 2, lambda: 7, [])
+        told = support.is_blurred, support.differs(support), support.has_lost_a_variable(), doubts
         of_cameras, of_places = chances(problem, [Seen(u[0], support.inliers[0], noises[0].sigma, 1.0)], sums).values()
-        return noises[0], (of_cameras, of_places), told, int(sums.of(support.inliers[0].sum())[0])
+        return noises[0], (of_cameras, of_places), told, n
 
     whole = found(np.arange(40))
     assert whole[2][2]
     assert whole[1][1][30] > 0.5 > whole[1][1][0]
+    assert whole[2][3][0].endswith("which leaves 9 degrees of freedom")
     assert whole[2][3][1] == "1 of 40 places hang on too few inliers to be checked"
     assert whole[0].sigma == pytest.approx(0.1, rel=0.25)
     dealt = [np.arange(3), np.arange(3, 25), np.arange(25, 40)]

@@ -1,13 +1,13 @@
 """Which observations support a solution, and what speaks against relying on it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isnan, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.noise import UNLIKELY, Noise, rounding_variance
+from asker.noise import FEW, UNLIKELY, Noise, rounding_variance
 from asker.problem import Problem
 from asker.sums import ALONE, Sums
 from asker.variables import Variables
@@ -88,8 +88,12 @@ class Support:
         )
         return shared < ALIKE * either
 
-    def doubts(self, n_unknowns: int, rivals: Sequence["Support"]) -> tuple[str, ...]:
-        """What a user should know before relying on it; `rivals` are solutions that are nearly as likely."""
+    def doubts(self, n_unknowns: int, n_open: Callable[[], int], rivals: Sequence["Support"]) -> tuple[str, ...]:
+        """What a user should know before relying on it.
+
+        n_open  called where it matters; gives how many directions of the unknowns the inliers do not determine
+        rivals  solutions that are nearly as likely
+        """
         told = [
             f"the noise of {name} cannot be told: too few agree, and none is refused as an outlier; give a kernel that "
             "is as wide as the noise asks for"
@@ -108,14 +112,25 @@ class Support:
                     f"{f.name} are rounded to {noise.rounding:.3g}, and scatter no more: their noise counts as "
                     f"{noise.sigma:.3g}, that of rounding, whose errors need not average out"
                 )
-        if sum(k * f.residual_size for k, f in zip(n, factors, strict=True)) < 2 * n_unknowns:
-            told.append(f"few observations support this: {sum(n)} inliers for {n_unknowns} unknowns")
+        told += self._few_told(n, n_unknowns, n_open)
         for v in (v for v in self.problem.variables if v.is_free and self.problem.count(v) > 1):
             if few := self._n_weak(v):
                 told.append(f"{few} of {self.problem.count(v)} {v.name} hang on too few inliers to be checked")
         if any(self.differs(rival) for rival in rivals):
             told.append("another solution explains the data nearly as well: solve from other starts to see it")
         return tuple(told)
+
+    def _few_told(self, n: Sequence[int], n_unknowns: int, n_open: Callable[[], int]) -> Iterator[str]:
+        """Whether the inliers, n of each factor group, leave fewer degrees of freedom than there are unknowns, and too
+        few to estimate the noise."""
+        numbers = sum(k * f.residual_size for k, f in zip(n, self.problem.factors, strict=True))
+        if numbers - n_unknowns < min(n_unknowns, FEW):
+            d = n_unknowns - n_open()
+            if (spare := numbers - d) < min(d, FEW):
+                yield (
+                    f"few observations support this: {sum(n)} inliers give {numbers} numbers for {d} unknowns, which "
+                    f"leaves {spare} degrees of freedom"
+                )
 
     def _n_spare(self, v: Variables) -> NDArray[np.float64]:
         """Inliers of each variable beyond those that determine it, at the smallest size of a residual."""

@@ -12,6 +12,7 @@ from asker.variables import Variables
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linear_model import LinearModel
+    from asker.engines.xla.linear_model import DeviceModel
 
 Mask = NDArray[np.bool_]
 AT_ONCE = 10_000
@@ -50,6 +51,13 @@ def moved_numbers(
         v: ((scaled[v] > TOUCHED * largest) & (x > TOUCHED * x.max(axis=0, initial=0.0))).any(axis=2)
         for v, x in sizes.items()
     }
+
+
+def n_undetermined(model: "LinearModel | DeviceModel", weights: Sequence[NDArray[np.float64]]) -> int:
+    """How many directions of the unknowns the observations leave open, those of single variables and those in which
+    many move together; a SingularError where there are too many of the latter."""
+    stiffening = model.inverse(list(weights)).stiffening
+    return sum(int(h.free.sum()) for h in stiffening.single.values()) + len(stiffening.unknowns)
 
 
 def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]]) -> str:

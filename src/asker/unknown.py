@@ -25,7 +25,9 @@ from functools import partial
 
 import numpy as np
 
+from asker.covariance import linear_model
 from asker.ending import Ending
+from asker.engines.inverse import SingularError
 from asker.engines.point import Point
 from asker.few import doubts as doubts_of_few
 from asker.ground import AGAIN, ROUNDS, SMALLEST, SOME, Candidate, cauchy
@@ -33,6 +35,8 @@ from asker.kernels import Cauchy, Quadratic
 from asker.mixture import DISTINCT
 from asker.one_noise import can_be_proved, noise_of_all
 from asker.subsets import Subsets, n_unknowns
+from asker.support import Support
+from asker.undetermined import n_undetermined
 
 NARROW = 0.05
 """The first width, in median residuals at the start: one that is too narrow hardly matters."""
@@ -177,9 +181,23 @@ class Search(Ending):
         """What a user should know before relying on the best one; nothing where all is well."""
         rivals = [c for c in self.found if c.name != best.name]
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
-        of_support = self._support_of(best).doubts(n_unknowns(self.engine), [self._support_of(c) for c in near])
+        own = self._support_of(best)
+        n_open = partial(self._n_open, best.point, own)
+        of_support = own.doubts(n_unknowns(self.engine), n_open, [self._support_of(c) for c in near])
         fled = (FLED,) if self._has_fled(best.point) else ()
         return (*of_support, *fled, *self._doubts_of_few(best), *self._doubts_of_repeats())
+
+    def _n_open(self, point: Point, support: Support) -> int:
+        """How many directions of the unknowns the inliers of a point do not determine; 0 where that cannot be counted:
+        a process has a portion of the problem, or there are too many."""
+        engine = self.engine
+        if engine.problem.portion is not None:
+            return 0
+        model = linear_model(engine.name, engine.problem, engine.rows_here(point))
+        try:
+            return n_undetermined(model, [inlier.astype(float) for inlier in support.inliers])
+        except SingularError:
+            return 0
 
     def _doubts_of_few(self, best: Candidate) -> Iterator[str]:
         """Whether too few agree to be sure which are inliers."""
