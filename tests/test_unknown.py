@@ -178,6 +178,17 @@ def test_a_search_that_is_cut_short_keeps_what_it_has(n):
     assert result.cost < result.initial_cost
 
 
+@pytest.mark.parametrize("n", [None, 0, 1, 5, 60])
+@pytest.mark.parametrize("outliers", [0.0, 0.3])
+def test_the_history_begins_at_the_start_and_ends_at_the_result(n, outliers):
+    """Both under the kernels that were found: those of single stages are others."""
+    result = asker.solve(circle_problem(0.1, outliers, 0), max_iterations=n)
+    assert result.history[0].cost == result.history[0].best_cost == result.initial_cost or n == 0
+    assert result.history[-1].cost == result.history[-1].best_cost == result.cost
+    under = asker.solve(result.problem, asker.IRLS(), start=result, max_iterations=0)
+    assert under.cost == pytest.approx(result.cost, rel=1e-12)
+
+
 def test_limits_hold_for_all_stages_together():
     problem = circle_problem(0.1, 0.3, 0)
     lines = []

@@ -41,7 +41,8 @@ class Iteration:
     cost: float
     """Ψ at the current point."""
     best_cost: float
-    """The lowest Ψ so far."""
+    """The lowest Ψ so far.  Where the noise is estimated, every stage has kernels, and so a Ψ, of its own; the first
+    and the last line are those of the start and of the result."""
     seconds: float
     """Since the start, compilation included."""
     damping: float
@@ -208,15 +209,15 @@ class Result:
 
     @property
     def message(self) -> str:
-        """Why the solver stopped, and how much its last steps still gained where it could have gone on."""
+        """Why the solver stopped, and how much its last steps still gained where it could have gone on; not where the
+        noise was estimated, since stages have different costs."""
         n = min(LAST_STEPS, self.iterations)
         said = f"{self.status.value}; the checkpoint was not written" if self.unwritten else self.status.value
-        if self.status not in (Status.MAX_ITERATIONS, Status.TIME_LIMIT) or not n:
+        is_cut_short = self.status in (Status.MAX_ITERATIONS, Status.TIME_LIMIT)
+        if not is_cut_short or not n or self.found_noise is not None:  # each stage has a cost of its own
             return said
         before, after = self.history[-1 - n].best_cost, self.history[-1].best_cost
         gain = (before - after) / before if before else 0.0
-        if gain < 0:  # factor groups count otherwise since
-            return said
         return f"{said} (the last {n} steps lowered the cost by {100 * gain:.3g} %)"
 
     @property

@@ -101,9 +101,11 @@ class Stages:
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = IRLS().init(final, point, 0), self.history
         result = result_of(final, strategy, loop, self.ended or self.last)
+        initial_cost = cost(final, start if self.engine is engine else final.evaluate(rows))
         return replace(
             result,
-            initial_cost=cost(final, start if self.engine is engine else final.evaluate(rows)),
+            initial_cost=initial_cost,
+            history=_from_start_to_result(self.history, initial_cost, result.cost),
             found_noise=self.balance.undone(best.noises),
             doubts=self.search.doubts(best) + result.doubts,
             unwritten=file.unwritten if file else "",
@@ -193,3 +195,11 @@ class Stages:
         assert isinstance(whole, CurrentIteration)
         self.history.append(whole.recorded)
         return bool(self.on_iteration and self.on_iteration(whole))
+
+
+def _from_start_to_result(history: list[Iteration], initial_cost: float, final_cost: float) -> list[Iteration]:
+    """The history, whose first and last lines are those of the start and of the result under the kernels that were
+    found; in between every stage has kernels of its own."""
+    first = replace(history[0], cost=initial_cost, best_cost=initial_cost)
+    lines = [first, *history[1:]]
+    return [*lines[:-1], replace(lines[-1], cost=final_cost, best_cost=final_cost)]
