@@ -135,18 +135,22 @@ def told(noise: Noise, u: Floats, p: int, d: int, broad: float) -> Noise:
     return Noise(sqrt(found.variance), ratio, found.n_spare, noise.rounding, found.chance)
 
 
-def doubts(name: str, p: int, d: int, noise: Noise, broad: float, u: Floats, seen: Sequence[Any]) -> tuple[str, ...]:
+def doubts(
+    name: str, p: int, d: int, noise: Noise, broad: float, u: Floats, seen: Sequence[Any], inliers: NDArray[np.bool_]
+) -> tuple[str, ...]:
     """What a user should know of a factor group of few observations before relying on its inliers.
 
     u     ‖r‖² of all observations where the search has ended
     seen  the same of all places that it has seen
+    inliers  a mask, by the rule of `asker.inliers`
     """
     n, least = len(u), rounding_variance(noise.rounding)
     if not is_few(n, p, d) or not noise.is_known or noise.sigma == 0:
         return ()
-    if noise.inlier_ratio < 1:
+    kept = int(np.count_nonzero(inliers))
+    if kept < n:
         found = agreement(u, p, d, broad, least)
-        chance, kept = found.chance if found else 1.0, round(noise.inlier_ratio * n)
+        chance = found.chance if found else 1.0
         said = f"{kept} of {n} {name} agree, which may be chance ({chance:.0%}): the others may be no outliers"
         return () if chance < UNLIKELY else (said,)
     each = [found for x in seen if (found := agreement(x, p, d, broad, least))]

@@ -10,8 +10,11 @@ from asker.conditions import Conditions
 from asker.covariance import Uncertainty
 from asker.current import CurrentIteration, by_factor, residuals_at, values_at, weights_at
 from asker.engines.point import Engine, Point, omega
+from asker.groups import Groups
+from asker.inliers import Classified, classify
 from asker.journal import DescentFile
 from asker.leverage import leverage
+from asker.noise import Noise, estimate
 from asker.result import HowSure, Iteration, Result, Status
 from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy
 from asker.subsets import FEW, n_unknowns
@@ -116,18 +119,13 @@ class SolveLoop:
             self.file.save(Snapshot(state, best, self.history[:n], self.earlier + self.seconds), at_the_end)
 
 
-def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status) -> Result:
+def result_of(
+    engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status, noises: tuple[Noise, ...] | None = None
+) -> Result:
+    """Return the result of a loop; `noises`: the noise of each factor group where it was sought."""
     engine.done()
     engine, problem, point = engine.for_results(), engine.problem, loop.best.point
-    residuals = engine.residuals(point)
-    inliers = []
-    taus = engine.whole(tuple(np.broadcast_to(f.tau, f.n) for f in problem.factors))
-    for factors, r, tau in zip(problem.factors, residuals, taus, strict=True):
-        radius = factors.kernel.inlier_radius / factors.kernel.tau * tau
-        inliers.append(np.linalg.norm(r, axis=1) <= radius)
-    if any(f.valid is not None for f in problem.factors):
-        impossible = engine.whole(tuple(Conditions(engine).impossible(engine.rows_here(point))))
-        inliers = [inlier & ~no for inlier, no in zip(inliers, impossible, strict=True)]
+    known, possible = _classified(engine, point, noises)
     no_step = len(loop.history) > 1 and not any(line.accepted for line in loop.history[1:])
     is_stuck = status is Status.STALLED or (no_step and status is not Status.CONVERGED)
     fault = _without_derivative(engine, point) if is_stuck else ""
@@ -143,8 +141,7 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
         history=loop.history,
         residuals=residuals_at(engine, point),
         weights=weights_at(engine, point),
-        inliers=by_factor(problem, inliers),
-        informative=by_factor(problem, [np.ones(len(mask), dtype=bool) for mask in inliers]),
+        informative=by_factor(problem, [np.ones(n, dtype=bool) for n in problem.n_observations]),
         seconds=engine.seconds | {"total": loop.seconds},
         strategy=strategy,
         engine=engine.name,
@@ -154,7 +151,25 @@ def result_of(engine: Engine, strategy: Strategy, loop: SolveLoop, status: Statu
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
         continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
         how_sure=HowSure(Uncertainty, leverage),
+        found_noise=known.noises if known and noises else None,
+        known_inliers=known,
+        possible=possible,
     )
+
+
+def _classified(
+    engine: Engine, point: Point, noises: tuple[Noise, ...] | None
+) -> tuple[Classified | None, Groups[np.ndarray] | None]:
+    """Return the inliers where the noise was sought or processes must act together, and the possible observations."""
+    problem, possible, known = engine.problem, None, None
+    if any(f.valid is not None for f in problem.factors):
+        possible = tuple(~no for no in Conditions(engine).impossible(engine.rows_here(point)))
+    if noises is not None or problem.portion is not None:
+        u = [x / f.balance**2 for f, x in zip(problem.factors, engine.here(point.u), strict=True)]
+        noises = noises or estimate(problem.factors, u, sums=engine.sums)
+        known = classify(problem.factors, u, noises, possible, engine.sums)
+        known = known._replace(inliers=tuple(by_factor(problem, engine.whole(known.inliers))))
+    return known, None if possible is None else by_factor(problem, engine.whole(possible))
 
 
 def _doubts(engine: Engine, point: Point) -> tuple[str, ...]:

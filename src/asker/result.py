@@ -1,22 +1,24 @@
 """What a solve returns."""
 
-import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from asker.groups import Groups, count, shape_of
+from asker.groups import Groups, count
+from asker.inliers import Classified, classify, inflection, squares
 from asker.io.files import FileError, FilePath
 from asker.io.npz import Arrays, Tree, read_npz, write_npz
 from asker.noise import Noise, estimate
 from asker.problem import Problem
+from asker.result_table import as_html, as_text, table
 from asker.variables import ProblemError, Variables
 from asker.version import __version__
 
+T = TypeVar("T")
 KIND, FORMAT = "result", 1
 LAST_STEPS = 10
 PER_FACTOR = ("residuals", "weights", "inliers", "informative")
@@ -90,8 +92,6 @@ class Result:
     """(n, p) for each factor group."""
     weights: Groups[np.ndarray]
     """ω of each residual, for each factor group; 0 where the observation has weight 0."""
-    inliers: Groups[np.ndarray]
-    """Masks: ‖r‖ is at most the kernel's `inlier_radius` (τ/√3 for the smooth truncated kernel)."""
     informative: Groups[np.ndarray]
     """Masks: whether an observation has a positive weight.  The others are left out of every statistic."""
     seconds: dict[str, float]
@@ -105,6 +105,12 @@ class Result:
     """Whether λ diag(H) was added in place of λI."""
     found_noise: tuple[Noise, ...] | None = None
     """What was found while solving, where it was not known."""
+    known_inliers: Classified | None = None
+    """The inliers where they are known already: where the noise was found, in a portion of a problem, and in a result
+    that was loaded."""
+    possible: tuple[np.ndarray, ...] | None = None
+    """Masks of the observations that `valid=` does not exclude; None where there is no such condition.  `save` leaves
+    them out."""
     doubts: tuple[str, ...] = ()
     """What speaks against relying on the result, a sentence each."""
     unwritten: str = ""
@@ -132,20 +138,46 @@ class Result:
         It is seen in the solution as it is: where the kernel was far too narrow or too wide for the noise, solve again
         with that τ, and look again.
         """
-        if self.found_noise is not None:
-            return Groups(self.found_noise, self.residuals.names, self.problem.factors if self.problem else None)
-        if self.problem is None or self.problem.portion is not None:
-            raise AttributeError(
-                "the noise needs the whole problem; a loaded result has none, and a portion is not whole"
-            )
+        noises = self.classified.noises
+        if len(noises) != len(self.residuals):
+            raise AttributeError("this result was saved by an earlier version, without its noise")
+        return self._by_group(noises)
+
+    @cached_property
+    def inliers(self) -> Groups[np.ndarray]:
+        """Masks of the inliers of each factor group, by the rule of `asker.inliers`: ‖r‖²/σ² is at most the quantile of
+        the χ² distribution that one inlier in 1000 exceeds, with the σ of `noise`, whatever the kernel."""
+        return self._by_group(self.classified.inliers)
+
+    @cached_property
+    def classified(self) -> Classified:
+        """The inliers by the noise that the residuals show."""
+        if self.known_inliers is not None:
+            return self.known_inliers
         own = self.of_informative
         assert own.problem is not None
         factors = own.problem.factors
-        squares = [np.einsum("np,np->n", r, r) for r in own.residuals]
-        weighted = [
-            u if f.weight is None else f.weight / f.balance**2 * u for f, u in zip(factors, squares, strict=True)
-        ]
-        return Groups(estimate(factors, weighted), self.residuals.names, factors)
+        u = squares(factors, tuple(own.residuals))
+        found = classify(factors, u, estimate(factors, u), own.possible)
+        masks = [mask.copy() for mask in self.informative]
+        for mask, inliers in zip(masks, found.inliers, strict=True):
+            mask[mask] = inliers
+        return found._replace(inliers=tuple(masks))
+
+    @property
+    def within_inflection(self) -> Groups[np.ndarray]:
+        """Masks of the observations within the inflection point of their kernel, ‖r‖ ≤ τ/√3 for the smooth truncated
+        one: those that Le and Zach count as inliers.  It depends on the kernel, and not on the noise."""
+        if self.problem is None or self.problem.portion is not None:
+            raise AttributeError("the inflection point needs the whole problem: ask before `save`")
+        norms = [np.linalg.norm(r, axis=1) for r in self.residuals]
+        masks = [r <= inflection(f) for f, r in zip(self.problem.factors, norms, strict=True)]
+        possible = self.informative if self.possible is None else self.possible
+        return self._by_group([mask & ok for mask, ok in zip(masks, possible, strict=True)])
+
+    def _by_group(self, items: Sequence[T]) -> Groups[T]:
+        """One item for each factor group."""
+        return Groups(items, self.residuals.names, self.problem.factors if self.problem else None)
 
     @cached_property
     def of_informative(self) -> "Result":
@@ -155,12 +187,19 @@ class Result:
         if problem is self.problem:
             return self
 
-        def of(groups: Groups[np.ndarray]) -> Groups[np.ndarray]:
-            own = [x[mask] for x, mask in zip(groups, self.informative, strict=True)]
-            return Groups(own, groups.names, problem.factors)
+        def of(items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
+            own = [x[mask] for x, mask in zip(items, self.informative, strict=True)]
+            return Groups(own, self.residuals.names, problem.factors)
 
-        parts: dict[str, Any] = {what: of(getattr(self, what)) for what in PER_FACTOR}
-        return replace(self, problem=problem, **parts)
+        parts: dict[str, Any] = {what: of(getattr(self, what)) for what in ("residuals", "weights", "informative")}
+        known, possible = self.known_inliers, self.possible
+        return replace(
+            self,
+            problem=problem,
+            possible=None if possible is None else of(possible),
+            known_inliers=None if known is None else known._replace(inliers=tuple(of(known.inliers))),
+            **parts,
+        )
 
     def uncertainty(self, **asked: Any) -> Any:
         """How sure this result is: `asker.covariance.Uncertainty`, with its options `datum`, `sandwich` and `sigma`.
@@ -222,8 +261,8 @@ class Result:
 
     @property
     def inlier_ratio(self) -> float:
-        """Over all factor groups."""
-        return sum(map(np.count_nonzero, self.inliers)) / sum(map(np.count_nonzero, self.informative))
+        """The share of inliers among the observations of all factor groups whose weight is not 0."""
+        return sum(self.classified.n_inliers) / max(sum(self.classified.n_informative), 1)
 
     def save(self, path: FilePath) -> None:
         """Write everything but the problem to an `.npz` file, whole or not at all."""
@@ -250,49 +289,17 @@ class Result:
         )
 
     def __str__(self) -> str:
-        rows = _table(self)
-        width = max(len(title) for title, _ in rows)
-        return "\n".join(f"{title:{width}}  {text}" for title, text in rows)
+        return as_text(table(self))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        cells = (f"<tr><th>{html.escape(title)}</th><td>{html.escape(text)}</td></tr>" for title, text in _table(self))
-        return f"<table>{''.join(cells)}</table>"
-
-
-def _table(result: Result) -> list[tuple[str, str]]:
-    """The rows that a person reads."""
-    method = result.strategy if isinstance(result.strategy, str) else type(result.strategy).__name__
-    continued = f", continued from iteration {result.continued_from}" if result.continued_from else ""
-    counts = zip(result.inliers.items(), map(np.count_nonzero, result.informative), strict=True)
-    inliers = [
-        f"{name} {np.count_nonzero(mask)} of {n} ({np.count_nonzero(mask) / n:.1%})" if n else f"{name} none"
-        for (name, mask), n in counts
-    ]
-    return [
-        ("method", _printable(f"{method.partition('(')[0]}, {result.engine} engine, {result.linear_solver}")),
-        ("cost", f"{result.initial_cost:.7g} -> {result.cost:.7g}"),
-        ("inliers", _printable(", ".join(inliers))),
-        *(
-            [("noise", _printable("; ".join(f"{name} {x}" for name, x in result.noise.items())))]
-            if result.found_noise
-            else []
-        ),
-        ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
-        ("iterations", f"{result.iterations} in {result.seconds['total']:.3g} s{continued}"),
-        ("status", f"{result.status.name.lower().replace('_', ' ')}: {result.message}"),
-        *(("doubt", _printable(doubt)) for doubt in result.doubts),
-    ]
-
-
-def _printable(text: str) -> str:
-    """A name may hold anything; a row stays one line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        """Return the table that a notebook shows."""
+        return as_html(table(self))
 
 
 def _packed(result: Result) -> tuple[Tree, Arrays]:
     """As a table and named arrays, for `io.npz`."""
     arrays: Arrays = {}
+    seen = result.classified
 
     def add(item: Any) -> Any:
         """The name of an array, or a list of those of a tuple's parts."""
@@ -310,6 +317,7 @@ def _packed(result: Result) -> tuple[Tree, Arrays]:
             for name, *items in zip(result.inliers.names, *(getattr(result, what) for what in PER_FACTOR), strict=True)
         ],
         "noise": None if result.found_noise is None else [_plain(asdict(noise)) for noise in result.found_noise],
+        "inliers": _plain([[asdict(noise) for noise in seen.noises], seen.n_inliers, seen.n_informative]),
         "doubts": list(result.doubts),
         "status": result.status.name,
         "history": [_plain(asdict(line)) for line in result.history],
@@ -363,10 +371,11 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
     if not history or not sum(map(np.count_nonzero, factors["informative"])) or "total" not in seconds:
         raise ValueError("it has no history, no factors or no time")
     told = tree.get("noise")
-    noises = None if told is None else tuple(Noise(**{key: float(x) for key, x in one.items()}) for one in told)
+    masks = factors.pop("inliers")
     return {
         **plain,
-        "found_noise": noises,
+        "found_noise": None if told is None else _noises(told),
+        "known_inliers": _classified(tree.get("inliers"), masks),
         "doubts": tuple(_text(doubt) for doubt in tree.get("doubts", ())),
         **{what: Groups(items, names) for what, items in factors.items()},
         "problem": None,
@@ -376,6 +385,20 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
         "seconds": seconds,
         "strategy": _text(tree["strategy"]),
     }
+
+
+def _noises(told: Any) -> tuple[Noise, ...]:
+    return tuple(Noise(**{key: float(x) for key, x in one.items()}) for one in told)
+
+
+def _classified(told: Any, masks: Sequence[np.ndarray]) -> Classified:
+    """The inliers; earlier versions have saved their masks alone."""
+    if told is None:
+        return Classified((), tuple(masks), tuple(map(np.count_nonzero, masks)), tuple(map(len, masks)))
+    noises, *counts = _noises(told[0]), *(tuple(int(_number(n)) for n in numbers) for numbers in told[1:])
+    if any(len(each) != len(masks) for each in (noises or masks, *counts)):
+        raise ValueError("its inliers do not fit to its factors")
+    return Classified(noises, tuple(masks), *counts)
 
 
 def _line(k: int, given: dict[str, Any]) -> Iteration:

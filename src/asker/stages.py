@@ -16,6 +16,7 @@ import numpy as np
 from asker.balance import NEAR_ENOUGH, Balance, at_the_start, by_noise, can_be_balanced, even
 from asker.current import CurrentIteration
 from asker.engines.point import Engine, Point
+from asker.inliers import Classified
 from asker.io.files import FilePath
 from asker.journal import DescentFile, Journal, SearchFile, in_stage
 from asker.logs import devices
@@ -100,14 +101,13 @@ class Stages:
             point = final.evaluate(self.engine.rows(point))
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = IRLS().init(final, point, 0), self.history
-        result = result_of(final, strategy, loop, self.ended or self.last)
+        result = result_of(final, strategy, loop, self.ended or self.last, self.balance.undone(best.noises))
         initial_cost = cost(final, start if self.engine is engine else final.evaluate(rows))
         return replace(
             result,
             initial_cost=initial_cost,
             history=_from_start_to_result(self.history, initial_cost, result.cost),
-            found_noise=self.balance.undone(best.noises),
-            doubts=self.search.doubts(best) + result.doubts,
+            doubts=self.search.doubts(best, _here(result)) + result.doubts,
             unwritten=file.unwritten if file else "",
             continued_from=file.continued_from if file else 0,
         )
@@ -203,3 +203,16 @@ def _from_start_to_result(history: list[Iteration], initial_cost: float, final_c
     first = replace(history[0], cost=initial_cost, best_cost=initial_cost)
     lines = [first, *history[1:]]
     return [*lines[:-1], replace(lines[-1], cost=final_cost, best_cost=final_cost)]
+
+
+def _here(result: Result) -> Classified:
+    """Return the inliers among the observations that this process has, without those of weight 0."""
+    problem = result.problem
+    assert problem is not None
+    if problem.portion is None:
+        return result.of_informative.classified
+    found = result.classified
+    if problem.portion.in_parts:
+        return found
+    each = zip(found.inliers, problem.portion.observations, strict=True)
+    return found._replace(inliers=tuple(mask[own] for mask, own in each))

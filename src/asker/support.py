@@ -1,25 +1,22 @@
 """Which observations support a solution, and what speaks against relying on it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from math import isnan, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.inliers import Classified, largest_square
 from asker.noise import FEW, UNLIKELY, Noise, rounding_variance
 from asker.problem import Problem
 from asker.sums import ALONE, Sums
 from asker.variables import Variables
 
 Mask = NDArray[np.bool_]
-REACH = 3.0
-"""What an inlier stays below, in σ for each number."""
 BLURRED = 0.05
 """The part of the observations just beyond the inliers, from which on there is no clear border; what is beyond them
 altogether, where it is less, is hardly worth another solution."""
-NO_NOISE = 1e-20
-"""‖r‖² over the mean of all, below which there is no noise."""
 ALIKE = 0.95
 """Two solutions that share more of their inliers are one."""
 
@@ -39,7 +36,7 @@ class Support:
         """Groups whose noise was sought, and cannot be told."""
         groups = zip(problem.factors, u, noises, self.judged, strict=True)
         self.v = [
-            x / _largest(sums.mean(x), f.residual_size, n.sigma) if judged else np.zeros(len(x))
+            x / largest_square(f.residual_size, n.sigma, sums.mean(x)) if judged else np.zeros(len(x))
             for f, x, n, judged in groups
         ]
         """‖r‖² of each observation, in units of the largest one of an inlier."""
@@ -78,7 +75,7 @@ class Support:
 
     def checks_most(self, v: Variables) -> bool:
         """Whether most variables of a group have an inlier to spare."""
-        return 2 * self._n_weak(v) < self.problem.count(v)
+        return 2 * self._n_weak(v, self.inliers) < self.problem.count(v)
 
     def differs(self, other: "Support") -> bool:
         """Whether another solution has other inliers."""
@@ -88,11 +85,14 @@ class Support:
         )
         return shared < ALIKE * either
 
-    def doubts(self, n_unknowns: int, n_open: Callable[[], int], rivals: Sequence["Support"]) -> tuple[str, ...]:
+    def doubts(
+        self, n_unknowns: int, n_open: Callable[[], int], rivals: Sequence["Support"], classified: Classified
+    ) -> tuple[str, ...]:
         """What a user should know before relying on it.
 
-        n_open  called where it matters; gives how many directions of the unknowns the inliers do not determine
-        rivals  solutions that are nearly as likely
+        n_open      called where it matters; gives how many directions of the unknowns the inliers do not determine
+        rivals      solutions that are nearly as likely
+        classified  the inliers of the result, with the noise in the units of the user
         """
         told = [
             f"the noise of {name} cannot be told: too few agree, and none is refused as an outlier; give a kernel that "
@@ -100,8 +100,8 @@ class Support:
             for name in self.untold
         ]
         factors = self.problem.factors
-        n = list(map(int, self.sums.of(*(int(np.count_nonzero(x)) for x in self.inliers))))
-        for f, k, of, noise, ok in zip(factors, n, self.problem.n_observations, self.noises, self.judged, strict=True):
+        n, counts = classified.n_inliers, zip(classified.n_inliers, classified.n_informative, strict=True)
+        for f, (k, of), noise, ok in zip(factors, counts, classified.noises, self.judged, strict=True):
             if ok and noise.sigma == 0 and 2 * k < of:  # a minority
                 told.append(
                     f"{k} of {of} {f.name} fit exactly, and no others count: rounded data can look so, and a sensor "
@@ -114,7 +114,7 @@ class Support:
                 )
         told += self._few_told(n, n_unknowns, n_open)
         for v in (v for v in self.problem.variables if v.is_free and self.problem.count(v) > 1):
-            if few := self._n_weak(v):
+            if few := self._n_weak(v, classified.inliers):
                 told.append(f"{few} of {self.problem.count(v)} {v.name} hang on too few inliers to be checked")
         if any(self.differs(rival) for rival in rivals):
             told.append("another solution explains the data nearly as well: solve from other starts to see it")
@@ -132,21 +132,16 @@ class Support:
                     f"leaves {spare} degrees of freedom"
                 )
 
-    def _n_spare(self, v: Variables) -> NDArray[np.float64]:
+    def _n_spare(self, v: Variables, inliers: Sequence[Mask]) -> NDArray[np.float64]:
         """Inliers of each variable beyond those that determine it, at the smallest size of a residual."""
         numbers, smallest = np.zeros(len(v)), np.inf
-        for f, inlier in zip(self.problem.factors, self.inliers, strict=True):
+        for f, inlier in zip(self.problem.factors, inliers, strict=True):
             for s in (s for s in f.slots if s.variables is v):
                 numbers += f.residual_size * np.bincount(s.index, inlier, minlength=len(v))
                 smallest = min(smallest, f.residual_size)
         return (self.sums.by_variable(v, numbers) - v.manifold.tangent) / smallest
 
-    def _n_weak(self, v: Variables) -> int:
+    def _n_weak(self, v: Variables, inliers: Sequence[Mask]) -> int:
         """How many variables have not one inlier to spare."""
-        few = int(np.count_nonzero(~v.fixed & (self._n_spare(v) < 1)))
+        few = int(np.count_nonzero(~v.fixed & (self._n_spare(v, inliers) < 1)))
         return int(self.sums.of(few)[0]) if v is self.sums.dealt else few
-
-
-def _largest(mean: float, p: int, sigma: float) -> float:
-    """‖r‖² of an inlier, at most, from the mean of all; where all is exact: as good as nothing."""
-    return max(REACH**2 * p * sigma**2, 0.0 if isnan(mean) else NO_NOISE * mean, 1e-150)

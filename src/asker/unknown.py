@@ -31,11 +31,11 @@ from asker.engines.inverse import SingularError
 from asker.engines.point import Point
 from asker.few import doubts as doubts_of_few
 from asker.ground import AGAIN, ROUNDS, SMALLEST, SOME, Candidate, cauchy
+from asker.inliers import Classified
 from asker.kernels import Cauchy, Quadratic
 from asker.mixture import DISTINCT
 from asker.one_noise import can_be_proved, noise_of_all
 from asker.subsets import Subsets, n_unknowns
-from asker.support import Support
 from asker.undetermined import n_undetermined
 
 NARROW = 0.05
@@ -177,17 +177,20 @@ class Search(Ending):
         best = self.found[0] if self.found else Candidate("start", start, self._noises(start))
         return replace(best, kernels=tuple(self._kernels(self._end_kernel, best.noises)))
 
-    def doubts(self, best: Candidate) -> tuple[str, ...]:
-        """What a user should know before relying on the best one; nothing where all is well."""
+    def doubts(self, best: Candidate, classified: Classified) -> tuple[str, ...]:
+        """What a user should know before relying on the best one; nothing where all is well.
+
+        `classified`: its inliers, with the noise in the units of the user.
+        """
         rivals = [c for c in self.found if c.name != best.name]
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
-        own = self._support_of(best)
-        n_open = partial(self._n_open, best.point, own)
-        of_support = own.doubts(n_unknowns(self.engine), n_open, [self._support_of(c) for c in near])
+        n_open = partial(self._n_open, best.point, classified)
+        of_near = [self._support_of(c) for c in near]
+        of_support = self._support_of(best).doubts(n_unknowns(self.engine), n_open, of_near, classified)
         fled = (FLED,) if self._has_fled(best.point) else ()
-        return (*of_support, *fled, *self._doubts_of_few(best), *self._doubts_of_repeats())
+        return (*of_support, *fled, *self._doubts_of_few(best, classified), *self._doubts_of_repeats())
 
-    def _n_open(self, point: Point, support: Support) -> int:
+    def _n_open(self, point: Point, classified: Classified) -> int:
         """How many directions of the unknowns the inliers of a point do not determine; 0 where that cannot be counted:
         a process has a portion of the problem, or there are too many."""
         engine = self.engine
@@ -195,18 +198,20 @@ class Search(Ending):
             return 0
         model = linear_model(engine.name, engine.problem, engine.rows_here(point))
         try:
-            return n_undetermined(model, [inlier.astype(float) for inlier in support.inliers])
+            return n_undetermined(model, [inlier.astype(float) for inlier in classified.inliers])
         except SingularError:
             return 0
 
-    def _doubts_of_few(self, best: Candidate) -> Iterator[str]:
+    def _doubts_of_few(self, best: Candidate, classified: Classified) -> Iterator[str]:
         """Whether too few agree to be sure which are inliers."""
         seen = [self._squares_once(c.point) for c in (*self.firsts, *self.found)] if self.has_few_unknowns else []
         for k, f in enumerate(self._factors_once if seen else ()):
             if self.given[k] is None:
                 u, each = self._squares_once(best.point)[k], [x[k] for x in seen]
                 of = f.residual_size, n_unknowns(self.engine)
-                yield from doubts_of_few(f.name, *of, best.noises[k], self.broad[k], u, each)
+                once, inliers = self.once[k], classified.inliers[k]
+                agree = inliers if once is None else inliers[once[1]]
+                yield from doubts_of_few(f.name, *of, best.noises[k], self.broad[k], u, each, agree)
 
     def _doubts_of_repeats(self) -> Iterator[str]:
         for f, once in zip(self.engine.problem.factors, self.once, strict=True):

@@ -25,7 +25,7 @@ class Hold:
     """What the variables of one group hang on."""
 
     n_inliers: NDArray[np.int64]
-    """(n,): how many observations."""
+    """(n,): how many inliers (`asker.inliers`)."""
     uncertainty: NDArray[np.float64]
     """(n,): with all others known, in medians of the group; infinite where a direction is left open, 0 where fixed."""
 
@@ -50,7 +50,7 @@ def holds(result: Result) -> dict[Variables, Hold]:
     theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
     blocks = linear_model(result.engine, problem, theta).own_blocks([mask.astype(float) for mask in masks])
     counts = {v: np.zeros(len(v), dtype=np.int64) for v in blocks}
-    for f, mask in zip(problem.factors, masks, strict=True):
+    for f, mask in zip(problem.factors, result.inliers, strict=True):
         for slot in f.slots:
             if slot.variables in counts:
                 counts[slot.variables] += np.bincount(slot.index[mask], minlength=len(slot.variables))

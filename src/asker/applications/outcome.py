@@ -10,13 +10,11 @@ import numpy as np
 
 import asker
 from asker.applications.uncertainty import Sure
+from asker.inliers import inlier_radius, radius_of
 from asker.sums import ALONE, Sums
 
-INLIER = asker.SmoothTruncated.unit_inflection
-"""Inliers are counted up to INLIER·τ whatever the kernel, so that counts can be compared."""
-
-RARE = 1e-3
-"""How likely an inlier is to be taken for an outlier where the noise was found."""
+INFLECTION = asker.SmoothTruncated.unit_inflection
+"""The inflection point of the smooth truncated kernel, over τ: what Le and Zach count as inliers lies within it."""
 
 Say = Callable[[str], None]
 
@@ -127,17 +125,20 @@ class Asked:
         return {"method": method, "kernel": kernel, "tau": float(np.max(widest.tau))} | found
 
 
-def inlier_limit(sigma: float, p: int) -> float:
-    """‖r‖ that an inlier exceeds with probability `RARE`: its p numbers have noise σ, so that ‖r‖/σ is a χ of p."""
-    from scipy.special import chdtri
+def inlier_radii(result: asker.Result) -> list[float]:
+    """Return the largest ‖r‖ of an inlier of weight 1, for each factor group; infinite where nothing is rejected."""
+    assert result.problem is not None
+    pairs = zip(result.problem.factors, result.noise, strict=True)
+    return [float(np.max(radius_of(f, noise), initial=0.0)) for f, noise in pairs]
 
-    return sigma * float(np.sqrt(chdtri(p, RARE)))
+
+def finite_or_none(x: float) -> float | None:
+    """Return a number for `--json`, which has no infinity."""
+    return float(x) if np.isfinite(x) else None
 
 
 def noise_record(result: asker.Result, sums: Sums = ALONE) -> dict[str, Any]:
-    """What `--json` says of the noise, by factor group; nothing where it was not sought in a portion of the data."""
-    if result.problem is None or (result.problem.portion is not None and result.found_noise is None):
-        return {}
+    """What `--json` says of the noise, by factor group."""
     each = zip(result.noise.items(), result.residuals, strict=True)
     return {name: _plain_noise(noise, r, sums) for (name, noise), r in each}
 
@@ -148,7 +149,7 @@ def _plain_noise(noise: asker.Noise, r: np.ndarray, sums: Sums) -> dict[str, Any
     border_ratio  the part of the observations that lie beyond the limit of inliers, but not beyond twice that: next to
                   none where inliers and outliers are two kinds of things
     """
-    limit, norms = inlier_limit(noise.sigma, r.shape[1]), np.linalg.norm(r, axis=1)
+    limit, norms = inlier_radius(r.shape[1], noise.sigma), np.linalg.norm(r, axis=1)
     near = sums.mean((norms > limit) & (norms <= 2 * limit))
     known = {"sigma": noise.sigma, "uncertainty": noise.uncertainty, "tau": noise.tau}
     known |= {"inlier_limit": limit, "border_ratio": 0.0 if np.isnan(near) else near}

@@ -1,4 +1,4 @@
-"""What bundle adjustment and COLMAP models share: options, reprojection errors, and the limit of inliers."""
+"""What bundle adjustment and COLMAP models share: options and reprojection errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +8,13 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from asker.applications.application import option
-from asker.applications.outcome import INLIER, inlier_limit
 from asker.applications.told import Told
 from asker.applications.uncertainty import REPORT_HELP
 from asker.geometry.gauge import Gauge
 from asker.io.dirt import STRICT_HELP, Dirt
-from asker.result import Result
 from asker.sums import ALONE, Sums
 
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
-FINEST = 1e-3
-"""Pixels, below which an error makes no outlier: nobody measures as finely."""
 ROSE = 1.01
 """A mean error that has grown by more than this factor is explained."""
 
@@ -62,22 +58,6 @@ def look_over(dirt: Dirt, images: Named, points: Named, *others: Named) -> None:
 def dirt_told(dirt: Sequence[str]) -> Told:
     """One line; nothing where there was none."""
     return [f"Found in the file, and kept: {'; '.join(dirt)}."] if dirt else []
-
-
-def inlier_radii(result: Result, estimated: bool) -> list[float]:
-    """The largest error of an inlier in pixels, for each factor group.
-
-    By the noise where it was estimated, and by the kernel's τ where it was not or cannot be told.
-    """
-    assert result.problem is not None
-    factors = result.problem.factors
-    radii = [INLIER * float(f.tau) for f in factors]
-    if not estimated:
-        return radii
-    return [
-        max(inlier_limit(noise.sigma, f.residual_size) if noise.is_known else radius, FINEST)
-        for f, noise, radius in zip(factors, result.noise, radii, strict=True)
-    ]
 
 
 class ErrorFigures(NamedTuple):

@@ -49,6 +49,11 @@ def before_and_after(record: dict[str, Any], *rows: list[str]) -> Table:
     return Table(("", "before", "after"), [["cost", *costs], *rows])
 
 
+def inliers_within(radius: float | None, unit: str) -> str:
+    """Return the title of a count of inliers; `radius` is None where nothing is rejected."""
+    return "inliers" if radius is None else f"inliers ({radius:.3g} {unit})"
+
+
 def noise_told(record: dict[str, Any], unit: str) -> Told:
     """The noise that was found, how sure it is, and the τ that follows where the one that was used does not fit it."""
     told: Told = []

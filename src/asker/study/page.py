@@ -22,10 +22,10 @@ from asker.study.summary import (
     Measure,
     Results,
     cost_rows,
-    inlier_rows,
     profile,
     ranking,
     sentence,
+    within_inflection_rows,
 )
 
 DIGITS = 7
@@ -100,7 +100,8 @@ def group_data(g: Results) -> dict[str, Any]:
     data: dict[str, Any] = {
         "title": g.title, "text": g.text, "kind": g.kind, "what": symbols.pop() if len(symbols) == 1 else "Ψ",
         "curves": [curve_data(g, i) for i in g.instances if g.of(i)] if _same_kernels(g) else [],
-        "rows": [row if _same_kernels(g) else _without_costs(row) for row in cost_rows(g)], "inliers": inlier_rows(g),
+        "rows": [row if _same_kernels(g) else _without_costs(row) for row in cost_rows(g)],
+        "within_inflection": within_inflection_rows(g),
         "ranking": [_ranked(row, len(complete), g.measure) for row in ranking(g)] if complete else [],
         "lowest": _column(g),
         "sentence": sentence(g) if complete else "",

@@ -282,16 +282,19 @@ def cost_rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def inlier_rows(results: Results) -> list[dict[str, Any]]:
-    """Inliers in percent; a row for each instance, with the paper's numbers in brackets."""
+def within_inflection_rows(results: Results) -> list[dict[str, Any]]:
+    """Return the observations within the inflection point of the kernel, in percent.
+
+    There is a row for each instance, with the paper's numbers in brackets: it counts inliers so.
+    """
     rows = []
     for instance in results.instances:
-        runs = {k: r for k, r in results.of(instance).items() if "inlier_ratio" in r.result}
+        runs = {k: r for k, r in results.of(instance).items() if "within_inflection" in r.result}
         if not runs:
             continue
         row: dict[str, Any] = {"instance": instance}
         for label, r in runs.items():
             known = reference_inliers(instance, r.run.method) if _is_the_papers(r.run) else None
-            row[label] = f"{100 * r.result['inlier_ratio']:.1f}" + (f" ({known:.1f})" if known else "")
+            row[label] = f"{100 * r.result['within_inflection']:.1f}" + (f" ({known:.1f})" if known else "")
         rows.append(row)
     return rows

@@ -16,10 +16,12 @@ from asker.applications.outcome import (
     Outcome,
     compilations,
     cost_fell,
+    finite_or_none,
+    inlier_radii,
     noise_record,
     solve_record,
 )
-from asker.applications.reconstruction import Named, ReprojectionErrors, inlier_radii, look_over
+from asker.applications.reconstruction import Named, ReprojectionErrors, look_over
 from asker.geometry.gauge import Gauge
 from asker.groups import Groups
 from asker.io.dirt import Dirt
@@ -49,12 +51,12 @@ def refine(
 ) -> BundleOutcome:
     """Refine cameras and points; `bundle` may be the part that one of several processes holds.
 
-    With no method, kernel and tau the noise is found while solving, and the kernel with it; inliers are then counted up
-    to 3.7 σ, which one of 1000 right observations exceeds.
+    With no method, kernel and tau the noise is found while solving, and the kernel with it.  Inliers are counted up to
+    3.7 σ, which one of 1000 right observations exceeds (`asker.inliers`).
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
-    tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
+    tau     its width in pixels, 1 when not given
     camera, dof, gauge   as in `bundle_problem`
     limits  go to `asker.solve`: max_iterations, tol, time_limit, on_iteration, engine, ...
     """
@@ -65,12 +67,12 @@ def refine(
     with compilations() as compiled:
         made = bundle_problem(bundle, psi, camera, dof, gauge)
         result = asker.solve(made.problem, asked.strategy(psi), **limits)
-    (radius,) = inlier_radii(result, asked.finds_noise)
+    (radius,), inliers = inlier_radii(result), result.inliers[0]
     told = None if part and part.in_parts else part  # by observations of all processes, or by sums over them
     sums = _sums(made, part)
     before, depths = (_of_all(x, told) for x in reprojection_norms(own, camera))
     after = np.linalg.norm(result.residuals[0], axis=1)
-    is_in_front, inliers = _in_front(made, result.values, told, sums), after <= radius
+    is_in_front = _in_front(made, result.values, told, sums)
     seen = np.where(depths > 0, before, np.inf), np.where(is_in_front, after, np.inf)
     errors = ReprojectionErrors.of(*seen, inliers, sums)
     record = {
@@ -80,10 +82,10 @@ def refine(
         "camera": camera,
         "dof": dof,
         "gauge": gauge,
-        "initial_inlier_ratio": sums.mean(before <= radius),
-        "inlier_ratio": sums.mean(inliers),
+        "initial_inlier_ratio": sums.mean(np.isfinite(before) & (before <= radius)),
+        "inlier_ratio": result.inlier_ratio,
         "compiled": len(compiled),
-        "inlier_radius": radius,
+        "inlier_radius": finite_or_none(radius),
         "reprojection_error": errors.record(),
         "noise": noise_record(result, sums),
         **solve_record(result),

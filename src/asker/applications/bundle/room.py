@@ -21,9 +21,19 @@ from asker.applications.bundle.ranges import can_be_sought, read_bal_together
 from asker.applications.bundle.scenes import KINDS, Scene, make_scene
 from asker.applications.bundle.uncertainty import how_sure
 from asker.applications.held_out import HeldOut
-from asker.applications.outcome import INLIER, kernel_of
+from asker.applications.outcome import INFLECTION, inlier_radii, kernel_of
 from asker.applications.reconstruction import dirt_told, errors_told
-from asker.applications.told import Table, Told, before_and_after, compiling, ended, noise_told, percent, spread
+from asker.applications.told import (
+    Table,
+    Told,
+    before_and_after,
+    compiling,
+    ended,
+    inliers_within,
+    noise_told,
+    percent,
+    spread,
+)
 from asker.applications.uncertainty import weak_told
 from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import beginning
@@ -96,9 +106,9 @@ class BundleAdjustment(Application):
             r, depth = reprojection_norms(data, camera)
             bad = max(bad, int(np.isinf(r).sum()))
             cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
-            inliers = percent(np.mean(r <= INLIER * tau))
-            rows.append([f"{camera} camera", f"{cost:.7g}", inliers, f"{np.median(r):.3g} px"])
-        titles = (f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median residual")
+            near = percent(np.mean(r <= INFLECTION * tau))
+            rows.append([f"{camera} camera", f"{cost:.7g}", near, f"{np.median(r):.3g} px"])
+        titles = (f"start, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
         behind = depth <= 0
         n_points = len(np.unique(data.point_index[behind]))
         told = f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points"
@@ -121,7 +131,7 @@ class BundleAdjustment(Application):
         inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
         return [
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {r['camera']} camera, {r['dof']} dof",
-            before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            before_and_after(r, [inliers_within(r["inlier_radius"], "px"), *inliers]),
             *dirt_told(r["dirt"]),
             *errors_told(outcome.errors),
             *noise_told(r, "px"),
@@ -166,17 +176,19 @@ class BundleAdjustment(Application):
 
     def judge(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         refined = made.refined(result.values)
-        facts = {"inlier_ratio": float(_inliers(refined, keys).mean())}
+        near = float(_within_inflection(refined, keys).mean())
+        facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": near}
         if isinstance(data, Scene):
             facts["camera_error"] = errors(refined, data.truth).cameras
         return facts
 
     def shown(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         before, after = start_of(data), made.refined(result.values)
+        (radius,), camera = inlier_radii(result), (PAPERS | keys)["camera"]
         return clouds.shown(
             before.point_index,
-            clouds.Cloud(before.points, camera_centres(before), _inliers(before, keys)),
-            clouds.Cloud(after.points, camera_centres(after), _inliers(after, keys)),
+            clouds.Cloud(before.points, camera_centres(before), reprojection_norms(before, camera)[0] <= radius),
+            clouds.Cloud(after.points, camera_centres(after), result.inliers[0]),
             how_sure(made, result),
         )
 
@@ -226,9 +238,10 @@ def scene_of(keys: dict[str, Any]) -> Scene:
     )
 
 
-def _inliers(bundle: Bundle, keys: dict[str, Any]) -> np.ndarray:
+def _within_inflection(bundle: Bundle, keys: dict[str, Any]) -> np.ndarray:
+    """Return a mask of the observations that the paper counts as inliers."""
     keys = PAPERS | keys
-    return reprojection_norms(bundle, keys["camera"])[0] <= INLIER * keys["tau"]
+    return reprojection_norms(bundle, keys["camera"])[0] <= INFLECTION * keys["tau"]
 
 
 def _report(outcome: BundleOutcome) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from asker.applications.colmap.held import Held, held_of
 from asker.applications.colmap.model import ColmapModel, camera_poses
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
-from asker.applications.outcome import inlier_limit
 from asker.efficiency import efficient_width
 from asker.geometry.alignment import Fit, robust_similarity
 from asker.geometry.gauge import poses_in
+from asker.inliers import inlier_radius
 from asker.kernels import Kernel
 from asker.noise import REACH
 from asker.problem import Factors, Problem
@@ -261,7 +261,7 @@ def _known_record(known: Known, model: ColmapModel) -> dict[str, Any]:
     """What `--json` says of known positions; those beyond the limit of inliers are refused."""
     own, names = known.positions, known.positions.names
     off = np.linalg.norm(known.of(model) - own.xyz, axis=1)
-    used = known.norms(model) <= inlier_limit(known.noise, 3)
+    used = known.norms(model) <= inlier_radius(3, known.noise)
     flat = np.linalg.svd(own.xyz[used] - own.xyz[used].mean(axis=0), compute_uv=False) if used.sum() > 2 else [0, 0]
     spread = flat[1] / np.sqrt(max(used.sum(), 1))
     return {
@@ -279,7 +279,7 @@ def _control_record(model: ColmapModel, frame: Frame, added: Added, sigma: float
     """Of each control point: its observations, and the errors in pixels of those that agree."""
     assert frame.control is not None
     seen, norms = model.observations(), reprojection_norms(model)
-    limit, told = inlier_limit(sigma, 2), []
+    limit, told = inlier_radius(2, sigma), []
     for k, name in enumerate(frame.control.points.names):
         own = norms[seen.point == added.n_points + k]
         good = own <= limit

@@ -1,7 +1,7 @@
 """The refinement of a COLMAP model in one call: what `asker solve` does with its folder."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
@@ -25,10 +25,12 @@ from asker.applications.outcome import (
     Outcome,
     compilations,
     cost_fell,
+    finite_or_none,
+    inlier_radii,
     noise_record,
     solve_record,
 )
-from asker.applications.reconstruction import Named, ReprojectionErrors, inlier_radii, look_over
+from asker.applications.reconstruction import Named, ReprojectionErrors, look_over
 from asker.geometry.gauge import Gauge
 from asker.io.dirt import Dirt
 from asker.io.files import FilePath
@@ -90,12 +92,12 @@ def refine(
 ) -> ColmapOutcome:
     """Refine a model, or a `pycolmap.Reconstruction`, and count what became of its images and points.
 
-    With no method, kernel and tau the noise is found while solving, and the kernel with it; inliers are then counted up
-    to 3.7 σ, which one of 1000 right observations exceeds.
+    With no method, kernel and tau the noise is found while solving, and the kernel with it.  Inliers are counted up to
+    3.7 σ, which one of 1000 right observations exceeds (`asker.inliers`).
 
     method  one of `asker.METHODS`; when not given asker, or irls for a convex kernel
     kernel  one of `asker.KERNELS`, with parameters as in "barron:alpha=-2"
-    tau     its width in pixels, 1 when not given; inliers are counted up to τ/√3
+    tau     its width in pixels, 1 when not given
     refine, gauge, hold, principal_point, refine_rigs   as in `colmap_problem`
     retriangulate  whether points are found again from their observations first, with the cameras as they are
     priors     known positions of images (`read_positions`); the model is moved into their frame, and they take part
@@ -113,10 +115,11 @@ def refine(
     with compilations() as compiled:
         start = retriangulated(model, **_shared(limits)) if retriangulate else model
         used, solved = _solved(start, asked, frame, gauge, hold, parts, limits)
+    solved = solved._replace(result=_in_front(solved.made, solved.result))
     used |= {"gauge": gauge, "hold": list(hold), **parts, "retriangulate": retriangulate}
     used |= {"max_error": max_error, "min_angle": min_angle, "compiled": len(compiled)}
     several = {"seconds": perf_counter() - begin} if retriangulate or frame.is_known else {}
-    return _outcome(model, solved, asked.finds_noise, used, several, given_as)
+    return _outcome(model, solved, used, several, given_as)
 
 
 def _check(
@@ -143,16 +146,16 @@ def _check(
 def _outcome(
     model: ColmapModel,
     solved: Solved,
-    finds_noise: bool,
     used: dict[str, Any],
     several: dict[str, Any],
     given_as: GivenAs,
 ) -> ColmapOutcome:
     """What became of a model; of the record, `used` is known before, and `several` is of several solves together."""
     made, result, refined, is_own, known = solved
-    radii = _radii(made, result, finds_noise)[is_own]
     before, after = reprojection_norms(model), reprojection_norms(refined)
-    inliers = after <= radii
+    radii = per_observation(made, inlier_radii(result))[is_own]
+    inliers = per_observation(made, result.inliers)[is_own]
+    begun = np.isfinite(before) & (before <= radii)
     errors = ReprojectionErrors.of(before, after, inliers)
     record = {
         "n_images": len(model.images),
@@ -162,16 +165,16 @@ def _outcome(
         "n_observations": model.n_observations,
         "dirt": dirt_of(model),
         **used,
-        "initial_inlier_ratio": np.mean(before <= radii),
+        "initial_inlier_ratio": begun.mean(),
         "inlier_ratio": inliers.mean(),
-        "inlier_radius": radii.max(),
+        "inlier_radius": finite_or_none(radii.max()),
         "reprojection_error": errors.record(),
         "known_positions": known,
         "noise": {name: noise for name, noise in noise_record(result).items() if name in made.intrinsics},
         **solve_record(result),
         **several,
     }
-    tables = inlier_tables(model, before <= radii, inliers)
+    tables = inlier_tables(model, begun, inliers)
     told = inliers, *tables, errors, after, used["max_error"], used["min_angle"]
     sure, fell = partial(how_sure, made, result, refined), cost_fell(result)
     return ColmapOutcome(
@@ -216,12 +219,23 @@ def _as_it_is(model: ColmapModel) -> ColmapModel:
     return model
 
 
-def _radii(made: ColmapProblem, result: asker.Result, estimated: bool) -> np.ndarray:
-    """The largest error of an inlier, for each observation of the model: its camera model has a noise of its own."""
-    radii = np.empty(made.model.n_observations)
-    for own, radius in zip(made.observations, inlier_radii(result, estimated), strict=False):  # known positions follow
-        radii[own] = radius
-    return radii
+def _in_front(made: ColmapProblem, result: asker.Result) -> asker.Result:
+    """Return the result in which an observation of a point behind its camera is no inlier, whatever the kernel."""
+    if result.possible is not None:
+        return result
+    norms = reprojection_norms(made.refined(result.values))
+    possible = [np.ones(len(r), dtype=bool) for r in result.residuals]
+    for k, own in enumerate(made.observations):
+        possible[k] = np.isfinite(norms[own])
+    return replace(result, possible=tuple(possible))
+
+
+def per_observation(made: ColmapProblem, each: Sequence[Any]) -> np.ndarray:
+    """Return what belongs to the factor groups, one for each camera model, in the order of the model's observations."""
+    found = np.empty(made.model.n_observations, dtype=np.asarray(each[0]).dtype)
+    for own, numbers in zip(made.observations, each, strict=False):  # known positions follow
+        found[own] = numbers
+    return found
 
 
 def _found(result: asker.Result) -> tuple[dict[str, Kernel], float]:

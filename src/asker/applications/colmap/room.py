@@ -17,7 +17,7 @@ from asker.applications.colmap.files import FILES, FORMS, PARTS, check_target, r
 from asker.applications.colmap.inliers import InlierTable
 from asker.applications.colmap.model import NO_POINT, ColmapModel
 from asker.applications.colmap.options import REFINES, Options
-from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
+from asker.applications.colmap.policy import ColmapOutcome, dirt_of, per_observation, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
 from asker.applications.colmap.rigs import members
@@ -25,7 +25,7 @@ from asker.applications.colmap.told import known_told
 from asker.applications.colmap.transforms import check_transforms, write_transforms
 from asker.applications.colmap.uncertainty import how_sure
 from asker.applications.held_out import HeldOut
-from asker.applications.outcome import INLIER, kernel_of
+from asker.applications.outcome import INFLECTION, inlier_radii, kernel_of
 from asker.applications.reconstruction import dirt_told, errors_told
 from asker.applications.told import (
     Table,
@@ -33,6 +33,7 @@ from asker.applications.told import (
     before_and_after,
     compiling,
     ended,
+    inliers_within,
     noise_told,
     number_of,
     percent,
@@ -110,8 +111,8 @@ class ColmapModels(Application):
         )
         r = reprojection_norms(data)
         cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
-        titles = (f"start, tau {tau:g} px", "cost", f"inliers ({INLIER * tau:.3g} px)", "median residual")
-        row = ["", f"{cost:.7g}", percent(np.mean(r <= INLIER * tau)), f"{np.median(r):.3g} px"]
+        titles = (f"start, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
+        row = ["", f"{cost:.7g}", percent(np.mean(r <= INFLECTION * tau)), f"{np.median(r):.3g} px"]
         lost = np.isinf(r)
         n_points = len(np.unique(seen.point[lost]))
         told = f"not in front of their camera, and outliers here: {lost.sum()} observations of {n_points} points"
@@ -155,7 +156,7 @@ class ColmapModels(Application):
         return [
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {moves}",
             *_held_told(r),
-            before_and_after(r, [f"inliers ({r['inlier_radius']:.3g} px)", *inliers]),
+            before_and_after(r, [inliers_within(r["inlier_radius"], "px"), *inliers]),
             *dirt_told(r["dirt"]),
             *errors_told(outcome.errors),
             Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
@@ -203,13 +204,16 @@ class ColmapModels(Application):
         return made.relative_damping
 
     def judge(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
-        return {"inlier_ratio": float(np.mean(reprojection_norms(made.refined(result.values)) <= INLIER * keys["tau"]))}
+        near = reprojection_norms(made.refined(result.values)) <= INFLECTION * keys["tau"]
+        return {"inlier_ratio": result.inlier_ratio, "within_inflection": float(near.mean())}
 
     def shown(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         refined = made.refined(result.values)
+        radii = per_observation(made, inlier_radii(result))
+        inliers = (reprojection_norms(data) <= radii, per_observation(made, result.inliers))
         before, after = (
-            clouds.Cloud(m.points.xyz, camera_centres(m), reprojection_norms(m) <= INLIER * keys["tau"])
-            for m in (data, refined)
+            clouds.Cloud(m.points.xyz, camera_centres(m), mask)
+            for m, mask in zip((data, refined), inliers, strict=True)
         )
         return clouds.shown(data.observations().point, before, after, how_sure(made, result, refined))
 

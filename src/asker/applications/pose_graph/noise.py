@@ -91,13 +91,14 @@ def announces_too_much(share: float) -> bool:
 
 
 def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float | None:
-    """How much of the announced noise the edges show that are inliers; None where no loop is among them.
+    """How much of the announced noise the edges show that lie within the inflection point of their kernel; None where
+    no loop is among them.
 
     quantile: of ‖r‖, which is compared with what was announced.
     """
     from scipy.special import chdtri
 
-    inliers = ~made.is_robust | made.per_edge(result.inliers)
+    inliers = ~made.is_robust | made.per_edge(result.within_inflection)
     loops, odometry = ~made.graph.is_odometry & inliers, made.graph.is_odometry & inliers
     if not loops.any():
         return None
@@ -109,7 +110,7 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
         if of.any()
     )
     n = N_DOF[made.graph.kind] * np.count_nonzero(inliers)
-    others = made.per_measured(result.inliers)
+    others = made.per_measured(result.within_inflection)
     n_others = sum(MEASURED[tag].n_dof * np.count_nonzero(of) for tag, of in others.items())
     used = made.n_unknown * (n / (n + n_others)) / N_DOF[made.graph.kind]  # by the edges, if all are used alike
     n_spare = max(np.count_nonzero(inliers) - used, 1)

@@ -122,7 +122,6 @@ class PoseGraphProblem:
             history=[start],
             residuals=Groups(tuple(result.residuals), names, factors),
             weights=Groups([kernel.omega(u) for kernel, u in pairs], names, factors),
-            inliers=Groups([np.sqrt(u) <= kernel.inlier_radius for kernel, u in pairs], names, factors),
             seconds=dict.fromkeys(result.seconds, 0.0),
         )
 

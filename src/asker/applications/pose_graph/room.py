@@ -88,9 +88,9 @@ class PoseGraphs(Application):
         for group, of in zip(made.problem.factors, norms, strict=True):
             psi = group.kernel
             cost = psi.psi(np.minimum(of, 1e150) ** 2).sum()
-            inliers = f"{percent(np.mean(of <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
-            rows.append([group.name, f"{len(of)}", f"{cost:.7g}", inliers, f"{np.median(of):.3g}"])
-        start = Table((f"start, tau {tau:.3g}", "edges", "cost", "inliers", "median residual"), rows)
+            near = f"{percent(np.mean(of <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
+            rows.append([group.name, f"{len(of)}", f"{cost:.7g}", near, f"{np.median(of):.3g}"])
+        start = Table((f"start, tau {tau:.3g}", "edges", "cost", "within", "median residual"), rows)
         told: Told = [
             *repaired(data),
             fixed,
@@ -184,7 +184,9 @@ class PoseGraphs(Application):
 
     def judge(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         refused = made.refused(result) & ~data.is_odometry
-        return {"inlier_ratio": result.inlier_ratio, "n_refused_loops": int(refused.sum())}
+        near = float(np.mean(np.concatenate(tuple(result.within_inflection))))
+        facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": near}
+        return facts | {"n_refused_loops": int(refused.sum())}
 
     def shown(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         return draw.shown(data, made.refined(result.values), made.refused(result))

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.outcome import INLIER, Asked, Outcome, compilations, cost_fell, noise_record, solve_record
+from asker.applications.outcome import (
+    Asked,
+    Outcome,
+    compilations,
+    cost_fell,
+    finite_or_none,
+    inlier_radii,
+    noise_record,
+    solve_record,
+)
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.uncertainty import Sure
 from asker.covariance import Uncertainty
@@ -105,9 +114,8 @@ def refine(
         made = averaging_problem(data, psi)
         result = asker.solve(made.problem, asked.strategy(psi), **limits)
     record = {"n_rotations": len(data.names), "n_pairs": len(data.i), **asked.record(result)}
-    tau = record["tau"]
-    inliers = np.linalg.norm(result.residuals[0], axis=1) <= INLIER * tau
-    record |= {"inlier_radius": INLIER * tau, "inlier_ratio": inliers.mean(), "noise": noise_record(result)}
+    (radius,) = map(finite_or_none, inlier_radii(result))
+    record |= {"inlier_radius": radius, "inlier_ratio": result.inlier_ratio, "noise": noise_record(result)}
     record |= {"compiled": len(compiled)} | solve_record(result)
     sure = partial(how_sure, data, result)
     return Outcome(result, lambda: record, cost_fell(result), lambda: made.refined(result.values), how_sure=sure)

@@ -12,7 +12,16 @@ from asker.applications.outcome import Outcome, kernel_of
 from asker.applications.rotation_averaging import files, problem
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, averaging_problem
-from asker.applications.told import Told, before_and_after, compiling, ended, noise_told, percent, spread
+from asker.applications.told import (
+    Told,
+    before_and_after,
+    compiling,
+    ended,
+    inliers_within,
+    noise_told,
+    percent,
+    spread,
+)
 from asker.applications.uncertainty import weak_told
 from asker.holding_out import Prediction, held_out_masks
 from asker.io.files import beginning
@@ -56,8 +65,9 @@ class RotationAveraging(Application):
 
     def info(self, data: RelativeRotations, tau: float | None) -> Told:
         start = asker.solve(averaging_problem(data, asker.SmoothTruncated(tau or TAU)).problem, max_iterations=0)
-        median = np.median(np.linalg.norm(start.residuals[0], axis=1))
-        told = f"{percent(start.inlier_ratio)} inliers, median residual {median:.3g} degrees"
+        norms, radius = np.linalg.norm(start.residuals[0], axis=1), asker.SmoothTruncated(tau or TAU).inlier_radius
+        near = f"{percent(np.mean(norms <= radius))} within {radius:.3g} degrees"
+        told = f"{near}, median residual {np.median(norms):.3g} degrees"
         pairs = spread(("pairs per rotation", np.concatenate([data.i, data.j]), len(data.names)))
         return [pairs, f"start along a spanning tree, tau {tau or TAU:g}: cost {start.cost:.7g}, {told}"]
 
@@ -73,7 +83,7 @@ class RotationAveraging(Application):
         return [
             told,
             before_and_after(r),
-            f"inliers ({r['inlier_radius']:.3g} degrees) {percent(r['inlier_ratio'])}",
+            f"{inliers_within(r['inlier_radius'], 'degrees')} {percent(r['inlier_ratio'])}",
             *noise_told(r, "degrees"),
             *weak_told(outcome.result, {"rotations": data.names}),
             ended(r),
@@ -98,7 +108,8 @@ class RotationAveraging(Application):
     def judge(
         self, data: RelativeRotations, made: AveragingProblem, result: Result, keys: dict[str, Any]
     ) -> dict[str, Any]:
-        facts = {"inlier_ratio": result.inlier_ratio}
+        near = float(np.mean(result.within_inflection[0]))
+        facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": near}
         if data.truth is not None:
             errors = problem.angle_errors(made.refined(result.values).matrices, data.truth)
             facts["median_error"] = float(np.median(errors))
