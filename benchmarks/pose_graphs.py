@@ -7,9 +7,9 @@ False loops are added to the public graphs (see `pose_graph.false_loops`).  The 
 distances, after a rigid alignment, from the least squares optimum without false loops (the lower one of those that the
 file's start and ASKER's result lead to: on torus3D the former is poor, cost 29950 against 12118); for Bicocca 25b,
 whose wrong loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry,
-or what the file gives.  `kept` counts false loops in what is fitted at last (with --no-refit: within the inflection point of the kernel),
-`lost` right ones outside.  A run that meets the time limit is not shown.  With --json every run is written down as it
-ends, and a later call goes on from there.
+or what the file gives.  `kept` counts false loops in what is fitted at last (with --no-refit: within the inflection
+point of the kernel), `lost` right ones outside.  A run that meets the time limit is not shown.  With --json every run
+is written down as it ends, and a later call goes on from there.
 asker's methods solve as `asker solve` does, through `pose_graph.refine`: again where the file announces too much noise,
 and at last by least squares with the edges that they keep; --noise announced and --no-refit leave the method alone.
 --kernel is for them, with the same τ (`gnc-gm` and `gnc-tls` come to it after their own schedules).

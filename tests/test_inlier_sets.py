@@ -79,7 +79,7 @@ def test_a_scene_of_near_outliers_is_not_one_noise():
     off, before = (bundle.errors(made.refined(r.values), scene.truth).cameras for r in (result, plain))
     assert off < 0.9 * before
     assert result.noise[0].sigma == pytest.approx(0.5, rel=0.35)
-    assert result.noise[0].inlier_ratio < 0.5
+    assert result.noise[0].inlier_ratio < 0.7  # two in five of the near outliers are within the noise
 
 
 @pytest.mark.parametrize("kind", ["few see more", "every other once"])

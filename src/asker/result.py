@@ -316,8 +316,9 @@ def _packed(result: Result) -> tuple[Tree, Arrays]:
             [name, *map(add, items)]
             for name, *items in zip(result.inliers.names, *(getattr(result, what) for what in PER_FACTOR), strict=True)
         ],
-        "noise": None if result.found_noise is None else [_plain(asdict(noise)) for noise in result.found_noise],
-        "inliers": _plain([[asdict(noise) for noise in seen.noises], seen.n_inliers, seen.n_informative]),
+        "noise": [_plain(asdict(noise)) for noise in seen.noises] or None,
+        "finds_noise": result.found_noise is not None,
+        "inliers": _plain([seen.n_inliers, seen.n_informative]),
         "doubts": list(result.doubts),
         "status": result.status.name,
         "history": [_plain(asdict(line)) for line in result.history],
@@ -370,12 +371,11 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
     seconds = {_text(name): _number(x) for name, x in tree["seconds"].items()}
     if not history or not sum(map(np.count_nonzero, factors["informative"])) or "total" not in seconds:
         raise ValueError("it has no history, no factors or no time")
-    told = tree.get("noise")
-    masks = factors.pop("inliers")
+    known = _classified(tree, factors.pop("inliers"))
     return {
         **plain,
-        "found_noise": None if told is None else _noises(told),
-        "known_inliers": _classified(tree.get("inliers"), masks),
+        "found_noise": known.noises if tree.get("finds_noise", True) and known.noises else None,
+        "known_inliers": known,
         "doubts": tuple(_text(doubt) for doubt in tree.get("doubts", ())),
         **{what: Groups(items, names) for what, items in factors.items()},
         "problem": None,
@@ -387,18 +387,14 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
     }
 
 
-def _noises(told: Any) -> tuple[Noise, ...]:
-    return tuple(Noise(**{key: float(x) for key, x in one.items()}) for one in told)
-
-
-def _classified(told: Any, masks: Sequence[np.ndarray]) -> Classified:
-    """The inliers; earlier versions have saved their masks alone."""
-    if told is None:
-        return Classified((), tuple(masks), tuple(map(np.count_nonzero, masks)), tuple(map(len, masks)))
-    noises, *counts = _noises(told[0]), *(tuple(int(_number(n)) for n in numbers) for numbers in told[1:])
-    if any(len(each) != len(masks) for each in (noises or masks, *counts)):
+def _classified(tree: Tree, masks: Sequence[np.ndarray]) -> Classified:
+    """The inliers; earlier versions have saved no counts, and noise only where it was sought."""
+    noises = tuple(Noise(**{key: float(x) for key, x in one.items()}) for one in tree.get("noise") or ())
+    counts: Any = tree.get("inliers") or ([np.count_nonzero(mask) for mask in masks], list(map(len, masks)))
+    n_inliers, n_informative = (tuple(int(_number(n)) for n in numbers) for numbers in counts)
+    if any(len(each) != len(masks) for each in (noises or masks, n_inliers, n_informative)):
         raise ValueError("its inliers do not fit to its factors")
-    return Classified(noises, tuple(masks), *counts)
+    return Classified(noises, tuple(masks), n_inliers, n_informative)
 
 
 def _line(k: int, given: dict[str, Any]) -> Iteration:

@@ -1,19 +1,22 @@
 """Which observations support a solution, and what speaks against relying on it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from math import sqrt
+from math import isnan, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.inliers import Classified, largest_square
+from asker.inliers import NO_NOISE, SMALLEST, Classified
 from asker.noise import FEW, UNLIKELY, Noise, rounding_variance
 from asker.problem import Problem
 from asker.sums import ALONE, Sums
 from asker.variables import Variables
 
 Mask = NDArray[np.bool_]
+REACH = 3.0
+"""The border of the search, in σ for each number: wider than that of `asker.inliers`, so that a candidate whose noise is
+not at rest loses none of its inliers."""
 BLURRED = 0.05
 """The part of the observations just beyond the inliers, from which on there is no clear border; what is beyond them
 altogether, where it is less, is hardly worth another solution."""
@@ -22,7 +25,11 @@ ALIKE = 0.95
 
 
 class Support:
-    """The inliers of a point, where the noise of each factor group was found; `given`: where it was not sought."""
+    """The observations that support a candidate of the search, where the noise of each factor group was estimated, and
+    the doubts about the result; `given`: where the noise was not sought.
+
+    The inliers that a user sees are those of `asker.inliers`, and the doubts count them.
+    """
 
     def __init__(
         self, problem: Problem, u: Sequence[Any], noises: Sequence[Noise], given: Sequence[Any], sums: Sums = ALONE
@@ -36,7 +43,7 @@ class Support:
         """Groups whose noise was sought, and cannot be told."""
         groups = zip(problem.factors, u, noises, self.judged, strict=True)
         self.v = [
-            x / largest_square(f.residual_size, n.sigma, sums.mean(x)) if judged else np.zeros(len(x))
+            x / _largest(sums.mean(x), f.residual_size, n.sigma) if judged else np.zeros(len(x))
             for f, x, n, judged in groups
         ]
         """‖r‖² of each observation, in units of the largest one of an inlier."""
@@ -145,3 +152,8 @@ class Support:
         """How many variables have not one inlier to spare."""
         few = int(np.count_nonzero(~v.fixed & (self._n_spare(v, inliers) < 1)))
         return int(self.sums.of(few)[0]) if v is self.sums.dealt else few
+
+
+def _largest(mean: float, p: int, sigma: float) -> float:
+    """‖r‖² within the border, at most, from the mean of all; where all is exact: as good as nothing."""
+    return max(REACH**2 * p * sigma**2, 0.0 if isnan(mean) else NO_NOISE * mean, SMALLEST)

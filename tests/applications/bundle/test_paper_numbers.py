@@ -4,6 +4,7 @@ import csv
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import asker
