@@ -50,7 +50,7 @@ ROOM = 2**15
 looks at a part."""
 GOLDEN = (sqrt(5) - 1) / 2
 NEAR = 3.0
-"""How far an observation may be off, in σ, that votes for a variable."""
+"""How far an observation may be off, in σ for each number, that votes for a variable."""
 FARTHEST = 3.0
 """How far an outlier counts, in roots of the mean square."""
 NOTHING = 1e-290
@@ -217,7 +217,8 @@ def shares(
     factors: Sequence[Factors], u: Sequence[Floats], variances: Variances, sums: Sums = ALONE
 ) -> tuple[list[Floats], list[Floats]]:
     """a and the vote of every observation."""
-    near = [np.exp(-x / (2 * NEAR**2)) for x in _in_units(u, variances)]
+    each = zip(factors, _in_units(u, variances), strict=True)
+    near = [np.exp(-x / (2 * NEAR**2 * f.residual_size)) for f, x in each]
     return fitted_shares(factors, u, variances, sums), kept_shares(factors, near, voting=True, sums=sums)
 
 

@@ -15,8 +15,8 @@ from asker.variables import Variables
 
 Mask = NDArray[np.bool_]
 REACH = 3.0
-"""The border of the search, in σ for each number: wider than that of `asker.inliers`, so that a candidate whose noise is
-not at rest loses none of its inliers."""
+"""The border by which the search compares candidates and proves their noise, in σ for each number; the inliers of its
+result are those of `asker.inliers`."""
 BLURRED = 0.05
 """The part of the observations just beyond the inliers, from which on there is no clear border; what is beyond them
 altogether, where it is less, is hardly worth another solution."""
@@ -28,7 +28,7 @@ class Support:
     """The observations that support a candidate of the search, where the noise of each factor group was estimated, and
     the doubts about the result; `given`: where the noise was not sought.
 
-    The inliers that a user sees are those of `asker.inliers`, and the doubts count them.
+    The doubts count the inliers of the result, which are those of `asker.inliers`.
     """
 
     def __init__(

@@ -310,8 +310,8 @@ def test_no_command_is_a_switchboard(name):
     assert command.__code__.co_argcount + command.__code__.co_kwonlyargcount <= 12
 
 
-def test_the_inlier_radius_is_that_of_the_default_kernel():
-    from asker.applications.outcome import INLIER
+def test_the_inflection_is_that_of_the_default_kernel():
+    from asker.applications.outcome import INFLECTION
 
-    assert asker.SmoothTruncated(2.0).inlier_radius == pytest.approx(2 * INLIER)
-    assert np.sqrt(1 / 3) == pytest.approx(INLIER)
+    assert asker.SmoothTruncated(2.0).inlier_radius == pytest.approx(2 * INFLECTION)
+    assert np.sqrt(1 / 3) == pytest.approx(INFLECTION)
