@@ -140,12 +140,13 @@ def test_every_linear_solver_can_be_named(asks, tmp_path, scene_file, solver):
 
 
 def test_the_cloud_holds_points_and_cameras(asks, tmp_path, scene_file):
-    cloud, out = tmp_path / "cloud.ply", tmp_path / "refined.txt"
-    assert asks("solve", scene_file, "--tau", 1, "--iterations", 2, "--ply", cloud, "--output", out)[0] == 0
+    cloud, out, record = tmp_path / "cloud.ply", tmp_path / "refined.txt", tmp_path / "a.json"
+    asked = "--tau", 1, "--iterations", 2, "--ply", cloud, "--output", out, "--json", record
+    assert asks("solve", scene_file, *asked)[0] == 0
     refined = read_bal(out)
     vertices = np.frombuffer(cloud.read_bytes().split(b"end_header\n", 1)[1], VERTEX)
     np.testing.assert_allclose(vertices["xyz"], np.concatenate([refined.points, camera_centres(refined)]))
-    inliers = reprojection_norms(refined, "pixel")[0] <= 1 / np.sqrt(3)
+    inliers = reprojection_norms(refined, "pixel")[0] <= json.loads(record.read_text())["inlier_radius"]
     support = np.bincount(refined.point_index[inliers], minlength=refined.n_points)
     grey = (vertices["rgb"][: refined.n_points] == clouds.GREY).all(axis=1)
     np.testing.assert_array_equal(grey, support >= 2)

@@ -43,6 +43,7 @@ def test_refused_odometry_does_not_count():
     made = pose_graph_problem(start, robust="all")
     result = run(made.problem, asker.ASKER())
     assert not result.inliers["odometry"][10:210:10].any()
+    assert not result.within_inflection["odometry"][10:210:10].any()
     assert noise_share(made, result, 0.95) < 1.5
 
 
@@ -50,7 +51,7 @@ def test_without_a_loop_the_noise_is_not_seen():
     graph, _ = add_false_loops(circle()[1], 0.5, "random", seed=1)
     made = pose_graph_problem(graph, asker.SmoothTruncated(1e-9))
     result = run(made.problem, asker.IRLS())
-    assert not result.inliers["loops"].any()
+    assert not result.within_inflection["loops"].any()
     assert noise_share(made, result) is None
 
 
@@ -61,9 +62,9 @@ def test_false_loops_are_told_apart_by_the_noise_that_is_there():
     graph = announcing(bad, 50.0)
     made = pose_graph_problem(graph)
     believing = run(made.problem, asker.ASKER())
-    assert np.any(made.per_edge(believing.inliers) & is_false)
+    assert np.any(made.per_edge(believing.within_inflection) & is_false)
     found = solve_pose_graph(graph, run, asker.ASKER())
-    kept = found.chosen.made.per_edge(found.chosen.result.inliers)
+    kept = found.chosen.made.per_edge(found.chosen.result.within_inflection)
     assert not np.any(kept & is_false)
     assert np.mean(kept[~is_false]) > 0.95
     assert 1 / 50 < found.chosen.noise_share < 10 / 50
@@ -104,7 +105,7 @@ def test_right_loops_in_long_tails_come_back():
     start.measurements[loops[::10]] += 18 * 0.01 * rng.normal(size=start.measurements[loops[::10]].shape)
     bad, is_false = add_false_loops(start, 0.3, "random", seed=1)
     found = solve_pose_graph(announcing(bad, 30.0), run, asker.ASKER())
-    kept = [r.made.per_edge(r.result.inliers) for r in found.rounds]
+    kept = [r.made.per_edge(r.result.within_inflection) for r in found.rounds]
     assert found.chosen is found.rounds[-1]
     assert found.rounds[-1].noise_share > 1.2 * found.rounds[-2].noise_share
     assert np.count_nonzero(kept[-1] & ~is_false) > np.count_nonzero(kept[-2] & ~is_false)
@@ -149,10 +150,12 @@ class Scripted:
         poses[-1, 0] = len(self.calls) - 1
         names = result.residuals.names
         spare = 1 - (len(poses) - 1) / sum(f.n for f in problem.factors)  # of the numbers; the others are used up
-        residuals = Groups([self.residuals(len(r), spare, middle or 0, tails or 0) for r in result.residuals], names)
-        inliers = Groups([np.full(len(r), middle is not None) for r in residuals], names)
+        far = 1e6 if middle is None else 0.0
+        residuals = Groups(
+            [far + self.residuals(len(r), spare, middle or 0, tails or 0) for r in result.residuals], names
+        )
         values = Groups([poses], result.values.names)
-        return replace(result, values=values, residuals=residuals, inliers=inliers, cost=cost, status=status)
+        return replace(result, values=values, residuals=residuals, cost=cost, status=status)
 
     def residuals(self, n, spare, middle, tails):
         p = np.linspace(0, 0.999, n)
@@ -310,7 +313,7 @@ def test_parking_garage_announces_far_too_much_noise(data_file):
     truth = made.refined(asker.solve(made.problem, tol=1e-12).values).poses[:, :3]
     bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "random", seed=1)
     found = solve_pose_graph(bad, run, asker.ASKER())
-    assert not np.any(found.chosen.made.per_edge(found.chosen.result.inliers) & is_false)
+    assert not np.any(found.chosen.made.per_edge(found.chosen.result.within_inflection) & is_false)
     assert trajectory_error(found.chosen.refined.poses[:, :3], truth) < 0.003  # metres
     assert found.chosen.noise_share < 0.1
     again = refit(found.chosen.made, found.chosen.result, asker.solve)

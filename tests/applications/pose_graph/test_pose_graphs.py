@@ -302,7 +302,7 @@ def test_info_tells_counts_and_the_start_that_is_solved(asks, tmp_path, kind):
         middle = re.escape(f"{np.median(r):.3g}")
         told = re.search(rf"{name} +{len(r)} +(\S+) +(\S+) %.* {middle} *$", text, re.MULTILINE)
         costs.append(float(told[1]))
-        assert float(told[2]) == pytest.approx(100 * result.inliers[name].mean(), rel=1e-2)
+        assert float(told[2]) == pytest.approx(100 * result.within_inflection[name].mean(), rel=1e-2)
     assert sum(costs) == pytest.approx(result.cost, rel=1e-6)
     np.testing.assert_allclose(
         residual_norms(graph),
