@@ -62,7 +62,8 @@ class Kernel:
 
     @property
     def inlier_radius(self) -> Any:
-        """‖r‖ up to which a residual counts as an inlier: where ψ turns from convex to concave."""
+        """‖r‖ at the inflection point, where ψ turns from convex to concave; `asker.inliers` goes by it where the noise
+        cannot be estimated."""
         return self.tau * self.unit_inflection
 
     unit_inflection = 1.0
@@ -115,7 +116,7 @@ class SmoothTruncated(Kernel):
 
 @dataclass(frozen=True)
 class Quadratic(Kernel):
-    """ψ = u/2: ordinary least squares.  τ only says which residuals are counted as inliers."""
+    """ψ = u/2: ordinary least squares.  τ only says which residuals count as `within_inflection`."""
 
     convex = True
     quadratic = True
@@ -419,7 +420,7 @@ class Scaled:
 
     @property
     def inlier_radius(self) -> Any:
-        """‖r‖ up to which a residual counts as an inlier."""
+        """‖r‖ at the inflection point."""
         return self.scale * self.kernel.inlier_radius
 
     @property

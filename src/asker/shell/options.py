@@ -15,8 +15,8 @@ METHOD_HELP = f"One of: {', '.join(asker.METHODS)}."
 KERNEL_DEFAULT = "found with the noise; smooth-truncated where that is given"
 KERNEL_HELP = f"One of: {', '.join(KERNELS)}; with parameters as in barron:alpha=-2."
 TAU_HELP = (
-    "Width of the kernel, in pixels, degrees or standard deviations; inliers count up to tau/sqrt(3), or, where the "
-    "noise sigma is found, up to what one right observation of 1000 exceeds (3.7 sigma of pixels)."
+    "Width of the kernel, in pixels, degrees or standard deviations. Inliers are counted by the noise sigma that the "
+    "residuals show, up to what one inlier in 1000 exceeds (3.7 sigma of pixels)."
 )
 TAUS = "; ".join(sorted({application.tau for application in applications()}))  # what is for all comes first
 ITERATIONS_HELP = "At most so many linear solves; graphs: in each round."
