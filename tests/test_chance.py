@@ -6,6 +6,7 @@ from scipy.stats import chi
 
 import asker
 from asker.information import _within
+from asker.inliers import inlier_radius
 from asker.kernels import SmoothTruncated
 
 N, M, SIGMA, FAR = 6000, 3, 0.1, 20.0
@@ -79,8 +80,8 @@ def test_what_is_held_beyond_doubt_does_not_agree_by_chance():
 
 
 @pytest.mark.parametrize("p", [1, 2, 6])
-def test_noise_within_reach_is_a_part_of_it(p):
-    norm = np.linspace(0, 3 * np.sqrt(p), 10_001)
+def test_noise_of_inliers_is_a_part_of_it(p):
+    norm = np.linspace(0, inlier_radius(p, 1.0), 10_001)
     density = chi.pdf(norm, p)
     assert (norm**2 * density).sum() / density.sum() / p == pytest.approx(_within(p), abs=1e-3)
 

@@ -7,9 +7,11 @@ from threading import Barrier, Thread, current_thread
 import numpy as np
 import pytest
 
+import asker
 from asker.applications import bundle, colmap
+from asker.applications.bundle.room import BundleAdjustment
 from asker.applications.reconstruction import ReprojectionErrors, errors_told
-from asker.applications.told import noise_told, percent
+from asker.applications.told import Table, noise_told, percent
 from asker.io.files import FileError
 from asker.shell import main
 from colmap_models import disturbed, some_model
@@ -144,6 +146,25 @@ def test_outliers_are_found_by_the_noise(model, found):
     assert given.record["inlier_radius"] == pytest.approx(3.717 * given.result.noise["SIMPLE_RADIAL"].sigma, rel=1e-3)
     assert given.inliers[~off].mean() > 0.95
     assert given.result.within_inflection["SIMPLE_RADIAL"][~off].mean() < 0.6
+
+
+@pytest.mark.parametrize("given", [{}, {"tau": 1.0}], ids=str)
+def test_a_bundle_has_one_share_of_inliers(given):
+    """In the mask, in the record, in both lines that are printed, and on the page of a study."""
+    scene = bundle.make_scene(6, 600, outlier_ratio=0.3, start_error=2.0)
+    outcome = bundle.refine(scene.start, **given)
+    share, r = outcome.inliers.mean(), outcome.record
+    assert r["inlier_ratio"] == r["noise"]["reprojection"]["inlier_ratio"] == outcome.result.inlier_ratio == share
+    room, made = BundleAdjustment(), bundle.bundle_problem(scene.start, asker.SmoothTruncated(1.0))
+    told = room.tell(scene.start, outcome, bundle.Options())
+    table = next(x for x in told if isinstance(x, Table) and x.header[1:] == ("before", "after"))
+    assert table.rows[1][-1] == percent(share)
+    assert f"of {percent(share)} of the observations" in noise_told(r, "px")[0]
+    solved = asker.solve(made.problem)
+    facts = room.judge(scene, made, solved, {"tau": 1.0})
+    assert facts["inlier_ratio"] == solved.inliers[0].mean()
+    norms = np.linalg.norm(solved.residuals[0], axis=1)
+    assert facts["within_inflection"] == pytest.approx(np.mean(norms <= 1 / np.sqrt(3)), abs=1e-3)
 
 
 def test_shares_of_reconstructions_are_those_of_the_masks(found):
