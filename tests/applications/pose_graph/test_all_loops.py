@@ -95,7 +95,7 @@ def test_a_result_under_other_kernels_is_that_of_a_solve_without_steps(robust):
     seen = other.seen(result)
     assert seen.cost == pytest.approx(expected.cost, rel=1e-12)
     assert (seen.iterations, seen.history[0].cost) == (0, seen.cost)
-    for name in ("weights", "inliers", "residuals"):
+    for name in ("weights", "inliers", "within_inflection", "residuals"):
         for one, of in zip(getattr(seen, name), getattr(expected, name), strict=True):
             np.testing.assert_allclose(one, of, rtol=1e-12, atol=1e-12)
 
@@ -160,7 +160,7 @@ class Scripted:
             cost=cost,
             residuals=Groups([np.tile([size, 0, 0], (k, 1)) for k in n], names),
             weights=Groups([k.astype(float) for k in kept], names),
-            inliers=Groups(kept, names),
+            possible=tuple(kept),
         )
 
 
