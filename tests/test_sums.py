@@ -56,8 +56,8 @@ def test_the_noise_and_its_support_are_those_of_one_process():
         numbers = np.flatnonzero(np.isin(np.tile(np.arange(40), 12), points))
         problem = asker.Problem(factors, portion=Portion(places, points, 40, (numbers,), (480,)))
         support = Support(problem, u, noises, [None], sums)
-        n = int(sums.of(support.inliers[0].sum())[0])
         classified = classify([factors], u, noises, None, sums)
+        n = classified.n_inliers[0]
         doubts = support.doubts(2 * n - 2, lambda: 7, [], classified)
         told = support.is_blurred, support.differs(support), support.has_lost_a_variable(), doubts
         of_cameras, of_places = chances(problem, [Seen(u[0], support.inliers[0], noises[0].sigma, 1.0)], sums).values()
