@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from asker.engines.point import Model
-from asker.engines.solvers import SMALLEST_DIAGONAL
 from asker.factors import Factors
 from asker.problem import Problem
 from asker.variables import Variables
@@ -250,7 +249,7 @@ class Setup:
         for r, J, a, b, c in self.rows():
             H = H + J.T @ (a * np.eye(len(r)) + b * np.outer(r, r)) @ J
             g = g + c * J.T @ r
-        unit = np.maximum(np.diag(H), SMALLEST_DIAGONAL) if relative else np.ones(len(g))
+        unit = np.where(np.diag(H) > 0, np.diag(H), 1.0) if relative else np.ones(len(g))
         return np.linalg.solve(H + damping * np.diag(unit), -g)
 
     def flat(self, delta):

@@ -37,7 +37,8 @@ def test_the_eliminated_step_of_asker_is_the_joint_step(p, preset):
     a = mu_f * w / sigma**2
     q = -mu_f * w * 2 * s / sigma**3
     unit = 1.5**2  # h = Σ τ²s²
-    delta, ds = joint_step(A, r, a, q, H_ss + unit * mu_h * h_curvature, a, g_s + unit * mu_h * h_gradient, lam)
+    H_ss += unit * mu_h * h_curvature + lam * (unit - 1)  # λτ² in all
+    delta, ds = joint_step(A, r, a, q, H_ss, a, g_s + unit * mu_h * h_gradient, lam)
     np.testing.assert_allclose(step.delta[problem.variables[0]][0], delta, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(moved, ds, rtol=1e-10, atol=1e-10)
 
@@ -56,13 +57,13 @@ def test_the_objectives_of_asker():
 
 @pytest.mark.parametrize("unit", [1e-3, 7.0])
 def test_tau_does_not_shift_the_balance_of_f_and_h(unit):
-    """With τ, residuals and λ in another unit, the scales move as before."""
+    """With τ and residuals in another unit, the scales move as before."""
     rng = np.random.default_rng(3)
     u, s, rJd = rng.uniform(0, 9, 50), rng.uniform(0.1, 3, 50), rng.normal(size=50)
     constants = GraduatedFilter()._constants(1.7)
     ours = paper.cooperative_update(asker.SmoothTruncated(1.0), u, s, rJd, **constants, lam=0.3)
     kernel = asker.SmoothTruncated(unit)
-    theirs = paper.cooperative_update(kernel, unit**2 * u, s, unit**2 * rJd, **constants, lam=unit**2 * 0.3)
+    theirs = paper.cooperative_update(kernel, unit**2 * u, s, unit**2 * rJd, **constants, lam=0.3)
     np.testing.assert_allclose(theirs, ours, rtol=1e-10)
 
 

@@ -6,8 +6,6 @@ import numpy as np
 
 CPU_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg", "reference")
 XLA_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
-SMALLEST_DIAGONAL = 1e-6
-"""Of H, where the damping is relative to it, as in Ceres."""
 
 
 @dataclass(frozen=True)

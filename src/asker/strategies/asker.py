@@ -7,7 +7,7 @@ Symbols     μ_f, μ_h -> mu_f, mu_h    α -> alpha    λ -> state.damping    λ
             ω̂ = ω(u/σ²)    q = ∂²(μ_f f)/∂s∂r without r    g_s, D: gradient and curvature in s
 Algorithm   (1) the corner (f − αh, (1 − α)h) enters the filter                                 (Alg. 1, lines 6-9)
             (2) cooperative step: Gauss-Newton on μ_f f + μ_h h in (θ, s), damped by λ                     (eq. 13)
-                g_s = −2μ_f ω̂ s u/σ³ + μ_h τ²s,  D = 4μ_f ω̂ s² u/σ⁴ + (μ_h + λ_h)τ² + λ,  q = −2μ_f ω̂ s/σ³
+                g_s = −2μ_f ω̂ s u/σ³ + μ_h τ²s,  D = 4μ_f ω̂ s² u/σ⁴ + (μ_h + λ_h + λ)τ²,  q = −2μ_f ω̂ s/σ³
                 s is eliminated per residual: a = μ_f ω̂/σ², b = −q²/D, c = a − q g_s/D
                 δs = −(g_s + q rᵀJδ)/D
             (3) accept if the filter accepts (f', h'); then λ and λ_h fall                                 (Alg. 2)
@@ -15,7 +15,7 @@ Algorithm   (1) the corner (f − αh, (1 − α)h) enters the filter           
                 the gradients of f and h among the acceptable ones; λ and λ_h start anew             (eq. 14, 15)
             (5) where f fell, the corner of (1) leaves the filter again                        (Alg. 1, lines 11-12)
 Deviations  The paper has τ = 1 and h = Σ sᵢ².  With τ² in it, f and h have the same unit, and neither τ nor a weight
-            shifts the balance between them.  A residual under a convex kernel has no scale: s stays 0.
+            shifts the balance between them.  For the same reason λτ² damps s, where λ does for τ = 1.  A residual under a convex kernel has no scale: s stays 0.
             The authors' program, which made the published numbers, has λ₀ = 0.1, g_h = s and H_h = 1 + λ_h/μ_h; the
             text prints λ₀ = 0.5, g_h = 2s and H_h = 2(1 + λ_h).  `published()` and `paper()` are these two.
             λ is not taken below 1e-5.  The program divides the inner product of the gradients by the sum of their
@@ -42,7 +42,7 @@ def scale_terms(kernel, u, s, mu_f, g_h, H_h, lam):
     sigma, t = 1 + s**2, kernel.tau**2
     w = kernel.omega(u / sigma**2)
     q = -2 * mu_f * w * s / sigma**3
-    return w, sigma, q, q * u + g_h * t * s, 4 * mu_f * w * s**2 * u / sigma**4 + H_h * t + lam
+    return w, sigma, q, q * u + g_h * t * s, 4 * mu_f * w * s**2 * u / sigma**4 + (H_h + lam) * t
 
 
 def cooperative_weights(kernel, u, s, mu_f, g_h, H_h, lam):
@@ -85,15 +85,16 @@ def shrunk(kernel, u, s, gamma):
     return (1 - gamma) * s
 
 
-def theta_gradient(kernel, u, s):
+def theta_gradient(kernel, u, s, f):
+    """The weight of Jᵀr in ∂ log f/∂θ."""
     sigma = 1 + s**2
-    return kernel.omega(u / sigma**2) / sigma**2
+    return kernel.omega(u / sigma**2) / sigma**2 / f
 
 
-def scale_gradients(kernel, u, s):
-    """Squares and product of ∂f/∂s and ∂h/∂s."""
+def scale_gradients(kernel, u, s, f, h):
+    """Squares and product of ∂ log f/∂s and ∂ log h/∂s."""
     sigma = 1 + s**2
-    f_s, h_s = -2 * kernel.omega(u / sigma**2) * s * u / sigma**3, kernel.tau**2 * s
+    f_s, h_s = -2 * kernel.omega(u / sigma**2) * s * u / sigma**3 / f, kernel.tau**2 * s / h
     return f_s**2, f_s * h_s, h_s**2
 
 
@@ -284,7 +285,7 @@ class GraduatedFilter:
             s = engine.each(shrunk, state.point, state.s, gamma=gamma)
             f, h, _ = engine.total(objectives, state.point, s)
             if gamma != 0 and filter_.accepts(f, h):
-                candidates.append((self._cosine(engine, state.point, s), gamma, s, f, h))
+                candidates.append((self._cosine(engine, state.point, s, f, h), gamma, s, f, h))
         best = max(candidates, key=lambda c: c[0], default=(0.0, gamma, s, f, h))  # else the last one, γ = ½
         _, gamma, s, f, h = best
         return replace(
@@ -292,10 +293,13 @@ class GraduatedFilter:
             accepted=False, restoration={"gamma": float(gamma), **refused},
         )  # fmt: skip
 
-    def _cosine(self, engine: Engine, point: Point, s: PerFactor) -> float:
-        """Between the gradients of f and h in (θ, s)."""
-        w = engine.each(theta_gradient, point, s)
+    def _cosine(self, engine: Engine, point: Point, s: PerFactor, f: float, h: float) -> float:
+        """Return the cosine between the gradients of log f and log h in (θ, s), whose squares neither overflow nor
+        vanish."""
+        if not (f > 0 and h > 0):
+            return 0.0
+        w = engine.each(theta_gradient, point, s, f=f)
         theta_square, _, _ = engine.gradient_products(point, w, w)
-        ff, fh, hh = engine.total(scale_gradients, point, s)
+        ff, fh, hh = engine.total(scale_gradients, point, s, f=f, h=h)
         norms = sqrt(theta_square + ff) * sqrt(hh)
         return fh / norms if norms > 0 else 0.0

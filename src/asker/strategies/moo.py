@@ -16,8 +16,13 @@ from math import inf, sqrt
 
 from asker.engines.point import Point
 from asker.kernels import Scaled
-from asker.strategies.gnc import LevelState, scaled_omega
+from asker.strategies.gnc import LevelState
 from asker.strategies.strategy import Engine, cost, omega, reweighted
+
+
+def relative_omega(kernel, u, scale, cost):
+    """The weight of Jᵀr in g/Ψ⁰, whose square neither overflows nor vanishes."""
+    return Scaled(kernel, scale).omega(u) / cost
 
 
 def blended_omega(kernel, u, scale, balance):
@@ -54,8 +59,8 @@ class LMMOO:
 
     def _gradients(self, engine: Engine, state: LevelState) -> tuple[float, float]:
         """κ, and the cosine between the gradients of Ψ⁰ and Ψᵏ."""
-        w0 = engine.each(omega, state.point)
-        wk = engine.each(scaled_omega, state.point, scale=2.0**state.level)
+        w0 = engine.each(relative_omega, state.point, scale=1.0, cost=state.cost)
+        wk = engine.each(relative_omega, state.point, scale=2.0**state.level, cost=state.cost)
         g00, g0k, gkk = engine.gradient_products(state.point, w0, wk)
         if not (0 < g00 < inf and 0 < gkk < inf):
             return 1.0, 1.0

@@ -10,6 +10,7 @@ Algorithm   (1) v = ½Ψ + ½J_prev; J_prev starts as the lifted cost with w = 1
                 below the old one
             (3) one step of weighted least squares with these weights; accept if Ψ falls, damp as IRLS
             (4) J_prev = J(θ, w) at the new θ with the weights of (2)
+            (5) J(θ, ω(v)) = Σ ψ(v) + ω(v)(u − v)/2, the tangent of ψ at v, since γ(ω(v)) = ψ(v) − ω(v)v/2
 Deviations  the search works on log σ², and begins at the last σ; under a quadratic kernel there is nothing to lift
 """
 
@@ -23,14 +24,18 @@ from asker.strategies.strategy import Engine, State, cost, reweighted
 
 
 def surrogate(kernel, u, scale):
-    """J with the weights ω(u/σ²)."""
-    return surrogate_of(kernel, u, kernel.omega(u / scale**2))
+    """J(θ, ω(u/σ²))."""
+    return surrogate_at(kernel, u, u / scale**2)
 
 
-def surrogate_of(kernel, u, w):
-    if kernel.quadratic:
-        return kernel.psi(u)
-    return w * u / 2 + kernel.penalty(w)
+def surrogate_at(kernel, u, v):
+    """J(θ, ω(v)): by (5), which does not lose digits where τ² is far above u."""
+    return kernel.psi(v) + kernel.omega(v) * (u - v) / 2
+
+
+def scaled_square(kernel, u, scale):
+    """u/σ²"""
+    return u / scale**2
 
 
 def half_square(kernel, u):
@@ -70,8 +75,8 @@ class ReGeMM:
         v = (state.cost + state.bound) / 2  # (1)
         sigma = self._scale(engine, state.point, (state.cost + v) / 2, v, state.sigma)  # (2)
         after = reweighted(engine, state, scaled_omega, scale=sigma)  # (3)
-        w = engine.each(scaled_omega, state.point, scale=sigma)
-        bound = engine.total(surrogate_of, after.point, w)  # (4)
+        at = engine.each(scaled_square, state.point, scale=sigma)
+        bound = engine.total(surrogate_at, after.point, at)  # (4)
         return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3)
 
     def _scale(self, engine: Engine, point: Point, low: float, high: float, sigma: float) -> float:

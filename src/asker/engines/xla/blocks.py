@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from asker.engines.solvers import SMALLEST_DIAGONAL
 from asker.engines.xla.layout import Chunks
 from asker.engines.xla.pair_sums import chunk_sums
 from asker.engines.xla.small import Small, is_narrow, joined, number, product, rows
@@ -121,6 +120,11 @@ def solved_by_cholesky(S: jax.Array) -> jax.Array:
     return lax.linalg.triangular_solve(C, y[:, None], left_side=True, lower=True, transpose_a=True)[:n, 0]
 
 
+def unit_of_damping(diagonal: jax.Array) -> jax.Array:
+    """Return what λ is multiplied with where it is relative; 1 where the diagonal is 0, as is the gradient."""
+    return jnp.where(diagonal > 0, diagonal, 1.0)
+
+
 def cholesky(V: jax.Array, g: jax.Array, damping: jax.Array, relative: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
     """V + λI (relative: V + λ diag V) = L Lᵀ, z = L⁻¹g, and where V is not positive; V and L packed row by row."""
     d = g.shape[1]
@@ -134,7 +138,7 @@ def cholesky(V: jax.Array, g: jax.Array, damping: jax.Array, relative: bool) -> 
             terms = sum((row[m] * L[s][m] for m in range(s)), jnp.zeros(()))
             row.append((V[:, first + s] - terms) / L[s][s])
         diagonal = V[:, first + q]
-        added = damping * (jnp.maximum(diagonal, SMALLEST_DIAGONAL) if relative else jnp.ones_like(diagonal))
+        added = damping * (unit_of_damping(diagonal) if relative else jnp.ones_like(diagonal))
         pivot = diagonal + added - sum((x * x for x in row), jnp.zeros(()))
         pivot = jnp.where(pivot < added, added, pivot)  # never below, but for rounding
         bad = bad | ~(pivot > 0)

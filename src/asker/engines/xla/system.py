@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from asker.engines.solvers import CG, SMALLEST_DIAGONAL
+from asker.engines.solvers import CG
 from asker.engines.xla.assembly import Assembled, Assembly, Reduced, apart, pairs_of, part_of_Y
 from asker.engines.xla.blocks import (
     AXIS,
@@ -21,6 +21,7 @@ from asker.engines.xla.blocks import (
     safe_inverse,
     solve_transposed,
     solved_by_cholesky,
+    unit_of_damping,
 )
 from asker.engines.xla.fronts import Fronts
 from asker.engines.xla.layout import Observations
@@ -72,7 +73,7 @@ class System:
         """The diagonal blocks of S with λ added."""
         found = []
         for S, unit in zip(reduced.own, reduced.unit, strict=True):
-            unit = jnp.ones(1) if unit is None else jnp.maximum(unit, SMALLEST_DIAGONAL)
+            unit = jnp.ones(1) if unit is None else unit_of_damping(unit)
             found.append(S + damping * unit[..., None] * jnp.eye(S.shape[-1]))
         return found
 

@@ -27,7 +27,6 @@ from asker.engines.cpu.system.printing import (
     vectors,
     weighted,
 )
-from asker.engines.solvers import SMALLEST_DIAGONAL
 
 
 class Group(NamedTuple):
@@ -118,7 +117,8 @@ def _factor_blocks(d: int, relative: bool) -> str:
             terms = "".join(f" - l{q}_{m} * l{s}_{m}" for m in range(s))
             lines.append(f"l{q}_{s} = (V[j, {packed(q, s)}]{terms}) / l{s}_{s}")
         terms = "".join(f" - l{q}_{m} * l{q}_{m}" for m in range(q))
-        unit = f"max(V[j, {packed(q, q)}], {SMALLEST_DIAGONAL!r})" if relative else "1.0"
+        entry = f"V[j, {packed(q, q)}]"
+        unit = f"({entry} if {entry} > 0.0 else 1.0)" if relative else "1.0"
         lines.append(f"added = damping * {unit}")
         lines.append(f"pivot = V[j, {packed(q, q)}] + added{terms}")
         lines.append("pivot = added if pivot < added else pivot")  # never below, but for rounding

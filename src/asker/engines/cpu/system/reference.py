@@ -3,13 +3,12 @@
 import numpy as np
 
 from asker.engines.cpu.system.linearization import Delta, Linearization, Weights
-from asker.engines.solvers import SMALLEST_DIAGONAL
 from asker.engines.structure import FactorStructure, Structure
 
 
 def unit_of_damping(diagonal: np.ndarray, relative: bool) -> np.ndarray:
-    """What λ is multiplied with, from the diagonal of H."""
-    return np.maximum(diagonal, SMALLEST_DIAGONAL) if relative else np.ones_like(diagonal)
+    """Return what λ is multiplied with, from the diagonal of H; 1 where that is 0, as is the gradient."""
+    return np.where(diagonal > 0, diagonal, 1.0) if relative else np.ones_like(diagonal)
 
 
 def reference(
