@@ -1,14 +1,17 @@
 """The one loop."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 
 from asker.checkpoint import Checkpoint, Snapshot
 from asker.conditions import Conditions
 from asker.covariance import Uncertainty
-from asker.current import CurrentIteration, by_factor, residuals_at, values_at, weights_at
+from asker.current import CurrentIteration, by_factor, residuals_at, values_at
+from asker.determined import doubts_of_inliers
 from asker.engines.point import Engine, Point, omega
 from asker.groups import Groups
 from asker.inliers import Classified, classify
@@ -16,12 +19,17 @@ from asker.journal import DescentFile
 from asker.leverage import leverage
 from asker.noise import Noise, estimate
 from asker.result import HowSure, Iteration, Result, Status
-from asker.strategies.strategy import LARGEST_DAMPING, State, Strategy
+from asker.stationarity import promised_decrease
+from asker.strategies.strategy import LARGEST_DAMPING, ROUNDING, State, Strategy
 from asker.subsets import FEW, n_unknowns
 from asker.undetermined import undetermined
 from asker.variables import ProblemError
 
 OnIteration = Callable[[CurrentIteration], bool | None]
+AT_BORDER = (
+    "the steps were shortened because residuals are not finite where longer ones lead: the cost may be lower there"
+)
+NO_WEIGHT = "every observation has weight 0, and nothing moves the variables: use a wider kernel, or start elsewhere"
 
 
 class SolveLoop:
@@ -40,6 +48,8 @@ class SolveLoop:
         self.best: State
         self.last: tuple[State, State, int]
         """Where the run stands: the state, the best one, and how many lines of the history belong to them."""
+        self.is_at_border = False
+        """Whether the last steps were shortened because residuals are not finite where longer ones lead."""
 
     @property
     def seconds(self) -> float:
@@ -54,10 +64,12 @@ class SolveLoop:
         tol: float,
         time_limit: float | None,
         least: float = 0.0,
+        certified: bool = True,
     ) -> Status:
         """From the start to the end; what was found is in `best` and `history`.
 
         `least`: a step that lowers the objective by no more is the last, as one below `tol` is.
+        `certified`: a small gain counts as convergence only where the derivatives do not contradict it.
         """
         state = self.best = strategy.init(engine, start, max_iterations)
         if self.file and (earlier := self.file.read(state, lambda point: strategy.init(engine, point, 0).cost)):
@@ -65,11 +77,12 @@ class SolveLoop:
             self.earlier = earlier.seconds
         self.last = state, self.best, len(self.history)
         try:
-            status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit, least)
+            status = self._iterate(engine, strategy, state, max_iterations, tol, time_limit, least, certified)
         except KeyboardInterrupt:
             if not self.history:
                 raise
             status = Status.INTERRUPTED
+        self.is_at_border = self.last[0].border < inf
         self._save(at_the_end=True)
         return status
 
@@ -82,24 +95,44 @@ class SolveLoop:
         tol: float,
         time_limit: float | None,
         least: float,
+        certified: bool,
     ) -> Status:
         if not self.history and self._record(engine, state):
             return Status.STOPPED
         if state.cost == 0:
+            _check_underflow(engine, state.point)
             return Status.CONVERGED
         while len(self.history) + state.spent <= max_iterations:
-            before, state = state, strategy.step(engine, state)
+            before = replace(state, off_limits=False)
+            state = strategy.step(engine, before)
+            state = replace(state, border=_border(before, state))
             stop = self._record(engine, state)
             self._save()
             if stop:
                 return Status.STOPPED
-            if _converged(before, state, tol, least):
-                return Status.CONVERGED
+            if _gains_nothing(before, state, tol, least):
+                if state.border < inf and state.cost > 0:
+                    return Status.AT_BORDER
+                if not certified or self._may_be_a_minimum(engine, state, max(tol * state.cost, least)):
+                    return Status.CONVERGED
             if not state.accepted and state.damping > LARGEST_DAMPING:
                 return Status.STALLED
             if time_limit is not None and engine.any(self.seconds > time_limit):
                 return Status.TIME_LIMIT
         return Status.MAX_ITERATIONS
+
+    def _may_be_a_minimum(self, engine: Engine, state: State, enough: float) -> bool:
+        """Return whether nothing known prevents a minimum: weights of 0 everywhere, and, of problems with few unknowns, a
+        decrease that only damping or bounds have hidden."""
+        if state.cost == self.history[0].cost and engine.largest(omega, state.point) == 0:
+            return False
+        if engine.problem.portion is not None or n_unknowns(engine) > FEW:
+            return True
+        from asker.engines.cpu.linear_model import LinearModel
+
+        rows, weights = engine.rows(state.point), engine.in_user_order(engine.each(omega, state.point))
+        promised = promised_decrease(LinearModel(engine.problem, rows), rows, weights)
+        return promised <= max(enough, ROUNDING * state.cost)
 
     def _record(self, engine: Engine, state: State) -> bool:
         """Whether the user asks to stop."""
@@ -126,10 +159,13 @@ def result_of(
     engine.done()
     engine, problem, point = engine.for_results(), engine.problem, loop.best.point
     known, possible = _classified(engine, point, noises)
+    weights = engine.in_user_order(engine.each(omega, point))
     no_step = len(loop.history) > 1 and not any(line.accepted for line in loop.history[1:])
     is_stuck = status is Status.STALLED or (no_step and status is not Status.CONVERGED)
     fault = _without_derivative(engine, point) if is_stuck else ""
     doubts = (f"{fault} at this point, and no step can be made from it",) if fault else ()
+    if loop.is_at_border or status is Status.AT_BORDER:
+        doubts += (AT_BORDER,)
     if fault and no_step:
         raise ProblemError(f"{fault} at the start, and no step can be made (as of a root or a norm at 0)")
     return Result(
@@ -140,17 +176,17 @@ def result_of(
         status=status,
         history=loop.history,
         residuals=residuals_at(engine, point),
-        weights=weights_at(engine, point),
-        informative=by_factor(problem, [np.ones(n, dtype=bool) for n in problem.n_observations]),
+        weights=by_factor(problem, weights),
+        informative=by_factor(problem, [np.ones(len(w), dtype=bool) for w in weights]),
         seconds=engine.seconds | {"total": loop.seconds},
         strategy=strategy,
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
-        doubts=doubts or _doubts(engine, point),
+        found_doubts=doubts or _doubts(engine, point, weights),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
         continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
-        how_sure=HowSure(Uncertainty, leverage),
+        how_sure=HowSure(Uncertainty, leverage, doubts_of_inliers),
         found_noise=known.noises if known and noises else None,
         known_inliers=known,
         possible=possible,
@@ -172,13 +208,14 @@ def _classified(
     return known, None if possible is None else by_factor(problem, engine.whole(possible))
 
 
-def _doubts(engine: Engine, point: Point) -> tuple[str, ...]:
+def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray]) -> tuple[str, ...]:
     """What the data do not determine, of problems with few unknowns: larger ones have a gauge as a rule."""
+    if not any(w.any() for w in weights):
+        return (NO_WEIGHT,)
     if engine.problem.portion is not None or n_unknowns(engine) > FEW:
         return ()
     from asker.engines.cpu.linear_model import LinearModel
 
-    weights = engine.in_user_order(engine.each(omega, point))
     told = undetermined(LinearModel(engine.problem, engine.rows_here(point)), weights)
     return (told,) if told else ()
 
@@ -192,8 +229,27 @@ def _without_derivative(engine: Engine, point: Point) -> str:
     return told or elsewhere
 
 
-def _converged(before: State, after: State, tol: float, least: float) -> bool:
-    """An accepted step on Ψ itself gained next to nothing, or there is nothing to gain."""
+def _check_underflow(engine: Engine, point: Point) -> None:
+    """Refuse residuals whose squares are too small to be numbers."""
+    for f, r, u in zip(engine.problem.factors, engine.residuals(point), engine.in_user_order(point.u), strict=True):
+        has_weight = np.ones(f.n, dtype=bool) if f.weight is None else f.weight > 0
+        vanish = has_weight & (u == 0) & r.any(axis=1) if len(r) == f.n else np.zeros(f.n, dtype=bool)
+        if vanish.any():
+            raise ProblemError(
+                f"{f.name}: the squared residual of observation {np.argmax(vanish)} underflows at the start; use larger "
+                "units"
+            )
+
+
+def _border(before: State, after: State) -> float:
+    """Return λ of the last trial whose residuals are not finite; inf once they are after a step with as small a λ."""
+    if after.off_limits:
+        return before.damping
+    return inf if before.damping <= before.border else before.border
+
+
+def _gains_nothing(before: State, after: State, tol: float, least: float) -> bool:
+    """Whether an accepted step on Ψ itself gained next to nothing, or there is nothing to gain."""
     enough = max(tol * before.objective, least)
     if enough > 0 and after.at_rest and after.on_target and before.on_target:
         return True

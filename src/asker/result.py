@@ -31,6 +31,7 @@ class Status(Enum):
     MAX_ITERATIONS = "reached `max_iterations`; the result may not be a minimum"
     TIME_LIMIT = "reached `time_limit`; the result may not be a minimum"
     STALLED = "no step was accepted up to the largest damping"
+    AT_BORDER = "steps that may lower the cost further lead to where residuals are not finite"
     STOPPED = "`on_iteration` asked to stop"
     INTERRUPTED = "interrupted; this is the best point seen so far"
 
@@ -69,6 +70,7 @@ class HowSure:
 
     uncertainty: Callable[..., Any]
     leverage: Callable[..., Groups[Any]]
+    doubts: Callable[..., tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +113,8 @@ class Result:
     possible: tuple[np.ndarray, ...] | None = None
     """Masks of the observations that `valid=` does not exclude; None where there is no such condition.  `save` leaves
     them out."""
-    doubts: tuple[str, ...] = ()
-    """What speaks against relying on the result, a sentence each."""
+    found_doubts: tuple[str, ...] = ()
+    """The part of `doubts` that the solve itself has found."""
     unwritten: str = ""
     """Why the last checkpoint could not be written, if so; `save` leaves it out."""
     continued_from: int = 0
@@ -130,6 +132,11 @@ class Result:
             raise AttributeError("`x` is for problems with one variable; use `result[variables]`")
         value = self.values[0]
         return tuple(part[0] for part in value) if isinstance(value, tuple) else value[0]
+
+    @cached_property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against relying on the result, a sentence each."""
+        return self.found_doubts + (() if self.how_sure is None else self.how_sure.doubts(self))
 
     @cached_property
     def noise(self) -> Groups[Noise]:
@@ -376,7 +383,7 @@ def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
         **plain,
         "found_noise": known.noises if tree.get("finds_noise", True) and known.noises else None,
         "known_inliers": known,
-        "doubts": tuple(_text(doubt) for doubt in tree.get("doubts", ())),
+        "found_doubts": tuple(_text(doubt) for doubt in tree.get("doubts", ())),
         **{what: Groups(items, names) for what, items in factors.items()},
         "problem": None,
         "values": Groups([found(item) for _, item in tree["variables"]], [_text(n) for n, _ in tree["variables"]]),

@@ -124,7 +124,7 @@ def solve(
                 stages.keep(checkpoint, every, machine, strategy)
             result = stages.result(machine, strategy, point)
             if not has_limit and result.status is Status.MAX_ITERATIONS:
-                result = replace(result, doubts=(*result.doubts, ENDLESS.format(max_iterations)))
+                result = replace(result, found_doubts=(*result.found_doubts, ENDLESS.format(max_iterations)))
         else:
             file: Checkpoint | DescentFile | None = None
             if checkpoint is not None:

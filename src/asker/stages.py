@@ -107,7 +107,7 @@ class Stages:
             result,
             initial_cost=initial_cost,
             history=_from_start_to_result(self.history, initial_cost, result.cost),
-            doubts=self.search.doubts(best, _here(result)) + result.doubts,
+            found_doubts=self.search.doubts(best, _here(result)) + result.found_doubts,
             unwritten=file.unwritten if file else "",
             continued_from=file.continued_from if file else 0,
         )
@@ -175,7 +175,7 @@ class Stages:
         file = DescentFile(self.journal, stage, engine) if self.journal.file else None
         loop = SolveLoop(self.begin, partial(self._record, stage), file, self.journal.earlier)
         most, tol = (self.left, self.tol) if n is None else (min(n, self.left), max(self.tol, ENOUGH))
-        status = loop.run(engine, strategy, point, most, tol, self.time_limit, least)
+        status = loop.run(engine, strategy, point, most, tol, self.time_limit, least, certified=False)
         self.left -= loop.history[-1].iteration
         self.is_cut_short = status is Status.MAX_ITERATIONS and (n is None or most < n)
         self.last = status if n is None else self.last

@@ -60,8 +60,11 @@ def n_undetermined(model: "LinearModel | DeviceModel", weights: Sequence[NDArray
     return sum(int(h.free.sum()) for h in stiffening.single.values()) + len(stiffening.unknowns)
 
 
-def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]]) -> str:
-    """What the observations of a problem with few unknowns leave open, in words; "" where that is nothing."""
+def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]], of_inliers: bool = False) -> str:
+    """What the observations of a problem with few unknowns leave open, in words; "" where that is nothing.
+
+    `of_inliers`: those that have a weight are not all that pull, but the inliers.
+    """
     free = [v for v in model.problem.variables if v.is_free]
     columns, n = {}, 0
     for v in free:
@@ -85,6 +88,12 @@ def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]]) -
     if not n_open[0]:
         return ""
     names = named({v: is_open[0][columns[v]] & ~v.fixed[:, None] for v in free})
-    if int(is_open.sum()) == int(n_open[0]):
+    alone = int(is_open.sum()) == int(n_open[0])
+    if of_inliers:
+        why = (
+            "only outliers act on them" if alone else "they can move together without a change of any inlier's residual"
+        )
+        return f"the inliers do not determine {names}: {why}"
+    if alone:
         return f"the data do not determine {names}: what stands there is from the start"
     return f"the data do not determine {names}: they can move together without a change of any residual"

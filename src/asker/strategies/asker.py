@@ -26,7 +26,7 @@ add to the paper, the default mode `asker.ASKER()`, is default.py.
 """
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, isfinite, sqrt
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,7 +34,7 @@ import numpy as np
 from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point, Tried
 from asker.strategies.filter import Filter
-from asker.strategies.strategy import Engine, State
+from asker.strategies.strategy import Engine, State, refused
 
 
 def scale_terms(kernel, u, s, mu_f, g_h, H_h, lam):
@@ -255,9 +255,10 @@ class GraduatedFilter:
         numbers = self._constants(state.scale_damping) | {"lam": state.damping}
         tried = engine.together(cooperative_trial, state.point, state.s, **numbers)  # (2)
         if tried is None:  # no factorisation worked
-            return replace(state, damping=10 * state.damping, accepted=False)
+            return refused(state, inf, None)
         trial, (s,), (f, h, target, f_before) = tried
         if not filter_.accepts(f, h):
+            state = replace(state, off_limits=not isfinite(f))
             return self._restore(engine, state, filter_, {"f_refused": f, "h_refused": h})
         gain = (state.f - f_before) / max(state.f, 1e-300)
         rates = self.anneal.rates(gain, state)  # (3)

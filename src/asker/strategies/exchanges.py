@@ -19,7 +19,7 @@ from asker.beliefs import Flipped, Restart, exchanges_at, restarted, weights_of
 from asker.engines.point import Engine, Model, PerFactor, Point
 from asker.strategies.irls import IRLS
 from asker.strategies.phases import is_at_rest
-from asker.strategies.strategy import Descent, State, attempt, cost, lowered
+from asker.strategies.strategy import Descent, State, attempt, cost, lowered, refused
 
 LESS = 1e-6
 """The part by which Ψ must fall."""
@@ -84,7 +84,7 @@ class Exchanges:
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
         fit = float("nan") if trial is None else engine.total(masked, trial, w)
         if trial is None or not fit < state.fit:
-            return replace(state, damping=10 * state.damping, accepted=False)
+            return refused(state, fit, trial)
         return replace(
             state, point=trial, cost=cost(engine, trial), fit=fit, damping=lowered(state.damping), accepted=True
         )

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from asker.arrays import namespace
 from asker.engines.point import Model, Point
 from asker.kernels import Scaled
-from asker.strategies.strategy import LARGEST_DAMPING, Engine, State, attempt, cost, lowered
+from asker.strategies.strategy import LARGEST_DAMPING, Engine, State, attempt, cost, lowered, refused
 
 L = TypeVar("L", bound="LevelState")
 
@@ -95,7 +95,7 @@ class GNC:
         before = engine.total(scaled_psi, state.point, scale=scale)
         value = float("nan") if trial is None else engine.total(scaled_psi, trial, scale=scale)
         if trial is None or not value < before:  # (1)
-            after, done = replace(state, damping=10 * state.damping, accepted=False), False
+            after, done = refused(state, value, trial), False
         else:
             damping = lowered(state.damping)
             after = replace(state, point=trial, cost=cost(engine, trial), damping=damping, accepted=True)

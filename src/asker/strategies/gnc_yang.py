@@ -23,7 +23,7 @@ from typing import Any
 from asker.arrays import namespace
 from asker.engines.point import Model, Point
 from asker.strategies.irls import IRLS
-from asker.strategies.strategy import Engine, State, attempt, cost, lowered
+from asker.strategies.strategy import Engine, State, attempt, cost, lowered, refused
 
 
 def relative_square(kernel, u):
@@ -115,7 +115,7 @@ class SurrogateGNC:
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
         value = float("nan") if trial is None else engine.total(weighted_square, trial, w)
         if trial is None or not value < before:  # (3)
-            after = replace(state, damping=10 * state.damping, accepted=False)
+            after = refused(state, value, trial)
         else:
             damping = lowered(state.damping)
             after = replace(state, point=trial, cost=cost(engine, trial), damping=damping, accepted=True)

@@ -13,12 +13,13 @@ Deviations  λτ² damps w, where λ does for τ = 1, the paper's: residuals in 
 """
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from asker.arrays import namespace
 from asker.engines.point import Model, PerFactor, Point, Tried
 from asker.problem import ProblemError
-from asker.strategies.strategy import Engine, State, cost, lowered, omega
+from asker.strategies.strategy import Engine, State, cost, lowered, omega, refused
 
 NO_WEIGHT = 1e-12
 """Where every ω is below this, the cost is flat, and that it falls no more says nothing."""
@@ -114,7 +115,7 @@ class MHQ:
         lam = state.damping
         tried = engine.together(lifted_trial, state.point, state.w, lam=lam)
         if tried is None or not tried.totals < state.lifted_cost:  # (4); a NaN is refused too
-            return replace(state, damping=10 * lam, accepted=False)
+            return refused(state, inf if tried is None else tried.totals, tried)
         trial, (w,), lifted = tried
         target = cost(engine, trial)
         flat = target == state.cost and engine.largest(omega, trial) < NO_WEIGHT  # all are outliers

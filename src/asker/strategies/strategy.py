@@ -9,6 +9,7 @@ it steps on the state of any other strategy: phases.py makes first and last phas
 
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf, isfinite
 from typing import Any, Protocol, Self, TypeVar
 
 from asker.engines.point import Engine, Formula, Model, Point, Together, Tried, Verbs, psi
@@ -33,6 +34,10 @@ class State:
     """Whether the last trial was taken."""
     at_rest: bool = False
     """Whether the last trial was refused, and its cost is the same but for rounding: there is nothing to gain."""
+    off_limits: bool = False
+    """Whether the last trial was refused because its residuals are not finite."""
+    border: float = inf
+    """λ of the last such trial, until residuals are finite after a step with as small a λ; the loop keeps it."""
     on_target: bool = True
     """Whether the strategy is on its last objective, so that a small decrease means convergence."""
     budget: int = 0
@@ -147,8 +152,14 @@ def judged(state: S, trial: Point | None, trial_cost: float) -> S:
     """The state after a trial with this cost: what `descend` says of it."""
     if trial is None or not trial_cost < state.cost:
         at_rest = trial_cost - state.cost <= ROUNDING * state.cost
-        return replace(state, damping=10 * state.damping, accepted=False, at_rest=at_rest)
+        return replace(refused(state, trial_cost, trial), at_rest=at_rest)
     return replace(state, point=trial, cost=trial_cost, damping=lowered(state.damping), accepted=True, at_rest=False)
+
+
+def refused(state: S, value: float, trial: object) -> S:
+    """Return the state after a trial with this objective that is not taken; `trial` is None where there was no step."""
+    off_limits = trial is not None and not isfinite(value)
+    return replace(state, damping=10 * state.damping, accepted=False, off_limits=off_limits)
 
 
 def lowered(damping: float) -> float:

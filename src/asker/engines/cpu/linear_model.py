@@ -38,6 +38,17 @@ class LinearModel:
         model = [Weights(x, x, x, False) for x in self._own(a)]
         return own_blocks(self.structure, self.linear, model)
 
+    def gradients(self, c: list[np.ndarray]) -> dict[Variables, np.ndarray]:
+        """Return Σ c Jᵀr of every variable, (n, d) for each free group."""
+        G = {v: np.zeros((len(v), v.manifold.tangent)) for v in self.problem.variables if v.is_free}
+        for f, linear, w in zip(self.structure.factors, self.linear, self._own(c), strict=True):
+            Jr = np.einsum("npd,np->nd", linear.J.reshape(f.n, f.p, f.width), w[:, None] * linear.r)
+            for slot, first in zip(f.free, f.offsets, strict=True):
+                v = f.factors.slots[slot].variables
+                for q in range(v.manifold.tangent):
+                    G[v][:, q] += np.bincount(f.indices[slot], Jr[:, first + q], minlength=len(v))
+        return G
+
     def derivatives_by(self, v: Variables) -> list[tuple[np.ndarray, np.ndarray, np.ndarray] | None]:
         """J (n, p, d) with respect to the variables of a group, r (n, p), and which of them each observation touches;
         None for factors that do not touch them.  A factor touches one at most."""
