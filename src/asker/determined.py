@@ -1,7 +1,7 @@
 """What the observations within the noise leave open, where others that pull hide it.
 
-Intervals come from the observations that count (`asker.information`).  Under a kernel that never gives an observation up
-an outlier holds a variable, too, and a solve converges where the inliers alone do not determine it.
+Intervals come from the observations that count (`asker.information`).  Under a kernel that never gives an observation
+up an outlier holds a variable, too, and a solve converges where the inliers alone do not determine it.
 """
 
 import numpy as np

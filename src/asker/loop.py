@@ -26,9 +26,7 @@ from asker.undetermined import undetermined
 from asker.variables import ProblemError
 
 OnIteration = Callable[[CurrentIteration], bool | None]
-AT_BORDER = (
-    "the steps were shortened because residuals are not finite where longer ones lead: the cost may be lower there"
-)
+AT_BORDER = "steps were shortened because residuals are not finite where longer ones lead: the cost may be lower there"
 NO_WEIGHT = "every observation has weight 0, and nothing moves the variables: use a wider kernel, or start elsewhere"
 
 
@@ -103,9 +101,10 @@ class SolveLoop:
             _check_underflow(engine, state.point)
             return Status.CONVERGED
         while len(self.history) + state.spent <= max_iterations:
-            before = replace(state, off_limits=False)
+            before = replace(state, off_limits=False) if state.off_limits else state
             state = strategy.step(engine, before)
-            state = replace(state, border=_border(before, state))
+            border = _border(before, state)
+            state = state if state.border == border else replace(state, border=border)
             stop = self._record(engine, state)
             self._save()
             if stop:
@@ -122,8 +121,8 @@ class SolveLoop:
         return Status.MAX_ITERATIONS
 
     def _may_be_a_minimum(self, engine: Engine, state: State, enough: float) -> bool:
-        """Return whether nothing known prevents a minimum: weights of 0 everywhere, and, of problems with few unknowns, a
-        decrease that only damping or bounds have hidden."""
+        """Return whether nothing known prevents a minimum: weights that are all 0 or, in a problem of few unknowns, a
+        decrease that damping has hidden."""
         if state.cost == self.history[0].cost and engine.largest(omega, state.point) == 0:
             return False
         if engine.problem.portion is not None or n_unknowns(engine) > FEW:
@@ -163,9 +162,9 @@ def result_of(
     no_step = len(loop.history) > 1 and not any(line.accepted for line in loop.history[1:])
     is_stuck = status is Status.STALLED or (no_step and status is not Status.CONVERGED)
     fault = _without_derivative(engine, point) if is_stuck else ""
-    doubts = (f"{fault} at this point, and no step can be made from it",) if fault else ()
+    doubts = [f"{fault} at this point, and no step can be made from it"] if fault else []
     if loop.is_at_border or status is Status.AT_BORDER:
-        doubts += (AT_BORDER,)
+        doubts.append(AT_BORDER)
     if fault and no_step:
         raise ProblemError(f"{fault} at the start, and no step can be made (as of a root or a norm at 0)")
     return Result(
@@ -183,7 +182,7 @@ def result_of(
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
-        found_doubts=doubts or _doubts(engine, point, weights),
+        found_doubts=tuple(doubts) or _doubts(engine, point, weights),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
         continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
         how_sure=HowSure(Uncertainty, leverage, doubts_of_inliers),
@@ -209,15 +208,15 @@ def _classified(
 
 
 def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray]) -> tuple[str, ...]:
-    """What the data do not determine, of problems with few unknowns: larger ones have a gauge as a rule."""
-    if not any(w.any() for w in weights):
-        return (NO_WEIGHT,)
+    """Return whether no observation has a weight, and what the data do not determine of problems with few unknowns:
+    larger ones have a gauge as a rule."""
+    no_weight = () if engine.sums.any(any(w.any() for w in weights)) else (NO_WEIGHT,)
     if engine.problem.portion is not None or n_unknowns(engine) > FEW:
-        return ()
+        return no_weight
     from asker.engines.cpu.linear_model import LinearModel
 
     told = undetermined(LinearModel(engine.problem, engine.rows_here(point)), weights)
-    return (told,) if told else ()
+    return (*no_weight, told) if told else no_weight
 
 
 def _without_derivative(engine: Engine, point: Point) -> str:
@@ -236,7 +235,7 @@ def _check_underflow(engine: Engine, point: Point) -> None:
         vanish = has_weight & (u == 0) & r.any(axis=1) if len(r) == f.n else np.zeros(f.n, dtype=bool)
         if vanish.any():
             raise ProblemError(
-                f"{f.name}: the squared residual of observation {np.argmax(vanish)} underflows at the start; use larger "
+                f"{f.name}: the squared residual of observation {np.argmax(vanish)} underflows at the start; use other "
                 "units"
             )
 

@@ -90,9 +90,7 @@ def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]], o
     names = named({v: is_open[0][columns[v]] & ~v.fixed[:, None] for v in free})
     alone = int(is_open.sum()) == int(n_open[0])
     if of_inliers:
-        why = (
-            "only outliers act on them" if alone else "they can move together without a change of any inlier's residual"
-        )
+        why = "only outliers act on them" if alone else "they can move together without a change of their residuals"
         return f"the inliers do not determine {names}: {why}"
     if alone:
         return f"the data do not determine {names}: what stands there is from the start"

@@ -15,7 +15,8 @@ Algorithm   (1) the corner (f − αh, (1 − α)h) enters the filter           
                 the gradients of f and h among the acceptable ones; λ and λ_h start anew             (eq. 14, 15)
             (5) where f fell, the corner of (1) leaves the filter again                        (Alg. 1, lines 11-12)
 Deviations  The paper has τ = 1 and h = Σ sᵢ².  With τ² in it, f and h have the same unit, and neither τ nor a weight
-            shifts the balance between them.  For the same reason λτ² damps s, where λ does for τ = 1.  A residual under a convex kernel has no scale: s stays 0.
+            shifts the balance between them.  For the same reason λτ² damps s, where λ does for τ = 1.
+            A residual under a convex kernel has no scale: s stays 0.
             The authors' program, which made the published numbers, has λ₀ = 0.1, g_h = s and H_h = 1 + λ_h/μ_h; the
             text prints λ₀ = 0.5, g_h = 2s and H_h = 2(1 + λ_h).  `published()` and `paper()` are these two.
             λ is not taken below 1e-5.  The program divides the inner product of the gradients by the sum of their

@@ -20,7 +20,7 @@ from typing import Any
 from asker.engines.point import Point
 from asker.problem import ProblemError
 from asker.strategies.gnc import scaled_omega
-from asker.strategies.strategy import Engine, State, cost, reweighted
+from asker.strategies.strategy import ROUNDING, Engine, State, cost, reweighted
 
 
 def surrogate(kernel, u, scale):
@@ -77,7 +77,8 @@ class ReGeMM:
         after = reweighted(engine, state, scaled_omega, scale=sigma)  # (3)
         at = engine.each(scaled_square, state.point, scale=sigma)
         bound = engine.total(surrogate_at, after.point, at)  # (4)
-        return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3)
+        touches = bound - after.cost <= ROUNDING * after.cost  # the surrogate is the target, whatever σ
+        return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3 or touches)
 
     def _scale(self, engine: Engine, point: Point, low: float, high: float, sigma: float) -> float:
         """A σ whose surrogate lies between `low` and `high`; the search begins at the last one."""
