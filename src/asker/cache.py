@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from asker.io.files import FileError, open_regular
+
 
 def cache_folder() -> Path:
     """The folder for compiled code and downloads; `ASKER_CACHE` moves it."""
@@ -44,10 +46,10 @@ class Kept:
         if self.folder is None:
             return None
         try:
-            with open(self.folder / name, "rb") as file:
+            with open_regular(self.folder / name) as file:
                 safe = not _of_others(os.fstat(file.fileno()))
                 digest, content = (file.read(32), file.read()) if safe else (b"", b"")
-        except OSError:
+        except (OSError, FileError):
             return None
         return content if digest == _digest(name, content) else None
 

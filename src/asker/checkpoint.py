@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from asker.engines.point import Engine, PerFactor, Point
-from asker.io.files import FileError, FilePath, read_text_bytes
+from asker.io.files import FileError, FilePath, read_bytes
 from asker.io.npz import Arrays, Tree, parse_npz, write_npz
 from asker.logs import log
 from asker.result import Iteration
@@ -111,7 +111,7 @@ class Checkpoint:
 
     def read_tree(self) -> "tuple[Tree, Reader] | None":
         """What a file of the same run holds."""
-        content = read_text_bytes(self.path) if os.path.exists(self.path) else b""
+        content = read_bytes(self.path) if os.path.exists(self.path) else b""
         self.engine.check_same(hashlib.sha256(content).digest(), f"hold different checkpoints {self.path}")
         if not content:
             return None

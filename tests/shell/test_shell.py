@@ -442,7 +442,7 @@ def test_help_is_quick_to_import(arguments):
     code = "import sys; from asker.shell import main; assert main(sys.argv[1:]) == 0; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     imported = set(done.stdout.split())
-    assert not {"jax", "llvmlite", "scipy", "matplotlib", "pooch", "requests"} & imported
+    assert not {"jax", "llvmlite", "scipy", "matplotlib", "requests"} & imported
     assert "solve" in arguments or not {"numpy", "asker.public", "asker.applications"} & imported
 
 

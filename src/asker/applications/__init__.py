@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asker.io.files import FileError
+from asker.io.files import NOT_REGULAR, FileError
 
 if TYPE_CHECKING:
     from asker.applications.application import Application
@@ -42,7 +42,7 @@ def application_of(path: Path) -> "Application":
     except OSError as e:
         raise FileError(path, f"cannot be read: {e.strerror}") from e
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise FileError(path, "this is a device or a pipe, not a file")
+        raise FileError(path, NOT_REGULAR)
     for application in applications():
         if application.owns(path):
             return application

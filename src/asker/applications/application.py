@@ -15,6 +15,7 @@ import numpy as np
 from asker.applications.held_out import HeldOut
 from asker.applications.outcome import Outcome, Say
 from asker.applications.told import Told
+from asker.io.files import open_regular
 from asker.problem import Problem
 from asker.result import Result
 
@@ -172,7 +173,8 @@ class Application:
 
         found = sha256()
         for file in (file for file in self.reads(path) if file.is_file()):
-            found.update(sha256(file.read_bytes()).digest())
+            with open_regular(file) as raw:
+                found.update(sha256(raw.read()).digest())
         hosts.check_same(found.digest(), "were given different files")
         return self.load_as(path, options)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from asker.io.files import PART, FileError
+from asker.io.files import NOT_REGULAR, PART, FileError
 
 Check = Callable[[Path], object]
 """Reads a file; a `FileError` says what is wrong in it."""
@@ -31,19 +31,17 @@ class Unreachable(FileError):
 
 def download(url: str, path: Path, check: Check, say: Say, most_bytes: int) -> None:
     """Bring `url` to `path`, unless that file is there already."""
-    import pooch
-
-    def bring(url: str, temporary: Any, _: object) -> None:
-        part = path.with_name(path.name + PART)
+    part = path.with_name(path.name + PART)
+    try:
+        if path.exists():
+            return
+        if part.exists() and not part.is_file():
+            raise FileError(part, NOT_REGULAR)
+        path.parent.mkdir(parents=True, exist_ok=True)
         _complete(url, part, path, say, most_bytes)
         say(f"{path.name}, checking")
         _check(url, part, path, check)
-        os.replace(part, temporary)
-
-    pooch.get_logger().setLevel("WARNING")  # it would print the hash of every file
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pooch.retrieve(url, known_hash=None, fname=path.name, path=path.parent, downloader=bring)
+        os.replace(part, path)
     except OSError as e:
         raise FileError(path, f"cannot be written: {e.strerror or e}") from e
 

@@ -16,6 +16,10 @@ FilePath = str | os.PathLike[str]
 PART = ".part"
 """The end of the name of a file that is not yet complete."""
 
+BOM = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, which some editors and spreadsheets write at the beginning of a text."""
+NOT_REGULAR = "this is a device or a pipe, not a file"
+
 CHUNK = 1 << 22
 SMALL = 1 << 26  # bytes
 MOST = 100
@@ -39,28 +43,35 @@ class FileError(ValueError):
         return f"{place}: {self.what}"
 
 
-def read_text_bytes(path: FilePath) -> bytes:
-    """All bytes of a file, decompressed."""
+def read_bytes(path: FilePath) -> bytes:
+    """Return all bytes of a file, decompressed."""
     with opened(path) as file:
         return file.read()
 
 
+def read_text_bytes(path: FilePath) -> bytes:
+    """Return the bytes of a text file, decompressed, without a UTF-8 byte order mark."""
+    return read_bytes(path).removeprefix(BOM)
+
+
 def beginning(path: FilePath, n: int = 1 << 16) -> bytes:
-    """The first bytes of a file, decompressed: enough to see what it is."""
+    """Return the first bytes of a text file, as `read_text_bytes` does: enough to recognise its format."""
     with opened(path) as file:
-        return file.read(n)
+        return file.read(n).removeprefix(BOM)
 
 
 @contextmanager
 def opened(path: FilePath) -> Iterator[IO[bytes]]:
-    """A file to read.  A `.bz2` or `.gz` file is decompressed, also with `.part` after its name."""
-    readers: dict[str, Callable[..., IO[Any]]] = {".bz2": bz2.open, ".gz": gzip.open}
-    reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower(), open)
+    """Open a file to read.  A `.bz2` or `.gz` file is decompressed, also with `.part` after its name."""
+    readers: dict[str, Callable[[IO[bytes]], IO[Any]]] = {".bz2": bz2.BZ2File, ".gz": _gunzipped}
+    reader = readers.get(Path(os.fspath(path).removesuffix(PART)).suffix.lower())
     try:
-        if _has_no_end(path):
-            raise FileError(path, "this is a device or a pipe, not a file")
-        with reader(path, "rb") as file:
-            yield file if reader is open else _Unpacked(path, file)  # type: ignore[misc]
+        with open_regular(path) as raw:
+            if reader is None:
+                yield raw
+                return
+            with reader(raw) as file:
+                yield _Unpacked(path, file, os.fstat(raw.fileno()).st_size)  # type: ignore[misc]
     except FileNotFoundError as error:
         raise FileError(path, "there is no such file") from error
     except IsADirectoryError as error:
@@ -73,21 +84,30 @@ def opened(path: FilePath) -> Iterator[IO[bytes]]:
         raise FileError(path, "the compressed data is broken or cut short") from error
 
 
-def _has_no_end(path: FilePath) -> bool:
-    """Whether reading might never end; what is not there, or cannot be seen, is told when it is opened."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+def open_regular(path: FilePath) -> IO[bytes]:
+    """Open a regular file to read its bytes.  A device or a pipe, which may have no end, is a `FileError`."""
+
+    def opener(name: str, flags: int) -> int:
+        handle = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for its other end
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # `open` itself refuses a folder
+            os.close(handle)
+            raise FileError(path, NOT_REGULAR)
+        return handle
+
+    return open(path, "rb", opener=opener)
+
+
+def _gunzipped(raw: IO[bytes]) -> IO[Any]:
+    return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
 
 
 class _Unpacked:
     """What a compressed file holds, unless that is more than its size can mean."""
 
-    def __init__(self, path: FilePath, file: IO[bytes]):
-        self.path, self.file = path, file
-        self.size = os.path.getsize(path)
+    def __init__(self, path: FilePath, file: IO[bytes], size: int):
+        """`size`: that of the compressed file, in bytes."""
+        self.path, self.file, self.size = path, file, size
         self.left = self.most = max(SMALL, MOST * self.size)
 
     def read(self, n: int = -1) -> bytes:

@@ -4,11 +4,12 @@ import ctypes
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from asker.io.files import FileError, FilePath, beside
+from asker.io.files import NOT_REGULAR, FileError, FilePath, beside
 
 RENAME_EXCHANGE = 2  # of Linux: two names change places in one step
 AT_FDCWD = -100
@@ -138,10 +139,12 @@ def alone_in(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
     except OSError as error:
         raise FileError(folder, f"cannot be written: {error.strerror}") from error
     try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise FileError(folder / LOCK, NOT_REGULAR)
         alone = True
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
+from asker.io.files import FileError, FilePath, opened, read_bytes, write_whole
 
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 AS_THEY_ARE = ("1", "L", "LA", "I", "F", "RGB", "RGBA")  # modes of Pillow; all others are converted to RGB
@@ -29,7 +29,7 @@ def check_image(path: FilePath) -> None:
 
     read_grey(path)
     try:
-        with Image.open(path) as image:
+        with opened(path) as file, Image.open(file) as image:
             image.verify()
     except Exception as e:  # as in `_pixels`
         raise FileError(path, "the data of this image is broken") from e
@@ -109,7 +109,7 @@ def _pixels(path: FilePath) -> np.ndarray:
     """(H, W) or (H, W, channels)."""
     from PIL import Image
 
-    content = read_text_bytes(path)
+    content = read_bytes(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -139,7 +139,7 @@ def _check_size(path: FilePath, size: tuple[int, int], n_bytes: int) -> None:
 
 
 def _read_pfm(path: FilePath) -> np.ndarray:
-    content = read_text_bytes(path)
+    content = read_bytes(path)
     head = re.match(rb"Pf\s+(\d{1,9})\s+(\d{1,9})\s+(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s", content)
     if not head:
         raise FileError(path, "this is not a grey PFM file")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
+from asker.io.files import FileError, FilePath, read_bytes, write_whole
 
 KINDS = "fiub"  # floats, integers, masks
 
@@ -29,7 +29,7 @@ def write_npz(path: FilePath, tree: Tree, arrays: Arrays) -> None:
 
 def read_npz(path: FilePath, what: str) -> tuple[Tree, Arrays]:
     """The table and the arrays; anything wrong is a `FileError` that says it is no `what`."""
-    return parse_npz(path, read_text_bytes(path), what)
+    return parse_npz(path, read_bytes(path), what)
 
 
 def parse_npz(path: FilePath, content: bytes, what: str) -> tuple[Tree, Arrays]:

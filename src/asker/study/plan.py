@@ -35,7 +35,7 @@ from typing import Any
 from asker.applications import application_of
 from asker.applications.application import Application, Source
 from asker.applications.fetch import DATA_SETS, locate
-from asker.io.files import FileError, FilePath, read_text_bytes
+from asker.io.files import FileError, FilePath, open_regular, read_text_bytes
 from asker.kernel_names import kernel_named
 from asker.strategies import METHODS
 from asker.study import SHIPPED
@@ -192,12 +192,12 @@ def content_of(path: Path) -> str:
     try:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             if file.is_file():
-                with open(file, "rb") as opened:
-                    size = opened.seek(0, 2)
-                    opened.seek(0)
-                    digest.update(os.fsencode(file.name) + f" {size} ".encode() + opened.read(1 << 16))
-                    opened.seek(max(0, size - (1 << 16)))
-                    digest.update(opened.read(1 << 16))
+                with open_regular(file) as bytes_of:
+                    size = bytes_of.seek(0, 2)
+                    bytes_of.seek(0)
+                    digest.update(os.fsencode(file.name) + f" {size} ".encode() + bytes_of.read(1 << 16))
+                    bytes_of.seek(max(0, size - (1 << 16)))
+                    digest.update(bytes_of.read(1 << 16))
     except OSError as error:
         raise FileError(error.filename or path, f"cannot be read: {error.strerror}") from error
     return digest.hexdigest()[:16]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from asker.applications.application import Arrays
-from asker.io.files import FileError, read_text_bytes, write_whole
+from asker.io.files import FileError, opened, read_bytes, write_whole
 from asker.strategies import METHODS
 from asker.study.plan import Run
 from asker.study.sources import sources
@@ -59,8 +59,8 @@ class Record:
     def arrays(self) -> Arrays:
         path = self.folder / "arrays.npz"
         try:
-            with np.load(path) as file:
-                return _Named(path, file)
+            with opened(path) as file, np.load(file) as arrays:
+                return _Named(path, arrays)
         except Exception as e:  # zipfile and NumPy raise a dozen kinds for broken bytes
             raise FileError(path, f"these are not the arrays of a run ({e})") from e
 
@@ -98,8 +98,8 @@ def read_record(folder: Path) -> Record:
             raise FileError(folder, "there is no such folder")
         if (folder / SUMS).exists():  # older runs have none
             _check_sums(folder)
-        config, result = (_strict(read_text_bytes(folder / name)) for name in ("config.json", "result.json"))
-        history = [_strict(line) for line in read_text_bytes(folder / "history.jsonl").splitlines()]
+        config, result = (_strict(read_bytes(folder / name)) for name in ("config.json", "result.json"))
+        history = [_strict(line) for line in read_bytes(folder / "history.jsonl").splitlines()]
         versions = config.pop("versions")
         _check_result(result, history)
         _check_config(config)
@@ -109,11 +109,11 @@ def read_record(folder: Path) -> Record:
 
 
 def _sums(folder: Path) -> str:
-    return "".join(f"{hashlib.sha256(read_text_bytes(folder / name)).hexdigest()}  {name}\n" for name in FILES)
+    return "".join(f"{hashlib.sha256(read_bytes(folder / name)).hexdigest()}  {name}\n" for name in FILES)
 
 
 def _check_sums(folder: Path) -> None:
-    told = read_text_bytes(folder / SUMS).decode(errors="replace").splitlines()
+    told = read_bytes(folder / SUMS).decode(errors="replace").splitlines()
     for line in _sums(folder).splitlines():
         if line not in told:
             raise ValueError(f"{line.split()[1]} is not what was written")

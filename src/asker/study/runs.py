@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from asker.applications.application import Made
-from asker.io.files import FileError, write_whole
+from asker.io.files import FileError, opened, write_whole
 from asker.io.folders import make_folder
 from asker.io.json import plain, write_json
 from asker.result import Iteration, Result, Status
@@ -93,9 +93,9 @@ def n_iterations(root: Path, run: Run) -> int:
     """How far a run is that is under way."""
     for file in root.glob(f"{run.folder}.*{PARTIAL}/history.jsonl"):
         try:
-            with open(file, "rb") as lines:
+            with opened(file) as lines:
                 return max(0, sum(1 for _ in lines) - 1)
-        except OSError:
+        except FileError:
             continue
     return 0
 

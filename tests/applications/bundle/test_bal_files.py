@@ -237,7 +237,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path, suffix):
     ],
 )
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path, monkeypatch, error, message):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise error
 
     monkeypatch.setattr("asker.io.files.open", refuse, raising=False)

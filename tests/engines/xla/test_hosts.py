@@ -310,7 +310,7 @@ def test_different_files_on_different_hosts(port, tmp_path, capfd):
 def test_without_a_compiler():
     program = """
     import sys
-    for name in ("llvmlite", "rich", "typer", "matplotlib", "threadpoolctl", "pooch", "requests"):
+    for name in ("llvmlite", "rich", "typer", "matplotlib", "threadpoolctl", "requests"):
         sys.modules[name] = None
     import asker
     from asker.applications.bundle.scenes import make_scene

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from asker.geometry.geodesy import east_north_up
-from asker.io.files import FileError, FilePath, read_text_bytes
+from asker.io.files import FileError, FilePath, opened, read_text_bytes
 
 TITLES = {"lat": "latitude", "lon": "longitude", "lng": "longitude", "alt": "height", "altitude": "height"}
 """Other names of columns."""
@@ -158,6 +158,8 @@ def _read_database(path: FilePath) -> Positions:
         "SELECT images.name, position, position_covariance, coordinate_system FROM pose_priors "
         "JOIN images ON images.image_id = corr_data_id WHERE corr_sensor_type = 0 ORDER BY images.image_id"
     )
+    with opened(path):  # SQLite would wait for the other end of a pipe
+        pass
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as database:
             rows = database.execute(asked).fetchall()

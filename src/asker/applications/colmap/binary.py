@@ -23,7 +23,7 @@ from asker.applications.colmap.model import (
     starts_of,
 )
 from asker.applications.colmap.rigs import RigRecords, numbers_of
-from asker.io.files import FileError, read_text_bytes, write_whole
+from asker.io.files import FileError, read_bytes, write_whole
 
 COUNT = np.dtype("<u8")
 CAMERA = np.dtype([("id", "<u4"), ("model", "<i4"), ("size", "<i8", 2)])
@@ -42,7 +42,7 @@ class Binary:
 
     def __init__(self, path: Path):
         self.path = path
-        self.data = read_text_bytes(path)
+        self.data = read_bytes(path)
         self.at = 0
         self.places: list[int] = []
         """Where each record begins."""
