@@ -3,13 +3,12 @@
 import hashlib
 import os
 import sys
-import tempfile
 import warnings
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from asker.io.files import FileError, open_regular
+from asker.io.temporary import temporary_file
 
 
 def cache_folder() -> Path:
@@ -57,17 +56,12 @@ class Kept:
         """Keep it, if that can be done."""
         if self.folder is None:
             return
-        temporary = ""
         try:
-            handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".tmp")  # for this user alone
-            with os.fdopen(handle, "wb") as file:
-                file.write(_digest(name, content) + content)
-            os.replace(temporary, self.folder / name)
+            with temporary_file(self.folder, mode=0o600) as temporary:  # for this user alone
+                temporary.write_bytes(_digest(name, content) + content)
+                os.replace(temporary, self.folder / name)
         except OSError as error:
             self._give_up(str(error.strerror or error))
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)  # after a success it is gone already
 
     def _give_up(self, why: str) -> None:
         warnings.warn(f"compiled code is not kept in {self.folder}: {why}", stacklevel=3)

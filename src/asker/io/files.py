@@ -3,13 +3,14 @@
 import bz2
 import gzip
 import os
-import secrets
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
+
+from asker.io.temporary import temporary_file
 
 FilePath = str | os.PathLike[str]
 
@@ -126,30 +127,23 @@ def write_whole(path: FilePath) -> Iterator[IO[bytes]]:
     """A binary handle for a file that appears whole or not at all.
 
     The bytes go to a temporary file in the same folder, which takes the target's place at the end.
-    After any exception the temporary file is gone and an existing target is as it was.
+    After any exception the temporary file is gone and an existing target is as it was; after a kill, the next process
+    that writes there removes it.
     A `.bz2` or `.gz` file is compressed; equal content gives equal bytes.
     """
     target = Path(path)
-    temporary = beside(target)
     try:
         if target.exists() and not target.is_file():  # a folder, or a device such as /dev/null
             raise FileError(path, "this exists and is not a plain file, so it is not replaced")
-        with open(temporary, "xb") as raw:
-            with _compressed(raw, target.suffix.lower()) as file:
-                yield file
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(temporary, target)
+        with temporary_file(target.parent) as temporary:
+            with open(temporary, "wb") as raw:
+                with _compressed(raw, target.suffix.lower()) as file:
+                    yield file
+                raw.flush()
+                os.fsync(raw.fileno())
+            os.replace(temporary, target)
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()  # after a success it is gone already
-
-
-def beside(target: Path) -> Path:
-    """A name in the same folder that nobody else has, for what is to take the target's place."""
-    return target.parent / f".asker-{secrets.token_hex(8)}.tmp"
 
 
 def _compressed(raw: IO[bytes], suffix: str) -> AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import secrets
 import shutil
 import socket
 import stat
@@ -9,7 +10,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from asker.io.files import NOT_REGULAR, FileError, FilePath, beside
+from asker.io.files import NOT_REGULAR, FileError, FilePath
+from asker.io.temporary import temporary_folder
 
 RENAME_EXCHANGE = 2  # of Linux: two names change places in one step
 AT_FDCWD = -100
@@ -39,13 +41,9 @@ def write_folder(path: FilePath, names: Collection[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     try:
         swapped = not target.is_dir() or _holds(target, names)
-        temporary = beside(target if swapped else target / "file")
-        temporary.mkdir()
-        try:
+        with temporary_folder(target.parent if swapped else target) as temporary:  # after a swap it is the old one
             yield temporary
             _swap(temporary, target) if swapped else _move_in(temporary, target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # after a swap it is the old one
     except OSError as error:
         raise FileError(path, f"this folder cannot be written: {error.strerror or error}") from error
 
@@ -93,7 +91,7 @@ def _swap(new: Path, target: Path) -> None:
             _bring(entry, new / entry.name)
     shutil.copymode(target, new)
     if not _exchanged(new, target):
-        old = beside(target)
+        old = target.with_name(f".asker-{secrets.token_hex(8)}.old")  # a kill here must not cost it
         os.rename(target, old)
         try:
             os.rename(new, target)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from asker.applications.colmap.files import read_model, write_model
 from asker.applications.colmap.model import CAMERA_MODELS, Cameras, ColmapModel, Images, Points, n_params, starts_of
 from asker.applications.colmap.reprojections import point_errors
+from asker.io.temporary import temporary_folder
 from asker.rotations import quaternion_from_matrix
 
 
@@ -21,8 +22,8 @@ def is_reconstruction(data: Any) -> bool:
 
 def from_pycolmap(reconstruction: Any) -> ColmapModel:
     """The registered images of a `pycolmap.Reconstruction`, with its rigs, cameras and points."""
-    with TemporaryDirectory() as folder:
-        reconstruction.write_binary(folder)
+    with temporary_folder(Path(gettempdir()), mode=0o700) as folder:
+        reconstruction.write_binary(str(folder))
         return read_model(folder)
 
 
@@ -30,9 +31,9 @@ def to_pycolmap(model: ColmapModel) -> Any:
     """A `pycolmap.Reconstruction` of a model."""
     import pycolmap
 
-    with TemporaryDirectory() as folder:
-        write_model(Path(folder) / "model", model)
-        return pycolmap.Reconstruction(Path(folder) / "model")
+    with temporary_folder(Path(gettempdir()), mode=0o700) as folder:
+        write_model(folder / "model", model)
+        return pycolmap.Reconstruction(folder / "model")
 
 
 def from_arrays(
