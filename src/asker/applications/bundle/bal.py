@@ -19,7 +19,7 @@ from typing import IO, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.io.files import FileError, FilePath, opened, write_whole
+from asker.io.files import BOM, FileError, FilePath, opened, write_whole
 
 CHUNK_BYTES = 1 << 20
 CHUNK_ROWS = 1 << 14
@@ -209,9 +209,9 @@ class _Text:
 
     def __init__(self, path: FilePath, file: IO[bytes]):
         self.path, self.file = path, file
-        self.checksum = 0
-        self.rest = b""
+        self.rest = file.read(len(BOM)).removeprefix(BOM)
         """Read, but not yet looked at."""
+        self.checksum = zlib.crc32(self.rest)
         self.line = 1
         """Where that begins."""
         self.bad_index: FileError | None = None
@@ -221,7 +221,7 @@ class _Text:
         """The three counts."""
         while len(self.rest) < LONGEST and self._read(LONGEST):
             self._pass(len(self.rest) - len(self.rest.lstrip()))
-        if not self.rest:
+        if not self.rest.strip():
             raise FileError(self.path, "the file is empty")
         first = _TOKEN.search(self.rest)
         header = _HEADER.match(self.rest)

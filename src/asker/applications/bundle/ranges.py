@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.applications.bundle.bal import Bundle, BundlePortion, last_space, parse, read_bal_portion, read_header
-from asker.io.files import FileError, FilePath, opened
+from asker.io.files import BOM, FileError, FilePath, opened
 
 PIECE = 1 << 20
 HANDED = 1 << 16
@@ -90,7 +90,7 @@ class _Ranges:
         piece = int(np.searchsorted(self.first, begin, side="right")) - 1
         at, offset = int(self.first[piece]), int(self.offsets[piece])
         self.file.seek(max(offset - 1, 0))
-        rest = self.file.read(PIECE + 1)
+        rest = self.file.read(PIECE + 1).removeprefix(b"" if offset else BOM)
         if offset and not IS_SPACE[rest[0]]:  # the end of a number that begins before
             rest = rest[int(np.argmax(IS_SPACE[np.frombuffer(rest, dtype=np.uint8)])) :]
         while at < end:
