@@ -25,7 +25,6 @@ import itertools
 import json
 import os
 import re
-import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from importlib import resources
@@ -35,7 +34,8 @@ from typing import Any
 from asker.applications import application_of
 from asker.applications.application import Application, Source
 from asker.applications.fetch import DATA_SETS, locate
-from asker.io.files import FileError, FilePath, open_regular, read_text_bytes
+from asker.io.files import FileError, FilePath, open_regular
+from asker.io.toml import parse_toml, read_toml_text
 from asker.kernel_names import kernel_named
 from asker.strategies import METHODS
 from asker.study import SHIPPED
@@ -119,12 +119,7 @@ def read_plan(name: FilePath, data: Path | None = None) -> Plan:
         return _Reader(f"{name}.toml", text, Path(), data, may_lack=True).plan()
     if not os.path.exists(name) and Path(name).suffix != ".toml":
         raise FileError(name, f"there is no such plan; shipped ones are {', '.join(SHIPPED)}")
-    content = read_text_bytes(name)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise FileError(name, "this is not a text file") from e
-    return _Reader(str(name), text, Path(name).parent, data, may_lack=False).plan()
+    return _Reader(str(name), read_toml_text(name), Path(name).parent, data, may_lack=False).plan()
 
 
 @dataclass(frozen=True)
@@ -214,13 +209,7 @@ class _Reader:
         self.missing: list[str] = []
 
     def plan(self) -> Plan:
-        try:
-            whole = tomllib.loads(self.text)
-        except tomllib.TOMLDecodeError as e:
-            line = re.search(r"line (\d+)", str(e))
-            raise FileError(self.path, str(e), int(line[1]) if line else None) from e
-        except (ValueError, RecursionError) as e:  # a number or a nesting without end
-            raise FileError(self.path, str(e)) from e
+        whole = parse_toml(self.path, self.text)
         self._known("key", whole, {"title", "instances", "groups"})
         self.instances = {n: self._instance(n, given) for n, given in self._table(whole, "instances").items()}
         groups = whole.get("groups", [])

@@ -1,0 +1,52 @@
+"""TOML files of a bounded size: what a person writes by hand.
+
+The memory of Python's parser grows with the square of the number of parts of a dotted key (`a.b.c`: three), and with
+the size of the text otherwise.  Hence both are bounded before a text is parsed.
+"""
+
+import re
+import tomllib
+from typing import Any
+
+from asker.io.files import BOM, FileError, FilePath, opened
+
+MOST_BYTES = 1 << 18
+MOST_PARTS = 16
+"""Parts of a dotted key."""
+
+_QUOTED_OR_COMMENT = re.compile(
+    r'"""(?:\\.|[^\\])*?"""' r"|'''.*?'''" r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'" r"|#[^\n]*", re.DOTALL
+)
+_BETWEEN_KEYS = re.compile(r"[\[\]{},=]")
+
+
+def read_toml_text(path: FilePath) -> str:
+    """Read a TOML file without parsing it."""
+    with opened(path) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise FileError(path, f"the file is larger than {MOST_BYTES >> 10} kB, the largest TOML file that is read")
+    try:
+        return content.removeprefix(BOM).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(path, "this is not a text file") from error
+
+
+def parse_toml(path: FilePath, text: str) -> dict[str, Any]:
+    """Parse the text of a TOML file; anything wrong in it is a `FileError`, with its line where that is known."""
+    _check_keys(path, text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        raise FileError(path, str(error), int(line[1]) if line else None) from error
+    except (ValueError, RecursionError) as error:  # a number or a nesting without end
+        raise FileError(path, str(error)) from error
+
+
+def _check_keys(path: FilePath, text: str) -> None:
+    bare = _QUOTED_OR_COMMENT.sub(lambda match: '""' + "\n" * match[0].count("\n"), text)
+    for number, line in enumerate(bare.split("\n"), 1):
+        n_parts = 1 + max(key.count(".") for key in _BETWEEN_KEYS.split(line))
+        if n_parts > MOST_PARTS:
+            raise FileError(path, f"a dotted key has {n_parts} parts, and at most {MOST_PARTS} are read", number)
