@@ -29,6 +29,7 @@ LAYERS = (
     ("groups", "what belongs to groups of variables and factors, by name"),
     ("logs", "what is said while a solve goes on"),
     ("result_table", "the table of a result that a person reads"),
+    ("saved_result", "what the file of a result must hold"),
     ("result", "what a solve returns: engines and strategies fill it"),
     ("starts", "values to begin with"),
     ("holding_out", "observations taken away from a problem, and what judges a result by them"),

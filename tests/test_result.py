@@ -13,7 +13,7 @@ import pytest
 import asker
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
-from asker.io.npz import read_npz, write_npz
+from asker.io.npz import read_npz, signed, write_npz
 from fuzzing import edits, replaced
 
 N = 30
@@ -187,7 +187,7 @@ def test_what_cannot_be_saved_leaves_no_file(solved, tmp_path):
 
 def changed(saved, path, **entries):
     tree, arrays = read_npz(saved, "result")
-    write_npz(path, tree | entries, arrays)
+    write_npz(path, signed(tree | entries, arrays), arrays)
 
 
 @pytest.mark.parametrize(
@@ -222,14 +222,67 @@ def test_what_is_loaded_is_printed(saved, tmp_path):
     """Each part of the table replaced by something else: refused by name, or it prints as any other."""
     tree, arrays = read_npz(saved, "result")
     path = tmp_path / "edited.npz"
-    every = list(edits(tree))
-    for k in np.random.default_rng(0).permutation(len(every))[:200]:
-        place, other = every[k]
-        write_npz(path, replaced(tree, place, other), arrays)
+    every = [*edits(tree), *((("noise", 0), noise) for noise in NOISES)]
+    for k in [*np.random.default_rng(0).permutation(len(every))[:200], *range(-len(NOISES), 0)]:
+        edited = replaced(tree, *every[k])
+        write_npz(path, signed(edited, arrays) if isinstance(edited, dict) else edited, arrays)
         with suppress(asker.FileError):
-            loaded = asker.Result.load(path)
-            for text in (repr(loaded), str(loaded), loaded._repr_html_()):
-                text.encode()
+            assert_usable(asker.Result.load(path))
+
+
+SIGMA = {"sigma": 0.1, "inlier_ratio": 0.5}
+NOISES = [
+    SIGMA | {"n_spare": 0, "chance": 0.01},
+    SIGMA | {"n_spare": -20.0, "chance": 0.01},
+    SIGMA | {"n_spare": True},
+    SIGMA | {"n_spare": 10**400},
+    SIGMA | {"n_spare": 20.0, "more": 1.0},
+    {"sigma": "0.1", "inlier_ratio": 0.5, "n_spare": 20.0},
+    {"sigma": -1.0, "inlier_ratio": 0.5, "n_spare": 20.0},
+    {},
+]
+"""Of a factor group; none can be."""
+
+
+def assert_usable(result):
+    """All that a loaded result says of itself is there."""
+    for text in (repr(result), str(result), result._repr_html_(), result.message):
+        text.encode()
+    assert 0 <= result.inlier_ratio <= 1
+    assert result.iterations == len(result.history) - 1
+    for noise in result.noise if result.found_noise else ():
+        assert noise.uncertainty > 0
+    for line in result.history:
+        line.as_dict()
+    for groups in (result.values, result.residuals, result.weights, result.inliers):
+        assert len(dict(groups.items())) <= len(groups)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_noise_that_cannot_be_is_refused(saved, tmp_path, noise):
+    """It would raise a ZeroDivisionError when it is printed."""
+    tree, _ = read_npz(saved, "result")
+    changed(saved, tmp_path / "r.npz", noise=[noise, *tree["noise"][1:]])
+    with pytest.raises(asker.FileError, match="a broken result"):
+        asker.Result.load(tmp_path / "r.npz")
+
+
+def test_a_damaged_result_is_refused_by_its_digest(saved, tmp_path):
+    tree, arrays = read_npz(saved, "result")
+    path = tmp_path / "r.npz"
+    for other in (tree | {"cost": tree["cost"] + 1.0}, tree | {"doubts": []}, tree | {"digest": ""}):
+        write_npz(path, other, arrays)
+        with pytest.raises(asker.FileError, match="its digest is that of another content"):
+            asker.Result.load(path)
+    write_npz(path, tree, {name: array.astype(array.dtype) + (array.dtype == float) for name, array in arrays.items()})
+    with pytest.raises(asker.FileError, match="its digest is that of another content"):
+        asker.Result.load(path)
+
+
+def test_a_result_without_a_digest_is_an_older_one(saved, tmp_path):
+    tree, arrays = read_npz(saved, "result")
+    write_npz(tmp_path / "r.npz", {name: item for name, item in tree.items() if name != "digest"}, arrays)
+    assert str(asker.Result.load(tmp_path / "r.npz")) == str(asker.Result.load(saved))
 
 
 def test_a_checkpoint_is_no_result(tmp_path):

@@ -7,7 +7,6 @@ What is stored is not believed: a digest tells a file that was changed, and ever
 """
 
 import hashlib
-import json
 import math
 import os
 import warnings
@@ -22,7 +21,7 @@ import numpy as np
 
 from asker.engines.point import Engine, PerFactor, Point
 from asker.io.files import FileError, FilePath, read_bytes
-from asker.io.npz import Arrays, Tree, parse_npz, write_npz
+from asker.io.npz import Arrays, Tree, digest, parse_npz, signed, write_npz
 from asker.logs import log
 from asker.result import Iteration
 from asker.strategies.strategy import State, Strategy
@@ -90,7 +89,7 @@ class Checkpoint:
         """Write plain JSON and its arrays, beside what the file is of."""
         tree = self.of | tree
         if self.engine.is_first:
-            write_npz(self.path, tree | {"digest": _digest(tree, writer.arrays)}, writer.arrays)
+            write_npz(self.path, signed(tree, writer.arrays), writer.arrays)
 
     def read(self, template: State, cost_at: CostAt) -> Snapshot | None:
         """None when there is no file yet; `template` is the state at the start, of the same strategy."""
@@ -154,7 +153,7 @@ class Checkpoint:
     def _check(self, tree: Tree, arrays: Arrays) -> None:
         if tree["format"] != FORMAT:
             raise FileError(self.path, f"this checkpoint has format {tree['format']}, expected {FORMAT}")
-        if tree.pop("digest") != _digest(tree, arrays):
+        if tree["digest"] != digest(tree, arrays):
             raise ValueError("its digest is of something else")
         for what, name in (
             ("strategy", "strategy or other settings of it"),
@@ -182,14 +181,6 @@ def encoded(writer: "Writer", snapshot: Snapshot, engine: Engine) -> Tree:
         "best": writer.encode(snapshot.best),
         "history": [writer.encode(asdict(line)) for line in snapshot.history],
     }
-
-
-def _digest(tree: Tree, arrays: Arrays) -> str:
-    found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
-    for name in sorted(arrays):
-        found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
-        found.update(np.ascontiguousarray(arrays[name]).data)
-    return found.hexdigest()
 
 
 class Writer:

@@ -11,17 +11,17 @@ import numpy as np
 from asker.groups import Groups, count
 from asker.inliers import Classified, classify, inflection, squares
 from asker.io.files import FileError, FilePath
-from asker.io.npz import Arrays, Tree, read_npz, write_npz
+from asker.io.npz import Arrays, Tree, read_npz, signed, write_npz
 from asker.noise import Noise, estimate
 from asker.problem import Problem
 from asker.result_table import as_html, as_text, table
+from asker.saved_result import PER_FACTOR, check
 from asker.variables import ProblemError, Variables
 from asker.version import __version__
 
 T = TypeVar("T")
 KIND, FORMAT = "result", 1
 LAST_STEPS = 10
-PER_FACTOR = ("residuals", "weights", "inliers", "informative")
 
 
 class Status(Enum):
@@ -334,7 +334,7 @@ def _packed(result: Result) -> tuple[Tree, Arrays]:
     }  # fmt: skip
     for name, kind in PLAIN.items():
         tree[name] = kind(getattr(result, name))
-    return tree, arrays
+    return signed(tree, arrays), arrays
 
 
 PLAIN = {"cost": float, "initial_cost": float, "engine": str, "linear_solver": str, "relative_damping": bool}
@@ -354,43 +354,29 @@ def _plain(x: Any) -> Any:
 
 
 def _unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
-    """The fields of a `Result`."""
+    """Return the fields of a `Result`, all of them checked."""
+    check(tree, arrays)
 
     def found(item: Any) -> Any:
-        if isinstance(item, list) and item:
-            return tuple(found(part) for part in item)
-        if not arrays[item].ndim:
-            raise ValueError("a variable has no rows")
-        return arrays[item]
+        return tuple(found(part) for part in item) if isinstance(item, list) else arrays[item]
 
-    given = [[arrays[key] for key in row[1:]] for row in tree["factors"]]
-    given = [own if len(own) > 3 else [*own, np.ones(own[2].shape, dtype=bool)] for own in given]  # 0.2 had none
-    factors = dict(zip(PER_FACTOR, zip(*given, strict=True), strict=True))
-    for (name, *_), (r, w, *masks) in zip(tree["factors"], given, strict=True):
-        if r.ndim != 2 or w.shape != r.shape[:1] or any(m.shape != w.shape or m.dtype != bool for m in masks):
-            raise ValueError(f"the arrays of {name!r} do not fit together")
-    names = [_text(name) for name, *_ in tree["factors"]]
-    plain = {name: tree[name] for name in PLAIN}
-    for name, kind in PLAIN.items():
-        if not isinstance(plain[name], kind):
-            raise ValueError(f"{name} is {plain[name]!r}")
-    history = [_line(k, line) for k, line in enumerate(tree["history"])]
-    seconds = {_text(name): _number(x) for name, x in tree["seconds"].items()}
-    if not history or not sum(map(np.count_nonzero, factors["informative"])) or "total" not in seconds:
-        raise ValueError("it has no history, no factors or no time")
+    rows = [[arrays[key] for key in row[1:]] for row in tree["factors"]]
+    rows = [row if len(row) == len(PER_FACTOR) else [*row, np.ones(row[2].shape, dtype=bool)] for row in rows]  # 0.2
+    factors = dict(zip(PER_FACTOR, zip(*rows, strict=True), strict=True))
+    names = [name for name, *_ in tree["factors"]]
     known = _classified(tree, factors.pop("inliers"))
     return {
-        **plain,
+        **{name: tree[name] for name in PLAIN},
         "found_noise": known.noises if tree.get("finds_noise", True) and known.noises else None,
         "known_inliers": known,
-        "found_doubts": tuple(_text(doubt) for doubt in tree.get("doubts", ())),
+        "found_doubts": tuple(tree.get("doubts", ())),
         **{what: Groups(items, names) for what, items in factors.items()},
         "problem": None,
-        "values": Groups([found(item) for _, item in tree["variables"]], [_text(n) for n, _ in tree["variables"]]),
+        "values": Groups([found(item) for _, item in tree["variables"]], [name for name, _ in tree["variables"]]),
         "status": Status[tree["status"]],
-        "history": history,
-        "seconds": seconds,
-        "strategy": _text(tree["strategy"]),
+        "history": [Iteration(**{key: _frozen(x) for key, x in line.items()}) for line in tree["history"]],
+        "seconds": tree["seconds"],
+        "strategy": tree["strategy"],
     }
 
 
@@ -398,20 +384,7 @@ def _classified(tree: Tree, masks: Sequence[np.ndarray]) -> Classified:
     """The inliers; earlier versions have saved no counts, and noise only where it was sought."""
     noises = tuple(Noise(**{key: float(x) for key, x in one.items()}) for one in tree.get("noise") or ())
     counts: Any = tree.get("inliers") or ([np.count_nonzero(mask) for mask in masks], list(map(len, masks)))
-    n_inliers, n_informative = (tuple(int(_number(n)) for n in numbers) for numbers in counts)
-    if any(len(each) != len(masks) for each in (noises or masks, n_inliers, n_informative)):
-        raise ValueError("its inliers do not fit to its factors")
-    return Classified(noises, tuple(masks), n_inliers, n_informative)
-
-
-def _line(k: int, given: dict[str, Any]) -> Iteration:
-    """The k-th line of a history."""
-    line = Iteration(**{key: _frozen(x) for key, x in given.items()})
-    for x in (line.cost, line.best_cost, line.seconds, line.damping):
-        _number(x)
-    if line.iteration != k or not isinstance(line.accepted, bool) or not isinstance(line.details, dict):
-        raise ValueError(f"line {k} of its history is none of an iteration")
-    return line
+    return Classified(noises, tuple(masks), *map(tuple, counts))
 
 
 def _frozen(x: Any) -> Any:
@@ -419,16 +392,3 @@ def _frozen(x: Any) -> Any:
     if isinstance(x, dict):
         return {key: _frozen(item) for key, item in x.items()}
     return tuple(map(_frozen, x)) if isinstance(x, list) else x
-
-
-def _number(x: Any) -> float:
-    if not isinstance(x, float | int) or isinstance(x, bool):
-        raise ValueError(f"{x!r} is no number")
-    float(x)  # an integer without end is none either
-    return x
-
-
-def _text(x: Any) -> str:
-    if not isinstance(x, str):
-        raise ValueError(f"{x!r} is no text")
-    return x

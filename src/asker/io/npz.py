@@ -4,6 +4,7 @@ The table is JSON and stands as bytes in the array `tree`.  Nothing in such a fi
 pickled, so that reading one takes no more memory than the file is large, whatever its headers say.
 """
 
+import hashlib
 import io
 import json
 import math
@@ -30,6 +31,21 @@ def write_npz(path: FilePath, tree: Tree, arrays: Arrays) -> None:
 def read_npz(path: FilePath, what: str) -> tuple[Tree, Arrays]:
     """The table and the arrays; anything wrong is a `FileError` that says it is no `what`."""
     return parse_npz(path, read_bytes(path), what)
+
+
+def signed(tree: Tree, arrays: Arrays) -> Tree:
+    """The table with a digest of the whole content."""
+    return tree | {"digest": digest(tree, arrays)}
+
+
+def digest(tree: Tree, arrays: Arrays) -> str:
+    """A digest of the table, but for a digest in it, and of the arrays."""
+    content = {name: item for name, item in tree.items() if name != "digest"}
+    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name in sorted(arrays):
+        found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+        found.update(np.ascontiguousarray(arrays[name]).data)
+    return found.hexdigest()
 
 
 def parse_npz(path: FilePath, content: bytes, what: str) -> tuple[Tree, Arrays]:
