@@ -2,7 +2,7 @@
 
 import errno
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -141,18 +141,100 @@ def test_a_checkpoint_of_another_residual_function_is_refused(before, after, tmp
     asker.solve(before, asker.IRLS(), checkpoint=file)
 
 
-def batched(factor):
+def batched(of_residual, of_jacobian):
     def residual(x, d):
-        return factor * (x - d)
+        return of_residual * (x - d)
 
-    return problem_of(residual, jacobian=lambda x, d: factor * np.broadcast_to(np.eye(2), (len(d), 2, 2)))
+    return problem_of(residual, jacobian=lambda x, d: of_jacobian * np.broadcast_to(np.eye(2), (len(d), 2, 2)))
 
 
-def test_a_checkpoint_of_another_numpy_function_is_refused_by_its_cost(tmp_path):
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (batched(0.1, 1.0), r"tells a cost of .* at its start, where it is"),
+        (batched(1.0, 0.5), r"another problem \(another NumPy function `jacobian`\)"),
+        (batched(1.0, -1.0), r"another problem \(another NumPy function `jacobian`\)"),
+    ],
+    ids=["residual", "jacobian", "sign"],
+)
+def test_a_checkpoint_of_another_numpy_function_is_refused_by_its_values(after, said, tmp_path):
     file = tmp_path / "run.npz"
-    asker.solve(batched(1.0), asker.IRLS(), max_iterations=2, checkpoint=file)
-    with pytest.raises(asker.FileError, match=r"tells a cost of .* at its start, where it is"):
-        asker.solve(batched(0.1), asker.IRLS(), checkpoint=file)
+    asker.solve(batched(1.0, 1.0), asker.IRLS(), max_iterations=2, checkpoint=file)
+    with pytest.raises(asker.FileError, match=said):
+        asker.solve(after, asker.IRLS(), checkpoint=file)
+    assert asker.solve(batched(1.0, 1.0 + 1e-12), asker.IRLS(), checkpoint=file).continued_from == 2
+
+
+def in_front(border):
+    return lambda x, d: x[0] - d[0] + border
+
+
+@pytest.mark.parametrize("strategy", [asker.IRLS(), None], ids=["kernel", "noise that is sought"])
+def test_a_checkpoint_of_another_condition_is_refused(strategy, tmp_path):
+    """`valid=` says which observations are possible, and so what the answer is."""
+    file, kernel = tmp_path / "run.npz", None if strategy is None else asker.Cauchy()
+
+    def problem(valid):
+        factors = problem_of(plain, valid=valid).factors[0]
+        if kernel is not None:
+            return asker.Problem(factors)
+        return asker.Problem(asker.Factors(plain, *factors.slots, data=DATA, valid=valid, name="f"))
+
+    asker.solve(problem(in_front(100.0)), strategy, max_iterations=2, checkpoint=file)
+    for other in (in_front(50.0), None, lambda x, d: x[0] - d[0]):
+        with pytest.raises(asker.FileError, match="this checkpoint is of another problem"):
+            asker.solve(problem(other), strategy, max_iterations=2, checkpoint=file)
+    assert asker.solve(problem(in_front(100.0)), strategy, max_iterations=2, checkpoint=file).continued_from == 2
+
+
+def test_a_checkpoint_of_another_start_is_refused_even_if_its_cost_is_the_same(tmp_path):
+    file, data = tmp_path / "run.npz", np.array([[-1.0, 0.0], [1.0, 0.0]])
+    x = asker.Variables([[0.0, 2.0]], name="x")
+    problem = asker.Problem(asker.Factors(plain, x[np.zeros(2, int)], data=data, kernel=asker.SmoothTruncated(5.0)))
+    left, right = {"x": [[-3.0, 2.0]]}, {"x": [[3.0, 2.0]]}
+    asker.solve(problem, asker.IRLS(), max_iterations=1, start=left, checkpoint=file)
+    for start in (right, None):
+        with pytest.raises(asker.FileError, match=r"another start \(its variables begin with other values\)"):
+            asker.solve(problem, asker.IRLS(), start=start, checkpoint=file)
+    assert asker.solve(problem, asker.IRLS(), start=left, checkpoint=file).continued_from == 1
+
+
+def test_a_checkpoint_of_other_groups_whose_noise_is_sought_is_refused(tmp_path):
+    """A group without a kernel and one with the kernel that stands in its place are not the same."""
+    x, file = asker.Variables(np.zeros((1, 2)), name="x"), tmp_path / "run.npz"
+
+    def problem(*kernels):
+        slot = x[np.zeros(len(DATA), int)]
+        return asker.Problem(
+            *(asker.Factors(plain, slot, data=DATA, kernel=k, name=name) for k, name in zip(kernels, "ab", strict=True))
+        )
+
+    asker.solve(problem(None, asker.SmoothTruncated()), max_iterations=2, checkpoint=file)
+    with pytest.raises(asker.FileError, match="of another problem"):
+        asker.solve(problem(asker.SmoothTruncated(), None), max_iterations=2, checkpoint=file)
+
+
+def test_large_integers_have_fingerprints_of_their_own():
+    def fingerprint(number):
+        factors = asker.Factors(lambda x, d: x - d, asker.Variables([0.0])[[0]], data=np.array([number]))
+        return asker.Problem(factors).fingerprint()
+
+    assert fingerprint(2**60) == fingerprint(2**60)
+    assert fingerprint(2**60) != fingerprint(2**60 + 1)
+
+
+@dataclass(frozen=True)
+class WithAFunction(asker.IRLS):
+    function: object = None
+
+
+def test_an_address_in_a_setting_makes_no_other_strategy(tmp_path):
+    """It is another one in every process."""
+    file = tmp_path / "run.npz"
+    for begun in (0, 2):
+        strategy = WithAFunction(function=lambda: None)
+        result = asker.solve(problem_of(plain), strategy, max_iterations=2, tol=0, checkpoint=file)
+        assert result.continued_from == begun
 
 
 def test_the_same_function_has_the_same_fingerprint_in_every_process():

@@ -29,10 +29,11 @@ def float64() -> AbstractContextManager:
 
 def sum_of_rows(array: np.ndarray, numbers: np.ndarray | None = None) -> int:
     """A sum over the rows of a hash of each row and its number: of parts of an array they add up (modulo 2⁶⁴)."""
-    rows = np.ascontiguousarray(array, dtype=np.float64).reshape(len(array), math.prod(array.shape[1:]))
+    kind = np.int64 if array.dtype.kind in "iu" else np.float64
+    rows = np.ascontiguousarray(array, dtype=kind).reshape(len(array), math.prod(array.shape[1:]))
     total = (np.arange(len(rows)) if numbers is None else np.asarray(numbers)).astype(np.uint64)
     with np.errstate(over="ignore"):
-        for column in (rows + 0.0).view(np.uint64).T:  # −0 is 0
+        for column in (rows + kind(0)).view(np.uint64).T:  # −0 is 0
             total = (total ^ column) * np.uint64(0x9E3779B97F4A7C15)
             total ^= total >> np.uint64(29)
         return int(total.sum(dtype=np.uint64))

@@ -25,10 +25,11 @@ from asker.io.npz import Arrays, Tree, digest, parse_npz, signed, write_npz
 from asker.logs import log
 from asker.result import Iteration
 from asker.strategies.strategy import State, Strategy
+from asker.traced import ADDRESS
 
 CostAt = Callable[[Point], float]
 """The cost that a strategy gives a point."""
-FORMAT = 3
+FORMAT = 4
 SAME = 1e-6
 """How far a cost may be from the stored one, relative to it: another engine rounds differently,"""
 SAME_AT_START = 1e-9
@@ -58,11 +59,11 @@ class Checkpoint:
         """Why the last one could not be written."""
         self.continued_from = 0
         """The iteration that the file was at when it was read."""
-        self.of = {
+        self.of: Tree = {
             "format": FORMAT,
             "kernels": [f"{f.name} {f.kernel}" for f in engine.problem.factors],
             "problem": engine.fingerprint().hex(),
-            "strategy": repr(strategy) if is_dataclass(strategy) else type(strategy).__name__,
+            "strategy": _text_of(strategy),
             "relative_damping": bool(engine.relative_damping),
             "jax": version("jax"),
         }
@@ -93,7 +94,7 @@ class Checkpoint:
 
     def read(self, template: State, cost_at: CostAt) -> Snapshot | None:
         """None when there is no file yet; `template` is the state at the start, of the same strategy."""
-        found = self.read_tree()
+        found = self.read_tree(template)
         if found is None:
             return None
         with self.faults_told():
@@ -108,8 +109,10 @@ class Checkpoint:
         self.continued_from = history[-1].iteration
         log.info("continued from iteration %d of %s", self.continued_from, self.path)
 
-    def read_tree(self) -> "tuple[Tree, Reader] | None":
-        """What a file of the same run holds."""
+    def read_tree(self, start: State) -> "tuple[Tree, Reader] | None":
+        """Return what a file of the same run, from the same start, holds."""
+        self.of["start"] = _digest_of_rows(self.engine.rows(start.point))
+        self.of["jacobians"] = _projections(self.engine, start.point)
         content = read_bytes(self.path) if os.path.exists(self.path) else b""
         self.engine.check_same(hashlib.sha256(content).digest(), f"hold different checkpoints {self.path}")
         if not content:
@@ -167,9 +170,49 @@ class Checkpoint:
                 if what == "problem":
                     other = f"; JAX {tree['jax']} traced that, and not {self.of['jax']}"
                     told = "" if tree["jax"] == self.of["jax"] else other
-                raise FileError(
-                    self.path, f"this checkpoint is of another {name}{told}; name another file to start anew"
-                )
+                self._refuse(f"{name}{told}")
+        if tree["start"] != self.of["start"]:
+            self._refuse("start (its variables begin with other values)")
+        if not _are_near(tree["jacobians"], self.of["jacobians"]):
+            self._refuse("problem (another NumPy function `jacobian`)")
+
+    def _refuse(self, what: str) -> None:
+        raise FileError(self.path, f"this checkpoint is of another {what}; name another file to start anew")
+
+
+def _text_of(strategy: Strategy) -> str:
+    """The class of a strategy and its settings, which are the fields of a dataclass."""
+    return ADDRESS.sub("", repr(strategy)) if is_dataclass(strategy) else type(strategy).__name__
+
+
+def _digest_of_rows(rows: tuple[np.ndarray, ...]) -> str:
+    found = hashlib.sha256()
+    for x in rows:
+        found.update((x + 0.0).tobytes())  # −0 is 0
+    return found.hexdigest()
+
+
+def _projections(engine: Engine, start: Point) -> list[list[float]]:
+    """Σ Jₖ cos k and Σ |Jₖ| over the entries of every array that a NumPy function `jacobian` returns at the start.
+
+    Such a function cannot be traced; these numbers differ for functions that differ there.
+    """
+    rows = dict(zip(engine.problem.variables, engine.rows(start), strict=True))
+    found = []
+    for f in engine.problem.factors:
+        if f.jacobian is None:
+            continue
+        given = f.jacobian(*f.gather([rows[slot.variables] for slot in f.slots]), *f.data)
+        for slot, J in zip(f.slots, given if isinstance(given, tuple) else (given,), strict=True):
+            entries = np.ravel(J) if slot.variables.is_free else np.zeros(0)
+            found.append([float(entries @ np.cos(np.arange(entries.size))), float(np.abs(entries).sum())])
+    return found
+
+
+def _are_near(there: list[list[float]], here: list[list[float]]) -> bool:
+    """Whether projections are the same but for rounding."""
+    a, b = np.reshape(there, (-1, 2)), np.reshape(here, (-1, 2))
+    return a.shape == b.shape and bool((np.abs(a - b) <= SAME * b[:, 1:]).all())
 
 
 def encoded(writer: "Writer", snapshot: Snapshot, engine: Engine) -> Tree:

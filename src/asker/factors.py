@@ -307,10 +307,7 @@ class Factors:
         if self.jacobian is not None:
             return
         self.trace = self._digest()
-        if self.valid is not None:
-            condition = self.condition()
-            condition.residual_size  # noqa: B018  checks the user's function
-            self.trace_of_valid = condition._digest()
+        self.trace_of_valid = self._digest_of_valid()
         key = self.trace + self.trace_of_valid
         self.compiled = TRACED[key] = TRACED.pop(key, {})  # the last one now
         while len(TRACED) > MOST_TRACED:
@@ -343,6 +340,14 @@ class Factors:
         own = self._seen_of_own()
         return bytes.fromhex(own.digest) if own else digest_of_trace(self._traced())
 
+    def _digest_of_valid(self) -> bytes:
+        """What `valid` computes now; nothing where there is none."""
+        if self.valid is None:
+            return b""
+        condition = self.condition()
+        condition.residual_size  # noqa: B018  checks the user's function
+        return condition._digest()
+
     def _seen_of_own(self) -> Seen | None:
         """What was seen of a residual of asker's own, now or by another process; a user's is traced when asked for."""
         if self.jacobian is not None:
@@ -360,12 +365,13 @@ class Factors:
         return is_affine(trace, [*(int(s.variables.is_free) for s in self.slots), 1, *[0] * len(self.data)])
 
     def digest(self) -> bytes:
-        """The same for the same residual and kernel functions; those of NumPy are known by their name alone."""
+        """A digest of what the kernel, the residual and `valid` compute; NumPy functions do not enter."""
         import jax
 
         with float64():
             kernel = jax.make_jaxpr(lambda u: (self.kernel.psi(u), self.kernel.omega(u)))(1.0)
-        return digest_of_trace(kernel) + (b"" if self.jacobian is not None else digest_of_trace(self._traced()))
+        residual = b"" if self.jacobian is not None else digest_of_trace(self._traced())
+        return b"\0".join([digest_of_trace(kernel), residual, self._digest_of_valid()])
 
     def _traced(self) -> Any:
         """The residual after a step, as a jaxpr."""

@@ -100,7 +100,7 @@ class Journal:
 
     def read(self, start: State) -> None:
         """What the file holds, if there is one; `start` has the cost at the start."""
-        found = self.file.read_tree() if self.file else None
+        found = self.file.read_tree(start) if self.file else None
         if found is None or self.file is None:
             return
         tree, reader = found

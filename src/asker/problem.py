@@ -177,9 +177,10 @@ class Problem:
         return sum(f.n for f in self.factors)
 
     def fingerprint(self, added_up: Callable[[np.ndarray], np.ndarray] = lambda sums: sums) -> bytes:
-        """The same for problems with the same functions and numbers, at the start, and for a portion of them.
+        """A digest of all that decides the answer: functions, numbers, and what is known of the noise.
 
-        Arrays enter by sums over their rows; `added_up` adds those of all processes.
+        It is the same for a portion of a problem and for the whole.  Arrays enter by sums over their rows; `added_up`
+        adds those of all processes.  NumPy functions do not enter: nothing tells what they compute.
         """
         portion, texts, sums, is_dealt = self.portion, [], [], []
 
@@ -197,6 +198,7 @@ class Problem:
             add(v.fixed, numbers)
         for k, f in enumerate(self.factors):
             texts.append(f"{f.name} {self.n_observations[k]} {f.residual_size} {f.kernel} {f.digest().hex()}")
+            texts.append(f"{f.noise_is_known} {f.weight_is_precision} {f.linear} {[str(d.dtype) for d in f.data]}")
             for array in (f.weight, f.tau, *[self._numbers(s) for s in f.slots], *f.data):
                 add(array, portion.observations[k] if portion else None)
         own = np.array(sums, dtype=np.uint64)

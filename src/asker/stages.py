@@ -72,7 +72,7 @@ class Stages:
     def keep(self, path: FilePath, every: int, engine: Engine, strategy: Strategy) -> None:
         """On disk, and go on with what is there."""
         file = SearchFile(path, every, engine, strategy)
-        file.of["strategy"] = f"noise that is found, {file.of['strategy']}"
+        file.of["strategy"] = f"noise that is found, {file.of['strategy']}, tol {self.tol!r}"
         self.journal = Journal(file, (Candidate, Noise))
         self.journal.seconds = lambda: time.perf_counter() - self.begin
 
