@@ -1,17 +1,14 @@
 """The command line: the commands and their exit codes.
 
-The exit code is the status: 0 a usable result, 1 a solve that failed, 2 bad input, 130 interrupted or terminated
-before there was a result.  Results go to stdout; the progress line and the one line of an error go to stderr.
+The exit code is the status: 0 a usable result, 1 a solve that failed, 2 bad input, 130 interrupted (Ctrl-C) or
+terminated (SIGTERM) before there was a result.  Results go to stdout; the progress line and the one line of an error go
+to stderr.
 """
 
 import io
 import os
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -123,7 +120,7 @@ def run_command(arguments: list[str] | None = None) -> int:
 
 def _exit_code(arguments: list[str] | None) -> int:
     try:
-        with _terminated_as_interrupted(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print("asker: warning:", message, file=sys.stderr)
             code = app(arguments, prog_name="asker", standalone_mode=False)
     except UsageError as e:
@@ -141,19 +138,6 @@ def _exit_code(arguments: list[str] | None) -> int:
             raise
         code = 130  # while a class was made, before Python 3.12
     return complain("interrupted before there was a result", code) if code == 130 else code or 0
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM, which `timeout`, Slurm and containers send, is as Ctrl-C: the best so far is kept, and workers end."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @app.callback(invoke_without_command=True)
