@@ -81,6 +81,7 @@ def test_positions_on_the_earth_become_metres(tmp_path):
         ("a,1,2,3\nb,1,two,3\n", ":2: b: expected a finite number, found 'two'"),
         ("a,1,2,nan\n", ":1: a: expected a finite number, found 'nan'"),
         ("a,1,2,1_0\n", ":1: a: expected a finite number, found '1_0'"),
+        ("a,1,2,٣\n", ":1: a: expected a finite number, found '٣'"),
         ("a,1,2,3\na,1,2,3\n", ":2: 'a' stands in line 1 already"),
         ("a,1,2,3,0\n", ":1: a standard deviation must be positive"),
         ("name,latitude,longitude,height\na,91,0,0\n", ":2: a latitude lies between"),

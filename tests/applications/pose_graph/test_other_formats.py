@@ -96,6 +96,8 @@ def test_open3d_reads_what_it_writes(tmp_path):
 
 BAD = [
     (lambda r: r.update(class_name="Other", x="PoseGraph"), ": this is not a pose graph of Open3D: `class_name`"),
+    (lambda r: r["nodes"][1]["pose"].__setitem__(3, "1_0"), ": node 1: `pose` must be 16 numbers"),
+    (lambda r: r["edges"][1].update(source_node_id="1"), ": edge 1: `source_node_id` must be a number"),
     (lambda r: r.update(nodes=3), ": this is not a pose graph of Open3D: `nodes` must be a list"),
     (lambda r: r["nodes"][1]["pose"].pop(), ": node 1: `pose` must be 16 numbers, all finite"),
     (lambda r: r["nodes"][2].update(pose=[2.0] * 16), ": node 2: `pose` is no rigid motion"),

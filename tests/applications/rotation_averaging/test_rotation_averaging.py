@@ -50,6 +50,8 @@ def line(a="a", b="b", R=TURN, more=""):
         ("# nothing\n", "there is no relative rotation"),
         (line() + "a b 1 2 3\n", ":2: a pair needs two names"),
         (line() + line(more="x"), ":2: a pair needs two names"),
+        (line() + line(more="1_0"), ":2: a pair needs two names"),
+        (line() + line(more="٣"), ":2: a pair needs two names"),
         (line() + line(R=2 * TURN), ":2: these nine numbers are no rotation"),
         (line() + line(R=-TURN), ":2: these nine numbers are no rotation"),
         (line() + line(R=np.full(9, np.nan)), ":2: these nine numbers are no rotation"),
@@ -65,6 +67,12 @@ def test_bad_files_are_refused_with_the_line(tmp_path, text, said):
         rotation_averaging.read_rotations(path)
     assert str(refused.value).startswith(str(path))
     assert said in str(refused.value)
+
+
+def test_names_that_are_no_text_stay_different(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(line(b="B").encode().replace(b"B", b"\xff") + line(b="B").encode().replace(b"B", b"\xfe"))
+    assert len(rotation_averaging.read_rotations(path).names) == 3
 
 
 def test_a_first_line_that_is_no_rotation_is_named(asks, tmp_path):

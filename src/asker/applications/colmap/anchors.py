@@ -18,6 +18,7 @@ import numpy as np
 
 from asker.geometry.geodesy import east_north_up
 from asker.io.files import FileError, FilePath, opened, read_text_bytes
+from asker.io.numbers import parse_number
 
 TITLES = {"lat": "latitude", "lon": "longitude", "lng": "longitude", "alt": "height", "altitude": "height"}
 """Other names of columns."""
@@ -143,7 +144,7 @@ def _numbers(path: FilePath, line: int, words: list[str], of: str) -> list[float
     found = []
     for word in words:
         try:
-            value = float(word.replace("_", "no number"))  # Python alone reads 1_000 as a number
+            value = parse_number(word)
         except ValueError:
             value = np.nan
         if not np.isfinite(value):

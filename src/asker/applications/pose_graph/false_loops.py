@@ -88,8 +88,8 @@ def read_false_loops(path: FilePath, graph: PoseGraph) -> np.ndarray:
     what = "what `asker corrupt --json` writes"
     record = read_json(path, what)
     try:
-        index = np.array(record["false_edges"], int)
-        pairs = np.array(record["false_loops"], int).reshape(-1, 2)
+        index = _integers(record["false_edges"])
+        pairs = _integers(record["false_loops"]).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, OverflowError) as e:
         raise FileError(path, f"this is not {what}") from e
     mask = np.zeros(graph.n_edges, bool)
@@ -99,3 +99,11 @@ def read_false_loops(path: FilePath, graph: PoseGraph) -> np.ndarray:
     if not fits or not np.array_equal(graph.named(mask), pairs):
         raise FileError(path, "these false loops are not in this graph")
     return mask
+
+
+def _integers(value: list[Any]) -> np.ndarray:
+    """A list of integers, or of lists of them, as an array; a `ValueError` where it holds anything else."""
+    found = np.array(value)
+    if found.size and found.dtype.kind != "i":  # text and fractions would be converted in silence
+        raise ValueError("not integers")
+    return found.astype(int)

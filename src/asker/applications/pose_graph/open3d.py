@@ -69,15 +69,21 @@ def _matrices(path: FilePath, items: list[Any], what: str, name: str, d: int) ->
     """(n, d, d): stored column by column."""
     found = np.zeros((len(items), d, d))
     for k, item in enumerate(items):
-        try:
-            values = np.array(item[name], dtype=np.float64)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            values = np.zeros(0)
-        if values.size != d * d or values.ndim > 1 or not np.isfinite(values).all():
+        values = _numbers_in(item.get(name))
+        if values.size != d * d or not np.isfinite(values).all():
             wanted = "a number" if d == 1 else f"{d * d} numbers"
             raise FileError(path, f"{what} {k}: `{name}` must be {wanted}, all finite")
         found[k] = values.reshape(d, d).T
     return found
+
+
+def _numbers_in(value: Any) -> np.ndarray:
+    """The numbers of a JSON value that is a number or a list of numbers; none of anything else."""
+    numbers = value if isinstance(value, list) else [value]
+    try:
+        return np.array([float(x) if type(x) in (int, float) else np.nan for x in numbers])
+    except OverflowError:  # an integer that is larger than any float
+        return np.zeros(0)
 
 
 def _rows(path: FilePath, items: list[Any], what: str, name: str) -> np.ndarray:

@@ -7,12 +7,14 @@ takes the frame of a to that of b: R_b ≈ R R_a.  What follows # is a comment. 
 same way, with one name in a line.
 """
 
+import os
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from asker.geometry.spanning import connected_parts, spanning_tree
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
+from asker.io.numbers import parse_number
 
 MOST_WAYS = 50  # over a third frame, of a pair
 OFF = 1e-3  # the entries of RᵀR may differ by this from those of the identity; the nearest rotation is taken
@@ -74,14 +76,14 @@ class RelativeRotations:
 
 def lines(text: bytes) -> list[tuple[int, list[str]]]:
     """The words of each line that has any, and the line's number."""
-    told = (line.partition("#")[0].split() for line in text.decode("utf-8", "replace").splitlines())
+    told = (os.fsdecode(line.partition(b"#")[0]).split() for line in text.split(b"\n"))
     return [(number, words) for number, words in enumerate(told, 1) if words]
 
 
 def is_a_pair(words: list[str]) -> bool:
     """Whether a line has two names, nine numbers and perhaps a weight."""
     try:
-        return len([float(word) for word in words[2:]]) in (9, 10)
+        return len([parse_number(word) for word in words[2:]]) in (9, 10)
     except ValueError:
         return False
 
@@ -93,7 +95,7 @@ def read_rotations(path: FilePath) -> RelativeRotations:
         raise FileError(path, "there is no relative rotation in this file")
     for number, _ in (line for line in told if not is_a_pair(line[1])):
         raise FileError(path, "a pair needs two names, nine numbers and perhaps a weight", number)
-    numbers = np.array([[*words[2:], "1"][:10] for _, words in told], dtype=float)
+    numbers = np.array([[*map(parse_number, words[2:]), 1.0][:10] for _, words in told])
     R, weights = numbers[:, :9].reshape(-1, 3, 3), numbers[:, 9]
     names = list(dict.fromkeys(name for _, words in told for name in words[:2]))
     index = {name: k for k, name in enumerate(names)}
@@ -117,4 +119,4 @@ def write_rotations(path: FilePath, rotations: Rotations) -> None:
     """Write absolute rotations: a name and nine numbers in a line."""
     with write_whole(path) as file:
         for name, R in zip(rotations.names, rotations.matrices.reshape(-1, 9).tolist(), strict=True):
-            file.write(f"{name} {' '.join(map(repr, R))}\n".encode())
+            file.write(os.fsencode(f"{name} {' '.join(map(repr, R))}\n"))
