@@ -16,7 +16,8 @@ from asker.applications.pose_graph.g2o import read_g2o
 from asker.applications.stereo.pairs import read_folder
 from asker.io.npz import parse_npz, write_npz
 from conftest import DATA
-from fuzzing import BINARY, BYTES, CASES, NUMBERS, Case, Hang, around, edits, repacked, replaced
+from damage import edits, repacked, replaced, spoiled
+from fuzzing import CASES, Case, Hang
 
 Trial = tuple[str, str, str]
 MOST_EDITS = 5000
@@ -106,35 +107,3 @@ def damaged(rng: np.random.Generator, path: Path, good: bytes) -> bytes:
 def _edited(rng: np.random.Generator, value: Any) -> Any:
     every = [edit for edit, _ in zip(edits(value), range(MOST_EDITS), strict=False)]
     return replaced(value, *every[rng.integers(len(every))])
-
-
-def spoiled(rng: np.random.Generator, content: bytes) -> bytes:
-    """One to three changes of any kind, anywhere."""
-
-    def one_of(things: list[bytes]) -> bytes:
-        return things[rng.integers(len(things))]
-
-    for _ in range(rng.integers(1, 4)):
-        at = int(rng.integers(0, len(content) + 1))
-        end = min(len(content), at + int(rng.choice([0, 1, 2, 8, 64, 10**6])))
-        kind = rng.choice(["flip", "cut", "insert", "number", "twice", "overwrite", "swap"])
-        if kind == "flip" and at < len(content):
-            content = content[:at] + bytes([content[at] ^ 1 << int(rng.integers(8))]) + content[at + 1 :]
-        elif kind == "cut":
-            content = content[:at] + content[end:]
-        elif kind == "insert":
-            content = content[:at] + one_of([*BYTES, *BINARY, rng.bytes(5)]) + content[at:]
-        elif kind == "number":
-            begin, end = around(content, at)
-            content = content[:begin] + one_of(NUMBERS) + content[end:]
-        elif kind == "twice":
-            content = content[:end] + content[at:end] + content[end:]
-        elif kind == "overwrite":
-            new = one_of(BINARY)
-            content = content[:at] + new + content[at + len(new) :]
-        elif kind == "swap":
-            lines = content.split(b"\n")
-            a, b = rng.integers(len(lines), size=2)
-            lines[a], lines[b] = lines[b], lines[a]
-            content = b"\n".join(lines)
-    return content

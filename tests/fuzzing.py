@@ -1,11 +1,8 @@
 """The readers with a good file of each, ways to damage it, and limits to read it within."""
 
-import bz2
-import gzip
 import json
 import resource
 import signal
-import struct
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 from PIL import Image
 
 import asker
+import reference_graphs
+import reference_images as images
+import reference_models as models
 from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.colmap.anchors import read_control, read_positions
 from asker.applications.colmap.files import read_model, write_model
@@ -39,6 +38,7 @@ from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
 from colmap_models import rig_model
 from graphs import every_tag, some_graph, write_expmap, write_open3d, write_toro
+from reference_files import Refused, difference
 
 MEMORY = 1 << 29
 """What reading a file of some kilobytes may take."""
@@ -81,6 +81,10 @@ class Case:
     read: Any
     holds: Any = lambda value: True
     files: Any = None
+    reference: Any = None
+    """A slow reader of the same files, as `reference_files` says; None where it has no opinion,"""
+    numbers: Any = None
+    """and what it must return for a value that `read` returned."""
 
     def __post_init__(self):
         if self.files is None:
@@ -94,12 +98,23 @@ class Case:
         try:
             with limits():
                 value = self.read()
+            assert self.holds(value), "what is read does not hold together"
+            wrong = self._wrong_numbers(value) if self.reference else ""
+            assert not wrong, wrong
         except FileError as error:
             refusal = str(error)
+            assert refusal.startswith(str(self.folder)), f"{refusal} does not name the file"
         finally:
             path.write_bytes(self.good[path])
-        assert self.holds(value) if refusal is None else refusal.startswith(str(self.folder)), refusal
         return refusal
+
+    def _wrong_numbers(self, value: Any) -> str:
+        """How a value differs from what the reference reader finds; nothing where it does not."""
+        try:
+            expected = self.reference()
+        except Refused:
+            return "a file is read that violates its format"
+        return "" if expected is None else difference(self.numbers(value, expected), expected)
 
 
 def finite(*arrays):
@@ -110,12 +125,15 @@ def bal_case(folder, suffix):
     bundle = some_bundle()
     path = folder / f"a{suffix}"
     write_bal(path, bundle)
-    return Case(folder, partial(read_bal, path), lambda b: finite(b.cameras, b.points, b.uv))
+    holds = lambda b: finite(b.cameras, b.points, b.uv)  # noqa: E731
+    return Case(folder, partial(read_bal, path), holds, None, partial(models.read_bal, path), models.numbers_of_bundle)
 
 
 def colmap_case(folder, binary):
     write_model(folder, rig_model(n_frames=3, n_points=4), binary)
-    return Case(folder, partial(read_model, folder), lambda m: m.n_observations == len(m.tracks().features))
+    holds = lambda m: m.n_observations == len(m.tracks().features)  # noqa: E731
+    reference = partial(models.read_colmap if binary else models.read_colmap_text, folder)
+    return Case(folder, partial(read_model, folder), holds, None, reference, models.numbers_of_model)
 
 
 def positions_case(folder):
@@ -133,13 +151,18 @@ def control_case(folder):
 def g2o_case(folder, kind, suffix=".g2o", trajectory=False, make=some_graph):
     path = folder / f"a{suffix}"
     write_g2o(path, make(kind))
-    return Case(folder, partial(read_g2o, path, trajectory), is_graph)
+    reference = partial(reference_graphs.read_g2o, path, trajectory)
+    return Case(
+        folder, partial(read_g2o, path, trajectory), is_graph, None, reference, reference_graphs.numbers_of_graph
+    )
 
 
 def trajectory_case(folder, suffix):
     path = folder / f"a{suffix}"
     write_trajectory(path, some_graph("SE3"))
-    return Case(folder, partial(read_trajectory, path, "SE3"), is_graph)
+    reference = partial(reference_graphs.read_trajectory, path)
+    numbers = reference_graphs.numbers_of_trajectory
+    return Case(folder, partial(read_trajectory, path, "SE3"), is_graph, None, reference, numbers)
 
 
 def toro_case(folder, kind):
@@ -174,7 +197,10 @@ def image_case(folder, name, reader):
         pixels = values.astype(np.uint16 if mode == "I;16" else np.uint8)
         Image.fromarray(pixels).convert(mode).save(path)
     shaped = lambda x: x is None or (x.ndim == 2 and x.size > 0)  # noqa: E731
-    return Case(folder, partial(reader, path), shaped)
+    readers = {(read_disparity, ".pfm"): images.read_pfm, (read_disparity, ".png"): images.read_disparity_png}
+    reference = (readers | {(read_grey, ".png"): images.read_png}).get((reader, path.suffix))
+    numbers = lambda x, _: {"values": x}  # noqa: E731
+    return Case(folder, partial(reader, path), shaped, None, reference and partial(reference, path), numbers)
 
 
 def toward(x, d):
@@ -201,7 +227,9 @@ def checkpoint_case(folder):
 def result_case(folder):
     path = folder / "result.npz"
     asker.solve(small_problem(), max_iterations=2).save(path)
-    return Case(folder, partial(asker.Result.load, path), lambda r: str(r) and repr(r) and r._repr_html_())
+    holds = lambda r: str(r) and repr(r) and r._repr_html_()  # noqa: E731
+    reference = partial(images.read_result, path)
+    return Case(folder, partial(asker.Result.load, path), holds, None, reference, images.numbers_of_result)
 
 
 def false_loops_case(folder):
@@ -259,7 +287,9 @@ def rotations_case(folder):
     pairs, path = make_rotations(5, 8), folder / "pairs.txt"
     rows = zip(pairs.i, pairs.j, pairs.matrices.reshape(-1, 9).tolist(), strict=True)
     path.write_text("".join(f"{i} {j} {' '.join(map(repr, R))} 1\n" for i, j, R in rows))
-    return Case(folder, partial(read_rotations, path), lambda r: finite(r.matrices, r.weights))
+    holds = lambda r: finite(r.matrices, r.weights)  # noqa: E731
+    reference = partial(models.read_rotations, path)
+    return Case(folder, partial(read_rotations, path), holds, None, reference, models.numbers_of_rotations)
 
 
 def pair_case(folder):
@@ -310,71 +340,3 @@ CASES = {
     "rotations": rotations_case,
     "stereo pair": pair_case,
 }
-
-
-# ------------------------------------------------------------------ damage
-
-NUMBERS = [b"nan", b"-inf", b"1e999", b"-1", b"0", b"1000000000000", b"9" * 25, b"9" * 5000, b"1_0", b"0x10", b"1.5"]
-BYTES = [b"\0", b"\xff\xfe", b"\xc3\x28", "٣".encode(), b"#", b"\r", b"\n", b";", b'"', b"[", b"{", b"=", b",", b" "]
-BINARY = [struct.pack("<Q", n) for n in (2**64 - 1, 10**12, 2**31, 2**40)] + [struct.pack("<d", float("nan"))]
-
-
-def around(content: bytes, at: int) -> tuple[int, int]:
-    """The word at a place."""
-    begin = max(content.rfind(c, 0, at) for c in (b" ", b"\n")) + 1
-    ends = [k for c in (b" ", b"\n") if (k := content.find(c, at)) >= 0]
-    return begin, min(ends, default=len(content))
-
-
-@st.composite
-def damaged(draw, content: bytes) -> bytes:
-    if draw(st.integers(0, 19)) == 0:
-        return draw(st.binary(max_size=200))
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(content)))
-        end = min(len(content), at + draw(st.sampled_from([0, 1, 2, 8, 64, 10**6])))
-        kind = draw(st.sampled_from(["flip", "cut", "insert", "number", "twice", "overwrite", "swap"]))
-        if kind == "flip" and at < len(content):
-            content = content[:at] + bytes([content[at] ^ 1 << draw(st.integers(0, 7))]) + content[at + 1 :]
-        elif kind == "cut":
-            content = content[:at] + content[end:]
-        elif kind == "insert":
-            content = content[:at] + draw(st.sampled_from(BYTES + BINARY) | st.binary(max_size=9)) + content[at:]
-        elif kind == "number":
-            begin, end = around(content, at)
-            content = content[:begin] + draw(st.sampled_from(NUMBERS)) + content[end:]
-        elif kind == "twice":
-            content = content[:end] + content[at:end] + content[end:]
-        elif kind == "overwrite":
-            new = draw(st.sampled_from(BINARY))
-            content = content[:at] + new + content[at + len(new) :]
-        elif kind == "swap":
-            lines = content.split(b"\n")
-            a, b = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
-            lines[a], lines[b] = lines[b], lines[a]
-            content = b"\n".join(lines)
-    return content
-
-
-def edits(value, path=()):
-    """Where in a JSON value something else can stand, and what: for each of its parts in turn."""
-    for other in (None, "x", [], {}, [1], -1, 1e308, "../x", "\ud800", "a" * 300):
-        yield path, other
-    if isinstance(value, dict | list):
-        for key in value if isinstance(value, dict) else range(min(len(value), 3)):
-            yield from edits(value[key], (*path, key))
-
-
-def replaced(value, path, other):
-    """A JSON value with something else at a place."""
-    if not path:
-        return other
-    copy = value.copy()
-    copy[path[0]] = replaced(value[path[0]], path[1:], other)
-    return copy
-
-
-def repacked(path: Path, content: bytes, change: Any) -> bytes:
-    """Damage to what is inside of a compressed file."""
-    pack, unpack = {".gz": (gzip.compress, gzip.decompress), ".bz2": (bz2.compress, bz2.decompress)}[path.suffix]
-    return pack(change(unpack(content)))

@@ -20,7 +20,8 @@ from asker.applications.bundle.bal import read_bal
 from asker.applications.pose_graph.g2o import read_g2o, write_g2o
 from asker.io.images import read_grey
 from asker.shell import main
-from fuzzing import CASES, MEMORY, Case, around, damaged, limits, repacked
+from damage import around, damaged, repacked
+from fuzzing import CASES, MEMORY, Case, limits
 from graphs import some_graph
 
 pytestmark = [
