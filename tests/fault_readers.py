@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+import reference_graphs
+import reference_models
 from asker.applications.bundle.bal import read_bal
 from asker.applications.colmap.files import read_model
 from asker.applications.pose_graph.g2o import read_g2o
@@ -17,10 +19,16 @@ from asker.applications.stereo.pairs import read_folder
 from asker.io.npz import parse_npz, write_npz
 from conftest import DATA
 from damage import edits, repacked, replaced, spoiled
+from fault_trials import Trial
 from fuzzing import CASES, Case, Hang
 
-Trial = tuple[str, str, str]
 MOST_EDITS = 5000
+REFERENCES: dict[Any, Any] = {
+    read_bal: (reference_models.read_bal, reference_models.numbers_of_bundle),
+    read_g2o: (reference_graphs.read_g2o, reference_graphs.numbers_of_graph),
+    read_model: (reference_models.read_colmap, reference_models.numbers_of_model),
+}
+"""The reference reader of each reader of real data."""
 
 
 def damage_readers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
@@ -31,19 +39,22 @@ def damage_readers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[T
         yield from _damage(name, make(home), -(-n // len(CASES)), rng)
 
 
-def real_cases(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """As many damaged files for each of the real data sets, where they are at hand."""
-    for name, source, read in _real():
-        if not source.exists():
-            continue
+def damage_real_files(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """About `n` damaged files, equally many for each of the real data sets that are at hand."""
+    real = [(name, source, read) for name, source, read in _real() if source.exists()]
+    for name, source, read in real:
         home = folder / source.name.replace(".bz2", "")
         home.mkdir(parents=True)
-        yield from _damage(name, Case(home, partial(read, _copied(source, home))), n, rng)
+        path = _copied(source, home)
+        reference, numbers = REFERENCES.get(read, (None, None))
+        case = Case(home, partial(read, path), reference=reference and partial(reference, path), numbers=numbers)
+        yield from _damage(name, case, -(-n // len(real)), rng)
 
 
 def _damage(name: str, case: Case, n: int, rng: np.random.Generator) -> Iterator[Trial]:
     for path, good in case.good.items():
-        assert case.try_on(path, good) is None, f"{path} is refused as it is"
+        trial = attempt(name, case, path, good)
+        yield Trial(name, f"{path.name} is refused as it is") if trial.refused else trial
     for _ in range(n):
         path = case.files[rng.integers(len(case.files))]
         yield attempt(name, case, path, damaged(rng, path, case.good[path]))
@@ -71,21 +82,19 @@ def _copied(source: Path, home: Path) -> Path:
 
 
 def attempt(what: str, case: Case, path: Path, content: bytes) -> Trial:
-    """How one damaged file is taken."""
+    """How one damaged file is taken; one that is taken wrongly is kept in `runs/faults`."""
     try:
-        refusal = case.try_on(path, content)
-        end, told = ("refused" if refusal else "right"), ""
+        return Trial(what, refused=case.try_on(path, content) is not None)
     except Hang:
-        end, told = "hang", path.name
+        fault = "the reader hangs"
     except AssertionError as error:
-        end, told = "wrong", f"{path.name}: {error}"
+        fault = str(error)
     except Exception:
-        end, told = "traceback", f"{path.name}: {traceback.format_exc(limit=-2)}"
-    if end not in ("refused", "right"):
-        kept = Path("runs") / "faults" / f"{what.replace(' ', '-')}-{path.name}"
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(content)
-    return what, end, told
+        fault = traceback.format_exc(limit=-2)
+    kept = Path("runs") / "faults" / f"{what.replace(' ', '-')}-{path.name}"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(content)
+    return Trial(what, f"{path.name}, kept as {kept}: {fault}")
 
 
 def damaged(rng: np.random.Generator, path: Path, good: bytes) -> bytes:

@@ -1,9 +1,11 @@
 """A campaign of faults: `make faults`, or `python tests/faults.py --short`.
 
-Files of every reader are damaged, also real ones where they are at hand; commands are killed, terminated, run two at a
-time, without room on the disk and with a broken cache; solves are forked and run in threads.  Every trial must end with
-the right result, or with a refusal of one line and nothing changed.  One table tells how many did, and the campaign
-fails if one did not.
+Files of every reader are damaged; results, checkpoints and caches are compared with what they must be; commands are
+killed, terminated, run two at a time and without room on the disk; solves are forked and run in threads.  Every trial
+must end with the right result, or with a refusal of one line and nothing changed.
+
+`PARTS` lists what is done.  The table is written as the campaign goes, to standard output and to a file: a line when a
+kind of trial is done, and one for each fault at once.  The exit code is 1 if there was a fault.
 """
 
 import argparse
@@ -11,88 +13,148 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
-from fault_processes import Comparison, kill_comparisons, kill_writers, two_at_a_time
-from fault_readers import damage_readers, real_cases
+from fault_caches import change_caches, damage_entries
+from fault_checkpoints import attack_checkpoints
+from fault_processes import kill_comparisons, signal_solves, two_at_a_time
+from fault_readers import damage_readers, damage_real_files
+from fault_results import judge_results
 from fault_solves import fork_and_thread, solve_anyway
+from fault_trials import Part, Trial
+from fault_writers import hold_locks, kill_writers
 
-GOOD = ("right", "refused")
-"""refused: by one line that names the file, or ended by the signal."""
-BAD = ("traceback", "hang", "wrong", "left over")
-"""left over: processes or partial folders that nobody cleans up."""
+PARTS = (
+    Part("readers", damage_readers, 1500, 50_000),
+    Part("results", judge_results, 40, 2000),
+    Part("checkpoints", attack_checkpoints, 48, 2000),
+    Part("entries of the cache", damage_entries, 200, 20_000),
+    Part("code in the cache", change_caches, 10, 400),
+    Part("locks", hold_locks, 4, 100),
+    Part("writers", kill_writers, 40, 400),
+    Part("signals to a solve", signal_solves, 4, 80),
+    Part("signals to a comparison", kill_comparisons, 1, 80),
+    Part("two at a time", two_at_a_time, 1, 10),
+    Part("solves without room", solve_anyway, 0, 6),
+    Part("forks and threads", fork_and_thread, 0, 10),
+    Part("real files", damage_real_files, 0, 800),
+)
+"""What the campaign consists of, the fastest first."""
 
 
 class Table:
-    """How trials ended, by what was tried; the first fault of each kind is told."""
+    """How trials ended, by what was tried; its lines are written as soon as they are known."""
 
-    def __init__(self) -> None:
-        self.counts: dict[str, Counter[str]] = {}
-        self.seconds: Counter[str] = Counter()
-        self.first: dict[tuple[str, str], str] = {}
+    def __init__(self, *files: TextIO):
+        self.files = files
+        self.right: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
+        self.what = ""
+        """What is tried now."""
+        self._write(f"{'':36}{'trials':>9}{'right':>9}{'refused':>9}{'faults':>9}{'seconds':>9}")
 
-    def add(self, trials: Iterator[tuple[str, str, str]]) -> None:
-        """Trials, each as what was tried, how it ended, and a word on it."""
-        begin = time.monotonic()
-        for what, end, told in trials:
-            self.counts.setdefault(what, Counter())[end] += 1
-            if end in BAD and (what, end) not in self.first:
-                self.first[what, end] = told
-            now = time.monotonic()
-            self.seconds[what] += now - begin  # type: ignore[assignment]
-            begin = now
+    def add(self, trial: Trial, seconds: float) -> None:
+        """Count a trial; a fault is written at once, and the line of a kind when the next kind begins."""
+        if trial.what != self.what:
+            self.end_of_kind()
+        self.what = trial.what
+        self.seconds[trial.what] = self.seconds.get(trial.what, 0.0) + seconds
+        counts = self.faults if trial.fault is not None else self.refused if trial.refused else self.right
+        counts[trial.what] += 1
+        if trial.fault is not None:
+            self._write(f"FAULT {trial.what}: {trial.fault}")
+
+    def end_of_kind(self) -> None:
+        """Write the line of the kind of trial that was counted last."""
+        if self.what:
+            self._write_line(self.what, *(count[self.what] for count in self._counts), self.seconds[self.what])
+        self.what = ""
+
+    def end(self) -> None:
+        """Write what is left, and the sums."""
+        self.end_of_kind()
+        self._write_line("all", *(sum(count.values()) for count in self._counts), sum(self.seconds.values()))
 
     @property
     def n_faults(self) -> int:
-        return sum(count[end] for count in self.counts.values() for end in BAD)
+        return sum(self.faults.values())
 
-    def lines(self) -> Iterator[str]:
-        titles = ("tried", *GOOD, *BAD)
-        yield f"{'':28}" + "".join(f"{title:>11}" for title in titles) + f"{'seconds':>9}"
-        for what, count in [*self.counts.items(), ("all", sum(self.counts.values(), Counter()))]:
-            numbers = [sum(count.values()), *(count[end] for end in (*GOOD, *BAD))]
-            seconds = self.seconds[what] if what in self.counts else sum(self.seconds.values())
-            yield f"{what:28}" + "".join(f"{n:11}" for n in numbers) + f"{seconds:9.0f}"
-        for (what, end), told in self.first.items():
-            yield f"{what}, {end}: {told}"
+    @property
+    def _counts(self) -> tuple[Counter[str], ...]:
+        return self.right, self.refused, self.faults
+
+    def _write_line(self, what: str, right: int, refused: int, faults: int, seconds: float) -> None:
+        self._write(f"{what:36}{right + refused + faults:9}{right:9}{refused:9}{faults:9}{seconds:9.0f}")
+
+    def _write(self, line: str) -> None:
+        for file in self.files:
+            print(line, file=file, flush=True)
 
 
-def campaign(mutations: int, kills: int, seed: int, folder: Path) -> Table:
-    """`mutations` of files, `kills` of comparisons and about as many of writers, a tenth as many pairs of processes."""
-    table = Table()
-    rng = np.random.default_rng(seed)
-    table.add(damage_readers(folder / "readers", mutations, rng))
-    table.add(real_cases(folder / "real", mutations // 500, rng))
-    table.add(kill_writers(folder / "writers", 20 + 2 * kills, seed))
-    comparison = Comparison(folder / "compared", processes=2 if kills > 1 else 1)
-    table.add(kill_comparisons(comparison, kills, rng))
-    table.add(two_at_a_time(comparison, max(1, kills // 10), rng))
-    if kills >= 30:  # each compiles anew
-        table.add(solve_anyway(folder / "solves", kills // 30, rng))
-        table.add(fork_and_thread(kills // 10))
-    return table
+def run_part(part: Part, n: int, folder: Path, rng: np.random.Generator, table: Table, until: float, stop: bool) -> None:
+    """Run a part until it ends, the time is over, or there is a fault to `stop` at."""
+    trials, begin = part.run(folder, n, rng), time.monotonic()
+    folder.mkdir()
+    try:
+        for trial in trials:
+            now = time.monotonic()
+            table.add(Trial(*trial), now - begin)
+            begin = now
+            if now > until or (stop and table.n_faults):
+                break
+    except Exception:  # what a part needs to begin with does not work
+        table.add(Trial(part.name, traceback.format_exc()), time.monotonic() - begin)
+    finally:
+        trials.close()  # type: ignore[attr-defined]
+        table.end_of_kind()
+
+
+def campaign(parts: Sequence[tuple[Part, int]], seed: int, seconds: float, stop: bool, table: Table) -> None:
+    """Run parts, each with a number of trials, within about so many seconds."""
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory(prefix="asker-faults-") as folder, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")  # it warns of damage, as it should
+        try:
+            for k, (part, n) in enumerate(parts):
+                now = time.monotonic()
+                until = now + (end - now) / (len(parts) - k)
+                rng = np.random.default_rng([seed, *part.name.encode()])
+                run_part(part, n, Path(folder) / part.name.replace(" ", "-"), rng, table, until, stop)
+                if stop and table.n_faults:
+                    break
+        finally:
+            table.end()
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="a minute in place of ten")
-    parser.add_argument("--mutations", type=int, help="of files")
-    parser.add_argument("--kills", type=int, help="of processes")
+    parser.add_argument("--short", action="store_true", help="the numbers of trials of the short campaign")
+    parser.add_argument("--trials", type=float, default=1.0, help="multiplies the numbers of trials")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="time limit, shared by the parts")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parts", help="names of parts with commas between them; all when not given")
+    parser.add_argument("--stop", action="store_true", help="stop at the first fault")
+    parser.add_argument("--table", type=Path, default=Path("runs/faults/table.txt"), help="the file to append to")
     asked = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # of the commands too, where this runs with `&`
-    mutations, kills = (500, 1) if asked.short else (50_000, 100)
-    mutations = mutations if asked.mutations is None else asked.mutations
-    kills = kills if asked.kills is None else asked.kills
-    with tempfile.TemporaryDirectory(prefix="asker-faults-") as folder, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="PIL")  # it tells of damage, as it should
-        table = campaign(mutations, kills, asked.seed, Path(folder))
-    print(*table.lines(), sep="\n")
+    names = asked.parts.split(",") if asked.parts else [part.name for part in PARTS]
+    if unknown := set(names) - {part.name for part in PARTS}:
+        parser.error(f"unknown parts {', '.join(unknown)}; known are {', '.join(part.name for part in PARTS)}")
+    sizes = {part: (part.short if asked.short else part.full) for part in PARTS if part.name in names}
+    parts = [(part, max(1, round(asked.trials * n))) for part, n in sizes.items() if n]
+    asked.table.parent.mkdir(parents=True, exist_ok=True)
+    with open(asked.table, "a", encoding="utf-8") as file:
+        table = Table(sys.stdout, file)
+        campaign(parts, asked.seed, asked.seconds, asked.stop, table)
     return 1 if table.n_faults else 0
 
 

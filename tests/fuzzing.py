@@ -33,6 +33,7 @@ from asker.io.files import FileError
 from asker.io.images import check_image, read_disparity, read_grey, write_disparity, write_grey
 from asker.study.page import page_data, rounded
 from asker.study.plan import read_plan
+from asker.study.records import read_record
 from asker.study.runs import execute
 from asker.study.summary import read_book, telling_damage, write_index
 from bundles import some_bundle
@@ -213,6 +214,7 @@ def small_problem():
 
 
 def checkpoint_case(folder):
+    """A damaged checkpoint that is read is as it was written, or none at all."""
     problem, strategy, path = small_problem(), asker.ASKER(), folder / "run.npz"
     asker.solve(problem, strategy, max_iterations=2, checkpoint=path, engine="cpu")
     engine = CpuEngine(problem, "auto", True, False)
@@ -221,7 +223,15 @@ def checkpoint_case(folder):
     def read() -> Any:
         return Checkpoint(path, 1, engine, strategy).read(template, lambda p: strategy.init(engine, p, 0).cost)
 
-    return Case(folder, read, lambda p: p is None or p.history)
+    def numbers(snapshot: Any, expected: Any) -> Any:
+        if snapshot is None and expected is not None:
+            return expected
+        costs = [[line.iteration, line.cost, line.best_cost, line.damping] for line in snapshot.history]
+        rows = [engine.rows(state.point)[0] for state in (snapshot.state, snapshot.best)]
+        return {"costs": costs, "rows": rows, "damping": snapshot.state.damping}
+
+    written = numbers(read(), None)
+    return Case(folder, read, lambda p: p is None or p.history, None, lambda: written, numbers)
 
 
 def result_case(folder):
@@ -280,7 +290,20 @@ def book_case(folder, plan=PLAN, sums=True):
             assert rounded(page_data(book))["groups"]
         return book
 
-    return Case(folder, read, lambda book: book.groups)
+    def numbers(_, expected):
+        return {name: _recorded(folder / "runs" / name) or known for name, known in expected.items()}
+
+    written = {home.name: _recorded(home) for home in (folder / "runs").iterdir()}
+    return Case(folder, read, lambda book: book.groups, None, (lambda: written) if sums else None, numbers)
+
+
+def _recorded(folder):
+    """The numbers of a run; nothing where its folder is not that of a finished one."""
+    try:
+        record = read_record(folder)
+    except FileError:
+        return None
+    return {"cost": record.cost, "costs": [line["cost"] for line in record.history], **record.arrays()}
 
 
 def rotations_case(folder):

@@ -49,12 +49,12 @@ def integer(word):
     return int(word)
 
 
-def difference(found, expected, where=""):
+def difference(found, expected, where="", tolerance=1e-14):
     """Where two structures of numbers and texts differ; nothing where they are the same."""
     if isinstance(expected, dict):
         if sorted(found) != sorted(expected):
             return f"{where}: {sorted(found)}, not {sorted(expected)}"
-        return next((told for key in expected if (told := difference(found[key], expected[key], f"{where}.{key}"))), "")
+        return next((told for key in expected if (told := difference(found[key], expected[key], f"{where}.{key}", tolerance))), "")
     if isinstance(expected, str):
         return "" if found == expected else f"{where}: {found!r}, not {expected!r}"
     try:
@@ -63,12 +63,12 @@ def difference(found, expected, where=""):
         if len(found) != len(expected):
             return f"{where}: {len(found)} items, not {len(expected)}"
         pairs = enumerate(zip(found, expected, strict=True))
-        return next((told for k, (x, y) in pairs if (told := difference(x, y, f"{where}[{k}]"))), "")
+        return next((told for k, (x, y) in pairs if (told := difference(x, y, f"{where}[{k}]", tolerance))), "")
     if a.size == b.size == 0:
         return ""
     if a.shape != b.shape:
         return f"{where}: shape {a.shape}, not {b.shape}"
     computed = where.endswith(("information", "matrices"))  # by an eigenvalue or a singular value decomposition
-    size = 1e-9 * np.abs(b).max(axis=(-2, -1), keepdims=True) if computed else 1e-14 * np.abs(b)
+    size = 1e-9 * np.abs(b).max(axis=(-2, -1), keepdims=True) if computed else tolerance * np.abs(b)
     close = (np.abs(a - b) <= size) | (a == b) | (np.isnan(a) & np.isnan(b))
     return "" if close.all() else f"{where}: {a[~close][0]!r}, not {b[~close][0]!r}, and {np.sum(~close)} in all"
