@@ -2,9 +2,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= runs/demo
+TRIALS ?= 1
+SEED ?= 0
+SECONDS ?= inf
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-fast test-long faults matrix lint bench docs package clean
+.PHONY: install demo test test-fast test-long faults sabotage matrix lint bench docs package clean
 
 install: $(VENV)/installed
 
@@ -31,9 +34,13 @@ test-long: install
 test-fast: install
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not long"
 
-# Damaged files, kills, two at a time: ten minutes, one table.
+# Damaged files, results, checkpoints, caches, signals: an hour, one table.  Part of it: make faults TRIALS=0.1 SECONDS=600
 faults: install
-	$(BIN)/python tests/faults.py
+	$(BIN)/python tests/faults.py --trials $(TRIALS) --seed $(SEED) --seconds $(SECONDS)
+
+# Whether the short campaign notices faults that are made on purpose.
+sabotage: install
+	$(BIN)/python tools/mutation.py
 
 # The fast tests and the demo on every Python there is (PYTHONS="..." names others), oldest and newest versions.
 matrix:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -102,10 +103,8 @@ def _attacked(path: Path, setting: Setting, change: Change, rng: np.random.Gener
             if line.iteration >= stop_at:
                 raise Killed
 
-        try:
+        with suppress(Killed):
             setting.solved(checkpoint=path, every=int(rng.integers(1, 4)), on_iteration=kill)
-        except Killed:
-            pass
     if not path.exists():
         return Trial("")
     later, must_refuse = change(path, setting, rng)
@@ -130,9 +129,10 @@ def spoil(path: Path, setting: Setting, rng: np.random.Generator) -> tuple[Setti
         path.write_bytes(spoiled(rng, path.read_bytes()))
         return setting, False
     tree, arrays = _parts(path)
-    name = sorted(arrays)[rng.integers(len(arrays))]
-    if arrays[name].size and arrays[name].dtype.kind == "f" and rng.random() < 0.5:
-        arrays[name].flat[rng.integers(arrays[name].size)] += 1e-3
+    floats = [name for name in sorted(arrays) if arrays[name].size and arrays[name].dtype.kind == "f"]
+    if floats and rng.random() < 0.5:
+        array = arrays[floats[rng.integers(len(floats))]]
+        array.flat[rng.integers(array.size)] += 1e-3
     else:
         line = tree["history"][rng.integers(len(tree["history"]))]
         line["dict"]["cost"] *= 1 + 1e-3

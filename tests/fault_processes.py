@@ -1,4 +1,4 @@
-"""Trials of processes: killed, terminated, interrupted, two at a time; what they leave is right, or is made right."""
+"""Trials of commands: signalled at any time, and two at a time; given again, they end with the right result."""
 
 import json
 import os
@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,196 +16,226 @@ import numpy as np
 from asker.applications.bundle.bal import write_bal
 from asker.applications.bundle.scenes import make_scene
 from asker.study.records import read_record
+from fault_trials import MOST_SECONDS, Trial, all_gone, temporary_files
 
-Trial = tuple[str, str, str]
-MOST = 600  # seconds: a busy machine is no fault
 PROGRAM = """
 import sys
 try:
+    print("begun", file=sys.stderr, flush=True)
     from asker.shell import main
 except KeyboardInterrupt:  # before there is a program
     sys.exit(130)
 sys.exit(main())
 """
-SIGNALS = {"terminate": signal.SIGTERM, "kill": signal.SIGKILL, "Ctrl-C": signal.SIGINT, "kill all": signal.SIGKILL}
-"""`kill all` and Ctrl-C are for the workers too."""
-ENDS = {"terminate": 130, "Ctrl-C": 130}
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
+POLITE = (signal.SIGTERM, signal.SIGINT)
+"""A command that is at work ends these itself: it keeps what it has, or says that there is nothing."""
+INTERRUPTED = 130
+Process = subprocess.Popen[str]
+
+
+class Command:
+    """One command in a folder of its own, each time in a new process and a new session."""
+
+    def __init__(self, folder: Path, *arguments: Any):
+        folder.mkdir(parents=True)
+        self.folder, self.errors = folder, folder / "err.txt"
+        self.command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+
+    def start(self, **how: Any) -> Process:
+        with open(self.errors, "w", encoding="utf-8") as err:
+            return subprocess.Popen(
+                self.command, stdout=subprocess.DEVNULL, stderr=err, text=True, start_new_session=True, **how
+            )
+
+    def said(self) -> str:
+        """What stands on standard error, without the line with which it begins."""
+        return self.errors.read_text(encoding="utf-8", errors="replace").removeprefix("begun\n")
+
+    def has_begun(self) -> bool:
+        return self.errors.stat().st_size > 0
+
+    def wrong_end(self, process: Process) -> str | None:
+        """What is wrong when the command should end with a result."""
+        code = ended(process)
+        if code is None:
+            return "hangs"
+        return f"exit code {code}: {self.said()}" if code else None
+
+
+def ended(process: Process) -> int | None:
+    """The exit code; None for a process that hangs, which is killed."""
+    try:
+        return process.wait(MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return None
+
+
+def until(condition: Callable[[], bool], process: Process) -> None:
+    """Wait until something holds, or the process has ended."""
+    while not condition() and process.poll() is None:
+        time.sleep(0.002)
+
+
+@contextmanager
+def killed_at_the_end(process: Process) -> Iterator[None]:
+    """Nothing of a process is left when a part of the campaign stops."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def scene_in(folder: Path) -> Path:
+    """A small bundle as a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bal(folder / "data.txt", make_scene(6, 300, start_error=5.0).start)
+    return folder / "data.txt"
+
+
+# ---- one solve with a checkpoint
+
+
+def costs_in(record: Path) -> list[float]:
+    return [line["cost"] for line in json.loads(record.read_text())["history"]]
+
+
+def solve_command(folder: Path, data: Path) -> Command:
+    files = ["--json", folder / "run.json", "--checkpoint", folder / "run.npz", "--every", "1"]
+    return Command(folder, "solve", data, "--tau", "1", "--iterations", "40", "--quiet", *files)
+
+
+def signal_solves(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """`n` solves that get a signal, as many of each kind: half at any time, half when they are at work."""
+    data = scene_in(folder)
+    alone = solve_command(folder / "alone", data)
+    for _ in range(2):  # the first one compiles
+        (alone.folder / "run.npz").unlink(missing_ok=True)
+        begin = time.monotonic()
+        assert not (wrong := alone.wrong_end(alone.start())), wrong
+    seconds, right = time.monotonic() - begin, costs_in(alone.folder / "run.json")
+    for kind in SIGNALS:
+        for k in range(-(-n // len(SIGNALS))):
+            command = solve_command(folder / f"{kind.name}{k}", data)
+            fault = _signalled(command, kind, k % 2 == 0, rng.uniform(0, seconds))
+            yield Trial(f"solve, {kind.name}", fault or _goes_on(command, right))
+
+
+def _signalled(command: Command, kind: signal.Signals, at_work: bool, delay: float) -> str | None:
+    """Send a signal, when the first checkpoint is there or after some time; what is wrong with the end."""
+    process = command.start()
+    checkpoint, record = command.folder / "run.npz", command.folder / "run.json"
+    with killed_at_the_end(process):
+        until(checkpoint.exists if at_work else command.has_begun, process)
+        if not at_work:
+            time.sleep(delay)
+        works, is_done = checkpoint.exists(), record.exists()
+        process.send_signal(kind)
+        code = ended(process)
+        if code is None:
+            return "hangs after the signal"
+        if fault := wrong_code(code, kind, works and not is_done, command.said()):
+            return fault
+        if works and code == 0 and not record.exists():
+            return "ends as with a result, and there is none"
+        return None if all_gone(process.pid) else "a process is left"
+
+
+def wrong_code(code: int, kind: signal.Signals, at_work: bool, said: str) -> str | None:
+    """What is wrong with the end of a command that got a signal."""
+    if kind not in POLITE:
+        return None if code in (0, -kind) else f"exit code {code}: {said}"
+    if "Traceback" in said:
+        return said
+    return None if code in (0, INTERRUPTED) or (code == -kind and not at_work) else f"exit code {code}: {said}"
+
+
+def _goes_on(command: Command, right: list[float]) -> str | None:
+    """What is wrong when the command is given again."""
+    process = command.start()
+    with killed_at_the_end(process):
+        if wrong := command.wrong_end(process):
+            return wrong
+    left = temporary_files(command.folder)
+    if left:
+        return f"left over: {left}"
+    return None if costs_in(command.folder / "run.json") == right else "other costs than those of one run"
+
+
+# ---- comparisons, with processes of their own
 
 
 def numbers(out: Path) -> dict[str, Any]:
-    """What the runs of a folder say, without the seconds."""
-    told = {}
-    for folder in sorted((out / "runs").iterdir()):
+    """The runs of a folder without the seconds."""
+    found = {}
+    for folder in sorted(path for path in (out / "runs").iterdir() if path.is_dir()):
         record = read_record(folder)
-        told[folder.name] = record.cost, [(h["iteration"], h["cost"], h["best_cost"]) for h in record.history]
-    return told
+        found[folder.name] = record.cost, [(h["iteration"], h["cost"], h["best_cost"]) for h in record.history]
+    return found
 
 
-class Comparison:
-    """A comparison, each time in a process of its own: how long it takes, and what it finds if nobody disturbs it."""
-
-    def __init__(self, folder: Path, processes: int):
-        folder.mkdir(parents=True)
-        self.folder, self.data, self.processes = folder, folder / "data.txt", processes
-        write_bal(self.data, make_scene(6, 300, start_error=5.0).start)
-        assert self.start(folder / "first").wait(MOST) == 0  # compiles
-        begin = time.monotonic()
-        assert self.start(folder / "alone").wait(MOST) == 0
-        self.seconds = time.monotonic() - begin
-        self.right = numbers(folder / "alone")
-
-    def start(self, out: Path) -> "subprocess.Popen[str]":
-        asked = ["--methods", "irls,gnc,asker", "--iterations", "15", "--processes", str(self.processes), "--quiet"]
-        command = [sys.executable, "-c", PROGRAM, "compare", self.data, *asked, "--output", out]
-        with open(out.parent / "err.txt", "w", encoding="utf-8") as err:
-            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, text=True, start_new_session=True)
+def compare_command(folder: Path, data: Path) -> Command:
+    options = ["--methods", "irls,gnc,asker", "--iterations", "15", "--processes", "2", "--quiet"]
+    return Command(folder, "compare", data, *options, "--output", folder / "out")
 
 
-def kill_comparisons(like: Comparison, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """Comparisons that are ended at any time and begun again at once, up to four times in one folder."""
-    for k in range(n):
-        out = like.folder / f"out{k // 4}"
-        kind = list(SIGNALS)[k % 4]
-        process = like.start(out)
-        time.sleep(rng.uniform(0, 0.7 * like.seconds))
-        if process.poll() is None:
-            yield f"compare, {kind}", *_ended(process, kind, like.folder)
-        if k % 4 == 3 or k == n - 1:
-            yield "compare, begun again", *_finished(like.start(out), out, like.right)
+def _compared_alone(folder: Path) -> tuple[Path, float, dict[str, Any]]:
+    """The data, how long a comparison takes that nobody disturbs, and what it finds."""
+    data = scene_in(folder)
+    for name in ("first", "alone"):  # the first one compiles
+        command, begin = compare_command(folder / name, data), time.monotonic()
+        assert not (wrong := command.wrong_end(command.start())), wrong
+    return data, time.monotonic() - begin, numbers(folder / "alone" / "out")
 
 
-def _ended(process: "subprocess.Popen[str]", kind: str, folder: Path) -> tuple[str, str]:
-    (os.killpg if kind in ("kill all", "Ctrl-C") else os.kill)(process.pid, SIGNALS[kind])
+def kill_comparisons(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """`n` comparisons that get a signal at any time, as many of each kind, and are begun again."""
+    data, seconds, right = _compared_alone(folder)
+    for kind in SIGNALS[: max(1, min(n, len(SIGNALS)))]:
+        for k in range(-(-n // len(SIGNALS))):
+            command = compare_command(folder / f"{kind.name}{k}", data)
+            process = command.start()
+            with killed_at_the_end(process):
+                until(command.has_begun, process)
+                time.sleep(rng.uniform(0, 0.8 * seconds))
+                is_interactive = kind == signal.SIGINT  # Ctrl-C is for the workers too
+                (os.killpg if is_interactive and process.poll() is None else os.kill)(process.pid, kind)
+                code = ended(process)
+                fault = "hangs after the signal" if code is None else wrong_code(code, kind, False, command.said())
+                fault = fault or (None if all_gone(process.pid) else "a process is left")
+            yield Trial(f"compare, {kind.name}", fault or _ends_right(command, right))
+
+
+def _ends_right(command: Command, right: dict[str, Any]) -> str | None:
+    """What is wrong when a comparison is begun again."""
+    process = command.start()
+    with killed_at_the_end(process):
+        if wrong := command.wrong_end(process):
+            return wrong
+        if not all_gone(process.pid):
+            return "a process is left"
+    if left := temporary_files(command.folder):
+        return f"left over: {left}"
     try:
-        code = process.wait(MOST)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        return "hang", kind
-    told = (folder / "err.txt").read_text(encoding="utf-8", errors="replace")
-    if kind in ENDS and "Traceback" in told:
-        return "traceback", told
-    if kind in ENDS and code not in (0, ENDS[kind], -SIGNALS[kind]):
-        return "wrong", f"exit code {code}: {told}"
-    return ("right" if code == 0 else "refused"), ""
-
-
-def _finished(process: "subprocess.Popen[str]", out: Path, right: dict[str, Any]) -> tuple[str, str]:
-    try:
-        code = process.wait(MOST)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        return "hang", "begun again"
-    told = (out.parent / "err.txt").read_text(encoding="utf-8", errors="replace")
-    if code != 0:
-        return ("traceback" if "Traceback" in told else "wrong"), told
-    left = [path.name for path in (out / "runs").iterdir() if path.name.endswith(".partial")]
-    if left or not _all_gone(process.pid):
-        return "left over", " ".join(left)
-    try:
-        return ("right", "") if numbers(out) == right else ("wrong", "other numbers")
+        return None if numbers(command.folder / "out") == right else "other numbers than those of one comparison"
     except ValueError as error:
-        return "wrong", str(error)
+        return str(error)
 
 
-def _all_gone(session: int) -> bool:
-    """Whether no process of a session is left, after a while."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if not any(_session(path) == session for path in Path("/proc").glob("[0-9]*/stat")):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _session(path: Path) -> int:
-    try:
-        state, *rest = path.read_text().rpartition(")")[2].split()
-        return -1 if state == "Z" else int(rest[2])
-    except OSError:
-        return -1
-
-
-def two_at_a_time(like: Comparison, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """Two comparisons in one folder: one does the work, the other one says who is at it, or finds all done."""
+def two_at_a_time(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """`n` times two comparisons in one folder: one does the work, the other is refused, or finds all done."""
+    data, seconds, right = _compared_alone(folder)
     for k in range(n):
-        out = like.folder / f"two{k}" / "out"
-        out.parent.mkdir()
-        first = like.start(out)
-        time.sleep(rng.uniform(0, like.seconds))
-        second = like.start(out)
-        for process in (first, second):
-            code = process.wait(MOST)
-            told = (out.parent / "err.txt").read_text(encoding="utf-8", errors="replace")
-            if code == 2 and "is at work here" in told:
-                yield "two at a time", "refused", ""
-            elif code:
-                yield "two at a time", "traceback" if "Traceback" in told else "wrong", told
-            else:
-                yield "two at a time", "right", ""
-        yield "two at a time, in the end", *_finished(like.start(out), out, like.right)
-
-
-# ---- writers
-
-WRITERS = '''
-import json, os, random, resource, signal, sys, time
-from dataclasses import replace
-from pathlib import Path
-from asker.applications.colmap.files import read_model, write_model
-from asker.io.files import FileError
-from colmap_models import some_model
-
-folder, n, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
-models = [some_model(("PINHOLE",), n_images=20, n_points=400, seed=seed) for seed in (0, 1)]
-write_model(folder / "m", models[0])
-(folder / "m" / "project.ini").write_text("mine")
-
-def kill(pid):
-    time.sleep(rng.uniform(0, 0.05))
-    os.kill(pid, signal.SIGKILL)
-
-def which():
-    """Which of the two models is there, whole."""
-    read = read_model(folder / "m")
-    same = [k for k, model in enumerate(models) if (read.points.xyz == model.points.xyz).all()
-            and (read.images.xys == model.images.xys).all()]
-    return same and (folder / "m" / "project.ini").read_text() == "mine"
-
-for k in range(n):
-    what = "model, killed" if k % 2 else "model, no room"
-    size = rng.randrange(200_000)
-    pid = os.fork()
-    if not pid:
-        if k % 2 == 0:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        try:
-            for model in (models[1], models[0]) * (50 if k % 2 else 1):
-                write_model(folder / "m", model)
-        except FileError:
-            os._exit(2)
-        except BaseException:
-            os._exit(3)
-        os._exit(0)
-    if k % 2:
-        kill(pid)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    try:
-        end = "traceback" if code == 3 else "wrong" if not which() else "right" if code == 0 else "refused"
-        told = ""
-    except Exception as error:
-        end, told = "wrong", str(error)
-    print(json.dumps([what, end, told]), flush=True)
-'''
-
-
-def kill_writers(folder: Path, n: int, seed: int) -> Iterator[Trial]:
-    """COLMAP models written one over the other by a process that is killed, or may write no more than some bytes."""
-    folder.mkdir(parents=True)
-    command = [sys.executable, "-c", WRITERS, str(folder), str(n), str(seed)]
-    paths = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | paths, timeout=MOST)
-    for line in done.stdout.splitlines():
-        what, end, told = json.loads(line)
-        yield what, end, told
-    if done.returncode:
-        yield "model, killed", "traceback", done.stderr
+        command = compare_command(folder / f"two{k}", data)
+        first = command.start()
+        with killed_at_the_end(first):
+            until(lambda command=command: (command.folder / "out").exists(), first)  # type: ignore[misc]
+            time.sleep(rng.uniform(0, 0.5 * seconds))
+            second = command.start()
+            with killed_at_the_end(second):
+                codes = [ended(process) for process in (first, second)]
+        refused = codes.count(2) == 1 and "process" in command.said()
+        fault = None if codes == [0, 0] or (refused and 0 in codes) else f"exit codes {codes}: {command.said()}"
+        yield Trial("two at a time", fault or _ends_right(command, right), refused)

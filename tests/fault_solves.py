@@ -1,89 +1,34 @@
-"""Trials of solves: a broken cache or no room for one, kills with a checkpoint, forks, threads; costs are the same."""
+"""Trials of solves without room for a cache, in forked processes, and from several threads; the costs are the same."""
 
-import json
 import os
 import resource
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from asker.applications.bundle.bal import write_bal
-from asker.applications.bundle.scenes import make_scene
-from fault_processes import MOST, PROGRAM, Trial
+from fault_processes import costs_in, scene_in, solve_command
+from fault_trials import MOST_SECONDS, Trial
 
-LITTLE = 20_000  # bytes: less than machine code, more than what a solve writes
-
-
-class Solves:
-    """Solves of one file, each in a process of its own; how long one takes, and what it finds."""
-
-    def __init__(self, folder: Path):
-        folder.mkdir(parents=True)
-        self.folder, self.data, self.cache = folder, folder / "data.txt", folder / "cache"
-        write_bal(self.data, make_scene(6, 300, start_error=5.0).start)
-        assert self.start(self.cache).wait(MOST) == 0  # compiles
-        begin = time.monotonic()
-        assert self.start(self.cache).wait(MOST) == 0
-        self.seconds = time.monotonic() - begin
-        self.right = self.found()
-
-    def start(self, cache: Path, *more: Any, **how: Any) -> "subprocess.Popen[str]":
-        (self.folder / "run.json").unlink(missing_ok=True)
-        command = [sys.executable, "-c", PROGRAM, "solve", self.data, "--tau", "1", "--iterations", "20", "--quiet"]
-        command += ["--json", self.folder / "run.json", *more]
-        settings = os.environ | {"ASKER_CACHE": str(cache)}
-        with open(self.folder / "err.txt", "w", encoding="utf-8") as err:
-            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, text=True, env=settings, **how)
-
-    def found(self) -> list[float]:
-        return [line["cost"] for line in json.loads((self.folder / "run.json").read_text())["history"]]
-
-    def ended(self, process: "subprocess.Popen[str]") -> tuple[str, str]:
-        """How a solve ended that must find the same as the first one."""
-        try:
-            code = process.wait(MOST)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return "hang", ""
-        told = (self.folder / "err.txt").read_text(encoding="utf-8", errors="replace")
-        if "Traceback" in told:
-            return "traceback", told
-        if code:
-            return "wrong", f"exit code {code}: {told}"
-        return ("right", "") if self.found() == self.right else ("wrong", "other costs")
+LITTLE = 20_000
+"""Bytes: less than machine code, more than what a solve writes."""
 
 
 def solve_anyway(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` solves with a broken cache, as many without room for one, and as many that are killed and go on."""
-    solves = Solves(folder)
+    """`n` solves that can keep no compiled code: no file may become that large."""
+    data = scene_in(folder)
+    alone = solve_command(folder / "alone", data)
+    assert not (wrong := alone.wrong_end(alone.start())), wrong
+    right = costs_in(alone.folder / "run.json")
     for k in range(n):
-        cache = folder / f"cache{k}"
-        shutil.copytree(solves.cache, cache)
-        files = sorted(path for path in cache.rglob("*") if path.is_file())
-        for path in (files[at] for at in rng.integers(len(files), size=3)):
-            content = path.read_bytes()
-            at = int(rng.integers(len(content) + 1))
-            path.write_bytes(
-                [b"", content[:at], content[:at] + b"\0" + content[at + 1 :], content + b"x"][rng.integers(4)]
-            )
-        yield "solve, broken cache", *solves.ended(solves.start(cache))
-        shutil.rmtree(cache)
-        room = solves.start(folder / "empty", preexec_fn=_no_room)
-        yield "solve, no room for a cache", *solves.ended(room)
-        checkpoint = folder / f"checkpoint{k}.npz"
-        process = solves.start(solves.cache, "--checkpoint", checkpoint, "--every", "1")
-        time.sleep(rng.uniform(0, solves.seconds))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process = solves.start(solves.cache, "--checkpoint", checkpoint, "--every", "1")
-        yield "solve, killed, goes on", *solves.ended(process)
+        command = solve_command(folder / f"solve{k}", data)
+        settings = os.environ | {"ASKER_CACHE": str(folder / f"cache{k}")}
+        fault = command.wrong_end(command.start(env=settings, preexec_fn=_no_room))
+        if not fault and costs_in(command.folder / "run.json") != right:
+            fault = "other costs"
+        yield Trial("solve, no room for a cache", fault)
 
 
 def _no_room() -> None:
@@ -120,16 +65,15 @@ for k in range(int(sys.argv[1])):
 """
 
 
-def fork_and_thread(n: int) -> Iterator[Trial]:
-    """Solves in a forked process, and from several Python threads."""
+def fork_and_thread(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """`n` times a solve in a forked process, and five from several Python threads."""
     command = [sys.executable, "-c", FORKS, str(n)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MOST)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS)
     except subprocess.TimeoutExpired:
-        yield "solve, forked", "hang", ""
+        yield Trial("solve, forked", "hangs")
         return
-    for line in done.stdout.splitlines():
-        what, end = line.split()
-        yield f"solve, {what}", end, ""
+    for what, end in sorted(map(str.split, done.stdout.splitlines())):
+        yield Trial(f"solve, {what}", None if end == "right" else "other costs")
     if done.returncode:
-        yield "solve, threads", "traceback", done.stderr
+        yield Trial("solve, threads", done.stderr)

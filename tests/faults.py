@@ -48,6 +48,9 @@ PARTS = (
 )
 """What the campaign consists of, the fastest first."""
 
+MOST_TOLD = 5
+"""Faults of one kind that are told; all are counted."""
+
 
 class Table:
     """How trials ended, by what was tried; its lines are written as soon as they are known."""
@@ -70,7 +73,7 @@ class Table:
         self.seconds[trial.what] = self.seconds.get(trial.what, 0.0) + seconds
         counts = self.faults if trial.fault is not None else self.refused if trial.refused else self.right
         counts[trial.what] += 1
-        if trial.fault is not None:
+        if trial.fault is not None and self.faults[trial.what] <= MOST_TOLD:
             self._write(f"FAULT {trial.what}: {trial.fault}")
 
     def end_of_kind(self) -> None:
@@ -100,7 +103,9 @@ class Table:
             print(line, file=file, flush=True)
 
 
-def run_part(part: Part, n: int, folder: Path, rng: np.random.Generator, table: Table, until: float, stop: bool) -> None:
+def run_part(
+    part: Part, n: int, folder: Path, rng: np.random.Generator, table: Table, until: float, stop: bool
+) -> None:
     """Run a part until it ends, the time is over, or there is a fault to `stop` at."""
     trials, begin = part.run(folder, n, rng), time.monotonic()
     folder.mkdir()

@@ -54,7 +54,10 @@ def difference(found, expected, where="", tolerance=1e-14):
     if isinstance(expected, dict):
         if sorted(found) != sorted(expected):
             return f"{where}: {sorted(found)}, not {sorted(expected)}"
-        return next((told for key in expected if (told := difference(found[key], expected[key], f"{where}.{key}", tolerance))), "")
+        return next(
+            (told for key in expected if (told := difference(found[key], expected[key], f"{where}.{key}", tolerance))),
+            "",
+        )
     if isinstance(expected, str):
         return "" if found == expected else f"{where}: {found!r}, not {expected!r}"
     try:

@@ -147,6 +147,9 @@ def _read_pfm(path: FilePath) -> np.ndarray:
     data = content[head.end() :]
     if not width or not height or len(data) != 4 * width * height:
         raise FileError(path, f"{len(data)} bytes of data, expected {4 * width * height} for {width}×{height}")
-    order = "<" if float(head[3]) < 0 else ">"
+    scale = float(head[3])
+    if not 0 < abs(scale) < np.inf:
+        raise FileError(path, f"the scale of a PFM file must be finite and not 0, found {head[3][:40].decode()}")
+    order = "<" if scale < 0 else ">"
     with np.errstate(invalid="ignore"):  # one of the kinds of NaN
         return np.frombuffer(data, dtype=f"{order}f4").reshape(height, width)[::-1].astype(float)

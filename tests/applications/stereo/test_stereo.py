@@ -235,7 +235,14 @@ def test_a_cmyk_image_is_converted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"PF\n2 2\n-1\n" + b"\0" * 48, b"Pf\n2 2\n-1\n" + b"\0" * 15, b"Pf\n0 2\n-1\n", b"Pf"]
+    "content",
+    [
+        b"PF\n2 2\n-1\n" + b"\0" * 48,
+        b"Pf\n2 2\n-1\n" + b"\0" * 15,
+        b"Pf\n0 2\n-1\n",
+        b"Pf",
+        *(b"Pf\n2 2\n" + scale + b"\n" + bytes(16) for scale in (b"0", b"-1e999")),
+    ],
 )
 def test_a_bad_pfm_is_refused(tmp_path, content):
     (tmp_path / "x.pfm").write_bytes(content)

@@ -1,0 +1,216 @@
+"""Whether the campaign of faults can fail: `make sabotage`.
+
+Each sabotage is a change of a copy of the source that makes the package wrong.  The short campaign runs on every copy,
+blind: with all its parts, and until the first fault.  The table of what was noticed, and by which kind of trial, is
+written as it goes.  The exit code is 0 if the copy without a change has no fault and enough sabotages are noticed.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ENOUGH = 15
+MOST_SECONDS = 900
+"""For the campaign on one copy; a busy machine is no fault."""
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """Replacements in the source; each text to be replaced must stand there exactly once."""
+
+    name: str
+    edits: tuple[tuple[str, str, str], ...]
+    """The file, the text, and what stands there instead."""
+
+
+def _one(name: str, file: str, old: str, new: str) -> Sabotage:
+    return Sabotage(name, ((file, old, new),))
+
+
+BAL, FILES, FOLDERS = "applications/bundle/bal.py", "io/files.py", "io/folders.py"
+SABOTAGES = (
+    _one("no lock on a folder", FOLDERS, "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
+    _one(
+        "a COLMAP model is written in pieces",
+        FOLDERS,
+        "            yield temporary\n            _swap(temporary, target) if swapped else _move_in(temporary, target)\n",
+        "            target.mkdir(exist_ok=True)\n            yield target\n",
+    ),
+    _one(
+        "no handler of SIGTERM",
+        "shell/program.py",
+        "    signal.signal(signal.SIGTERM, signal.default_int_handler)\n",
+        "    pass\n",
+    ),
+    _one(
+        "the cache is read without its digest",
+        "cache.py",
+        "return content if digest == _digest(name, content) else None",
+        "return content",
+    ),
+    Sabotage(
+        "a checkpoint is read without its digest and costs",
+        (
+            ("checkpoint.py", 'if tree.pop("digest") != _digest(tree, arrays):', 'if tree.pop("digest") is None:'),
+            (
+                "checkpoint.py",
+                "if not math.isclose(stored, found, rel_tol=",
+                "if None and not math.isclose(0, 1, rel_tol=",
+            ),
+        ),
+    ),
+    _one(
+        "BAL: every observation is read twice",
+        BAL,
+        "values[:whole].reshape(-1, 4), values[whole:]",
+        "values[:whole].reshape(-1, 4).repeat(2, axis=0), values[whole:]",
+    ),
+    _one(
+        "BAL: the last observation is dropped",
+        BAL,
+        "np.flatnonzero(point % self.n_parts == self.part)",
+        "np.flatnonzero(point % self.n_parts == self.part)[:-1]",
+    ),
+    _one(
+        "g2o: an information matrix is mirrored wrongly",
+        "applications/pose_graph/assembly.py",
+        "        upper = np.triu_indices(d)\n",
+        "        upper = np.tril_indices(d)\n",
+    ),
+    _one(
+        "COLMAP: positions belong to the next point",
+        "applications/colmap/binary.py",
+        'head["xyz"].copy(), head["rgb"]',
+        'np.roll(head["xyz"], 1, axis=0), head["rgb"]',
+    ),
+    _one(
+        "weights are ignored",
+        "engines/cpu/factors.py",
+        "np.sqrt(structure.sorted(f.weight))",
+        "np.ones(structure.sorted(f.weight).shape)",
+    ),
+    _one(
+        "the weight of Cauchy's kernel has the wrong sign",
+        "kernels.py",
+        "        return 1 / (1 + v)\n",
+        "        return -1 / (1 + v)\n",
+    ),
+    _one(
+        "a checkpoint goes on one iteration too early",
+        "loop.py",
+        "self.history = earlier.state, earlier.best, earlier.history\n",
+        "self.history = earlier.state, earlier.best, earlier.history[:-1]\n",
+    ),
+    _one(
+        "a result is saved without one array",
+        "result.py",
+        "for name, item in result.values.items()],",
+        "for name, item in list(result.values.items())[1:]],",
+    ),
+    Sabotage(
+        "a file is written in place",
+        (
+            (FILES, "    temporary = beside(target)\n", "    temporary = target\n"),
+            (FILES, 'open(temporary, "xb") as raw', 'open(temporary, "wb") as raw'),
+            (FILES, "            temporary.unlink()", "            pass"),
+        ),
+    ),
+    _one(
+        "relative rotations are transposed",
+        "applications/rotation_averaging/files.py",
+        "numbers[:, :9].reshape(-1, 3, 3), numbers[:, 9]",
+        "numbers[:, :9].reshape(-1, 3, 3).transpose(0, 2, 1), numbers[:, 9]",
+    ),
+    _one("PFM: rows from the top", "io/images.py", "reshape(height, width)[::-1]", "reshape(height, width)"),
+    _one(
+        "recorded runs are read without their sums",
+        "study/records.py",
+        "            _check_sums(folder)\n",
+        "            pass\n",
+    ),
+)
+
+
+def sabotaged(sabotage: Sabotage | None, folder: Path) -> Path:
+    """A copy of the source with a sabotage; it ends the program where the text is not what it was."""
+    copy = folder / "src"
+    shutil.copytree(ROOT / "src", copy)
+    for file, old, new in sabotage.edits if sabotage else ():
+        path = copy / "asker" / file
+        text = path.read_text(encoding="utf-8")
+        if text.count(old) != 1:
+            sys.exit(f"{sabotage and sabotage.name}: {file} has {text.count(old)} times, expected once:\n{old}")
+        path.write_text(text.replace(old, new), encoding="utf-8")
+    return copy
+
+
+def noticed(source: Path, folder: Path, warm: Path | None, seed: int) -> tuple[str, float]:
+    """The first fault that the short campaign finds, empty where it finds none, and the seconds until then."""
+    if warm:
+        shutil.copytree(warm, folder / "cache")
+    command = [sys.executable, str(ROOT / "tests" / "faults.py"), "--short", "--stop", "--seed", str(seed)]
+    command += ["--table", str(folder / "table.txt")]
+    settings = os.environ | {"PYTHONPATH": str(source), "ASKER_CACHE": str(folder / "cache")}
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=settings, cwd=folder, timeout=MOST_SECONDS)
+        told = [line for line in done.stdout.splitlines() if line.startswith("FAULT ")]
+        found = told[0].removeprefix("FAULT ") if told else ""
+        if done.returncode not in (0, 1) or (done.returncode == 1 and not told):
+            found = f"the campaign ends with exit code {done.returncode}: {done.stderr[-300:]}"
+    except subprocess.TimeoutExpired:
+        found = f"the campaign has not ended in {MOST_SECONDS} seconds"
+    return found, time.monotonic() - begin
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="the sabotages whose names hold this text")
+    parser.add_argument("--table", type=Path, default=ROOT / "benchmarks" / "results" / "sabotage.md")
+    asked = parser.parse_args()
+    chosen = [sabotage for sabotage in SABOTAGES if asked.only in sabotage.name]
+    n_noticed = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="asker-sabotage-") as temporary,
+        open(asked.table, "w", encoding="utf-8") as out,
+    ):
+
+        def write(line: str) -> None:
+            print(line, flush=True)
+            print(line, file=out, flush=True)
+
+        write("# Sabotages that the short campaign of faults notices\n")
+        write(f"`tools/mutation.py --seed {asked.seed}`: the first fault on each copy of the source.\n")
+        write("| sabotage | noticed by | first fault | seconds |\n|---|---|---|--:|")
+        home = Path(temporary) / "none"
+        home.mkdir()
+        clean, seconds = noticed(sabotaged(None, home), home, None, asked.seed)
+        write(_row("none", clean, seconds))
+        for k, sabotage in enumerate(chosen):
+            folder = Path(temporary) / str(k)
+            folder.mkdir()
+            found, seconds = noticed(sabotaged(sabotage, folder), folder, home / "cache", asked.seed)
+            n_noticed += bool(found)
+            write(_row(sabotage.name, found, seconds))
+            shutil.rmtree(folder, ignore_errors=True)
+        write(
+            f"\n{n_noticed} of {len(chosen)} sabotages are noticed; the source without one has {'a fault' if clean else 'no fault'}."
+        )
+    return 0 if not clean and n_noticed >= min(ENOUGH, len(chosen)) else 1
+
+
+def _row(name: str, found: str, seconds: float) -> str:
+    kind, _, fault = found.partition(": ")
+    return f"| {name} | {kind or 'nothing'} | {fault[:100].replace('|', '/')} | {seconds:.0f} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
