@@ -40,8 +40,8 @@ SABOTAGES = (
     _one(
         "a COLMAP model is written in pieces",
         FOLDERS,
-        "            yield temporary\n            _swap(temporary, target) if swapped else _move_in(temporary, target)\n",
-        "            target.mkdir(exist_ok=True)\n            yield target\n",
+        "yield temporary\n            _swap(temporary, target) if swapped else _move_in(temporary, target)\n",
+        "target.mkdir(exist_ok=True)\n            yield target\n",
     ),
     _one(
         "no handler of SIGTERM",
@@ -201,9 +201,7 @@ def main() -> int:
             n_noticed += bool(found)
             write(_row(sabotage.name, found, seconds))
             shutil.rmtree(folder, ignore_errors=True)
-        write(
-            f"\n{n_noticed} of {len(chosen)} sabotages are noticed; the source without one has {'a fault' if clean else 'no fault'}."
-        )
+        write(f"\n{n_noticed} of {len(chosen)} sabotages are noticed, and {'a' if clean else 'no'} fault without one.")
     return 0 if not clean and n_noticed >= min(ENOUGH, len(chosen)) else 1
 
 
