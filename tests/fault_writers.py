@@ -69,7 +69,7 @@ def kill_writers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tri
     for name, make in makers.items():
         home = folder / name
         writer = make(home)
-        writer.write(writer.values[0])
+        _write_elsewhere(writer, 0)
         for how in ("killed", "no room"):
             for _ in range(-(-n // 4)):
                 code = _killed(writer, rng) if how == "killed" else _without_room(writer, rng)
@@ -112,7 +112,7 @@ def _what_is_wrong(writer: Writer, folder: Path) -> str | None:
     """Neither value is there whole, or something of a process that has ended stays after the next one."""
     try:
         at = writer.which()
-        writer.write(writer.values[1 - at])
+        _write_elsewhere(writer, 1 - at)
         if writer.which() == at:
             return "what is written is not what is read"
     except Exception as error:
@@ -121,6 +121,13 @@ def _what_is_wrong(writer: Writer, folder: Path) -> str | None:
     for name in left:
         _remove(folder.parent / name)
     return f"left over after the next write: {left[:3]}" if left else None
+
+
+def _write_elsewhere(writer: Writer, k: int) -> None:
+    """Write a value in a process of its own: each process removes once what others have left."""
+    code, said = in_child(lambda: writer.write(writer.values[k]))
+    if code:
+        raise RuntimeError(f"exit code {code}: {said}")
 
 
 def _remove(path: Path) -> None:
