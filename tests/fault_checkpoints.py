@@ -97,14 +97,15 @@ Change = Callable[[Path, Setting, np.random.Generator], "tuple[Setting, bool]"]
 def _attacked(path: Path, setting: Setting, change: Change, rng: np.random.Generator) -> Trial:
     expected = numbers(whole(setting))
     for _ in range(rng.integers(1, 3)):
-        stop_at = int(rng.integers(1, max(2, len(expected[0]))))
+        every = int(rng.integers(1, 4))
+        stop_at = int(rng.integers(every + 1, max(every + 2, len(expected[0]))))  # the file is there by then
 
         def kill(line: Any, stop_at: int = stop_at) -> None:
             if line.iteration >= stop_at:
                 raise Killed
 
         with suppress(Killed):
-            setting.solved(checkpoint=path, every=int(rng.integers(1, 4)), on_iteration=kill)
+            setting.solved(checkpoint=path, every=every, on_iteration=kill)
     if not path.exists():
         return Trial("")
     later, must_refuse = change(path, setting, rng)

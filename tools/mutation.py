@@ -114,13 +114,11 @@ SABOTAGES = (
         "for name, item in result.values.items()],",
         "for name, item in list(result.values.items())[1:]],",
     ),
-    Sabotage(
-        "a file is written in place",
-        (
-            (FILES, "    temporary = beside(target)\n", "    temporary = target\n"),
-            (FILES, 'open(temporary, "xb") as raw', 'open(temporary, "wb") as raw'),
-            (FILES, "            temporary.unlink()", "            pass"),
-        ),
+    _one(
+        "a file is written in place, a little at a time",
+        FILES,
+        "os.replace(temporary, target)",
+        '__import__("shutil").copyfileobj(open(temporary, "rb"), open(target, "wb", 0), 64)',
     ),
     _one(
         "relative rotations are transposed",
