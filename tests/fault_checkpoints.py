@@ -1,5 +1,6 @@
 """Trials of checkpoints: a run that goes on ends bit for bit as one that was never stopped, or its file is refused."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.checkpoint import _digest
 from damage import spoiled
 from fault_trials import Trial
 
@@ -146,7 +146,7 @@ def change_cost(path: Path, setting: Setting, rng: np.random.Generator) -> tuple
     tree, arrays = _parts(path)
     tree["history"][0]["dict"]["cost"] *= 1 + 1e-4
     tree.pop("digest")
-    _write(path, tree | {"digest": _digest(tree, arrays)}, arrays)
+    _write(path, tree | {"digest": _digest_of(tree, arrays)}, arrays)
     return setting, True
 
 
@@ -173,6 +173,14 @@ def _parts(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     return json.loads(arrays.pop("tree").tobytes()), arrays
+
+
+def _digest_of(tree: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """The digest of a checkpoint, as anybody can compute it."""
+    found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    for name in sorted(arrays):
+        found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode() + arrays[name].tobytes())
+    return found.hexdigest()
 
 
 def _write(path: Path, tree: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

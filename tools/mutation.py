@@ -58,11 +58,11 @@ SABOTAGES = (
     Sabotage(
         "a checkpoint is read without its digest and costs",
         (
-            ("checkpoint.py", 'if tree.pop("digest") != _digest(tree, arrays):', 'if tree.pop("digest") is None:'),
+            ("checkpoint.py", 'raise ValueError("its digest is of something else")', "pass"),
             (
                 "checkpoint.py",
-                "if not math.isclose(stored, found, rel_tol=",
-                "if None and not math.isclose(0, 1, rel_tol=",
+                'raise FileError(self.path, f"{what}: it is of another problem, or was changed',
+                'str(f"{what}',
             ),
         ),
     ),
