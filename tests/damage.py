@@ -9,7 +9,20 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-NUMBERS = [b"nan", b"-inf", b"1e999", b"-1", b"0", b"1000000000000", b"9" * 25, b"9" * 5000, b"1_0", b"0x10", b"1.5"]
+NUMBERS = [
+    b"nan",
+    b"-inf",
+    b"1e999",
+    b"-1",
+    b"0",
+    b"1000000000000",
+    b"9" * 25,
+    b"9" * 5000,
+    b"1_0",
+    b"0x10",
+    b"1.5",
+    "٣".encode(),
+]
 BYTES = [b"\0", b"\xff\xfe", b"\xc3\x28", "٣".encode(), b"#", b"\r", b"\n", b";", b'"', b"[", b"{", b"=", b",", b" "]
 BINARY = [struct.pack("<Q", n) for n in (2**64 - 1, 10**12, 2**31, 2**40)] + [struct.pack("<d", float("nan"))]
 
@@ -84,8 +97,10 @@ def spoiled(rng: np.random.Generator, content: bytes) -> bytes:
     for _ in range(rng.integers(1, 4)):
         at = int(rng.integers(0, len(content) + 1))
         end = min(len(content), at + int(rng.choice([0, 1, 2, 8, 64, 10**6])))
-        kind = rng.choice(["flip", "cut", "insert", "number", "twice", "overwrite", "swap"])
-        if kind == "flip" and at < len(content):
+        kind = rng.choice(["flip", "cut", "insert", "number", "twice", "overwrite", "swap", "mark"])
+        if kind == "mark":
+            content = b"\xef\xbb\xbf" + content  # the byte order mark of UTF-8
+        elif kind == "flip" and at < len(content):
             content = content[:at] + bytes([content[at] ^ 1 << int(rng.integers(8))]) + content[at + 1 :]
         elif kind == "cut":
             content = content[:at] + content[end:]

@@ -76,7 +76,7 @@ class RelativeRotations:
 
 def lines(text: bytes) -> list[tuple[int, list[str]]]:
     """The words of each line that has any, and the line's number."""
-    told = (os.fsdecode(line.partition(b"#")[0]).split() for line in text.split(b"\n"))
+    told = ([os.fsdecode(word) for word in line.partition(b"#")[0].split()] for line in text.split(b"\n"))
     return [(number, words) for number, words in enumerate(told, 1) if words]
 
 
