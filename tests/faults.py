@@ -4,8 +4,9 @@ Files of every reader are damaged; results, checkpoints and caches are compared 
 killed, terminated, run two at a time and without room on the disk; solves are forked and run in threads.  Every trial
 must end with the right result, or with a refusal of one line and nothing changed.
 
-`PARTS` lists what is done.  The table is written as the campaign goes, to standard output and to a file: a line when a
-kind of trial is done, and one for each fault at once.  The exit code is 1 if there was a fault.
+`PARTS` lists what is done.  The table is written as the campaign goes, to standard output and to a file: a line for
+each kind of trial at the end of a part, and after every minute, and one for each fault at once.  The exit code is 1 if
+there was a fault.
 """
 
 import argparse
@@ -48,12 +49,13 @@ PARTS = (
 )
 """What the campaign consists of, the fastest first."""
 
+MINUTE = 60.0
 MOST_TOLD = 5
 """Faults of one kind that are told; all are counted."""
 
 
 class Table:
-    """How trials ended, by what was tried; its lines are written as soon as they are known."""
+    """How trials ended, by what was tried; its lines are written while the campaign goes on."""
 
     def __init__(self, *files: TextIO):
         self.files = files
@@ -61,30 +63,32 @@ class Table:
         self.refused: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
-        self.what = ""
-        """What is tried now."""
+        self.changed: dict[str, None] = {}
+        """The kinds of trials whose lines are out of date,"""
+        self.written = time.monotonic()
+        """and when they were written."""
         self._write(f"{'':36}{'trials':>9}{'right':>9}{'refused':>9}{'faults':>9}{'seconds':>9}")
 
     def add(self, trial: Trial, seconds: float) -> None:
-        """Count a trial; a fault is written at once, and the line of a kind when the next kind begins."""
-        if trial.what != self.what:
-            self.end_of_kind()
-        self.what = trial.what
+        """Count a trial.  A fault is written at once, and the lines of all kinds that have changed every minute."""
         self.seconds[trial.what] = self.seconds.get(trial.what, 0.0) + seconds
         counts = self.faults if trial.fault is not None else self.refused if trial.refused else self.right
         counts[trial.what] += 1
+        self.changed[trial.what] = None
         if trial.fault is not None and self.faults[trial.what] <= MOST_TOLD:
             self._write(f"FAULT {trial.what}: {trial.fault}")
+        if time.monotonic() > self.written + MINUTE:
+            self.write_changed()
 
-    def end_of_kind(self) -> None:
-        """Write the line of the kind of trial that was counted last."""
-        if self.what:
-            self._write_line(self.what, *(count[self.what] for count in self._counts), self.seconds[self.what])
-        self.what = ""
+    def write_changed(self) -> None:
+        """Write a line for each kind of trial whose counts have changed since its last one."""
+        for what in self.changed:
+            self._write_line(what, *(count[what] for count in self._counts), self.seconds[what])
+        self.changed, self.written = {}, time.monotonic()
 
     def end(self) -> None:
         """Write what is left, and the sums."""
-        self.end_of_kind()
+        self.write_changed()
         self._write_line("all", *(sum(count.values()) for count in self._counts), sum(self.seconds.values()))
 
     @property
@@ -120,7 +124,7 @@ def run_part(
         table.add(Trial(part.name, traceback.format_exc()), time.monotonic() - begin)
     finally:
         trials.close()  # type: ignore[attr-defined]
-        table.end_of_kind()
+        table.write_changed()
 
 
 def campaign(parts: Sequence[tuple[Part, int]], seed: int, seconds: float, stop: bool, table: Table) -> None:
