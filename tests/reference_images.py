@@ -3,6 +3,7 @@
 import json
 import math
 import struct
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -84,10 +85,12 @@ def read_disparity_png(path):
 
 
 def read_result(path):
-    with np.load(path) as file:
-        tree = json.loads(file["tree"].tobytes())
-        parts = [[file[name] for name in names] for _, *names in tree["factors"]]
-        values = [values_of(item, file) for _, item in tree["variables"]]
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        file = {name: np.lib.format.read_array(archive.open(f"{name}.npy")) for name in names}
+    tree = json.loads(file["tree"].tobytes())
+    parts = [[file[name] for name in names] for _, *names in tree["factors"]]
+    values = [values_of(item, file) for _, item in tree["variables"]]
     return {"values": values, "factors": parts, "cost": tree["cost"], "costs": [x["cost"] for x in tree["history"]]}
 
 
