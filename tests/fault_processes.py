@@ -102,15 +102,19 @@ def costs_in(record: Path) -> list[float]:
     return [line["cost"] for line in json.loads(record.read_text())["history"]]
 
 
-def solve_command(folder: Path, data: Path) -> Command:
-    files = ["--json", folder / "run.json", "--checkpoint", folder / "run.npz", "--every", "1"]
-    return Command(folder, "solve", data, "--tau", "1", "--iterations", "40", "--quiet", *files)
+def solve_command(folder: Path, data: Path, *more: Any) -> Command:
+    options = ["--tau", "1", "--iterations", "40", "--quiet", "--json", folder / "run.json", *more]
+    return Command(folder, "solve", data, *options)
+
+
+def solve_with_checkpoint(folder: Path, data: Path) -> Command:
+    return solve_command(folder, data, "--checkpoint", folder / "run.npz", "--every", "1")
 
 
 def signal_solves(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
     """`n` solves that get a signal, as many of each kind: half at any time, half when they are at work."""
     data = scene_in(folder)
-    alone = solve_command(folder / "alone", data)
+    alone = solve_with_checkpoint(folder / "alone", data)
     for _ in range(2):  # the first one compiles
         (alone.folder / "run.npz").unlink(missing_ok=True)
         begin = time.monotonic()
@@ -118,7 +122,7 @@ def signal_solves(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tr
     seconds, right = time.monotonic() - begin, costs_in(alone.folder / "run.json")
     for kind in SIGNALS:
         for k in range(-(-n // len(SIGNALS))):
-            command = solve_command(folder / f"{kind.name}{k}", data)
+            command = solve_with_checkpoint(folder / f"{kind.name}{k}", data)
             fault = _signalled(command, kind, k % 2 == 0, rng.uniform(0, seconds))
             yield Trial(f"solve, {kind.name}", fault or _goes_on(command, right))
 

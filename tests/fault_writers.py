@@ -20,8 +20,6 @@ from bundles import some_bundle
 from colmap_models import some_model
 from fault_trials import Trial, in_child, temporary_files
 
-LONGEST_WAIT = 0.05
-"""Seconds before a writer is killed; it writes many times in this time."""
 ENOUGH = 300_000
 """Bytes: more than the largest of the files takes."""
 
@@ -69,16 +67,18 @@ def kill_writers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tri
     for name, make in makers.items():
         home = folder / name
         writer = make(home)
-        _write_elsewhere(writer, 0)
+        seconds = [_write_elsewhere(writer, k) for k in (0, 1, 0)]
         for how in ("killed", "no room"):
             for _ in range(-(-n // 4)):
-                code = _killed(writer, rng) if how == "killed" else _without_room(writer, rng)
+                code = (
+                    _killed(writer, rng.uniform(0, 3 * min(seconds))) if how == "killed" else _without_room(writer, rng)
+                )
                 fault = _what_is_wrong(writer, home) if code in (0, 2, -signal.SIGKILL) else f"exit code {code}"
                 yield Trial(f"{name}, {how}", fault, refused=code != 0)
 
 
-def _killed(writer: Writer, rng: np.random.Generator) -> int:
-    """Write until the process is killed."""
+def _killed(writer: Writer, seconds: float) -> int:
+    """Write again and again until the process is killed."""
     pid = os.fork()
     if not pid:
         try:
@@ -87,7 +87,7 @@ def _killed(writer: Writer, rng: np.random.Generator) -> int:
                     writer.write(value)
         finally:
             os._exit(1)
-    time.sleep(rng.uniform(0, LONGEST_WAIT))
+    time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -123,11 +123,13 @@ def _what_is_wrong(writer: Writer, folder: Path) -> str | None:
     return f"left over after the next write: {left[:3]}" if left else None
 
 
-def _write_elsewhere(writer: Writer, k: int) -> None:
-    """Write a value in a process of its own: each process removes once what others have left."""
+def _write_elsewhere(writer: Writer, k: int) -> float:
+    """Write a value in a process of its own, since each one removes once what others have left; returns the seconds."""
+    begin = time.monotonic()
     code, said = in_child(lambda: writer.write(writer.values[k]))
     if code:
         raise RuntimeError(f"exit code {code}: {said}")
+    return time.monotonic() - begin
 
 
 def _remove(path: Path) -> None:

@@ -39,7 +39,7 @@ PARTS = (
     Part("entries of the cache", damage_entries, 200, 20_000),
     Part("code in the cache", change_caches, 10, 400),
     Part("locks", hold_locks, 4, 100),
-    Part("writers", kill_writers, 40, 400),
+    Part("writers", kill_writers, 100, 2000),
     Part("signals to a solve", signal_solves, 4, 80),
     Part("signals to a comparison", kill_comparisons, 1, 80),
     Part("two at a time", two_at_a_time, 1, 10),
