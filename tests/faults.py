@@ -47,7 +47,11 @@ PARTS = (
     Part("forks and threads", fork_and_thread, 0, 10),
     Part("real files", damage_real_files, 0, 800),
 )
-"""What the campaign consists of, the fastest first."""
+"""What the campaign consists of, the fastest first.
+
+A part is a generator function of an empty folder, a number of trials and a random generator.  It yields a `Trial` for
+each, or a pair: what was tried, and the fault or None.
+"""
 
 MINUTE = 60.0
 MOST_TOLD = 5
