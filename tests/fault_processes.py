@@ -16,7 +16,7 @@ import numpy as np
 from asker.applications.bundle.bal import write_bal
 from asker.applications.bundle.scenes import make_scene
 from asker.study.records import read_record
-from fault_trials import MOST_SECONDS, Trial, all_gone, temporary_files
+from fault_trials import MOST_SECONDS, Trial, all_gone, temporary_files, usual_signals
 
 PROGRAM = """
 import sys
@@ -43,10 +43,9 @@ class Command:
         self.command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
 
     def start(self, **how: Any) -> Process:
+        how = {"preexec_fn": usual_signals, "start_new_session": True, "text": True} | how
         with open(self.errors, "w", encoding="utf-8") as err:
-            return subprocess.Popen(
-                self.command, stdout=subprocess.DEVNULL, stderr=err, text=True, start_new_session=True, **how
-            )
+            return subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=err, **how)
 
     def said(self) -> str:
         """What stands on standard error, without the line with which it begins."""

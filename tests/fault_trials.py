@@ -32,6 +32,12 @@ class Part(NamedTuple):
     """and the full one."""
 
 
+def usual_signals() -> None:
+    """For a new process: the signals that `nohup` and shells may have it ignore end it as usual."""
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def in_child(work: Callable[[], Any], seconds: int = 120) -> tuple[int, str]:
     """Do some work in a forked process: its exit code, negative for a signal, and what the work returned as text.
 

@@ -18,7 +18,7 @@ from asker.io.files import FileError
 from asker.io.folders import alone_in
 from bundles import some_bundle
 from colmap_models import some_model
-from fault_trials import Trial, in_child, temporary_files
+from fault_trials import Trial, in_child, temporary_files, usual_signals
 
 ENOUGH = 300_000
 """Bytes: more than the largest of the files takes."""
@@ -145,6 +145,7 @@ def hold_locks(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial
         pid = os.fork()
         if not pid:
             try:
+                usual_signals()
                 with alone_in(folder):
                     os.write(told, b".")
                     time.sleep(60)

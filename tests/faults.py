@@ -158,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stop", action="store_true", help="stop at the first fault")
     parser.add_argument("--table", type=Path, default=Path("runs/faults/table.txt"), help="the file to append to")
     asked = parser.parse_args(arguments)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # of the commands too, where this runs with `&`
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where this runs with `&`
     names = asked.parts.split(",") if asked.parts else [part.name for part in PARTS]
     if unknown := set(names) - {part.name for part in PARTS}:
         parser.error(f"unknown parts {', '.join(unknown)}; known are {', '.join(part.name for part in PARTS)}")
