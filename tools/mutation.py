@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,9 +47,9 @@ SABOTAGES = (
     ),
     _one(
         "no handler of SIGTERM",
-        "shell/program.py",
-        "    signal.signal(signal.SIGTERM, signal.default_int_handler)\n",
-        "    pass\n",
+        "shell/signals.py",
+        ", signal.SIGTERM: signal.SIG_DFL}",
+        "}",
     ),
     _one(
         "the cache is read without its digest",
@@ -137,16 +138,24 @@ SABOTAGES = (
 )
 
 
+def misplaced(sabotages: Sequence[Sabotage]) -> list[str]:
+    """The edits whose text does not stand in the source exactly once, in words."""
+    found = []
+    for sabotage in sabotages:
+        for file, old, _ in sabotage.edits:
+            n = (ROOT / "src" / "asker" / file).read_text(encoding="utf-8").count(old)
+            if n != 1:
+                found.append(f"{sabotage.name}: {file} has {n} times, expected once: {old!r}")
+    return found
+
+
 def sabotaged(sabotage: Sabotage | None, folder: Path) -> Path:
-    """A copy of the source with a sabotage; it ends the program where the text is not what it was."""
+    """A copy of the source with a sabotage."""
     copy = folder / "src"
     shutil.copytree(ROOT / "src", copy)
     for file, old, new in sabotage.edits if sabotage else ():
         path = copy / "asker" / file
-        text = path.read_text(encoding="utf-8")
-        if text.count(old) != 1:
-            sys.exit(f"{sabotage and sabotage.name}: {file} has {text.count(old)} times, expected once:\n{old}")
-        path.write_text(text.replace(old, new), encoding="utf-8")
+        path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     return copy
 
 
@@ -176,6 +185,8 @@ def main() -> int:
     parser.add_argument("--table", type=Path, default=ROOT / "benchmarks" / "results" / "sabotage.md")
     asked = parser.parse_args()
     chosen = [sabotage for sabotage in SABOTAGES if asked.only in sabotage.name]
+    if wrong := misplaced(chosen):
+        sys.exit("\n".join(wrong))
     n_noticed = 0
     with (
         tempfile.TemporaryDirectory(prefix="asker-sabotage-") as temporary,
