@@ -1,5 +1,6 @@
 """SIGTERM and Ctrl-C end a command with the exit code that is documented, whenever they come after its start."""
 
+import gc
 import signal
 import subprocess
 import sys
@@ -90,6 +91,26 @@ def test_a_signal_outside_of_an_import_interrupts_at_once():
         with pytest.raises(KeyboardInterrupt), SignalsInterrupt():
             signal.raise_signal(number)
     assert {number: signal.getsignal(number) for number in before} == before
+
+
+def collected_and_waited():
+    gc.collect()
+    time.sleep(10)
+
+
+def test_a_callback_of_the_garbage_collector_does_not_lose_a_signal():
+    def interrupted(phase, _):
+        if phase == "start" and not came:
+            came.append(phase)
+            signal.raise_signal(signal.SIGTERM)
+
+    came = []
+    gc.callbacks.append(interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt), SignalsInterrupt():
+            collected_and_waited()
+    finally:
+        gc.callbacks.remove(interrupted)
 
 
 def test_a_handler_that_somebody_has_chosen_stays():

@@ -1,10 +1,12 @@
 """Signals that end a command: Ctrl-C (SIGINT), and SIGTERM, which `timeout`, Slurm and containers send.
 
-Both raise a KeyboardInterrupt where the command stands, so that the best result so far is kept, and workers end.  Only
-an import may lose one: modules catch everything around what is optional, and the import system calls back where nothing
-can be raised.  A signal that comes during an import is therefore repeated until that has ended.
+Both raise a KeyboardInterrupt where the command stands, so that the best result so far is kept, and workers end.  Two
+places may lose one.  In an import, modules catch everything around what is optional, and the import system calls back
+where nothing can be raised.  And what is raised in a callback of the garbage collector, such as that of JAX, is printed
+and dropped.  A signal that comes in one of them is therefore repeated until that has ended.
 """
 
+import gc
 import signal
 import sys
 import threading
@@ -19,7 +21,7 @@ OF_IMPORTS = "<frozen importlib"
 
 
 class SignalsInterrupt:
-    """While this is open, SIGINT and SIGTERM raise a KeyboardInterrupt, but not in an import."""
+    """While this is open, SIGINT and SIGTERM raise a KeyboardInterrupt, but not where it might be lost."""
 
     def __init__(self) -> None:
         self.begun_in: FrameType | None = None
@@ -44,16 +46,18 @@ class SignalsInterrupt:
             self.waiting.popitem()[1].cancel()
 
     def _came(self, number: int, frame: FrameType | None) -> None:
-        if not self._is_in_import(frame):
+        if not self._is_lost(frame):
             raise KeyboardInterrupt
         if number not in self.waiting:
             self.waiting[number] = timer = threading.Timer(REPEATED_AFTER, self._repeat, [number])
             timer.daemon = True
             timer.start()
 
-    def _is_in_import(self, frame: FrameType | None) -> bool:
+    def _is_lost(self, frame: FrameType | None) -> bool:
+        """Whether an import or a callback of the garbage collector is under way, where an exception may be lost."""
+        callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
         while frame is not None and frame is not self.begun_in:
-            if frame.f_code.co_filename.startswith(OF_IMPORTS):
+            if frame.f_code.co_filename.startswith(OF_IMPORTS) or frame.f_code in callbacks:
                 return True
             frame = frame.f_back
         return False
