@@ -18,6 +18,7 @@ LAYERS = (
     ("own", "asker's own functions, which the text of the package tells"),
     ("geometry", "frames and alignments: more than one application needs them"),
     ("variables", "groups of unknowns"),
+    ("batched", "what functions of all observations return"),
     ("factors", "observations, and the residuals that tie variables"),
     ("problem", "what is to be solved, without a word on how"),
     ("sums", "over all observations, also where several processes hold them"),

@@ -156,6 +156,10 @@ BAD = [
     (lambda: batched(lambda x, d: x.missing), "batched: the jacobian function fails .*AttributeError"),
     (lambda: batched(lambda x, d: EYE, lambda x, d: x.missing), "batched: the residual function fails"),
     (lambda: batched(lambda x, d: EYE, lambda x, d: LONG), r"batched residual has shape \(3, 2\)"),
+    (lambda: batched(lambda x, d: EYE, lambda x, d: (x - d)[:, None]), r"residual has shape \(4, 1, 2\), expected"),
+    (lambda: batched(lambda x, d: EYE, lambda x, d: x + 1j), "batched residual is complex"),
+    (lambda: batched(lambda x, d: EYE, lambda x, d: "no"), "batched residual is an array of <U2"),
+    (lambda: batched(lambda x, d: EYE * 1j), r"jacobian\[0\] is complex"),
     (lambda: Problem(Factors(offset, points(fixed=True)[I], data=D)), "every variable is fixed"),
     (lambda: Problem(Factors(offset, points(0)[I[:0]], data=D[:0])), "every variable is fixed"),
     (lambda: Problem(factors(index=I[:0], data=D[:0])), "no observations"),
@@ -336,6 +340,34 @@ def test_the_callback_stops_the_loop(stop_at):
     assert result.status is Status.STOPPED
     assert result.iterations == stop_at
     assert seen == result.history
+
+
+@pytest.mark.parametrize("returned", [1, 0.5, "stop", np.ones(2)], ids=str)
+def test_a_callback_that_returns_neither_true_nor_false_is_refused(returned):
+    with pytest.raises(ProblemError, match=r"on_iteration returned .* expected True to stop, False or None"):
+        asker.solve(Places().problem(), on_iteration=lambda line: returned)
+
+
+@pytest.mark.parametrize("which", ["residual", "jacobian"])
+def test_batched_functions_are_checked_at_every_call(which):
+    """(p, n) for (n, p) was reshaped once the solve had begun."""
+    calls = []
+
+    def changing(function):
+        def changed(*arguments):
+            calls.append(1)
+            r = function(*arguments)
+            return r if len(calls) < 3 else np.moveaxis(r, 0, -1)
+
+        return changed
+
+    functions = {"residual": lambda x, d: x - d, "jacobian": lambda x, d: np.broadcast_to(np.eye(2), (5, 2, 2))}
+    functions[which] = changing(functions[which])
+    x = Variables(np.zeros((5, 2)))
+    problem = Problem(Factors(functions["residual"], x[np.arange(5)], data=np.ones((5, 2)),
+                              jacobian=functions["jacobian"], kernel=Huber()))  # fmt: skip
+    with pytest.raises(ProblemError, match=r"has shape \(2, (2, )?5\), expected \(5, 2"):
+        asker.solve(problem, tol=0, max_iterations=5)
 
 
 def test_the_time_limit_ends_the_loop():

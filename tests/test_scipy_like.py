@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import aslinearoperator
 
 import asker
 import scipy_suite
@@ -154,6 +156,102 @@ def test_differences_are_the_derivatives(jac):
 def test_bad_arguments_are_told(asked, told):
     with pytest.raises(ValueError, match=told):
         asker.least_squares(lambda x: x - 1.0, [0.0, 0.0], **asked)
+
+
+def slopes(x, a, b):
+    return np.stack([np.exp(-b * x), -a * x * np.exp(-b * x)], axis=1)
+
+
+WRONG_JACOBIANS = {
+    "transposed": np.transpose,
+    "flat": np.ravel,
+    "short": lambda J: J[:-1],
+    "with an axis more": lambda J: J[:, None],
+    "transposed, sparse": lambda J: csr_array(J.T),
+    "transposed, an operator": lambda J: aslinearoperator(J.T.copy()),
+    "by JAX": lambda J: jnp.asarray(J.T),
+}
+
+
+@pytest.mark.parametrize("way", WRONG_JACOBIANS)
+@pytest.mark.parametrize("sigma", [None, np.full(40, 0.1)], ids=["", "sigma"])
+def test_a_jacobian_of_another_shape_is_refused_as_by_scipy(way, sigma):
+    """It was reshaped: parameters off in the second digit, and success."""
+    wrong, y = WRONG_JACOBIANS[way], 2 * np.exp(-1.5 * T)
+    shape = wrong(slopes(T, 1, 1)).shape
+    with pytest.raises(ValueError, match=rf"jac has shape {re.escape(str(shape))}, expected \(40, 2\)"):
+        asker.least_squares(lambda p: p[0] * np.exp(-p[1] * T) - y, [1.0, 1.0], lambda p: wrong(slopes(T, *p)))
+    with pytest.raises(ValueError, match=rf"jac has shape {re.escape(str(shape))}, expected \(40, 2\)"):
+        asker.curve_fit(
+            lambda x, a, b: a * np.exp(-b * x), T, y, sigma=sigma, jac=lambda x, a, b: wrong(slopes(x, a, b))
+        )
+
+
+@pytest.mark.parametrize("right", [np.asarray, csr_array, aslinearoperator, np.ndarray.tolist])
+def test_a_jacobian_may_be_an_array_a_sparse_matrix_or_an_operator(right):
+    y = 2 * np.exp(-1.5 * T)
+    fit = asker.least_squares(lambda p: p[0] * np.exp(-p[1] * T) - y, [1.0, 1.0], lambda p: right(slopes(T, *p)))
+    found, _ = asker.curve_fit(
+        lambda x, a, b: a * np.exp(-b * x), T, y, sigma=np.full(40, 0.1), jac=lambda x, a, b: right(slopes(x, a, b))
+    )
+    np.testing.assert_allclose([fit.x, found], [[2.0, 1.5]] * 2, rtol=1e-6)
+
+
+def test_axes_of_length_one_may_be_missing_from_a_jacobian():
+    assert asker.least_squares(lambda p: p[0] * T - 2 * T, [1.0], lambda p: T).x == pytest.approx(2)
+    assert asker.least_squares(lambda p: p[0] - 3.0, [1.0], lambda p: 1.0).x == pytest.approx(3)
+
+
+def after_calls(n, first, then):
+    """A function that returns something else after n calls."""
+    calls = []
+
+    def function(x):
+        calls.append(1)
+        return (first if len(calls) <= n else then)(x)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("fun", "options", "told"),
+    [
+        (lambda x: None, {}, "value of fun is NoneType, expected an array of numbers"),
+        (lambda x: ["a"], {}, "value of fun is an array of <U1"),
+        (lambda x: [1.0, [2.0]], {}, "value of fun is no array"),
+        (lambda x: x * 1j, {}, "value of fun is complex"),
+        (lambda x: x[:, None], {}, r"value of fun has shape \(2, 1\), expected \(n,\)"),
+        (after_calls(3, lambda x: x - 1, lambda x: x[:1]), {}, r"fun has shape \(1,\), and had \(2,\) at the start"),
+        (lambda x: x - 1, {"jac": lambda x: np.eye(2) * 1j}, "value of jac is complex"),
+        (lambda x: x - 1, {"jac": lambda x: None}, "value of jac is NoneType"),
+        (lambda x: x - 1, {"jac": after_calls(2, lambda x: np.eye(2), lambda x: np.eye(3))}, r"jac has shape \(3, 3\)"),
+        (lambda x: x - 1, {"loss": lambda z: np.stack([z, z])}, r"value of loss has shape \(2, 2\), expected \(3, 2\)"),
+        (lambda x: x - 1, {"loss": lambda z: None}, "value of loss is NoneType"),
+    ],
+)
+def test_what_a_function_returns_is_checked_at_every_call(fun, options, told):
+    with pytest.raises(ValueError, match=told):
+        asker.least_squares(fun, [3.0, 4.0], **options)
+
+
+@pytest.mark.parametrize(
+    ("f", "told"),
+    [
+        (lambda x, a: (a * x)[:, None], r"f has shape \(40, 1\), expected that of ydata, \(40,\)"),
+        (lambda x, a: a * x[1:], r"f has shape \(39,\), expected"),
+        (lambda x, a: None, "f is NoneType"),
+    ],
+)
+def test_a_curve_of_another_shape_is_refused(f, told):
+    with pytest.raises(ValueError, match=told):
+        asker.curve_fit(f, T, 2 * T)
+
+
+def test_what_a_callback_returns_stops_only_if_it_is_true():
+    seen = []
+    fit = asker.least_squares(lambda x: x**2 - 2, [3.0], callback=lambda x: seen.append(1) or len(seen))
+    assert fit.success
+    assert asker.least_squares(lambda x: x**2 - 2, [3.0], callback=lambda x: True).status == -2
 
 
 def run_examples(function, ours):

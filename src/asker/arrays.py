@@ -17,6 +17,10 @@ else:
 """What a formula, a manifold or a point holds: an array of NumPy's, or of JAX's (a tracer is one too)."""
 
 
+class ProblemError(ValueError):
+    """The arrays or functions of a problem do not fit together."""
+
+
 def namespace(x: Any) -> Any:
     """The module whose `sqrt`, `where`, … fit `x`: `jax.numpy` while JAX traces, else NumPy."""
     return x.__array_namespace__() if hasattr(x, "__array_namespace__") else np
@@ -68,3 +72,29 @@ def dot(x: np.ndarray, y: np.ndarray) -> float:
 def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The same of every row."""
     return np.einsum("...k,...k->...", x, y)
+
+
+def returned(what: str, value: Any) -> np.ndarray:
+    """What a user's function returned, as an array of real or complex numbers; a `ProblemError` names it otherwise."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as e:
+        raise ProblemError(f"{what} is no array: {e}") from None
+    if array.dtype.kind not in "fiubc":
+        kind = type(value).__name__ if array.dtype == object else f"an array of {array.dtype}"
+        raise ProblemError(f"{what} is {kind}, expected an array of numbers")
+    return array
+
+
+def shaped(what: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Real numbers in a given shape; axes of length 1 may be missing, and nothing else is reshaped."""
+    if array.dtype.kind == "c":
+        raise ProblemError(f"{what} is complex, expected real numbers")
+    is_short = array.ndim < len(shape) and _without_ones(array.shape) == _without_ones(shape)
+    if array.shape != shape and not is_short:
+        raise ProblemError(f"{what} has shape {array.shape}, expected {shape}")
+    return array.astype(float, copy=False).reshape(shape)
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)

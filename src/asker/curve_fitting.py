@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arrays import returned
+from asker.dense import jacobian_of
 from asker.losses import inverse_normal
 from asker.scipy_like import least_squares
 from asker.variables import ProblemError
@@ -51,13 +53,15 @@ def curve_fit(
     xdata, ydata, sigma = _data(xdata, ydata, sigma, nan_policy, checks)
     if ydata.size != 1 and p0.size > ydata.size and method in (None, "lm") and _is_open(bounds):
         raise TypeError(f"The number of func parameters={p0.size} must not exceed the data points={ydata.size}")
+    if ydata.size == 1:  # one number for all values of the curve
+        ydata = np.broadcast_to(ydata, np.broadcast_shapes(ydata.shape, np.shape(f(xdata, *p0))))
     whitened = _whitening(sigma, ydata.size)
 
     def residuals(p: Any) -> Any:
-        return whitened(f(xdata, *p) - ydata)
+        return whitened(_values(f(xdata, *p), ydata) - ydata)
 
     def derivatives(p: Any) -> Any:
-        return whitened(np.asarray(jac(xdata, *p), dtype=float))
+        return whitened(jacobian_of(jac(xdata, *p), (ydata.size, p0.size)))
 
     if "maxfev" in options:
         options.setdefault("max_nfev", options.pop("maxfev") or None)
@@ -75,6 +79,14 @@ def curve_fit(
         warnings.warn("Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=2)
     told = {"nfev": fit.nfev, "fvec": fit.fun}
     return (fit.x, pcov, told, fit.message, fit.status) if full_output else (fit.x, pcov)
+
+
+def _values(values: Any, ydata: Floats) -> Any:
+    """The values of the curve; one number stands for a constant."""
+    values = values if hasattr(values, "dtype") else returned("the value of f", values)
+    if values.shape != ydata.shape and values.size != 1:
+        raise ProblemError(f"the value of f has shape {values.shape}, expected that of ydata, {ydata.shape}")
+    return values
 
 
 def _start(f: Callable[..., Any], bounds: Any) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.arrays import float64
+from asker.arrays import float64, returned, shaped
 from asker.differences import POWERS, differences
 from asker.kernels import Kernel
 from asker.linearity import is_affine
@@ -18,6 +18,8 @@ from asker.problem import Factors, Problem, ProblemError, Variables
 Floats = NDArray[np.float64]
 MOST_KEPT = 1 << 21
 """Numbers that are remembered of a function, and of its derivatives."""
+VALUE, JACOBIAN = "the value of fun", "the value of jac"
+"""What a user's functions return, in messages."""
 
 
 class Functions:
@@ -50,9 +52,10 @@ class Functions:
         self.n_calls = self.n_derivatives = 0
         self._known: dict[bytes, Any] = {}
         self._derived: dict[bytes, Any] = {}
+        self.shape = np.atleast_1d(returned(VALUE, told)).shape
+        f = self._checked(told, start)
         if not self.is_jax:
-            self._remember(start, np.atleast_1d(told))
-        self.shape = self(start).shape
+            self._remember(start, f)
 
     def __call__(self, x: Floats) -> Floats:
         """The residuals (n,) or (n, p)."""
@@ -75,24 +78,28 @@ class Functions:
 
     def _called(self, x: Any) -> Any:
         if not self.is_jax:
-            return np.atleast_1d(self.fun(x.copy()))
+            return self._checked(self.fun(x.copy()), x)
         with float64():
             return np.atleast_1d(np.asarray(self._compiled()[0](x)))
+
+    def _checked(self, value: Any, x: Any) -> Any:
+        """Shaped as at the start, and real where x is: a step of "cs" is complex."""
+        f = np.atleast_1d(returned(VALUE, value))
+        if f.shape != self.shape:
+            raise ProblemError(f"{VALUE} has shape {f.shape}, and had {self.shape} at the start")
+        if np.iscomplexobj(f) and not np.iscomplexobj(x):
+            raise ProblemError(f"{VALUE} is complex, expected real numbers")
+        return f
 
     def _found(self, x: Floats) -> Floats:
         if self.way == "jax":
             with float64():
-                J = np.asarray(self._compiled()[1](x), dtype=float)
-        elif callable(self.way):
+                return np.asarray(self._compiled()[1](x), dtype=float)
+        if callable(self.way):
             with float64():
                 self.given = self.way(x.copy())
-            J = _as_array(self.given, len(x))
-        else:
-            return differences(self._called, x, self(x), self.way, self.lower, self.upper, self.step, self.pattern)
-        expected = (*self.shape, len(x))
-        if J.size != np.prod(expected) or J.ndim > len(expected):
-            raise ProblemError(f"the derivatives have shape {J.shape}, expected {expected}")
-        return J.reshape(expected)
+            return jacobian_of(self.given, (*self.shape, len(x)))
+        return differences(self._called, x, self(x), self.way, self.lower, self.upper, self.step, self.pattern)
 
     def _compiled(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
         if not hasattr(self, "_by_jax"):
@@ -120,11 +127,18 @@ def _kept(known: dict[bytes, Any], x: Floats, value: Any, at_least: int) -> Any:
     return value
 
 
-def _as_array(J: Any, d: int) -> Floats:
-    """A sparse matrix or a linear operator as an array, too."""
-    if hasattr(J, "toarray"):
-        return np.asarray(J.toarray(), dtype=float)
-    return np.asarray(J @ np.eye(d) if hasattr(J, "matvec") else J, dtype=float)
+def jacobian_of(given: Any, shape: tuple[int, ...]) -> Floats:
+    """The derivatives that a user's function returned, an array, a sparse matrix or a linear operator, as an array.
+
+    Axes of length 1 may be missing, as in NumPy; a transposed Jacobian is refused, as it is by SciPy.
+    """
+    if hasattr(given, "toarray"):
+        given = given.toarray()
+    elif hasattr(given, "matvec"):
+        if given.shape != shape:
+            raise ProblemError(f"{JACOBIAN} has shape {given.shape}, expected {shape}")
+        given = given @ np.eye(shape[-1])
+    return shaped(JACOBIAN, returned(JACOBIAN, given), shape)
 
 
 def dense_problem(

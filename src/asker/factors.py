@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asker.arrays import Array, as_argument, float64, has_masked
+from asker.batched import batched_jacobians, batched_residuals, size_of_batched
 from asker.jax_versions import load_jax
 from asker.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Quadratic, Scaled, SmoothTruncated
 from asker.left_out import NOT_COMPILED
@@ -322,7 +323,9 @@ class Factors:
         return self._found_size()
 
     def _found_size(self) -> int:
-        shape = self._batched_shape() if self.jacobian is not None else self._traced_shape()
+        if self.jacobian is not None:
+            return self._batched_size()
+        shape = self._traced_shape()
         if len(shape) > 1 or shape == (0,):
             raise ProblemError(f"{self.name}: the residual of one observation has shape {shape}, expected () or (p,)")
         return shape[0] if shape else 1
@@ -426,28 +429,32 @@ class Factors:
             raise ProblemError(f"{self.name}: JAX cannot differentiate the residual function: {why}; {cure}") from e
         return out.shape
 
-    def _batched_shape(self) -> tuple[int, ...]:
+    def _batched_size(self) -> int:
+        """p of batched functions, both of which are called."""
         assert self.jacobian is not None
-        arguments = [*self.gather([s.variables.rows for s in self.slots]), *self.data]
+        what, arguments = "residual", self._all_arguments([s.variables.rows for s in self.slots])
         try:
-            r = np.asarray(self.residual(*arguments), dtype=float)
+            r = self.residual(*arguments)
+            what = "jacobian"
+            J = self.jacobian(*arguments)
         except Exception as e:
-            raise self._failed("residual", e) from e
-        self._check_length("the batched residual", r)
-        try:
-            given = self.jacobian(*arguments)
-        except Exception as e:
-            raise self._failed("jacobian", e) from e
-        self._check_jacobian(given if isinstance(given, tuple) else (given,), r.shape)
-        return r.shape[1:]
+            raise self._failed(what, e) from e
+        p = size_of_batched(self.name, r, self.n)
+        batched_jacobians(self.name, J, self.slots, (self.n, p))
+        return p
 
-    def _check_jacobian(self, given: tuple[Any, ...], shape_of_r: tuple[int, ...]) -> None:
-        if len(given) != len(self.slots):
-            raise ProblemError(f"{self.name}: jacobian returns {len(given)} arrays for {len(self.slots)} arguments")
-        for k, (slot, J) in enumerate(zip(self.slots, given, strict=True)):
-            shape = (*shape_of_r, slot.variables.manifold.tangent)
-            if slot.variables.is_free and _without_ones(np.shape(J)) != _without_ones(shape):
-                raise ProblemError(f"{self.name}: jacobian[{k}] has shape {np.shape(J)}, expected {shape}")
+    def residuals_of_all(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        """The residuals (n, p) by the batched function."""
+        return batched_residuals(self.name, self.residual(*self._all_arguments(rows)), (self.n, self.residual_size))
+
+    def jacobians_of_all(self, rows: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+        """The derivatives (n, p, tangent) for each slot by the batched `jacobian`; None where nothing can move."""
+        assert self.jacobian is not None
+        given = self.jacobian(*self._all_arguments(rows))
+        return batched_jacobians(self.name, given, self.slots, (self.n, self.residual_size))
+
+    def _all_arguments(self, rows: Sequence[np.ndarray]) -> list[Any]:
+        return [*self.gather(rows), *self.data]
 
     def _failed(self, what: str, error: Exception) -> ProblemError:
         kind, said = type(error).__name__, first_line(error)
@@ -480,7 +487,3 @@ class Factors:
 def _plain(kernel: Any) -> Any:
     """Without `Scaled`: the same kernel with another τ, since all are homogeneous in it."""
     return replace(_plain(kernel.kernel), tau=kernel.tau) if isinstance(kernel, Scaled) else kernel
-
-
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size != 1)

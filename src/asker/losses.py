@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.arrays import namespace
+from asker.arrays import namespace, returned, shaped
 from asker.kernels import Array, Cauchy, Huber, Kernel, PseudoHuber, Quadratic
 
 Floats = NDArray[np.float64]
@@ -78,10 +78,8 @@ class GivenLoss:
         return self._told(u)[2] / self.scale**2
 
     def _told(self, u: Floats) -> Floats:
-        told = np.asarray(self.rho(u / self.scale**2), dtype=float)
-        if told.shape != (3, len(u)):
-            raise ValueError(f"loss returns an array of shape {told.shape}, expected {(3, len(u))}")
-        return told
+        what = "the value of loss"
+        return shaped(what, returned(what, self.rho(u / self.scale**2)), (3, len(u)))
 
 
 class Rooted:

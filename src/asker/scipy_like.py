@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.dense import Functions, dense_problem
+from asker.dense import VALUE, Functions, dense_problem
 from asker.kernels import Kernel, Quadratic, Scaled
 from asker.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
 from asker.result import Result, Status
@@ -77,7 +77,8 @@ def least_squares(
     f_scale   s, the scale of an inlier; a kernel's width is multiplied by it
     ftol, xtol, gtol  as SciPy's: relative decrease of the cost, relative length of the step, and gradient
     max_nfev  calls of `fun`, beside those for differences
-    args, kwargs, callback, diff_step  as SciPy's
+    args, kwargs, diff_step  as SciPy's
+    callback  as SciPy's: what it returns counts for nothing, but that True asks to stop
     verbose   1 prints how it ended, 2 each iteration
     x_scale   what a step of 1 is in each number; "jac", or when not given: by the derivatives at x0
     jac_sparsity  where derivatives may be other than 0: unknowns that share no row are moved together in differences
@@ -237,7 +238,7 @@ def _functions(
 def _check_shapes(functions: Functions, jac_sparsity: Any) -> None:
     """Of what the function returns; the pattern of its derivatives is for differences."""
     if len(functions.shape) != 1:
-        raise ProblemError(f"fun returns shape {functions.shape}, expected (n,)")
+        raise ProblemError(f"{VALUE} has shape {functions.shape}, expected (n,)")
     if not np.isfinite(functions(functions.start)).all():
         raise ProblemError("the residuals at x0 are not finite")
     expected = (*functions.shape, len(functions.start))

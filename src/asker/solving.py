@@ -66,7 +66,7 @@ def solve(
                     noise is found, and unknowns are many: also when it gains less than the noise lets one tell
     time_limit      seconds
     on_iteration    called with each `Iteration`, whose `values`, `residuals` and `weights` are there while it is the
-                    current one; return True to stop
+                    current one; it returns True to stop, and False or None to go on
     engine          cpu; xla: through JAX on an accelerator, or several; auto: xla where there is a GPU and the problem
                     is large enough to gain
     linear_solver   auto, dense-cholesky, sparse-cholesky, cg, reference, or `asker.engines.solvers.CG(...)`;
@@ -157,9 +157,17 @@ def _logged(on_iteration: OnIteration | None) -> OnIteration:
     def heard(line: CurrentIteration) -> bool:
         told = line.iteration, line.cost, line.best_cost, line.damping, "" if line.accepted else "  refused"
         log.debug("iteration %4d  cost %.7g  best %.7g  damping %.0e%s", *told)
-        return on_iteration is not None and bool(on_iteration(line))
+        return on_iteration is not None and _asks_to_stop(on_iteration(line))
 
     return heard
+
+
+def _asks_to_stop(returned: object) -> bool:
+    """Whether `on_iteration` returned True.  Another number, as of `list.index`, is more likely a mistake."""
+    if returned is None or isinstance(returned, bool | np.bool_):
+        return bool(returned)
+    kind = type(returned).__name__
+    raise ProblemError(f"on_iteration returned {returned!r} ({kind}), expected True to stop, False or None")
 
 
 def _check_limits(max_iterations: int, tol: float, time_limit: float | None) -> None:

@@ -88,7 +88,10 @@ class Stopping:
         return {(True, True): 4, (True, False): 2, (False, True): 3}.get((settled, short))
 
     def _asks_to_stop(self, line: CurrentIteration) -> bool:
-        """SciPy gives a callback x, or all there is where its only argument is called `intermediate_result`."""
+        """SciPy gives a callback x, or all there is where its only argument is called `intermediate_result`.
+
+        It ignores what the callback returns; here True asks to stop, as StopIteration does.
+        """
         from scipy.optimize import OptimizeResult
 
         assert self.callback is not None
@@ -98,7 +101,9 @@ class Stopping:
         )
         try:
             if [*inspect.signature(self.callback).parameters] == ["intermediate_result"]:
-                return bool(self.callback(intermediate_result=told))
-            return bool(self.callback(x.copy()))
+                returned = self.callback(intermediate_result=told)
+            else:
+                returned = self.callback(x.copy())
         except StopIteration:
             return True
+        return isinstance(returned, bool | np.bool_) and bool(returned)

@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from asker.arrays import has_masked
+from asker.arrays import ProblemError, has_masked
 from asker.bounds import Bounded
 from asker.manifolds import Euclidean, Manifold
 
-
-class ProblemError(ValueError):
-    """The arrays or functions of a problem do not fit together."""
+__all__ = ["ProblemError", "Slot", "Variables"]
 
 
 class Variables:

@@ -194,24 +194,17 @@ class FactorCode:
 
     def _batched_residual(self, rows: Rows, weighted: bool = True) -> np.ndarray:
         f = self.factors
-        r = np.asarray(f.residual(*f.gather([rows[s.variables] for s in f.slots]), *f.data), dtype=float)
-        r = self.structure.sorted(r.reshape(f.n, self.structure.p))
+        r = self.structure.sorted(f.residuals_of_all([rows[s.variables] for s in f.slots]))
         return np.ascontiguousarray(r * self.root_weight[:, None] if weighted and self.root_weight is not None else r)
 
     def _batched_jacobian(self, rows: Rows) -> np.ndarray:
         f, structure = self.factors, self.structure
-        assert f.jacobian is not None
-        given = f.jacobian(*f.gather([rows[s.variables] for s in f.slots]), *f.data)
-        given = given if isinstance(given, tuple) else (given,)
-        if len(given) != len(f.slots):
-            raise ValueError(f"{f.name}: jacobian returned {len(given)} arrays, expected one per slot: {len(f.slots)}")
+        given = f.jacobians_of_all([rows[s.variables] for s in f.slots])
         columns = []
         for k, mask in zip(structure.free, self.free_masks, strict=True):
-            shape = (f.n, structure.p, f.slots[k].variables.manifold.tangent)
-            J = np.asarray(given[k], dtype=float)
-            if J.size != np.prod(shape):
-                raise ValueError(f"{f.name}: jacobian[{k}] has shape {J.shape}, expected {shape}")
-            columns.append(structure.sorted(J.reshape(shape)) * mask[structure.indices[k]][:, None, None])
+            J = given[k]
+            assert J is not None
+            columns.append(structure.sorted(J) * mask[structure.indices[k]][:, None, None])
         flat = spacious(f.n, structure.p * structure.width)
         J = flat.reshape(f.n, structure.p, structure.width)
         np.concatenate(columns, axis=2, out=J)
