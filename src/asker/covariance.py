@@ -16,7 +16,7 @@ Slope       Where α and β differ between observations, A⁻¹BA⁻¹ is the sl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,6 +113,7 @@ class Uncertainty:
         assert result.problem is not None
         problem = result.problem
         self.result, self.problem = result, problem
+        self.asked: dict[str, Any] = {"datum": datum, "sandwich": sandwich, "sigma": sigma}
         given = _given_noise(sigma, len(problem.factors))
         theta = tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True))
         self._units = {v: v.bounds.parts(rows)[3] for v, rows in zip(problem.variables, theta, strict=True) if v.bounds}
@@ -122,6 +123,10 @@ class Uncertainty:
             self._terms = self._made_terms(plain, sandwich)
         except SingularError as error:
             raise ProblemError(f"there is no covariance: {error}") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle and a deep copy have the question, and compute the answer anew."""
+        return partial(Uncertainty, **self.asked), (self.result,)
 
     # ------------------------------------------------------------ what is determined
 

@@ -67,6 +67,10 @@ class CurrentIteration(Iteration):
         """The same for the history, which holds no points."""
         return Iteration(**{f.name: getattr(self, f.name) for f in fields(Iteration)})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle and a deep copy are the line of the history: the engine stays in its process."""
+        return Iteration, tuple(getattr(self, f.name) for f in fields(Iteration))
+
     @cached_property
     def values(self) -> Groups[Any]:
         """The variables, as in `Result.values`."""

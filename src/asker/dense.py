@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -56,6 +57,11 @@ class Functions:
         f = self._checked(told, start)
         if not self.is_jax:
             self._remember(start, f)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is remembered and what JAX compiled, both of which can be had again."""
+        kept = {name: value for name, value in vars(self).items() if name != "_by_jax"}
+        return kept | {"_known": {}, "_derived": {}, "given": None}
 
     def __call__(self, x: Floats) -> Floats:
         """The residuals (n,) or (n, p)."""
@@ -159,17 +165,25 @@ def dense_problem(
     n, p = shape if len(shape) == 2 else (*shape, 1)
     variable = Variables(x0[None], name="x", lower=lower, upper=upper, unit=unit)
     factors = Factors(
-        lambda x, k: _of_each(functions, x, k).reshape(-1, p),
+        partial(_residuals, functions, p),
         variable[np.zeros(n, dtype=int)],
         data=np.arange(n),
         kernel=kernel,
         weight=weight,
         tau=tau,
-        jacobian=lambda x, k: _of_each(functions.derivatives, x, k).reshape(-1, p, len(x0)) * unit,
+        jacobian=partial(_derivatives, functions, p, unit),
         linear=functions.is_linear,
         name=name,
     )
     return Problem(factors)
+
+
+def _residuals(functions: Any, p: int, x: Floats, k: NDArray) -> Floats:
+    return _of_each(functions, x, k).reshape(-1, p)
+
+
+def _derivatives(functions: Any, p: int, unit: Any, x: Floats, k: NDArray) -> Floats:
+    return _of_each(functions.derivatives, x, k).reshape(-1, p, len(functions.start)) * unit
 
 
 def _of_each(function: Callable[[Floats], Any], x: Floats, k: NDArray) -> Floats:

@@ -24,9 +24,19 @@ from asker.linearity import is_affine
 from asker.manifolds import Euclidean
 from asker.own import known_by, remembered
 from asker.traced import REMEDIES, differentiated_with, digest_of_trace, first_line
-from asker.variables import ProblemError, Slot, Variables
+from asker.variables import ProblemError, Slot, Variables, name_or
 
-Compiled = dict[Any, dict[str, Any]]
+
+class Compiled(dict[Any, Any]):
+    """What was made of a residual function, such as code, by its signature.
+
+    It is good for one process: a pickle and a deep copy have none of it, and the next solve makes it again.
+    """
+
+    def __reduce__(self) -> tuple[type["Compiled"], tuple[()]]:
+        return Compiled, ()
+
+
 TRACED: dict[bytes, Compiled] = {}
 """What was made of residuals in this process, by what they compute: the last ones that were solved."""
 MOST_TRACED = 100
@@ -78,7 +88,7 @@ class Factors:
                   the depth of a point in front of a camera; elsewhere it is no inlier, and no solution gains by it
         name      used in errors and results; the function's own when not given
         """
-        self.name = name or str(getattr(residual, "__name__", "residual"))
+        self.name = name_or(name, str(getattr(residual, "__name__", "residual")))
         self.residual, self.jacobian, self.linear = residual, jacobian, linear
         if linear and jacobian is None:
             raise ProblemError(f"{self.name}: linear=True is for factors with `jacobian`; asker sees it in the others")
@@ -107,7 +117,7 @@ class Factors:
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
         self.origin: Factors = self
         """The factors that a user knows, where these are the same under another kernel."""
-        self.compiled: Compiled = {}
+        self.compiled = Compiled()
         """What was made of the residual, such as code, by its signature; shared with the same factors under other
         kernels."""
         self.trace, self.trace_of_valid = b"", b""
@@ -219,7 +229,7 @@ class Factors:
         other.__dict__ = {name: x for name, x in vars(self).items() if name not in ("residual_size", "is_linear")}
         other.residual, other.valid, other.weight, other.name = impossible, None, None, f"{self.name}, valid"
         other.kernel, other.tau = Quadratic(1.0), 1.0
-        other.compiled, other.trace = self.compiled.setdefault("valid", {}), self.trace_of_valid
+        other.compiled, other.trace = self.compiled.setdefault("valid", Compiled()), self.trace_of_valid
         if self.trace_of_valid:  # checked when the solve began, which asks for it again and again
             other.residual_size = 1
         return other
@@ -310,7 +320,7 @@ class Factors:
         self.trace = self._digest()
         self.trace_of_valid = self._digest_of_valid()
         key = self.trace + self.trace_of_valid
-        self.compiled = TRACED[key] = TRACED.pop(key, {})  # the last one now
+        self.compiled = TRACED[key] = TRACED.pop(key, Compiled())  # the last one now
         while len(TRACED) > MOST_TRACED:
             del TRACED[next(iter(TRACED))]
 

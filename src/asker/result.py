@@ -125,6 +125,10 @@ class Result:
     def __getitem__(self, variables: Variables | str | int) -> Any:
         return self.values[variables]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle and a deep copy, which compute uncertainties anew when they are asked for."""
+        return {name: value for name, value in vars(self).items() if name != "_uncertainty"}
+
     @property
     def x(self) -> Any:
         """The answer of a problem with a single variable, as in SciPy."""

@@ -7,6 +7,7 @@ for as `asker.solve` would, and with loss=None the noise is found, and a kernel 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -227,12 +228,16 @@ def _functions(
     fun: Callable[..., Any], jac: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, *start: Any
 ) -> Functions:
     def applied(f: Callable[..., Any]) -> Callable[[Any], Any]:
-        return lambda x: f(x, *args, **(kwargs or {}))
+        return partial(_applied, f, tuple(args), dict(kwargs or {}))
 
     if not callable(jac) and jac not in WAYS:
         raise ProblemError(f"jac must be one of {', '.join(WAYS)}, or a function, not {jac!r}")
     x0, lower, upper, step = start
     return Functions(applied(fun), x0, applied(jac) if callable(jac) else jac, lower, upper, step)
+
+
+def _applied(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], x: Any) -> Any:
+    return f(x, *args, **kwargs)
 
 
 def _check_shapes(functions: Functions, jac_sparsity: Any) -> None:

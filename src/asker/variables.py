@@ -13,6 +13,13 @@ from asker.manifolds import Euclidean, Manifold
 __all__ = ["ProblemError", "Slot", "Variables"]
 
 
+def name_or(name: str | None, otherwise: str) -> str:
+    """The name that a user gives a group, or another where there is none; results are saved under it."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name is {name!r} ({type(name).__name__}), expected a str")
+    return name or otherwise
+
+
 class Variables:
     """A group of unknowns of one kind."""
 
@@ -37,7 +44,7 @@ class Variables:
         unit      what a step of 1 is in each number, for Euclidean variables whose numbers differ in size; 1 when not
                   given
         """
-        self.name = name or "variables"
+        self.name = name_or(name, "variables")
         if has_masked(values) or has_masked(fixed):
             raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
         try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from asker.engines.cpu.ahead import ask, is_asking
 from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
-from asker.engines.cpu.compiler.native import Native, kinds_of
+from asker.engines.cpu.compiler.native import Native, kinds_of, with_known_type
 from asker.engines.cpu.machine_code import tell_of_compiling
 
 _compiling = threading.Lock()
@@ -47,6 +47,7 @@ class Compiled:
             return 0
         returned = None if self.last is None else self.last(*arguments)
         if returned is None:
+            arguments = tuple(map(with_known_type, arguments))
             native = self._native(kinds_of(arguments))
             returned, self.last = native(*arguments), native
         assert returned is not None, f"{self.name} was not compiled for these arguments"

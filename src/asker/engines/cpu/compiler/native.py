@@ -34,6 +34,17 @@ def _kind(x: Any) -> Kind:
     return Kind(x.dtype.name, x.ndim)
 
 
+def with_known_type(x: Any) -> Any:
+    """The same array with NumPy's own object for its type, by whose address compiled code knows it.
+
+    Arrays from a pickle, and those of C's `long long`, have another object that is equal to it.
+    """
+    if type(x) is not np.ndarray:
+        return x
+    known = np.dtype(x.dtype.name)
+    return x.view(known) if x.dtype is not known and x.dtype == known else x
+
+
 class Native:
     """The machine code of the last function of a source, for one kind of arguments."""
 

@@ -1,0 +1,155 @@
+"""Problems and results go through pickle and deepcopy, and are solved in this process or another."""
+
+import copy
+import pickle
+from multiprocessing import get_context
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import asker
+
+RNG = np.random.default_rng(0)
+D = RNG.normal(3, 0.1, 40) + 3 * (np.arange(40) < 5)
+T = np.linspace(0, 3, 40)
+Y = 2 * np.exp(-1.5 * T) + 0.02 * RNG.normal(size=40)
+WAYS = {"pickle": lambda thing: pickle.loads(pickle.dumps(thing)), "deepcopy": copy.deepcopy}
+
+
+def off(x, d):
+    return x - d + 0.1 * jnp.sin(x)
+
+
+def possible(x, d):
+    return d + 10
+
+
+def offsets(x, d):
+    return x - d
+
+
+def slopes(x, d):
+    return np.ones((len(d), 1))
+
+
+def decay(p, t, y):
+    return p[0] * np.exp(-p[1] * t) - y
+
+
+def decay_slopes(p, t, y):
+    return np.stack([np.exp(-p[1] * t), -p[0] * t * np.exp(-p[1] * t)], axis=1)
+
+
+def rho(z):
+    return np.stack([2 * np.log1p(z / 2), 1 / (1 + z / 2), -0.5 / (1 + z / 2) ** 2])
+
+
+FACTORS = {
+    "noise sought": (off, {}),
+    "kernel": (off, {"kernel": asker.Cauchy(0.1)}),
+    "condition": (off, {"valid": possible}),
+    "batched": (offsets, {"jacobian": slopes, "kernel": asker.Huber(0.1)}),
+}
+
+
+def problem(which="kernel"):
+    residual, options = FACTORS[which]
+    x = asker.Variables(np.zeros(1), name="x")
+    return asker.Problem(asker.Factors(residual, x[np.zeros(40, dtype=int)], data=D, **options))
+
+
+@pytest.fixture(params=WAYS)
+def through(request):
+    return WAYS[request.param]
+
+
+@pytest.mark.parametrize("which", FACTORS)
+def test_a_problem_is_solved_before_and_after(which, through):
+    p = problem(which)
+    cost = asker.solve(through(p)).cost
+    assert asker.solve(p).cost == cost
+    assert asker.solve(through(p)).cost == cost
+
+
+@pytest.mark.parametrize("engine", ["cpu", "xla"])
+@pytest.mark.parametrize("which", ["noise sought", "kernel", "condition"])
+@pytest.mark.filterwarnings("ignore:engine xla without a GPU")
+def test_a_result_says_the_same(which, engine, through):
+    result = asker.solve(problem(which), engine=engine)
+    result.interval("x"), result.leverage, result.noise
+    other = through(result)
+    assert str(other) == str(result)
+    np.testing.assert_array_equal(other["x"], result["x"])
+    np.testing.assert_allclose(other.interval("x"), result.interval("x"), rtol=1e-10)
+    uncertainty = through(result.uncertainty(sandwich=True))
+    np.testing.assert_allclose(uncertainty.interval("x"), result.interval("x", sandwich=True), rtol=1e-10)
+    assert asker.solve(other.problem, start=other, engine=engine).cost <= other.cost * (1 + 1e-9)
+
+
+def test_groups_stay_the_same_in_one_pickle():
+    p = problem()
+    x = p.variables[0]
+    y, result = WAYS["pickle"]((x, asker.solve(p)))
+    assert result[y] == result["x"]
+
+
+def test_variables_that_were_pickled_are_solved_for(through):
+    x = through(asker.Variables(np.zeros(1), name="x"))
+    factors = asker.Factors(off, x[np.zeros(40, dtype=int)], data=D, kernel=asker.Cauchy(0.1))
+    assert asker.solve(asker.Problem(factors)).cost == asker.solve(problem()).cost
+
+
+@pytest.mark.parametrize("kind", [float, np.longlong, bool])
+def test_arrays_whose_type_is_an_equal_object_are_data(kind):
+    """Compiled code knows a type by its address; pickles, and C's `long long`, have an object of their own."""
+    data = WAYS["pickle"]((10 * D).astype(kind))
+    x = asker.Variables(np.zeros(1), name="x")
+    factors = asker.Factors(off, x[np.zeros(40, dtype=int)], data=data, kernel=asker.Cauchy(1.0))
+    usual = asker.Factors(off, x[np.zeros(40, dtype=int)], data=np.array(data.tolist()), kernel=asker.Cauchy(1.0))
+    costs = [asker.solve(asker.Problem(f)).cost for f in (factors, usual)]
+    assert costs[0] == pytest.approx(costs[1], rel=1e-12)
+
+
+def test_a_spawned_process_solves_and_returns():
+    problems = [problem(which) for which in FACTORS]
+    solved = [asker.solve(p) for p in problems]  # that they have been solved does not matter
+    with get_context("spawn").Pool(1) as pool:
+        results = pool.map_async(asker.solve, problems).get(240)
+    assert [r.cost for r in results] == [r.cost for r in solved]
+    assert [r["x"] for r in results] == [r["x"] for r in solved]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"jac": decay_slopes}, {"loss": rho}, {"loss": None}, {"jac": "3-point"}], ids=str
+)
+def test_what_least_squares_returns_goes_through(options, through):
+    fit = asker.least_squares(decay, [1.0, 1.0], args=(T, Y), **options)
+    other = through(fit)
+    np.testing.assert_array_equal(other.x, fit.x)
+    np.testing.assert_allclose(other.result.interval("x"), fit.result.interval("x"), rtol=1e-6)
+    assert asker.solve(other.result.problem).cost <= fit.result.cost * (1 + 1e-6)
+
+
+def test_an_iteration_becomes_a_line_of_the_history(through):
+    lines = []
+    result = asker.solve(problem(), on_iteration=lines.append)
+    assert [through(line) for line in lines] == result.history
+
+
+def test_a_lambda_has_no_name_to_be_found_by():
+    x = asker.Variables(np.zeros(1))
+    p = asker.Problem(asker.Factors(lambda x, d: x - d, x[np.zeros(40, dtype=int)], data=D))
+    asker.solve(copy.deepcopy(p))
+    with pytest.raises((pickle.PicklingError, AttributeError), match=r"lambda"):
+        pickle.dumps(p)
+
+
+@pytest.mark.parametrize("name", [5, ("cam", 1), b"x", 0, False])
+def test_a_name_that_is_no_text_is_refused(name):
+    """A result was saved under it, and could not be read again."""
+    with pytest.raises(TypeError, match=r"name is .*, expected a str"):
+        asker.Variables(np.zeros(1), name=name)
+    x = asker.Variables(np.zeros(1))
+    with pytest.raises(TypeError, match=r"name is .*, expected a str"):
+        asker.Factors(off, x[np.zeros(40, dtype=int)], data=D, name=name)
