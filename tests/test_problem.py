@@ -90,7 +90,16 @@ BAD = [
     (lambda: factors(index=I + 1), r"offset: the index of argument 0 \(points\) is 4 at observation 3"),
     (lambda: factors(index=I - 1), "argument 0 .* is -1 at observation 0"),
     (lambda: factors(index=I * 1.0), "argument 0 .* integers, not float64"),
-    (lambda: factors(index=I > 1), "argument 0 .* integers, not bool"),
+    (lambda: factors(index=I > 1), r"index of argument 0 \(points\) has shape \(2,\), data\[0\] has shape \(4, 2\)"),
+    (lambda: factors(index=np.ones(3, bool)), r"points: the mask has shape \(3,\), expected \(4,\)"),
+    (lambda: factors(index=D > 0), r"points: the mask has shape \(4, 2\), expected \(4,\)"),
+    (lambda: factors(index=slice(1, None)), r"argument 0 \(points\) has shape \(3,\), data\[0\] has shape \(4, 2\)"),
+    (
+        lambda: factors(index=(slice(None), 0)),
+        r"points: the index is \(slice.*, 0\), expected numbers",
+    ),
+    (lambda: factors(index=None), "points: the index is None"),
+    (lambda: factors(index=[[0], [1, 2]]), "points: the index is no array"),
     (lambda: factors(index=I[None]), r"argument 0 .* 1-D .*\(1, 4\)"),
     (lambda: factors(index=2), "argument 0 .* 1-D"),
     (lambda: Factors(offset, points()[I], points()[I[:3]], data=D), r"index of argument 1 \(points\) has shape \(3,\)"),
@@ -189,11 +198,40 @@ def test_what_fits_is_accepted():
     assert batched(lambda x, d: EYE[:, 0], lambda x, d: x[:, 0] - d[:, 0]).factors[0].residual_size == 1
 
 
-def test_values_are_copied():
-    values = np.zeros((3, 2))
-    x = Variables(values)
-    values[:] = 7.0
+def test_what_is_given_is_copied():
+    given = {"values": np.zeros((4, 2)), "fixed": np.zeros(4, bool), "index": I.copy(), "data": D.copy()}
+    given |= {"more": np.arange(4), "weight": np.ones(4), "tau": np.ones(4), "later": D + 1}
+    x = Variables(given["values"], fixed=given["fixed"], name="x")
+    f = Factors(
+        lambda x, d, k: x - d, x[given["index"]], data=(given["data"], given["more"]), kernel=Huber(),
+        weight=given["weight"], tau=given["tau"],
+    )  # fmt: skip
+    later = f.with_data((given["later"], given["more"]))
+    before = [asker.solve(Problem(g))["x"] for g in (f, later)]
+    for array in given.values():
+        array[:] = 1 if array.dtype == bool else array[::-1].copy() + 3
+    np.testing.assert_array_equal([asker.solve(Problem(g))["x"] for g in (f, later)], before)
     assert not x.rows.any()
+
+
+@pytest.mark.parametrize(
+    "index", [slice(1, None), slice(None, None, 2), slice(None, -1), slice(None), ..., I == 2, [0, 3], range(1, 4), []]
+)
+def test_a_slot_is_indexed_as_an_array_is(index):
+    np.testing.assert_array_equal(points()[index].index, I[index])
+    if not np.size(I[index]):
+        return
+    result = asker.solve(Problem(factors(index=index, data=D[index] + 1.0, kernel=Quadratic())))
+    expected = np.zeros((4, 2))
+    expected[index] = 1.0
+    np.testing.assert_allclose(result["points"], expected, atol=1e-9)
+    np.testing.assert_allclose(result.standard_errors(result.problem.variables[0][index], sigma=1.0), 1.0)
+
+
+def test_variables_are_not_iterated_over():
+    """Every index is a slot, so that an iteration would never end."""
+    with pytest.raises(TypeError, match="not iterable"):
+        list(points())
 
 
 # ------------------------------------------------------------------ a small problem: places from distances

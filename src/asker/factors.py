@@ -73,9 +73,9 @@ class Factors:
     ):
         """
         residual  a JAX function of ONE observation, `residual(*variables, *data) -> (p,)` or a number
-        slots     `variables[index]`, one per argument
-        data      an array or a tuple of arrays with one row per observation; a JAX function gets numbers of 32 bits in
-                  64, and others as they are
+        slots     `variables[index]`, one per argument: numbers of variables, a slice, a mask of variables or `...`
+        data      an array or a tuple of arrays with one row per observation, copied; a JAX function gets numbers of 32
+                  bits in 64, and others as they are
         kernel    ψ; when not given, the noise is not known: `solve` finds it, and a kernel that fits, unless it is
                   told a strategy, which has the smooth truncated kernel with τ = 1 then
         weight    multiplies ψ: a number, or (n,); where the noise is sought, it says how precise an observation is,
@@ -289,7 +289,7 @@ class Factors:
         if has_masked(array):
             raise ProblemError(f"{self.name}: {what} holds masked entries: leave these observations out")
         try:
-            array = np.asarray(array)
+            array = np.array(array)  # a copy
         except ValueError as e:
             raise ProblemError(f"{self.name}: {what} is no array: {e}") from None
         self._check_length(what, array)
@@ -304,7 +304,7 @@ class Factors:
         array = self._numbers(what, np.full(self.n, array) if np.ndim(array) == 0 else array)
         if array.ndim > 1:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")
-        return array.astype(float)
+        return array.astype(float, copy=False)
 
     @property
     def signature(self) -> tuple[Any, ...]:

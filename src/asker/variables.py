@@ -95,9 +95,27 @@ class Variables:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> "Slot":
+        """A slot: the variable of each observation, by numbers, a slice, a mask or `...`, as for the rows of an array.
+
+        Numbers count from 0: negative ones stand for missing variables in many data, and are refused.
+        """
         if has_masked(index):
             raise ProblemError(f"{self.name}: the index holds masked entries: leave these out")
-        return Slot(self, np.asarray(index))
+        if index is Ellipsis or isinstance(index, slice):
+            return Slot(self, np.arange(len(self))[index])
+        if isinstance(index, tuple) or index is None:
+            raise ProblemError(f"{self.name}: the index is {index!r}, expected numbers, a slice or a mask of variables")
+        try:
+            numbers = np.asarray(index)
+        except ValueError as e:
+            raise ProblemError(f"{self.name}: the index is no array: {e}") from None
+        if numbers.dtype != bool:
+            return Slot(self, numbers)
+        if numbers.shape != (len(self),):
+            raise ProblemError(f"{self.name}: the mask has shape {numbers.shape}, expected ({len(self)},)")
+        return Slot(self, np.flatnonzero(numbers))
+
+    __iter__ = None  # every index is a slot: there is no end to come to
 
     def __repr__(self) -> str:
         return f"Variables({self.name!r}, n={len(self)}, manifold={self.manifold})"
