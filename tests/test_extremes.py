@@ -121,10 +121,10 @@ def test_masked_entries_are_refused():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"tol": float("nan")}, "tol must be 0 or more, got nan"),
-        ({"tol": -1e-9}, "tol must be 0 or more"),
-        ({"time_limit": float("nan")}, "time_limit must be 0 or more, got nan"),
-        ({"max_iterations": float("nan")}, "max_iterations must not be negative, got nan"),
+        ({"tol": float("nan")}, "tol must be at least 0 and a number, not nan"),
+        ({"tol": -1e-9}, "tol must be at least 0"),
+        ({"time_limit": float("nan")}, "time_limit must be at least 0 and a number, not nan"),
+        ({"max_iterations": float("nan")}, "max_iterations must be at least 0 and a whole number, not nan"),
         ({"eliminate": "x"}, "eliminate must be variables of the problem, True or False, not 'x'"),
         ({"eliminate": None}, "eliminate must be variables"),
         ({"eliminate": asker.Variables([[0.0]], name="others")}, "others cannot be eliminated: they are not in"),

@@ -145,7 +145,7 @@ BAD = [
     (lambda: factors(kernel=Huber(0.0)), "tau must be positive"),
     (lambda: factors(kernel=Huber(np.inf)), "tau must be .*finite"),
     (lambda: factors(kernel=Huber(np.nan)), "tau must be .*finite"),
-    (lambda: factors(kernel=Scaled(Huber(1.0), -2.0)), "tau must be positive"),
+    (lambda: factors(kernel=Scaled(Huber(1.0), -2.0)), "scale must be positive"),
     (lambda: factors(kernel=Huber), "kernel is .*Huber"),
     (lambda: factors(kernel="huber"), "kernel is 'huber'"),
     (lambda: Problem(), "at least one group of factors"),

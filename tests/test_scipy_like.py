@@ -150,7 +150,7 @@ def test_differences_are_the_derivatives(jac):
         ({"bounds": (2, 3)}, "outside of provided bounds"),
         ({"x_scale": -1.0}, "x_scale must be"),
         ({"ftol": None, "xtol": None, "gtol": None}, "above the rounding"),
-        ({"max_nfev": 0}, "max_nfev must be 1 or more"),
+        ({"max_nfev": 0}, "max_nfev must be at least 1 and a whole number"),
     ],
 )
 def test_bad_arguments_are_told(asked, told):

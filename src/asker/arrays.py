@@ -74,8 +74,10 @@ def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.einsum("...k,...k->...", x, y)
 
 
-def returned(what: str, value: Any) -> np.ndarray:
-    """What a user's function returned, as an array of real or complex numbers; a `ProblemError` names it otherwise."""
+def numbers(what: str, value: Any) -> np.ndarray:
+    """An array of real or complex numbers that a user gave or a user's function returned; an error names it."""
+    if has_masked(value):
+        raise ProblemError(f"{what} holds masked entries: leave these out")
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as e:
@@ -86,14 +88,21 @@ def returned(what: str, value: Any) -> np.ndarray:
     return array
 
 
-def shaped(what: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Real numbers in a given shape; axes of length 1 may be missing, and nothing else is reshaped."""
+def real_numbers(what: str, value: Any) -> np.ndarray:
+    """The same as floats; complex numbers are refused."""
+    array = numbers(what, value)
     if array.dtype.kind == "c":
         raise ProblemError(f"{what} is complex, expected real numbers")
+    return array.astype(float, copy=False)
+
+
+def shaped(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Real numbers in a given shape; axes of length 1 may be missing, and nothing else is reshaped."""
+    array = real_numbers(what, value)
     is_short = array.ndim < len(shape) and _without_ones(array.shape) == _without_ones(shape)
     if array.shape != shape and not is_short:
         raise ProblemError(f"{what} has shape {array.shape}, expected {shape}")
-    return array.astype(float, copy=False).reshape(shape)
+    return array.reshape(shape)
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

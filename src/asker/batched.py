@@ -5,15 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from asker.arrays import ProblemError, returned, shaped
+from asker.arrays import ProblemError, real_numbers, shaped
 from asker.variables import Slot
 
 
 def size_of_batched(name: str, r: Any, n: int) -> int:
     """p of the residuals (n,) or (n, p) that a batched function returned."""
-    array = returned(f"{name}: the batched residual", r)
-    if array.dtype.kind == "c":
-        raise ProblemError(f"{name}: the batched residual is complex, expected real numbers")
+    array = real_numbers(f"{name}: the batched residual", r)
     if array.ndim not in (1, 2) or len(array) != n or (not array.size and n):
         raise ProblemError(f"{name}: the batched residual has shape {array.shape}, expected ({n},) or ({n}, p)")
     return array.shape[1] if array.ndim == 2 else 1
@@ -21,8 +19,7 @@ def size_of_batched(name: str, r: Any, n: int) -> int:
 
 def batched_residuals(name: str, r: Any, shape: tuple[int, int]) -> np.ndarray:
     """The residuals (n, p) that a batched function returned."""
-    what = f"{name}: the batched residual"
-    return shaped(what, returned(what, r), shape)
+    return shaped(f"{name}: the batched residual", r, shape)
 
 
 def batched_jacobians(name: str, given: Any, slots: Sequence[Slot], shape: tuple[int, int]) -> list[np.ndarray | None]:
@@ -32,7 +29,7 @@ def batched_jacobians(name: str, given: Any, slots: Sequence[Slot], shape: tuple
         raise ProblemError(f"{name}: jacobian returns {len(given)} arrays for {len(slots)} arguments")
 
     def checked(k: int, J: Any) -> np.ndarray | None:
-        v, what = slots[k].variables, f"{name}: jacobian[{k}]"
-        return shaped(what, returned(what, J), (*shape, v.manifold.tangent)) if v.is_free else None
+        v = slots[k].variables
+        return shaped(f"{name}: jacobian[{k}]", J, (*shape, v.manifold.tangent)) if v.is_free else None
 
     return [checked(k, J) for k, J in enumerate(given)]

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from asker.arguments import check_number
 from asker.engines.point import Engine, PerFactor, Point
 from asker.io.files import FileError, FilePath, read_bytes
 from asker.io.npz import Arrays, Tree, digest, parse_npz, signed, write_npz
@@ -50,8 +51,7 @@ class Checkpoint:
     """The file of one run on one engine."""
 
     def __init__(self, path: FilePath, every: int, engine: Engine, strategy: Strategy):
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        check_number("every", every, 1, whole=True)
         if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
             raise FileError(path, f"there is no folder {folder!r} to write into")
         self.path, self.every, self.engine = path, every, engine

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arguments import is_number
 from asker.chance import Seen, chances
 from asker.groups import Groups
 from asker.information import Information, counted, information, some_of, squares
@@ -115,6 +116,8 @@ class Uncertainty:
         self.result, self.problem = result, problem
         self.asked: dict[str, Any] = {"datum": datum, "sandwich": sandwich, "sigma": sigma}
         given = _given_noise(sigma, len(problem.factors))
+        if datum is not None:
+            chosen(problem.variables, datum)
         theta = tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True))
         self._units = {v: v.bounds.parts(rows)[3] for v, rows in zip(problem.variables, theta, strict=True) if v.bounds}
         self.model = linear_model(result.engine, problem, theta)
@@ -310,7 +313,7 @@ class Uncertainty:
         """
         from scipy.special import stdtrit
 
-        if not 0 < level < 1:
+        if not is_number(level) or not 0 < level < 1:
             raise ProblemError(f"level must be between 0 and 1, not {level!r}")
         errors = self.standard_errors(what)
         left = level / np.maximum(1 - self.chance(what), level)
@@ -378,12 +381,12 @@ def _datum(problem: Problem, datum: Datum) -> list[tuple[Variables, NDArray[np.i
 def _given_noise(sigma: float | Sequence[float] | None, n: int) -> list[float | None]:
     if sigma is None:
         return [None] * n
-    given = [float(sigma)] * n if np.ndim(sigma) == 0 else [float(x) for x in sigma]  # type: ignore[arg-type,union-attr]
+    given: list[Any] = [sigma] * n if np.ndim(sigma) == 0 else list(sigma)  # type: ignore[arg-type]
     if len(given) != n:
         raise ProblemError(f"sigma has {len(given)} numbers for {n} groups of factors")
-    if not all(0 < x < np.inf for x in given):
+    if not all(is_number(x) and 0 < x < np.inf for x in given):
         raise ProblemError(f"sigma must be positive and finite, not {sigma!r}")
-    return list(given)
+    return [float(x) for x in given]
 
 
 def _one_factor(parts: Sequence[Information]) -> float | None:

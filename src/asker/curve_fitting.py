@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.arrays import returned
+from asker.arguments import check_function, check_positive
+from asker.arrays import numbers, real_numbers
 from asker.dense import jacobian_of
 from asker.losses import inverse_normal
-from asker.scipy_like import least_squares
+from asker.scipy_like import bounds_of, least_squares, vector
 from asker.variables import ProblemError
 
 Floats = NDArray[np.float64]
@@ -48,10 +49,16 @@ def curve_fit(
     """
     if "args" in options:
         raise ProblemError("args is not for curve_fit: f has the places and the parameters alone")
-    p0 = np.atleast_1d(np.asarray(_start(f, bounds) if p0 is None else p0, dtype=float))
+    check_function("f", f)
+    p0 = _start(f, bounds) if p0 is None else vector("p0", p0)
     checks = nan_policy is None if check_finite is None else check_finite
     xdata, ydata, sigma = _data(xdata, ydata, sigma, nan_policy, checks)
-    if ydata.size != 1 and p0.size > ydata.size and method in (None, "lm") and _is_open(bounds):
+    if (
+        ydata.size != 1
+        and p0.size > ydata.size
+        and method in (None, "lm")
+        and not np.isfinite(bounds_of(bounds, p0.shape)).any()
+    ):
         raise TypeError(f"The number of func parameters={p0.size} must not exceed the data points={ydata.size}")
     if ydata.size == 1:  # one number for all values of the curve
         ydata = np.broadcast_to(ydata, np.broadcast_shapes(ydata.shape, np.shape(f(xdata, *p0))))
@@ -63,10 +70,8 @@ def curve_fit(
     def derivatives(p: Any) -> Any:
         return whitened(jacobian_of(jac(xdata, *p), (ydata.size, p0.size)))
 
-    if "maxfev" in options:
-        options.setdefault("max_nfev", options.pop("maxfev") or None)
-    way = derivatives if callable(jac) else jac or "auto"
-    fit = least_squares(residuals, p0, way, bounds, method or "trf", **options)
+    way = derivatives if callable(jac) else "auto" if jac is None else jac
+    fit = least_squares(residuals, p0, way, bounds, method or "trf", **_without_those_of_minpack(options))
     if not fit.success:
         raise RuntimeError(f"no optimal parameters were found: {fit.message}")
     pcov = fit.covariance
@@ -83,7 +88,7 @@ def curve_fit(
 
 def _values(values: Any, ydata: Floats) -> Any:
     """The values of the curve; one number stands for a constant."""
-    values = values if hasattr(values, "dtype") else returned("the value of f", values)
+    values = values if hasattr(values, "dtype") else numbers("the value of f", values)
     if values.shape != ydata.shape and values.size != 1:
         raise ProblemError(f"the value of f has shape {values.shape}, expected that of ydata, {ydata.shape}")
     return values
@@ -91,23 +96,35 @@ def _values(values: Any, ydata: Floats) -> Any:
 
 def _start(f: Callable[..., Any], bounds: Any) -> Floats:
     """1 for each parameter that the function names, or a number between its bounds."""
-    kinds = [p.kind for p in inspect.signature(f).parameters.values()]
+    try:
+        kinds = [p.kind for p in inspect.signature(f).parameters.values()]
+    except ValueError:  # of some functions that are not written in Python
+        kinds = []
     n = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) - 1
     if n < 1:
         raise ProblemError("the number of parameters cannot be seen in f: give p0")
-    lower, upper = (np.broadcast_to(np.asarray(b, dtype=float), n) for b in _pair(bounds))
+    lower, upper = bounds_of(bounds, (n,))
     below, above = np.isfinite(lower), np.isfinite(upper)
     low, high = np.where(below, lower, 0.0), np.where(above, upper, 0.0)
     one_sided = np.where(below, low + 1, np.where(above, high - 1, 1.0))
     return np.where(below & above, (low + high) / 2, one_sided)
 
 
-def _pair(bounds: Any) -> tuple[Any, Any]:
-    return (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else tuple(bounds)
-
-
-def _is_open(bounds: Any) -> bool:
-    return not any(np.isfinite(b).any() for b in _pair(bounds))
+def _without_those_of_minpack(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of `scipy.optimize.leastsq`, which SciPy's `curve_fit` calls, as those of `least_squares`."""
+    given = dict(options)
+    if "maxfev" in given:
+        given.setdefault("max_nfev", given.pop("maxfev") or None)
+    if "epsfcn" in given and (relative := given.pop("epsfcn")) is not None:
+        check_positive("epsfcn", relative)
+        given.setdefault("diff_step", np.sqrt(max(relative, np.finfo(float).eps)))
+    if "diag" in given and (diagonal := given.pop("diag")) is not None:
+        given.setdefault("x_scale", 1 / real_numbers("diag", diagonal))
+    if "factor" in given:  # of the first step, which is shorter or longer here by itself
+        check_positive("factor", given.pop("factor"))
+    if given.pop("col_deriv", False):
+        raise ProblemError("col_deriv is not for asker.curve_fit: jac returns a row for each value of the curve")
+    return given
 
 
 def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) -> tuple[Any, Floats, Any]:
@@ -116,9 +133,9 @@ def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) 
         raise ProblemError("`nan_policy='propagate'` is not supported by this function.")
     if policy not in (None, "raise", "omit"):
         raise ProblemError("nan_policy must be one of {None, 'raise', 'omit'}" + f", not {policy!r}")
-    ydata = np.asarray(ydata, dtype=float)
+    ydata = real_numbers("ydata", ydata)
     if isinstance(xdata, list | tuple | np.ndarray):
-        xdata = np.asarray(xdata, dtype=float)
+        xdata = real_numbers("xdata", xdata)
     if not ydata.size:
         raise ProblemError("`ydata` must not be empty!")
     given = [x for x in (xdata, ydata) if isinstance(x, np.ndarray)]
@@ -141,8 +158,11 @@ def _whitening(sigma: Any, n: int) -> Callable[[Any], Any]:
     """How residuals, or rows of derivatives, are divided by their deviations."""
     if sigma is None:
         return lambda r: r
-    sigma = np.asarray(sigma, dtype=float)
+    sigma = real_numbers("sigma", sigma)
     if sigma.size == 1 or sigma.shape == (n,):
+        bad = np.flatnonzero(~(np.isfinite(sigma) & (sigma != 0)))
+        if bad.size:
+            raise ProblemError(f"sigma is {sigma.flat[bad[0]]:g} at index {bad[0]}, expected positive numbers")
         return lambda r: (r.T / sigma).T
     if sigma.shape != (n, n):
         raise ProblemError(f"sigma has shape {sigma.shape}, expected ({n},) or ({n}, {n})")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.arrays import float64, returned, shaped
+from asker.arrays import float64, numbers, shaped
 from asker.differences import POWERS, differences
 from asker.kernels import Kernel
 from asker.linearity import is_affine
@@ -53,7 +53,7 @@ class Functions:
         self.n_calls = self.n_derivatives = 0
         self._known: dict[bytes, Any] = {}
         self._derived: dict[bytes, Any] = {}
-        self.shape = np.atleast_1d(returned(VALUE, told)).shape
+        self.shape = np.atleast_1d(numbers(VALUE, told)).shape
         f = self._checked(told, start)
         if not self.is_jax:
             self._remember(start, f)
@@ -90,7 +90,7 @@ class Functions:
 
     def _checked(self, value: Any, x: Any) -> Any:
         """Shaped as at the start, and real where x is: a step of "cs" is complex."""
-        f = np.atleast_1d(returned(VALUE, value))
+        f = np.atleast_1d(numbers(VALUE, value))
         if f.shape != self.shape:
             raise ProblemError(f"{VALUE} has shape {f.shape}, and had {self.shape} at the start")
         if np.iscomplexobj(f) and not np.iscomplexobj(x):
@@ -144,7 +144,7 @@ def jacobian_of(given: Any, shape: tuple[int, ...]) -> Floats:
         if given.shape != shape:
             raise ProblemError(f"{JACOBIAN} has shape {given.shape}, expected {shape}")
         given = given @ np.eye(shape[-1])
-    return shaped(JACOBIAN, returned(JACOBIAN, given), shape)
+    return shaped(JACOBIAN, given, shape)
 
 
 def dense_problem(

@@ -89,6 +89,9 @@ class Factors:
         name      used in errors and results; the function's own when not given
         """
         self.name = name_or(name, str(getattr(residual, "__name__", "residual")))
+        for what, function in (("residual", residual), ("jacobian", jacobian), ("valid", valid)):
+            if not callable(function) and (function is not None or what == "residual"):
+                raise ProblemError(f"{self.name}: {what} is {function!r}, expected a function")
         self.residual, self.jacobian, self.linear = residual, jacobian, linear
         if linear and jacobian is None:
             raise ProblemError(f"{self.name}: linear=True is for factors with `jacobian`; asker sees it in the others")
@@ -112,9 +115,7 @@ class Factors:
         self.weight_is_precision = False
         """Whether the kernel is as wide for √weight·r as it says, so that ψ(weight·u) is the cost: where its width was
         found."""
-        self.kernel = SmoothTruncated() if kernel is None else _plain(kernel)
-        if not isinstance(self.kernel, Kernel):
-            raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
+        self.kernel = SmoothTruncated() if kernel is None else self._checked_kernel(kernel)
         self.origin: Factors = self
         """The factors that a user knows, where these are the same under another kernel."""
         self.compiled = Compiled()
@@ -130,8 +131,6 @@ class Factors:
         (`asker.balance`); the noise that is told is without it."""
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
-        if np.ndim(self.kernel.tau):
-            raise ProblemError(f"{self.name}: the kernel's tau is an array; Factors(tau=...) takes one per observation")
         self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
         if not np.all((np.asarray(self.tau) > 0) & np.isfinite(self.tau)):
             raise ProblemError(f"{self.name}: tau must be positive and finite")
@@ -165,10 +164,10 @@ class Factors:
         of = self if other.balance == self.balance else self.balanced(other.balance)
         return of.under(other.kernel) if other.noise_is_known else of
 
-    def with_kernel(self, kernel: Kernel) -> "Factors":
+    def with_kernel(self, kernel: Kernel | Scaled) -> "Factors":
         """The same factors under a kernel of the user's, whose width is for r whatever weights there are; they count as
         the user has given them."""
-        other = copy(self)
+        other, kernel = copy(self), self._checked_kernel(kernel)
         other.kernel, other.tau, other.noise_is_known = kernel, float(kernel.tau), True
         other.weight_is_precision, other.balance = False, 1.0
         other.weight = None if self.weight is None else self.weight / self.balance**2
@@ -222,8 +221,9 @@ class Factors:
             import jax.numpy as jnp
 
             told = jnp.asarray(valid(*arguments))
-            if told.size != 1:
-                raise ValueError(f"valid returns an array of shape {told.shape}, expected a number")
+            if told.size != 1 or told.dtype.kind == "c":
+                complex_ones = "complex numbers of" if told.dtype.kind == "c" else "an array of"
+                raise ValueError(f"valid returns {complex_ones} shape {told.shape}, expected a number")
             return jnp.where(told.reshape(()) > 0, 0.0, 1.0)
 
         other.__dict__ = {name: x for name, x in vars(self).items() if name not in ("residual_size", "is_linear")}
@@ -263,6 +263,14 @@ class Factors:
         if bad.size:
             raise ProblemError(f"{what} is {slot.index[bad[0]]} at observation {bad[0]}, allowed are 0 to {n - 1}")
         return Slot(slot.variables, copies.setdefault(id(slot.index), slot.index.astype(np.int32)))
+
+    def _checked_kernel(self, kernel: Any) -> Kernel:
+        plain = _plain(kernel)
+        if not isinstance(plain, Kernel):
+            raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
+        if np.ndim(plain.tau):
+            raise ProblemError(f"{self.name}: the kernel's tau is an array; Factors(tau=...) takes one per observation")
+        return plain
 
     def _check_width(self) -> None:
         """τ·√weight, whose square is the unit of an observation's cost."""

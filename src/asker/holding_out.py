@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arguments import check_positive
 from asker.arrays import float64
 from asker.factors import Factors
 from asker.geometry.spanning import spanning_forest
@@ -138,8 +139,7 @@ def holdout(
     cap    of the score, in units
     """
     for what, number in (("unit", unit), ("cap", cap)):
-        if not (number > 0 and np.isfinite(number)):
-            raise ValueError(f"{what} must be positive and finite, got {number}")
+        check_positive(what, number)
     masks = held_out_masks(problem, share, seed, among)
     training = Problem(*(f.taken(~mask) for f, mask in zip(problem.factors, masks, strict=True)))
     taken = tuple(f.taken(mask) for f, mask in zip(problem.factors, masks, strict=True) if mask.any())
@@ -150,6 +150,8 @@ def held_out_masks(
     problem: Problem, share: float = 0.1, seed: int = 0, among: Sequence[Mask | None] | None = None
 ) -> tuple[Mask, ...]:
     """The observations to hold out, a mask for each factor group; the arguments are those of `holdout`."""
+    if not isinstance(problem, Problem):
+        raise ProblemError(f"the first argument of holdout is {type(problem).__name__}, expected an asker.Problem")
     if not (isinstance(share, int | float | np.number) and 0 < share < 1):
         raise ValueError(f"the share of observations to hold out must lie strictly between 0 and 1, got {share!r}")
     if not (isinstance(seed, int | np.integer) and seed >= 0):

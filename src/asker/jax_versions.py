@@ -21,6 +21,8 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",  # up to 0.6
@@ -144,3 +146,12 @@ def shard_map(function: Callable[..., Any], mesh: Any, in_specs: Any, out_specs:
     from jax.experimental.shard_map import shard_map as older
 
     return older(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
+
+
+def is_random_key(x: Any) -> bool:
+    """Whether this is an array of keys of `jax.random`, which NumPy has no type for."""
+    if isinstance(x, np.ndarray) or not hasattr(x, "dtype"):
+        return False
+    import jax
+
+    return bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))

@@ -40,6 +40,8 @@ def kernel_named(text: str, tau: float = 1.0, option: str = "kernel") -> Kernel:
 
     Several are separated by commas.  `option` is what an error calls the text.
     """
+    if not isinstance(text, str):
+        raise ValueError(f"{option} must be the name of a kernel, not {text!r}")
     name, colon, listed = text.partition(":")
     if name not in KERNELS:
         raise ValueError(f"{option} is {text!r}, which is not one of {', '.join(KERNELS)}{_meant(name, KERNELS)}")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from asker.arguments import check_positive, is_number
 from asker.arrays import namespace
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ class Kernel:
     """The width: residuals well beyond it count as outliers."""
 
     def __post_init__(self):
-        number = isinstance(self.tau, int | float | np.number)
-        if self.tau is None or isinstance(self.tau, str | bool) or (number and not 0 < self.tau < np.inf):
+        number = isinstance(self.tau, int | float | np.integer | np.floating) and not isinstance(self.tau, bool)
+        is_array = getattr(getattr(self.tau, "dtype", None), "kind", "b") not in "bcOUS"  # also one that JAX traces
+        if not (number or is_array) or (number and not 0 < self.tau < np.inf):
             raise ValueError(f"tau must be positive, finite and a number, not {self.tau!r}")
         if number and not SMALLEST_TAU <= self.tau <= LARGEST_TAU:
             raise ValueError(f"tau must lie between {SMALLEST_TAU:g} and {LARGEST_TAU:g}, not {self.tau!r}")
@@ -277,8 +279,8 @@ class Barron(Kernel):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.alpha <= 2:
-            raise ValueError(f"alpha must be at most 2, not {self.alpha}")
+        if not is_number(self.alpha) or not self.alpha <= 2:
+            raise ValueError(f"alpha must be at most 2 and a number, not {self.alpha!r}")
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
@@ -396,6 +398,12 @@ class Scaled:
 
     kernel: Any
     scale: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kernel, Kernel | Scaled):
+            raise ValueError(f"kernel is {self.kernel!r}, expected a kernel such as Huber(tau=1.0)")
+        if not hasattr(self.scale, "dtype"):  # arrays, and what JAX traces, have one
+            check_positive("scale", self.scale)
 
     def psi(self, u: Array) -> Array:
         """ψ of the scaled kernel."""

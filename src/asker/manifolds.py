@@ -127,8 +127,10 @@ class Euclidean:
     """The shape of one variable; `()` for a number, 3 for a vector of three."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.shape, int):
-            object.__setattr__(self, "shape", (self.shape,))
+        shape = self.shape if isinstance(self.shape, tuple | list) else (self.shape,)
+        if not all(isinstance(size, int | np.integer) and size >= 0 for size in shape):
+            raise ValueError(f"shape must be a whole number or a tuple of such, not {self.shape!r}")
+        object.__setattr__(self, "shape", tuple(map(int, shape)))
 
     mixes_units = False
 
@@ -298,6 +300,10 @@ class Sphere:
     dim: int = 3
     mixes_units = False
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.dim, int | np.integer) and self.dim >= 2):
+            raise ValueError(f"dim must be a whole number of at least 2, not {self.dim!r}")
+
     @property
     def ambient(self) -> int:
         return self.dim
@@ -343,6 +349,9 @@ class Product:
     mixes_units = True
 
     def __init__(self, *parts: Manifold):
+        for k, part in enumerate(parts):
+            if isinstance(part, type) or not hasattr(part, "retract"):
+                raise ValueError(f"part {k} of a Product is {part!r}, expected a manifold such as asker.SE3")
         object.__setattr__(self, "parts", parts)
 
     @property

@@ -54,6 +54,8 @@ class Problem:
         for k, f in enumerate(factors):
             if not isinstance(f, Factors):
                 raise ProblemError(f"argument {k} of Problem is {type(f).__name__}, expected Factors")
+        if portion is not None and not isinstance(portion, Portion):
+            raise ProblemError(f"portion is {type(portion).__name__}, expected a Portion")
         self.factors = factors
         groups = [slot.variables for f in factors for slot in f.slots]
         self.variables = tuple(dict.fromkeys(groups))
@@ -124,14 +126,14 @@ class Problem:
 
     def with_fixed(self, variables: Variables | str, fixed: bool | np.ndarray = True) -> "Problem":
         """The same problem with these variables of a group fixed, and no others of it: a mask, or True for all."""
-        found = [v for v in self.variables if variables in (v, v.origin, v.name)]
+        found = [v for v in self.variables if _is_meant(variables, v)]
         if len(found) != 1:
             raise ProblemError(f"with_fixed: {len(found)} groups of variables are {variables!r}")
         instead = {found[0]: found[0].holding(fixed)}
         return self._with([f.among(instead) for f in self.factors])
 
     def _named(self, factors: Factors | str) -> Factors:
-        found = [f for f in self.factors if factors in (f, f.origin, f.name)]
+        found = [f for f in self.factors if _is_meant(factors, f)]
         if len(found) != 1:
             raise ProblemError(f"{len(found)} groups of factors are {factors!r}")
         return found[0]
@@ -204,3 +206,8 @@ class Problem:
         own = np.array(sums, dtype=np.uint64)
         total = np.where(is_dealt, added_up(own), own)
         return hashlib.sha256(repr(texts).encode() + total.tobytes()).digest()
+
+
+def _is_meant(asked: object, group: Variables | Factors) -> bool:
+    """Whether a user asks for this group: by itself, by the group that it was made from, or by its name."""
+    return asked is group or asked is group.origin or (isinstance(asked, str) and asked == group.name)

@@ -4,6 +4,7 @@ With one of SciPy's losses it is a descent from x0 to SciPy's minimum.  What ask
 for as `asker.solve` would, and with loss=None the noise is found, and a kernel that fits it.
 """
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.arguments import check_function, check_number, check_positive
+from asker.arrays import real_numbers
 from asker.dense import VALUE, Functions, dense_problem
 from asker.kernels import Kernel, Quadratic, Scaled
 from asker.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
@@ -94,7 +97,9 @@ def least_squares(
         return _former(fun, x0, jac, bounds, strategy, weight, options)
     x0, lower, upper = box_of(x0, bounds)
     _check(method=method, tr_solver=tr_solver, verbose=verbose, loss=loss)
-    _check_numbers(x0, x_scale, max_nfev, f_scale)
+    _check_numbers(x0, x_scale, max_nfev, f_scale, diff_step)
+    _check_functions(fun, jac, args, kwargs, callback)
+    _check_options(options)
     tolerances = _tolerances(ftol, xtol, gtol)
     functions = _functions(fun, jac, args, kwargs, x0, lower, upper, diff_step)
     _check_shapes(functions, jac_sparsity)
@@ -158,19 +163,35 @@ def _weights(result: Result) -> tuple[Floats, Floats]:
     return (weight, 1.0 * f.is_informative) if f.weight_is_precision else (ones, weight)
 
 
-def box_of(x0: Any, bounds: Any) -> tuple[Floats, Floats, Floats]:
-    """The start and the bounds of each of its numbers."""
-    if np.iscomplexobj(x0):
-        raise ProblemError("x0 must be real")
-    x0 = np.atleast_1d(np.asarray(x0, dtype=float))
-    if x0.ndim > 1 or not x0.size:
-        raise ProblemError(f"x0 has shape {x0.shape}, expected (d,)")
-    given = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else tuple(bounds)
+def vector(name: str, given: Any) -> Floats:
+    """The numbers (d,) to begin with."""
+    array = np.atleast_1d(real_numbers(name, given))
+    if array.ndim > 1 or not array.size:
+        raise ProblemError(f"{name} has shape {array.shape}, expected (d,)")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ProblemError(f"{name} holds NaN or infinity at index {bad[0]}")
+    return array
+
+
+def bounds_of(bounds: Any, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
+    """The lower and the upper bounds of each number, from a pair or SciPy's `Bounds`."""
+    given = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+    if not isinstance(given, tuple | list | np.ndarray):
+        raise ProblemError(f"bounds is {bounds!r}, expected a pair: lower and upper bounds")
     if len(given) != 2:
         raise ProblemError(f"bounds has {len(given)} items, expected lower and upper")
-    lower, upper = (np.full(x0.shape, b) if b.ndim == 0 else b for b in (np.asarray(b, dtype=float) for b in given))
-    if lower.shape != x0.shape or upper.shape != x0.shape:
-        raise ProblemError(f"bounds have shapes {lower.shape} and {upper.shape}, expected that of x0, {x0.shape}")
+    lower, upper = (real_numbers(f"bounds[{k}]", b) for k, b in enumerate(given))
+    lower, upper = (np.full(shape, b) if b.ndim == 0 else b for b in (lower, upper))
+    if lower.shape != shape or upper.shape != shape:
+        raise ProblemError(f"bounds have shapes {lower.shape} and {upper.shape}, expected that of x0, {shape}")
+    return lower, upper
+
+
+def box_of(x0: Any, bounds: Any) -> tuple[Floats, Floats, Floats]:
+    """The start and the bounds of each of its numbers."""
+    x0 = vector("x0", x0)
+    lower, upper = bounds_of(bounds, x0.shape)
     if not (lower < upper).all():
         raise ProblemError(f"bounds: the lower one is not below the upper one at index {np.argmin(lower < upper)}")
     outside = (x0 < lower) | (x0 > upper)
@@ -187,6 +208,8 @@ def _check(**given: Any) -> None:
         "loss": (*LOSSES, None),
     }
     for name, value in given.items():
+        if name == "loss" and isinstance(value, type):
+            raise ProblemError(f"loss is the class {value.__name__}, expected an object such as asker.Tukey(tau=1.0)")
         if name == "loss" and (callable(value) or isinstance(value, Kernel)):
             continue
         if value not in known[name]:
@@ -194,7 +217,7 @@ def _check(**given: Any) -> None:
             raise ProblemError(f"{name} must be one of {', '.join(map(repr, known[name]))}{more}, not {value!r}")
 
 
-def _check_numbers(x0: Floats, x_scale: Any, max_nfev: int | None, f_scale: float) -> None:
+def _check_numbers(x0: Floats, x_scale: Any, max_nfev: Any, f_scale: Any, diff_step: Any) -> None:
     if isinstance(x_scale, str) and x_scale != "jac":
         raise ProblemError(f"x_scale must be 'jac' or positive numbers, not {x_scale!r}")
     if x_scale is not None and not isinstance(x_scale, str):
@@ -203,10 +226,33 @@ def _check_numbers(x0: Floats, x_scale: Any, max_nfev: int | None, f_scale: floa
             raise ProblemError(f"x_scale must be 'jac' or positive numbers, not {x_scale!r}")
         if scale.shape not in ((), x0.shape):
             raise ProblemError(f"x_scale has shape {scale.shape}, expected () or that of x0, {x0.shape}")
-    if max_nfev is not None and max_nfev < 1:
-        raise ProblemError(f"max_nfev must be 1 or more, not {max_nfev}")
-    if not 0 < f_scale < np.inf:
-        raise ProblemError(f"f_scale must be positive, not {f_scale}")
+    if max_nfev is not None:
+        check_number("max_nfev", max_nfev, 1, whole=True)
+    check_positive("f_scale", f_scale)
+    if diff_step is not None:
+        step = real_numbers("diff_step", diff_step)
+        if step.shape not in ((), x0.shape) or not np.isfinite(step).all():
+            raise ProblemError(f"diff_step is {diff_step!r}, expected one finite number, or one for each of x0")
+
+
+def _check_functions(fun: Any, jac: Any, args: Any, kwargs: Any, callback: Any) -> None:
+    check_function("fun", fun)
+    if not callable(jac) and not (isinstance(jac, str) and jac in WAYS):
+        raise ProblemError(f"jac must be one of {', '.join(WAYS)}, or a function, not {jac!r}")
+    if not isinstance(args, tuple | list):
+        raise ProblemError(f"args must be a tuple of the arguments of fun behind x, not {args!r}")
+    if not (kwargs is None or isinstance(kwargs, Mapping)):
+        raise ProblemError(f"kwargs must be a dictionary of arguments of fun, not {kwargs!r}")
+    if callback is not None:
+        check_function("callback", callback)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    known = [*inspect.signature(solve).parameters][2:]
+    for name in options:
+        if name not in known:
+            told = f"beside SciPy's arguments there are strategy, weight and those of asker.solve: {', '.join(known)}"
+            raise TypeError(f"least_squares() got an unexpected keyword argument {name!r}; {told}")
 
 
 def _unit(x_scale: Any, functions: Functions) -> Floats:
@@ -218,6 +264,9 @@ def _unit(x_scale: Any, functions: Functions) -> Floats:
 
 
 def _tolerances(*given: float | None) -> tuple[float, float, float]:
+    for name, tol in zip(("ftol", "xtol", "gtol"), given, strict=True):
+        if tol is not None:
+            check_number(name, tol)
     ftol, xtol, gtol = (tol or 0.0 for tol in given)
     if max(ftol, xtol, gtol) < np.finfo(float).eps:
         raise ProblemError("one of ftol, xtol and gtol must be above the rounding of numbers, 2.2e-16")
@@ -230,8 +279,6 @@ def _functions(
     def applied(f: Callable[..., Any]) -> Callable[[Any], Any]:
         return partial(_applied, f, tuple(args), dict(kwargs or {}))
 
-    if not callable(jac) and jac not in WAYS:
-        raise ProblemError(f"jac must be one of {', '.join(WAYS)}, or a function, not {jac!r}")
     x0, lower, upper, step = start
     return Functions(applied(fun), x0, applied(jac) if callable(jac) else jac, lower, upper, step)
 

@@ -1,5 +1,6 @@
 """`asker.solve`: problem, engine and strategy are brought together."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from asker.arguments import check_function, check_number
 from asker.checkpoint import Checkpoint
 from asker.current import CurrentIteration
 from asker.engines.cpu.threads import team_of
@@ -87,8 +89,9 @@ def solve(
     begin = time.perf_counter()
     if not isinstance(problem, Problem):
         raise ProblemError(f"the first argument of solve is {type(problem).__name__}, expected asker.Problem(factors)")
-    if isinstance(strategy, str | type):
-        what = repr(strategy) if isinstance(strategy, str) else f"the class {strategy.__name__}"
+    is_strategy = hasattr(strategy, "init") and hasattr(strategy, "step") and not isinstance(strategy, type)
+    if strategy is not None and not is_strategy:
+        what = f"the class {strategy.__name__}" if isinstance(strategy, type) else repr(strategy)
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
         raise ProblemError(f"strategy is {what}, expected {advice}")
     problem = problem.informative
@@ -100,7 +103,14 @@ def solve(
     has_limit = max_iterations is not None
     if max_iterations is None:
         max_iterations = MANY if unknown else 100
-    _check_limits(max_iterations, tol, time_limit)
+    check_number("max_iterations", max_iterations, whole=True)
+    max_iterations = int(max_iterations)
+    check_number("tol", tol)
+    if time_limit is not None:
+        check_number("time_limit", time_limit)
+    if on_iteration is not None:
+        check_function("on_iteration", on_iteration)
+    _check_checkpoint(checkpoint, every)
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     heard = _logged(on_iteration)
@@ -144,7 +154,7 @@ def engine_for(
     relative_damping: bool | None = None,
 ) -> Engine:
     """The engine that solves a problem, with these options of `solve`."""
-    if relative_damping not in (None, True, False):
+    if not (relative_damping is None or isinstance(relative_damping, bool)):
         raise ValueError(f"relative_damping must be True, False or None, not {relative_damping!r}")
     if relative_damping is None:
         relative_damping = any(v.is_free and v.mixes_units for v in problem.variables)
@@ -170,12 +180,10 @@ def _asks_to_stop(returned: object) -> bool:
     raise ProblemError(f"on_iteration returned {returned!r} ({kind}), expected True to stop, False or None")
 
 
-def _check_limits(max_iterations: int, tol: float, time_limit: float | None) -> None:
-    if not max_iterations >= 0:
-        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
-    for name, given in (("tol", tol), ("time_limit", time_limit)):
-        if given is not None and not given >= 0:
-            raise ValueError(f"{name} must be 0 or more, got {given}")
+def _check_checkpoint(checkpoint: object, every: object) -> None:
+    if not (checkpoint is None or callable(checkpoint) or isinstance(checkpoint, str | bytes | os.PathLike)):
+        raise ValueError(f"checkpoint must be the path of a file, not {checkpoint!r}")
+    check_number("every", every, 1, whole=True)
 
 
 def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver) -> EngineClass:

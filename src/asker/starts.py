@@ -26,6 +26,8 @@ def rows_to_start(problem: Problem, start: Start) -> tuple[np.ndarray, ...]:
 
 
 def _rows(v: Variables, values: Any) -> np.ndarray:
+    if np.ndim(values[0] if isinstance(values, tuple) and values else values) == 0:
+        raise ProblemError(f"{v.name}: start is {values!r}, expected an array with a row for each variable")
     if count(values) != len(v):
         shape = np.shape(values) if not isinstance(values, tuple) else f"{count(values)} rows"
         expected = (len(v), *getattr(v.manifold, "shape", ("...",)))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from asker.arrays import float64
-from asker.jax_versions import CALLS, PASSED_OVER, called_jaxpr
+from asker.jax_versions import CALLS, PASSED_OVER, called_jaxpr, is_random_key
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 REMEDIES = {
@@ -96,6 +96,8 @@ def digest_of_trace(closed_jaxpr: Any) -> bytes:
 
 def _value(x: Any) -> Iterator[str]:
     """A parameter, or anything inside one."""
+    import jax
+
     if hasattr(x, "jaxpr") and hasattr(x, "consts"):
         yield from _value(x.consts)
         yield from _jaxpr(x.jaxpr)
@@ -112,8 +114,8 @@ def _value(x: Any) -> Iterator[str]:
         for item in x:
             yield from _value(item)
     elif isinstance(x, np.ndarray | np.generic) or hasattr(x, "__array__"):
-        array = np.asarray(x)
-        yield f"{array.dtype} {array.shape} {array.tobytes().hex()}"
+        array = np.asarray(jax.random.key_data(x) if is_random_key(x) else x)
+        yield f"{x.dtype} {array.shape} {array.tobytes().hex()}"
     else:
         yield ADDRESS.sub("", repr(x))
 

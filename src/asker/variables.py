@@ -47,6 +47,8 @@ class Variables:
         self.name = name_or(name, "variables")
         if has_masked(values) or has_masked(fixed):
             raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
+        if manifold is not None and (isinstance(manifold, type) or not hasattr(manifold, "retract")):
+            raise ProblemError(f"{self.name}: manifold is {manifold!r}, expected an object such as asker.SE3")
         try:
             self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
             rows = self.manifold.pack(values)
@@ -66,12 +68,12 @@ class Variables:
         """The variables that a user knows, where these are the same with other values, or others of them fixed."""
 
     def _mask(self, fixed: bool | np.ndarray) -> np.ndarray:
-        if np.ndim(fixed) == 0:
-            return np.full(len(self), bool(fixed))
         mask = np.array(fixed)
+        if mask.shape == () and mask.dtype == bool:
+            return np.full(len(self), bool(mask))
         if mask.shape != (len(self),) or mask.dtype != bool:
             given = f"{mask.dtype} {mask.shape}"
-            raise ProblemError(f"{self.name}: fixed is {given}, expected a mask: bool ({len(self)},)")
+            raise ProblemError(f"{self.name}: fixed is {given}, expected True, False or a mask: bool ({len(self)},)")
         return mask
 
     def at(self, values: Any) -> "Variables":

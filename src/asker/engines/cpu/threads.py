@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from itertools import count
-from operator import index
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
+from asker.arguments import check_number
 from asker.engines.cpu.machine_code import Code
 
 LOOKS = 3000
@@ -142,9 +142,8 @@ class Team:
     """The thread that calls, and helpers that wait for work."""
 
     def __init__(self, n: int):
-        self.n = index(n)
-        if self.n < 1:
-            raise ValueError(f"the number of threads must be at least 1, not {n}")
+        check_number("the number of threads", n, 1, whole=True)
+        self.n = int(n)
         self._helpers: _Helpers | None = None
 
     def run(self, task: Callable[[int], None], n_tasks: int) -> None:

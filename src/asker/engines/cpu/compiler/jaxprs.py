@@ -21,7 +21,7 @@ from asker.engines.cpu.compiler.rules import (
     select_n,
 )
 from asker.engines.cpu.compiler.scalars import Name, Program
-from asker.jax_versions import CALLS, called_jaxpr, check_xla, platform_index, scan_counts
+from asker.jax_versions import CALLS, called_jaxpr, check_xla, is_random_key, platform_index, scan_counts
 
 MOVES = {*CALLS, "cond", "copy", "custom_linear_solve", "name", "scan", "select_n", "stop_gradient"} | {
     name for name, rule_ in RULES.items() if rule_.apply.__module__ == movement.__name__ and name != "scatter-add"
@@ -31,7 +31,7 @@ MOVES = {*CALLS, "cond", "copy", "custom_linear_solve", "name", "scan", "select_
 
 def scalarise(program: Program, closed_jaxpr: Any, inputs: list[Values]) -> list[Values]:
     """Walk a ClosedJaxpr; the outputs as arrays of values."""
-    return _walk(program, closed_jaxpr.jaxpr, [np.asarray(c) for c in closed_jaxpr.consts], inputs)
+    return _walk(program, closed_jaxpr.jaxpr, [_array(c) for c in closed_jaxpr.consts], inputs)
 
 
 def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Values]) -> list[Values]:
@@ -39,12 +39,12 @@ def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Value
     env.update(zip(jaxpr.invars, inputs, strict=True))
 
     def read(atom):
-        return np.asarray(atom.val) if hasattr(atom, "val") else env[atom]
+        return _array(atom.val) if hasattr(atom, "val") else env[atom]
 
     for eqn in jaxpr.eqns:
         args, name = [read(v) for v in eqn.invars], eqn.primitive.name
         _check_width(eqn, args)
-        if name in RULES:
+        if name in RULES and (name in CALLS or not any(map(is_random_key, args))):
             check_parameters(name, eqn.params, RULES[name].uses)
             outs = RULES[name].apply(program, eqn.replace(params=Parameters(name, eqn.params)), args)
         elif any(a.dtype == object for a in args):
@@ -61,7 +61,7 @@ def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Value
 def _check_width(eqn: Any, args: list[Values]) -> None:
     """Everything is computed in 64 bits, so what rounds or overflows before is left to XLA."""
     name = eqn.primitive.name
-    if name in MOVES or not any(np.asarray(a).dtype == object for a in args):
+    if name in MOVES or not any(_array(a).dtype == object for a in args):
         return
     for var in eqn.outvars:
         if is_narrow(var.aval.dtype):
@@ -70,10 +70,17 @@ def _check_width(eqn: Any, args: list[Values]) -> None:
 
 def _settled(x: Values, aval: Any) -> Values:
     """With the shape that JAX promises, and as plain numbers once no name is left in it."""
+    if is_random_key(x):
+        return x
     x = np.asarray(x).reshape(aval.shape)
     if x.dtype == object and not any(isinstance(v, Name) for v in x.flat):
         return x.astype(aval.dtype)
     return x
+
+
+def _array(x: Any) -> Values:
+    """As a NumPy array; random keys stay JAX's, and what is made of them beforehand is folded."""
+    return x if is_random_key(x) else np.asarray(x)
 
 
 @rule(*CALLS, uses="jaxpr call_jaxpr fun_jaxpr")
