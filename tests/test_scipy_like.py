@@ -361,3 +361,36 @@ def test_intervals_of_the_result_are_of_x_whatever_its_scale(x_scale):
     y = 3 * np.exp(-0.5 * T) + rng.normal(0, 0.05, len(T))
     fit = asker.least_squares(lambda x: x[0] * np.exp(-x[1] * T) - y, [1.0, 1.0], x_scale=x_scale)
     np.testing.assert_allclose(fit.result.standard_errors("x")[0], np.sqrt(np.diag(fit.covariance)), rtol=0.1)
+
+
+@pytest.mark.parametrize("loss", [None, asker.Quadratic(), asker.Huber(3.0), asker.Cauchy(9.0)], ids=str)
+def test_weights_count_in_the_covariance_and_the_gradient(loss):
+    """As standard deviations do in SciPy's curve_fit; the covariance was that of equal weights, 26 times too large."""
+    rng = np.random.default_rng(0)
+    t = np.linspace(0, 3, 400)
+    sigma = np.where(np.arange(400) % 2, 0.02, 0.2)
+    y = 2 * np.exp(-1.5 * t) + sigma * rng.normal(size=400)
+
+    def residuals(p):
+        return p[0] * jnp.exp(-p[1] * t) - y
+
+    x0, found = [2.1, 1.4], []
+    fit = asker.least_squares(residuals, x0, loss=loss, weight=1 / sigma**2, on_iteration=found.append)
+    popt, pcov = scipy.optimize.curve_fit(lambda t, a, b: a * np.exp(-b * t), t, y, p0=x0, sigma=sigma)
+    np.testing.assert_allclose(fit.x, popt, atol=0.3 * np.sqrt(np.diag(pcov)).min())
+    np.testing.assert_allclose(np.sqrt(np.diag(fit.covariance)), np.sqrt(np.diag(pcov)), rtol=0.1)
+    assert fit.optimality < 1e-3 * np.abs(fit.jac * (fit.fun / sigma)[:, None]).sum(axis=0).max()
+    assert found
+
+
+def test_weights_are_for_kernels():
+    with pytest.raises(ValueError, match=r"weight is for a kernel as the loss, or loss=None"):
+        asker.least_squares(lambda x: x - 1, [3.0, 4.0], weight=np.ones(2))
+
+
+def test_tolerances_hold_beside_a_function_that_looks_on():
+    seen = []
+    usual = asker.least_squares(lambda x: x**2 + 5, [3.0])
+    fit = asker.least_squares(lambda x: x**2 + 5, [3.0], on_iteration=seen.append)
+    assert (fit.status, fit.nfev, len(seen) > 1) == (usual.status, usual.nfev, True)
+    assert asker.least_squares(lambda x: x**2 + 5, [3.0], on_iteration=lambda line: True).status == -2
