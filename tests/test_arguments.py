@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.arguments import check_number, is_number
+from asker.arguments import check_number, check_settings, is_number
 from asker.arrays import float64
 
 T = np.linspace(0, 3, 20)
@@ -67,6 +67,32 @@ SOLVE = [
 def test_solve(name, value, told):
     with pytest.raises(ValueError, match=re.escape(told)):
         asker.solve(PROBLEM, **{name: value})
+
+
+SETTINGS = [
+    (lambda: asker.ASKER(s0="a"), "ASKER: s0 must be a number, not 'a'"),
+    (lambda: asker.ASKER(damping=np.nan), "ASKER: damping must be a number, not nan"),
+    (lambda: asker.ASKER(grid=0), "ASKER: grid must be at least 1 and a whole number, not 0"),
+    (lambda: asker.ASKER(as_printed="no"), "ASKER: as_printed must be True or False, not 'no'"),
+    (lambda: asker.ASKER(anneal=5), "ASKER: anneal must be of type Anneal, not 5"),
+    (lambda: asker.ASKER(anneal=asker.Paced(longest=2.5)), "Paced: longest must be at least 1 and a whole number"),
+    (lambda: asker.ASKER(first=None), "ASKER: first must be of type IRLS, not None"),
+    (lambda: asker.GNC(levels="a"), "GNC: levels must be at least 1 and a whole number, not 'a'"),
+    (lambda: asker.WithMoves("irls"), "WithMoves: method must be of type Strategy, not 'irls'"),
+    (lambda: asker.WithMoves(steps=0), "WithMoves: steps must be at least 1"),
+    (lambda: asker.LastPhase(asker.IRLS), "LastPhase: method must be of type Strategy, not"),
+]
+
+
+@pytest.mark.parametrize(("make", "told"), SETTINGS, ids=[told[:40] for _, told in SETTINGS])
+def test_settings_of_a_strategy(make, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        asker.solve(PROBLEM, make())
+
+
+@pytest.mark.parametrize("name", asker.METHODS)
+def test_the_settings_of_every_method_are_taken(name):
+    check_settings(asker.METHODS[name]())
 
 
 def test_whole_numbers_may_be_written_as_floats():

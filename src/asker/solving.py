@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from asker.arguments import check_function, check_number
+from asker.arguments import check_function, check_number, check_settings
 from asker.checkpoint import Checkpoint
 from asker.current import CurrentIteration
 from asker.engines.cpu.threads import team_of
@@ -94,6 +94,7 @@ def solve(
         what = f"the class {strategy.__name__}" if isinstance(strategy, type) else repr(strategy)
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
         raise ProblemError(f"strategy is {what}, expected {advice}")
+    check_settings(strategy)
     problem = problem.informative
     unknown = strategy is None and not all(
         f.noise_is_known for f, n in zip(problem.factors, problem.n_observations, strict=True) if n
