@@ -14,7 +14,7 @@ import asker
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.scenes import make_scene
 from asker.io.npz import read_npz, signed, write_npz
-from fuzzing import edits, replaced
+from damage import edits, replaced
 
 N = 30
 

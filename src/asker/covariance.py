@@ -117,7 +117,7 @@ class Uncertainty:
         self.asked: dict[str, Any] = {"datum": datum, "sandwich": sandwich, "sigma": sigma}
         given = _given_noise(sigma, len(problem.factors))
         if datum is not None:
-            chosen(problem.variables, datum)
+            _datum(problem, datum)
         theta = tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True))
         self._units = {v: v.bounds.parts(rows)[3] for v, rows in zip(problem.variables, theta, strict=True) if v.bounds}
         self.model = linear_model(result.engine, problem, theta)
@@ -371,7 +371,7 @@ def linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "L
 
 def _datum(problem: Problem, datum: Datum) -> list[tuple[Variables, NDArray[np.int64]]]:
     """The groups of a datum that are not fixed, and which of their variables."""
-    named = [datum] if isinstance(datum, What) else list(datum)
+    named: Sequence[Any] = datum if isinstance(datum, list | tuple) else [datum]
     of = [chosen(problem.variables, what) for what in named]
     if not any(v.is_free for v, _ in of):
         raise ProblemError(f"datum: all {' and '.join(v.name for v, _ in of) or 'of nothing'} are fixed")

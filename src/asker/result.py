@@ -110,7 +110,7 @@ class Result:
     known_inliers: Classified | None = None
     """The inliers where they are known already: where the noise was found, in a portion of a problem, and in a result
     that was loaded."""
-    possible: tuple[np.ndarray, ...] | None = None
+    possible: Sequence[np.ndarray] | None = None
     """Masks of the observations that `valid=` does not exclude; None where there is no such condition.  `save` leaves
     them out."""
     found_doubts: tuple[str, ...] = ()

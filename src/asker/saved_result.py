@@ -75,7 +75,7 @@ def _check_factors(tree: Tree, arrays: Arrays) -> None:
         kinds, expected = [(x.dtype.kind, x.ndim) for x in found], [*PER_FACTOR.values()]
         if kinds not in (expected, expected[:-1]) or len(set(map(len, found))) != 1:  # 0.2 had no `informative`
             raise ValueError(f"the arrays of {name!r} do not fit together")
-        n += np.count_nonzero(found[3]) if len(found) > 3 else len(found[0])
+        n += int(np.count_nonzero(found[3])) if len(found) > 3 else len(found[0])
     if not n:
         raise ValueError("it has no observations")
 

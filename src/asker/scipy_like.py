@@ -18,9 +18,10 @@ from asker.arguments import check_function, check_number, check_positive
 from asker.arrays import real_numbers
 from asker.dense import VALUE, Functions, dense_problem
 from asker.kernels import Kernel, Quadratic, Scaled
+from asker.loop import OnIteration
 from asker.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
 from asker.result import Result, Status
-from asker.solving import solve
+from asker.solving import asks_to_stop, solve
 from asker.stopping import Stopping, optimality
 from asker.strategies.triggs import Triggs
 from asker.variables import ProblemError
@@ -104,7 +105,7 @@ def least_squares(
     functions = _functions(fun, jac, args, kwargs, x0, lower, upper, diff_step)
     _check_shapes(functions, jac_sparsity)
     if weight is not None and not (loss is None or isinstance(loss, Kernel)):
-        raise ProblemError("weight is for a kernel or None as loss: multiply the residuals by its root instead")
+        raise ProblemError("weight is for a kernel as the loss, or loss=None: let fun multiply residuals by √weight")
     chosen = _chosen(loss, f_scale)
     descends = strategy is None and (isinstance(loss, str) or isinstance(chosen, GivenLoss))
     stopping = Stopping(functions, chosen if descends else None, lower, upper, tolerances, callback)
@@ -115,7 +116,7 @@ def least_squares(
     limits: dict[str, Any] = {"tol": 0 if descends else tolerances[0]}
     if descends or max_nfev is not None:
         limits["max_iterations"] = (100 * (len(x0) + 1) if max_nfev is None else max_nfev) - 1
-    asked = limits | {"on_iteration": stopping, "verbose": verbose == 2} | options
+    asked = limits | options | {"on_iteration": _both(stopping, options.get("on_iteration")), "verbose": verbose == 2}
     result = solve(problem, Triggs() if descends else strategy, **asked)
     status = NUMBERS.get(result.status, 0) if stopping.status is None else stopping.status
     assert result.problem is not None
@@ -123,6 +124,14 @@ def least_squares(
     if verbose:
         print(f"{told.message}: {told.nfev} calls, cost {result.initial_cost:.4e} -> {told.cost:.4e}")
     return told
+
+
+def _both(stopping: Stopping, on_iteration: Any) -> OnIteration:
+    """SciPy's tolerances, and what a user asks for."""
+    if on_iteration is None:
+        return stopping
+    check_function("on_iteration", on_iteration)
+    return lambda line: stopping(line) | asks_to_stop(on_iteration(line))
 
 
 def _told(functions: Functions, result: Result, loss: Loss, lower: Floats, upper: Floats, status: int) -> Any:

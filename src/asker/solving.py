@@ -168,12 +168,12 @@ def _logged(on_iteration: OnIteration | None) -> OnIteration:
     def heard(line: CurrentIteration) -> bool:
         told = line.iteration, line.cost, line.best_cost, line.damping, "" if line.accepted else "  refused"
         log.debug("iteration %4d  cost %.7g  best %.7g  damping %.0e%s", *told)
-        return on_iteration is not None and _asks_to_stop(on_iteration(line))
+        return on_iteration is not None and asks_to_stop(on_iteration(line))
 
     return heard
 
 
-def _asks_to_stop(returned: object) -> bool:
+def asks_to_stop(returned: object) -> bool:
     """Whether `on_iteration` returned True.  Another number, as of `list.index`, is more likely a mistake."""
     if returned is None or isinstance(returned, bool | np.bool_):
         return bool(returned)

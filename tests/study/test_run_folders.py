@@ -19,7 +19,7 @@ from asker.study.records import FILES, is_finished, read_record
 from asker.study.runs import clear, execute
 from asker.study.sources import sources
 from conftest import in_this_process
-from fuzzing import edits, replaced
+from damage import edits, replaced
 
 PLAN = """
 [instances.line]
