@@ -1,0 +1,532 @@
+"""Laws that every solve obeys: each is a function of a trial that returns a fault in a sentence, or None.
+
+    for name, fault in trials(seed=0, count=200): ...
+
+Exact laws compare bits, or figures of the result with the same figures worked out in NumPy.  Laws of *equivalent
+problems* (another order, weight 2 in place of a copy, other units, another engine) allow what rounding may do, which is
+measured: the problem is solved NUDGES times with data that differ by NUDGE of their size, far more than rounding does,
+and an equivalent problem must not differ by more than REACH times the largest difference among these.  A problem that
+ends elsewhere after a nudge says nothing here (`Trial.is_stable`); the test counts them.
+"""
+
+import pickle
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.subsets import FEW as FEW_UNKNOWNS
+from dense_derivatives import columns, jacobians, moved, open_unknowns
+from random_problems import Group, RandomProblem, gathered, random_problem, strategy_named
+from reference_kernels import omega, psi
+
+EPS = float(np.finfo(float).eps)
+NUDGE, NUDGES, REACH = 1e-10, 3, 10.0
+UNSTABLE = 1e-4
+"""The difference after a nudge, in units of the data, from which on a problem has several ends."""
+OPERATIONS = 100.0
+"""Roundings in a residual and its square, at most: a sum over 80 numbers."""
+MARGIN = 100.0
+"""What one more step may gain, in parts of `tol`."""
+TOL = 1e-9
+"""`tol` of `asker.solve`."""
+STEPS = 2
+TAIL = 0.05
+"""The part of Gaussian noise that may be left out of the inliers."""
+NO_INTERVAL = ("the noise cannot be told", "which says nothing of their noise", "no observation is within the noise")
+"""Refusals of an interval."""
+Solver = Callable[..., asker.Result]
+Law = Callable[["Trial"], str | None]
+
+
+class Trial:
+    """A random problem, its result, and how far the result moves with the data."""
+
+    def __init__(self, problem: RandomProblem, solver: Solver = asker.solve):
+        self.problem, self.solver = problem, solver
+        self.rng = np.random.default_rng([3, problem.seed])
+
+    def solve(self, problem: RandomProblem, **more: Any) -> asker.Result:
+        """With the strategy and the options of the problem."""
+        strategy = None if problem.strategy is None else strategy_named(problem.strategy)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "engine xla without a GPU")
+            return self.solver(problem.build(), strategy, **({"engine": "cpu"} | problem.options | more))
+
+    @cached_property
+    def result(self) -> asker.Result:
+        return self.solve(self.problem)
+
+    @cached_property
+    def units(self) -> list[float]:
+        """The size of the data of each factor group, in units of its residual."""
+        return [float(np.abs(g.data[-1]).max() * max(1.0, np.abs(g.y).max())) for g in self.problem.groups]
+
+    @cached_property
+    def references(self) -> list[np.ndarray]:
+        """The residuals of each factor group by NumPy, at the solution."""
+        return [g.reference(self.result.values) for g in self.problem.groups]
+
+    def end(self, residuals: Sequence[np.ndarray], unit: float = 1.0) -> np.ndarray:
+        """Residuals in units of the data: what the ends of equivalent problems are compared by."""
+        return np.concatenate([r.ravel() / (unit * u) for r, u in zip(residuals, self.units, strict=True)])
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """How far the end moves after a nudge."""
+        here, most = self.end(self.result.residuals), 0.0
+        for _ in range(NUDGES):
+            groups = [
+                _with_y(g, g.y + NUDGE * max(1.0, np.abs(g.y).max()) * self.rng.uniform(-1, 1, g.y.shape))
+                for g in self.problem.groups
+            ]
+            there = self.end(self.solve(self.problem.with_groups(groups)).residuals)
+            most = max(most, float(np.abs(there - here).max(initial=0.0)))
+        return max(most, NUDGE)
+
+    @property
+    def is_stable(self) -> bool:
+        return self.sensitivity < UNSTABLE
+
+    @property
+    def cost_tolerance(self) -> float:
+        """What the cost of an equivalent problem may differ by: Σ w·ω·‖r‖ of what residuals may differ by."""
+        value, error = _cost(self, self.result.values)
+        slope = 0.0
+        for f, r, w, unit in zip(
+            self.result.problem.factors, self.result.residuals, self.result.weights, self.units, strict=True
+        ):
+            weight = 1.0 if f.weight is None else f.weight
+            off = REACH * self.sensitivity * unit * np.sqrt(r.shape[1])
+            slope += float((weight * w * (np.linalg.norm(r, axis=1) + off) * off).sum())
+        return error + slope
+
+    def differs(self, residuals: Sequence[np.ndarray], unit: float = 1.0) -> str | None:
+        """What is wrong with the residuals that an equivalent problem ended with."""
+        off = np.abs(self.end(residuals, unit) - self.end(self.result.residuals)).max(initial=0.0)
+        if off <= REACH * self.sensitivity:
+            return None
+        return f"residuals differ by {off:.2g} of the data, and by {self.sensitivity:.2g} after a nudge"
+
+
+def _with_y(g: Group, y: np.ndarray) -> Group:
+    return replace(g, data=(*g.data[:-2], y, g.data[-1]))
+
+
+def _weight(g: Group) -> np.ndarray:
+    return np.ones(g.n) if g.weight is None else g.weight
+
+
+# ------------------------------------------------------------------ laws of one result
+
+
+def cost_is_not_above_the_start(trial: Trial) -> str | None:
+    """The best point is returned, and the start is one."""
+    result = trial.result
+    if not result.cost <= result.initial_cost:
+        return f"the cost is {result.cost:.17g}, and {result.initial_cost:.17g} at the start"
+    return None
+
+
+def costs_are_those_of_the_residuals(trial: Trial) -> str | None:
+    """The residuals are those of the reference at the solution, and both costs and all weights follow from it.
+
+    A residual may be off by OPERATIONS·ε of the size of the data, which moves Ψ by Σ w·ω·‖r‖ of that.
+    """
+    result, problem = trial.result, trial.problem
+    begun = [b.values for b in problem.blocks]
+    for k, (f, r, unit) in enumerate(zip(result.problem.factors, result.residuals, trial.units, strict=True)):
+        size = unit * max(1.0, _largest(result.values), np.abs(trial.references[k]).max(initial=0.0) / unit)
+        if not np.abs(r - trial.references[k]).max(initial=0.0) <= OPERATIONS * EPS * size:
+            return f"the residuals of {f.name} are not those at the solution"
+        u = np.einsum("np,np->n", r, r)
+        expected = omega(f.kernel, u / np.asarray(f.tau) ** 2)
+        if not np.allclose(result.weights[k], expected, rtol=1e-9, atol=1e-12):
+            return f"the weights of {f.name} are not those of the residuals"
+    for what, told, values in (("cost", result.cost, result.values), ("cost at the start", result.initial_cost, begun)):
+        value, error = _cost(trial, values)
+        if not abs(told - value) <= error:
+            return f"the {what} is {told:.17g}, and by the residuals {value:.17g} ± {error:.1g}"
+    return None
+
+
+def _largest(values: Sequence[Any]) -> float:
+    return max(float(np.abs(part).max()) for x in values for part in _parts(x))
+
+
+def _parts(values: Any) -> tuple[np.ndarray, ...]:
+    return values if isinstance(values, tuple) else (values,)
+
+
+def _cost(trial: Trial, values: Sequence[Any]) -> tuple[float, float]:
+    """Ψ by NumPy, and what rounding may do to it."""
+    total, error = 0.0, 0.0
+    assert trial.result.problem is not None
+    for g, f, unit in zip(trial.problem.groups, trial.result.problem.factors, trial.units, strict=True):
+        r = g.reference(values)
+        u, tau = np.einsum("np,np->n", r, r), np.asarray(f.tau)
+        w = np.ones(g.n) if f.weight is None else f.weight
+        each = w * tau**2 * psi(f.kernel, u / tau**2)
+        size = unit * max(1.0, _largest(values)) + np.sqrt(u)
+        slope = w * omega(f.kernel, u / tau**2) * (np.sqrt(u) + OPERATIONS * EPS * size)
+        total += float(each.sum())
+        error += OPERATIONS * EPS * float((slope * size * np.sqrt(r.shape[1]) + each).sum())
+    return total, error
+
+
+def variables_stay_where_they_may_be(trial: Trial) -> str | None:
+    """Held variables and those that nothing touches stay to the bit; bounds are kept; values are on their manifold."""
+    for k, (block, x) in enumerate(zip(trial.problem.blocks, trial.result.values, strict=True)):
+        touched = np.zeros(len(block), dtype=bool)
+        for g in trial.problem.groups:
+            for number, index in g.slots:
+                if number == k:
+                    touched[index] = True
+        still = np.flatnonzero(block.fixed | ~touched)
+        before = block.values if block.bounds else block.manifold.unpack(block.manifold.pack(block.values))
+        if not all(map(np.array_equal, _parts(gathered(before, still)), _parts(gathered(x, still)))):
+            return f"held or untouched variables of block {k} moved"
+        if block.bounds and ((x < block.bounds["lower"]) | (x > block.bounds["upper"])).any():
+            return f"a number of block {k} is beyond its bounds"
+        if not block.bounds:
+            block.manifold.pack(x)  # refuses what is on no manifold
+    return None
+
+
+
+def masks_agree_with_shares(trial: Trial) -> str | None:
+    """Nearer residuals are inliers where farther ones are, what is not possible is none, and one share is told."""
+    result, n = trial.result, 0
+    table = str(result)
+    for k, (g, f) in enumerate(zip(trial.problem.groups, result.problem.factors, strict=True)):
+        mask, r = result.inliers[k], result.residuals[k]
+        n += int(mask.sum())
+        possible = g.is_possible(result.values)
+        if (mask & ~possible).any():
+            return f"{g.name}: inliers are not possible"
+        v = np.einsum("np,np->n", r, r) / np.asarray(f.tau) ** 2 * np.ones(g.n)
+        if mask.any() and (v[possible & ~mask] < (1 - 1e-12) * v[mask].max()).any():
+            return f"{g.name}: an inlier has a larger residual than one that is none"
+        if f"{g.name} {mask.sum()} of {g.n} ({mask.mean():.1%})" not in table:
+            return f"{g.name}: the table has another count than the mask, {mask.sum()} of {g.n}"
+    total = sum(g.n for g in trial.problem.groups)
+    return None if result.inlier_ratio == n / total else f"inlier_ratio is {result.inlier_ratio}, and {n / total} counted"
+
+
+def noise_agrees_with_masks(trial: Trial) -> str | None:
+    """Where noise was estimated, the inliers are those that have it.
+
+    Of the share π with Gaussian noise a mask takes in as many as it has inliers, but for the tail beyond TAIL; four
+    standard deviations of a binomial count are allowed.  Outliers that happen to be near may add to that.
+    """
+    result = trial.result
+    for g, noise, mask in zip(trial.problem.groups, result.found_noise or (), result.inliers, strict=False):
+        if g.kernel is not None or not noise.is_known or noise.sigma == 0 or result.doubts or not g.is_possible(result.values).all():
+            continue
+        expected = noise.inlier_ratio * (1 - TAIL)
+        if mask.mean() < expected - 4 * np.sqrt(0.25 / g.n):
+            return f"{g.name}: {mask.mean():.0%} are marked as inliers, and {noise.inlier_ratio:.0%} have the noise"
+    return None
+
+
+# ------------------------------------------------------------------ laws of derivatives
+
+
+def converged_results_are_stationary(trial: Trial) -> str | None:
+    """From a result that has converged without a doubt, no step of IRLS gains more than MARGIN·tol of the cost.
+
+    The step is the shortest solution of the weighted linear least squares problem, by the dense derivatives, of what may
+    move: numbers at a bound that the step would cross stay.  It is tried whole and in parts.
+    """
+    result, problem = trial.result, trial.problem
+    if result.status is not asker.Status.CONVERGED or result.doubts or result.cost == 0:
+        return None
+    J = jacobians(problem, result.values)
+    A, b = [], []
+    for f, Jk, r, w in zip(result.problem.factors, J, trial.references, result.weights, strict=True):
+        root = np.sqrt(w * (1.0 if f.weight is None else f.weight))
+        A.append((root[:, None, None] * Jk).reshape(-1, Jk.shape[2]))
+        b.append((root[:, None] * r).ravel())
+    step = _step(problem, result.values, np.concatenate(A), np.concatenate(b))
+    at, (cost, error) = columns(problem), _cost(trial, result.values)
+    for part in (1.0, 0.5, 0.1, 0.01):
+        there = [
+            _within(block, moved(block, x, part * step[i]))
+            for block, x, i in zip(problem.blocks, result.values, at, strict=True)
+        ]
+        gain = cost - _cost(trial, there)[0]
+        if gain > MARGIN * TOL * cost + 2 * error:
+            return f"converged, and a step of IRLS lowers the cost {cost:.6g} by {gain / cost:.2g} of it"
+    return None
+
+
+def _step(problem: RandomProblem, values: Sequence[Any], A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The shortest δ with the least ‖Aδ + b‖, without what is held or barred."""
+    free, at_bound = np.ones(A.shape[1], dtype=bool), np.zeros((2, A.shape[1]), dtype=bool)
+    for block, x, at in zip(problem.blocks, values, columns(problem), strict=True):
+        free[at[block.fixed]] = False
+        if block.bounds:
+            at_bound[0, at.ravel()] = (x <= block.bounds["lower"]).ravel()
+            at_bound[1, at.ravel()] = (x >= block.bounds["upper"]).ravel()
+    g = A.T @ b
+    free &= ~((at_bound[0] & (g > 0)) | (at_bound[1] & (g < 0)))
+    norms = np.linalg.norm(A, axis=0)
+    free &= norms > 0
+    step = np.zeros(A.shape[1])
+    step[free] = -np.linalg.lstsq(A[:, free] / norms[free], b, rcond=1e-7)[0] / norms[free]
+    return step
+
+
+def _within(block: Any, x: Any) -> Any:
+    return np.clip(x, block.bounds["lower"], block.bounds["upper"]) if block.bounds else x
+
+
+def intervals_agree_with_doubts(trial: Trial) -> str | None:
+    """An interval is NaN exactly where the observations that count leave a number open, 0 where it is held, and else
+    positive; what a doubt calls undetermined is NaN, and there is such a doubt where any weight leaves a number open.
+    """
+    result, problem = trial.result, trial.problem
+    J = jacobians(problem, result.values)
+    held = np.concatenate([np.repeat(b.fixed, columns(problem)[k].shape[1]) for k, b in enumerate(problem.blocks)])
+    scale = max(trial.units)
+
+    def left_open(masks: Sequence[np.ndarray]) -> Any:
+        rows = [Jk[mask].reshape(-1, Jk.shape[2]) for Jk, mask in zip(J, masks, strict=True)]
+        found = open_unknowns(np.concatenate(rows)[:, ~held], scale)
+        if found is None:
+            return None
+        every = np.zeros(len(held), dtype=bool)
+        every[~held] = found.is_open
+        return every
+
+    pulls = [w * _weight(g) > 0 for w, g in zip(result.weights, problem.groups, strict=True)]
+    is_open = left_open(pulls)
+    has_doubt = any("the data do not determine" in doubt for doubt in result.doubts)
+    if is_open is not None and (~held).sum() <= FEW_UNKNOWNS and has_doubt != is_open.any():
+        return f"{is_open.sum()} numbers are open, and the doubts are {result.doubts}"
+    try:
+        told = np.concatenate([result.interval(f"block {k}").ravel() for k in range(len(problem.blocks))])
+        counted = [part.counted for part in result.uncertainty().information]
+    except asker.ProblemError as error:
+        return None if any(text in str(error) for text in NO_INTERVAL) else f"interval: {error}"
+    for what, mask, of in (("the doubts", is_open, pulls), ("what counts", left_open(counted), counted)):
+        if mask is None:
+            continue
+        wrong = np.isnan(told) != mask if of is counted else mask & ~np.isnan(told)
+        if wrong.any():
+            return f"{wrong.sum()} of {len(told)} intervals are {told[wrong][:3]}, where {what} leave {mask.sum()} open"
+    if (told[held] != 0).any() or not (np.isnan(told[~held]) | (told[~held] > 0)).all():
+        return "an interval of a held number is not 0, or one of another number is not positive"
+    return None
+
+
+# ------------------------------------------------------------------ laws of the same problem
+
+
+def saved_results_are_read_back(trial: Trial) -> str | None:
+    """`Result.load` gives every number that `save` was given, and the same table."""
+    result = trial.result
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.npz"
+        result.save(path)
+        again = asker.Result.load(path)
+    fault = _same(result, again)
+    if fault is None and str(result) != str(again):
+        fault = "the table"
+    return f"{fault} of a result that was read back is another" if fault else None
+
+
+def _same(a: asker.Result, b: asker.Result) -> str | None:
+    """What is not the same to the bit; times aside."""
+    for name in ("cost", "initial_cost", "status", "doubts", "engine", "linear_solver", "found_noise"):
+        x, y = getattr(a, name), getattr(b, name)
+        if x != y and repr(x) != repr(y):  # NaN
+            return name
+    for name in ("residuals", "weights", "inliers", "values"):
+        for x, y in zip(getattr(a, name), getattr(b, name), strict=True):
+            if not all(np.array_equal(p, q) for p, q in zip(_parts(x), _parts(y), strict=True)):
+                return name
+    lines = [[replace(line, seconds=0.0) for line in x.history] for x in (a, b)]
+    return None if repr(lines[0]) == repr(lines[1]) else "history"
+
+
+def pickled_problems_solve_the_same(trial: Trial) -> str | None:
+    """A problem that came through pickle has the same result, and so has a result that did."""
+    problem = pickle.loads(pickle.dumps(trial.problem.build()))
+    p = trial.problem
+    strategy = None if p.strategy is None else strategy_named(p.strategy)
+    again = trial.solver(problem, strategy, **({"engine": "cpu"} | p.options))
+    for what, other in (("problem", again), ("result", pickle.loads(pickle.dumps(trial.result)))):
+        if fault := _same(trial.result, other):
+            return f"{fault} of a pickled {what} is another"
+    return None
+
+
+def threads_do_not_matter(trial: Trial) -> str | None:
+    """One thread and two give the same bits."""
+    results = [trial.solve(trial.problem, threads=n) for n in (1, 2)]
+    fault = _same(*results)
+    return f"{fault} differs between one thread and two" if fault else None
+
+
+# ------------------------------------------------------------------ laws of equivalent problems
+
+
+def order_does_not_matter(trial: Trial) -> str | None:
+    """Observations in another order."""
+    if trial.problem.is_sought or not trial.is_stable:
+        return None
+    orders = [trial.rng.permutation(g.n) for g in trial.problem.groups]
+    groups = [g.taken(order) for g, order in zip(trial.problem.groups, orders, strict=True)]
+    result = trial.solve(trial.problem.with_groups(groups))
+    return trial.differs([r[np.argsort(order)] for r, order in zip(result.residuals, orders, strict=True)])
+
+
+def weight_2_is_a_copy(trial: Trial) -> str | None:
+    """Under kernels that are given, a second copy of an observation is the same as twice its weight."""
+    problem = trial.problem
+    if problem.is_sought:
+        return None
+    chosen = [np.flatnonzero(trial.rng.random(g.n) < 0.3) for g in problem.groups]
+    heavy, copied = [], []
+    for g, some in zip(problem.groups, chosen, strict=True):
+        weight = _weight(g).copy()
+        copied.append(replace(g, weight=weight).taken(np.concatenate([np.arange(g.n), some])))
+        twice = weight.copy()
+        twice[some] *= 2
+        heavy.append(replace(g, weight=twice))
+    base = Trial(problem.with_groups(heavy), trial.solver)
+    if not base.is_stable:
+        return None
+    result = base.solve(problem.with_groups(copied))
+    if fault := base.differs([r[: g.n] for r, g in zip(result.residuals, heavy, strict=True)]):
+        return fault
+    off = abs(result.cost - base.result.cost)
+    return None if off <= base.cost_tolerance else f"the costs differ by {off:.2g} of {result.cost:.6g}"
+
+
+def weight_0_is_left_out(trial: Trial) -> str | None:
+    """Under kernels that are given, observations of weight 0 change nothing that a result says of the others."""
+    problem = trial.problem
+    if problem.is_sought:
+        return None
+    kept = [trial.rng.random(g.n) < 0.7 if g.n > 4 else np.ones(g.n, dtype=bool) for g in problem.groups]
+    without, light = [], []
+    for g, mask in zip(problem.groups, kept, strict=True):
+        weight = np.where(_weight(g) > 0, _weight(g), 1.0)
+        without.append(replace(g, weight=weight).taken(mask))
+        light.append(replace(g, weight=np.where(mask, weight, 0.0)))
+    base = Trial(problem.with_groups(without), trial.solver)
+    if not base.is_stable:
+        return None
+    result = base.solve(problem.with_groups(light))
+    if fault := base.differs([r[mask] for r, mask in zip(result.residuals, kept, strict=True)]):
+        return fault
+    if abs(result.cost - base.result.cost) > base.cost_tolerance:
+        return f"the cost is {result.cost:.10g}, and {base.result.cost:.10g} without them"
+    return _other_statistics(base, result)
+
+
+def _other_statistics(base: Trial, result: asker.Result) -> str | None:
+    """Whether noise, doubts or intervals are not those of `base`."""
+    if result.doubts != base.result.doubts:
+        return f"the doubts are {result.doubts}, and {base.result.doubts} without them"
+    close = {"rtol": 1e-6 + REACH * base.sensitivity, "equal_nan": True}
+    for a, b in zip(result.noise, base.result.noise, strict=True):
+        if not np.allclose([a.sigma, a.inlier_ratio, a.n_spare], [b.sigma, b.inlier_ratio, b.n_spare], **close):
+            return f"the noise is {a}, and {b} without them"
+    ends = []
+    for other in (result, base.result):
+        try:
+            ends.append([other.interval(f"block {k}") for k in range(len(base.problem.blocks))])
+        except asker.ProblemError as error:
+            ends.append(str(error))
+    if isinstance(ends[0], str) or isinstance(ends[1], str):
+        return None if isinstance(ends[0], str) and isinstance(ends[1], str) else f"intervals: {ends}"
+    return None if all(map(lambda a, b: np.allclose(a, b, **close), *ends)) else "the intervals are others without them"
+
+
+def units_of_residuals_do_not_matter(trial: Trial) -> str | None:
+    """With damping relative to the diagonal, residuals and kernels that are 2**20 times as large, or as small."""
+    return _in_units(trial, 2.0 ** trial.rng.choice([-20, 20]), of_variables=False)
+
+
+def units_of_variables_do_not_matter(trial: Trial) -> str | None:
+    """The same for data and variables of functions that are homogeneous; residuals stay as they are."""
+    if not all(g.kind.is_homogeneous for g in trial.problem.groups):
+        return None
+    return _in_units(trial, 2.0 ** trial.rng.choice([-10, 10]), of_variables=True)
+
+
+def _in_units(trial: Trial, unit: float, of_variables: bool) -> str | None:
+    problem = replace(trial.problem, options=trial.problem.options | {"relative_damping": True})
+    if any(g.tau is None and g.kernel is None for g in problem.groups) and not problem.is_sought:
+        return None  # the kernel is then as wide as 1
+    base = Trial(problem, trial.solver)
+    if not base.is_stable:
+        return None
+    if of_variables:
+        groups = [replace(g, data=(*g.data[:-2], g.y * unit, g.data[-1] / unit)) for g in problem.groups]
+        blocks = [_block_in(block, unit) for block in problem.blocks]
+        result = base.solve(replace(problem, groups=tuple(groups), blocks=tuple(blocks)))
+        return base.differs(result.residuals)
+    groups = [
+        replace(
+            g,
+            data=(*g.data[:-1], g.data[-1] * unit),
+            kernel=None if g.kernel is None else _wider(g.kernel, unit),
+            tau=None if g.tau is None else g.tau * unit,
+        )
+        for g in problem.groups
+    ]
+    return base.differs(base.solve(problem.with_groups(groups)).residuals, unit)
+
+
+def _wider(kernel: Any, unit: float) -> Any:
+    return replace(kernel, kernel=_wider(kernel.kernel, unit)) if isinstance(kernel, asker.Scaled) else replace(kernel, tau=kernel.tau * unit)
+
+
+def _block_in(block: Any, unit: float) -> Any:
+    return replace(block, values=block.values * unit, bounds={name: x * unit for name, x in block.bounds.items()})
+
+
+def engines_agree(trial: Trial) -> str | None:
+    """The CPU engine and XLA give the same residuals at the start and after STEPS steps, kernels given."""
+    problem = trial.problem
+    if problem.is_sought or any(g.kind.jacobian for g in problem.groups):
+        return None
+    few = {"max_iterations": STEPS, "linear_solver": "dense-cholesky"}
+    base = Trial(replace(problem, options=problem.options | few), trial.solver)
+    return base.differs(base.solve(base.problem, engine="xla").residuals) if base.is_stable else None
+
+
+LAWS: tuple[Law, ...] = (
+    cost_is_not_above_the_start, costs_are_those_of_the_residuals, variables_stay_where_they_may_be,
+    masks_agree_with_shares, noise_agrees_with_masks, converged_results_are_stationary, intervals_agree_with_doubts,
+    saved_results_are_read_back, pickled_problems_solve_the_same, threads_do_not_matter, order_does_not_matter,
+    weight_2_is_a_copy, weight_0_is_left_out, units_of_residuals_do_not_matter, units_of_variables_do_not_matter,
+    engines_agree,
+)  # fmt: skip
+
+
+def fault_of(law: Law, trial: Trial) -> str | None:
+    """What the law says; an exception is a fault, too."""
+    try:
+        return law(trial)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def trials(seed: int, count: int, laws: Sequence[Law] = LAWS) -> Iterator[tuple[str, str | None]]:
+    """The names of laws, and what each says of `count` problems from `seed` on; the problem stands in every fault."""
+    for number in range(seed, seed + count):
+        trial = Trial(random_problem(number))
+        for law in laws:
+            fault = fault_of(law, trial)
+            yield law.__name__.replace("_", " "), fault and f"{trial.problem}: {fault}"
