@@ -36,6 +36,8 @@ MARGIN = 100.0
 """What one more step may gain, in parts of `tol`."""
 TOL = 1e-9
 """`tol` of `asker.solve`."""
+UNIT = 2.0**12
+"""A power of two: not even rounding differs."""
 STEPS = 2
 TAIL = 0.05
 """The part of Gaussian noise that may be left out of the inliers."""
@@ -452,48 +454,65 @@ def _other_statistics(base: Trial, result: asker.Result) -> str | None:
     return None if all(map(lambda a, b: np.allclose(a, b, **close), *ends)) else "the intervals are others without them"
 
 
+def units_do_not_matter(trial: Trial) -> str | None:
+    """Where functions are homogeneous: lengths, those of variables, data and kernels, that are UNIT times as large, or as
+    small.  Derivatives stay as they are."""
+    if not all(g.kind.is_homogeneous for g in trial.problem.groups):
+        return None
+    unit = UNIT ** trial.rng.choice([-1.0, 1.0])
+    return _in_units(trial, of_variables=unit, of_data=unit, of_residuals=unit)
+
+
 def units_of_residuals_do_not_matter(trial: Trial) -> str | None:
-    """With damping relative to the diagonal, residuals and kernels that are 2**20 times as large, or as small."""
-    return _in_units(trial, 2.0 ** trial.rng.choice([-20, 20]), of_variables=False)
+    """With damping relative to the diagonal, residuals and kernels that are UNIT times as large, or as small."""
+    problem = replace(trial.problem, options=trial.problem.options | {"relative_damping": True})
+    return _in_units(Trial(problem, trial.solver), of_residuals=UNIT ** trial.rng.choice([-1.0, 1.0]))
 
 
 def units_of_variables_do_not_matter(trial: Trial) -> str | None:
-    """The same for data and variables of functions that are homogeneous; residuals stay as they are."""
+    """The same for variables and data of homogeneous functions; residuals stay as they are."""
     if not all(g.kind.is_homogeneous for g in trial.problem.groups):
         return None
-    return _in_units(trial, 2.0 ** trial.rng.choice([-10, 10]), of_variables=True)
-
-
-def _in_units(trial: Trial, unit: float, of_variables: bool) -> str | None:
     problem = replace(trial.problem, options=trial.problem.options | {"relative_damping": True})
-    if any(g.tau is None and g.kernel is None for g in problem.groups) and not problem.is_sought:
-        return None  # the kernel is then as wide as 1
-    base = Trial(problem, trial.solver)
+    unit = UNIT ** trial.rng.choice([-1.0, 1.0])
+    return _in_units(Trial(problem, trial.solver), of_variables=unit, of_data=unit)
+
+
+def _in_units(base: Trial, of_variables: float = 1.0, of_data: float = 1.0, of_residuals: float = 1.0) -> str | None:
+    """What is wrong with the solution of the same problem in other units.
+
+    Nothing is said where a number is in the user's unit: the kernel that a strategy takes by default is as wide as 1,
+    and beside a noise that is estimated a group with a kernel counts in units of its own.
+    """
+    problem = base.problem
+    unknown = [g.kernel is None for g in problem.groups]
+    if any(unknown) and not (problem.is_sought and all(unknown)):
+        return None
     if not base.is_stable:
         return None
-    if of_variables:
-        groups = [replace(g, data=(*g.data[:-2], g.y * unit, g.data[-1] / unit)) for g in problem.groups]
-        blocks = [_block_in(block, unit) for block in problem.blocks]
-        result = base.solve(replace(problem, groups=tuple(groups), blocks=tuple(blocks)))
-        return base.differs(result.residuals)
     groups = [
         replace(
             g,
-            data=(*g.data[:-1], g.data[-1] * unit),
-            kernel=None if g.kernel is None else _wider(g.kernel, unit),
-            tau=None if g.tau is None else g.tau * unit,
+            data=(*g.data[:-2], g.y * of_data, g.data[-1] * (of_residuals / of_data)),
+            kernel=None if g.kernel is None else _wider(g.kernel, of_residuals),
+            tau=None if g.tau is None else g.tau * of_residuals,
         )
         for g in problem.groups
     ]
-    return base.differs(base.solve(problem.with_groups(groups)).residuals, unit)
+    blocks = [_block_in(block, of_variables) for block in problem.blocks] if of_variables != 1 else problem.blocks
+    result = base.solve(replace(problem, groups=tuple(groups), blocks=tuple(blocks)))
+    return base.differs(result.residuals, of_residuals)
 
 
 def _wider(kernel: Any, unit: float) -> Any:
-    return replace(kernel, kernel=_wider(kernel.kernel, unit)) if isinstance(kernel, asker.Scaled) else replace(kernel, tau=kernel.tau * unit)
+    if isinstance(kernel, asker.Scaled):
+        return replace(kernel, kernel=_wider(kernel.kernel, unit))
+    return replace(kernel, tau=kernel.tau * unit)
 
 
 def _block_in(block: Any, unit: float) -> Any:
-    return replace(block, values=block.values * unit, bounds={name: x * unit for name, x in block.bounds.items()})
+    bounds = {name: x if name == "unit" else x * unit for name, x in block.bounds.items()}
+    return replace(block, values=block.values * unit, bounds=bounds)
 
 
 def engines_agree(trial: Trial) -> str | None:
@@ -510,7 +529,7 @@ LAWS: tuple[Law, ...] = (
     cost_is_not_above_the_start, costs_are_those_of_the_residuals, variables_stay_where_they_may_be,
     masks_agree_with_shares, noise_agrees_with_masks, converged_results_are_stationary, intervals_agree_with_doubts,
     saved_results_are_read_back, pickled_problems_solve_the_same, threads_do_not_matter, order_does_not_matter,
-    weight_2_is_a_copy, weight_0_is_left_out, units_of_residuals_do_not_matter, units_of_variables_do_not_matter,
+    weight_2_is_a_copy, weight_0_is_left_out, units_do_not_matter, units_of_residuals_do_not_matter, units_of_variables_do_not_matter,
     engines_agree,
 )  # fmt: skip
 

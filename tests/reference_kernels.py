@@ -45,7 +45,9 @@ def _barron_weight(k: Any, v: np.ndarray) -> np.ndarray:
 def _mixture(k: Any, v: np.ndarray) -> np.ndarray:
     """−log of the density of inliers and outliers, from 0 at v = 0."""
     e = np.exp(-k.c)
-    return -(1 + e) / (2 * k.c) * np.log1p(np.expm1(-k.c * v) / (1 + e))
+    near = np.log1p(np.expm1(-k.c * v) / (1 + e))
+    far = np.logaddexp(-k.c * v, -k.c) - np.log1p(e)
+    return -(1 + e) / (2 * k.c) * np.where(k.c * v < 1, near, far)
 
 
 def _mixture_weight(k: Any, v: np.ndarray) -> np.ndarray:
