@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from scipy.stats import chi2
+
 import asker
 from asker.subsets import FEW as FEW_UNKNOWNS
 from dense_derivatives import columns, jacobians, moved, open_unknowns
@@ -40,8 +42,8 @@ UNIT = 2.0**12
 """A power of two: not even rounding differs."""
 STEPS = 2
 N_TURNS = 3
-TAIL = 0.05
-"""The part of Gaussian noise that may be left out of the inliers."""
+REJECTED = 1e-3
+"""The part of the inliers that counts as outliers."""
 NO_INTERVAL = ("the noise cannot be told", "which says nothing of their noise", "no observation is within the noise")
 """Refusals of an interval."""
 Solver = Callable[..., asker.Result]
@@ -149,7 +151,7 @@ def costs_are_those_of_the_residuals(trial: Trial) -> str | None:
         if not np.abs(r - trial.references[k]).max(initial=0.0) <= OPERATIONS * EPS * size:
             return f"the residuals of {f.name} are not those at the solution"
         u = np.einsum("np,np->n", r, r)
-        expected = omega(f.kernel, u / np.asarray(f.tau) ** 2)
+        expected = np.where(_weight(trial.problem.groups[k]) > 0, omega(f.kernel, u / np.asarray(f.tau) ** 2), 0.0)
         if not np.allclose(result.weights[k], expected, rtol=1e-9, atol=1e-12):
             return f"the weights of {f.name} are not those of the residuals"
     for what, told, values in (("cost", result.cost, result.values), ("cost at the start", result.initial_cost, begun)):
@@ -204,38 +206,37 @@ def variables_stay_where_they_may_be(trial: Trial) -> str | None:
 
 
 def masks_agree_with_shares(trial: Trial) -> str | None:
-    """Nearer residuals are inliers where farther ones are, what is not possible is none, and one share is told."""
-    result, n = trial.result, 0
-    table = str(result)
-    for k, (g, f) in enumerate(zip(trial.problem.groups, result.problem.factors, strict=True)):
-        mask, r = result.inliers[k], result.residuals[k]
-        n += int(mask.sum())
-        possible = g.is_possible(result.values)
-        if (mask & ~possible).any():
-            return f"{g.name}: inliers are not possible"
-        v = np.einsum("np,np->n", r, r) / np.asarray(f.tau) ** 2 * np.ones(g.n)
-        if mask.any() and (v[possible & ~mask] < (1 - 1e-12) * v[mask].max()).any():
-            return f"{g.name}: an inlier has a larger residual than one that is none"
-        if f"{g.name} {mask.sum()} of {g.n} ({mask.mean():.1%})" not in table:
-            return f"{g.name}: the table has another count than the mask, {mask.sum()} of {g.n}"
-    total = sum(g.n for g in trial.problem.groups)
-    return None if result.inlier_ratio == n / total else f"inlier_ratio is {result.inlier_ratio}, and {n / total} counted"
+    """Inliers are those that docs/how-to/judge.md defines, and one share of them is told.
 
-
-def noise_agrees_with_masks(trial: Trial) -> str | None:
-    """Where noise was estimated, the inliers are those that have it.
-
-    Of the share π with Gaussian noise a mask takes in as many as it has inliers, but for the tail beyond TAIL; four
-    standard deviations of a binomial count are allowed.  Outliers that happen to be near may add to that.
+    Where the noise σ is known, w‖r‖² is at most σ² times the quantile of χ² with p degrees of freedom that REJECTED of
+    the inliers exceed; where it is not, nearer residuals are inliers where farther ones are.  What is not possible or
+    has weight 0 is none.
     """
-    result = trial.result
-    for g, noise, mask in zip(trial.problem.groups, result.found_noise or (), result.inliers, strict=False):
-        if g.kernel is not None or not noise.is_known or noise.sigma == 0 or result.doubts or not g.is_possible(result.values).all():
-            continue
-        expected = noise.inlier_ratio * (1 - TAIL)
-        if mask.mean() < expected - 4 * np.sqrt(0.25 / g.n):
-            return f"{g.name}: {mask.mean():.0%} are marked as inliers, and {noise.inlier_ratio:.0%} have the noise"
-    return None
+    result, total, of = trial.result, 0, 0
+    table = str(result)
+    for g, f, mask, r, noise in zip(
+        trial.problem.groups, result.problem.factors, result.inliers, result.residuals, result.noise, strict=True
+    ):
+        w, possible = _weight(g), g.is_possible(result.values)
+        may_be, v = possible & (w > 0), w * np.einsum("np,np->n", r, r)
+        n, n_informative = int(mask.sum()), int((w > 0).sum())
+        total, of = total + n, of + n_informative
+        if (mask & ~may_be).any():
+            return f"{g.name}: inliers are not possible, or have weight 0"
+        if noise.is_known and noise.sigma > 0:
+            v = v / (noise.sigma**2 * chi2.isf(REJECTED, r.shape[1]))
+            if (mask != may_be & (v <= 1))[abs(v - 1) > 1e-9].any():
+                return f"{g.name}: inliers are not those by the noise {noise}"
+        else:
+            v = v if noise.is_known else v / (w if f.weight is not None else 1.0) / np.asarray(f.tau) ** 2
+            if mask.any() and (v[may_be & ~mask] < (1 - 1e-9) * v[mask].max()).any():
+                return f"{g.name}: an inlier has a larger residual than one that is none"
+        share = n / n_informative if n_informative else noise.inlier_ratio
+        if noise.inlier_ratio != share:
+            return f"{g.name}: {n} of {n_informative} are inliers, and the noise says {noise.inlier_ratio}"
+        if n_informative and f"{g.name} {n} of {n_informative} ({share:.1%})" not in table:
+            return f"{g.name}: the table has another count than the mask, {n} of {n_informative}"
+    return None if result.inlier_ratio == total / of else f"inlier_ratio is {result.inlier_ratio}, not {total / of}"
 
 
 # ------------------------------------------------------------------ laws of derivatives
@@ -315,7 +316,9 @@ def intervals_agree_with_doubts(trial: Trial) -> str | None:
         return f"{is_open.sum()} numbers are open, and the doubts are {result.doubts}"
     try:
         told = np.concatenate([result.interval(f"block {k}").ravel() for k in range(len(problem.blocks))])
-        counted = [part.counted for part in result.uncertainty().information]
+        counted = [mask.copy() for mask in result.informative]
+        for mask, part in zip(counted, result.uncertainty().information, strict=True):
+            mask[mask] = part.counted
     except asker.ProblemError as error:
         return None if any(text in str(error) for text in NO_INTERVAL) else f"interval: {error}"
     for what, mask, of in (("the doubts", is_open, pulls), ("what counts", left_open(counted), counted)):
@@ -528,7 +531,7 @@ def engines_agree(trial: Trial) -> str | None:
 
 OF_ONE_RESULT: tuple[Law, ...] = (
     cost_is_not_above_the_start, costs_are_those_of_the_residuals, variables_stay_where_they_may_be,
-    masks_agree_with_shares, noise_agrees_with_masks, converged_results_are_stationary, intervals_agree_with_doubts,
+    masks_agree_with_shares, converged_results_are_stationary, intervals_agree_with_doubts,
     saved_results_are_read_back,
 )  # fmt: skip
 """Laws that ask for no other solve."""

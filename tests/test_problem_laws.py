@@ -71,6 +71,10 @@ def moved_a_little(result: asker.Result) -> dict[str, Any]:
     return {"values": Groups(values, result.values.names, result.problem.variables)}
 
 
+def others_are_inliers(result: asker.Result) -> dict[str, Any]:
+    return {"known_inliers": result.classified._replace(inliers=tuple(~mask for mask in result.inliers))}
+
+
 def first_counts_more(problem: asker.Problem) -> None:
     f = problem.factors[0]
     f.weight = np.ones(f.n) if f.weight is None else f.weight
@@ -104,12 +108,9 @@ SABOTAGES: dict[Law, Solver] = {
     problem_laws.cost_is_not_above_the_start: changed(lambda r: {"cost": 1.001 * r.initial_cost}),
     problem_laws.costs_are_those_of_the_residuals: changed(lambda r: {"cost": (1 + 1e-9) * r.cost}),
     problem_laws.variables_stay_where_they_may_be: changed(moved_a_little),
-    problem_laws.masks_agree_with_shares: changed(lambda r: {"inliers": Groups([~m for m in r.inliers], r.inliers.names)}),
-    problem_laws.noise_agrees_with_masks: changed(
-        lambda r: {"inliers": Groups([m & False for m in r.inliers], r.inliers.names)}
-    ),
+    problem_laws.masks_agree_with_shares: changed(others_are_inliers),
     problem_laws.converged_results_are_stationary: of_other(lambda p: None, tol=1e-3),
-    problem_laws.intervals_agree_with_doubts: changed(lambda r: {"doubts": ()}),
+    problem_laws.intervals_agree_with_doubts: changed(lambda r: {"found_doubts": ()}),
     problem_laws.threads_do_not_matter: unlike_with_two_threads,
     problem_laws.order_does_not_matter: of_other(first_counts_more),
     problem_laws.weight_2_is_a_copy: of_other(weights_ignored),
