@@ -204,7 +204,6 @@ def variables_stay_where_they_may_be(trial: Trial) -> str | None:
     return None
 
 
-
 def masks_agree_with_shares(trial: Trial) -> str | None:
     """Inliers are those that docs/how-to/judge.md defines, and one share of them is told.
 

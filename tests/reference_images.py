@@ -99,7 +99,7 @@ def values_of(item, file):
 
 
 def numbers_of_result(result, _):
-    parts = zip(result.residuals, result.weights, result.inliers, strict=True)
+    parts = zip(result.residuals, result.weights, result.inliers, result.informative, strict=True)
     return {
         "values": [list(x) if isinstance(x, tuple) else x for x in result.values],
         "factors": [list(part) for part in parts],

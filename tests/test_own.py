@@ -113,7 +113,7 @@ def test_a_warm_command_traces_nothing_and_an_edited_residual_is_traced_anew(pac
     (cold, cost), warm = solved(), solved(seed=1)
     assert cold
     assert warm == (False, cost)
-    package.edit("applications/bundle/problem.py", "p = -P[:2] / P[2]", "p = -2 * P[:2] / P[2]")
+    package.edit("applications/bundle/problem.py", "p = -P[:2] / P[2]", "p = -1.001 * P[:2] / P[2]")
     traced, edited = solved()
     assert traced
     assert edited != cost

@@ -121,7 +121,9 @@ def test_a_spawned_process_solves_and_returns():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"jac": decay_slopes}, {"loss": rho}, {"loss": None}, {"jac": "3-point"}], ids=str
+    "options",
+    [{}, {"jac": decay_slopes}, {"loss": rho}, {"loss": None}, {"jac": "3-point"}],
+    ids=["plain", "jac", "loss", "no loss", "differences"],
 )
 def test_what_least_squares_returns_goes_through(options, through):
     fit = asker.least_squares(decay, [1.0, 1.0], args=(T, Y), **options)

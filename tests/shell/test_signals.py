@@ -48,8 +48,10 @@ def scene(tmp_path_factory):
 
 
 def started(code, *arguments):
+    """A process that takes Ctrl-C, also where the tests run in the background of a shell, which ignore it."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
