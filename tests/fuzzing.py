@@ -44,6 +44,9 @@ from reference_files import Refused, difference
 MEMORY = 1 << 29
 """What reading a file of some kilobytes may take."""
 SECONDS = 20
+"""What it may take of a processor,"""
+MOST_SECONDS = 300
+"""and of time: a busy machine is no fault."""
 
 
 class Hang(BaseException):
@@ -60,15 +63,19 @@ def limits():
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    before = signal.signal(signal.SIGALRM, ring)
+    timers = {signal.SIGVTALRM: (signal.ITIMER_VIRTUAL, SECONDS), signal.SIGALRM: (signal.ITIMER_REAL, MOST_SECONDS)}
+    before = {number: signal.signal(number, ring) for number in timers}
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
-    signal.alarm(SECONDS)
+    for timer, seconds in timers.values():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
+        for timer, _ in timers.values():
+            signal.setitimer(timer, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # ------------------------------------------------------------------ the readers and a good file of each
