@@ -54,14 +54,19 @@ def started(code, *arguments):
     return subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
+def assert_interrupted(process):
+    """It ends before the first iteration by 130, after it with the best result so far."""
+    out, err = process.communicate(timeout=WAIT)
+    told = (process.returncode, err)
+    assert told == (130, INTERRUPTED) or (told == (0, "") and "interrupted" in out), told
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("module", ["typer", "asker.shell.solve", "numpy", "asker.engines.cpu.engine"])
 def test_an_import_does_not_lose_a_signal(module, number, scene):
     process = started(SWALLOWED.format(module=module, number=int(number)) + RUN, "solve", scene, *ENDLESS)
-    out, err = process.communicate(timeout=WAIT)
-    assert (process.returncode, out) == (130, "begins\n")
-    assert err == INTERRUPTED
+    assert_interrupted(process)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
@@ -69,22 +74,18 @@ def test_an_import_does_not_lose_a_signal(module, number, scene):
 def test_an_import_of_the_compiler_does_not_lose_a_signal(module, scene, tmp_path, monkeypatch):
     monkeypatch.setenv("ASKER_CACHE", str(tmp_path))  # what is compiled already needs no compiler
     process = started(SWALLOWED.format(module=module, number=int(signal.SIGTERM)) + RUN, "solve", scene, *ENDLESS)
-    _, err = process.communicate(timeout=WAIT)
-    assert (process.returncode, err) == (130, INTERRUPTED)
+    assert_interrupted(process)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
 def test_a_signal_at_any_moment_ends_a_command(scene):
-    """Before the first iteration by 130, after it with the best result so far."""
     for seconds in np.linspace(0.0, 3.0, 16):
         process = started(RUN, "solve", scene, *ENDLESS)
         assert process.stdout.readline() == "begins\n"
         time.sleep(0.01 + seconds)
         process.terminate()
-        out, err = process.communicate(timeout=WAIT)
-        told = (process.returncode, err)
-        assert told == (130, INTERRUPTED) or (told == (0, "") and "interrupted" in out), (seconds, told)
+        assert_interrupted(process)
 
 
 def test_a_signal_outside_of_an_import_interrupts_at_once():
