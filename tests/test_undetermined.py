@@ -159,3 +159,15 @@ def test_doubts_and_intervals_name_the_same_numbers(seed):
         return
     told = re.findall(r"v\d\[\d, \d\]", "".join(result.doubts)), re.findall(r"and (\d+) more", "".join(result.doubts))
     assert len(told[0]) + sum(map(int, told[1])) == sum(expected[v].sum() for v in problem.variables)
+
+
+@pytest.mark.parametrize("kernel", [asker.TruncatedQuadratic(0.1), asker.Tukey(0.1)])
+def test_what_no_observation_pulls_at_has_no_interval(kernel):
+    """All observations are within the noise that the residuals show, and all have weight 0 under a kernel so narrow."""
+    p = asker.Variables([[2.0, 1.5]], name="p")
+    factors = asker.Factors(lambda p, x, y: p[0] * x + p[1] - y, p[AT], data=(X, Y), kernel=kernel)
+    result = asker.solve(asker.Problem(factors), asker.IRLS())
+    assert not result.weights[0].any()
+    assert result.inliers[0].all()
+    assert any("the data do not determine p[0, 0], p[0, 1]" in doubt for doubt in result.doubts)
+    assert np.isnan(result.interval("p")).all()

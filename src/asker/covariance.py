@@ -28,7 +28,7 @@ from asker.groups import Groups
 from asker.information import Information, counted, information, some_of, squares
 from asker.problem import Problem
 from asker.result import Result
-from asker.undetermined import moved_numbers, named
+from asker.undetermined import moved_numbers, named, not_pulled
 from asker.variables import ProblemError, Slot, Variables
 
 if TYPE_CHECKING:
@@ -123,6 +123,9 @@ class Uncertainty:
         self.model = linear_model(result.engine, problem, theta)
         try:
             plain = self._counted_and_held(given, datum)
+            masks = [of.counted for of in self.information]
+            for v, mask in not_pulled(self.model, result.weights, masks, plain).items():
+                self.open[v] |= mask
             self._terms = self._made_terms(plain, sandwich)
         except SingularError as error:
             raise ProblemError(f"there is no covariance: {error}") from None

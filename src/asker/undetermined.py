@@ -12,6 +12,7 @@ from asker.variables import Variables
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linear_model import LinearModel
+    from asker.engines.inverse import HeldInverse, Stiffening
     from asker.engines.xla.linear_model import DeviceModel
 
 Mask = NDArray[np.bool_]
@@ -53,11 +54,40 @@ def moved_numbers(
     }
 
 
-def n_undetermined(model: "LinearModel | DeviceModel", weights: Sequence[NDArray[np.float64]]) -> int:
-    """How many directions of the unknowns the observations leave open, those of single variables and those in which
-    many move together; a SingularError where there are too many of the latter."""
-    stiffening = model.inverse(list(weights)).stiffening
+def n_open(stiffening: "Stiffening") -> int:
+    """Return how many directions of the unknowns are open: those of single variables, and those in which many move
+    together."""
     return sum(int(h.free.sum()) for h in stiffening.single.values()) + len(stiffening.unknowns)
+
+
+def not_pulled(
+    model: "LinearModel | DeviceModel",
+    weights: Sequence[NDArray[np.float64]],
+    counted: Sequence[Mask],
+    inverse: "HeldInverse",
+) -> dict[Variables, Mask]:
+    """Return the numbers (n, d) of each group that the observations with a weight ω leave open, where those that count
+    do not: they stay at the start, whatever else is within the noise.
+
+    `inverse`: that of the observations that count.
+    """
+    pulls = [w > 0 for w in weights]
+    if not any((mask & ~pull).any() for mask, pull in zip(counted, pulls, strict=True)):
+        return {}
+    pulling = model.inverse([pull.astype(float) for pull in pulls])
+    single = pulling.stiffening.single
+    if n_open(pulling.stiffening) <= n_open(inverse.stiffening):
+        return {}
+    moved = {}
+    if pulling.n_together:
+        moved = moved_numbers(pulling.together, {v: h.scale for v, h in single.items()})
+    return {v: h.is_open | moved.get(v, False) for v, h in single.items()}
+
+
+def n_undetermined(model: "LinearModel | DeviceModel", weights: Sequence[NDArray[np.float64]]) -> int:
+    """How many directions of the unknowns the observations leave open; a SingularError where there are too many in
+    which many move together."""
+    return n_open(model.inverse(list(weights)).stiffening)
 
 
 def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]], of_inliers: bool = False) -> str:

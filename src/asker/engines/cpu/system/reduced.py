@@ -117,7 +117,7 @@ class ReducedMatrix:
             return 1
         bytes_of_Y = 8 * f.kept_width * f.eliminated.dim
         is_small = self.dense and 8 * self.structure.n_kept * int(self.lane_of[-1]) <= PASS_BYTES
-        wanted = -(-f.n * bytes_of_Y // (SHORT_PASS_BYTES if is_small else PASS_BYTES))
+        wanted = max(-(-f.n * bytes_of_Y // (SHORT_PASS_BYTES if is_small else PASS_BYTES)), 1)
         if self.dense:
             return wanted
         strips = 16 * slot.n_variables * slot.dim * int(self.lane_of[-1])
