@@ -298,17 +298,18 @@ def _within(block: Any, x: Any) -> Any:
 
 
 def intervals_agree_with_doubts(trial: Trial) -> str | None:
-    """An interval is NaN exactly where the observations that count leave a number open, 0 where it is held, and else
-    positive; what a doubt calls undetermined is NaN, and there is such a doubt where any weight leaves a number open.
+    """An interval is NaN exactly where the observations that count and have a weight ω leave a number open, 0 where it is
+    held, and else positive.  There is a doubt where all that have a weight leave one open, and what it names is NaN.
+
+    A problem of which the dense Jacobian does not say clearly what is open says nothing.
     """
     result, problem = trial.result, trial.problem
     J = jacobians(problem, result.values)
     held = np.concatenate([np.repeat(b.fixed, columns(problem)[k].shape[1]) for k, b in enumerate(problem.blocks)])
-    scale = max(trial.units)
 
-    def left_open(masks: Sequence[np.ndarray]) -> Any:
+    def left_open(masks: Sequence[np.ndarray]) -> np.ndarray | None:
         rows = [Jk[mask].reshape(-1, Jk.shape[2]) for Jk, mask in zip(J, masks, strict=True)]
-        found = open_unknowns(np.concatenate(rows)[:, ~held], scale)
+        found = open_unknowns(np.concatenate(rows)[:, ~held], max(trial.units))
         if found is None:
             return None
         every = np.zeros(len(held), dtype=bool)
@@ -322,17 +323,15 @@ def intervals_agree_with_doubts(trial: Trial) -> str | None:
         return f"{is_open.sum()} numbers are open, and the doubts are {result.doubts}"
     try:
         told = np.concatenate([result.interval(f"block {k}").ravel() for k in range(len(problem.blocks))])
-        counted = [mask.copy() for mask in result.informative]
-        for mask, part in zip(counted, result.uncertainty().information, strict=True):
-            mask[mask] = part.counted
     except asker.ProblemError as error:
         return None if any(text in str(error) for text in NO_INTERVAL) else f"interval: {error}"
-    for what, mask, of in (("the doubts", is_open, pulls), ("what counts", left_open(counted), counted)):
-        if mask is None:
-            continue
-        wrong = np.isnan(told) != mask if of is counted else mask & ~np.isnan(told)
-        if wrong.any():
-            return f"{wrong.sum()} of {len(told)} intervals are {told[wrong][:3]}, where {what} leave {mask.sum()} open"
+    counted = [mask.copy() for mask in result.informative]
+    for mask, part in zip(counted, result.uncertainty().information, strict=True):
+        mask[mask] = part.counted
+    expected = left_open([a & b for a, b in zip(counted, pulls, strict=True)])
+    if expected is not None and (np.isnan(told) != expected).any():
+        wrong = np.isnan(told) != expected
+        return f"{wrong.sum()} of {len(told)} intervals are {told[wrong][:3]}, and {expected.sum()} numbers are open"
     if (told[held] != 0).any() or not (np.isnan(told[~held]) | (told[~held] > 0)).all():
         return "an interval of a held number is not 0, or one of another number is not positive"
     return None

@@ -66,13 +66,13 @@ def not_pulled(
     counted: Sequence[Mask],
     inverse: "HeldInverse",
 ) -> dict[Variables, Mask]:
-    """Return the numbers (n, d) of each group that the observations with a weight ω leave open, where those that count
-    do not: they stay at the start, whatever else is within the noise.
+    """Return the numbers (n, d) of each group that those of the observations that count leave open that have a weight ω,
+    where all of them do not: others do not pull at the estimate, however near they are.
 
     `inverse`: that of the observations that count.
     """
-    pulls = [w > 0 for w in weights]
-    if not any((mask & ~pull).any() for mask, pull in zip(counted, pulls, strict=True)):
+    pulls = [mask & (w > 0) for mask, w in zip(counted, weights, strict=True)]
+    if all(map(np.array_equal, pulls, counted)):
         return {}
     pulling = model.inverse([pull.astype(float) for pull in pulls])
     single = pulling.stiffening.single
