@@ -84,6 +84,22 @@ def test_the_unit_of_a_factor_group_decides_nothing(unit):
     assert other.residuals[1] == pytest.approx(unit * plain.residuals[1], rel=0.1, abs=0.1 * unit)
 
 
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
+def test_the_unit_of_all_factor_groups_decides_nothing(unit):
+    """Two groups with the same unit, whatever it is: a power of two, so that not even rounding differs."""
+    rng = np.random.default_rng(5)
+    groups = [drawn(rng, 100, 0.2)[:2], drawn(rng, 100, 0.3)[:2]]
+    problem = line_problem(*groups)
+    data = [(x, y, np.full(len(x), unit)) for x, y in groups]
+    changed = problem.with_data(data[0], "group 1").with_data(data[1], "group 2")
+    plain, other = asker.solve(problem), asker.solve(changed)
+    assert other.iterations == plain.iterations
+    np.testing.assert_allclose(other["line"], plain["line"], rtol=1e-9)
+    assert other.cost == pytest.approx(unit**2 * plain.cost, rel=1e-9)
+    for ours, expected in zip(other.noise, plain.noise, strict=True):
+        assert ours.sigma == pytest.approx(unit * expected.sigma, rel=1e-9)
+
+
 @pytest.mark.parametrize("ratio", [0.01, 30.0])
 def test_factor_groups_count_as_their_noise_asks_for(ratio):
     off = []

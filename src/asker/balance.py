@@ -6,9 +6,8 @@ Law         Observations with noise σ count as 1/σ² (Aitken: On Least Squares
 Given       A group under a kernel of the user's counts as given.  Under a convex one, as a prior, its residuals are in
             standard deviations: there σ₁ = 1.  Under another one σ₁ is the noise that it shows.
 At first    The noise is not known.  Residuals are in units of their own median, as they are at the start, wherever the
-            medians are not alike, or all are so small that damping would hold the unknowns; beside a convex kernel in
-            units of a small part of it: what the observations determine by themselves a prior must not bend, or the
-            noise looks larger than it is.
+            medians are not alike; beside a convex kernel in units of a small part of it: what the observations
+            determine by themselves a prior must not bend, or the noise looks larger than it is.
 Exact       A group that fits exactly may do so because the start was made from it, as a path from its odometry.  Its
             noise is not believed.
 """
@@ -19,15 +18,12 @@ from math import isfinite, sqrt
 
 from asker.engines.point import Engine, Point
 from asker.ground import MOST_UNLIKE
-from asker.kernels import SMALLEST_TAU, Kernel
 from asker.mixture import DISTINCT
 from asker.noise import Noise
 from asker.problem import Problem
 
 NEAR_ENOUGH = 1.1
 """The ratio of two balances that is taken as it is: that costs less than 1 % of the precision."""
-SMALL = 1e-3
-"""Residuals at the start that are smaller are in a unit that does not suit them: damping takes them to be about 1."""
 PART = 0.05
 """Of the median residual at the start, beside a prior."""
 
@@ -51,18 +47,6 @@ class Balance:
             noise if m == 1 else replace(noise, sigma=noise.sigma / m, rounding=noise.rounding / m)
             for noise, m in zip(noises, self.multipliers, strict=True)
         )
-
-    @property
-    def is_a_unit(self) -> bool:
-        """Whether all groups are multiplied alike."""
-        return len(set(self.multipliers)) == 1
-
-    def kernels(self, kernels: Sequence[Kernel]) -> list[Kernel]:
-        """Kernels, in the units of the user."""
-        return [
-            kernel if m == 1 else replace(kernel, tau=max(kernel.tau / m, SMALLEST_TAU))
-            for kernel, m in zip(kernels, self.multipliers, strict=True)
-        ]
 
     def converted(self, squares: Sequence[float], other: "Balance") -> list[float]:
         """Squares of residuals of each group, as they were in another balance."""
@@ -91,8 +75,7 @@ def at_the_start(engine: Engine, start: Point) -> Balance:
     typical = [sqrt(sums.median(u) / f.residual_size) if f.n else 0.0 for f, u in each]
     if _has_prior(problem):
         return _in_units(problem, [PART * s for s in typical], even(problem), 1.0)
-    are_small = not any(f.noise_is_known for f in problem.factors) and max(typical) < SMALL
-    found = _in_units(problem, typical, even(problem), 1.0 if are_small else None)
+    found = _in_units(problem, typical, even(problem))
     return found if found.off(even(problem)) > DISTINCT else even(problem)
 
 

@@ -96,9 +96,6 @@ class Stages:
             best = self.search.so_far(self.start)
         journal.save(at_the_end=True)
         final, point = self.engine.under(best.kernels), best.point
-        if self.engine is not engine and self.balance.is_a_unit:
-            final = engine.under(self.balance.kernels(best.kernels))
-            point = final.evaluate(self.engine.rows(point))
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = IRLS().init(final, point, 0), self.history
         result = result_of(final, strategy, loop, self.ended or self.last, self.balance.undone(best.noises))
