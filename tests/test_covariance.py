@@ -275,3 +275,17 @@ def test_bad_questions_are_answered_in_a_sentence(line_result, tmp_path):
 def test_squares_have_the_weights_in_them(line_result):
     result, *_, weight = line_result(Quadratic())
     assert np.allclose(squares(result)[0], weight * result.residuals[0][:, 0] ** 2)
+
+
+@pytest.mark.parametrize("smaller", [1e-3, 1e-9])
+def test_noises_of_different_orders_are_all_seen(smaller):
+    """Rounding does not hide the smaller one, which alone says how sure a variable is."""
+    x = asker.Variables([0.0, 0.0], name="x")
+    at = np.zeros(25, int)
+    groups = [
+        asker.Factors(lambda x, y: x - y, x[at + k], data=np.zeros(25), kernel=asker.Quadratic(), name=f"group {k}")
+        for k in range(2)
+    ]
+    result = asker.solve(asker.Problem(*groups))
+    errors = result.standard_errors("x", sigma=[1.0, smaller])
+    np.testing.assert_allclose(errors[:, 0], [0.2, 0.2 * smaller], rtol=1e-6)

@@ -11,7 +11,8 @@ Gauge       Where directions N of many variables change no residual, M is any in
             least.  With a datum of one pose in a pose graph that is to hold this pose.  Without a datum the numbers
             that N moves are not determined, and C = M for all others.
 Slope       Where α and β differ between observations, A⁻¹BA⁻¹ is the slope of (A − tB)⁻¹ at t = 0, by central
-            differences: no whole inverse is needed, and the error is of the order of STEP².
+            differences: no whole inverse is needed, and the error is of the order of STEP².  Where β/α differs by
+            orders of magnitude, B is a sum of parts with a step for each, or rounding would hide the smaller ones.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from asker.arguments import is_number
 from asker.chance import Seen, chances
 from asker.groups import Groups
-from asker.information import Information, counted, information, some_of, squares
+from asker.information import alike, counted, information, one_factor, some_of, squares
 from asker.problem import Problem
 from asker.result import Result
 from asker.undetermined import moved_numbers, named, not_pulled
@@ -42,8 +43,6 @@ What = Variables | Slot | str
 Datum = What | Sequence[What]
 STEP, SHORTER_STEPS = 1e-4, 4
 """t B over A, at most, and how often it is made ten times as small."""
-ALIKE = 1e-9
-"""By how much β/α of observations may differ to count as one."""
 MANY = 1e9
 """Numbers from which on σ is as good as known."""
 HOLDS = 1e-12
@@ -225,9 +224,7 @@ class Uncertainty:
 
     def _made_terms(self, plain: "HeldInverse", sandwich: bool) -> list[tuple[float, _Relative]]:
         """C = Σ factor · S M Sᵀ"""
-        from asker.engines.inverse import SingularError
-
-        factor = None if sandwich else _one_factor(self.information)
+        factor = None if sandwich else one_factor(self.information)
         if factor is not None:
             return [(factor, self._relative(plain))]
         alpha = [of.alpha for of in self.information]
@@ -237,11 +234,20 @@ class Uncertainty:
         if sandwich:  # with as many numbers as are spare
             left = [max(of.n_spare, 1.0) / max(f.residual_size * of.n_counted, 1) for f, of in self._groups()]
             b = [x / share for x, share in zip(b, left, strict=True)]
-        t = STEP * self._largest_step(alpha, b if sandwich else spread, sandwich)
+            return self._slope(plain, alpha, spread, b)
+        return [term for part in alike(alpha, spread) for term in self._slope(plain, alpha, part)]
+
+    def _slope(
+        self, plain: "HeldInverse", alpha: list[Floats], spread: list[Floats], b: list[Floats] | None = None
+    ) -> list[tuple[float, _Relative]]:
+        """A⁻¹BA⁻¹ as a central difference; B = Σ spread JᵀJ, or Σ b Jᵀr rᵀJ."""
+        from asker.engines.inverse import SingularError
+
+        t = STEP * self._largest_step(alpha, spread if b is None else b, b is not None)
 
         def term(sign: float, t: float) -> tuple[float, _Relative]:
             a = [x + sign * t * y for x, y in zip(alpha, spread, strict=True)]
-            radial = [sign * t * x for x in b] if sandwich else None
+            radial = None if b is None else [sign * t * x for x in b]
             return -sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.stiffening))
 
         for _ in range(SHORTER_STEPS):  # what does not count pulls too, and may outweigh the little that does
@@ -390,15 +396,6 @@ def _given_noise(sigma: float | Sequence[float] | None, n: int) -> list[float | 
     if not all(is_number(x) and 0 < x < np.inf for x in given):
         raise ProblemError(f"sigma must be positive and finite, not {sigma!r}")
     return [float(x) for x in given]
-
-
-def _one_factor(parts: Sequence[Information]) -> float | None:
-    """β/α² where α and β are the same for all that counts."""
-    alpha = np.concatenate([of.alpha[of.counted] for of in parts])
-    beta = np.concatenate([of.beta[of.counted] for of in parts])
-    if np.ptp(alpha) <= ALIKE * alpha[0] and np.ptp(beta) <= ALIKE * beta[0]:
-        return float(beta[0] / alpha[0] ** 2)
-    return None
 
 
 def _generalised(held: Any, whole: Any) -> tuple[Floats, Floats]:

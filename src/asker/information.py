@@ -36,6 +36,10 @@ from asker.variables import ProblemError
 Floats = NDArray[np.float64]
 QUANTILES = 2000
 """Of the χ² distribution, for means over Gaussian noise."""
+SAME = 1e-9
+"""By how much β/α of observations may differ to count as one."""
+ALIKE = 1e4
+"""By which factor it may differ in one central difference: rounding is ALIKE·ε/STEP of the smallest part."""
 WIDTHS = 64
 """Widths of a kernel at which those are worked out, where every observation has its own."""
 
@@ -147,6 +151,28 @@ def information(
         for (f, u, mask, total, n, sigma), fits in zip(each, exact, strict=True)
     ]
     return [replace(part, n_behind=n) for part, n in zip(of_groups, behind, strict=True)]
+
+
+def one_factor(parts: Sequence[Information]) -> float | None:
+    """β/α² where α and β are the same for all that counts."""
+    alpha = np.concatenate([of.alpha[of.counted] for of in parts])
+    beta = np.concatenate([of.beta[of.counted] for of in parts])
+    if np.ptp(alpha) <= SAME * alpha[0] and np.ptp(beta) <= SAME * beta[0]:
+        return float(beta[0] / alpha[0] ** 2)
+    return None
+
+
+def alike(alpha: Sequence[Floats], beta: Sequence[Floats]) -> list[list[Floats]]:
+    """Return β of all factor groups in parts that add up to it, in each of which β/α differs by ALIKE at most."""
+    counts = [(a > 0) & (b > 0) for a, b in zip(alpha, beta, strict=True)]
+    ratios = [np.where(some, b, 1.0) / np.where(some, a, 1.0) for a, b, some in zip(alpha, beta, counts, strict=True)]
+    largest = max(float(ratio[some].max(initial=0.0)) for ratio, some in zip(ratios, counts, strict=True))
+    steps = [np.where(some, np.log(largest / r) // np.log(ALIKE), -1) for r, some in zip(ratios, counts, strict=True)]
+    return [
+        [np.where(of == step, b, 0.0) for b, of in zip(beta, steps, strict=True)]
+        for step in np.unique(np.concatenate(steps))
+        if step >= 0
+    ]
 
 
 def _spare(problem: Problem, masks: Sequence[NDArray[np.bool_]], n_determined: int) -> list[float]:
