@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from scipy.stats import chi2
 
 import asker
@@ -34,7 +33,7 @@ UNSTABLE = 1e-4
 """The difference after a nudge, in units of the data, from which on a problem has several ends."""
 OPERATIONS = 100.0
 """Roundings in a residual and its square, at most: a sum over 80 numbers."""
-MARGIN = 10.0
+MARGIN, MARGIN_OF_MANY = 10.0, 1000.0
 """What one more step may gain, over what the last one may have gained: steps become shorter by a factor."""
 LIKELIHOOD = 0.01
 TOL = 1e-9
@@ -45,7 +44,12 @@ STEPS = 2
 N_TURNS = 3
 REJECTED = 1e-3
 """The part of the inliers that counts as outliers."""
-NO_INTERVAL = ("the noise cannot be told", "which says nothing of their noise", "no observation is within the noise")
+NO_INTERVAL = (
+    "there is no covariance",
+    "the noise cannot be told",
+    "which says nothing of their noise",
+    "no observation is within the noise",
+)
 """Refusals of an interval."""
 Solver = Callable[..., asker.Result]
 Law = Callable[["Trial"], str | None]
@@ -103,7 +107,7 @@ class Trial:
     @property
     def cost_tolerance(self) -> float:
         """What the cost of an equivalent problem may differ by: Σ w·ω·‖r‖ of what residuals may differ by."""
-        value, error = _cost(self, self.result.values)
+        _, error = _cost(self, self.result.values)
         slope = 0.0
         for f, r, w, unit in zip(
             self.result.problem.factors, self.result.residuals, self.result.weights, self.units, strict=True
@@ -245,8 +249,11 @@ def masks_agree_with_shares(trial: Trial) -> str | None:
 
 
 def converged_results_are_stationary(trial: Trial) -> str | None:
-    """From a result that has converged without a doubt, no step of IRLS gains more than MARGIN·tol of the cost, or, where
-    the noise was estimated, than MARGIN·LIKELIHOOD σ²: that changes the log-likelihood by half as much.
+    """From a result that has converged without a doubt, no step of IRLS gains more than MARGIN·tol of the cost.
+
+    Where the noise σ was estimated, a descent also ends where it gains LIKELIHOOD·σ², half as much in log-likelihood.
+    Convergence is certified with few unknowns; with more, a common λ may shorten all steps because one is too long, and
+    MARGIN_OF_MANY counts.
 
     The step is the shortest solution of the weighted linear least squares problem, by the dense derivatives, of what may
     move: numbers at a bound that the step would cross stay.  It is tried whole and in parts.
@@ -254,24 +261,25 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
     result, problem = trial.result, trial.problem
     if result.status is not asker.Status.CONVERGED or result.doubts or result.cost == 0:
         return None
-    J = jacobians(problem, result.values)
+    J, at = jacobians(problem, result.values), columns(problem)
     A, b = [], []
     for f, Jk, r, w in zip(result.problem.factors, J, trial.references, result.weights, strict=True):
         root = np.sqrt(w * (1.0 if f.weight is None else f.weight))
         A.append((root[:, None, None] * Jk).reshape(-1, Jk.shape[2]))
         b.append((root[:, None] * r).ravel())
+    margin = MARGIN if sum(x.size for x in at) <= FEW_UNKNOWNS else MARGIN_OF_MANY
     enough = TOL * result.cost
     if problem.is_sought:
         enough = max(enough, LIKELIHOOD * min(noise.sigma**2 for noise in result.noise))
     step = _step(problem, result.values, np.concatenate(A), np.concatenate(b))
-    at, (cost, error) = columns(problem), _cost(trial, result.values)
+    cost, error = _cost(trial, result.values)
     for part in (1.0, 0.5, 0.1, 0.01):
         there = [
             _within(block, moved(block, x, part * step[i]))
             for block, x, i in zip(problem.blocks, result.values, at, strict=True)
         ]
         gain = cost - _cost(trial, there)[0]
-        if gain > MARGIN * enough + 2 * error:
+        if gain > margin * enough + 2 * error:
             return f"converged, and a step of IRLS lowers the cost {cost:.6g} by {gain / cost:.2g} of it"
     return None
 

@@ -236,7 +236,8 @@ def random_problem(seed: int) -> RandomProblem:
     truth = [SPECIES[b.species].draw(rng, n) for b, n in zip(of.blocks, sizes, strict=True)]
     groups = [_group(rng, g, k, truth, sizes) for k, g in enumerate(of.groups)]
     far = float(rng.choice([0.0, 0.01, 0.3, 1.0]))
-    blocks = [_begun(rng, b, x, n, far) for b, x, n in zip(of.blocks, truth, sizes, strict=True)]
+    in_own_unit = [any(KINDS[g.kind].jacobian and k in g.blocks for g in of.groups) for k in range(len(of.blocks))]
+    blocks = [_begun(rng, *each, far) for each in zip(of.blocks, truth, sizes, in_own_unit, strict=True)]
     if all(b.fixed.all() for b in blocks):
         blocks[0] = replace(blocks[0], fixed=np.zeros(len(blocks[0]), dtype=bool))
     return RandomProblem(seed, tuple(blocks), tuple(groups), of.strategy, of.options)
@@ -278,8 +279,8 @@ def _group(rng: np.random.Generator, g: GroupStructure, number: int, truth: list
     )  # fmt: skip
 
 
-def _begun(rng: np.random.Generator, b: BlockStructure, truth: Any, n: int, far: float) -> Block:
-    """A group of variables that begins so far from the truth."""
+def _begun(rng: np.random.Generator, b: BlockStructure, truth: Any, n: int, in_own_unit: bool, far: float) -> Block:
+    """A group of variables that begins so far from the truth; `in_own_unit`: a step of 1 is 1, as a Jacobian has it."""
     manifold = SPECIES[b.species].manifold
     rows = manifold.pack(truth)
     start = manifold.unpack(np.array([manifold.retract(x, far * rng.normal(size=manifold.tangent)) for x in rows]))
@@ -291,6 +292,6 @@ def _begun(rng: np.random.Generator, b: BlockStructure, truth: Any, n: int, far:
         shape = (n, *manifold.shape)
         low, high = start - rng.uniform(0, 1, shape), start + rng.uniform(0, 1, shape)
         low[rng.random(shape) < 0.3], high[rng.random(shape) < 0.3] = -np.inf, np.inf
-        bounds = {"lower": low, "upper": high, "unit": rng.choice([1.0, 0.01, 10.0])}
+        bounds = {"lower": low, "upper": high, "unit": 1.0 if in_own_unit else float(rng.choice([1.0, 0.01, 10.0]))}
         manifold = Bounded(manifold.shape)
     return Block(start, manifold, fixed, bounds)

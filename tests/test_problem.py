@@ -540,7 +540,11 @@ def test_observations_of_one_kind_may_be_missing():
 
 @pytest.mark.parametrize("linear_solver", ["dense-cholesky", "sparse-cholesky"])
 def test_also_one_whose_variables_are_eliminated(linear_solver):
-    many, few, none = Variables(np.zeros((9, 2)), name="many"), Variables(np.zeros((2, 2)), name="few"), np.zeros(0, int)
+    many, few, none = (
+        Variables(np.zeros((9, 2)), name="many"),
+        Variables(np.zeros((2, 2)), name="few"),
+        np.zeros(0, int),
+    )
     i = np.arange(9)
     tied = Factors(lambda a, b, d: a - b - d, many[i], few[i % 2], data=np.ones((9, 2)), kernel=Quadratic())
     prior = Factors(offset, few[[0, 1]], data=np.zeros((2, 2)))

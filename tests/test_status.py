@@ -161,6 +161,19 @@ def test_where_no_observation_pulls_no_method_has_converged(method):
     check_weights(asker.solve(far_off(1, asker.SmoothTruncated(1e-3)), asker.METHODS[method]()))
 
 
+def test_a_method_that_converges_above_the_best_point_is_doubted():
+    """Graduated kernels leave the cluster of the start, whose cost is lower than that of the one where they end."""
+    data = np.concatenate([np.zeros(10), 2.5 + np.linspace(-0.4, 0.4, 9), np.full(3, 5.0)])
+    x = asker.Variables([0.0], name="x")
+    factors = asker.Factors(lambda x, y: x - y, x[np.zeros(22, int)], data=data, kernel=asker.TruncatedQuadratic(1.0))
+    result = asker.solve(asker.Problem(factors), asker.GNC())
+    assert result.status is asker.Status.CONVERGED
+    assert result.cost == pytest.approx(6.0)
+    assert result.history[-1].cost == pytest.approx(6.8)
+    assert any("converged at a cost of 6.8, above 6 " in doubt for doubt in result.doubts)
+    assert not asker.solve(asker.Problem(factors), asker.IRLS()).doubts
+
+
 def test_squares_that_underflow_are_refused_as_those_that_overflow():
     for unit, told in ((1e-170, "squared residual of observation 0 underflows"), (1e170, "overflows")):
         with pytest.raises(asker.ProblemError, match=told):

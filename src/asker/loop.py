@@ -27,6 +27,10 @@ from asker.variables import ProblemError
 
 OnIteration = Callable[[CurrentIteration], bool | None]
 AT_BORDER = "steps were shortened because residuals are not finite where longer ones lead: the cost may be lower there"
+ABOVE_BEST = (
+    "the method converged at a cost of {:.6g}, above {:.6g} at a point that it has passed, which is returned and need "
+    "not be a minimum: continue from there with `start=` and `asker.IRLS()`"
+)
 NO_WEIGHT = "every observation has weight 0, and nothing moves the variables: use a wider kernel, or start elsewhere"
 
 
@@ -46,6 +50,8 @@ class SolveLoop:
         self.best: State
         self.last: tuple[State, State, int]
         """Where the run stands: the state, the best one, and how many lines of the history belong to them."""
+        self.is_above_best = False
+        """Whether the method converged above the best point, which is returned."""
         self.is_at_border = False
         """Whether the last steps were shortened because residuals are not finite where longer ones lead."""
 
@@ -81,6 +87,7 @@ class SolveLoop:
                 raise
             status = Status.INTERRUPTED
         self.is_at_border = self.last[0].border < inf
+        self.is_above_best = status is Status.CONVERGED and self.last[0].cost - self.best.cost > tol * self.best.cost
         self._save(at_the_end=True)
         return status
 
@@ -165,6 +172,8 @@ def result_of(
     doubts = [f"{fault} at this point, and no step can be made from it"] if fault else []
     if loop.is_at_border or status is Status.AT_BORDER:
         doubts.append(AT_BORDER)
+    if loop.is_above_best:
+        doubts.append(ABOVE_BEST.format(loop.last[0].cost, loop.best.cost))
     if fault and no_step:
         raise ProblemError(f"{fault} at the start, and no step can be made (as of a root or a norm at 0)")
     return Result(
@@ -182,7 +191,7 @@ def result_of(
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
-        found_doubts=tuple(doubts) or _doubts(engine, point, weights),
+        found_doubts=(*doubts, *(() if fault else _doubts(engine, point, weights))),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
         continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
         how_sure=HowSure(Uncertainty, leverage, doubts_of_inliers),
