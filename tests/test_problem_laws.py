@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import asker
+import equivalence_laws
 import problem_laws
 from asker.groups import Groups
-from problem_laws import LAWS, Law, Solver, Trial, fault_of, in_turn, trials
+from problem_laws import LAWS, Law, fault_of, in_turn, trials
+from problem_trial import Solver, Trial
 from random_problems import PER_EDITION, random_problem
 
 pytestmark = pytest.mark.slow
@@ -150,12 +152,12 @@ def test_a_pickle_that_loses_something_is_noticed(monkeypatch):
         found = loads(content)
         return of_one_width(found) if isinstance(found, asker.Problem) else found
 
-    monkeypatch.setattr(problem_laws.pickle, "loads", losing)
-    fault = problem_laws.pickled_problems_solve_the_same(Trial(random_problem(3)))
+    monkeypatch.setattr(equivalence_laws.pickle, "loads", losing)
+    fault = equivalence_laws.pickled_problems_solve_the_same(Trial(random_problem(3)))
     assert fault
     assert "pickled problem" in fault
 
 
 def test_every_law_has_a_sabotage():
-    others = {problem_laws.saved_results_are_read_back, problem_laws.pickled_problems_solve_the_same}
+    others = {problem_laws.saved_results_are_read_back, equivalence_laws.pickled_problems_solve_the_same}
     assert set(LAWS) == SABOTAGES.keys() | others

@@ -66,8 +66,8 @@ def not_pulled(
     counted: Sequence[Mask],
     inverse: "HeldInverse",
 ) -> dict[Variables, Mask]:
-    """Return the numbers (n, d) of each group that those of the observations that count leave open that have a weight ω,
-    where all of them do not: others do not pull at the estimate, however near they are.
+    """Return the numbers (n, d) of each group that only observations of weight ω = 0 determine among those that count:
+    these do not pull at the estimate, however near they are.
 
     `inverse`: that of the observations that count.
     """
