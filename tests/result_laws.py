@@ -106,7 +106,7 @@ def masks_agree_with_shares(trial: Trial) -> str | None:
             if (mask != may_be & (v <= 1))[abs(v - 1) > 1e-9].any():
                 return f"{g.name}: inliers are not those by the noise {noise}"
         else:
-            v = v if noise.is_known else v / (w if f.weight is not None else 1.0) / np.asarray(f.tau) ** 2
+            v = v if noise.is_known else np.einsum("np,np->n", r, r) / np.asarray(f.tau) ** 2
             if mask.any() and (v[may_be & ~mask] < (1 - 1e-9) * v[mask].max()).any():
                 return f"{g.name}: an inlier has a larger residual than one that is none"
         share = n / n_informative if n_informative else noise.inlier_ratio
