@@ -54,7 +54,7 @@ def fault_of(law: Law, trial: Trial) -> str | None:
 
 
 def in_turn(seed: int) -> tuple[Law, ...]:
-    """The laws of one result, and each of the others in turn, also for the seeds of one structure: they take many solves.
+    """The laws of one result, and each of the others in turn, also among the seeds of one structure.
 
     The other engine compiles for seconds, and is asked least.
     """
