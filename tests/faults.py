@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -31,6 +31,13 @@ from fault_results import judge_results
 from fault_solves import fork_and_thread, solve_anyway
 from fault_trials import Part, Trial
 from fault_writers import hold_locks, kill_writers
+from problem_laws import trials as law_trials
+
+
+def obey_laws(folder: Path, n: int, rng: np.random.Generator) -> Iterator[tuple[str, str | None]]:
+    """`n` random problems and the laws that their results obey."""
+    yield from law_trials(int(rng.integers(2**31)), n)
+
 
 PARTS = (
     Part("readers", damage_readers, 1500, 50_000),
@@ -45,6 +52,7 @@ PARTS = (
     Part("two at a time", two_at_a_time, 1, 10),
     Part("solves without room", solve_anyway, 0, 6),
     Part("forks and threads", fork_and_thread, 0, 10),
+    Part("laws of results", obey_laws, 3, 2000),
     Part("real files", damage_real_files, 0, 800),
 )
 """What the campaign consists of, the fastest first.
