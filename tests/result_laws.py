@@ -124,8 +124,8 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
     """From a result that has converged without a doubt, no step of IRLS gains more than MARGIN·tol of the cost.
 
     Where the noise σ was estimated, a descent also ends where it gains LIKELIHOOD·σ², half as much in log-likelihood.
-    Convergence is certified with few unknowns; with more, a common λ may shorten all steps because one is too long, and
-    MARGIN_OF_MANY counts.
+    Convergence is certified with few unknowns; with more, a common λ may shorten all steps because one is too long:
+    with relative damping MARGIN_OF_MANY counts, and with λI nothing is promised (docs/limits.md).
 
     The step is the shortest solution of the weighted linear least squares problem, by the dense derivatives, of what
     may move: numbers at a bound that the step would cross stay.  It is tried whole and in parts.
@@ -139,7 +139,9 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
         root = np.sqrt(w * (1.0 if f.weight is None else f.weight))
         A.append((root[:, None, None] * Jk).reshape(-1, Jk.shape[2]))
         b.append((root[:, None] * r).ravel())
-    margin = MARGIN if sum(x.size for x in at) <= FEW_UNKNOWNS else MARGIN_OF_MANY
+    margin = (
+        MARGIN if sum(x.size for x in at) <= FEW_UNKNOWNS else MARGIN_OF_MANY if result.relative_damping else np.inf
+    )
     enough = TOL * result.cost
     if problem.is_sought:
         enough = max(enough, LIKELIHOOD * min(noise.sigma**2 for noise in result.noise))

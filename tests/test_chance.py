@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import chi
 
 import asker
+from asker.chance import Seen, chances
 from asker.information import _within
 from asker.inliers import inlier_radius
 from asker.kernels import SmoothTruncated
@@ -93,3 +94,12 @@ def test_few_numbers_make_intervals_wider():
     factors = asker.Factors(off, x[np.zeros(12, int)], data=(y,), kernel=asker.Quadratic(), jacobian=slope)
     result = asker.solve(asker.Problem(factors))
     assert result.interval(x)[0, 0] == pytest.approx(2.200985 * y.std(ddof=1) / np.sqrt(12), rel=1e-6)
+
+
+def test_outliers_of_zero_residual_are_no_division_by_zero():
+    """As of observations that are not possible, or that are within rounding like all others."""
+    x = asker.Variables(np.zeros(3), name="x")
+    factors = asker.Factors(lambda x, d: x - d, x[np.arange(12) % 3], data=np.zeros(12), kernel=SmoothTruncated())
+    seen = Seen(np.zeros(12), np.arange(12) > 0, 1e-16, 0.0)
+    chance = chances(asker.Problem(factors), [seen])[x]
+    assert ((chance >= 0) & (chance <= 1)).all()

@@ -95,7 +95,8 @@ def chances(problem: Problem, seen: Sequence[Seen], sums: Sums = ALONE) -> dict[
                 continue
             s = np.bincount(slot.index[counted], minlength=n).astype(float)
             fit = np.bincount(slot.index[counted], part.u[counted], minlength=n) / (2 * part.sigma**2)
-            density = min(log(sqrt(2 * pi) * part.sigma / (4 * part.typical)), 0.0)  # √2π σ g
+            spread = max(4 * part.typical, sqrt(2 * pi) * part.sigma)  # also where all residuals are 0
+            density = log(sqrt(2 * pi) * part.sigma / spread)  # √2π σ g
             prior = s * log(share) + (m - s) * log(1 - share)
             hold += [np.zeros(n), m, s, share * m, p * s, p * m, prior, p * s * density, fit]
     return {v: _chance(v.manifold.tangent, _Hold(*sums.by_variable(v, hold))) for v, hold in holds.items()}

@@ -1,9 +1,12 @@
 """GNC-GM and GNC-TLS: weights and schedules."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import asker
+from asker.solving import engine_for
 from asker.strategies import gnc_yang
 
 
@@ -36,3 +39,16 @@ def test_schedules():
     assert (gm.next(14.0), tls.next(0.25), fast.next(0.25), fast.next(4.0)) == pytest.approx((10, 0.35, 0.7, 5.6))
     assert not gm.is_over(1.0)
     assert gm.is_over(0.99)
+
+
+@pytest.mark.parametrize("schedule", [gnc_yang.GM(), gnc_yang.TLS()])
+def test_the_damping_of_the_schedule_ends_with_it(schedule):
+    """λ may have risen without bound while no step was accepted; then the descent on Ψ would not move."""
+    x = asker.Variables([5.0], name="x")
+    factors = asker.Factors(lambda x, d: x - d, x[np.zeros(9, int)], data=np.arange(9.0), kernel=asker.Huber())
+    engine, strategy = engine_for(asker.Problem(factors)), asker.SurrogateGNC(schedule)
+    state = strategy.init(engine, engine.start(), 100)
+    last = schedule.last_mu / 1.1 if isinstance(schedule, gnc_yang.TLS) else 1.1
+    after = strategy.step(engine, replace(state, mu=last, on_target=False, damping=1e16))
+    assert after.on_target
+    assert after.damping == strategy.damping

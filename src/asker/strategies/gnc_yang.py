@@ -120,4 +120,6 @@ class SurrogateGNC:
             damping = lowered(state.damping)
             after = replace(state, point=trial, cost=cost(engine, trial), damping=damping, accepted=True)
         mu = self.schedule.next(state.mu)
-        return replace(after, mu=mu, on_target=self.schedule.is_over(mu))
+        if self.schedule.is_over(mu):  # what λ has become in the schedule says nothing of Ψ
+            return replace(after, mu=mu, on_target=True, damping=self.damping)
+        return replace(after, mu=mu)
