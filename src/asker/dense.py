@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from asker.arrays import float64, numbers, shaped
 from asker.differences import POWERS, differences
+from asker.jax_versions import interruptible
 from asker.kernels import Kernel
 from asker.linearity import is_affine
 from asker.problem import Factors, Problem, ProblemError, Variables
@@ -51,6 +52,7 @@ class Functions:
         self.given: Any = None
         """What a user's function of derivatives returned last."""
         self.n_calls = self.n_derivatives = 0
+        self._by_jax: dict[int, Callable[[Any], Any]] = {}
         self._known: dict[bytes, Any] = {}
         self._derived: dict[bytes, Any] = {}
         self.shape = np.atleast_1d(numbers(VALUE, told)).shape
@@ -60,8 +62,7 @@ class Functions:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is remembered and what JAX compiled, both of which can be had again."""
-        kept = {name: value for name, value in vars(self).items() if name != "_by_jax"}
-        return kept | {"_known": {}, "_derived": {}, "given": None}
+        return vars(self) | {"_by_jax": {}, "_known": {}, "_derived": {}, "given": None}
 
     def __call__(self, x: Floats) -> Floats:
         """The residuals (n,) or (n, p)."""
@@ -86,7 +87,7 @@ class Functions:
         if not self.is_jax:
             return self._checked(self.fun(x.copy()), x)
         with float64():
-            return np.atleast_1d(np.asarray(self._compiled()[0](x)))
+            return np.atleast_1d(np.asarray(self._compiled(0, x)(x)))
 
     def _checked(self, value: Any, x: Any) -> Any:
         """Shaped as at the start, and real where x is: a step of "cs" is complex."""
@@ -100,19 +101,21 @@ class Functions:
     def _found(self, x: Floats) -> Floats:
         if self.way == "jax":
             with float64():
-                return np.asarray(self._compiled()[1](x), dtype=float)
+                return np.asarray(self._compiled(1, x)(x), dtype=float)
         if callable(self.way):
             with float64():
                 self.given = self.way(x.copy())
             return jacobian_of(self.given, (*self.shape, len(x)))
         return differences(self._called, x, self(x), self.way, self.lower, self.upper, self.step, self.pattern)
 
-    def _compiled(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-        if not hasattr(self, "_by_jax"):
+    def _compiled(self, order: int, x: Any) -> Callable[[Any], Any]:
+        """The function, or its derivative of order 1, as XLA's code for arguments like x."""
+        if order not in self._by_jax:
             import jax
 
-            self._by_jax = jax.jit(self.fun), jax.jit(jax.jacfwd(self.fun))
-        return self._by_jax
+            function = jax.jacfwd(self.fun) if order else self.fun
+            self._by_jax[order] = interruptible(jax.jit(function).lower(x).compile)
+        return self._by_jax[order]
 
     @property
     def is_linear(self) -> bool:

@@ -39,7 +39,8 @@ class Compiled(dict[Any, Any]):
 
 TRACED: dict[bytes, Compiled] = {}
 """What was made of residuals in this process, by what they compute: the last ones that were solved."""
-MOST_TRACED = 100
+MOST_TRACED = 16
+"""XLA's programs for a function take 5 MB, machine code of LLVM's 0.1 MB, which is also in the cache folder."""
 
 
 class Seen(NamedTuple):
@@ -125,6 +126,8 @@ class Factors:
         """What the residual and `valid` compute, as digests, once a solve has begun."""
         self.left_out, self.is_told = "", False
         """A primitive that the CPU engine does not compile, and whether the user was told of it."""
+        self.is_long_told = False
+        """Whether the user was told that an observation has too many derivatives to be compiled."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
         self.balance = 1.0
         """What the root of the weight was multiplied with, so that these factors count as their noise asks for

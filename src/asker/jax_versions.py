@@ -16,12 +16,17 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
+LONGEST_WAIT = 0.2
+"""Seconds after which a thread that waits looks for Ctrl-C; where the system wakes it by itself, it need not."""
 
 CALLS = {
     "jit": "jaxpr",
@@ -87,6 +92,27 @@ def interrupts_wait() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if came:
         raise KeyboardInterrupt
+
+
+def interruptible(work: Callable[[], T]) -> T:
+    """What some work returns of which Python hears nothing until it ends, as XLA's when it compiles.
+
+    A thread does it, so that Ctrl-C ends the waiting; the process ends when the work has ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="asker_interruptible").start()
+    while not outcome.done():
+        wait([outcome], LONGEST_WAIT)
+    return outcome.result()
 
 
 _loading = threading.Lock()

@@ -76,8 +76,16 @@ def _some(problem: Problem, v: Variables, inliers: Sequence[Mask]) -> NDArray[np
 
 
 def _in_units(J: Floats, r: Floats, inverse: Floats, left: Floats) -> Floats:
-    """rᵀC⁻¹r of residuals r with derivatives J and B⁻¹ of their variables, where enough is left."""
+    """rᵀC⁻¹r of residuals r with derivatives J and B⁻¹ of their variables, where enough is left.
+
+    C = left·I − JB⁻¹Jᵀ.  Of p numbers with p > d derivatives, C is left·I in all directions but d: with [J r] = QR the
+    first d rows of R take the place of J and r, and the rest of ‖r‖² is divided by `left`.
+    """
+    d, beyond = J.shape[2], np.zeros(len(r))
+    if r.shape[1] > d:
+        R = np.asarray(np.linalg.qr(np.concatenate([J, r[..., None]], axis=2), mode="r"))
+        J, r, beyond = R[:, :d, :d], R[:, :d, d], R[:, d, d] ** 2 / left
     C = left[:, None, None] * np.eye(r.shape[1]) - J @ inverse @ np.swapaxes(J, 1, 2)
-    C, r = (x[np.isfinite(C).all(axis=(1, 2))] for x in (C, r))
+    C, r, beyond = (x[np.isfinite(C).all(axis=(1, 2))] for x in (C, r, beyond))
     enough = np.linalg.eigvalsh(C)[:, 0] > LEFT
-    return np.einsum("np,np->n", r[enough], np.linalg.solve(C[enough], r[enough][..., None])[..., 0])
+    return beyond[enough] + np.einsum("np,np->n", r[enough], np.linalg.solve(C[enough], r[enough][..., None])[..., 0])

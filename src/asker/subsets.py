@@ -29,8 +29,8 @@ from asker.trials import Copies, Floats, Pairs, Trials, drawn
 
 FEW = 12
 """Unknowns, at most."""
-BATCH = 512
-"""Trials at once, at most."""
+BATCH, NUMBERS = 512, 1 << 25
+"""Trials at once, at most, and residuals of theirs."""
 AT_LEAST, MOST = 2000, 10_000
 """Trials where nothing agrees, and in all."""
 STEPS = 12
@@ -86,9 +86,9 @@ class Subsets:
         share  of the observations that the best solution so far explains
         """
         found: list[tuple[float, tuple[Floats, ...]]] = []
-        done = 0
+        done, numbers = 0, sum(len(seen) * p for seen, p in zip(self.seen, self.p, strict=True))
         while done < self._enough(share):  # (3)
-            size = min(ceil(self._enough(share) - done), BATCH)
+            size = min(ceil(self._enough(share) - done), BATCH, max(1, NUMBERS // numbers))
             found = sorted([*found, *self._batch(size, broad)], key=lambda each: -each[0])[:KEPT]
             done += size
             if found[0][0] > log(done):  # by chance one in `done` gains so much

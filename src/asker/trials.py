@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from asker.conditions import Conditions
 from asker.engines.point import Engine, Model, Point, omega, psi
+from asker.engines.structure import is_narrow
 from asker.factors import Factors
 from asker.kernels import Kernel
 from asker.likelihood import squares
@@ -133,8 +134,9 @@ class Trials:
         factors = self.engine.problem.factors
         made = [self._factors(factors[p.group], p, moving).under(kernels[p.group]) for p in pairs]
         v, copied = next(iter(moving.items()))
-        apart = len(moving) == 1 and (self.alone or len(v) == 1)
-        return self.engine.for_other(Problem(*made), copied if apart else True), moving
+        problem = Problem(*made)
+        apart = len(moving) == 1 and (self.alone or len(v) == 1) and is_narrow(problem, copied)
+        return self.engine.for_other(problem, copied if apart else True), moving
 
     def _moving(self, v: Variables, rows: Floats) -> Variables:
         fixed = np.zeros(len(rows), dtype=bool) if self.alone else np.tile(v.fixed, len(rows) // len(v))

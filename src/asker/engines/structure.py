@@ -15,6 +15,10 @@ from asker.factors import Factors
 from asker.problem import Problem
 from asker.variables import Variables
 
+MOST_DERIVATIVES = 256
+"""Derivatives of one observation, p·D, up to which its loops are straight-line code.  LLVM takes about 2 s for all
+loops of a problem with so many, and the time grows faster than their number (benchmarks/residual_size.py)."""
+
 
 @dataclass(frozen=True, eq=False)
 class KeptSlot:
@@ -84,6 +88,21 @@ class FactorStructure:
     @property
     def p(self) -> int:
         return self.factors.residual_size
+
+    @property
+    def is_long(self) -> bool:
+        """Whether an observation has so many derivatives that XLA computes them, and no loop is compiled for them."""
+        return is_long(self.p, self.width)
+
+    @property
+    def height(self) -> int:
+        """Rows of J in the linear system: p, or D where J is long and stands for the R of J = QR."""
+        return height(self.p, self.width)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether J has so many numbers there, too: then the system is made of plain matrix products."""
+        return is_long(self.height, self.width)
 
     @property
     def kept_width(self) -> int:
@@ -204,6 +223,24 @@ def _pointers(index: np.ndarray, n: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.bincount(index, minlength=n))]).astype(np.int64)
 
 
+def is_long(p: int, width: int) -> bool:
+    return p * max(width, 1) > MOST_DERIVATIVES
+
+
+def height(p: int, width: int) -> int:
+    return min(p, width) if is_long(p, width) else p
+
+
+def _is_wide(f: Factors) -> bool:
+    width = sum(slot.variables.manifold.tangent for slot in f.slots if slot.variables.is_free)
+    return is_long(height(f.residual_size, width), width)
+
+
+def is_narrow(problem: Problem, v: Variables) -> bool:
+    """Whether no factors of these variables are wide, so that they may be eliminated."""
+    return not any(_is_wide(f) for f in problem.factors if any(s.variables is v for s in f.slots))
+
+
 def _choose(problem: Problem, eliminate: Variables | bool) -> Variables | None:
     """The largest group that can be eliminated, if that leaves a smaller problem."""
     if not isinstance(eliminate, bool | Variables):
@@ -219,9 +256,12 @@ def _choose(problem: Problem, eliminate: Variables | bool) -> Variables | None:
             raise ValueError(f"{eliminate.name} cannot be eliminated: they are not in the problem")
         if not possible(eliminate):
             raise ValueError(f"{eliminate.name} cannot be eliminated: two of them share a factor")
+        if not is_narrow(problem, eliminate):
+            limit = f"more than {MOST_DERIVATIVES} derivatives, also after a QR decomposition"
+            raise ValueError(f"{eliminate.name} cannot be eliminated: their observations have {limit}")
         return eliminate
     free = [v for v in problem.variables if v.is_free]
     size = {v: len(v) * v.manifold.tangent for v in free}
-    good = [v for v in free if possible(v) and v.manifold.tangent <= 6 and len(v) >= 8]
+    good = [v for v in free if possible(v) and is_narrow(problem, v) and v.manifold.tangent <= 6 and len(v) >= 8]
     best = max(good, key=lambda v: size[v], default=None)
     return best if best is not None and 2 * size[best] > sum(size.values()) else None

@@ -20,15 +20,13 @@ SOURCE = "def add_up(start, stop, x, y):\n    for k in range(start, stop):\n    
 def folder(tmp_path, monkeypatch):
     """Where the code is kept, in a cache of its own."""
     monkeypatch.setenv("ASKER_CACHE", str(tmp_path / "cache"))
-    yield tmp_path / "cache" / "machine-code"
-    compile_source.cache_clear()
+    return tmp_path / "cache" / "machine-code"
 
 
 def call(source=SOURCE, expected=5.0):
     """Call the function as a new process would; returns whether it was compiled for that."""
     heard = []
     on_compile.append(heard.append)
-    compile_source.cache_clear()
     cache._kept.cache_clear()
     try:
         x = np.ones(1)

@@ -1,8 +1,8 @@
 """Machine code that is made beside other work, before it is run.
 
 LLVM lets other Python threads run while it is at work.  Where it is known what will be run, all of it is asked for
-first: one function is compiled while the next is traced and printed.  A thread makes what is asked for, in order, and
-stands back while somebody needs what is not made yet.
+first: one function is compiled while the next is traced and printed.  A thread makes what is asked for, in order; what
+somebody waits for comes before all else.
 """
 
 import atexit
@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from asker.engines.cpu.machine_code import Code
+from asker.jax_versions import LONGEST_WAIT
 
 _asking: ContextVar[bool] = ContextVar("asking", default=False)
 is_asking = _asking.get
@@ -31,20 +32,20 @@ def asking() -> Iterator[None]:
 
 def ask(code: Code) -> None:
     """Have the thread make this code, after what it was asked for before."""
-    global _beside
-    if _beside is None:
-        _beside = _Beside()
-    with _beside.changed:
-        _beside.asked.append(code)
-        _beside.changed.notify()
+    beside = _thread()
+    with beside.changed:
+        beside.asked.append(code)
+        beside.changed.notify_all()
 
 
 def needed(code: Code) -> int:
-    """Where the function is, ready to be called."""
-    if code.address or _beside is None:
-        return code.make()
-    with _beside.standing_back():
-        return code.make()
+    """Where the function is, ready to be called.
+
+    LLVM hears of no signal while it is at work.  So the thread makes the code, and Ctrl-C ends the waiting.
+    """
+    if not code.address and code.kept is None:
+        _thread().wait_for(code)
+    return code.make()
 
 
 class _Beside:
@@ -53,40 +54,48 @@ class _Beside:
     def __init__(self) -> None:
         self.asked: deque[Code] = deque()
         self.changed = threading.Condition()
-        self._n_waiting, self._at_work = 0, False
+        self._at_work: Code | None = None
         threading.Thread(target=self._work, name="asker_ahead", daemon=True).start()
         atexit.register(self.end)
 
-    @contextmanager
-    def standing_back(self) -> Iterator[None]:
-        """Nothing new is begun while this is open."""
+    def wait_for(self, code: Code) -> None:
+        """Make this code next, and wait until that has worked or failed."""
         with self.changed:
-            self._n_waiting += 1
-        try:
-            yield
-        finally:
-            with self.changed:
-                self._n_waiting -= 1
-                self.changed.notify_all()
+            self.asked.appendleft(code)
+            self.changed.notify_all()
+            try:
+                while not code.address and (code is self._at_work or code in self.asked):
+                    self.changed.wait(LONGEST_WAIT)
+            finally:
+                with suppress(ValueError):
+                    self.asked.remove(code)
 
     def _work(self) -> None:
         while True:
             with self.changed:
-                self._at_work = False
+                self._at_work = None
                 self.changed.notify_all()
-                self.changed.wait_for(lambda: self.asked and not self._n_waiting)
-                code, self._at_work = self.asked.popleft(), True
+                self.changed.wait_for(lambda: self.asked)
+                self._at_work = code = self.asked.popleft()
             with suppress(Exception):  # who needs it makes it again, and is told
                 code.make()
+            del code  # it holds an engine of LLVM's
 
     def end(self) -> None:
         """The process must not end while LLVM is at work."""
         with self.changed:
             self.asked.clear()
-            self.changed.wait_for(lambda: not self._at_work)
+            self.changed.wait_for(lambda: self._at_work is None)
 
 
 _beside: _Beside | None = None
+
+
+def _thread() -> _Beside:
+    global _beside
+    if _beside is None:
+        _beside = _Beside()
+    return _beside
 
 
 def _begin_anew() -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,16 @@ from asker.engines.cpu.system import Derivatives, System, Weights, barred_out, r
 from asker.engines.cpu.threads import n_threads, team_of
 from asker.engines.point import Formula, Model, PerFactor, Point, Step, Together, Tried
 from asker.engines.solvers import LinearSolver
-from asker.engines.structure import Structure
+from asker.engines.structure import Structure, is_long
 from asker.kernels import Kernel
 from asker.logs import log
 from asker.own import known_by
 from asker.problem import Problem
 from asker.sums import ALONE
 from asker.variables import Variables
+
+LOOPS_KEPT = 256
+"""Loops of formulas, and of retractions, that are kept for other problems."""
 
 on_compile.append(lambda name: log.info("compiling %s (once on this machine)", name))
 
@@ -302,7 +305,7 @@ class CpuEngine:
         return [loop(code) for code in self.factors]
 
 
-@cache
+@lru_cache(LOOPS_KEPT)
 def _formula_loop(
     kernel: Any, tau: Argument, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool
 ) -> AnyLoop:
@@ -326,10 +329,12 @@ def _retraction(v: Variables) -> AnyLoop:
         return _retraction_on.__wrapped__(manifold, v.name)
 
 
-@cache
+@lru_cache(LOOPS_KEPT)
 def _retraction_on(m: Any, name: str) -> AnyLoop:
     def retract(x: Any, delta: Any) -> Any:
         return (m.retract(x, delta),), ()
 
     arguments = [Argument("each", (m.ambient,)), Argument("each", (m.tangent,))]
-    return compiled_loop("retract", arguments, retract, what=f"the steps of {name}", known_by=known_by(retract))
+    long = is_long(1, m.tangent)
+    what = f"the steps of {name}"
+    return compiled_loop("retract", arguments, retract, what=what, known_by=known_by(retract), batched=long)

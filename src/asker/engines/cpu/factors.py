@@ -1,5 +1,6 @@
 """Residuals and derivatives of one factor group, as compiled loops over its observations."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
@@ -11,8 +12,8 @@ from asker.arrays import as_argument
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside, make_loop
 from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.system import Derivatives, InPassing, Linearization, spacious
-from asker.engines.structure import FactorStructure
+from asker.engines.cpu.system import Derivatives, InPassing, Linearization, shortened, spacious
+from asker.engines.structure import MOST_DERIVATIVES, FactorStructure
 from asker.factors import Factors
 from asker.variables import ProblemError, Variables
 
@@ -29,13 +30,28 @@ def compiled_loop(
     shortest: bool = True,
     is_told: bool = False,
     given: str = "",
+    batched: bool = False,
 ) -> AnyLoop:
-    """`make_loop`, with a mistake in a user's function told as one of the problem; `given`: its arguments, in words."""
+    """`make_loop`, with a mistake in a user's function told as one of the problem; `given`: its arguments, in words.
+
+    `batched`: nothing is compiled, and XLA runs the function.
+    """
     try:
         told = "" if is_told else what
+        if batched:
+            return BatchedLoop(arguments, *functions)
         return make_loop(name, arguments, *functions, what=told, known_by=known_by, shortest=shortest)
     except ReadsOutside as error:
         raise ProblemError(f"{what}: {error}{given and f'; it is given {given}'}") from None
+
+
+def _tell_of_length(structure: FactorStructure) -> None:
+    """Once for the factors of a user's."""
+    f, limit = structure.factors, f"more than {MOST_DERIVATIVES} are not compiled"
+    if not f.origin.is_long_told:
+        f.origin.is_long_told = True
+        size = f"{structure.p} residuals with {structure.width} unknowns"
+        warnings.warn(f"{f.name}: an observation has {size}, and {limit}: XLA computes them", stacklevel=2)
 
 
 class FactorCode:
@@ -50,6 +66,8 @@ class FactorCode:
         self.in_passing = in_passing and structure.eliminated is not None and len(structure.kept) <= 1
         self.structure, self.factors, self.pool = structure, structure.factors, pool
         f = structure.factors
+        if structure.is_long and f.jacobian is None:
+            _tell_of_length(structure)
         self.root_weight = None if f.weight is None else np.sqrt(structure.sorted(f.weight))
         self.tau = self._width(f)
         self.data = [as_argument(structure.sorted(d)) for d in f.data]
@@ -90,12 +108,12 @@ class FactorCode:
             loop = self._loop("linearise")
             if isinstance(loop, Loop):
                 return InPassing(loop.source, loop.by_item, tuple(loop.in_order(self._inputs_of_derivatives(rows))))
-        return self.linearise(rows)
+        return shortened(self.structure, self.linearise(rows))
 
     @property
     def will_be_compiled(self) -> bool:
         """Whether derivatives will be made by a loop that nobody has asked for yet."""
-        return self.factors.jacobian is None and "linearise" not in self.loops
+        return not self.structure.is_long and self.factors.jacobian is None and "linearise" not in self.loops
 
     def linearise(self, rows: Rows) -> Linearization:
         """Residuals and derivatives, held; the next call writes to the same arrays."""
@@ -144,6 +162,7 @@ class FactorCode:
             known_by = self._known_by() if self.factors.trace else b""
             f = self.factors
             told = {"what": f.name, "known_by": known_by, "is_told": f.is_told, "given": f.arguments_told}
+            told["batched"] = self.structure.is_long
             few = 2 * self.structure.p < self.structure.width  # a pass back is about two passes forward
             self.loops[what] = compiled_loop(what, arguments, *ways, shortest=few, **told)  # type: ignore[arg-type]
         return self.loops[what]

@@ -6,7 +6,7 @@ import numpy as np
 
 from asker.engines.cpu.factors import FactorCode
 from asker.engines.cpu.pool import Pool
-from asker.engines.cpu.system import Inverse, Weights, choose_solver, own_blocks, predicted
+from asker.engines.cpu.system import Inverse, Weights, choose_solver, own_blocks, predicted, shortened
 from asker.engines.inverse import HeldInverse, Stiffening
 from asker.engines.stiffness import held
 from asker.engines.structure import Structure
@@ -82,8 +82,9 @@ class LinearModel:
         self, a: list[np.ndarray], b: list[np.ndarray] | None = None, stiffening: Stiffening | None = None
     ) -> Inverse:
         """That of Σ Jᵀ(aI + b rrᵀ)J."""
+        linear = [shortened(f, lin) for f, lin in zip(self.structure.factors, self.linear, strict=True)]
         return Inverse(
-            self.structure, self.linear, self._own(a), None if b is None else self._own(b), self.dense, stiffening
+            self.structure, linear, self._own(a), None if b is None else self._own(b), self.dense, stiffening
         )
 
     def predicted(self, inverse: HeldInverse) -> list[np.ndarray]:

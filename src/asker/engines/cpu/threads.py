@@ -111,8 +111,14 @@ def _next_of(queue: "SimpleQueue[Any]", news: np.ndarray) -> Any:
 @cache
 def _watch() -> Callable[[int, int, int], int]:
     """A function (address, value, n): look n times, or until there is another value at the address."""
-    address = Code("watch", WATCH, lambda symbol: WATCH.format(symbol=symbol), lambda _: None).make()
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+    code = _watch_code()
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code.make())
+
+
+@cache
+def _watch_code() -> Code:
+    """It is released when nobody has it."""
+    return Code("watch", WATCH, lambda symbol: WATCH.format(symbol=symbol), lambda _: None)
 
 
 PAUSE = "llvm.x86.sse2.pause" if platform.machine() in ("x86_64", "AMD64") else "llvm.donothing"

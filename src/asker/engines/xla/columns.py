@@ -14,11 +14,9 @@ import numpy as np
 from jax import lax
 
 from asker.arrays import float64
-from asker.engines.cpu.compiler import Name, Program, UnsupportedPrimitive, scalarise
+from asker.engines.cpu.compiler import Name, NotCompiled, Program, UnsupportedPrimitive, scalarise
 from asker.engines.xla.small import Small, filled
 from asker.manifolds import Euclidean, Manifold
-
-LONGEST = 4000  # statements; XLA takes seconds to compile more
 
 SAME_NAME = (
     *("sqrt", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan"),
@@ -105,7 +103,7 @@ def retraction(manifold: Manifold) -> Callable[[Any, Any], Any]:
     shapes = [((manifold.ambient,), np.float64), ((manifold.tangent,), np.float64)]
     try:
         columns = Columns(shapes, lambda x, delta: (manifold.retract(x, delta),))
-    except UnsupportedPrimitive:
+    except NotCompiled:
         return jax.vmap(manifold.retract)
     return lambda rows, steps: columns(rows, steps)[0]
 
@@ -113,18 +111,18 @@ def retraction(manifold: Manifold) -> Callable[[Any, Any], Any]:
 def _scalarised(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any]]) -> Any:
     """Statements, names of the inputs and values of the outputs; None where there is no short program."""
     program = Program()
-    inputs = [
-        np.array([program.input(f"a{j}.{i}") for i in range(int(np.prod(shape)))], dtype=object).reshape(shape)
-        for j, (shape, _) in enumerate(shapes)
-    ]
     try:
+        inputs = [
+            np.array([program.input(f"a{j}.{i}") for i in range(int(np.prod(shape)))], dtype=object).reshape(shape)
+            for j, (shape, _) in enumerate(shapes)
+        ]
         with float64():
             jaxpr = jax.make_jaxpr(function)(*[np.zeros(shape, dtype) for shape, dtype in shapes])
             outputs = scalarise(program, jaxpr, inputs)
-    except UnsupportedPrimitive:
+        needed = program.needed([v for out in outputs for v in out.ravel()])
+    except NotCompiled:
         return None
-    needed = program.needed([v for out in outputs for v in out.ravel()])
     statements = [statement for statement in needed if statement[1] != "input"]
-    if len(statements) > LONGEST or any(operation not in OPERATIONS for _, operation, _ in statements):
+    if any(operation not in OPERATIONS for _, operation, _ in statements):
         return None
     return statements, inputs, outputs

@@ -33,7 +33,7 @@ from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import System
 from asker.engines.xla.verbs import DeviceVerbs, Given, Machine, parts_of, residuals_of, values_of
 from asker.factors import Factors
-from asker.jax_versions import check_xla, shard_map
+from asker.jax_versions import check_xla, interruptible, shard_map
 from asker.kernels import Kernel
 from asker.logs import devices as devices_log
 from asker.problem import Problem
@@ -112,6 +112,8 @@ class XlaEngine:
         self.layout.release()
         self._kernels = _of_unit_width([f.kernel for f in problem.factors])
         self._programs: dict[Any, Callable] = {}
+        self._ready: set[Any] = set()
+        """Which of them are compiled."""
         self._shapes: dict[Any, list[Any]] = {}
         """Of the sums of each program that does several verbs."""
         self._taus = self._put_widths(problem.factors)
@@ -394,9 +396,16 @@ class XlaEngine:
         last = np.float64(self.last_gradient) if self.linear_solver == "cg" else None
         given = arrays, self._fixed, fronts, self._taus, last
         if self._ahead is None:
-            return lambda *arguments: compiled(given, *arguments)
+            return lambda *arguments: self._run(key, compiled, (given, *arguments))
         ahead = self._ahead
         return lambda *arguments: ahead.called(compiled, (given, *arguments), out_specs)
+
+    def _run(self, key: Any, program: Any, arguments: tuple[Any, ...]) -> Any:
+        """What the program returns; Ctrl-C ends the waiting for its compilation, which is found when it is run."""
+        if key not in self._ready:
+            interruptible(program.lower(*arguments).compile)
+            self._ready.add(key)
+        return program(*arguments)
 
     def _put_rows(self, theta: Any) -> tuple[jax.Array, ...]:
         rows = []

@@ -122,6 +122,8 @@ class FactorFunctions:
             return lambda *arguments: function(arguments[:n_slots], arguments[n_slots:])
 
         kept = f.compiled.setdefault(("columns", f.signature), {})
+        if what not in kept and self.structure.is_long:
+            kept[what] = None
         if what not in kept:
             try:
                 kept[what] = Columns(shapes, *map(flat, functions))

@@ -24,6 +24,7 @@ from asker.engines.xla.gradients import Gradients
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.residuals import FactorFunctions, HeldDirections
 from asker.engines.xla.slabs import over_slabs
+from asker.engines.xla.small import rows as as_rows
 from asker.engines.xla.system import System
 from asker.kernels import Kernel
 from asker.problem import Problem
@@ -167,7 +168,7 @@ class DeviceVerbs:
         """(n, p) of each factor group, without weights."""
         rows = self._by_variable(point.theta)
         pairs = zip(self.machine.factors, self.given.observations, strict=True)
-        return tuple(jnp.stack(tuple(f.residuals(o, rows, weighted=False)), axis=1) for f, o in pairs)
+        return tuple(as_rows(f.residuals(o, rows, weighted=False)) for f, o in pairs)
 
     def record(self, *totals: jax.Array) -> jax.Array:
         """What the host reads of a program, in one array: whether systems were solved, ‖g‖, CG steps, and totals."""

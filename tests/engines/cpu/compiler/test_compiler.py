@@ -11,8 +11,8 @@ from jax import lax
 import asker
 from asker.arrays import float64
 from asker.engines.cpu import compiler
-from asker.engines.cpu.compiler import Argument, Loop, UnsupportedPrimitive
-from asker.engines.cpu.compiler.scalars import Program
+from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, NotCompiled, UnsupportedPrimitive, loops
+from asker.engines.cpu.compiler.scalars import LONGEST, Program
 from asker.engines.cpu.machine_code import on_compile
 from asker.left_out import NOT_COMPILED
 from asker.traced import differentiated_with
@@ -273,3 +273,31 @@ def test_compiling_is_told():
     finally:
         on_compile.remove(heard.append)
     assert heard == ["twice"]
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 8, 11])
+def test_pieces_that_xla_runs_overlap_and_are_added_once(n, monkeypatch):
+    monkeypatch.setattr(loops, "PIECE", 4)
+    x, out = np.arange(2.0 * n).reshape(n, 2), np.zeros((n, 2))
+    loop = BatchedLoop([Argument("each", (2,)), Argument("scalar")], lambda x, s: ((s * x,), (x[0], s)))
+    sums = loop(n, [x, 3.0], [out])
+    np.testing.assert_array_equal(out, 3.0 * x)
+    np.testing.assert_array_equal(sums, [x[:, 0].sum(), 3.0 * n])
+
+
+def test_a_program_of_too_many_statements_is_not_compiled():
+    def long(x):
+        for _ in range(LONGEST + 1):
+            x = jnp.sin(x)
+        return (x,), ()
+
+    with pytest.raises(NotCompiled, match=f"more than {LONGEST} operations"):
+        Loop("long", [Argument("each")], long)
+
+
+def test_a_product_that_would_unroll_without_end_is_given_up_soon():
+    def product(x):
+        return (jnp.outer(x, x) @ jnp.outer(x, x),), ()
+
+    with pytest.raises(NotCompiled, match="operations"):
+        Loop("product", [Argument("each", (300,))], product)

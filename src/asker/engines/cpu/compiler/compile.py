@@ -2,8 +2,8 @@
 
 import os
 import threading
-from functools import cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from asker.engines.cpu.compiler.native import Native, kinds_of, with_known_type
 from asker.engines.cpu.machine_code import tell_of_compiling
 
 _compiling = threading.Lock()
+_printed: "WeakValueDictionary[tuple[str, str, bool], Printed]" = WeakValueDictionary()
 
 
 def _begin_anew() -> None:
@@ -53,6 +54,13 @@ class Compiled:
         assert returned is not None, f"{self.name} was not compiled for these arguments"
         return returned
 
+    def prepare(self, *arguments: Any) -> None:
+        """Have the code for these arguments made now, by a thread that Ctrl-C reaches, and not when several begin."""
+        if self.last is None and not is_asking():
+            native = self._native(kinds_of(arguments))
+            native.prepare()
+            self.last = native
+
     def _native(self, kinds: tuple[Kind, ...]) -> Native:
         with _compiling:
             if kinds not in self.natives:
@@ -60,10 +68,13 @@ class Compiled:
             return self.natives[kinds]
 
 
-@cache
 def compile_source(name: str, source: str, packed: bool = True) -> "Printed":
-    """The function `name` defined by a text."""
-    return Printed(name, source, packed)
+    """The function `name` defined by a text; the same object as long as somebody has it."""
+    with _compiling:
+        found = _printed.get((name, source, packed))
+        if found is None:
+            found = _printed[name, source, packed] = Printed(name, source, packed)
+        return found
 
 
 class Printed(Compiled):

@@ -22,10 +22,10 @@ from asker.cache import kept_code
 from asker.engines.cpu.compiler.compile import compile_source
 from asker.engines.cpu.compiler.jaxprs import scalarise
 from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
-from asker.engines.cpu.compiler.scalars import Program, literal
+from asker.engines.cpu.compiler.scalars import NotCompiled, Program, literal
 from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.threads import even_bounds, run_together
-from asker.jax_versions import check_xla, traced_with
+from asker.jax_versions import check_xla, interruptible, traced_with
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,7 @@ class Loop:
         sums = np.zeros((len(bounds) - 1, self.n_sums))
         flat = [*self.in_order(inputs), *outs, *([sums] if self.n_sums else [])]
         if n:
+            self.kernel.prepare(counter, bounds, *flat)
             run_together(lambda: self.kernel.share(counter, bounds, *flat), len(sums))
         return sums.sum(axis=0)
 
@@ -120,30 +121,48 @@ class BatchedLoop:
         for function in functions:
             try:
                 with float64():
-                    stores, sums = jax.eval_shape(function, *examples)
+                    trace, (stores, sums) = jax.make_jaxpr(function, return_shape=True)(*examples)
                 break
             except Exception as e:
                 errors.append(e)
         else:
             raise errors[0]
         self.store_shapes, self.n_sums = [s.shape for s in stores], len(sums)
+        largest = max((var.aval.size for eqn in trace.jaxpr.eqns for var in eqn.outvars), default=1)
+        self._piece = max(1, min(PIECE, LARGEST_PIECE // max(largest, 1)))
         axes = [None if a.kind == "scalar" else 0 for a in arguments]
         self._run = jax.jit(jax.vmap(function, in_axes=axes))
+        self._compiled: dict[int, Callable[..., Any]] = {}
+        """By the number of items."""
 
     def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
-        """As `Loop`'s, a piece at a time: the memory that XLA needs is bounded."""
+        """As `Loop`'s, a piece at a time: the memory that XLA needs is bounded.
+
+        XLA compiles the function for each length of a piece.  So all pieces have the same, which is a power of 2, and
+        the last one may overlap another.
+        """
         sums = np.zeros(self.n_sums)
-        for start in range(0, n, PIECE):
-            piece = slice(start, start + PIECE)
-            with float64():
-                found, added = self._run(*[_piece(a, x, piece) for a, x in zip(self.arguments, inputs, strict=True)])
+        length = 1 << min(max(n, 1).bit_length(), self._piece.bit_length()) - 1
+        for start in range(0, n, length):
+            first = min(start, n - length)
+            piece = slice(first, first + length)
+            found, added = self._called(
+                [_piece(a, x, piece) for a, x in zip(self.arguments, inputs, strict=True)], length
+            )
             for store, value, shape in zip(stores, found, self.store_shapes, strict=True):
                 store.reshape(n, *shape)[piece] = value
-            sums += [np.asarray(s).sum() for s in added]
+            sums += [np.broadcast_to(np.asarray(s), length)[start - first :].sum() for s in added]
         return sums
 
+    def _called(self, arguments: list[Any], length: int) -> Any:
+        with float64():
+            if length not in self._compiled:
+                self._compiled[length] = interruptible(self._run.lower(*arguments).compile)
+            return self._compiled[length](*arguments)
 
-PIECE = 1 << 16
+
+PIECE = 1 << 16  # items
+LARGEST_PIECE = 1 << 22  # numbers of the largest array that XLA makes
 NOT_COMPILED = ("float16", "uint64")  # no such arithmetic, or another one than that of JAX
 
 
@@ -162,11 +181,11 @@ def make_loop(
     known_by: bytes = b"",
     shortest: bool = True,
 ) -> Loop | BatchedLoop:
-    """A compiled loop; where the compiler does not know a primitive, one that XLA runs, with a warning about `what`,
-    unless that is empty."""
+    """A compiled loop; where the compiler does not know a primitive, or the program is too long, one that XLA runs,
+    with a warning about `what`, unless that is empty."""
     try:
         return Loop(name, arguments, *functions, known_by=known_by, shortest=shortest)
-    except UnsupportedPrimitive as e:
+    except NotCompiled as e:
         if what:
             warnings.warn(f"{what}: {e}", stacklevel=2)
         return BatchedLoop(arguments, *functions)
@@ -197,7 +216,7 @@ def _text(name: str, arguments: Sequence[Argument], functions: Sequence[Callable
         if traced and not shortest:
             break
     if not traced:
-        raise next((e for e in errors if isinstance(e, UnsupportedPrimitive)), errors[0])
+        raise next((e for e in errors if isinstance(e, NotCompiled)), errors[0])
     return min(traced, key=lambda t: len(t.lines)).text(name)
 
 

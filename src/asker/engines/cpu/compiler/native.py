@@ -71,6 +71,10 @@ class Native:
         prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *types)  # lets other threads run
         return prototype(needed(self.code))
 
+    def prepare(self) -> None:
+        """Have the code made, where it is not."""
+        self._call  # noqa: B018
+
     def __call__(self, *arguments: Any) -> int | None:
         """What the function returns, 0 where that is nothing; None where the arguments are of other kinds."""
         try:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asker.arrays import is_narrow
-from asker.engines.cpu.compiler.scalars import BITCASTS, TEMPLATES, Program
+from asker.engines.cpu.compiler.scalars import BITCASTS, TEMPLATES, NotCompiled, Program
 from asker.jax_versions import PASSED_OVER
 from asker.left_out import cannot_compile
 
 Values = np.ndarray  # numbers when constant, else dtype object: Name | number
 
 
-class UnsupportedPrimitive(TypeError):
+class UnsupportedPrimitive(NotCompiled):
     """A residual function uses an operation that the CPU engine cannot turn into scalar code."""
 
     def __init__(self, name: str, why: str = ""):

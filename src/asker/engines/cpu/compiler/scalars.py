@@ -25,6 +25,24 @@ class Name:
 
 Value = Any  # Name | float | int | bool
 
+LONGEST = 4000
+"""Statements of a program that is compiled.  LLVM takes about 2 s for so many, and the time grows faster than their
+number; XLA compiles the arrays and loops that they come from, and runs them about as fast."""
+LONGEST_BEFORE = 4 * LONGEST
+"""The same with those that nobody needs in the end."""
+
+
+class NotCompiled(TypeError):
+    """A function that becomes no scalar program, or none that is compiled: XLA runs it."""
+
+
+class TooLong(NotCompiled):
+    """A function that becomes too many statements."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it takes more than {LONGEST} operations, which are not compiled one by one: XLA computes it")
+
+
 # operation -> how it is printed; every operand is a name or a literal
 BITCASTS = {
     ("float64", "int64"): "float_as_int64",
@@ -120,6 +138,8 @@ class Program:
     def _append(self, statement: tuple[str, tuple[Value, ...]]) -> Name:
         key = _key(*statement)
         if key not in self._shared:
+            if len(self.statements) == LONGEST_BEFORE:
+                raise TooLong
             self._shared[key] = Name(len(self.statements))
             self._names.append(self._shared[key])
             self._products.append(self._multiplied(*statement) or [len(self.statements)])
@@ -251,13 +271,15 @@ class Program:
         return total
 
     def needed(self, outputs: list[Value]) -> list[tuple[int, str, tuple[Value, ...]]]:
-        """The statements that `outputs` need: number, operation and operands."""
+        """The statements that `outputs` need: number, operation and operands.  `TooLong` where they are too many."""
         found, stack = set(), [v.index for v in outputs if isinstance(v, Name)]
         while stack:
             k = stack.pop()
             if k not in found:
                 found.add(k)
                 stack += [a.index for a in self.statements[k][1] if isinstance(a, Name)]
+        if len(found) > LONGEST:
+            raise TooLong
         return [(k, *self.statements[k]) for k in sorted(found)]
 
     def lines(self, outputs: list[Value]) -> list[str]:

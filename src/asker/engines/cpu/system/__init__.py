@@ -18,7 +18,8 @@
                 how uncertain each observation is                                                     predicted.py
 
 `reference.py` writes the same system as one dense matrix: the oracle of all that.  `gradients.py` has what needs
-derivatives and no system.  Loops are printed as straight-line code for the block sizes at hand (printing.py).
+derivatives and no system, wide.py what is done where an observation has too many derivatives for a loop that is
+printed.  Other loops are straight-line code for the block sizes at hand (printing.py).
 
 Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.structure`, what holds
 directions that are not determined from `asker.engines.inverse`.
@@ -31,6 +32,7 @@ from asker.engines.cpu.system.own_blocks import own_blocks
 from asker.engines.cpu.system.predicted import predicted
 from asker.engines.cpu.system.printing import spacious
 from asker.engines.cpu.system.system import System, choose_solver
+from asker.engines.cpu.system.wide import shortened
 
 __all__ = [
     "Derivatives",
@@ -44,6 +46,7 @@ __all__ = [
     "own_blocks",
     "predicted",
     "radial_change",
+    "shortened",
     "spacious",
     "two_gradients",
 ]

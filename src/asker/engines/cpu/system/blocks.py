@@ -7,13 +7,14 @@ d(d+1)/2 numbers row by row; its coupling to the K numbers of the kept slots is 
 of K numbers per observation.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from asker.engines.cpu.compiler import Printed, compile_source
 from asker.engines.cpu.system import in_passing
 from asker.engines.cpu.system.in_passing import How
 from asker.engines.cpu.system.printing import (
+    LOOPS_KEPT,
     add_products,
     dot,
     indented,
@@ -43,7 +44,7 @@ class Group(NamedTuple):
     radial: bool
 
 
-@cache
+@lru_cache(LOOPS_KEPT)  # `how` holds the text of a user's function
 def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed:
     """L, z, Y and the own blocks of kept variables, one stretch of eliminated variables after the other.
 

@@ -165,7 +165,7 @@ class Eliminator:
             specs = []
             for (how, radial), (_, f, e) in zip(hows, self._groups, strict=True):
                 kept = tuple((s.offset, s.dim) for s in f.kept)
-                specs.append(blocks.Group(how, f.p, f.width, kept, e.offset, e.dim, radial))
+                specs.append(blocks.Group(how, f.height, f.width, kept, e.offset, e.dim, radial))
             self._loops[key] = blocks.eliminate(tuple(specs), self.relative, stiff)
         return self._loops[key]
 

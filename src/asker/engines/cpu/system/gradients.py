@@ -1,15 +1,16 @@
 """Gradients, and how residuals change along a step: what needs J, and no linear system."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed, compile_source
-from asker.engines.cpu.system import in_passing
+from asker.engines.cpu.system import in_passing, wide
 from asker.engines.cpu.system.in_passing import How
 from asker.engines.cpu.system.linearization import Delta, Derivatives, Linearization
 from asker.engines.cpu.system.printing import (
+    LOOPS_KEPT,
     indented,
     load_jacobian,
     load_residual,
@@ -47,9 +48,9 @@ def barred_out(structure: Structure, linear: Sequence[Derivatives], c: Each, the
 
 def _without(f: FactorStructure, lin: Derivatives, barred: Delta) -> Linearization:
     assert isinstance(lin, Linearization)  # where there are bounds (engine.py)
-    J = spacious(f.n, f.p * f.width)
+    J = spacious(f.n, f.height * f.width)
     J[:] = lin.J
-    columns = J.reshape(f.n, f.p, f.width)
+    columns = J.reshape(f.n, f.height, f.width)
     for k, start in zip(f.free, f.offsets, strict=True):
         v = f.factors.slots[k].variables
         if v in barred:
@@ -65,8 +66,12 @@ def _add_gradients(f: FactorStructure, lin: Derivatives, c: np.ndarray, d: np.nd
     """
     if not f.free:
         return
+    if f.is_wide:
+        assert isinstance(lin, Linearization)  # what is long is made by XLA, and held
+        wide.add_gradients(f, lin, (c, d), G)
+        return
     e, kept = f.eliminated, [(s.index, G[s.variables]) for s in f.kept]
-    spec = f.p, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset if e else 0, e.dim if e else 0
+    spec = f.height, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset if e else 0, e.dim if e else 0
     ptr = e.ptr if e else np.arange(f.n + 1)
     cuts = in_passing.stretches(ptr)
     bounds = even_bounds(len(cuts) - 1, smallest=8, most=16)
@@ -88,6 +93,10 @@ def radial_change(f: FactorStructure, lin: Derivatives, delta: Delta, out: np.nd
     if not f.free:
         out[:] = 0.0
         return
+    if f.is_wide:
+        assert isinstance(lin, Linearization)
+        wide.radial_change(f, lin, delta, out)
+        return
     slots = [f.factors.slots[k].variables for k in f.free]
     places = tuple((o, v.manifold.tangent) for o, v in zip(f.offsets, slots, strict=True))
     named = {f"index{m}": f.indices[k] for m, k in enumerate(f.free)}
@@ -96,11 +105,11 @@ def radial_change(f: FactorStructure, lin: Derivatives, delta: Delta, out: np.nd
     def own() -> dict[str, np.ndarray]:
         return in_passing.own(0, lin, f, in_passing.STRETCH)
 
-    loop = _radial_loop(in_passing.how(lin), in_passing.STRETCH, f.p, f.width, places)
+    loop = _radial_loop(in_passing.how(lin), in_passing.STRETCH, f.height, f.width, places)
     run_loop_with(loop, even_bounds(f.n), own, out=out, **named)
 
 
-@cache
+@lru_cache(LOOPS_KEPT)  # `how` holds the text of a user's function
 def _radial_loop(how: How, stretch: int, p: int, D: int, slots: tuple[tuple[int, int], ...]) -> Printed:
     """rᵀJδ for each observation."""
     lines = load_residual(p)
@@ -132,7 +141,7 @@ def _radial_loop(how: How, stretch: int, p: int, D: int, slots: tuple[tuple[int,
     return compile_source("radial_change", "\n".join([in_passing.text(0, how), one, driver]))
 
 
-@cache
+@lru_cache(LOOPS_KEPT)  # `how` holds the text of a user's function
 def _gradient_loop(how: How, p: int, D: int, kept: tuple[tuple[int, int], ...], offset: int, d: int) -> Printed:
     """G += Σ c Jᵀr for two sets of weights c at once, in the order in which J lies.
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from asker.engines.cpu.system import wide
 from asker.engines.cpu.system.linearization import Linearization, Weights
 from asker.engines.structure import Structure
 from asker.variables import Variables
@@ -11,10 +12,15 @@ def own_blocks(structure: Structure, linear: list[Linearization], model: list[We
     """The block Σ a JᵀJ of every variable, (n, d, d) for each free group; b is passed over."""
     blocks = {v: np.zeros((len(v), v.manifold.tangent, v.manifold.tangent)) for v in _free(structure)}
     for f, lin, w in zip(structure.factors, linear, model, strict=True):
-        J = lin.J.reshape(f.n, f.p, f.width)
+        J = lin.J.reshape(f.n, lin.r.shape[1], f.width)
         for slot, offset in zip(f.free, f.offsets, strict=True):
             v = f.factors.slots[slot].variables
             B = blocks[v]
+            if f.is_wide:
+                columns = slice(offset, offset + v.manifold.tangent)
+                for some in wide.parts(f.n, J.shape[1] * f.width):
+                    np.add.at(B, f.indices[slot][some], wide.products(J[some], w.a[some], columns, columns))
+                continue
             for q in range(B.shape[1]):
                 weighted = w.a[:, None] * J[:, :, offset + q]
                 for s in range(q + 1):

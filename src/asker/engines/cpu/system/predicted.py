@@ -27,7 +27,8 @@ def predicted(inverse: Inverse) -> list[np.ndarray]:
 
 
 def _of(inverse: Inverse, k: int, f: FactorStructure, part: slice, own: np.ndarray, cross: np.ndarray) -> np.ndarray:
-    J = inverse.linear[k].J.reshape(f.n, f.p, f.width)[part]
+    linear = inverse.linear[k]
+    J = linear.J.reshape(f.n, linear.r.shape[1], f.width)[part]
     total = np.zeros(len(J))
 
     def add(first: int, second: int, M: np.ndarray, factor: float) -> None:

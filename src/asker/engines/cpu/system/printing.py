@@ -22,6 +22,7 @@ INDENT = "    "
 SLACK = 16
 LINE = 64  # bytes
 WIDEST = 8  # numbers of a vector
+LOOPS_KEPT = 100  # with the text of a user's function in them, for other problems with the same function
 
 
 def lanes(dim: int) -> int:
@@ -73,6 +74,7 @@ in order, so that somebody is at work on it."""
 def run_loop(loop: Printed, bounds: np.ndarray, **named: object) -> None:
     """Call `loop(start, stop, **named)` for each task between `bounds`."""
     counter, arguments = np.zeros(1, dtype=np.int64), loop.in_order(named)
+    loop.prepare(counter, bounds, *arguments)
     run_together(lambda: loop.share(counter, bounds, *arguments), len(bounds) - 1)
 
 
@@ -83,6 +85,8 @@ def run_loop_with(loop: Printed, bounds: np.ndarray, own: Callable[[], dict[str,
     def work() -> None:
         loop.share(counter, bounds, *loop.in_order(shared | own()))
 
+    if loop.last is None:
+        loop.prepare(counter, bounds, *loop.in_order(shared | own()))
     run_together(work, len(bounds) - 1)
 
 

@@ -15,6 +15,7 @@ from asker.engines.cpu.system.elimination import Elimination
 from asker.engines.cpu.system.linearization import Derivatives, Linearization, Weights
 from asker.engines.cpu.system.matrix_rows import RowsSpec, matrix_rows, scaled_lower, scaled_upper, unit_scale
 from asker.engines.cpu.system.printing import SLACK, aligned, lanes, run_loop, run_loop_with
+from asker.engines.cpu.system.wide import WideGroup
 from asker.engines.cpu.threads import balanced_bounds, even_bounds
 from asker.engines.structure import FactorStructure, KeptSlot, Structure
 
@@ -110,6 +111,29 @@ class ReducedMatrix:
             self.pattern_ptr, self.pattern = np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
         else:
             self._make_pattern()
+        wide = {k: f for k, f in enumerate(structure.factors) if f.is_wide}
+        self._wide = {k: WideGroup(f, self._places(f)) for k, f in wide.items()}
+        self._clears = dense and not wide
+        """Whether who begins a row of the dense matrix clears it."""
+
+    def _places(self, f: FactorStructure) -> dict[tuple[KeptSlot, KeptSlot], tuple[np.ndarray, np.ndarray]]:
+        """As `WideGroup` takes them, for all pairs of kept slots."""
+        found, n = {}, len(self.dims)
+        number = {s: self._number(s) + (s.columns - s.first).astype(np.int64) // s.dim for s in f.kept}
+        rows = np.repeat(np.arange(len(self.pattern_ptr)), self.pattern_ptr[:, 1] - self.pattern_ptr[:, 0])
+        widths = self.dims[self.pattern]
+        before = np.cumsum(widths) - widths
+        for A, B in product(f.kept, f.kept):
+            row, column = number[A], number[B]
+            if self.dense:
+                stride = np.full(f.n, self.values.shape[1])
+                place = A.columns * stride + self.lane_of[column]
+            else:
+                block = np.searchsorted(rows * n + self.pattern, row * n + np.minimum(column, row))
+                first, _, value, stride = self.pattern_ptr[row].T
+                place = value + before[block] - before[first]
+            found[A, B] = np.where(column <= row, place, -1), np.ascontiguousarray(stride)
+        return found
 
     def _n_passes(self, f: FactorStructure, slot: KeptSlot, work: np.ndarray) -> int:
         """Enough that a pass stays in the cache; sparse: if adding the strips once a pass costs little."""
@@ -156,10 +180,15 @@ class ReducedMatrix:
 
     def assemble(self, linear: Sequence[Derivatives], model: list[Weights], elimination: Elimination) -> None:
         """S and the reduced gradient for the weights of `model`."""
-        begun = self.structure.n_kept if self.dense else 0  # the rows before are cleared by those who begin them
+        begun = self.structure.n_kept if self._clears else 0  # the rows before are cleared by those who begin them
         for array in (self.values[begun:], self.g, self.diagonals):
             array[...] = 0.0
         for k, f in enumerate(self.structure.factors):
+            if k in self._wide:
+                lin = linear[k]
+                assert isinstance(lin, Linearization)
+                self._wide[k].add(lin, model[k], self.values.reshape(-1), self.g, self.diagonals)
+                continue
             for m, slot in enumerate(f.kept):
                 loop, fixed, has_others = self._rows(k, m)
                 named = fixed | {"finished": np.zeros(slot.n_variables, dtype=np.int64)}
@@ -191,7 +220,7 @@ class ReducedMatrix:
         fixed: dict[str, Any] = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
         fixed |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g, "diagonal": self.diagonals}
         fixed |= {"items": self._passes[slot].items, "first_lane": int(self.lane_of[self._number(slot)])}
-        fixed |= {"observations": slot.observations, "clear": self.dense and slot is self._begins[slot.first]}
+        fixed |= {"observations": slot.observations, "clear": self._clears and slot is self._begins[slot.first]}
         for n, s in enumerate(others):
             fixed |= {f"gram_lane{n}": self._lanes[s], f"gram_at{n}": s.offset, "at": slot.offset}
         d, schur = 0, list[tuple[int, int, int, bool]]()
@@ -204,7 +233,7 @@ class ReducedMatrix:
                 fixed[f"first{n}"] = self._firsts[slot, other]
         gram = tuple(s.dim for s in others)
         in_Y = (slot.offset_in_Y, f.kept_width) if d else (0, 0)
-        spec = RowsSpec(f.p, f.width, slot.dim, gram, d, in_Y, tuple(schur), self.dense)
+        spec = RowsSpec(f.height, f.width, slot.dim, gram, d, in_Y, tuple(schur), self.dense)
         return _Rows(matrix_rows(spec), fixed, bool(others))
 
     def _strip(self, dim: int) -> dict[str, np.ndarray]:

@@ -39,14 +39,15 @@ def reference(
 
 def _add(f: FactorStructure, lin: Linearization, abc: Weights, first: dict, H: np.ndarray, g: np.ndarray) -> None:
     """H += Σ Jᵀ(aI + b rrᵀ)J and g += Σ c Jᵀr of one factor group."""
-    J = lin.J.reshape(f.n, f.p, f.width)
+    p = lin.r.shape[1]
+    J = lin.J.reshape(f.n, p, f.width)
     Jr = np.einsum("npd,np->nd", J, lin.r)
     slots = [f.factors.slots[k].variables for k in f.free]
     dims = [v.manifold.tangent for v in slots]
     if len(slots) == 1 and len(slots[0]) == 1:  # one variable: plain matrix products
         one = slice(first[slots[0]], first[slots[0]] + dims[0])
         flat = J.reshape(-1, f.width)
-        H[one, one] += flat.T @ (np.repeat(abc.a, f.p)[:, None] * flat)
+        H[one, one] += flat.T @ (np.repeat(abc.a, p)[:, None] * flat)
         if abc.radial:
             H[one, one] += Jr.T @ (abc.b[:, None] * Jr)
         g[one] += abc.c @ Jr

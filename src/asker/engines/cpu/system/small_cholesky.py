@@ -55,6 +55,7 @@ class SmallCholesky:
         counter, finished = np.zeros(1, dtype=np.int64), np.zeros(self._n_columns, dtype=np.int64)
         failed, loop = np.zeros(1, dtype=bool), _panels()
         arguments = counter, self._bounds, self._items, finished, self.R, self._corners, failed
+        loop.prepare(*arguments)
         run_together(lambda: loop.share(*arguments), len(self._items) if self.n >= WORTH_SHARING else 1)
         return bool(failed[0])
 
