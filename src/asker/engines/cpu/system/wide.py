@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from asker.engines.cpu.cholesky import one_blas_thread
 from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.system.linearization import Delta, Linearization, Weights
 from asker.engines.cpu.system.printing import spacious
@@ -43,7 +44,8 @@ def shortened(f: FactorStructure, lin: Linearization) -> Linearization:
         R = np.asarray(np.linalg.qr(np.concatenate([J[some[k]], lin.r[some[k], :, None]], axis=2), mode="r"))
         out.J[some[k]], out.r[some[k]] = R[:, :D, :D].reshape(len(R), -1), R[:, :D, D]
 
-    run_tasks(work, len(some))
+    with one_blas_thread():
+        run_tasks(work, len(some))
     return out
 
 
@@ -75,7 +77,8 @@ def _gradients(f: FactorStructure, lin: Linearization) -> np.ndarray:
 def products(J: np.ndarray, a: np.ndarray, first: slice, second: slice) -> np.ndarray:
     """a JᵀJ of every observation, in these columns."""
     A, B = J[:, :, first], J[:, :, second]
-    return np.matmul(np.swapaxes(A * a[:, None, None], 1, 2), B)
+    with one_blas_thread():  # for each product it would wait for all of them
+        return np.asarray(np.matmul(np.swapaxes(A * a[:, None, None], 1, 2), B))
 
 
 class WideGroup:
