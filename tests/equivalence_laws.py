@@ -58,10 +58,11 @@ def order_does_not_matter(trial: Trial) -> str | None:
 def weight_2_is_a_copy(trial: Trial) -> str | None:
     """Under kernels that are given, a second copy of an observation is the same as twice its weight.
 
-    (ASKER's default mode is left out: its scales begin at a mean over the observations.)
+    (ASKER's default mode is left out, since its scales begin at a mean over the observations, and so are exchanges of
+    single observations.)
     """
     problem = trial.problem
-    if problem.is_sought or _begins_at_a_mean(trial.result.strategy):
+    if problem.is_sought or _counts_observations(trial.result.strategy):
         return None
     chosen = [np.flatnonzero(trial.rng.random(g.n) < 0.3) for g in problem.groups]
     heavy, copied = [], []
@@ -81,9 +82,9 @@ def weight_2_is_a_copy(trial: Trial) -> str | None:
     return None if off <= base.cost_tolerance else f"the costs differ by {off:.2g} of {result.cost:.6g}"
 
 
-def _begins_at_a_mean(strategy: Any) -> bool:
+def _counts_observations(strategy: Any) -> bool:
     method = strategy.method if isinstance(strategy, asker.WithMoves) else strategy
-    return isinstance(method, asker.ASKER) and method.reach > 0
+    return isinstance(method, asker.Exchanges) or (isinstance(method, asker.ASKER) and method.reach > 0)
 
 
 def weight_0_is_left_out(trial: Trial) -> str | None:
@@ -176,6 +177,8 @@ def _in_units(base: Trial, of_variables: float = 1.0, of_data: float = 1.0, of_r
     ]
     blocks = [_block_in(block, of_variables) for block in problem.blocks] if of_variables != 1 else problem.blocks
     result = base.solve(replace(problem, groups=tuple(groups), blocks=tuple(blocks)))
+    if problem.is_sought and (result.doubts or base.result.doubts):
+        return None  # refused, and not wrong
     return base.differs(result.residuals, of_residuals)
 
 

@@ -235,6 +235,8 @@ def random_problem(seed: int) -> RandomProblem:
     sizes = [_n_variables(rng, b) for b in of.blocks]
     truth = [SPECIES[b.species].draw(rng, n) for b, n in zip(of.blocks, sizes, strict=True)]
     groups = [_group(rng, g, k, truth, sizes) for k, g in enumerate(of.groups)]
+    if all(g.weight is not None and not g.weight.any() for g in groups):
+        groups[0] = replace(groups[0], weight=np.ones(groups[0].n))  # else there is nothing to fit
     far = float(rng.choice([0.0, 0.01, 0.3, 1.0]))
     in_own_unit = [any(KINDS[g.kind].jacobian and k in g.blocks for g in of.groups) for k in range(len(of.blocks))]
     blocks = [_begun(rng, *each, far) for each in zip(of.blocks, truth, sizes, in_own_unit, strict=True)]

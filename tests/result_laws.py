@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 import asker
 from asker.subsets import FEW as FEW_UNKNOWNS
-from dense_derivatives import columns, jacobians, moved, open_unknowns
+from dense_derivatives import columns, has_collapsed, jacobians, moved, open_unknowns
 from problem_trial import EPS, OPERATIONS, Trial, cost_of, largest_of, parts_of, weight_of
 from random_problems import RandomProblem, gathered
 from reference_kernels import omega
@@ -123,6 +123,8 @@ def masks_agree_with_shares(trial: Trial) -> str | None:
 def converged_results_are_stationary(trial: Trial) -> str | None:
     """From a result that has converged without a doubt, no step of IRLS gains more than MARGIN·tol of the cost.
 
+    A step counts with the decrease that its quadratic model promises, ½ gᵀH⁻¹g, or the true one where that is less.
+
     Where the noise σ was estimated, a descent also ends where it gains LIKELIHOOD·σ², half as much in log-likelihood.
     Convergence is certified with few unknowns; with more, a common λ may shorten all steps because one is too long:
     with relative damping MARGIN_OF_MANY counts, and with λI nothing is promised (docs/limits.md).
@@ -145,14 +147,16 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
     enough = TOL * result.cost
     if problem.is_sought:
         enough = max(enough, LIKELIHOOD * min(noise.sigma**2 for noise in result.noise))
-    step = _step(problem, result.values, np.concatenate(A), np.concatenate(b))
+    A, b = np.concatenate(A), np.concatenate(b)
+    step = _step(problem, result.values, A, b)
+    promised = float(b @ b - (A @ step + b) @ (A @ step + b)) / 2
     cost, error = cost_of(trial, result.values)
     for part in (1.0, 0.5, 0.1, 0.01):
         there = [
             _within(block, moved(block, x, part * step[i]))
             for block, x, i in zip(problem.blocks, result.values, at, strict=True)
         ]
-        gain = cost - cost_of(trial, there)[0]
+        gain = min(cost - cost_of(trial, there)[0], promised)
         if gain > margin * enough + 2 * error:
             return f"converged, and a step of IRLS lowers the cost {cost:.6g} by {gain / cost:.2g} of it"
     return None
@@ -186,6 +190,8 @@ def intervals_agree_with_doubts(trial: Trial) -> str | None:
     that is NaN, since fewer count.  Where the dense Jacobian does not say clearly what is open, nothing is said.
     """
     result, problem = trial.result, trial.problem
+    if has_collapsed(problem, result.values):
+        return None
     J = jacobians(problem, result.values)
     held = np.concatenate([np.repeat(b.fixed, columns(problem)[k].shape[1]) for k, b in enumerate(problem.blocks)])
 

@@ -445,3 +445,12 @@ def test_a_search_that_does_not_come_to_rest_is_doubted(monkeypatch):
     assert not any("come to rest" in doubt for doubt in asker.solve(problem, max_iterations=5).doubts)
     monkeypatch.setattr("asker.solving.MANY", 5)
     assert any("not come to rest in 5 iterations" in doubt for doubt in asker.solve(problem).doubts)
+
+
+def test_an_observation_may_have_one_variable_twice():
+    """Small subsets are solved apart from each other, and the variable of one is not eliminated then."""
+    x = asker.Variables([[0.0, 0.0]], name="x")
+    twice = asker.Factors(lambda a, b, d: a - b - d, x[np.zeros(4, int)], x[np.zeros(4, int)], data=np.ones((4, 2)))
+    result = asker.solve(asker.Problem(twice))
+    np.testing.assert_array_equal(result["x"], 0.0)
+    assert any("the data do not determine x[0, 0], x[0, 1]" in doubt for doubt in result.doubts)

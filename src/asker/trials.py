@@ -136,6 +136,7 @@ class Trials:
         v, copied = next(iter(moving.items()))
         problem = Problem(*made)
         apart = len(moving) == 1 and (self.alone or len(v) == 1) and is_narrow(problem, copied)
+        apart &= all(sum(s.variables is copied for s in f.slots) <= 1 for f in made)  # may be one variable, twice
         return self.engine.for_other(problem, copied if apart else True), moving
 
     def _moving(self, v: Variables, rows: Floats) -> Variables:
