@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import asker
 from asker.bounds import Bounded
 from asker.manifolds import Euclidean
 from random_problems import Block, RandomProblem, gathered
@@ -79,12 +78,6 @@ def _around(block: Block, values: Any) -> list[list[tuple[Any, Any]]]:
     return [[(at(q, k), at(q, -k)) for k, _ in STENCIL] for q in range(d)]
 
 
-def has_collapsed(problem: RandomProblem, values: Sequence[Any]) -> bool:
-    """Whether the scale of a similarity is next to 0: derivatives are then too small for differences."""
-    similar = [x for block, x in zip(problem.blocks, values, strict=True) if block.manifold is asker.Sim3]
-    return any((np.linalg.norm(x[:, :, :3], axis=(1, 2)) < NONZERO).any() for x in similar)
-
-
 class Open(NamedTuple):
     """What a matrix leaves open."""
 
@@ -94,11 +87,14 @@ class Open(NamedTuple):
     """The dimension of the null space."""
 
 
-def open_unknowns(A: np.ndarray, scale: float) -> Open | None:
-    """What the rows of A leave open; None where that is not clear, as where a column is small beside `scale`."""
+def open_unknowns(A: np.ndarray, elsewhere: np.ndarray, scale: float) -> Open | None:
+    """What the rows of A leave open; None where that is not clear.
+
+    That is where a column is small beside `scale`, or 0 here and not `elsewhere`: it may be too small for differences.
+    """
     norms = np.linalg.norm(A, axis=0)
     seen = norms > 0
-    if (norms[seen] < NONZERO * scale).any():
+    if (norms[seen] < NONZERO * scale).any() or elsewhere[:, ~seen].any():
         return None
     unit = A[:, seen] / norms[seen]
     _, sizes, Vt = np.linalg.svd(np.linalg.qr(unit, mode="r"), full_matrices=True)

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 import asker
 from asker.subsets import FEW as FEW_UNKNOWNS
-from dense_derivatives import columns, has_collapsed, jacobians, moved, open_unknowns
+from dense_derivatives import columns, jacobians, moved, open_unknowns
 from problem_trial import EPS, OPERATIONS, Trial, cost_of, largest_of, parts_of, weight_of
 from random_problems import RandomProblem, gathered
 from reference_kernels import omega
@@ -33,8 +33,13 @@ NO_INTERVAL = (
 
 
 def cost_is_not_above_the_start(trial: Trial) -> str | None:
-    """The best point is returned, and the start is one."""
+    """The best point is returned, and the start is one.
+
+    (Where the noise is estimated, solutions are compared by their likelihood; one that is doubted may have a larger Ψ.)
+    """
     result = trial.result
+    if trial.problem.is_sought and result.doubts:
+        return None
     if not result.cost <= result.initial_cost:
         return f"the cost is {result.cost:.17g}, and {result.initial_cost:.17g} at the start"
     return None
@@ -190,14 +195,15 @@ def intervals_agree_with_doubts(trial: Trial) -> str | None:
     that is NaN, since fewer count.  Where the dense Jacobian does not say clearly what is open, nothing is said.
     """
     result, problem = trial.result, trial.problem
-    if has_collapsed(problem, result.values):
-        return None
-    J = jacobians(problem, result.values)
+    J, begun = (jacobians(problem, values) for values in (result.values, [b.values for b in problem.blocks]))
     held = np.concatenate([np.repeat(b.fixed, columns(problem)[k].shape[1]) for k, b in enumerate(problem.blocks)])
 
     def left_open(masks: Sequence[np.ndarray]) -> np.ndarray | None:
-        rows = [Jk[mask].reshape(-1, Jk.shape[2]) for Jk, mask in zip(J, masks, strict=True)]
-        found = open_unknowns(np.concatenate(rows)[:, ~held], max(trial.units))
+        here, elsewhere = (
+            np.concatenate([Jk[mask].reshape(-1, Jk.shape[2]) for Jk, mask in zip(of, masks, strict=True)])[:, ~held]
+            for of in (J, begun)
+        )
+        found = open_unknowns(here, elsewhere, max(trial.units))
         if found is None:
             return None
         every = np.zeros(len(held), dtype=bool)
