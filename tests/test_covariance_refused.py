@@ -86,3 +86,17 @@ def test_a_portion_of_a_problem_has_none():
         of_many.covariance("x")
     with pytest.raises(asker.ProblemError, match="seen in a whole problem"):
         holds(of_many)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1e-6])
+def test_variances_that_rounding_hides_are_refused(weight):
+    """They were 0, or 300 for 0.005."""
+    rng, n = np.random.default_rng(0), 120
+    x = asker.Variables(np.zeros((2, 1)), name="x")
+    first, second = x[np.zeros(n, dtype=int)], x[np.ones(n, dtype=int)]
+    near = asker.Factors(lambda x, d: x - d, first, data=rng.normal(0, 0.03, n), weight=weight, kernel=Quadratic())
+    data = rng.normal(0, 60, n)
+    apart = asker.Factors(lambda x, y, d: 20 * (x - y) - d, first, second, data=data, kernel=Quadratic())
+    result = asker.solve(asker.Problem(near, apart))
+    with pytest.raises(asker.ProblemError, match="rounding hides"):
+        result.interval("x")

@@ -43,6 +43,8 @@ What = Variables | Slot | str
 Datum = What | Sequence[What]
 STEP, SHORTER_STEPS = 1e-4, 4
 """t B over A, at most, and how often it is made ten times as small."""
+LOST = 0.1
+"""The part of a variance that rounding may change."""
 MANY = 1e9
 """Numbers from which on σ is as good as known."""
 HOLDS = 1e-12
@@ -125,6 +127,8 @@ class Uncertainty:
             masks = [of.counted for of in self.information]
             for v, mask in not_pulled(self.model, result.weights, masks, plain).items():
                 self.open[v] |= mask
+            self._differences: tuple[_Relative, list[list[tuple[float, _Relative]]]] | None = None
+            """The inverse, and the terms of each slope, where there are several."""
             self._terms = self._made_terms(plain, sandwich)
         except SingularError as error:
             raise ProblemError(f"there is no covariance: {error}") from None
@@ -235,7 +239,10 @@ class Uncertainty:
             left = [max(of.n_spare, 1.0) / max(f.residual_size * of.n_counted, 1) for f, of in self._groups()]
             b = [x / share for x, share in zip(b, left, strict=True)]
             return self._slope(plain, alpha, spread, b)
-        return [term for part in alike(alpha, spread) for term in self._slope(plain, alpha, part)]
+        slopes = [self._slope(plain, alpha, part) for part in alike(alpha, spread)]
+        if len(slopes) > 1:
+            self._differences = self._relative(plain), slopes
+        return [term for slope in slopes for term in slope]
 
     def _slope(
         self, plain: "HeldInverse", alpha: list[Floats], spread: list[Floats], b: list[Floats] | None = None
@@ -289,10 +296,28 @@ class Uncertainty:
         blocks = np.zeros((len(i), v.manifold.tangent, w.manifold.tangent))
         if v in self._N and w in self._N:
             blocks = sum(factor * term.pairs(v, i, w, j) for factor, term in self._terms)  # type: ignore[assignment]
+            if other is None and self._differences is not None:
+                self._check_rounding(v, i, blocks, is_open)
         blocks = self._unit(v)[i][:, :, None] * blocks * self._unit(w)[j][:, None, :]
         blocks[v.fixed[i] | w.fixed[j]] = 0.0
         blocks[is_open] = np.nan
         return Covariance(blocks, self.gauge, np.any(is_open, axis=(1, 2)))
+
+    def _check_rounding(self, v: Variables, i: NDArray[np.int64], blocks: Floats, is_open: NDArray[np.bool_]) -> None:
+        """Refuse variances that rounding hides, by the second differences, which are 0 but for it."""
+        assert self._differences is not None
+        plain, slopes = self._differences
+        twice, error = 2.0 * plain.pairs(v, i, v, i), np.zeros_like(blocks)
+        for slope in slopes:
+            error += max(factor for factor, _ in slope) * np.abs(
+                sum(term.pairs(v, i, v, i) for _, term in slope) - twice
+            )
+        hidden = np.diagonal(~is_open & (error > LOST * blocks), axis1=1, axis2=2) & ~v.fixed[i][:, None]
+        if hidden.any():
+            raise ProblemError(
+                f"there is no covariance of {v.name}: the noises of the factor groups are orders of magnitude from "
+                "what their kernels say, and rounding hides the smaller: give kernels or weights that fit the noise"
+            )
 
     def standard_errors(self, what: What) -> Floats:
         """(n, d): of each direction of each variable."""
