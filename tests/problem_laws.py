@@ -19,7 +19,7 @@ from equivalence_laws import (
     weight_2_is_a_copy,
 )
 from problem_trial import Trial
-from random_problems import N_STRUCTURES, random_problem
+from random_problems import random_problem
 from result_laws import (
     converged_results_are_stationary,
     cost_is_not_above_the_start,
@@ -54,13 +54,12 @@ def fault_of(law: Law, trial: Trial) -> str | None:
 
 
 def in_turn(seed: int) -> tuple[Law, ...]:
-    """The laws of one result, and each of the others in turn, also among the seeds of one structure.
+    """The laws of one result, and each of the others in turn: they take many solves.
 
     The other engine compiles for seconds, and is asked least.
     """
-    turn = (seed + seed // N_STRUCTURES) % N_TURNS
     of_engines = (engines_agree,) if seed % N_TURNS_OF_ENGINES == 0 else ()
-    return (*OF_ONE_RESULT, *OF_SEVERAL[turn::N_TURNS], *of_engines)
+    return (*OF_ONE_RESULT, *OF_SEVERAL[seed % N_TURNS :: N_TURNS], *of_engines)
 
 
 def trials(seed: int, count: int, laws: Callable[[int], Sequence[Law]] = in_turn) -> Iterator[tuple[str, str | None]]:

@@ -1,8 +1,8 @@
 """Random problems: a seed gives a problem of random structure, and solves of it under other orders, units and weights.
 
 What is compiled depends on the *structure*: the residual functions, sizes and manifolds, the kernels, the strategy, and
-whether there are weights, bounds and held variables.  N_STRUCTURES of them serve PER_EDITION seeds in a row, each with
-numbers of its own: observations, who touches whom, noise, outliers, widths.
+whether there are weights, bounds and held variables.  N_STRUCTURES of them serve PER_EDITION seeds in a row, a few
+neighbours each, with numbers of their own: observations, who touches whom, noise, outliers, widths.
 """
 
 from collections.abc import Callable, Sequence
@@ -230,7 +230,7 @@ class RandomProblem:
 def random_problem(seed: int) -> RandomProblem:
     """The problem of a seed."""
     edition, number = divmod(seed, PER_EDITION)
-    of = structure(np.random.default_rng([1, edition, number % N_STRUCTURES]))
+    of = structure(np.random.default_rng([1, edition, number * N_STRUCTURES // PER_EDITION]))
     rng = np.random.default_rng([2, seed])
     sizes = [_n_variables(rng, b) for b in of.blocks]
     truth = [SPECIES[b.species].draw(rng, n) for b, n in zip(of.blocks, sizes, strict=True)]

@@ -65,7 +65,7 @@ REFERENCES: dict[type, Reference] = {
     kernels.Tukey: Reference(_tukey, lambda k, v: np.clip(1 - v, 0, 1) ** 2),
     kernels.TruncatedQuadratic: Reference(lambda k, v: np.minimum(v, 1) / 2, lambda k, v: 1.0 * (v <= 1)),
     kernels.SmoothTruncated: Reference(
-        lambda k, v: np.where(v < 1, v / 2 - v**2 / 4, 1 / 4), lambda k, v: np.clip(1 - v, 0, 1)
+        lambda k, v: 1 / 4 - (1 - np.minimum(v, 1)) ** 2 / 4, lambda k, v: np.clip(1 - v, 0, 1)
     ),
     kernels.Barron: Reference(_barron, _barron_weight),
     kernels.Mixture: Reference(_mixture, _mixture_weight),

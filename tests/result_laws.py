@@ -16,7 +16,7 @@ from problem_trial import EPS, OPERATIONS, Trial, cost_of, largest_of, parts_of,
 from random_problems import RandomProblem, gathered
 from reference_kernels import omega
 
-MARGIN, MARGIN_OF_MANY = 10.0, 1000.0
+MARGIN = 10.0
 """What one more step may gain, over what the last one may have gained: steps become shorter by a factor."""
 LIKELIHOOD = 0.01
 TOL = 1e-9
@@ -131,8 +131,8 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
     A step counts with the decrease that its quadratic model promises, ½ gᵀH⁻¹g, or the true one where that is less.
 
     Where the noise σ was estimated, a descent also ends where it gains LIKELIHOOD·σ², half as much in log-likelihood.
-    Convergence is certified with few unknowns; with more, a common λ may shorten all steps because one is too long:
-    with relative damping MARGIN_OF_MANY counts, and with λI nothing is promised (docs/limits.md).
+    Convergence is certified with few unknowns alone.  With more, the cost falls by less than `tol` also where λ
+    outweighs H (docs/limits.md), or where one variable steps to and fro while all others are at rest.
 
     The step is the shortest solution of the weighted linear least squares problem, by the dense derivatives, of what
     may move: numbers at a bound that the step would cross stay.  It is tried whole and in parts.
@@ -140,15 +140,15 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
     result, problem = trial.result, trial.problem
     if result.status is not asker.Status.CONVERGED or result.doubts or result.cost == 0:
         return None
-    J, at = jacobians(problem, result.values), columns(problem)
+    at = columns(problem)
+    if sum(x.size for x in at) > FEW_UNKNOWNS:
+        return None
+    J = jacobians(problem, result.values)
     A, b = [], []
     for f, Jk, r, w in zip(result.problem.factors, J, trial.references, result.weights, strict=True):
         root = np.sqrt(w * (1.0 if f.weight is None else f.weight))
         A.append((root[:, None, None] * Jk).reshape(-1, Jk.shape[2]))
         b.append((root[:, None] * r).ravel())
-    margin = (
-        MARGIN if sum(x.size for x in at) <= FEW_UNKNOWNS else MARGIN_OF_MANY if result.relative_damping else np.inf
-    )
     enough = TOL * result.cost
     if problem.is_sought:
         enough = max(enough, LIKELIHOOD * min(noise.sigma**2 for noise in result.noise))
@@ -162,7 +162,7 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
             for block, x, i in zip(problem.blocks, result.values, at, strict=True)
         ]
         gain = min(cost - cost_of(trial, there)[0], promised)
-        if gain > margin * enough + 2 * error:
+        if gain > MARGIN * enough + 2 * error:
             return f"converged, and a step of IRLS lowers the cost {cost:.6g} by {gain / cost:.2g} of it"
     return None
 
