@@ -58,8 +58,7 @@ def order_does_not_matter(trial: Trial) -> str | None:
 def weight_2_is_a_copy(trial: Trial) -> str | None:
     """Under kernels that are given, a second copy of an observation is the same as twice its weight.
 
-    (ASKER's default mode is left out, since its scales begin at a mean over the observations, and so are exchanges of
-    single observations.)
+    (ASKER is left out, which has a scale for each observation, and so are exchanges of single observations.)
     """
     problem = trial.problem
     if problem.is_sought or _counts_observations(trial.result.strategy):
@@ -84,7 +83,7 @@ def weight_2_is_a_copy(trial: Trial) -> str | None:
 
 def _counts_observations(strategy: Any) -> bool:
     method = strategy.method if isinstance(strategy, asker.WithMoves) else strategy
-    return isinstance(method, asker.Exchanges) or (isinstance(method, asker.ASKER) and method.reach > 0)
+    return isinstance(method, asker.Exchanges | asker.ASKER)
 
 
 def weight_0_is_left_out(trial: Trial) -> str | None:

@@ -23,6 +23,8 @@ TOL = 1e-9
 """`tol` of `asker.solve`."""
 REJECTED = 1e-3
 """The part of the inliers that counts as outliers."""
+ROUNDED = 1e-20
+"""The part of the mean square below which a residual is 0 but for rounding."""
 NO_INTERVAL = (
     "there is no covariance",
     "the noise cannot be told",
@@ -107,7 +109,7 @@ def masks_agree_with_shares(trial: Trial) -> str | None:
         if (mask & ~may_be).any():
             return f"{g.name}: inliers are not possible, or have weight 0"
         if noise.is_known and noise.sigma > 0:
-            v = v / (noise.sigma**2 * chi2.isf(REJECTED, r.shape[1]))
+            v = v / max(noise.sigma**2 * chi2.isf(REJECTED, r.shape[1]), ROUNDED * v[w > 0].mean())
             if (mask != may_be & (v <= 1))[abs(v - 1) > 1e-9].any():
                 return f"{g.name}: inliers are not those by the noise {noise}"
         else:

@@ -289,3 +289,14 @@ def test_noises_of_different_orders_are_all_seen(smaller):
     result = asker.solve(asker.Problem(*groups))
     errors = result.standard_errors("x", sigma=[1.0, smaller])
     np.testing.assert_allclose(errors[:, 0], [0.2, 0.2 * smaller], rtol=1e-6)
+
+
+def test_a_kernel_that_is_straight_at_all_residuals_says_nothing_of_the_noise():
+    """As Huber's, far narrower than the residuals."""
+    x = asker.Variables([0.0], name="x")
+    y = np.concatenate([np.linspace(1, 2, 20), -np.linspace(1, 2, 20)])
+    factors = asker.Factors(lambda x, y: x - y, x[np.zeros(40, int)], data=y, kernel=Huber(1e-3))
+    result = asker.solve(asker.Problem(factors), max_iterations=0)
+    with pytest.raises(asker.ProblemError, match="straight, which says nothing of their noise"):
+        result.interval("x")
+    assert result.interval("x", sigma=1.0) > 0

@@ -40,6 +40,8 @@ SAME = 1e-9
 """By how much β/α of observations may differ to count as one."""
 ALIKE = 1e4
 """By which factor it may differ in one central difference: rounding is ALIKE·ε/STEP of the smallest part."""
+STRAIGHT = 1e-12
+"""The curvature of a kernel over its weight, below which it is straight but for rounding."""
 WIDTHS = 64
 """Widths of a kernel at which those are worked out, where every observation has its own."""
 
@@ -198,6 +200,9 @@ def _of_group(
         omega = f.kernel.unit_omega(v)
         slope = float(np.mean((omega + 2 * v * f.kernel.unit_domega(v) / p)[mask]))
         spread = float((omega**2 * u)[mask].sum()) / n_spare
+        if not slope > STRAIGHT * float(np.mean(omega[mask])):
+            told = "all residuals are where the kernel is straight, which says nothing of their noise"
+            raise ProblemError(f"{f.name}: {told}: give it: result.interval(..., sigma=...)")
         sigma = sqrt(spread) / slope
         _check_positive(f, sigma)
         return Information(sigma, mask, np.where(mask, slope, 0.0), np.where(mask, spread, 0.0), n_spare)
