@@ -68,3 +68,18 @@ def test_conditions_go_with_differentiated_residuals():
     x = asker.Variables(np.zeros((1, 1)))
     with pytest.raises(asker.ProblemError, match="valid is for factors without `jacobian`"):
         asker.Factors(lambda a: a, x[[0]], jacobian=lambda a: a, valid=rises)
+
+
+@pytest.mark.parametrize("kernel", [None, asker.Huber(tau=0.1)])
+def test_observations_of_fixed_variables_have_noise_and_conditions(kernel):
+    """Beside others, which hold what is free."""
+    rng, index = np.random.default_rng(0), np.zeros(60, dtype=int)
+    x, known = asker.Variables([[0.0]], name="x"), asker.Variables([[1.0]], fixed=True, name="known")
+    free = asker.Factors(lambda x, d: x - d, x[index], data=rng.normal(3, 0.1, 60), name="free")
+    data = rng.normal(1, 0.2, 60)
+    fixed = asker.Factors(
+        lambda c, d: c - d, known[index], data=data, kernel=kernel, valid=lambda c, d: d, name="fixed"
+    )
+    result = asker.solve(asker.Problem(free, fixed))
+    assert abs(result["x"][0, 0] - 3) < 0.1
+    assert result.noise["fixed"].sigma == pytest.approx(0.2, rel=0.3)

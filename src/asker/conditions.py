@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.point import Engine
-from asker.problem import Problem
 
 Mask = NDArray[np.bool_]
 
@@ -22,7 +21,7 @@ class Conditions:
         given = [f.condition() for f in self.problem.factors if f.valid is not None and f.n]
         others = engine.others
         if given and "conditions" not in others:
-            others["conditions"] = engine.for_other(Problem(*given))
+            others["conditions"] = engine.for_other(self.problem.beside(given))
         self.engine = others["conditions"] if given else None
 
     def impossible(self, rows: Sequence[NDArray[np.float64]]) -> list[Mask]:
@@ -30,8 +29,7 @@ class Conditions:
         nothing = [np.zeros(f.n, dtype=bool) for f in self.problem.factors]
         if self.engine is None:
             return nothing
-        of = dict(zip(self.problem.variables, rows, strict=True))
-        point = self.engine.evaluate(tuple(of[v] for v in self.engine.problem.variables))
+        point = self.engine.evaluate(tuple(rows))
         found = iter(self.engine.in_user_order(point.u))
         groups = zip(self.problem.factors, nothing, strict=True)
         return [next(found) > 0 if f.valid is not None and f.n else none for f, none in groups]

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from asker.engines.point import Engine
 from asker.factors import Factors
 from asker.noise import spread
-from asker.problem import Problem
 
 Floats = NDArray[np.float64]
 PART = 1e-6
@@ -40,7 +39,7 @@ class Dependence:
             columns = [(j, q) for j, x in enumerate(f.data) if x.dtype.kind == "f" for q in range(x[0].size)]
             if len(columns) > COLUMNS:
                 continue
-            plain = engine.for_other(Problem(f))
+            plain = engine.for_other(engine.problem.beside([f]))
             for j, q in columns:
                 x = np.array(f.data[j], dtype=np.float64)
                 column = x.reshape(f.n, -1)[:, q]
@@ -48,15 +47,13 @@ class Dependence:
                 if h > 0:
                     column += h * rng.choice([-1.0, 1.0], f.n)  # in x itself
                     shifted = f.with_data((*f.data[:j], x, *f.data[j + 1 :]))
-                    self.pairs.append((plain, engine.for_other(Problem(shifted)), h))
+                    self.pairs.append((plain, engine.for_other(engine.problem.beside([shifted])), h))
 
     def at(self, rows: Sequence[Floats]) -> list[float]:
         """Of each column, where the variables have these rows; NaN where residuals are not finite."""
-        here = dict(zip(self.engine.problem.variables, rows, strict=True))
         found = []
         for plain, shifted, h in self.pairs:
-            theta = tuple(here[v] for v in plain.problem.variables)
-            (r,), (other,) = (each.residuals(each.evaluate(theta)) for each in (plain, shifted))
+            (r,), (other,) = (each.residuals(each.evaluate(tuple(rows))) for each in (plain, shifted))
             found.append(float(np.median(np.linalg.norm(other - r, axis=1))) / h)
         return found
 

@@ -85,6 +85,12 @@ class Problem:
         other.factors = tuple(factors)
         return other
 
+    def beside(self, factors: Sequence[Factors]) -> "Problem":
+        """Other factors on the same variables, all of which may be fixed for them; a problem of this process alone."""
+        other = self.with_factors(factors)
+        other.portion = other.given = None
+        return other
+
     def only(self, masks: Sequence[np.ndarray]) -> "Problem":
         """The same problem, on the same variables, with some of the observations of each factor group alone."""
         pairs = zip(self.factors, masks, strict=True)
