@@ -204,7 +204,8 @@ def kill_comparisons(folder: Path, n: int, rng: np.random.Generator) -> Iterator
                 until(command.has_begun, process)
                 time.sleep(rng.uniform(0, 0.8 * seconds))
                 is_interactive = kind == signal.SIGINT  # Ctrl-C is for the workers too
-                (os.killpg if is_interactive and process.poll() is None else os.kill)(process.pid, kind)
+                with suppress(ProcessLookupError):  # it may end at this moment
+                    (os.killpg if is_interactive and process.poll() is None else os.kill)(process.pid, kind)
                 code = ended(process)
                 fault = "hangs after the signal" if code is None else wrong_code(code, kind, False, command.said())
                 fault = fault or (None if all_gone(process.pid) else "a process is left")
