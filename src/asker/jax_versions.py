@@ -11,6 +11,7 @@ New primitives need rules of their own (`asker.engines.cpu.compiler.rules`); `te
 have none yet.
 """
 
+import _thread
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import version
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -81,17 +83,49 @@ def platform_index(params: Any) -> int:
 def interrupts_wait() -> Iterator[None]:
     """While this is open, Ctrl-C is remembered; it comes at the end."""
     came: list[int] = []
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not usual or threading.current_thread() is not threading.main_thread():
+    with _handler(lambda number, _: came.append(number), signal.default_int_handler, _come_again):
+        yield
+    if came:
+        raise KeyboardInterrupt
+
+
+def interrupts_arrive() -> AbstractContextManager[None]:
+    """While this is open, Ctrl-C is not lost where Python passes over exceptions."""
+    return _handler(_come_again, signal.default_int_handler)
+
+
+def _come_again(number: int, frame: FrameType | None) -> None:
+    """KeyboardInterrupt, at once or a moment later.
+
+    Python prints an exception in a callback of the garbage collector or in a `__del__`, and goes on.  JAX has such a
+    callback, which takes long: of interrupts while functions are traced, one in twenty comes there.
+    """
+    while frame is not None:
+        if frame.f_code.co_name in PASSES_OVER_EXCEPTIONS:
+            later = threading.Timer(A_MOMENT, _thread.interrupt_main)
+            later.daemon = True
+            later.start()
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+PASSES_OVER_EXCEPTIONS = ("_xla_gc_callback", "__del__")
+A_MOMENT = 0.02  # seconds
+
+
+@contextmanager
+def _handler(handler: Callable[[int, FrameType | None], Any], *usual: Any) -> Iterator[None]:
+    """While this is open, Ctrl-C is handled so, if it would be in a usual way; in the main thread alone."""
+    before = signal.getsignal(signal.SIGINT)
+    if before not in usual or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if came:
-        raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, before)
 
 
 def interruptible(work: Callable[[], T]) -> T:

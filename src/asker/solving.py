@@ -16,6 +16,7 @@ from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.io.files import FilePath
+from asker.jax_versions import interrupts_arrive
 from asker.journal import DescentFile
 from asker.logs import log, spoken
 from asker.loop import OnIteration, SolveLoop, result_of
@@ -115,7 +116,7 @@ def solve(
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     heard = _logged(on_iteration)
-    with team_of(threads), spoken(verbose):
+    with team_of(threads), spoken(verbose), interrupts_arrive():
         make = partial(
             engine_for,
             engine=engine,
