@@ -9,8 +9,8 @@ import asker
 SOURCE = Path(asker.__file__).parent
 LAYERS = (
     (
-        "arguments arrays differences jax_versions rotations kernels kernel_names left_out losses manifolds bounds "
-        "linearity traced twists version",
+        "arguments arrays differences interrupts jax_versions rotations kernels kernel_names left_out losses manifolds "
+        "bounds linearity traced twists version",
         "formulas: they can be read alone",
     ),
     ("io", "bytes in and out: the library writes results and checkpoints, and knows no format of an application"),

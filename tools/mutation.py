@@ -47,9 +47,9 @@ SABOTAGES = (
     ),
     _one(
         "no handler of SIGTERM",
-        "shell/signals.py",
-        ", signal.SIGTERM: signal.SIG_DFL}",
-        "}",
+        "shell/__init__.py",
+        "SignalsInterrupt(signal.SIGINT, signal.SIGTERM)",
+        "SignalsInterrupt(signal.SIGINT)",
     ),
     _one(
         "the cache is read without its digest",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from asker.arrays import float64, numbers, shaped
 from asker.differences import POWERS, differences
-from asker.jax_versions import interruptible
+from asker.interrupts import interruptible
 from asker.kernels import Kernel
 from asker.linearity import is_affine
 from asker.problem import Factors, Problem, ProblemError, Variables

@@ -11,24 +11,18 @@ New primitives need rules of their own (`asker.engines.cpu.compiler.rules`); `te
 have none yet.
 """
 
-import _thread
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import version
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-T = TypeVar("T")
-LONGEST_WAIT = 0.2
-"""Seconds after which a thread that waits looks for Ctrl-C; where the system wakes it by itself, it need not."""
+from asker.interrupts import interrupts_wait
 
 CALLS = {
     "jit": "jaxpr",
@@ -77,76 +71,6 @@ def platform_index(params: Any) -> int:
     """Which branch a CPU takes: one that names it, or the one for all others, which is None (up to 0.6: the last)."""
     platforms = params["platforms"]
     return next((k for k, names in enumerate(platforms) if names is None or "cpu" in names), len(platforms))
-
-
-@contextmanager
-def interrupts_wait() -> Iterator[None]:
-    """While this is open, Ctrl-C is remembered; it comes at the end."""
-    came: list[int] = []
-    with _handler(lambda number, _: came.append(number), signal.default_int_handler, _come_again):
-        yield
-    if came:
-        raise KeyboardInterrupt
-
-
-def interrupts_arrive() -> AbstractContextManager[None]:
-    """While this is open, Ctrl-C is not lost where Python passes over exceptions."""
-    return _handler(_come_again, signal.default_int_handler)
-
-
-def _come_again(number: int, frame: FrameType | None) -> None:
-    """KeyboardInterrupt, at once or a moment later.
-
-    Python prints an exception in a callback of the garbage collector or in a `__del__`, and goes on.  JAX has such a
-    callback, which takes long: of interrupts while functions are traced, one in twenty comes there.
-    """
-    while frame is not None:
-        if frame.f_code.co_name in PASSES_OVER_EXCEPTIONS:
-            later = threading.Timer(A_MOMENT, _thread.interrupt_main)
-            later.daemon = True
-            later.start()
-            return
-        frame = frame.f_back
-    raise KeyboardInterrupt
-
-
-PASSES_OVER_EXCEPTIONS = ("_xla_gc_callback", "__del__")
-A_MOMENT = 0.02  # seconds
-
-
-@contextmanager
-def _handler(handler: Callable[[int, FrameType | None], Any], *usual: Any) -> Iterator[None]:
-    """While this is open, Ctrl-C is handled so, if it would be in a usual way; in the main thread alone."""
-    before = signal.getsignal(signal.SIGINT)
-    if before not in usual or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def interruptible(work: Callable[[], T]) -> T:
-    """What some work returns of which Python hears nothing until it ends, as XLA's when it compiles.
-
-    A thread does it, so that Ctrl-C ends the waiting; the process ends when the work has ended.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return work()
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="asker_interruptible").start()
-    while not outcome.done():
-        wait([outcome], LONGEST_WAIT)
-    return outcome.result()
 
 
 _loading = threading.Lock()

@@ -1,6 +1,7 @@
 """`asker.solve`: problem, engine and strategy are brought together."""
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,8 +16,8 @@ from asker.current import CurrentIteration
 from asker.engines.cpu.threads import team_of
 from asker.engines.point import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
+from asker.interrupts import SignalsInterrupt
 from asker.io.files import FilePath
-from asker.jax_versions import interrupts_arrive
 from asker.journal import DescentFile
 from asker.logs import log, spoken
 from asker.loop import OnIteration, SolveLoop, result_of
@@ -116,7 +117,7 @@ def solve(
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
     heard = _logged(on_iteration)
-    with team_of(threads), spoken(verbose), interrupts_arrive():
+    with team_of(threads), spoken(verbose), SignalsInterrupt(signal.SIGINT):
         make = partial(
             engine_for,
             engine=engine,

@@ -1,6 +1,5 @@
 """Ctrl-C ends the waiting for a compiler at once; LLVM and XLA themselves hear of no signal."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -8,8 +7,6 @@ import sys
 import time
 
 import pytest
-
-from asker.jax_versions import interrupts_arrive
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to a process")
 
@@ -79,28 +76,6 @@ try:
         if solve(k) is asker.Status.INTERRUPTED:
             raise KeyboardInterrupt
 """
-
-
-def test_ctrl_c_is_not_lost_while_garbage_is_collected():
-    """Python passes over exceptions in a callback of the collector; JAX has one of this name."""
-    came = []
-
-    def _xla_gc_callback(phase, _):
-        if not came:
-            came.append(phase)
-            signal.raise_signal(signal.SIGINT)
-
-    def collect_and_wait():
-        gc.callbacks.append(_xla_gc_callback)
-        try:
-            gc.collect()
-            time.sleep(5)
-        finally:
-            gc.callbacks.remove(_xla_gc_callback)
-
-    with interrupts_arrive(), pytest.raises(KeyboardInterrupt):
-        collect_and_wait()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def seconds(script: str, cache: str, end: str) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from asker.engines.cpu.machine_code import Code
-from asker.jax_versions import LONGEST_WAIT
+from asker.interrupts import LONGEST_WAIT
 
 _asking: ContextVar[bool] = ContextVar("asking", default=False)
 is_asking = _asking.get

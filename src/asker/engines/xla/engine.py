@@ -33,7 +33,8 @@ from asker.engines.xla.residuals import FactorFunctions
 from asker.engines.xla.system import System
 from asker.engines.xla.verbs import DeviceVerbs, Given, Machine, parts_of, residuals_of, values_of
 from asker.factors import Factors
-from asker.jax_versions import check_xla, interruptible, shard_map
+from asker.interrupts import interruptible
+from asker.jax_versions import check_xla, shard_map
 from asker.kernels import Kernel
 from asker.logs import devices as devices_log
 from asker.problem import Problem

@@ -17,7 +17,8 @@ from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, UnsupportedP
 from asker.engines.cpu.compiler.jaxprs import RULES
 from asker.engines.cpu.compiler.known import LIMITS
 from asker.engines.cpu.compiler.rules import REFUSED, Parameters, check_parameters
-from asker.jax_versions import PASSED_OVER, interrupts_wait
+from asker.interrupts import interrupts_wait
+from asker.jax_versions import PASSED_OVER
 from asker.left_out import LEFT_OUT
 from engines.cpu.compiler.scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
 

@@ -25,7 +25,8 @@ from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import NotCompiled, Program, literal
 from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.threads import even_bounds, run_together
-from asker.jax_versions import check_xla, interruptible, traced_with
+from asker.interrupts import interruptible
+from asker.jax_versions import check_xla, traced_with
 
 
 @dataclass(frozen=True)

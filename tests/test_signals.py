@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 
-from asker.shell.signals import SignalsInterrupt
+from asker.interrupts import SignalsInterrupt
 
 WAIT = 300  # seconds: a busy machine is no fault
 RUN = """
@@ -91,35 +92,68 @@ def test_a_signal_at_any_moment_ends_a_command(scene):
 def test_a_signal_outside_of_an_import_interrupts_at_once():
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        with pytest.raises(KeyboardInterrupt), SignalsInterrupt():
+        with pytest.raises(KeyboardInterrupt), SignalsInterrupt(signal.SIGINT, signal.SIGTERM):
             signal.raise_signal(number)
     assert {number: signal.getsignal(number) for number in before} == before
 
 
-def collected_and_waited():
-    gc.collect()
-    time.sleep(10)
+def interrupt(*_):
+    signal.raise_signal(signal.SIGINT)
 
 
-def test_a_callback_of_the_garbage_collector_does_not_lose_a_signal():
-    def interrupted(phase, _):
-        if phase == "start" and not came:
-            came.append(phase)
-            signal.raise_signal(signal.SIGTERM)
-
-    came = []
-    gc.callbacks.append(interrupted)
+def in_a_callback_of_the_garbage_collector():
+    gc.callbacks.append(interrupt)
     try:
-        with pytest.raises(KeyboardInterrupt), SignalsInterrupt():
-            collected_and_waited()
+        gc.collect()
     finally:
-        gc.callbacks.remove(interrupted)
+        gc.callbacks.remove(interrupt)
+
+
+def in_the_end_of_an_object():
+    type("Watched", (), {"__del__": interrupt})()
+
+
+def in_a_callback_of_a_weak_reference():
+    watched = type("Watched", (), {})()
+    reference = weakref.ref(watched, interrupt)
+    del watched
+    assert reference() is None
+
+
+@pytest.mark.parametrize("while_open", [time.sleep, lambda seconds: None], ids=["within", "at the end"])
+@pytest.mark.parametrize(
+    "interrupted",
+    [in_a_callback_of_the_garbage_collector, in_the_end_of_an_object, in_a_callback_of_a_weak_reference],
+)
+def test_a_signal_is_not_dropped(interrupted, while_open):
+    hook = sys.unraisablehook
+
+    def run():
+        with SignalsInterrupt(signal.SIGINT):
+            interrupted()
+            while_open(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert sys.unraisablehook is hook
+
+
+def test_other_exceptions_that_are_dropped_are_told(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    watched = type("Watched", (), {})()
+    with SignalsInterrupt(signal.SIGINT):
+        reference = weakref.ref(watched, lambda _: 1 / 0)
+        del watched
+    assert reference() is None
+    assert [unraisable.exc_type for unraisable in told] == [ZeroDivisionError]
 
 
 def test_a_handler_that_somebody_has_chosen_stays():
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with SignalsInterrupt():
+        with SignalsInterrupt(signal.SIGINT, signal.SIGTERM):
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -127,7 +161,7 @@ def test_a_handler_that_somebody_has_chosen_stays():
 
 def test_another_thread_has_no_signals():
     def run():
-        with SignalsInterrupt():
+        with SignalsInterrupt(signal.SIGINT, signal.SIGTERM):
             handlers.append(signal.getsignal(signal.SIGTERM))
 
     handlers = []
