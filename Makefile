@@ -36,7 +36,7 @@ test-fast: install
 
 # Damaged files, results, checkpoints, caches, signals: an hour, one table.  Part of it: make faults TRIALS=0.1 SECONDS=600
 faults: install
-	$(BIN)/python tests/faults.py --trials $(TRIALS) --seed $(SEED) --seconds $(SECONDS)
+	$(BIN)/python tools/faults --trials $(TRIALS) --seed $(SEED) --seconds $(SECONDS)
 
 # Whether the short campaign notices faults that are made on purpose.
 sabotage: install
@@ -44,7 +44,7 @@ sabotage: install
 
 # The fast tests and the demo on every Python there is (PYTHONS="..." names others), oldest and newest versions.
 matrix:
-	$(PYTHON) tests/matrix.py
+	$(PYTHON) tools/matrix.py
 
 lint: install
 	$(BIN)/ruff check .
@@ -60,7 +60,7 @@ bench: install
 package: install
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
-	$(BIN)/python tests/package.py dist
+	$(BIN)/python tools/package.py dist
 
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

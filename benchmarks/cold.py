@@ -35,7 +35,7 @@ for line, kind, code in json.load(open(sys.argv.pop(1))):
     if kind == "python":
         exec(compile("\\n" * line + code, sys.argv[0], "exec"), namespace)
     else:
-        from asker.shell import main
+        from asker.cli import main
         for words in code:
             main(words)
     told.append((line, time.perf_counter() - begin))

@@ -25,7 +25,7 @@ import numpy as np
 
 import asker
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import pose_graph_problem
 from intervals import made_graph

@@ -13,7 +13,7 @@ from statistics import median
 
 import asker
 from asker.applications.bundle.problem import bundle_problem, camera_centres
-from asker.applications.bundle.scenes import Scene, make_scene
+from asker.applications.bundle.synthetic import Scene, make_scene
 from asker.geometry.gauge import centres
 from families.bundle import camera_error, centres_in_front, oracle
 from record import add_record_option, recorded

@@ -20,7 +20,7 @@ import numpy as np
 import asker
 from asker.applications.bundle.bal import Bundle, read_bal
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.compiler.compile import Compiled
 from record import add_record_option, recorded

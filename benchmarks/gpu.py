@@ -23,13 +23,13 @@ import numpy as np
 
 import asker
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
-from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.files import read_graph
+from asker.applications.bundle.synthetic import make_scene
+from asker.applications.pose_graph.formats.detection import read_graph
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.engines.solvers import CG
 from asker.engines.xla.engine import XlaEngine
-from asker.engines.xla.meetings import n_pairs
+from asker.engines.xla.schur_pattern import n_pairs
 from intervals import made_graph
 from record import add_record_option, recorded
 

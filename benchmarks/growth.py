@@ -13,7 +13,7 @@ import numpy as np
 
 import asker
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from record import add_record_option, recorded
 
 SIZES = (300_000, 1_000_000, 3_000_000, 10_000_000)

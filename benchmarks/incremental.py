@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import asker
-from asker.applications.pose_graph.g2o import PoseGraph, read_g2o
+from asker.applications.pose_graph.formats.g2o import PoseGraph, read_g2o
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
 from asker.applications.pose_graph.problem import PoseGraphProblem, pose_graph_problem
-from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry import poses
 from record import add_record_option, recorded
 

@@ -22,14 +22,14 @@ from scipy.spatial import cKDTree
 
 import asker
 from asker.applications.bundle.problem import bundle_problem, camera_poses
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.applications.pose_graph import refine
-from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.formats.g2o import PoseGraph
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.geometry import poses
 from asker.geometry.gauge import Seen, put_back
-from asker.groups import Groups
-from asker.rotations import angle_axis_from_matrix
+from asker.geometry.rotations import angle_axis_from_matrix
+from asker.problem.by_group import Groups
 from record import add_record_option, recorded
 
 LOST = 5.0

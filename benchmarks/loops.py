@@ -27,7 +27,7 @@ import numpy as np
 
 import asker
 from asker.applications import pose_graph
-from asker.applications.pose_graph.spanning import odometry_poses
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
 from asker.geometry import poses
 from families.graphs import BICOCCA, KINDS, LARGE, SHARES, SMALL, bicocca, clean_graph, optimum, with_false_loops
 from record import add_record_option, recorded

@@ -14,7 +14,7 @@ import numpy as np
 import asker
 from asker.applications.bundle.bal import read_bal
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from record import add_record_option, recorded
 
 

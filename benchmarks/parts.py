@@ -23,10 +23,11 @@ from unittest import mock
 
 import numpy as np
 
-from asker import ending, ground, likelihood, noise
-from asker.inlier_sets import InlierSets
-from asker.kernels import SmoothTruncated
-from asker.unknown import Search
+from asker.kernels.kernels import SmoothTruncated
+from asker.search import context, evidence, refinement
+from asker.search.latent_inliers import InlierSets
+from asker.search.search import Search
+from asker.statistics import scale
 from families import FAMILIES
 from families.family import Instance
 from families.tables import Outcome, Row, by_method, figures, short, with_setting
@@ -61,8 +62,8 @@ def _all_vote(factors: Any, weights: Any, voting: bool = False, **of: Any) -> An
     return [np.ones_like(w) for w in weights] if voting else NotImplemented
 
 
-def _truncated(self: Search, of: noise.Noise, p: int, Q: float) -> Any:
-    return SmoothTruncated(noise.REACH * of.sigma) if self.has_few_unknowns else NotImplemented
+def _truncated(self: Search, of: scale.Noise, p: int, Q: float) -> Any:
+    return SmoothTruncated(scale.REACH * of.sigma) if self.has_few_unknowns else NotImplemented
 
 
 def _all_left(factors: Any, u: Any, variances: Any, *of: Any, **more: Any) -> Any:
@@ -82,27 +83,27 @@ PARTS: dict[str, Part] = {
         (Search, "_moved", lambda self, kernels, point, noises=(): NotImplemented if noises else point),
     ],
     "moves": [(Search, "_moved", lambda self, kernels, point, noises=(): point)],
-    "votes": [(noise, "kept_shares", _all_vote)],
-    "leverage in the noise": [(noise, "fitted_shares", _all_left)],
-    "leverage in the likelihood": [(likelihood, "fitted_shares", _all_left)],
-    "ties": [(likelihood, "mean_squares", lambda engine, point: [0.0 for _ in engine.problem.factors])],
-    "farthest outliers": [(noise, "capped", lambda factors, u, broad: list(u))],
-    "rounding": [(ground, "rounding", lambda engine, point, k: 0.0)],
+    "votes": [(scale, "kept_shares", _all_vote)],
+    "leverage in the noise": [(scale, "fitted_shares", _all_left)],
+    "leverage in the likelihood": [(evidence, "fitted_shares", _all_left)],
+    "ties": [(evidence, "mean_squares", lambda engine, point: [0.0 for _ in engine.problem.factors])],
+    "farthest outliers": [(scale, "capped", lambda factors, u, broad: list(u))],
+    "rounding": [(context, "rounding", lambda engine, point, k: 0.0)],
     "beyond doubt": [(Search, "_is_done", lambda self: False)],
-    "one noise": [(ending, "one_noise", lambda problem, u, given, sums: None)],
-    "proofs": [(ending, "hidden_ratio", lambda *of: 1.0)],
+    "one noise": [(refinement, "one_noise", lambda problem, u, given, sums: None)],
+    "proofs": [(refinement, "hidden_ratio", lambda *of: 1.0)],
     "kernel of the likelihood": [(Search, "_end_kernel", _truncated)],
-    "truncated kernels": [(Search, "_end_kernel", lambda self, of, p, Q: ending.efficient(of, p, Q))],
+    "truncated kernels": [(Search, "_end_kernel", lambda self, of, p, Q: refinement.efficient(of, p, Q))],
     "Cauchy's kernel": [(Search, "_refined", lambda self, best: self._ended(best, self._end_kernel))],
     "heavy tails": [(Search, "_has_heavy_tails", lambda self, found: False)],
     "possible": [(Search, "_possible", lambda self, point: None)],
-    "chance": [(ending, "rightness", lambda problem, *of: tuple(np.ones(f.n) for f in problem.factors))],
+    "chance": [(refinement, "rightness", lambda problem, *of: tuple(np.ones(f.n) for f in problem.factors))],
     "cycles": [(Search, "_cycled", lambda self, best: self._weighed(self._refined(best)))],
     "near outliers": [(Search, "_averaged", lambda self, end: end)],
     "sets of inliers": [(InlierSets, "suit", lambda problem, v: False)],
-    "few observations": [(ground, "told", lambda noise, *of: noise)],
+    "few observations": [(context, "told", lambda scale, *of: scale)],
 }
-"""By what is left out, in the order of `asker.unknown` and `asker.ending`."""
+"""By what is left out, in the order of `asker.search.search` and `asker.search.refinement`."""
 
 
 @contextmanager

@@ -36,17 +36,17 @@ from typing import Any, get_args
 import numpy as np
 
 import asker
+from asker._solve import ENGINES
 from asker.applications import pose_graph
-from asker.applications.pose_graph.errors import true_positions
-from asker.applications.pose_graph.false_loops import FalseLoops, add_false_loops
-from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
 from asker.applications.pose_graph.graph import PoseGraph
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
+from asker.applications.pose_graph.loops.false_loops import FalseLoops, add_false_loops
 from asker.applications.pose_graph.problem import pose_graph_problem
-from asker.applications.pose_graph.spanning import odometry_poses
+from asker.applications.pose_graph.true_trajectory import true_positions
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
-from asker.kernel_names import KERNELS
-from asker.solving import ENGINES
+from asker.kernels.registry import KERNELS
 from bundle import HERE, PEERS, names, peers_python
 from record import add_record_option, recorded
 

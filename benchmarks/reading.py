@@ -14,13 +14,13 @@ import tempfile
 from pathlib import Path
 
 from asker.applications.bundle.bal import write_bal
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from record import add_record_option, recorded
 
 PROGRAM = """
 import json, resource, sys, time
 from asker.applications.bundle.bal import read_bal_portion
-from asker.applications.bundle.ranges import read_bal_together
+from asker.applications.bundle.parallel_reader import read_bal_together
 from asker.engines.xla import hosts
 
 path, how, port, n, k = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])

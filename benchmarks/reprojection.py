@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit, prange, set_num_threads
 
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.threads import n_threads
 from record import add_record_option, recorded

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import asker
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from record import add_record_option, recorded
 
 CASES = (

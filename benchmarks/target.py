@@ -3,9 +3,9 @@
     python benchmarks/target.py [--scenes ladybug-1723,venice-1778,final-4585,final-13682] [--engine xla|cpu]
 
 A scene has as many cameras and observations as the file that it is named after, and its mean length of tracks; where
-its cameras look is made up (`asker.applications.bundle.scenes`).  `least squares` and `robust` (ASKER's default mode,
-τ = 1) each run twice: cold, with compiling, and warm.  The best cost is the lowest of a method's own run.  Reading,
-making and laying out are not counted; `laid out` says how long the last takes.
+its cameras look is made up (`asker.applications.bundle.synthetic`).  `least squares` and `robust` (ASKER's default
+mode, τ = 1) each run twice: cold, with compiling, and warm.  The best cost is the lowest of a method's own run.
+Reading, making and laying out are not counted; `laid out` says how long the last takes.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from typing import Any
 
 import asker
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.engines.xla.engine import XlaEngine
-from asker.kernels import Quadratic
+from asker.kernels.kernels import Quadratic
 from record import add_record_option, recorded
 
 SCENES: dict[str, dict[str, Any]] = {

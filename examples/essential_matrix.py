@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import asker
-from asker.rotations import matrix_from_angle_axis
+from asker.geometry.rotations import matrix_from_angle_axis
 
 FOCAL = 1000  # pixels
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from asker.applications import colmap
 from asker.geometry.alignment import distances, similarity
-from asker.rotations import matrix_from_angle_axis
+from asker.geometry.rotations import matrix_from_angle_axis
 
 K = np.array([[500.0, 0, 259], [0, 500.0, 259], [0, 0, 1]])  # images of 518 × 518 pixels
 

@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order
 
 import asker
-from asker.rotations import matrix_from_angle_axis, matrix_from_quaternion
+from asker.geometry.rotations import matrix_from_angle_axis, matrix_from_quaternion
 
 
 def difference(Ri, Rj, Rij):

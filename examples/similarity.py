@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import asker
-from asker.rotations import matrix_from_quaternion
+from asker.geometry.rotations import matrix_from_quaternion
 
 
 def register(p: np.ndarray, q: np.ndarray, strategy) -> np.ndarray:

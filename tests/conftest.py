@@ -74,10 +74,10 @@ def data_file() -> Callable[[str], Path]:
 @contextmanager
 def in_this_process() -> Iterator[None]:
     """Runs of `compare` and `reproduce` are done in a thread: a process of their own would load JAX first."""
-    from asker.study import schedule
+    from asker.experiments import process_pool
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schedule, "_workers", lambda _: ThreadPoolExecutor(1))
+        patch.setattr(process_pool, "_workers", lambda _: ThreadPoolExecutor(1))
         yield
 
 
@@ -92,7 +92,7 @@ def asks(capsys):
     """Run a command; returns exit code, stdout, stderr."""
 
     def ask(*arguments):
-        from asker.shell import main
+        from asker.cli import main
 
         code = main([str(a) for a in arguments])
         return code, *capsys.readouterr()

@@ -47,22 +47,22 @@ SABOTAGES = (
     ),
     _one(
         "no handler of SIGTERM",
-        "shell/__init__.py",
+        "cli/__init__.py",
         "SignalsInterrupt(signal.SIGINT, signal.SIGTERM)",
         "SignalsInterrupt(signal.SIGINT)",
     ),
     _one(
         "the cache is read without its digest",
-        "cache.py",
+        "io/cache.py",
         "return content if digest == _digest(name, content) else None",
         "return content",
     ),
     Sabotage(
         "a checkpoint is read without its digest and costs",
         (
-            ("checkpoint.py", 'raise ValueError("its digest is of something else")', "pass"),
+            ("solver/checkpoint.py", 'raise ValueError("its digest is of something else")', "pass"),
             (
-                "checkpoint.py",
+                "solver/checkpoint.py",
                 'raise FileError(self.path, f"{what}: it is of another problem, or was changed',
                 'str(f"{what}',
             ),
@@ -82,37 +82,37 @@ SABOTAGES = (
     ),
     _one(
         "g2o: an information matrix is mirrored wrongly",
-        "applications/pose_graph/assembly.py",
+        "applications/pose_graph/formats/graph_builder.py",
         "        upper = np.triu_indices(d)\n",
         "        upper = np.tril_indices(d)\n",
     ),
     _one(
         "COLMAP: positions belong to the next point",
-        "applications/colmap/binary.py",
+        "applications/colmap/formats/binary.py",
         'head["xyz"].copy(), head["rgb"]',
         'np.roll(head["xyz"], 1, axis=0), head["rgb"]',
     ),
     _one(
         "weights are ignored",
-        "engines/cpu/factors.py",
+        "engines/cpu/factor_loops.py",
         "np.sqrt(structure.sorted(f.weight))",
         "np.ones(structure.sorted(f.weight).shape)",
     ),
     _one(
         "the weight of Cauchy's kernel has the wrong sign",
-        "kernels.py",
+        "kernels/kernels.py",
         "        return 1 / (1 + v)\n",
         "        return -1 / (1 + v)\n",
     ),
     _one(
         "a checkpoint goes on one iteration too early",
-        "loop.py",
+        "solver/loop.py",
         "self.history = earlier.state, earlier.best, earlier.history\n",
         "self.history = earlier.state, earlier.best, earlier.history[:-1]\n",
     ),
     _one(
         "a result is saved without one array",
-        "result.py",
+        "solver/result.py",
         "for name, item in result.values.items()],",
         "for name, item in list(result.values.items())[1:]],",
     ),
@@ -131,7 +131,7 @@ SABOTAGES = (
     _one("PFM: rows from the top", "io/images.py", "reshape(height, width)[::-1]", "reshape(height, width)"),
     _one(
         "recorded runs are read without their sums",
-        "study/records.py",
+        "experiments/records.py",
         "            _check_sums(folder)\n",
         "            pass\n",
     ),
@@ -163,7 +163,7 @@ def noticed(source: Path, folder: Path, warm: Path | None, seed: int) -> tuple[s
     """The first fault that the short campaign finds, empty where it finds none, and the seconds until then."""
     if warm:
         shutil.copytree(warm, folder / "cache")
-    command = [sys.executable, str(ROOT / "tests" / "faults.py"), "--short", "--stop", "--seed", str(seed)]
+    command = [sys.executable, str(ROOT / "tools" / "faults"), "--short", "--stop", "--seed", str(seed)]
     command += ["--table", str(folder / "table.txt")]
     settings = os.environ | {"PYTHONPATH": str(source), "ASKER_CACHE": str(folder / "cache")}
     begin = time.monotonic()

@@ -18,9 +18,9 @@ import numpy as np
 
 import asker
 from asker.applications.bundle.bal import Bundle
-from asker.applications.bundle.errors import extent, least_median_fit
 from asker.applications.bundle.problem import bundle_problem, camera_centres, camera_poses
-from asker.applications.bundle.scenes import Scene, make_scene
+from asker.applications.bundle.synthetic import Scene, make_scene
+from asker.applications.bundle.truth_errors import extent, least_median_fit
 from asker.geometry.alignment import distances, similarity
 from asker.geometry.gauge import Seen, centres, put_back
 from families.design import balanced_cases, n_kept, peer, trimmed

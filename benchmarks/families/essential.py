@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import asker
-from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
+from asker.geometry.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 from families.family import Condition, Peer
 from families.pnp import FOCAL, K, camera
 from families.single import Made, MadeFamily, mixed, module

@@ -33,16 +33,16 @@ import numpy as np
 
 import asker
 from asker.applications import pose_graph
-from asker.applications.pose_graph.errors import true_positions
-from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
 from asker.applications.pose_graph.graph import PoseGraph
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
+from asker.applications.pose_graph.loops.inlier_refit import TOL
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
-from asker.applications.pose_graph.refit import TOL
-from asker.applications.pose_graph.spanning import odometry_poses
+from asker.applications.pose_graph.true_trajectory import true_positions
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
-from asker.kernels import SmoothTruncated
+from asker.kernels.kernels import SmoothTruncated
 from families.design import PEERS, data_folder, peer
 from families.family import Condition, Instance
 

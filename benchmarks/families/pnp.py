@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import asker
-from asker.rotations import matrix_from_angle_axis
+from asker.geometry.rotations import matrix_from_angle_axis
 from families.family import Condition, Peer
 from families.registration import a_little_off, distance_of_poses, moved, random_pose
 from families.single import Made, MadeFamily, mixed, module

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.bundle.errors import extent
+from asker.applications.bundle.truth_errors import extent
 from asker.applications.colmap import Cameras, ColmapModel, Frames, Images, Points, Positions, Rigs, refine, to_pycolmap
-from asker.applications.colmap.anchoring import centre_off, in_frame
 from asker.applications.colmap.cameras import project
+from asker.applications.colmap.georegistration.alignment import centre_off, in_frame
 from asker.applications.colmap.model import NO_POINT, camera_poses
 from asker.applications.colmap.problem import colmap_problem
-from asker.applications.colmap.reprojections import camera_centres
+from asker.applications.colmap.reprojection_error import camera_centres
 from asker.applications.colmap.rigs import composed, frame_poses
 from asker.geometry.alignment import robust_similarity
 from asker.geometry.gauge import centres
-from asker.rotations import matrix_from_angle_axis, quaternion_from_matrix
+from asker.geometry.rotations import matrix_from_angle_axis, quaternion_from_matrix
 from families.bundle import adjusted, camera_error
 from families.design import balanced_cases, peer, trimmed
 from families.family import Condition, Instance

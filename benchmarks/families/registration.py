@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.rotations import matrix_from_angle_axis, matrix_from_quaternion
+from asker.geometry.rotations import matrix_from_angle_axis, matrix_from_quaternion
 from families.family import Condition, Peer
 from families.single import Made, MadeFamily, mixed, module
 

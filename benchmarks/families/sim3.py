@@ -19,14 +19,14 @@ from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
 import asker
-from asker.applications.pose_graph.false_loops import add_false_loops
 from asker.applications.pose_graph.graph import PoseGraph
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
+from asker.applications.pose_graph.loops.inlier_refit import TOL
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
-from asker.applications.pose_graph.refit import TOL
-from asker.applications.pose_graph.spanning import odometry_poses
 from asker.geometry import poses
 from asker.geometry.alignment import distances, similarity
-from asker.kernels import SmoothTruncated
+from asker.kernels.kernels import SmoothTruncated
 from families.design import peer
 from families.family import Condition, Instance
 from families.graphs import by_default, positions_of, refitted

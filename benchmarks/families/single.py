@@ -19,8 +19,8 @@ import numpy as np
 import scipy.optimize
 
 import asker
-from asker.arrays import float64
-from asker.kernels import Mixture
+from asker.kernels.kernels import Mixture
+from asker.tracing.array_namespace import float64
 from families.family import Condition, Instance, Peer
 
 SWEEP = (0.3, 1.0, 2.0, 5.0)

@@ -15,7 +15,7 @@ from common import load, memory_mb, parser, peak_mb, report
 import asker
 from asker.applications.bundle.bal import Bundle
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 
 KERNELS = {"irls": ("huber", asker.Huber(1.0)), "asker": ("smooth truncated", asker.SmoothTruncated(1.0))}
 

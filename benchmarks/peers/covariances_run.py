@@ -20,11 +20,11 @@ from common import TURN
 
 import asker
 from asker.applications.bundle.problem import camera_poses
-from asker.applications.bundle.scenes import make_scene
-from asker.applications.colmap.conversions import from_arrays, to_pycolmap
+from asker.applications.bundle.synthetic import make_scene
+from asker.applications.colmap.formats.from_pycolmap import from_arrays, to_pycolmap
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.problem import colmap_problem
-from asker.applications.pose_graph.g2o import write_g2o
+from asker.applications.pose_graph.formats.g2o import write_g2o
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import pose_graph_problem
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from asker.applications.bundle.bal import read_bal
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ output; the progress line and the one line of an error go to standard error.
 def on_files(files: Any, *, config: Any) -> Any:
     from mkdocs.structure.files import File
 
-    from asker.shell.program import COMMANDS, command_named
+    from asker.cli.app import COMMANDS, command_named
 
     text = INTRODUCTION + "\n".join(section(name, command_named(name)) for name in COMMANDS)
     files.append(File.generated(config, "reference/command-line.md", content=text))

@@ -12,8 +12,8 @@ from typing import Any
 INCLUDED = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/*.md", "benchmarks/results/*.md", "benchmarks/notes/*.md")
 PAGES = "docs/"
 MADE_FROM = {
-    "src/asker/result.py": "reference/solving.md",
-    "src/asker/shell/program.py": "reference/command-line.md",
+    "src/asker/solver/result.py": "reference/solving.md",
+    "src/asker/cli/app.py": "reference/command-line.md",
     "src/asker/applications/application.py": "reference/applications.md",
     "examples/README.md": "gallery.md",
 }

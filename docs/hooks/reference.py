@@ -1,6 +1,6 @@
 """The reference: a page for each kind of public name, from `asker.__all__` and from the modules below.
 
-A new public name appears by being listed in `asker/public.py`.
+A new public name appears by being listed in `asker/_api.py`.
 """
 
 import ast
@@ -9,72 +9,78 @@ from pathlib import Path
 from typing import Any
 
 PUBLIC = {
-    "problems": ("Problems", ("asker.variables", "asker.factors", "asker.problem")),
-    "kernels": ("Kernels", ("asker.kernels", "asker.kernel_names")),
-    "manifolds": ("Manifolds", ("asker.manifolds",)),
+    "problems": ("Problems", ("asker.problem.variables", "asker.problem.factors", "asker.problem.problem")),
+    "kernels": ("Kernels", ("asker.kernels.kernels", "asker.kernels.registry")),
+    "manifolds": ("Manifolds", ("asker.geometry.manifolds",)),
     "strategies": ("Strategies", ("asker.strategies",)),
     "solving": ("Solving and results", ("asker",)),  # all that the others leave
 }
 """Page, title, and the modules whose public names it holds."""
-FIRST = ("asker.solving", "asker.result", "asker.current", "asker.scipy_like", "asker.curve_fitting")
+FIRST = (
+    "asker._solve",
+    "asker.solver.result",
+    "asker.solver.iteration",
+    "asker.scipy_compat.least_squares",
+    "asker.scipy_compat.curve_fit",
+)
 """What a page begins with, where it has these; all others follow in the order of the imports."""
 
 MODULES = {
     "bundle": (
         "Bundle adjustment",
         (
-            "asker.applications.bundle.policy",
+            "asker.applications.bundle.refine",
             "asker.applications.bundle.problem",
             "asker.applications.bundle.bal",
             "asker.io.ply",
-            "asker.applications.bundle.scenes",
-            "asker.applications.bundle.errors",
-            "asker.applications.fetch",
+            "asker.applications.bundle.synthetic",
+            "asker.applications.bundle.truth_errors",
+            "asker.applications.datasets",
         ),
     ),
     "colmap": (
         "COLMAP models",
         (
-            "asker.applications.colmap.policy",
+            "asker.applications.colmap.refine",
             "asker.applications.colmap.problem",
-            "asker.applications.colmap.anchors",
-            "asker.applications.colmap.anchoring",
-            "asker.applications.colmap.conversions",
+            "asker.applications.colmap.georegistration.position_priors",
+            "asker.applications.colmap.georegistration.alignment",
+            "asker.applications.colmap.formats.from_pycolmap",
             "asker.applications.colmap.triangulation",
-            "asker.applications.colmap.held",
+            "asker.applications.colmap.constant_parameters",
             "asker.applications.colmap.rigs",
             "asker.applications.colmap.cameras",
-            "asker.applications.colmap.reprojections",
+            "asker.applications.colmap.reprojection_error",
             "asker.applications.colmap.inliers",
-            "asker.applications.colmap.files",
-            "asker.applications.colmap.transforms",
+            "asker.applications.colmap.formats.folder",
+            "asker.applications.colmap.formats.nerfstudio",
             "asker.applications.colmap.model",
         ),
     ),
     "pose-graphs": (
         "Pose graphs",
         (
-            "asker.applications.pose_graph.policy",
+            "asker.applications.pose_graph.refine",
             "asker.applications.pose_graph.problem",
-            "asker.applications.pose_graph.noise",
-            "asker.applications.pose_graph.search",
-            "asker.applications.pose_graph.refit",
+            "asker.applications.pose_graph.loops.noise_scale",
+            "asker.applications.pose_graph.loops.loop_search",
+            "asker.applications.pose_graph.loops.inlier_refit",
             "asker.applications.pose_graph.graph",
-            "asker.applications.pose_graph.tags",
-            "asker.applications.pose_graph.g2o",
-            "asker.applications.pose_graph.files",
-            "asker.applications.pose_graph.toro",
-            "asker.applications.pose_graph.open3d",
-            "asker.applications.pose_graph.trajectories",
-            "asker.applications.pose_graph.false_loops",
-            "asker.applications.pose_graph.errors",
+            "asker.applications.pose_graph.formats.g2o_tags",
+            "asker.applications.pose_graph.formats.g2o",
+            "asker.applications.pose_graph.formats.detection",
+            "asker.applications.pose_graph.formats.toro",
+            "asker.applications.pose_graph.formats.open3d",
+            "asker.applications.pose_graph.formats.trajectories",
+            "asker.applications.pose_graph.loops.false_loops",
+            "asker.applications.pose_graph.true_trajectory",
             "asker.geometry.alignment",
         ),
     ),
     "stereo": (
         "Stereo",
         (
-            "asker.applications.stereo.policy",
+            "asker.applications.stereo.refine",
             "asker.applications.stereo.matching",
             "asker.applications.stereo.problem",
             "asker.applications.stereo.pairs",
@@ -101,7 +107,7 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def pages(source: str) -> dict[str, str]:
-    """The pages' text, given that of `asker/public.py`."""
+    """The pages' text, given that of `asker/_api.py`."""
     shown: dict[str, dict[str, list[str]]] = {page: {} for page in PUBLIC}
     for name, module in public_names(source).items():
         page = next(page for page, (_, modules) in PUBLIC.items() if module.startswith(modules))
@@ -128,7 +134,7 @@ def public_names(source: str) -> dict[str, str]:
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     found = {alias.name: str(node.module) for node in imports for alias in node.names if alias.name in listed}
     if missing := listed - set(found):
-        raise ValueError(f"asker.__all__ names {sorted(missing)}, which asker/public.py does not import")
+        raise ValueError(f"asker.__all__ names {sorted(missing)}, which asker/_api.py does not import")
     return found
 
 

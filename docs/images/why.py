@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import asker
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 
 STYLES = {"irls": ("#d55e00", "--"), "gnc": ("#8a8a8a", "-."), "moo": ("#009e73", ":"), "asker": ("#0072b2", "-")}
 

@@ -1,6 +1,6 @@
 """Robust estimation at large scale.
 
-Its names are listed in `asker.public`, and imported when the first of them is asked for: a command that only says what
+Its names are listed in `asker._api`, and imported when the first of them is asked for: a command that only says what
 it can do needs none of them.
 """
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from asker.version import IMPORTED as _IMPORTED  # noqa: F401  before any other file of the package is read
 
 if TYPE_CHECKING:
-    from asker.public import *  # noqa: F403  (what type checkers see)
+    from asker._api import *  # noqa: F403  (what type checkers see)
 else:
     from importlib import import_module as _import_module
 
     def __getattr__(name):
-        public = _import_module("asker.public")
+        public = _import_module("asker._api")
         globals().update({listed: getattr(public, listed) for listed in ("__all__", *public.__all__)})
         if name in globals():
             return globals()[name]
         raise AttributeError(f"module 'asker' has no attribute {name!r}")
 
     def __dir__():
-        return _import_module("asker.public").__all__
+        return _import_module("asker._api").__all__

@@ -11,13 +11,13 @@ import pytest
 import asker
 from asker.applications import application_of, applications, bundle, colmap, pose_graph, rotation_averaging, stereo
 from asker.applications.application import Application
+from asker.cli import app, main
+from asker.cli.solve import OPTIONS
+from asker.experiments.instances import sources
+from asker.experiments.plan import read_plan
+from asker.experiments.records import write_sums
 from asker.io.files import FileError
 from asker.io.json import plain
-from asker.shell import main, program
-from asker.shell.solve import OPTIONS
-from asker.study.plan import read_plan
-from asker.study.records import write_sums
-from asker.study.sources import sources
 from every_data import write_data
 from graphs import circle
 
@@ -303,10 +303,10 @@ def test_every_source_has_its_own_kind():
     assert len(sources()) == sum(len(a.sources) for a in applications()) + 1  # and the robust mean
 
 
-@pytest.mark.parametrize("name", program.COMMANDS)
+@pytest.mark.parametrize("name", app.COMMANDS)
 def test_no_command_is_a_switchboard(name):
     """A function takes few parameters; options are the fields of dataclasses."""
-    command = program.command_named(name).callback.__wrapped__
+    command = app.command_named(name).callback.__wrapped__
     assert command.__code__.co_argcount + command.__code__.co_kwonlyargcount <= 12
 
 

@@ -9,11 +9,11 @@ import pytest
 
 import asker
 from asker.applications import bundle, colmap
-from asker.applications.bundle.room import BundleAdjustment
+from asker.applications.bundle.application import BundleAdjustment
 from asker.applications.reconstruction import ReprojectionErrors, errors_told
-from asker.applications.told import Table, noise_told, percent
+from asker.applications.text_report import Table, noise_told, percent
+from asker.cli import main
 from asker.io.files import FileError
-from asker.shell import main
 from colmap_models import disturbed, some_model
 
 pytestmark = pytest.mark.slow
@@ -307,7 +307,7 @@ def test_each_of_several_processes_tells_the_dirt_of_the_whole(tmp_path, monkeyp
         meeting.wait()
         return both
 
-    monkeypatch.setattr("asker.engines.xla.hosts.of_all", of_all)
+    monkeypatch.setattr("asker.engines.xla.distributed.of_all", of_all)
     told, refused = {}, {}
 
     def process(k):

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 import asker
-from asker import weakest
-from asker.applications import clouds, pose_graph
+from asker.applications import point_cloud_plots, pose_graph
+from asker.applications.bundle.application import APPLICATION
 from asker.applications.bundle.bal import write_bal
 from asker.applications.bundle.problem import bundle_problem, camera_centres
-from asker.applications.bundle.room import ROOM
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.applications.bundle.uncertainty import how_sure
-from asker.applications.pose_graph.g2o import write_g2o
+from asker.applications.pose_graph.formats.g2o import write_g2o
 from asker.applications.uncertainty import centre_covariances, placed, weak_told
 from asker.geometry.gauge import centres
+from asker.geometry.manifolds import SE3
 from asker.io.npz import read_npz
-from asker.kernels import SmoothTruncated
-from asker.manifolds import SE3
-from asker.weakest import holds
+from asker.kernels.kernels import SmoothTruncated
+from asker.uncertainty import weak_variables
+from asker.uncertainty.weak_variables import holds
 from graphs import circle
 
 
@@ -105,17 +105,18 @@ def test_a_bundle_tells_the_error_of_every_camera_and_point(asks, tmp_path):
 
 def test_a_page_shows_how_sure_points_are():
     scene = make_scene(4, 200, outlier_ratio=0.1, start_error=0.5, seed=0)
-    made = ROOM.problem(scene, {"tau": 2.0})
+    made = APPLICATION.problem(scene, {"tau": 2.0})
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=10)
-    arrays = ROOM.shown(scene, made, result, {"tau": 2.0})
+    arrays = APPLICATION.shown(scene, made, result, {"tau": 2.0})
     assert np.nanmedian(arrays["errors"]) == pytest.approx(1)
     run = SimpleNamespace(method="asker", settings={}, arrays=lambda: arrays)
-    (flat,), (before, after) = ROOM.page({"a": {"asker": run}}).values()
+    (flat,), (before, after) = APPLICATION.page({"a": {"asker": run}}).values()
     assert before["errors"] is None
     assert len(flat["errors"]) == len(flat["points"])
     known = [x for x in after["errors"] if x is not None]
     assert np.median(known) == pytest.approx(0, abs=0.02)  # the logarithm of 1
-    shown = clouds.shown(*(np.zeros(0, int), *2 * [clouds.Cloud(np.zeros((3, 3)), np.zeros((1, 3)), np.zeros(0, bool))],
+    shown = point_cloud_plots.shown(*(np.zeros(0, int), *2 * [point_cloud_plots.Cloud(np.zeros((3, 3)), np.zeros((1,
+    3)), np.zeros(0, bool))],
                            SimpleNamespace(errors=_cannot_be_told)))  # fmt: skip
     assert np.isnan(shown["errors"]).all()
 
@@ -144,4 +145,4 @@ def test_what_hangs_on_too_little_is_told_worst_first():
 def test_a_block_that_is_no_number_holds_nothing():
     x = asker.Variables(np.zeros((3, 2)), fixed=np.array([False, False, True]))
     B = np.stack([np.eye(2), np.full((2, 2), np.nan), np.zeros((2, 2))])
-    assert weakest._uncertainty(x, B).tolist() == [1, np.inf, 0]
+    assert weak_variables._uncertainty(x, B).tolist() == [1, np.inf, 0]

@@ -10,7 +10,7 @@ import pytest
 
 import asker
 from asker.applications.bundle.problem import camera_centres, camera_poses
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.geometry.gauge import centres
 
 ROOT = Path(__file__).resolve().parents[2]

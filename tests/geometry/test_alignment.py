@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asker.geometry.alignment import distances, robust_similarity, similarity
-from asker.rotations import matrix_from_angle_axis
+from asker.geometry.rotations import matrix_from_angle_axis
 
 
 @pytest.mark.parametrize("scale", [True, False])

@@ -8,9 +8,9 @@ import pytest
 import asker
 from asker.applications.bundle.bal import Bundle
 from asker.applications.bundle.problem import bundle_problem, camera_poses, reprojection_norms
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.geometry.gauge import Seen, centres, put_back
-from asker.rotations import matrix_from_angle_axis
+from asker.geometry.rotations import matrix_from_angle_axis
 
 
 def moved(poses, points, s, Q=None, shift=(0.0, 0.0, 0.0)):

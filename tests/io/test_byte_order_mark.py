@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from asker.applications import application_of
-from asker.applications.bundle.ranges import read_bal_together
-from asker.applications.colmap.held import held_of
+from asker.applications.bundle.parallel_reader import read_bal_together
+from asker.applications.colmap.constant_parameters import held_of
 from colmap_models import some_model
 from fuzzing import CASES
 

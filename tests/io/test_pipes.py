@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import asker
-from asker.applications.colmap.anchors import read_positions
-from asker.applications.fetch import fetch
-from asker.cache import Kept
+from asker.applications.colmap.georegistration.position_priors import read_positions
+from asker.applications.datasets import fetch
+from asker.io.cache import Kept
 from asker.io.files import FileError, opened
 from asker.io.folders import alone_in
 

@@ -21,8 +21,8 @@ WRITERS = {
 BEGIN = """
 import sys
 from pathlib import Path
-from asker import cache
-from asker.cache import Kept
+from asker.io import cache
+from asker.io.cache import Kept
 from asker.io.files import write_whole
 from asker.io.folders import write_folder
 folder = Path(sys.argv[1])

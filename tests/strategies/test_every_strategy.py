@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_problems import curve, curve_problem, linear_problem
 
 import asker
 from asker import BestKept, FirstDescent, LastPhase
 from asker.engines.cpu.engine import CpuEngine
+from small_problems import curve, curve_problem, linear_problem
 
 pytestmark = pytest.mark.slow
 

@@ -1,10 +1,10 @@
 """GNC: the levels, and what ends one."""
 
 import numpy as np
-from small_problems import curve_problem, linear_problem
 
 import asker
 from asker.strategies import gnc
+from small_problems import curve_problem, linear_problem
 
 
 def test_a_level_that_can_go_no_further_gives_way():

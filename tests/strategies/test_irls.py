@@ -1,9 +1,9 @@
 """IRLS."""
 
 import numpy as np
-from small_problems import linear_problem
 
 import asker
+from small_problems import linear_problem
 
 
 def test_relaxed_step_of_irls_is_levenberg_marquardt():

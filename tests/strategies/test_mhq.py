@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from small_problems import curve_problem, joint_step, linear_problem
 
 import asker
 from asker.engines.cpu.engine import CpuEngine
-from asker.engines.point import Model
+from asker.engines.interface import Model
 from asker.strategies import mhq
+from small_problems import curve_problem, joint_step, linear_problem
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 6])

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from small_problems import SMOOTH
 
 import asker
 from asker.strategies import regemm
+from small_problems import SMOOTH
 
 
 @pytest.mark.parametrize("kernel", SMOOTH, ids=repr)

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_problems import SMOOTH, residuals
 
-from asker.arrays import float64
 from asker.strategies.sqrt_psi import sqrt_psi_weights
+from asker.tracing.array_namespace import float64
+from small_problems import SMOOTH, residuals
 
 pytestmark = pytest.mark.slow
 

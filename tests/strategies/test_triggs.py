@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 import pytest
-from small_problems import SMOOTH, residuals
 
-from asker.arrays import float64
 from asker.strategies.triggs import triggs_weights
+from asker.tracing.array_namespace import float64
+from small_problems import SMOOTH, residuals
 
 pytestmark = pytest.mark.slow
 

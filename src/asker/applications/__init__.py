@@ -1,8 +1,9 @@
 """Applications: a room for each kind of data that asker refines.
 
 What `asker solve` does with a file, one call does: `from asker.applications import pose_graph`, then
-`pose_graph.refine(pose_graph.read_g2o(path))`.  A new application is one folder here, whose `room.py` has a `ROOM`
-(see `asker.applications.application`), and its name in `ROOMS`.
+`pose_graph.refine(pose_graph.read_g2o(path))`.  A new application is one folder here, whose `room.py` has a
+                                                 `APPLICATION`
+(see `asker.applications.application`), and its name in `APPLICATIONS`.
 """
 
 import stat
@@ -17,7 +18,7 @@ from asker.io.files import NOT_REGULAR, FileError
 if TYPE_CHECKING:
     from asker.applications.application import Application
 
-ROOMS = (
+APPLICATIONS = (
     "rotation_averaging",
     "bundle",
     "colmap",
@@ -30,7 +31,7 @@ ROOMS = (
 @cache
 def applications() -> "tuple[Application, ...]":
     """All that are listed."""
-    return tuple(import_module(f"{__name__}.{name}.room").ROOM for name in ROOMS)
+    return tuple(import_module(f"{__name__}.{name}.application").APPLICATION for name in APPLICATIONS)
 
 
 def application_of(path: Path) -> "Application":

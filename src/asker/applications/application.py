@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from asker.applications.held_out import HeldOut
+from asker.applications.holdout import HeldOut
 from asker.applications.outcome import Outcome, Say
-from asker.applications.told import Told
+from asker.applications.text_report import Told
 from asker.io.files import open_regular
-from asker.problem import Problem
-from asker.result import Result
+from asker.problem.problem import Problem
+from asker.solver.result import Result
 
 Arrays = dict[str, np.ndarray]
 Write = tuple[Path | None, Callable[[Path], None]]
@@ -169,13 +169,13 @@ class Application:
 
     def load_portion(self, path: Path, options: Any, process: int, n_processes: int) -> Any:
         """Read the part of the data that one of several processes holds: all of it; their devices share the work."""
-        from asker.engines.xla import hosts
+        from asker.engines.xla import distributed
 
         found = sha256()
         for file in (file for file in self.reads(path) if file.is_file()):
             with open_regular(file) as raw:
                 found.update(sha256(raw.read()).digest())
-        hosts.check_same(found.digest(), "were given different files")
+        distributed.check_same(found.digest(), "were given different files")
         return self.load_as(path, options)
 
     def in_parts(self, data: Any) -> Any:
@@ -242,7 +242,7 @@ class Application:
         return {}
 
     def page(self, runs: Runs) -> dict[str, Any]:
-        """Drawings for a page: what `study/page.html` knows as clouds, space, paths, maps, bars or mean."""
+        """Drawings for a page: what `experiments/page.html` knows as clouds, space, paths, maps, bars or mean."""
         return {}
 
     def figures(self, runs: Runs) -> dict[str, Callable[[Path], None]]:

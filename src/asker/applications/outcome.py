@@ -10,8 +10,8 @@ import numpy as np
 
 import asker
 from asker.applications.uncertainty import Sure
-from asker.inliers import inlier_radius, radius_of
-from asker.sums import ALONE, Sums
+from asker.problem.reductions import ALONE, Sums
+from asker.statistics.inliers import inlier_radius, radius_of
 
 INFLECTION = asker.SmoothTruncated.unit_inflection
 """The inflection point of the smooth truncated kernel, over τ: what Le and Zach count as inliers lies within it."""
@@ -81,7 +81,7 @@ def cost_fell(result: asker.Result) -> bool:
 @contextmanager
 def compilations() -> Iterator[list[str]]:
     """The kernels that are compiled meanwhile, by name."""
-    from asker.engines.cpu.machine_code import on_compile
+    from asker.engines.cpu.code_cache import on_compile
 
     names: list[str] = []
     on_compile.append(names.append)

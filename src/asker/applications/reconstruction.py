@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from asker.applications.application import option
-from asker.applications.told import Told
+from asker.applications.text_report import Told
 from asker.applications.uncertainty import REPORT_HELP
 from asker.geometry.gauge import Gauge
-from asker.io.dirt import STRICT_HELP, Dirt
-from asker.sums import ALONE, Sums
+from asker.io.file_issues import STRICT_HELP, Dirt
+from asker.problem.reductions import ALONE, Sums
 
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
 ROSE = 1.01

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from asker.applications.told import Table, Told
-from asker.covariance import Uncertainty
-from asker.groups import Groups
+from asker.applications.text_report import Table, Told
 from asker.io.files import FileError, FilePath
 from asker.io.npz import write_npz
-from asker.result import Result
-from asker.variables import ProblemError, Variables
+from asker.problem.by_group import Groups
+from asker.problem.variables import ProblemError, Variables
+from asker.solver.result import Result
+from asker.uncertainty.covariance import Uncertainty
+from asker.uncertainty.weak_variables import holds
 from asker.version import __version__
-from asker.weakest import holds
 
 KIND, FORMAT = "covariances", 1
 N_WEAK = 5

@@ -6,7 +6,7 @@ Which directions are left out of a step before that is said by the engines' `bar
 from collections.abc import Sequence
 from typing import Any
 
-from asker.variables import Variables
+from asker.problem.variables import Variables
 
 Delta = dict[Variables, Any]
 """A step of each group of variables, as arrays of an engine."""

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.rotations import matrix_from_quaternion, quaternion_from_matrix
+from asker.geometry.rotations import matrix_from_quaternion, quaternion_from_matrix
 
 Kind = Literal["SE2", "SE3", "SIM3"]
 Floats = NDArray[np.float64]

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from asker.strategies.default import ASKER
+from asker.strategies.asker import ASKER
+from asker.strategies.composite.phases import LastPhase
+from asker.strategies.composite.with_block_moves import WithMoves
 from asker.strategies.gnc import GNC
-from asker.strategies.gnc_yang import GM, TLS, SurrogateGNC
+from asker.strategies.gnc_surrogate import GM, TLS, SurrogateGNC
 from asker.strategies.irls import IRLS
+from asker.strategies.lm_moo import LMMOO
 from asker.strategies.mhq import MHQ
-from asker.strategies.moo import LMMOO
-from asker.strategies.phases import LastPhase
 from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.triggs import Triggs
-from asker.strategies.with_moves import WithMoves
 
 METHODS: dict[str, Callable[[], Any]] = {
     "irls": IRLS,

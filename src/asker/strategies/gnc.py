@@ -15,10 +15,10 @@ Deviations  none
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from asker.arrays import namespace
-from asker.engines.point import Model, Point
-from asker.kernels import Scaled
+from asker.engines.interface import Model, Point
+from asker.kernels.kernels import Scaled
 from asker.strategies.strategy import LARGEST_DAMPING, Engine, State, attempt, cost, lowered, refused
+from asker.tracing.array_namespace import namespace
 
 L = TypeVar("L", bound="LevelState")
 

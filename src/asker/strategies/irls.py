@@ -12,7 +12,7 @@ Deviations  none
 
 from dataclasses import dataclass
 
-from asker.engines.point import Point
+from asker.engines.interface import Point
 from asker.strategies.strategy import Engine, S, State, cost, omega, reweighted
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from asker.arrays import namespace
-from asker.engines.point import Model, PerFactor, Point, Tried
-from asker.problem import ProblemError
+from asker.engines.interface import Model, PerFactor, Point, Tried
+from asker.problem.problem import ProblemError
 from asker.strategies.strategy import Engine, State, cost, lowered, omega, refused
+from asker.tracing.array_namespace import namespace
 
 NO_WEIGHT = 1e-12
 """Where every ω is below this, the cost is flat, and that it falls no more says nothing."""

@@ -17,8 +17,8 @@ Deviations  the search works on log σ², and begins at the last σ; under a qua
 from dataclasses import dataclass, replace
 from typing import Any
 
-from asker.engines.point import Point
-from asker.problem import ProblemError
+from asker.engines.interface import Point
+from asker.problem.problem import ProblemError
 from asker.strategies.gnc import scaled_omega
 from asker.strategies.strategy import ROUNDING, Engine, State, cost, reweighted
 

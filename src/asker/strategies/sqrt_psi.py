@@ -12,9 +12,9 @@ Deviations  none
 
 from dataclasses import dataclass
 
-from asker.arrays import namespace
-from asker.engines.point import Point
+from asker.engines.interface import Point
 from asker.strategies.strategy import Engine, S, State, cost, reweighted
+from asker.tracing.array_namespace import namespace
 
 
 def sqrt_psi_weights(kernel, u):

@@ -12,8 +12,8 @@ from functools import cache
 from math import inf, isfinite
 from typing import Any, Protocol, Self, TypeVar
 
-from asker.engines.point import Engine, Formula, Model, Point, Together, Tried, Verbs, psi
-from asker.engines.point import omega as omega
+from asker.engines.interface import Engine, Formula, Model, Point, Together, Tried, Verbs, psi
+from asker.engines.interface import omega as omega
 
 SMALLEST_DAMPING = 1e-8
 LARGEST_DAMPING = 1e16

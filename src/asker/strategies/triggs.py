@@ -12,9 +12,9 @@ Deviations  ε: the original keeps 1 − α away from 0 in another way
 
 from dataclasses import dataclass
 
-from asker.arrays import namespace
-from asker.engines.point import Point
+from asker.engines.interface import Point
 from asker.strategies.strategy import Engine, S, State, cost, reweighted
+from asker.tracing.array_namespace import namespace
 
 
 def triggs_weights(kernel, u, epsilon):

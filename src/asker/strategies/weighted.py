@@ -3,13 +3,13 @@
 Problem     min over θ of Σ qᵢ ψ(‖rᵢ(θ)‖)
 Algorithm   that of irls.py, with w = q·ω
 
-The weights q are of the strategy and not of the problem: a search finds them on its way (`asker.unknown`).
+The weights q are of the strategy and not of the problem: a search finds them on its way (`asker.search.search`).
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from asker.engines.point import Engine, Model, PerFactor, Point
+from asker.engines.interface import Engine, Model, PerFactor, Point
 from asker.strategies.strategy import S, State, attempt, judged
 
 

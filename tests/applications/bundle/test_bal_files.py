@@ -14,7 +14,7 @@ import pytest
 
 from asker.applications.bundle import bal
 from asker.applications.bundle.bal import Bundle, read_bal, read_bal_portion, write_bal
-from asker.applications.bundle.scenes import make_scene
+from asker.applications.bundle.synthetic import make_scene
 from asker.io.files import FileError, read_text_bytes, write_whole
 from asker.io.ply import VERTEX, write_ply
 from bundles import some_bundle

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 import asker
 from asker.applications.colmap.cameras import depth, project, reprojection
-from asker.applications.colmap.files import read_model, write_model
+from asker.applications.colmap.formats.folder import read_model, write_model
 from asker.applications.colmap.inliers import inlier_tables, without_outliers
 from asker.applications.colmap.model import CAMERA_MODELS, NO_POINT, ColmapModel, Images, Points, camera_poses
 from asker.applications.colmap.problem import colmap_problem
-from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
-from asker.arrays import float64
+from asker.applications.colmap.reprojection_error import camera_centres, reprojection_norms
+from asker.cli import main
+from asker.geometry.rotations import matrix_from_quaternion, quaternion_from_matrix
 from asker.io.files import FileError
-from asker.problem import ProblemError
-from asker.rotations import matrix_from_quaternion, quaternion_from_matrix
-from asker.shell import main
+from asker.problem.problem import ProblemError
+from asker.tracing.array_namespace import float64
 from colmap_models import PARAMS, disturbed, some_model
 
 pytestmark = pytest.mark.slow
@@ -309,7 +309,8 @@ def test_a_promise_costs_no_memory(tmp_path):
     """Every count set to 2⁴⁰, read by a process with a gigabyte."""
     write_model(tmp_path / "m", tiny_model())
     code = (
-        "import sys\nfrom asker.applications.colmap.files import read_model\nfrom asker.io.files import FileError\n"
+        "import sys\nfrom asker.applications.colmap.formats.folder import read_model\n"
+        "from asker.io.files import FileError\n"
         "try:\n    read_model(sys.argv[1])\nexcept FileError as e:\n    print('refused')\n"
     )
     for part, at in (("points3D", 0), ("points3D", 51), ("images", 0), ("images", 85), ("frames", 0)):

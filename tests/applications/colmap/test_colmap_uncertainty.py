@@ -7,7 +7,7 @@ import asker
 from asker.applications.colmap import colmap_problem
 from asker.applications.colmap.rigs import composed, rigs_of, sensor_poses
 from asker.applications.colmap.uncertainty import how_sure
-from asker.kernels import SmoothTruncated
+from asker.kernels.kernels import SmoothTruncated
 from colmap_models import rig_model
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ import pytest
 
 from asker.applications import colmap
 from asker.applications.colmap.cameras import project
-from asker.applications.colmap.files import read_model, write_model
-from asker.applications.colmap.transforms import FORMS
-from asker.shell import main
+from asker.applications.colmap.formats.folder import read_model, write_model
+from asker.applications.colmap.formats.nerfstudio import FORMS
+from asker.cli import main
 from colmap_models import PARAMS, disturbed, some_model
 
 pytestmark = pytest.mark.slow

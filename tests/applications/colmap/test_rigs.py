@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import asker
-from asker.applications.colmap.files import read_model, write_model
+from asker.applications.colmap.formats.folder import read_model, write_model
 from asker.applications.colmap.model import ColmapModel, camera_poses
 from asker.applications.colmap.problem import colmap_problem
-from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
+from asker.applications.colmap.reprojection_error import camera_centres, reprojection_norms
 from asker.applications.colmap.rigs import composed, frame_poses, members, rigs_of, sensor_poses
+from asker.cli import main
 from asker.io.files import FileError
-from asker.problem import ProblemError
-from asker.shell import main
+from asker.problem.problem import ProblemError
 from colmap_models import disturbed_frames, rig_model, some_model
 
 pytestmark = pytest.mark.slow

@@ -7,17 +7,17 @@ import pytest
 from scipy.stats import chi2
 
 import asker
-from asker.applications.pose_graph import search
-from asker.applications.pose_graph.chordal import chordal
-from asker.applications.pose_graph.clock import Clock
-from asker.applications.pose_graph.effort import is_large
-from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.g2o import read_g2o
-from asker.applications.pose_graph.noise import Round
-from asker.applications.pose_graph.policy import refine
+from asker.applications.pose_graph.formats.g2o import read_g2o
+from asker.applications.pose_graph.initial.chordal_init import chordal
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
+from asker.applications.pose_graph.loops import loop_search
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
+from asker.applications.pose_graph.loops.noise_scale import Round
+from asker.applications.pose_graph.loops.work_budget import is_large
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem, residual_norms
-from asker.applications.pose_graph.spanning import odometry_poses
-from asker.groups import Groups
+from asker.applications.pose_graph.refine import refine
+from asker.problem.by_group import Groups
+from asker.solver.time_budget import Clock
 from graphs import announcing, circle, every_tag
 
 
@@ -174,7 +174,7 @@ def test_what_is_fitted_first_and_refused_does_not_keep_least_squares_from_being
 
 def searched_with(graph, solve):
     how = asker.ASKER(), asker.SmoothTruncated, default_tau("SE2"), "loops", Clock(None), True, True
-    return search.GraphSearch(graph, solve, *how)
+    return loop_search.GraphSearch(graph, solve, *how)
 
 
 def exchanged(script):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.formats.g2o_tags import SUFFIXES
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.spanning import odometry_poses
-from asker.applications.pose_graph.tags import SUFFIXES
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
 from asker.geometry import poses
 from asker.io.files import FileError
 from graphs import EVERY_FILE_KIND, EVERY_KIND, FILE_KINDS, assert_same_bits, circle, some_graph, some_poses

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from asker.applications.pose_graph.expmap import similarities
-from asker.applications.pose_graph.files import is_graph, read_graph
-from asker.applications.pose_graph.toro import read_toro
+from asker.applications.pose_graph.formats.detection import is_graph, read_graph
+from asker.applications.pose_graph.formats.sim3_g2o import similarities
+from asker.applications.pose_graph.formats.toro import read_toro
 from asker.geometry import poses
 from asker.io.files import FileError
 from graphs import EVERY_KIND, some_graph, write_expmap, write_open3d, write_toro

@@ -11,9 +11,9 @@ from scipy.spatial.transform import Rotation
 from scipy.stats import chi2
 
 import asker
-from asker.applications.pose_graph.errors import true_positions
-from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.applications.pose_graph.problem import (
     default_tau,
     inlier_radius,
@@ -21,11 +21,11 @@ from asker.applications.pose_graph.problem import (
     residual_norms,
 )
 from asker.applications.pose_graph.residuals import whitening
-from asker.applications.pose_graph.spanning import odometry_poses
+from asker.applications.pose_graph.true_trajectory import true_positions
 from asker.geometry import poses
 from asker.geometry.alignment import similarity, trajectory_error
-from asker.problem import ProblemError
-from asker.strategies.default import start_scales
+from asker.problem.problem import ProblemError
+from asker.strategies.asker import start_scales
 from graphs import EVERY_KIND, assert_same_bits, circle, error, some_graph, some_information
 
 pytestmark = pytest.mark.slow

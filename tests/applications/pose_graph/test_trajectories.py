@@ -8,11 +8,11 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from asker.applications.pose_graph import draw, refine, true_positions, write_g2o
-from asker.applications.pose_graph.trajectories import read_trajectory, write_trajectory
+from asker.applications.pose_graph.formats.trajectories import read_trajectory, write_trajectory
+from asker.cli import main
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
 from asker.io.files import FileError
-from asker.shell import main
 from graphs import EVERY_FILE_KIND, circle, some_graph
 
 EVERY_FORM = pytest.mark.parametrize("suffix", [".tum", ".kitti"])

@@ -8,9 +8,9 @@ import pytest
 import asker
 from asker.applications import application_of, rotation_averaging
 from asker.applications.rotation_averaging.problem import residual_norms
+from asker.cli import main
+from asker.geometry.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 from asker.io.files import FileError, write_whole
-from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
-from asker.shell import main
 
 TURN = matrix_from_angle_axis(np.array([[0.0, 0.0, 0.3]]))[0]
 

@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 
-from asker.engines.cpu import machine_code
-from asker.engines.cpu.machine_code import FUNCTIONS_OF_A_ROOM, Code
-from asker.engines.structure import MOST_DERIVATIVES
-from asker.factors import MOST_TRACED
+from asker.engines.cpu import code_cache
+from asker.engines.cpu.code_cache import FUNCTIONS_OF_A_ROOM, Code
+from asker.engines.sparsity import MOST_DERIVATIVES
+from asker.problem.factors import MOST_TRACED
 
 FEW_MEGABYTES, MANY_MEGABYTES = 25.0, 50.0
 """For 100 functions that LLVM compiles, 87 before; and for 20 that XLA does, which took 104."""
@@ -75,7 +75,7 @@ def code(k: int) -> Code:
 
 def test_engines_die_with_the_last_of_their_functions(tmp_path, monkeypatch):
     monkeypatch.setenv("ASKER_CACHE", str(tmp_path))
-    monkeypatch.setattr(machine_code, "_room", None)  # the last one has functions of others
+    monkeypatch.setattr(code_cache, "_room", None)  # the last one has functions of others
     codes = [code(k) for k in range(3 * FUNCTIONS_OF_A_ROOM)]
     first, last = weakref.ref(codes[0].room), weakref.ref(codes[-1].room)
     middle = weakref.ref(codes[FUNCTIONS_OF_A_ROOM].room)
@@ -83,9 +83,9 @@ def test_engines_die_with_the_last_of_their_functions(tmp_path, monkeypatch):
     gc.collect()
     assert first() is not None  # its first function is still there
     assert middle() is None
-    assert last() is machine_code._room  # the next function is loaded into it
+    assert last() is code_cache._room  # the next function is loaded into it
     codes[:] = [code(-k) for k in range(1, FUNCTIONS_OF_A_ROOM + 2)]
     gc.collect()
     assert first() is None
     code(-FUNCTIONS_OF_A_ROOM - 2)
-    assert not machine_code._released
+    assert not code_cache._released

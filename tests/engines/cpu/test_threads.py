@@ -162,7 +162,7 @@ FORKED = """
 import os, sys
 sys.path.insert(0, {tests!r})
 import asker, jax.numpy as jnp
-from engines.cpu.test_threads import many_observations, solved
+from test_threads import many_observations, solved
 first = solved(2).cost
 jnp.ones(2) + 1
 reading, writing = os.pipe()
@@ -186,6 +186,6 @@ assert solved(3).cost == first
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_solves_too():
     """On the CPU engine; XLA's own threads are lost, and it says so in place of waiting for them."""
-    code = FORKED.format(tests=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    code = FORKED.format(tests=os.path.dirname(os.path.abspath(__file__)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

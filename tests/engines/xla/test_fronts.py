@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asker.arrays import float64
 from asker.engines.cpu.sparse import wide_fronts
 from asker.engines.xla import fronts, sparse
+from asker.tracing.array_namespace import float64
 
 
 def pattern(pairs, n):

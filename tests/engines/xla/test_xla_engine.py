@@ -6,29 +6,29 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from conftest import data_path
 
 import asker
-from asker import solving
+import linear_problems
+from asker import _solve
 from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.bundle.problem import bundle_problem
-from asker.applications.bundle.scenes import make_scene
-from asker.arrays import float64
+from asker.applications.bundle.synthetic import make_scene
+from asker.cli import main
 from asker.engines.cpu.engine import CpuEngine
-from asker.engines.point import Model, Tried, psi
+from asker.engines.interface import Model, Tried, psi
 from asker.engines.solvers import CG
-from asker.engines.structure import Structure
-from asker.engines.xla import devices, layout, small
+from asker.engines.sparsity import Structure
+from asker.engines.xla import devices, layout, small_matrices
 from asker.engines.xla import engine as xla_engine
 from asker.engines.xla.blocks import safe_inverse
 from asker.engines.xla.engine import XlaEngine
 from asker.engines.xla.residuals import FactorFunctions
-from asker.factors import Factors
-from asker.problem import Problem
-from asker.shell import main
-from asker.variables import ProblemError
-from conftest import data_path
-from engines import linear_problems
-from engines.linear_problems import (
+from asker.problem.factors import Factors
+from asker.problem.problem import Problem
+from asker.problem.variables import ProblemError
+from asker.tracing.array_namespace import float64
+from linear_problems import (
     EVERY_STRUCTURE,
     bundle,
     close,
@@ -44,6 +44,7 @@ from engines.linear_problems import (
     priors,
     seen_by_nobody,
     seen_once,
+    traced,
     two_cameras_and_a_point,
     two_kept_groups,
     two_kinds_of_observations,
@@ -54,17 +55,6 @@ METHODS = sorted(asker.METHODS)
 EXACT_CG = CG(**linear_problems.EXACT_CG)
 
 # ------------------------------------------------------------------ the linear system
-
-
-def traced(o):
-    """The same observations as a JAX function."""
-    n = len(o.slots)
-
-    def affine(*arguments):
-        x, r, J = arguments[:n], arguments[n], arguments[n + 1 :]
-        return r + sum(A @ y for A, y in zip(J, x, strict=True))
-
-    return Factors(affine, *o.slots, data=(o.r, *o.J), weight=o.weight)
 
 
 def traced_setup(structure):
@@ -168,7 +158,7 @@ def test_observations_in_slabs_give_the_same(monkeypatch, structure, solver):
 
 @pytest.mark.parametrize("structure", [bundle, graph, two_cameras_and_a_point], ids=lambda s: s.__name__)
 def test_matrices_of_many_numbers_give_the_same(monkeypatch, structure):
-    monkeypatch.setattr(small, "MOST", 0)
+    monkeypatch.setattr(small_matrices, "MOST", 0)
     check_step(structure, "dense-cholesky", relative=True)
 
 
@@ -299,7 +289,7 @@ def both():
 
 
 def iterate(engine, strategy, n=5):
-    run = solving.SolveLoop(0.0, None)
+    run = _solve.SolveLoop(0.0, None)
     run.run(engine, strategy, engine.start(), n, tol=0.0, time_limit=None)
     return run
 
@@ -373,9 +363,9 @@ def test_weights_taus_and_numbers_as_variables():
 def test_auto_takes_a_gpu_for_a_large_problem(monkeypatch):
     problem = line_problem()
     assert asker.solve(problem, max_iterations=1).engine == "cpu"
-    monkeypatch.setattr(solving, "_has_gpu", lambda: True)
+    monkeypatch.setattr(_solve, "_has_gpu", lambda: True)
     assert asker.solve(problem, max_iterations=1).engine == "cpu"
-    monkeypatch.setattr(solving, "WORTH_A_GPU", 20)
+    monkeypatch.setattr(_solve, "WORTH_A_GPU", 20)
     assert asker.solve(problem, max_iterations=1).engine == "xla"
 
 

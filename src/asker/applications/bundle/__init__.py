@@ -1,9 +1,7 @@
 """Bundle adjustment: BAL files, the problem, scenes with a known truth, and `refine`."""
 
 from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
-from asker.applications.bundle.errors import Errors, errors
 from asker.applications.bundle.options import CameraModel, Dof, Options
-from asker.applications.bundle.policy import BundleOutcome, dirt_of, refine
 from asker.applications.bundle.problem import (
     BundleProblem,
     bundle_problem,
@@ -11,7 +9,9 @@ from asker.applications.bundle.problem import (
     camera_poses,
     reprojection_norms,
 )
-from asker.applications.bundle.scenes import Scene, make_scene
+from asker.applications.bundle.refine import BundleOutcome, dirt_of, refine
+from asker.applications.bundle.synthetic import Scene, make_scene
+from asker.applications.bundle.truth_errors import Errors, errors
 
 __all__ = [
     "Bundle",

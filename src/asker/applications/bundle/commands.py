@@ -7,11 +7,11 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from asker.applications.bundle import parts
+from asker.applications.bundle import sharded_output
+from asker.applications.bundle.application import counts
 from asker.applications.bundle.bal import write_bal
-from asker.applications.bundle.room import counts
-from asker.applications.bundle.scenes import KINDS, make_scene
-from asker.shell.support import Seed, check_outputs, one_of, write_outputs
+from asker.applications.bundle.synthetic import KINDS, make_scene
+from asker.cli.checks import Seed, check_outputs, one_of, write_outputs
 
 NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
 Outliers = Annotated[float, typer.Option(help="Part of the observations that are gross errors.")]
@@ -26,7 +26,7 @@ def join(
 ) -> int:
     """The command `asker join`."""
     check_outputs(file, output)
-    for path in parts.join(file, output):
+    for path in sharded_output.join(file, output):
         print(f"joined {path}")
     print(f"wrote {output}")
     return 0

@@ -15,12 +15,12 @@ import numpy as np
 from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
 from asker.geometry.gauge import Gauge, Seen, centres, put_back
-from asker.groups import Groups
-from asker.kernels import Kernel
-from asker.manifolds import SE3, Euclidean, Product
-from asker.problem import Factors, Portion, Problem, Variables
-from asker.rotations import angle_axis_from_matrix, matrix_from_angle_axis
-from asker.sums import Sums
+from asker.geometry.manifolds import SE3, Euclidean, Product
+from asker.geometry.rotations import angle_axis_from_matrix, matrix_from_angle_axis
+from asker.kernels.kernels import Kernel
+from asker.problem.by_group import Groups
+from asker.problem.problem import Factors, Portion, Problem, Variables
+from asker.problem.reductions import Sums
 
 BATCH = 1 << 18  # observations projected at a time: bounds the memory
 
@@ -162,9 +162,9 @@ def _side(depths: np.ndarray, part: BundlePortion | None) -> float:
     """1 where most observations are in front of their cameras; −1 for a mirror image, where all are behind."""
     if part is None:
         return 1.0 if np.median(depths) > 0 else -1.0
-    from asker.engines.xla import hosts
+    from asker.engines.xla import distributed
 
-    (n_in_front,) = hosts.added_up(np.array([np.count_nonzero(depths > 0)]))
+    (n_in_front,) = distributed.added_up(np.array([np.count_nonzero(depths > 0)]))
     return 1.0 if 2 * n_in_front > part.n_observations else -1.0
 
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from asker.applications.bundle.problem import BundleProblem, camera_poses
 from asker.applications.uncertainty import Sure, centre_covariances, placed
-from asker.covariance import Uncertainty
-from asker.result import Result
+from asker.solver.result import Result
+from asker.uncertainty.covariance import Uncertainty
 
 
 def how_sure(made: BundleProblem, result: Result) -> Sure:

@@ -1,8 +1,9 @@
 """COLMAP models: their files, their cameras, the problem, and `refine`."""
 
-from asker.applications.colmap.anchors import Control, Positions, read_control, read_positions
-from asker.applications.colmap.conversions import from_arrays, from_pycolmap, to_pycolmap
-from asker.applications.colmap.files import read_model, write_model
+from asker.applications.colmap.formats.folder import read_model, write_model
+from asker.applications.colmap.formats.from_pycolmap import from_arrays, from_pycolmap, to_pycolmap
+from asker.applications.colmap.formats.nerfstudio import transforms, write_transforms
+from asker.applications.colmap.georegistration.position_priors import Control, Positions, read_control, read_positions
 from asker.applications.colmap.inliers import InlierTable, inlier_tables, widest_angles, without_outliers
 from asker.applications.colmap.model import (
     CAMERA_MODELS,
@@ -16,10 +17,9 @@ from asker.applications.colmap.model import (
     camera_poses,
 )
 from asker.applications.colmap.options import Options, Refine
-from asker.applications.colmap.policy import ColmapOutcome, dirt_of, refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
-from asker.applications.colmap.reprojections import camera_centres, reprojection_norms
-from asker.applications.colmap.transforms import transforms, write_transforms
+from asker.applications.colmap.refine import ColmapOutcome, dirt_of, refine
+from asker.applications.colmap.reprojection_error import camera_centres, reprojection_norms
 from asker.applications.colmap.triangulation import retriangulated
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from asker.applications.colmap.model import CAMERA_MODELS
-from asker.arrays import namespace
+from asker.tracing.array_namespace import namespace
 
 Part = Literal["focal", "principal-point", "distortion", "size"]
 PARTS: dict[str, Part] = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asker.applications.colmap.model import NO_POINT, ColmapModel
-from asker.applications.colmap.reprojections import camera_centres, point_errors
+from asker.applications.colmap.reprojection_error import camera_centres, point_errors
 
 
 def without_outliers(model: ColmapModel, inliers: np.ndarray, min_angle: float = 0.0) -> ColmapModel:

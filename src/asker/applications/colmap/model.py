@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.rotations import matrix_from_quaternion
+from asker.geometry.rotations import matrix_from_quaternion
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,10 +14,10 @@ import numpy as np
 
 from asker.applications.colmap import cameras
 from asker.applications.colmap.cameras import parts_of, sees_behind
-from asker.applications.colmap.held import Held, held_of
+from asker.applications.colmap.constant_parameters import Held, held_of
 from asker.applications.colmap.model import CAMERA_MODELS, ColmapModel, camera_poses, positions
 from asker.applications.colmap.options import Refine
-from asker.applications.colmap.reprojections import point_errors
+from asker.applications.colmap.reprojection_error import point_errors
 from asker.applications.colmap.rigs import (
     Members,
     composed,
@@ -29,11 +29,11 @@ from asker.applications.colmap.rigs import (
     sensor_poses,
 )
 from asker.geometry.gauge import Gauge, Seen, drift, moved
-from asker.groups import Groups
-from asker.kernels import Kernel
-from asker.manifolds import SE3
-from asker.problem import Factors, Problem, ProblemError, Slot, Variables
-from asker.rotations import quaternion_from_matrix
+from asker.geometry.manifolds import SE3
+from asker.geometry.rotations import quaternion_from_matrix
+from asker.kernels.kernels import Kernel
+from asker.problem.by_group import Groups
+from asker.problem.problem import Factors, Problem, ProblemError, Slot, Variables
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ from asker.applications.colmap.model import (
     positions,
     starts_of,
 )
-from asker.rotations import matrix_from_quaternion
+from asker.geometry.rotations import matrix_from_quaternion
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
 SAME = 1e-6

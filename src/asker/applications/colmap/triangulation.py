@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.colmap.held import Held
+from asker.applications.colmap.constant_parameters import Held
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.problem import colmap_problem
-from asker.applications.colmap.reprojections import point_errors
-from asker.kernels import Kernel
+from asker.applications.colmap.reprojection_error import point_errors
+from asker.kernels.kernels import Kernel
 
 
 def retriangulated(
@@ -18,8 +18,9 @@ def retriangulated(
 ) -> ColmapModel:
     """The model with points that most of their observations agree on, wherever they were before.
 
-    Without a kernel the noise is found, and points are solved from pairs of their observations (`asker.moves`).  A
-    point with fewer than two observations stays, as do those of the mask `hold`.
+    Without a kernel the noise is found, and points are solved from pairs of their observations
+    (`asker.strategies.composite.block_moves`).  A point with fewer than two observations stays, as do those of the mask
+                                                 `hold`.
     """
     n_seen = np.bincount(model.observations().point, minlength=len(model.points))
     still = (n_seen < 2) | (False if hold is None else hold)

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from asker.applications.colmap.held import HeldPositions, HeldRotations
+from asker.applications.colmap.constant_parameters import HeldPositions, HeldRotations
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.problem import ColmapProblem
-from asker.applications.colmap.reprojections import camera_poses
+from asker.applications.colmap.reprojection_error import camera_poses
 from asker.applications.colmap.rigs import frame_poses, members, rigs_of, sensor_poses
 from asker.applications.uncertainty import Sure, centre_covariances, placed
-from asker.covariance import Uncertainty
-from asker.manifolds import Manifold
-from asker.result import Result
+from asker.geometry.manifolds import Manifold
+from asker.solver.result import Result
+from asker.uncertainty.covariance import Uncertainty
 
 
 def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:

@@ -1,13 +1,14 @@
 """Pose graphs: g2o files, the problem, false loops, the noise that is there, and `refine`."""
 
-from asker.applications.pose_graph.errors import true_positions
-from asker.applications.pose_graph.false_loops import add_false_loops
-from asker.applications.pose_graph.files import read_graph
-from asker.applications.pose_graph.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.formats.detection import read_graph
+from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
+from asker.applications.pose_graph.formats.trajectories import read_trajectory, write_trajectory
 from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGraph
-from asker.applications.pose_graph.noise import noise_share
+from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
+from asker.applications.pose_graph.loops.loop_search import solve_pose_graph
+from asker.applications.pose_graph.loops.noise_scale import noise_share
 from asker.applications.pose_graph.options import Options, Robust
-from asker.applications.pose_graph.policy import GraphOutcome, refine
 from asker.applications.pose_graph.problem import (
     PoseGraphProblem,
     default_tau,
@@ -15,9 +16,8 @@ from asker.applications.pose_graph.problem import (
     pose_graph_problem,
     residual_norms,
 )
-from asker.applications.pose_graph.search import solve_pose_graph
-from asker.applications.pose_graph.spanning import odometry_poses
-from asker.applications.pose_graph.trajectories import read_trajectory, write_trajectory
+from asker.applications.pose_graph.refine import GraphOutcome, refine
+from asker.applications.pose_graph.true_trajectory import true_positions
 from asker.geometry.alignment import trajectory_error
 
 __all__ = [

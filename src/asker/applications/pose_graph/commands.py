@@ -6,12 +6,12 @@ from typing import Annotated, get_args
 
 import typer
 
-from asker.applications.pose_graph.false_loops import FalseLoops, add_false_loops, false_loops_record
-from asker.applications.pose_graph.files import read_graph
-from asker.applications.pose_graph.g2o import write_g2o
-from asker.applications.pose_graph.room import check_name
+from asker.applications.pose_graph.application import check_name
+from asker.applications.pose_graph.formats.detection import read_graph
+from asker.applications.pose_graph.formats.g2o import write_g2o
+from asker.applications.pose_graph.loops.false_loops import FalseLoops, add_false_loops, false_loops_record
+from asker.cli.checks import Json, Seed, check_outputs, number, one_of, write_outputs
 from asker.io.json import write_json
-from asker.shell.support import Json, Seed, check_outputs, number, one_of, write_outputs
 
 GraphFile = Annotated[Path, typer.Argument(metavar="FILE", help="A pose graph: .g2o, .g2o.gz or .g2o.bz2.")]
 NewGraph = Annotated[Path, typer.Argument(metavar="OUT", help="The g2o file to write; .gz, .bz2 compress.")]

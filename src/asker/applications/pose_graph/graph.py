@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.applications.pose_graph.tags import MEASURED
+from asker.applications.pose_graph.formats.g2o_tags import MEASURED
 from asker.geometry.poses import Kind
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from asker.applications.application import option
-from asker.applications.pose_graph.repairs import INFORMATION
+from asker.applications.pose_graph.formats.file_issues import INFORMATION
 from asker.applications.uncertainty import REPORT_HELP
-from asker.io.dirt import STRICT_HELP
+from asker.io.file_issues import STRICT_HELP
 
 Robust = Literal["loops", "all", "none"]
 By = Literal["id", "length"]

@@ -23,18 +23,18 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.applications.pose_graph.formats.g2o_tags import MEASURED
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.residuals import MANIFOLDS, edge_residual, measured_residual, stored, views
-from asker.applications.pose_graph.tags import MEASURED
-from asker.arrays import float64
 from asker.geometry import poses
+from asker.geometry.manifolds import Euclidean
 from asker.geometry.poses import N_DOF, Kind
-from asker.groups import Groups
-from asker.kernels import Kernel, Quadratic, SmoothTruncated
-from asker.manifolds import Euclidean
-from asker.problem import Factors, Problem, ProblemError, Variables
-from asker.result import Result
+from asker.kernels.kernels import Kernel, Quadratic, SmoothTruncated
+from asker.problem.by_group import Groups
+from asker.problem.problem import Factors, Problem, ProblemError, Variables
+from asker.solver.result import Result
+from asker.tracing.array_namespace import float64
 
 INLIERS = 0.99
 """The share of the right measurements that count as inliers."""

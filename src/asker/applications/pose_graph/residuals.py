@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from asker.applications.pose_graph.graph import Measurements, PoseGraph
-from asker.applications.pose_graph.placing import offset_rows
+from asker.applications.pose_graph.initial.landmark_init import offset_rows
 from asker.geometry import poses
-from asker.manifolds import SE2, SE3, Manifold, Pose, Sim3, Similarity
-from asker.twists import log_se2, log_se3, log_sim3
+from asker.geometry.lie import log_se2, log_se3, log_sim3
+from asker.geometry.manifolds import SE2, SE3, Manifold, Pose, Sim3, Similarity
 
 Arrays = tuple[np.ndarray, ...]
 MANIFOLDS: dict[str, Manifold] = {"SE2": SE2, "SE3": SE3, "SIM3": Sim3}

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from asker.applications.pose_graph.draw import UNITS, seen_axes
-from asker.applications.pose_graph.g2o import PoseGraph
+from asker.applications.pose_graph.formats.g2o import PoseGraph
 from asker.applications.uncertainty import Sure
-from asker.covariance import Uncertainty
 from asker.geometry import poses
 from asker.io.figures import figure
-from asker.result import Result
+from asker.solver.result import Result
+from asker.uncertainty.covariance import Uncertainty
 
 SIGMAS = 2.4477
 """The radius of an ellipse that holds 95 % of a Gaussian in the plane."""

@@ -23,9 +23,9 @@ from asker.applications.outcome import (
 )
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.uncertainty import Sure
-from asker.covariance import Uncertainty
 from asker.geometry.gauge import median_rotation
-from asker.rotations import matrix_from_angle_axis, matrix_from_quaternion
+from asker.geometry.rotations import matrix_from_angle_axis, matrix_from_quaternion
+from asker.uncertainty.covariance import Uncertainty
 
 TAU = 5.0  # degrees
 DEGREES = np.degrees(1)

@@ -4,8 +4,8 @@ from asker.applications.stereo.errors import DisparityErrors, disparity_errors, 
 from asker.applications.stereo.matching import Matching, Minima, cost_volume, local_minima, match
 from asker.applications.stereo.options import Cost, Options, Start
 from asker.applications.stereo.pairs import StereoPair, make_pair, read_folder, read_pair
-from asker.applications.stereo.policy import StereoOutcome, refine
 from asker.applications.stereo.problem import StereoProblem, energy, stereo_problem
+from asker.applications.stereo.refine import StereoOutcome, refine
 
 __all__ = [
     "Cost",

@@ -13,20 +13,20 @@ import typer
 import asker
 from asker.applications.application import option
 from asker.applications.stereo import options as stereo_options
+from asker.applications.stereo.application import APPLICATION
 from asker.applications.stereo.draw import draw_maps
 from asker.applications.stereo.pairs import MIDDLEBURY, SCALE, make_pair, read_folder, read_pair
-from asker.applications.stereo.policy import ITERATIONS
-from asker.applications.stereo.policy import refine as refine_pair
-from asker.applications.stereo.room import ROOM
+from asker.applications.stereo.refine import ITERATIONS
+from asker.applications.stereo.refine import refine as refine_pair
+from asker.cli.checks import Quiet, Seed, check_outputs, complain, number, one_of, write_outputs
+from asker.cli.dataclass_options import CommandOptions, checked, with_options
+from asker.cli.options import KERNEL_HELP, METHOD_HELP, THREADS_HELP, Files, Limits, Means, check_kernel
+from asker.cli.terminal import ProgressLine, print_table, print_told
 from asker.io.figures import draw_bars, draw_curves
 from asker.io.files import FileError
 from asker.io.folders import make_folder
 from asker.io.images import write_grey
 from asker.io.json import write_json
-from asker.shell.options import KERNEL_HELP, METHOD_HELP, THREADS_HELP, Files, Limits, Means, check_kernel
-from asker.shell.signature import CommandOptions, checked, with_options
-from asker.shell.support import Quiet, Seed, check_outputs, complain, number, one_of, write_outputs
-from asker.shell.terminal import ProgressLine, print_table, print_told
 from asker.strategies import METHODS
 
 COMPARED = "irls,mhq,gnc,moo,asker"
@@ -76,7 +76,7 @@ def stereo(left: Left, right: Right, **given: Any) -> int:
     options = checked(stereo_options.Options, given)
     if asked.truth_right and not asked.truth:
         raise ValueError("--truth-right needs --truth")
-    ROOM.check(left, files.output, options)
+    APPLICATION.check(left, files.output, options)
     inputs = (left, right, asked.truth, asked.truth_right)
     check_outputs(inputs, files.json_file, files.output, options.pfm, options.picture)
     with ProgressLine(files.quiet) as progress:
@@ -85,13 +85,13 @@ def stereo(left: Left, right: Right, **given: Any) -> int:
         progress.say("matching")
         common = {"method": asked.method, "kernel": asked.kernel, "tau": asked.tau}
         limits |= {"max_iterations": limits.pop("iterations"), "on_iteration": progress.iteration}
-        outcome = ROOM.refine(pair, options, progress.begin, **common, **limits)
+        outcome = APPLICATION.refine(pair, options, progress.begin, **common, **limits)
     r = {"file": str(left), "right": str(right)} | outcome.record
     outcome = replace(outcome, make_record=lambda: r)
     sizes = f"disparities up to {r['max_disparity']}, {r['n_residuals']} residuals"
-    print_told([f"{left}, {right}: {ROOM.counts(pair)}, {sizes}", *ROOM.tell(pair, outcome, options)])
+    print_told([f"{left}, {right}: {APPLICATION.counts(pair)}, {sizes}", *APPLICATION.tell(pair, outcome, options)])
     json_writer = partial(write_json, record=r)
-    write_outputs((files.json_file, json_writer), *ROOM.outputs(outcome, options, files.output))
+    write_outputs((files.json_file, json_writer), *APPLICATION.outputs(outcome, options, files.output))
     if asked.iterations and not outcome.fell:
         return complain(f"{left}: the energy did not fall: {outcome.result.status.value}", 1)
     return 0
@@ -137,7 +137,7 @@ def stereo_compare(
             raise FileError(folder, "there is no such folder")
     make_folder(output)
     targets = [output / name for name in ("runs.json", "energy.png", "energy-bars.png", "maps.png")]
-    check_outputs([path for folder in pairs for path in ROOM.reads(folder)], *targets)
+    check_outputs([path for folder in pairs for path in APPLICATION.reads(folder)], *targets)
     records: list[dict[str, Any]] = []
     histories: dict[str, dict[str, list[asker.Iteration]]] = {}
     maps: dict[str, dict[str, np.ndarray]] = {}

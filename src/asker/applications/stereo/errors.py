@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from asker.applications.stereo.pairs import StereoPair
-from asker.problem import ProblemError
+from asker.problem.problem import ProblemError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 
 from asker.applications.stereo.options import Cost
-from asker.problem import ProblemError
+from asker.problem.problem import ProblemError
 
 ROWS_AT_A_TIME = 1 << 22  # numbers of a cost volume that are held at a time when only its minima are wanted
 FLAT = 1e-6  # a window whose standard deviation is a smaller part of its mean has no texture to correlate

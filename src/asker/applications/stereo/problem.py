@@ -15,9 +15,9 @@ import numpy as np
 
 from asker.applications.stereo.matching import Matching, Minima, match
 from asker.applications.stereo.options import Start
-from asker.groups import Groups
-from asker.kernels import Kernel, SmoothTruncated
-from asker.problem import Factors, Problem, ProblemError, Variables
+from asker.kernels.kernels import Kernel, SmoothTruncated
+from asker.problem.by_group import Groups
+from asker.problem.problem import Factors, Problem, ProblemError, Variables
 
 TAU = 1.0  # pixels; window, K and τ are those with the fewest bad pixels in benchmarks/stereo.py
 

@@ -1,6 +1,6 @@
 """The CPU engine.
 
-    engine.py    the verbs of `asker.engines.point.Engine`
+    engine.py    the verbs of `asker.engines.interface.Engine`
     linear_model.py  a problem at a point: blocks of the inverse of H, for covariances
     factors.py   residuals and derivatives of one factor group, as compiled loops
     compiler/    from a JAX function of one observation to a loop in machine code

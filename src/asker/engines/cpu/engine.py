@@ -1,6 +1,6 @@
 """The CPU engine: residuals, derivatives, per-residual formulas, the linear system, moves.
 
-Strategies use the verbs alone (`asker.engines.point.Verbs`).  Derivatives are computed when a step asks for them: a
+Strategies use the verbs alone (`asker.engines.interface.Verbs`).  Derivatives are computed when a step asks for them: a
 residual alone costs none.  Where variables are eliminated they are made inside of the loops that need them, else held
 until another point asks.
 """
@@ -16,22 +16,22 @@ import numpy as np
 from numpy import ndarray
 
 from asker.engines.bounds import shortened
-from asker.engines.cpu.ahead import asking
+from asker.engines.cpu.array_pool import Pool
+from asker.engines.cpu.background_compile import asking
+from asker.engines.cpu.code_cache import on_compile
 from asker.engines.cpu.compiler import Argument
-from asker.engines.cpu.factors import AnyLoop, FactorCode, compiled_loop
-from asker.engines.cpu.machine_code import on_compile
-from asker.engines.cpu.pool import Pool
+from asker.engines.cpu.factor_loops import AnyLoop, FactorCode, compiled_loop
 from asker.engines.cpu.system import Derivatives, System, Weights, barred_out, radial_change, two_gradients
 from asker.engines.cpu.threads import n_threads, team_of
-from asker.engines.point import Formula, Model, PerFactor, Point, Step, Together, Tried
+from asker.engines.interface import Formula, Model, PerFactor, Point, Step, Together, Tried
 from asker.engines.solvers import LinearSolver
-from asker.engines.structure import Structure, is_long
-from asker.kernels import Kernel
-from asker.logs import log
-from asker.own import known_by
-from asker.problem import Problem
-from asker.sums import ALONE
-from asker.variables import Variables
+from asker.engines.sparsity import Structure, is_long
+from asker.io.log import log
+from asker.kernels.kernels import Kernel
+from asker.problem.problem import Problem
+from asker.problem.reductions import ALONE
+from asker.problem.variables import Variables
+from asker.tracing.source_digest import known_by
 
 LOOPS_KEPT = 256
 """Loops of formulas, and of retractions, that are kept for other problems."""

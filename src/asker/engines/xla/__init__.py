@@ -1,6 +1,6 @@
 """The XLA engine: one device, several, or several hosts.
 
-engine.py        the verbs of `asker.engines.point.Engine`, as compiled programs over all devices
+engine.py        the verbs of `asker.engines.interface.Engine`, as compiled programs over all devices
 verbs.py         the same verbs inside a program, as one device of several sees them
 ahead.py         programs compiled beside each other, before they run
 layout.py        where everything lies on the devices, worked out once

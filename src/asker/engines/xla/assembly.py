@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from asker.engines.structure import EliminatedSlot, FactorStructure, KeptSlot, Structure
+from asker.engines.sparsity import EliminatedSlot, FactorStructure, KeptSlot, Structure
 from asker.engines.xla.blocks import AXIS, cholesky, coupling, summed_products, summed_rows
+from asker.engines.xla.chunking import over_slabs
 from asker.engines.xla.layout import Observations
-from asker.engines.xla.meetings import Meetings
-from asker.engines.xla.slabs import over_slabs
-from asker.engines.xla.small import Small, joined, number, product, rows, small
+from asker.engines.xla.schur_pattern import Meetings
+from asker.engines.xla.small_matrices import Small, joined, number, product, rows, small
 
 Linear = Callable[[Observations[jax.Array]], tuple[Small, Small]]
 """r (p,) and J (p, D) of some observations of a factor group, at a point."""

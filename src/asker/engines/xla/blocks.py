@@ -8,8 +8,8 @@ import numpy as np
 from jax import lax
 
 from asker.engines.xla.layout import Chunks
-from asker.engines.xla.pair_sums import chunk_sums
-from asker.engines.xla.small import Small, is_narrow, joined, number, product, rows
+from asker.engines.xla.pair_sums_pallas import chunk_sums
+from asker.engines.xla.small_matrices import Small, is_narrow, joined, number, product, rows
 
 AXIS = "points"
 """The mesh axis over which eliminated variables and observations are spread."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from asker.engines.xla.fronts import Fronts
 from asker.engines.xla.layout import SLAB, Layout, n_slabs
-from asker.engines.xla.meetings import n_pairs
+from asker.engines.xla.schur_pattern import n_pairs
 
 GPUS = ("gpu", "cuda", "rocm")
 OPTIONS: dict[str, str | bool | int] = {

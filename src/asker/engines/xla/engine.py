@@ -1,4 +1,4 @@
-"""The XLA engine: the verbs of `asker.engines.point.Engine` on one device, several, or several hosts.
+"""The XLA engine: the verbs of `asker.engines.interface.Engine` on one device, several, or several hosts.
 
 Verbs are compiled once for a problem, alone or several together (`verbs.py`); λ, levels and whatever else changes
 between iterations are arguments.  Nothing but scalars comes back to the host until the end.
@@ -16,30 +16,30 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from asker.arrays import float64
-from asker.engines.point import Formula, Model, PerFactor, Point, Step, Together, Tried, nothing
+from asker.engines.interface import Formula, Model, PerFactor, Point, Step, Together, Tried, nothing
 from asker.engines.solvers import LinearSolver
-from asker.engines.structure import Structure
-from asker.engines.xla import devices, hosts
-from asker.engines.xla.ahead import TOLD, Ahead, shardings, specifications
+from asker.engines.sparsity import Structure
+from asker.engines.xla import devices, distributed
 from asker.engines.xla.assembly import Assembled, Assembly
+from asker.engines.xla.background_compile import TOLD, Ahead, shardings, specifications
 from asker.engines.xla.blocks import AXIS
-from asker.engines.xla.choice import chosen
-from asker.engines.xla.columns import retraction
+from asker.engines.xla.device_program import DeviceVerbs, Given, Machine, parts_of, residuals_of, values_of
 from asker.engines.xla.gradients import Gradients
 from asker.engines.xla.layout import Layout
-from asker.engines.xla.pair_sums import there_is_one
+from asker.engines.xla.pair_sums_pallas import there_is_one
 from asker.engines.xla.residuals import FactorFunctions
+from asker.engines.xla.scalar_program import retraction
+from asker.engines.xla.solver_selection import chosen
 from asker.engines.xla.system import System
-from asker.engines.xla.verbs import DeviceVerbs, Given, Machine, parts_of, residuals_of, values_of
-from asker.factors import Factors
-from asker.interrupts import interruptible
-from asker.jax_versions import check_xla, shard_map
-from asker.kernels import Kernel
-from asker.logs import devices as devices_log
-from asker.problem import Problem
-from asker.sums import ALONE, Sums
-from asker.variables import ProblemError, Variables
+from asker.io.interrupts import interruptible
+from asker.io.log import devices as devices_log
+from asker.kernels.kernels import Kernel
+from asker.problem.factors import Factors
+from asker.problem.problem import Problem
+from asker.problem.reductions import ALONE, Sums
+from asker.problem.variables import ProblemError, Variables
+from asker.tracing.array_namespace import float64
+from asker.tracing.jax_compat import check_xla, shard_map
 
 EACH, WHOLE = P(AXIS), P()
 ASSEMBLED: Any = Assembled(EACH, EACH, EACH, EACH, WHOLE)  # type: ignore[arg-type]
@@ -72,16 +72,16 @@ class XlaEngine:
         self.mesh, self._options = Mesh(np.array(found), (AXIS,)), devices.compiler_options(found[0])
         self.portion, self.is_alone = problem.portion, alone
         self.tells_own = False  # of what is dealt, and not of all
-        self.sums = Sums(self.portion.variables, hosts.added_up) if self.portion else ALONE
+        self.sums = Sums(self.portion.variables, distributed.added_up) if self.portion else ALONE
         if self.portion:
             if isinstance(eliminate, Variables) and eliminate is not self.portion.variables:
                 raise ProblemError(f"{self.portion.variables.name} are dealt to the processes, so these are eliminated")
-            hosts.check_portions(self.portion)
+            distributed.check_portions(self.portion)
             eliminate = self.portion.variables
         self.structure = Structure(problem, eliminate)
-        where: Any = (len(self.mesh.local_devices), hosts.largest) if self.portion else (self.mesh.size,)
+        where: Any = (len(self.mesh.local_devices), distributed.largest) if self.portion else (self.mesh.size,)
         self.layout = Layout(self.structure, *where)
-        union = hosts.union if self.portion else np.unique
+        union = distributed.union if self.portion else np.unique
         cg, self.linear_solver, meetings, fronts = chosen(linear_solver, self.layout, union)
         need = devices.estimate(self.layout, self.linear_solver, fronts)
         self.plan = devices.plan(need, self.linear_solver, found)
@@ -90,7 +90,7 @@ class XlaEngine:
         if not alone:
             devices_log.info(self.plan)
         if jax.process_count() > 1 and not alone:
-            hosts.check_same(self.fingerprint(), "were given different data")
+            distributed.check_same(self.fingerprint(), "were given different data")
         self.free = tuple(v for v in problem.variables if v.is_free)
         n_local = self.layout.n_local
         assembly = Assembly(self.structure, meetings, relative_damping, there_is_one(found[0]))
@@ -308,17 +308,17 @@ class XlaEngine:
         if self.portion is None or self.tells_own:
             return arrays
         each = zip(arrays, self.portion.observations, self.portion.n_observations, strict=True)
-        return tuple(hosts.whole(np.asarray(x), own, n) for x, own, n in each)
+        return tuple(distributed.whole(np.asarray(x), own, n) for x, own, n in each)
 
     def any(self, here: bool) -> bool:
         """Whether it is so in any process; all must ask."""
-        return bool(hosts.largest(here))
+        return bool(distributed.largest(here))
 
     def done(self) -> None:
         """A device gives back what it has when the engine goes."""
 
     def fingerprint(self) -> bytes:
-        return self.problem.fingerprint(hosts.added_up)
+        return self.problem.fingerprint(distributed.added_up)
 
     def rows(self, point: Point[jax.Array]) -> tuple[np.ndarray, ...]:
         """Rows of all variables, in the user's order."""
@@ -342,7 +342,7 @@ class XlaEngine:
     def _whole_rows(self, v: Variables, own: np.ndarray) -> np.ndarray:
         if self.portion is None or v is not self.portion.variables or self.tells_own:
             return own
-        return hosts.whole(own, self.portion.numbers, self.portion.n_variables)
+        return distributed.whole(own, self.portion.numbers, self.portion.n_variables)
 
     def _fetch(self, x: jax.Array) -> np.ndarray:
         """What this host is responsible for."""
@@ -351,10 +351,10 @@ class XlaEngine:
     @property
     def is_first(self) -> bool:
         """Whether this process speaks for the run."""
-        return hosts.is_first()
+        return distributed.is_first()
 
     def check_same(self, what: bytes, complaint: str) -> None:
-        hosts.check_same(what, complaint)
+        distributed.check_same(what, complaint)
 
     # ------------------------------------------------------------ support
 
@@ -426,7 +426,7 @@ class XlaEngine:
         """On the devices; each host gives its own part."""
         sharding = NamedSharding(self.mesh, spec)
         if self.portion and spec == EACH:
-            return jax.make_array_from_process_local_data(sharding, x, (hosts.place()[1] * len(x), *x.shape[1:]))
+            return jax.make_array_from_process_local_data(sharding, x, (distributed.place()[1] * len(x), *x.shape[1:]))
         return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
     @contextmanager

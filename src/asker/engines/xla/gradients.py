@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from asker.engines.structure import FactorStructure, Structure
+from asker.engines.sparsity import FactorStructure, Structure
 from asker.engines.xla.assembly import Linear, columns_of, gradient
 from asker.engines.xla.blocks import AXIS, summed_rows
+from asker.engines.xla.chunking import over_slabs
 from asker.engines.xla.layout import Observations
-from asker.engines.xla.slabs import over_slabs
-from asker.engines.xla.small import Small, joined, rows
-from asker.variables import Variables
+from asker.engines.xla.small_matrices import Small, joined, rows
+from asker.problem.variables import Variables
 
 Delta = dict[Variables, jax.Array]
 """A number for every direction of every variable: (n, tangent) for each group."""

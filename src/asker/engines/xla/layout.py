@@ -17,9 +17,9 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from asker.arrays import as_argument
-from asker.engines.point import A
-from asker.engines.structure import FactorStructure, Structure
+from asker.engines.interface import A
+from asker.engines.sparsity import FactorStructure, Structure
+from asker.tracing.array_namespace import as_argument
 
 WIDTHS = (4, 8, 16, 32)
 SLAB = 1 << 22  # pairs of observations at a time: bounds the memory

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asker.arrays import as_argument
 from asker.engines.cpu.compiler import ReadsOutside, UnsupportedPrimitive
-from asker.engines.structure import FactorStructure
-from asker.engines.xla.columns import Columns
+from asker.engines.sparsity import FactorStructure
 from asker.engines.xla.layout import Observations
-from asker.engines.xla.small import Small, is_narrow, joined, number, small, where
-from asker.variables import ProblemError, Variables
+from asker.engines.xla.scalar_program import Columns
+from asker.engines.xla.small_matrices import Small, is_narrow, joined, number, small, where
+from asker.problem.variables import ProblemError, Variables
+from asker.tracing.array_namespace import as_argument
 
 Rows = dict[Variables, jax.Array]
 HeldDirections = dict[Variables, jax.Array]

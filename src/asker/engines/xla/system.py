@@ -23,11 +23,11 @@ from asker.engines.xla.blocks import (
     solved_by_cholesky,
     unit_of_damping,
 )
+from asker.engines.xla.chunking import in_all_slabs
 from asker.engines.xla.fronts import Fronts
 from asker.engines.xla.layout import Observations
-from asker.engines.xla.slabs import in_all_slabs
 from asker.engines.xla.sparse import sparse_cholesky
-from asker.variables import Variables
+from asker.problem.variables import Variables
 
 
 class System:

@@ -9,14 +9,14 @@ import pytest
 from jax import lax
 
 import asker
-from asker.arrays import float64
 from asker.engines.cpu import compiler
+from asker.engines.cpu.code_cache import on_compile
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, NotCompiled, UnsupportedPrimitive, loops
 from asker.engines.cpu.compiler.scalars import LONGEST, Program
-from asker.engines.cpu.machine_code import on_compile
-from asker.left_out import NOT_COMPILED
-from asker.traced import differentiated_with
-from engines.cpu.compiler.scalar_cases import (
+from asker.tracing.array_namespace import float64
+from asker.tracing.jaxpr_digest import differentiated_with
+from asker.tracing.unsupported_primitives import NOT_COMPILED
+from scalar_cases import (
     ACROSS,
     ARGUMENTS,
     CASES,

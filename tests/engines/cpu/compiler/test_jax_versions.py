@@ -12,15 +12,15 @@ import pytest
 from jax import lax
 
 import asker
-from asker.arrays import float64
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, UnsupportedPrimitive, primitives
+from asker.engines.cpu.compiler.arithmetic_rules import REFUSED, Parameters, check_parameters
 from asker.engines.cpu.compiler.jaxprs import RULES
-from asker.engines.cpu.compiler.known import LIMITS
-from asker.engines.cpu.compiler.rules import REFUSED, Parameters, check_parameters
-from asker.interrupts import interrupts_wait
-from asker.jax_versions import PASSED_OVER
-from asker.left_out import LEFT_OUT
-from engines.cpu.compiler.scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
+from asker.engines.cpu.compiler.supported_primitives import LIMITS
+from asker.io.interrupts import interrupts_wait
+from asker.tracing.array_namespace import float64
+from asker.tracing.jax_compat import PASSED_OVER
+from asker.tracing.unsupported_primitives import LEFT_OUT
+from scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
 
 ALL_PRIMITIVES = """
 import gc

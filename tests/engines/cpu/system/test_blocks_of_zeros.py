@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from asker.applications.pose_graph import pose_graph_problem
-from asker.applications.pose_graph.false_loops import add_false_loops
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.engines.cpu.engine import CpuEngine
-from asker.engines.cpu.system import factorise
-from asker.engines.point import Model
+from asker.engines.cpu.system import schur_solve
+from asker.engines.interface import Model
 from graphs import circle
 
 
@@ -34,12 +34,12 @@ def test_the_step_is_the_same(engine, monkeypatch):
     weights = [ones, some[0], fewer, some[1], ones, some[0]]
     expected = steps(engine, weights)
     assert engine.system.finish.thin is None
-    monkeypatch.setattr(factorise, "ANALYSIS", 0)
-    monkeypatch.setattr(factorise, "WORTH", 0.99)
+    monkeypatch.setattr(schur_solve, "ANALYSIS", 0)
+    monkeypatch.setattr(schur_solve, "WORTH", 0.99)
     thin = []
-    solve = factorise.SparseCholesky._thin
+    solve = schur_solve.SparseCholesky._thin
     monkeypatch.setattr(
-        factorise.SparseCholesky, "_thin", lambda self, values: thin.append(solve(self, values)) or thin[-1]
+        schur_solve.SparseCholesky, "_thin", lambda self, values: thin.append(solve(self, values)) or thin[-1]
     )
     for ours, right in zip(steps(engine, weights), expected, strict=True):
         np.testing.assert_allclose(ours, right, rtol=1e-8, atol=1e-10)

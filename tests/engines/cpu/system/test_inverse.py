@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import asker
-from asker.engines import stiffness
-from asker.engines.cpu.linear_model import LinearModel
-from engines.linear_problems import EVERY_STRUCTURE, close, make_setup
+from asker.engines import null_space
+from asker.engines.cpu.linearized_problem import LinearModel
+from linear_problems import EVERY_STRUCTURE, close, make_setup
 
 DENSE = pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 
@@ -100,5 +100,5 @@ def test_what_one_observation_leaves_open_is_found_however_it_is_seen():
     for nearly in (1.0, 1e-2, 1e-3, 1e-4, 1e-5):
         J = rng.normal(size=(2000, 2, 3))
         J[:, :, 1] = 0.5 * J[:, :, 0] + nearly * J[:, :, 1]
-        found = stiffness.held(asker.Variables(np.zeros((2000, 3))), np.einsum("npi,npj->nij", J, J))
+        found = null_space.held(asker.Variables(np.zeros((2000, 3))), np.einsum("npi,npj->nij", J, J))
         assert (found.free == 1).all()

@@ -12,10 +12,10 @@ import pytest
 from asker.engines.cpu import cholesky, threads
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.sparse import elimination_tree, multifrontal, symbolic
-from asker.engines.cpu.system import in_passing, reduced
-from asker.engines.cpu.system.matrix_rows import matrix_rows
+from asker.engines.cpu.system import fused_jacobians, schur_complement
+from asker.engines.cpu.system.schur_rows import matrix_rows
 from asker.engines.solvers import CG, CPU_SOLVERS
-from engines.linear_problems import (
+from linear_problems import (
     EVERY_STRUCTURE,
     EXACT_CG,
     STRUCTURES,
@@ -71,7 +71,7 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
         monkeypatch.setattr(cholesky, "IN_ONE_CALL", 0)
         monkeypatch.setattr(cholesky, "TILE", 4)
     if name == "stretches":  # several of them, and derivatives that are held beside
-        monkeypatch.setattr(in_passing, "STRETCH", 5)
+        monkeypatch.setattr(fused_jacobians, "STRETCH", 5)
 
     def make(problem, **options):
         return CpuEngine(problem, NAMED.get(name, name), **options)
@@ -142,7 +142,7 @@ def test_a_group_that_meets_itself_cannot_be_eliminated():
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
 @pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_kept_groups, graph])
 def test_long_rows_in_parts_give_the_same(structure, relative, monkeypatch):
-    monkeypatch.setattr(reduced, "SPLIT", 3)
+    monkeypatch.setattr(schur_complement, "SPLIT", 3)
     setup = make_setup(structure)
     engine = CpuEngine(setup.problem, "dense-cholesky", relative_damping=relative)
     assert len(engine.system.reduced.values) > engine.structure.n_kept  # there are parts
@@ -153,7 +153,7 @@ def test_long_rows_in_parts_give_the_same(structure, relative, monkeypatch):
 @pytest.mark.parametrize("solver", ["dense-cholesky", "sparse-cholesky"])
 @pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_kept_groups, two_cameras_and_a_point])
 def test_rows_in_several_passes_give_the_same(structure, solver, monkeypatch):
-    monkeypatch.setattr(reduced.ReducedMatrix, "_n_passes", lambda *_: 4)
+    monkeypatch.setattr(schur_complement.ReducedMatrix, "_n_passes", lambda *_: 4)
     setup = make_setup(structure)
     engine = CpuEngine(setup.problem, solver, relative_damping=True)
     step = engine.solve(engine.start(), setup.model(engine), 0.03)
@@ -177,7 +177,7 @@ def many_observations(rng):
 @pytest.mark.parametrize("n_passes", [1, 3])
 @pytest.mark.parametrize("structure", [two_kinds_of_observations, two_cameras_and_a_point, graph, many_observations])
 def test_any_number_of_threads_gives_the_same_step(structure, n_passes, thread_count, monkeypatch):
-    monkeypatch.setattr(reduced.ReducedMatrix, "_n_passes", lambda *_: n_passes)
+    monkeypatch.setattr(schur_complement.ReducedMatrix, "_n_passes", lambda *_: n_passes)
     monkeypatch.setattr(cholesky, "IN_ONE_CALL", 0)
     monkeypatch.setattr(cholesky, "TILE", 8)
     setup = make_setup(structure)

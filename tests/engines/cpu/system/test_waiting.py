@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asker.engines.cpu.compiler import compile_source
-from asker.engines.cpu.system.printing import WAIT_FOR, run_loop
+from asker.engines.cpu.system.codegen import WAIT_FOR, run_loop
 from asker.engines.cpu.threads import team_of
 
 CHAIN = (

@@ -14,20 +14,20 @@
                 Python functions, from their own text                                                functions.py
 
 What has no rule, or becomes too many statements, is run by XLA instead, a batch at a time.  `primitives()` lists what
-is known, and what is left out for which reason (known.py, `asker.left_out`).  Engine xla takes the scalar program as it
-is, and prints nothing.
+is known, and what is left out for which reason (known.py, `asker.tracing.unsupported_primitives`).  Engine xla takes
+the scalar program as it is, and prints nothing.
 
 Others import from here, and from no file inside.  The compiler knows arrays, versions of JAX, the cache folder and
 threads; it does not know what a residual, a problem or a strategy is.
 """
 
+from asker.engines.cpu.compiler.arithmetic_rules import ReadsOutside, UnsupportedPrimitive
 from asker.engines.cpu.compiler.compile import Printed, compile_source
-from asker.engines.cpu.compiler.functions import compiled
 from asker.engines.cpu.compiler.jaxprs import scalarise
-from asker.engines.cpu.compiler.known import Primitives, primitives
 from asker.engines.cpu.compiler.loops import Argument, BatchedLoop, Loop, make_loop
-from asker.engines.cpu.compiler.rules import ReadsOutside, UnsupportedPrimitive
+from asker.engines.cpu.compiler.python_functions import compiled
 from asker.engines.cpu.compiler.scalars import Name, NotCompiled, Program
+from asker.engines.cpu.compiler.supported_primitives import Primitives, primitives
 
 __all__ = [
     "Argument",

@@ -7,10 +7,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from asker.engines.cpu.ahead import ask, is_asking
+from asker.engines.cpu.background_compile import ask, is_asking
+from asker.engines.cpu.code_cache import tell_of_compiling
 from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
-from asker.engines.cpu.compiler.native import Native, kinds_of, with_known_type
-from asker.engines.cpu.machine_code import tell_of_compiling
+from asker.engines.cpu.compiler.jit import Native, kinds_of, with_known_type
 
 _compiling = threading.Lock()
 _printed: "WeakValueDictionary[tuple[str, str, bool], Printed]" = WeakValueDictionary()

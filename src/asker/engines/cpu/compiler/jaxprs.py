@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from asker.arrays import is_narrow
-from asker.engines.cpu.compiler import linear_algebra, movement  # noqa: F401  fill the table
-from asker.engines.cpu.compiler.rules import (
+from asker.engines.cpu.compiler import linear_algebra, movement_rules  # noqa: F401  fill the table
+from asker.engines.cpu.compiler.arithmetic_rules import (
     RULES,
     Parameters,
     UnsupportedPrimitive,
@@ -21,10 +20,11 @@ from asker.engines.cpu.compiler.rules import (
     select_n,
 )
 from asker.engines.cpu.compiler.scalars import Name, Program
-from asker.jax_versions import CALLS, called_jaxpr, check_xla, is_random_key, platform_index, scan_counts
+from asker.tracing.array_namespace import is_narrow
+from asker.tracing.jax_compat import CALLS, called_jaxpr, check_xla, is_random_key, platform_index, scan_counts
 
 MOVES = {*CALLS, "cond", "copy", "custom_linear_solve", "name", "scan", "select_n", "stop_gradient"} | {
-    name for name, rule_ in RULES.items() if rule_.apply.__module__ == movement.__name__ and name != "scatter-add"
+    name for name, rule_ in RULES.items() if rule_.apply.__module__ == movement_rules.__name__ and name != "scatter-add"
 }
 """Primitives that compute nothing by themselves."""
 

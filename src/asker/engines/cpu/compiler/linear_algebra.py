@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.compiler.rules import UnsupportedPrimitive, Values, rule
+from asker.engines.cpu.compiler.arithmetic_rules import UnsupportedPrimitive, Values, rule
 from asker.engines.cpu.compiler.scalars import Program
 
 LARGEST = 6

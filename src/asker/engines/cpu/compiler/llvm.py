@@ -34,7 +34,7 @@ from asker.engines.cpu.compiler.expressions import (
     Value,
     common,
 )
-from asker.engines.cpu.compiler.lanes import Lanes
+from asker.engines.cpu.compiler.vectorize import Lanes
 
 CLASS, DATA, NDIM, SHAPE, TYPE, FLAGS = -8, 0, 8, 16, 40, 48
 """Where the parts of a NumPy array stand behind the head that every Python object has, which ends with its class."""

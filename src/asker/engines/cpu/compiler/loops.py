@@ -17,16 +17,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from asker.arrays import float64
-from asker.cache import kept_code
+from asker.engines.cpu.code_cache import beside
+from asker.engines.cpu.compiler.arithmetic_rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.compile import compile_source
 from asker.engines.cpu.compiler.jaxprs import scalarise
-from asker.engines.cpu.compiler.rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.scalars import NotCompiled, Program, literal
-from asker.engines.cpu.machine_code import beside
 from asker.engines.cpu.threads import even_bounds, run_together
-from asker.interrupts import interruptible
-from asker.jax_versions import check_xla, traced_with
+from asker.io.cache import kept_code
+from asker.io.interrupts import interruptible
+from asker.tracing.array_namespace import float64
+from asker.tracing.jax_compat import check_xla, traced_with
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,6 @@ from here alone.  The room knows dense Cholesky in tiles and threads, and no pro
 
 from asker.engines.cpu.sparse.multifrontal import Multifrontal
 from asker.engines.cpu.sparse.selected_inverse import selected_inverse, solve_again
-from asker.engines.cpu.sparse.wide import WideFronts, wide_fronts
+from asker.engines.cpu.sparse.supernode_amalgamation import WideFronts, wide_fronts
 
 __all__ = ["Multifrontal", "WideFronts", "selected_inverse", "solve_again", "wide_fronts"]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from asker.engines.cpu.compiler import compiled
-from asker.engines.cpu.sparse.dissection import cuts
 from asker.engines.cpu.sparse.minimum_degree import eliminate
+from asker.engines.cpu.sparse.nested_dissection import cuts
 
 HUB = 10.0  # a vertex with more than HUB·√n neighbours, or more than
 MOST = 1000  # this, is eliminated last: minimum degree would look at all its neighbours again and again

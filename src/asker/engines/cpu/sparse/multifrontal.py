@@ -51,7 +51,7 @@ class Multifrontal:
         return out
 
     def ask(self, values: np.ndarray, b: np.ndarray) -> None:
-        """Ask for what `solve` will run (`asker.engines.cpu.ahead`)."""
+        """Ask for what `solve` will run (`asker.engines.cpu.background_compile`)."""
         factorise_fronts(0, 0, self.fronts, values, self.panels, self.updates, self.left, b)
         substitute_fronts(0, 0, self.fronts, self.panels, self.left, b)
 

@@ -21,18 +21,18 @@
 derivatives and no system, wide.py what is done where an observation has too many derivatives for a loop that is
 printed.  Other loops are straight-line code for the block sizes at hand (printing.py).
 
-Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.structure`, what holds
-directions that are not determined from `asker.engines.inverse`.
+Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.sparsity`, what holds
+directions that are not determined from `asker.engines.inverse_blocks`.
 """
 
+from asker.engines.cpu.system.codegen import spacious
+from asker.engines.cpu.system.diagonal_blocks import own_blocks
 from asker.engines.cpu.system.gradients import barred_out, radial_change, two_gradients
 from asker.engines.cpu.system.inverse import Inverse
 from asker.engines.cpu.system.linearization import Derivatives, InPassing, Linearization, Weights
-from asker.engines.cpu.system.own_blocks import own_blocks
-from asker.engines.cpu.system.predicted import predicted
-from asker.engines.cpu.system.printing import spacious
+from asker.engines.cpu.system.prediction_variance import predicted
 from asker.engines.cpu.system.system import System, choose_solver
-from asker.engines.cpu.system.wide import shortened
+from asker.engines.cpu.system.wide_residuals import shortened
 
 __all__ = [
     "Derivatives",

@@ -11,9 +11,8 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from asker.engines.cpu.compiler import Printed, compile_source
-from asker.engines.cpu.system import in_passing
-from asker.engines.cpu.system.in_passing import How
-from asker.engines.cpu.system.printing import (
+from asker.engines.cpu.system import fused_jacobians
+from asker.engines.cpu.system.codegen import (
     LOOPS_KEPT,
     add_products,
     dot,
@@ -28,6 +27,7 @@ from asker.engines.cpu.system.printing import (
     vectors,
     weighted,
 )
+from asker.engines.cpu.system.fused_jacobians import How
 
 
 class Group(NamedTuple):
@@ -53,11 +53,11 @@ def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed
     d, texts, given, cleared, sums, couplings = groups[0].d, [], [], [], [], []
     for m, g in enumerate(groups):
         n_kept, part = len(g.kept), f"[first{m}:last{m}]"
-        texts += [in_passing.text(m, g.how), _eliminated_blocks(f"eliminated_blocks{m}", g)]
-        given += [f"ptr{m}, a{m}, b{m}, c{m}, {in_passing.parameters(m, g.how)}"]
+        texts += [fused_jacobians.text(m, g.how), _eliminated_blocks(f"eliminated_blocks{m}", g)]
+        given += [f"ptr{m}, a{m}, b{m}, c{m}, {fused_jacobians.parameters(m, g.how)}"]
         model = f"J{m}_, r{m}_, a{m}{part}, b{m}{part}, c{m}{part}"
         sums += [f"first{m} = np.uint64(ptr{m}[first])", f"last{m} = np.uint64(ptr{m}[last])"]
-        sums += in_passing.made(m, g.how, f"first{m}", f"last{m}")
+        sums += fused_jacobians.made(m, g.how, f"first{m}", f"last{m}")
         sums += [f"eliminated_blocks{m}(first, last, first{m}, ptr{m}, {model}, V, g)"]
         if n_kept:
             texts += [_coupling(f"coupling{m}", g)]

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from asker.arrays import dot
-from asker.engines.cpu.system.elimination import Elimination
-from asker.engines.cpu.system.factorise import Symmetric, if_finite
 from asker.engines.cpu.system.linearization import Delta
-from asker.engines.cpu.system.reduced import ReducedMatrix
+from asker.engines.cpu.system.schur_complement import ReducedMatrix
+from asker.engines.cpu.system.schur_elimination import Elimination
+from asker.engines.cpu.system.schur_solve import Symmetric, if_finite
 from asker.engines.solvers import CG
-from asker.engines.structure import Structure
+from asker.engines.sparsity import Structure
+from asker.tracing.array_namespace import dot
 
 Product = Callable[[np.ndarray], np.ndarray]
 

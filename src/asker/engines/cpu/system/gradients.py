@@ -6,10 +6,8 @@ from functools import lru_cache
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed, compile_source
-from asker.engines.cpu.system import in_passing, wide
-from asker.engines.cpu.system.in_passing import How
-from asker.engines.cpu.system.linearization import Delta, Derivatives, Linearization
-from asker.engines.cpu.system.printing import (
+from asker.engines.cpu.system import fused_jacobians, wide_residuals
+from asker.engines.cpu.system.codegen import (
     LOOPS_KEPT,
     indented,
     load_jacobian,
@@ -18,8 +16,10 @@ from asker.engines.cpu.system.printing import (
     spacious,
     text_of,
 )
+from asker.engines.cpu.system.fused_jacobians import How
+from asker.engines.cpu.system.linearization import Delta, Derivatives, Linearization
 from asker.engines.cpu.threads import even_bounds
-from asker.engines.structure import FactorStructure, Structure
+from asker.engines.sparsity import FactorStructure, Structure
 
 Each = Sequence[np.ndarray]
 """One array for each factor group, or for each group of variables."""
@@ -68,12 +68,12 @@ def _add_gradients(f: FactorStructure, lin: Derivatives, c: np.ndarray, d: np.nd
         return
     if f.is_wide:
         assert isinstance(lin, Linearization)  # what is long is made by XLA, and held
-        wide.add_gradients(f, lin, (c, d), G)
+        wide_residuals.add_gradients(f, lin, (c, d), G)
         return
     e, kept = f.eliminated, [(s.index, G[s.variables]) for s in f.kept]
     spec = f.height, f.width, tuple((s.offset, s.dim) for s in f.kept), e.offset if e else 0, e.dim if e else 0
     ptr = e.ptr if e else np.arange(f.n + 1)
-    cuts = in_passing.stretches(ptr)
+    cuts = fused_jacobians.stretches(ptr)
     bounds = even_bounds(len(cuts) - 1, smallest=8, most=16)
     sums = [np.zeros((len(bounds) - 1, *g.shape)) for _, g in kept]
     named = {f"variable{n}": index for n, (index, _) in enumerate(kept)}
@@ -81,9 +81,11 @@ def _add_gradients(f: FactorStructure, lin: Derivatives, c: np.ndarray, d: np.nd
     named |= {"ptr": ptr, "stretches": cuts, "c": c, "d": d, "E": G[e.variables] if e else np.zeros((2, 0, 0))}
 
     def own() -> dict[str, np.ndarray]:
-        return in_passing.own(0, lin, f, in_passing.longest(ptr, cuts))
+        return fused_jacobians.own(0, lin, f, fused_jacobians.longest(ptr, cuts))
 
-    run_loop_with(_gradient_loop(in_passing.how(lin), *spec), bounds, own, **named, **in_passing.shared(0, lin))
+    run_loop_with(
+        _gradient_loop(fused_jacobians.how(lin), *spec), bounds, own, **named, **fused_jacobians.shared(0, lin)
+    )
     for (_, g), total in zip(kept, sums, strict=True):
         g += total.sum(axis=0)
 
@@ -95,17 +97,17 @@ def radial_change(f: FactorStructure, lin: Derivatives, delta: Delta, out: np.nd
         return
     if f.is_wide:
         assert isinstance(lin, Linearization)
-        wide.radial_change(f, lin, delta, out)
+        wide_residuals.radial_change(f, lin, delta, out)
         return
     slots = [f.factors.slots[k].variables for k in f.free]
     places = tuple((o, v.manifold.tangent) for o, v in zip(f.offsets, slots, strict=True))
     named = {f"index{m}": f.indices[k] for m, k in enumerate(f.free)}
-    named |= {f"delta{m}": delta[v] for m, v in enumerate(slots)} | in_passing.shared(0, lin)
+    named |= {f"delta{m}": delta[v] for m, v in enumerate(slots)} | fused_jacobians.shared(0, lin)
 
     def own() -> dict[str, np.ndarray]:
-        return in_passing.own(0, lin, f, in_passing.STRETCH)
+        return fused_jacobians.own(0, lin, f, fused_jacobians.STRETCH)
 
-    loop = _radial_loop(in_passing.how(lin), in_passing.STRETCH, f.height, f.width, places)
+    loop = _radial_loop(fused_jacobians.how(lin), fused_jacobians.STRETCH, f.height, f.width, places)
     run_loop_with(loop, even_bounds(f.n), own, out=out, **named)
 
 
@@ -132,13 +134,13 @@ def _radial_loop(how: How, stretch: int, p: int, D: int, slots: tuple[tuple[int,
     parts = ", ".join(f"index{m}[first:last], delta{m}" for m in numbers)
     driver = text_of(
         "radial_change",
-        f"{in_passing.parameters(0, how)}, {pairs}, out",
+        f"{fused_jacobians.parameters(0, how)}, {pairs}, out",
         f"for first in range(start, stop, {stretch}):",
         f"    last = min(first + np.uint64({stretch}), stop)",
-        indented(1, in_passing.made(0, how, "first", "last")),
+        indented(1, fused_jacobians.made(0, how, "first", "last")),
         f"    radial_of_stretch(np.uint64(0), last - first, J0_, r0_, {parts}, out[first:last])",
     )
-    return compile_source("radial_change", "\n".join([in_passing.text(0, how), one, driver]))
+    return compile_source("radial_change", "\n".join([fused_jacobians.text(0, how), one, driver]))
 
 
 @lru_cache(LOOPS_KEPT)  # `how` holds the text of a user's function
@@ -174,11 +176,11 @@ def _gradient_loop(how: How, p: int, D: int, kept: tuple[tuple[int, int], ...], 
     parts = "".join(f", variable{n}{part}, G{n}[task]" for n in numbers)
     driver = text_of(
         "gradients",
-        f"task, stretches, ptr, c, d, E{own}, {in_passing.parameters(0, how)}",
+        f"task, stretches, ptr, c, d, E{own}, {fused_jacobians.parameters(0, how)}",
         "for stretch in range(start, stop):",
         "    begin, end = np.uint64(stretches[stretch]), np.uint64(stretches[stretch + np.uint64(1)])",
         "    first, last = np.uint64(ptr[begin]), np.uint64(ptr[end])",
-        indented(1, in_passing.made(0, how, "first", "last")),
+        indented(1, fused_jacobians.made(0, how, "first", "last")),
         f"    gradients_of_stretch(begin, end, first, ptr, J0_, r0_, c{part}, d{part}, E{parts})",
     )
-    return compile_source("gradients", "\n".join([in_passing.text(0, how), one, driver]))
+    return compile_source("gradients", "\n".join([fused_jacobians.text(0, how), one, driver]))

@@ -1,5 +1,6 @@
 """Blocks of the inverse on the processor: those of the kept variables from the reduced matrix (kept_inverse.py), those
-of the eliminated ones in one pass over their couplings.  What is held, and the formulas: `asker.engines.inverse`.
+of the eliminated ones in one pass over their couplings.  What is held, and the formulas:
+`asker.engines.inverse_blocks`.
 """
 
 from functools import cached_property
@@ -8,8 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from asker.engines.cpu.system import blocks
-from asker.engines.cpu.system.elimination import Eliminator
-from asker.engines.cpu.system.kept_inverse import (
+from asker.engines.cpu.system.codegen import run_loop
+from asker.engines.cpu.system.diagonal_blocks import own_blocks
+from asker.engines.cpu.system.linearization import Linearization, Weights
+from asker.engines.cpu.system.schur_complement import ReducedMatrix
+from asker.engines.cpu.system.schur_elimination import Eliminator
+from asker.engines.cpu.system.schur_inverse import (
     NO_LAYOUT,
     DenseInverse,
     PlacedInverse,
@@ -17,15 +22,11 @@ from asker.engines.cpu.system.kept_inverse import (
     blocks_of_pairs,
     invert_eliminated,
 )
-from asker.engines.cpu.system.linearization import Linearization, Weights
-from asker.engines.cpu.system.own_blocks import own_blocks
-from asker.engines.cpu.system.printing import run_loop
-from asker.engines.cpu.system.reduced import ReducedMatrix
 from asker.engines.cpu.threads import balanced_bounds, even_bounds, run_tasks
-from asker.engines.inverse import Columns, HeldInverse, SingularError, Stiffening
-from asker.engines.stiffness import packed_lower
-from asker.engines.structure import Structure
-from asker.variables import Variables
+from asker.engines.inverse_blocks import Columns, HeldInverse, SingularError, Stiffening
+from asker.engines.null_space import packed_lower
+from asker.engines.sparsity import Structure
+from asker.problem.variables import Variables
 
 
 class Couplings(NamedTuple):

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asker.variables import Variables
+from asker.problem.variables import Variables
 
 Delta = dict[Variables, np.ndarray]
 """A number for every direction of every variable: (n, tangent) for each group."""

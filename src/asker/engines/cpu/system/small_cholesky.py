@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 
 from asker.engines.cpu.compiler import Printed, compile_source, compiled
-from asker.engines.cpu.system.printing import WAIT_FOR, aligned, indented
+from asker.engines.cpu.system.codegen import WAIT_FOR, aligned, indented
 from asker.engines.cpu.threads import run_together
 
 BLOCK, STRIP, PANEL = 8, 16, 32

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from asker.engines.cpu.system.conjugate_gradients import ConjugateGradients
-from asker.engines.cpu.system.elimination import Elimination, Eliminator
-from asker.engines.cpu.system.factorise import DenseCholesky, SparseCholesky
+from asker.engines.cpu.system.dense_reference import reference, unit_of_damping
 from asker.engines.cpu.system.linearization import Delta, Derivatives, Linearization, Weights
-from asker.engines.cpu.system.reduced import ReducedMatrix
-from asker.engines.cpu.system.reference import reference, unit_of_damping
+from asker.engines.cpu.system.schur_complement import ReducedMatrix
+from asker.engines.cpu.system.schur_elimination import Elimination, Eliminator
+from asker.engines.cpu.system.schur_solve import DenseCholesky, SparseCholesky
 from asker.engines.solvers import CG, CPU_SOLVERS, LinearSolver
-from asker.engines.structure import Structure
+from asker.engines.sparsity import Structure
 
 
 class System:
@@ -73,7 +73,7 @@ class System:
         return None if x is None else self._substituted(elimination, x)
 
     def ask(self, linear: Callable[[], Sequence[Derivatives]], model: list[Weights]) -> Delta:
-        """Ask for what `solve` will run, and give back a step as it comes (`asker.engines.cpu.ahead`)."""
+        """Ask for what `solve` will run, and give back a step as it comes (`asker.engines.cpu.background_compile`)."""
         if not isinstance(self.finish, ConjugateGradients):
             self.finish.ask()
         derivatives = linear()

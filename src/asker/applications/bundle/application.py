@@ -1,0 +1,266 @@
+"""Bundle adjustment as an application: BAL files and made scenes."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+import asker
+from asker.applications import point_cloud_plots
+from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
+from asker.applications.bundle.options import CAMERAS, DOFS, Options
+from asker.applications.bundle.parallel_reader import can_be_sought, read_bal_together
+from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
+from asker.applications.bundle.refine import BundleOutcome, dirt_of, refine
+from asker.applications.bundle.sharded_output import part_path, write_part
+from asker.applications.bundle.synthetic import KINDS, Scene, make_scene
+from asker.applications.bundle.truth_errors import errors
+from asker.applications.bundle.uncertainty import how_sure
+from asker.applications.holdout import HeldOut
+from asker.applications.outcome import INFLECTION, inlier_radii, kernel_of
+from asker.applications.reconstruction import dirt_told, errors_told
+from asker.applications.text_report import (
+    Table,
+    Told,
+    before_and_after,
+    compiling,
+    ended,
+    inliers_within,
+    noise_told,
+    percent,
+    spread,
+)
+from asker.applications.uncertainty import weak_told
+from asker.io.files import beginning
+from asker.io.json import write_json
+from asker.io.log import devices
+from asker.problem.holdout import Prediction, held_out_masks
+from asker.solver.result import Result
+
+HEADER = re.compile(rb"\s*\d{1,18}\s+\d{1,18}\s+\d{1,18}(?!\S)")
+
+
+class BundleAdjustment(Application):
+    """Cameras, points, and where each point was seen."""
+
+    name = "bundle"
+    title = "BAL files"
+    expects = "a BAL file: text whose header is three whole numbers, also as .gz or .bz2"
+    options_class = Options
+    has_covariances = True
+    several_processes = writes_parts = True
+    study_title = "Robust bundle adjustment"
+    columns = (("camera_error", "camera error %"),)
+    truth = "camera_error"
+
+    def owns(self, path: Path) -> bool:
+        return path.is_file() and HEADER.match(beginning(path)) is not None
+
+    def load(self, path: Path) -> Bundle:
+        return read_bal(path)
+
+    def load_as(self, path: Path, options: Options) -> Bundle:
+        bundle = read_bal(path)
+        dirt_of(bundle, path, options.strict)
+        return bundle
+
+    def load_portion(self, path: Path, options: Options, process: int, n_processes: int) -> Any:
+        from asker.engines.xla import distributed
+
+        size = path.stat().st_size.to_bytes(8)
+        distributed.check_same(size + crc32(beginning(path)).to_bytes(4), "were given different files")
+        if can_be_sought(path):
+            part = read_bal_together(path, process, n_processes, distributed.of_all)
+        else:
+            devices.info("%s is compressed: every process reads all of it", path)
+            part = read_bal_portion(path, process, n_processes)
+        distributed.check_same(part.checksum.to_bytes(4), "were given different files")
+        return part
+
+    def in_parts(self, data: BundlePortion) -> BundlePortion:
+        return replace(data, in_parts=True)
+
+    def write_part(self, output: Path, data: BundlePortion, process: int, n_processes: int) -> Path:
+        path = part_path(output, process, n_processes)
+        write_part(path, data, process, n_processes)
+        return path
+
+    def write(self, path: Path, data: Bundle) -> None:
+        write_bal(path, data)
+
+    def counts(self, data: Any) -> str:
+        return counts(data)
+
+    def info(self, data: Bundle, tau: float | None) -> Told:
+        tau = 1.0 if tau is None else tau
+        seen = spread(
+            ("observations per camera", data.camera_index, data.n_cameras),
+            ("observations per point", data.point_index, data.n_points),
+        )
+        rows, bad = [], 0
+        for camera in CAMERAS:
+            r, depth = reprojection_norms(data, camera)
+            bad = max(bad, int(np.isinf(r).sum()))
+            cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
+            near = percent(np.mean(r <= INFLECTION * tau))
+            rows.append([f"{camera} camera", f"{cost:.7g}", near, f"{np.median(r):.3g} px"])
+        titles = (f"start, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
+        behind = depth <= 0
+        n_points = len(np.unique(data.point_index[behind]))
+        told = f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points"
+        refused = [f"not finite at the start: {bad} observations; `asker solve` refuses such a file"] if bad else []
+        return [seen, Table(titles, rows), told, *refused]
+
+    def refine(self, data: Any, options: Options, say: Any, **common: Any) -> BundleOutcome:
+        if isinstance(data, BundlePortion) and data.in_parts and options.strict:
+            raise ValueError("--strict looks over the whole: it goes without --parts")
+        if isinstance(data, BundlePortion) and options.strict:
+            dirt_of(data, data.path, strict=True)
+        asked = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}
+        return refine(data, **asked, **common)  # type: ignore[arg-type]
+
+    def most_iterations(self, options: Options) -> int | None:
+        return None  # those of `asker.solve`
+
+    def tell(self, data: Any, outcome: Any, options: Options) -> Told:
+        r = outcome.record
+        inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
+        return [
+            f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {r['camera']} camera, {r['dof']} dof",
+            before_and_after(r, [inliers_within(r["inlier_radius"], "px"), *inliers]),
+            *dirt_told(r["dirt"]),
+            *errors_told(outcome.errors),
+            *noise_told(r, "px"),
+            *weak_told(outcome.result, {"cameras": range(r["n_cameras"]), "points": range(r["n_points"])}),
+            ended(r),
+            *compiling(r),
+        ]
+
+    def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
+        def write_cloud(path: Path) -> None:
+            point_cloud_plots.write_supported(path, outcome.refined, camera_centres(outcome.refined), outcome.inliers)
+
+        return [
+            *super().outputs(outcome, options, output),
+            (options.ply, write_cloud),
+            (options.report, lambda path: write_json(path, _report(outcome))),
+        ]
+
+    def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+        whole, keys = start_of(data), PAPERS | keys
+        (mask,) = held_out_masks(bundle_problem(whole, dof=keys["dof"]).problem, share, seed)
+
+        def predicted(refined: Bundle) -> Prediction:
+            r, depth = reprojection_norms(
+                replace(whole, cameras=refined.cameras, points=refined.points), keys["camera"]
+            )
+            return Prediction(np.where(depth > 0, r, np.inf)[mask])
+
+        training = whole.with_observations(~mask)
+        given = replace(data, start=training) if isinstance(data, Scene) else training
+        return HeldOut(given, predicted, "px", whole.n_observations)
+
+    # ---- for studies
+
+    def sizes(self, data: Any) -> dict[str, Any]:
+        b = start_of(data)
+        return {"n_cameras": b.n_cameras, "n_points": b.n_points, "n_observations": b.n_observations}
+
+    def problem(self, data: Any, keys: dict[str, Any]) -> BundleProblem:
+        keys = PAPERS | keys
+        return bundle_problem(start_of(data), kernel_of(keys), keys["camera"], keys["dof"])
+
+    def judge(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+        refined = made.refined(result.values)
+        near = float(_within_inflection(refined, keys).mean())
+        facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": near}
+        if isinstance(data, Scene):
+            facts["camera_error"] = errors(refined, data.truth).cameras
+        return facts
+
+    def shown(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+        before, after = start_of(data), made.refined(result.values)
+        (radius,), camera = inlier_radii(result), (PAPERS | keys)["camera"]
+        return point_cloud_plots.shown(
+            before.point_index,
+            point_cloud_plots.Cloud(
+                before.points, camera_centres(before), reprojection_norms(before, camera)[0] <= radius
+            ),
+            point_cloud_plots.Cloud(after.points, camera_centres(after), result.inliers[0]),
+            how_sure(made, result),
+        )
+
+    def page(self, runs: Runs) -> dict[str, Any]:
+        return point_cloud_plots.page(runs)
+
+    def figures(self, runs: Runs) -> dict[str, Any]:
+        return point_cloud_plots.figures(runs)
+
+    sources = (
+        Source(
+            "bal",
+            {"tau": 1.0, "camera": "pixel", "dof": 6},
+            place="file",
+            choices={"camera": CAMERAS, "dof": DOFS},
+        ),
+        Source(
+            "scene",
+            {"shape": "ring", "cameras": 30, "observations": 18_000, "outliers": 0.3, "start_error": 30.0, "seed": 0},
+            load=lambda keys: scene_of(keys),
+            choices={"shape": KINDS},
+            needed_mb=lambda keys: 400 + 1e-3 * keys["observations"],
+        ),
+    )
+
+
+PAPERS: dict[str, Any] = {"tau": 1.0, "camera": "pixel", "dof": 6}
+"""The keys of a scene that a plan cannot change."""
+
+
+def counts(bundle: Bundle | BundlePortion) -> str:
+    return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
+
+
+def start_of(data: Bundle | Scene) -> Bundle:
+    return data.start if isinstance(data, Scene) else data
+
+
+def scene_of(keys: dict[str, Any]) -> Scene:
+    return make_scene(
+        keys["cameras"],
+        keys["observations"],
+        kind=keys["shape"],
+        outlier_ratio=keys["outliers"],
+        start_error=keys["start_error"],
+        seed=keys["seed"],
+    )
+
+
+def _within_inflection(bundle: Bundle, keys: dict[str, Any]) -> np.ndarray:
+    """Return a mask of the observations that the paper counts as inliers."""
+    keys = PAPERS | keys
+    return reprojection_norms(bundle, keys["camera"])[0] <= INFLECTION * keys["tau"]
+
+
+def _report(outcome: BundleOutcome) -> dict[str, Any]:
+    """What `--report` writes: columns, one entry per camera and per point, in the order of the file."""
+    bundle, inliers = outcome.refined, outcome.inliers
+
+    def columns(index: np.ndarray, n: int) -> dict[str, Any]:
+        n_inliers = np.bincount(index[inliers], minlength=n)
+        return {"n_observations": np.bincount(index, minlength=n), "inliers": n_inliers}
+
+    return {
+        "file": outcome.record["file"],
+        "inlier_radius": outcome.record["inlier_radius"],
+        "standard_errors": outcome.sure.columns(cameras="centre", points="point"),
+        "cameras": columns(bundle.camera_index, bundle.n_cameras),
+        "points": columns(bundle.point_index, bundle.n_points),
+    }
+
+
+APPLICATION = BundleAdjustment()

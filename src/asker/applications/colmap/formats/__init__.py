@@ -1,0 +1,1 @@
+"""The files of a COLMAP model, and models from elsewhere."""

@@ -1,0 +1,1 @@
+"""A model in the frame of known positions."""

@@ -1,0 +1,255 @@
+"""Pose graphs as an application."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import asker
+from asker.applications.application import Application, Arrays, Runs, Source, Write
+from asker.applications.holdout import HeldOut
+from asker.applications.outcome import kernel_of
+from asker.applications.pose_graph import draw
+from asker.applications.pose_graph.formats.detection import is_graph, read_graph
+from asker.applications.pose_graph.formats.g2o import write_g2o
+from asker.applications.pose_graph.formats.trajectories import KITTI, TUM, read_trajectory, write_trajectory
+from asker.applications.pose_graph.graph import PoseGraph
+from asker.applications.pose_graph.loops.false_loops import read_false_loops
+from asker.applications.pose_graph.loops.noise_scale import announces_too_much
+from asker.applications.pose_graph.options import ROBUST, Options
+from asker.applications.pose_graph.problem import (
+    PoseGraphProblem,
+    default_tau,
+    measured_norms,
+    pose_graph_problem,
+    residual_norms,
+)
+from asker.applications.pose_graph.refine import GraphOutcome, Truth, refine
+from asker.applications.pose_graph.true_trajectory import true_positions
+from asker.applications.pose_graph.uncertainty import draw_ellipses
+from asker.applications.text_report import Table, Told, before_and_after, compiling, ended, percent, spread
+from asker.applications.uncertainty import weak_told
+from asker.io.figures import FORMATS
+from asker.io.files import FileError
+from asker.io.json import write_json
+from asker.problem.holdout import Prediction, held_out_masks
+from asker.solver.result import Result
+
+ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")
+MOST_NAMED = 10  # of measurements that were refused; `--json` has all
+
+
+class PoseGraphs(Application):
+    """Poses, and measurements of one pose from another, some of them wrong."""
+
+    name = "pose_graph"
+    title = "pose graphs"
+    expects = "a pose graph: g2o or TORO text of lines VERTEX… and EDGE…, also as .gz or .bz2, or Open3D's JSON"
+    endings = (*ENDINGS, TUM, KITTI)
+    options_class = Options
+    has_covariances = several_processes = True
+    tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
+    study_title = "pose graphs"
+    columns = (("n_refused_loops", "loops refused"),)
+    sources = (Source("g2o", {"tau": None, "robust": "loops"}, place="file", choices={"robust": ROBUST}),)
+
+    def owns(self, path: Path) -> bool:
+        return path.is_file() and is_graph(path)
+
+    def load(self, path: Path) -> PoseGraph:
+        return read_graph(path)
+
+    def load_as(self, path: Path, options: Options) -> PoseGraph:
+        return read_graph(path, options.information, options.strict)  # type: ignore[arg-type]
+
+    def write(self, path: Path, data: PoseGraph) -> None:
+        is_graph = path.name.lower().endswith(ENDINGS)
+        (write_g2o if is_graph else write_trajectory)(path, data)
+
+    def counts(self, data: PoseGraph) -> str:
+        others = [f"{len(data.landmarks)} landmarks"] if len(data.landmarks) else []
+        others += [f"{len(m)} {tag}" for tag, m in data.measured.items()]
+        edges = f"{data.kind}, {data.n_poses} poses, {data.n_edges} edges, {data.n_loops} of them loops"
+        return ", ".join([edges, *others])
+
+    def info(self, data: PoseGraph, tau: float | None) -> Told:
+        tau = default_tau(data.kind) if tau is None else tau
+        held = "" if data.fixed.any() or data.has_priors else "; `asker solve` holds one"
+        fixed = f"fixed: {np.count_nonzero(data.fixed)} poses{held}"
+        if not data.n_edges + data.n_measured:
+            return [*repaired(data), fixed]
+        made = pose_graph_problem(data, asker.SmoothTruncated(tau))
+        r = residual_norms(data) if data.n_edges else np.zeros(0)
+        norms = [r[own] for own in made.edges.values()] + list(measured_norms(data).values())
+        rows = []
+        for group, of in zip(made.problem.factors, norms, strict=True):
+            psi = group.kernel
+            cost = psi.psi(np.minimum(of, 1e150) ** 2).sum()
+            near = f"{percent(np.mean(of <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
+            rows.append([group.name, f"{len(of)}", f"{cost:.7g}", near, f"{np.median(of):.3g}"])
+        start = Table((f"start, tau {tau:.3g}", "edges", "cost", "within", "median residual"), rows)
+        told: Told = [
+            *repaired(data),
+            fixed,
+            spread(("edges per pose", np.concatenate([data.i, data.j]), data.n_poses)),
+            start,
+        ]
+        if bad := sum(np.count_nonzero(np.isinf(of)) for of in norms):
+            told.append(f"not finite at the start: {bad} edges; `asker solve` refuses such a file")
+        return told
+
+    def check(self, path: Path, output: Path | None, options: Options) -> None:
+        check_name(output, (*ENDINGS, TUM, KITTI))
+        for drawn in (options.figure, options.ellipses):
+            if drawn and drawn.suffix.lower() not in FORMATS:
+                raise FileError(drawn, f"the name must end with {', '.join(FORMATS)}")
+
+    def refine(self, data: PoseGraph, options: Options, say: Any, **common: Any) -> GraphOutcome:
+        return refine(
+            data,
+            robust=options.robust,  # type: ignore[arg-type]
+            noise=options.noise,  # type: ignore[arg-type]
+            refit=options.refit,
+            truth=read_truth(data, options) if options.truth else None,
+            is_false=read_false_loops(options.false_loops, data) if options.false_loops else None,
+            say=say,
+            **common,
+        )
+
+    def most_iterations(self, options: Any) -> int | None:
+        return None  # those of `asker.solve`
+
+    def tell(self, data: PoseGraph, outcome: Any, options: Options) -> Told:
+        r = outcome.record
+        told: Told = [*repaired(data), f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}"]
+        if r["noise_share"] < 1:
+            told.append(f"Edges fit better than their matrices say: tau is for {r['noise_share']:.0%} of that noise.")
+        rows = []
+        if "trajectory_error" in r:
+            title = f"trajectory error ({draw.UNITS[data.kind]})"
+            rows.append([title, f"{r['initial_trajectory_error']:.4g}", f"{r['trajectory_error']:.4g}"])
+        told.append(before_and_after(r, *rows))
+        if r["n_loops"] or not r["measured"]:
+            loops = {"n": r["n_loops"], "n_refused": r["n_refused_loops"], "refused": r["refused_loops"]}
+            told.append(refused_of("loops", loops))
+        told += [refused_of(tag, of) for tag, of in r["measured"].items()]
+        if r["n_refused_odometry"]:
+            told.append(f"{r['n_refused_odometry']} edges of odometry refused: the graph may fall into pieces")
+        if "n_false_loops" in r:
+            kept, lost = len(r["false_loops_kept"]), len(r["true_loops_refused"])
+            told.append(f"{r['n_false_loops']} loops are false: {kept} of them kept; {lost} others refused")
+        told.append(ended(r))
+        if r["refit"]:
+            told.append(f"Least squares with what was kept: {ended(r['refit'])}")
+        if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
+            seen = f"The inliers show {r['noise_seen']:.2g} of the noise that the file announces"
+            told.append(f"{seen}: with --noise estimated, false loops are told apart better.")
+        return [*told, *weak_told(outcome.sure.result, _names(outcome.refined)), *compiling(r)]
+
+    def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
+        graphs = {"before": outcome.start, "after": outcome.refined}
+        figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused, truth=outcome.truth)
+        ellipses = partial(draw_ellipses, graph=outcome.refined, sure=outcome.sure)
+        return [
+            *super().outputs(outcome, options, output),
+            (options.figure, figure),
+            (options.report, lambda path: write_json(path, _report(outcome))),
+            (options.ellipses, ellipses),
+        ]
+
+    def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+        """Of the loops alone: without odometry the way itself is not known."""
+        if not data.n_loops:
+            raise ValueError("of a pose graph loops are held out, and this one has none")
+        made = pose_graph_problem(data)
+        among = [np.full(group.n, group.name == "loops") for group in made.problem.factors]
+        mask = made.per_edge(held_out_masks(made.problem, share, seed, among))
+
+        def predicted(refined: PoseGraph) -> Prediction:
+            return Prediction(residual_norms(replace(data, poses=refined.poses).with_edges(mask)))
+
+        return HeldOut(data.with_edges(~mask), predicted, "σ", data.n_loops)
+
+    # ---- for studies
+
+    def sizes(self, data: PoseGraph) -> dict[str, Any]:
+        n = data.n_edges + data.n_measured
+        return {"n_poses": data.n_poses, "n_edges": data.n_edges, "n_observations": n}
+
+    def problem(self, data: PoseGraph, keys: dict[str, Any]) -> PoseGraphProblem:
+        return pose_graph_problem(data, kernel_of(keys, default_tau(data.kind)), keys["robust"])
+
+    def judge(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+        refused = made.refused(result) & ~data.is_odometry
+        near = float(np.mean(np.concatenate(tuple(result.within_inflection))))
+        facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": near}
+        return facts | {"n_refused_loops": int(refused.sum())}
+
+    def shown(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+        return draw.shown(data, made.refined(result.values), made.refused(result))
+
+    def page(self, runs: Runs) -> dict[str, Any]:
+        return draw.page(runs)
+
+    def figures(self, runs: Runs) -> dict[str, Callable[[Path], None]]:
+        return draw.figures(runs)
+
+
+def repaired(graph: PoseGraph) -> list[str]:
+    """One line on the dirt in a file; nothing where there was none."""
+    return [f"Repaired: {'; '.join(graph.repairs)}."] if graph.repairs else []
+
+
+def refused_of(tag: str, record: dict[str, Any]) -> str:
+    """One line on the measurements of a tag that were refused, with the ids of the first few."""
+    names = [" ".join(map(str, of)) for of in record["refused"][:MOST_NAMED].tolist()]
+    names += ["…"] if record["n_refused"] > MOST_NAMED else []
+    return f"{record['n_refused']} of {record['n']} {tag} refused" + (f": {', '.join(names)}" if names else "")
+
+
+def check_name(output: Path | None, endings: tuple[str, ...] = ENDINGS) -> None:
+    """Refuse a name that is none of a g2o file, or of what else can be written."""
+    if output and not output.name.lower().endswith(endings):
+        raise FileError(output, f"the name must end with {' or '.join(endings)}")
+
+
+def read_truth(graph: PoseGraph, options: Options) -> Truth:
+    """The true positions of the graph's poses, from the file that the options name."""
+    path = options.truth
+    assert path is not None
+    truth = read_trajectory(path, graph.kind, graph.ids if options.truth_by == "id" else None)
+    try:
+        found = true_positions(graph, truth, options.truth_by)  # type: ignore[arg-type]
+    except ValueError as e:
+        raise FileError(path, str(e)) from None
+    if options.truth_by == "id" and len(found[0]) < graph.n_poses:
+        n = f"has {len(found[0])} of the graph's {graph.n_poses} ids"
+        raise FileError(path, f"{n}; was it recorded at other times? --truth-by length")
+    return found
+
+
+def _names(graph: PoseGraph) -> dict[str, Any]:
+    """Of poses and landmarks."""
+    return {"poses": graph.ids.tolist(), "landmarks": graph.landmarks.ids.tolist()}
+
+
+def _report(outcome: GraphOutcome) -> dict[str, Any]:
+    """What `--report` writes: columns, one entry per pose and per landmark."""
+    graph = outcome.refined
+    ends, refused = np.stack([graph.i, graph.j]), outcome.refused
+    n_edges, n_refused = (np.bincount(ends[:, of].ravel(), minlength=graph.n_poses) for of in (slice(None), refused))
+    names = {"poses": "position", "rotations": "rotation"} | (
+        {"landmarks": "landmark"} if len(graph.landmarks.ids) else {}
+    )
+    return {
+        "file": outcome.record["file"],
+        "standard_errors": outcome.sure.columns(**names),
+        "poses": {"id": graph.ids, "n_edges": n_edges, "refused_loops": n_refused},
+        "landmarks": {"id": graph.landmarks.ids},
+    }
+
+
+APPLICATION = PoseGraphs()

@@ -1,0 +1,1 @@
+"""Files of pose graphs and trajectories."""

@@ -1,0 +1,1 @@
+"""Where the solve of a pose graph begins."""

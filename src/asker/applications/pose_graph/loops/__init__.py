@@ -1,0 +1,1 @@
+"""Which loop closures are right."""

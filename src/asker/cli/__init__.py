@@ -1,0 +1,24 @@
+"""The command line: it finds the application of a file, parses, calls and prints."""
+
+import signal
+import sys
+
+from asker.io.interrupts import SignalsInterrupt
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    code = None
+    try:
+        with SignalsInterrupt(signal.SIGINT, signal.SIGTERM):
+            from asker.cli.app import run_command
+
+            code = run_command(arguments)
+    except KeyboardInterrupt:  # while what commands need is imported, or when all is done
+        if code is None:
+            print("asker: interrupted before there was a result", file=sys.stderr)
+            return 130
+    return code
+
+
+__all__ = ["main"]

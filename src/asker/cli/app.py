@@ -1,0 +1,153 @@
+"""The command line: the commands and their exit codes.
+
+The exit code is the status: 0 a usable result, 1 a solve that failed, 2 bad input, 130 interrupted (Ctrl-C) or
+terminated (SIGTERM) before there was a result.  Results go to stdout; the progress line and the one line of an error go
+to stderr.
+"""
+
+import io
+import os
+import sys
+import warnings
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from asker.cli.checks import complain
+from asker.version import __version__
+
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
+
+COMMANDS = {
+    "solve": (
+        "asker.cli.solve",
+        "Refine a file or folder: the application is seen from what is in it.  Ctrl-C stops and keeps the best so far.",
+    ),
+    "info": ("asker.cli.solve", "Describe a file or folder: its size, and how good its start is."),
+    "compare": (
+        "asker.cli.experiments",
+        "Compare methods on your own files: a table here, and a page with curves and drawings.\n\n"
+        "Each method runs alone: what `asker solve` does before and after, as with the noise of a pose graph, is "
+        "left out.",
+    ),
+    "reproduce": (
+        "asker.cli.experiments",
+        "Run a plan and make its page.  What is finished is not run again; Ctrl-C stops, the same command goes on.",
+    ),
+    "report": ("asker.cli.experiments", "Draw the page anew from recorded runs, without running anything."),
+    "fetch": (
+        "asker.cli.fetch",
+        "Download public data sets and print where they are.  What is at hand already is not downloaded again.",
+    ),
+    "generate": (
+        "asker.applications.bundle.commands",
+        "Make a scene whose truth is known, and write a disturbed start as a BAL file.",
+    ),
+    "join": (
+        "asker.applications.bundle.commands",
+        "Join what several processes have written with `asker solve --parts` to one BAL file.",
+    ),
+    "corrupt": (
+        "asker.applications.pose_graph.commands",
+        "Add false loop closures to a pose graph.  --json says which; `asker solve --false-loops` reads that file.",
+    ),
+    "stereo": (
+        "asker.applications.stereo.commands",
+        "Find the disparity of every pixel of a rectified stereo pair.  Ctrl-C stops and keeps the best so far.",
+    ),
+    "stereo-compare": (
+        "asker.applications.stereo.commands",
+        "Run several methods on stereo pairs in the Middlebury layout: a table, curves, bars and maps.",
+    ),
+    "stereo-generate": (
+        "asker.applications.stereo.commands",
+        "Make a stereo pair whose truth is known, in the Middlebury layout (truths times 4).",
+    ),
+}
+"""Of each command: the module that has its function, which is imported when it is run, and what it does."""
+
+
+class PlainFlags:
+    """A command whose help gives flags no type: they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for one in params:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return params
+
+
+class PlainCommand(PlainFlags, TyperCommand):
+    """A command of the table."""
+
+
+def command_named(name: str) -> Any:
+    """The command of the table, with its options."""
+    module, says = COMMANDS[name]
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, cls=PlainCommand, help=says)(getattr(import_module(module), name.replace("-", "_")))
+    return typer.main.get_command(alone)
+
+
+class ImportedWhenRun(PlainFlags, TyperGroup):
+    """The commands of the table; none but the one that is run has options."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, command_named(str(name)), rest
+
+
+app = typer.Typer(cls=ImportedWhenRun, add_completion=False, pretty_exceptions_enable=False)
+for _name, (_, _says) in COMMANDS.items():
+    app.command(_name, help=_says)(lambda: None)
+
+
+def run_command(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold anything
+    code = _exit_code(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as e:  # a full disk, or a reader that has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more
+        return code or complain(f"standard output: {e.strerror}", 2)
+    return code
+
+
+def _exit_code(arguments: list[str] | None) -> int:
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print("asker: warning:", message, file=sys.stderr)
+            code = app(arguments, prog_name="asker", standalone_mode=False)
+    except UsageError as e:
+        return complain(e.format_message(), 2)  # type: ignore[attr-defined]
+    except ValueError as e:  # FileError and ProblemError are among them
+        return complain(str(e), 2)
+    except OSError as e:  # a folder that may not be entered, standard output on a full disk
+        return complain(f"{e.filename or 'standard output'}: {e.strerror}", 2)
+    except MemoryError as e:
+        return complain(f"out of memory: {e}", 1)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except RuntimeError as e:
+        if not isinstance(e.__cause__, KeyboardInterrupt):
+            raise
+        code = 130  # while a class was made, before Python 3.12
+    return complain("interrupted before there was a result", code) if code == 130 else code or 0
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Robust estimation at large scale."""
+    if version:
+        print(f"asker {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())

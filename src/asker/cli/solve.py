@@ -1,0 +1,225 @@
+"""`asker solve` and `asker info`, for every application."""
+
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from asker.applications import application_of, applications
+from asker.applications.application import Application, Write
+from asker.applications.holdout import held_out_told
+from asker.applications.outcome import Outcome
+from asker.applications.text_report import Told
+from asker.cli.checks import check_outputs, complain, number, write_outputs
+from asker.cli.dataclass_options import (
+    CommandOptions,
+    checked,
+    flag,
+    given_on_the_command_line,
+    refuse_others,
+    with_options,
+)
+from asker.cli.distributed import Hosts, Place
+from asker.cli.options import TAUS, Common, Files, Judging, Processes, Sureness
+from asker.cli.terminal import ProgressLine, print_told
+from asker.io.files import FileError
+from asker.io.json import write_json
+from asker.solver.result import Status
+
+NOT_FOR_REFINE = {"iterations", *(f.name for of in (Files, Judging, Sureness) for f in fields(of))}
+JUDGING = tuple(f.name for f in fields(Judging) if f.name != "holdout")
+"""What goes with `--holdout` alone."""
+FILE_HELP = f"What the applications know: {'; '.join(a.expects for a in applications())}."
+
+Data = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP)]
+
+OPTIONS = CommandOptions(Common)
+for _application in applications():
+    OPTIONS.add(_application.options_class, _application.title)
+    if _application.several_processes:
+        OPTIONS.add(Processes, _application.title)
+
+
+@with_options(OPTIONS)
+def solve(context: typer.Context, file: Data, **given: Any) -> int:
+    """The command `asker solve`."""
+    common, processes = checked(Common, given), checked(Processes, given)
+    application = application_of(file)
+    refuse_others(context, OPTIONS, application.title)
+    options: Any = checked(application.options_class, given)
+    hosts = Hosts(processes.coordinator, processes.num_processes, processes.process_id)
+    common = replace(common, engine=hosts.engine(common.engine))
+    application.check(file, common.output, options)
+    if processes.parts:
+        _check_parts(application, common, options)
+    if common.covariance is not None:
+        _check_covariance(application, common, hosts)
+    if common.holdout is not None:
+        _check_holdout(application, common, options, hosts)
+    elif unused := [name for name in JUDGING if given_on_the_command_line(context, name)]:
+        names = OPTIONS.fields[unused[0]].metadata.get("names", flag(OPTIONS.fields[unused[0]]))
+        raise ValueError(f"{names.replace('/', ' or ')} goes with --holdout")
+    if not processes.process_id:
+        read = [file, *application.reads(file), *_marked("reads", options)]
+        folder = application.written(common.output) if common.output and application.writes_folder else []
+        check_outputs(read, *_written(application, common, options), folder=folder)
+    with hosts.together(common.quiet, common.engine, application.several_processes) as place:
+        if processes.parts and place.alone:
+            raise ValueError("--parts is for several processes")
+        return refine(application, file, common, options, place, processes.parts)
+
+
+def refine(
+    application: Application, file: Path, common: Common, options: Any, place: Place, parts: bool = False
+) -> int:
+    """Read, refine, tell and write; of several processes each holds a part, the first one prints and writes."""
+    with ProgressLine(common.quiet or place.process > 0) as progress:
+        progress.say(f"reading {file}")
+        data = _loaded(application, file, options, place, parts)
+        progress.say(f"preparing {application.counts(data)}")
+        iterations = application.most_iterations(options) if common.iterations is None else common.iterations
+        asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}
+        asked |= {"max_iterations": iterations, "on_iteration": progress.iteration}
+
+        def call(given: Any) -> Outcome:
+            return application.refine(given, options, progress.begin, **asked)
+
+        judged: dict[str, Any] = {}
+        whole = data
+        if common.holdout is None:
+            outcome = call(data)
+        else:
+            data, outcome, judged = _judged(application, data, common, options, call, progress)
+        is_whole = data is whole
+    place.part_ways()
+    if parts:
+        assert common.output is not None
+        path = application.write_part(common.output, outcome.refined, place.process, place.n_processes)
+        progress.say(f"wrote {path}")
+    if place.process > 0:
+        return 0
+    name = "folder" if file.is_dir() else "file"
+    record = {name: str(file)} | outcome.record | judged
+    outcome = replace(outcome, make_record=lambda: record)
+    writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
+    if is_whole and not parts:
+        writers += application.outputs(outcome, options, common.output)
+        writers.append((common.covariance, lambda path: outcome.sure.write(path)))
+    try:
+        print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
+        print_told(_told_beside(outcome, common, judged, is_whole))
+    finally:  # what cannot be printed does not cost the files
+        write_outputs(*writers)
+    if outcome.result.unwritten:
+        return complain(f"the checkpoint was not written: {outcome.result.unwritten}", 2)
+    if not is_whole and common.again:
+        return 130
+    if iterations != 0 and not outcome.fell:
+        return complain(f"{file}: the {application.cost_name} did not fall: {outcome.result.status.value}", 1)
+    return 0
+
+
+def _loaded(application: Application, file: Path, options: Any, place: Place, parts: bool) -> Any:
+    """The data; of several processes, the portion of this one."""
+    if place.alone:
+        return application.load_as(file, options)
+    data = application.load_portion(file, options, place.process, place.n_processes)
+    return application.in_parts(data) if parts else data
+
+
+def _told_beside(outcome: Outcome, common: Common, judged: dict[str, Any], is_whole: bool) -> Told:
+    """What is told after the application: of the checkpoint, and of what was held out."""
+    continued = outcome.result.continued_from
+    told: list[Any] = [f"Continued from iteration {continued} of {common.checkpoint}."] if continued else []
+    if judged:
+        told += held_out_told(judged["holdout"], is_whole)
+    if not is_whole and common.again:
+        told.append("Interrupted before everything was solved: nothing but --json is written.")
+    return told
+
+
+def _judged(
+    application: Application,
+    data: Any,
+    common: Common,
+    options: Any,
+    call: Callable[[Any], Outcome],
+    progress: ProgressLine,
+) -> tuple[Any, Outcome, dict[str, Any]]:
+    """Refine without what is held out, judge that, and refine with everything; what the outcome is of comes first."""
+    assert common.holdout is not None
+    held = application.hold_out(data, asdict(options), common.holdout, common.holdout_seed)
+    progress.begin("without what is held out")
+    outcome = call(held.training)
+    found = held.record(outcome.refined, common.holdout_unit)
+    ends = {"iterations": outcome.record["iterations"], "message": outcome.record["message"]}
+    judged = {"holdout": {"share": common.holdout, "seed": common.holdout_seed} | found | ends}
+    if not common.again or outcome.result.status is Status.INTERRUPTED:
+        return held.training, outcome, judged
+    progress.begin("with everything")
+    return data, call(data), judged
+
+
+def _check_parts(application: Application, common: Common, options: Any) -> None:
+    """Refuse what needs the whole result in one process, before the work."""
+    if not application.writes_parts:
+        raise ValueError(f"--parts: {application.title} are written whole")
+    if common.output is None:
+        raise ValueError("--parts is how --output is written: give that as well")
+    if any(_marked("writes", options)) or common.covariance is not None:
+        raise ValueError("--parts leaves the whole result to nobody: of other files --json alone can be written")
+
+
+def _check_covariance(application: Application, common: Common, hosts: Hosts) -> None:
+    """Refuse what has no covariances, before the work."""
+    assert common.covariance is not None
+    if not application.has_covariances:
+        raise ValueError(f"--covariance: of {application.title} there are none")
+    if hosts.given:
+        raise ValueError("--covariance is for one process")
+    if common.covariance.suffix != ".npz":
+        raise FileError(common.covariance, "the name must end with .npz")
+
+
+def _check_holdout(application: Application, common: Common, options: Any, hosts: Hosts) -> None:
+    """Refuse what does not go with held-out observations, before the work."""
+    if not application.holds_out:
+        raise ValueError(f"--holdout: of {application.title} nothing can be held out")
+    if common.checkpoint is not None and common.again:
+        raise ValueError("--holdout solves twice: it goes without --checkpoint, or with --no-again")
+    if hosts.given:
+        raise ValueError("--holdout is for one process")
+    named = [
+        path for path in _written(application, common, options) if path not in (common.json_file, common.checkpoint)
+    ]
+    if not common.again and (common.output or any(named)):
+        raise ValueError("--no-again ends after the judging: nothing but --json is written")
+
+
+def _written(application: Application, common: Common, options: Any) -> list[Path | None]:
+    """The files that are written after the work."""
+    named = _marked("writes", common, options)
+    return named if application.writes_folder else [*named, common.output]
+
+
+def _marked(mark: str, *options: Any) -> list[Path | None]:
+    """The values of the options that are files to read (`reads`) or to write (`writes`)."""
+    return [getattr(of, f.name) for of in options for f in fields(of) if f.metadata.get(mark)]
+
+
+def info(
+    file: Data,
+    tau: Annotated[
+        float | None, typer.Option(help="Width of the kernel, as in `asker solve`.", show_default=TAUS)
+    ] = None,
+) -> int:
+    """The command `asker info`."""
+    if tau is not None:
+        number("--tau", tau, positive=True)
+    application = application_of(file)
+    data = application.load(file)
+    print_told([f"{file}: {application.counts(data)}", *application.info(data, tau)])
+    return 0

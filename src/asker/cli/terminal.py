@@ -1,0 +1,107 @@
+"""What a person sees in the terminal: a progress line, and tables."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from asker.applications.text_report import Table, Told
+from asker.solver.result import Iteration
+
+
+class ProgressLine:
+    """One line on stderr, where that is a terminal: what is being done, compiled, or solved."""
+
+    def __init__(self, quiet: bool):
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        self.status = None if quiet or not console.is_terminal else console.status("", spinner="line")
+        self.task = ""
+
+    def __enter__(self) -> "ProgressLine":
+        from asker.engines.cpu.code_cache import on_compile
+
+        on_compile.append(self.compile)
+        if self.status:
+            self.status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        from asker.engines.cpu.code_cache import on_compile
+
+        on_compile.remove(self.compile)
+        if self.status:
+            self.status.stop()
+
+    def begin(self, task: str) -> None:
+        """The lines that follow are about `task`."""
+        self.task = f"{task}: "
+        self.say("preparing")
+
+    def say(self, text: str) -> None:
+        if self.status:
+            from rich.text import Text
+
+            self.status.update(Text(self.task + text, no_wrap=True, overflow="ellipsis"))
+
+    def compile(self, name: str) -> None:
+        self.say(f"compiling {name} (once on this machine)")
+
+    def iteration(self, line: Iteration) -> None:
+        costs = f"cost {line.cost:.7g}  best {line.best_cost:.7g}"
+        self.say(f"iteration {line.iteration}  {costs}  damping {line.damping:.0e}")
+
+
+class PlanBars:
+    """A bar for the whole plan and one for each run under way, on stderr, where that is a terminal."""
+
+    def __init__(self, quiet: bool):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        self.bars = None if quiet or not console.is_terminal else Progress(*columns, console=console, transient=True)
+        self.tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> "PlanBars":
+        if self.bars:
+            self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bars:
+            self.bars.stop()
+
+    def tell(self, standing: Any) -> None:
+        if not self.bars:
+            return
+        wanted = {"all runs": (standing.done, standing.total)} | standing.active
+        for name in [n for n in self.tasks if n not in wanted]:
+            self.bars.remove_task(self.tasks.pop(name))
+        for name, (done, total) in wanted.items():
+            if name not in self.tasks:
+                self.tasks[name] = self.bars.add_task(name, total=total)
+            self.bars.update(self.tasks[name], completed=done)
+
+
+def print_table(header: Sequence[str], *rows: list[str]) -> None:
+    """The first column to the left, numbers to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for k, title in enumerate(header):
+        table.add_column(title, justify="right" if k else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, highlight=False).print(table)
+
+
+def print_told(told: Told) -> None:
+    """Lines and tables, one after the other."""
+    for item in told:
+        if isinstance(item, Table):
+            print_table(item.header, *item.rows)
+        else:
+            print(item)

@@ -1,0 +1,232 @@
+"""Residuals and derivatives of one factor group, as compiled loops over its observations."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from asker.engines.cpu.array_pool import Pool
+from asker.engines.cpu.code_cache import beside
+from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside, make_loop
+from asker.engines.cpu.system import Derivatives, InPassing, Linearization, shortened, spacious
+from asker.engines.sparsity import MOST_DERIVATIVES, FactorStructure
+from asker.problem.factors import Factors
+from asker.problem.variables import ProblemError, Variables
+from asker.tracing.array_namespace import as_argument
+
+AnyLoop = Loop | BatchedLoop
+Rows = dict[Variables, np.ndarray]
+
+
+def compiled_loop(
+    name: str,
+    arguments: Sequence[Argument],
+    *functions: Callable[..., Any],
+    what: str,
+    known_by: bytes = b"",
+    shortest: bool = True,
+    is_told: bool = False,
+    given: str = "",
+    batched: bool = False,
+) -> AnyLoop:
+    """`make_loop`, with a mistake in a user's function told as one of the problem; `given`: its arguments, in words.
+
+    `batched`: nothing is compiled, and XLA runs the function.
+    """
+    try:
+        told = "" if is_told else what
+        if batched:
+            return BatchedLoop(arguments, *functions)
+        return make_loop(name, arguments, *functions, what=told, known_by=known_by, shortest=shortest)
+    except ReadsOutside as error:
+        raise ProblemError(f"{what}: {error}{given and f'; it is given {given}'}") from None
+
+
+def _tell_of_length(structure: FactorStructure) -> None:
+    """Once for the factors of a user's."""
+    f, limit = structure.factors, f"more than {MOST_DERIVATIVES} are not compiled"
+    if not f.origin.is_long_told:
+        f.origin.is_long_told = True
+        size = f"{structure.p} residuals with {structure.width} unknowns"
+        warnings.warn(f"{f.name}: an observation has {size}, and {limit}: XLA computes them", stacklevel=2)
+
+
+class FactorCode:
+    """The compiled residual and derivatives of one factor group, and its arrays in the engine's order.
+
+    A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ; where it is a
+    precision, τ is that of √w·r.
+    """
+
+    def __init__(self, structure: FactorStructure, pool: Pool, in_passing: bool = False):
+        """`in_passing`: derivatives may be made where they are needed, and held nowhere."""
+        self.in_passing = in_passing and structure.eliminated is not None and len(structure.kept) <= 1
+        self.structure, self.factors, self.pool = structure, structure.factors, pool
+        f = structure.factors
+        if structure.is_long and f.jacobian is None:
+            _tell_of_length(structure)
+        self.root_weight = None if f.weight is None else np.sqrt(structure.sorted(f.weight))
+        self.tau = self._width(f)
+        self.data = [as_argument(structure.sorted(d)) for d in f.data]
+        self.free_masks = [(~f.slots[k].variables.fixed).astype(float) for k in structure.free]
+        self.loops: dict[str, AnyLoop] = f.compiled.setdefault(f.signature, {})
+        self.arrays: dict[str, np.ndarray] = {}
+        """r and J of the last linearisation, shared with the code under other kernels."""
+
+    def under(self, factors: Factors) -> "FactorCode":
+        """The same code for the same factors under another kernel."""
+        other = copy(self)
+        other.factors, other.tau = factors, self._width(factors)
+        return other
+
+    def _width(self, f: Factors) -> Any:
+        """τ as the loops take it: with √w, in the engine's order."""
+        if f.weight_is_precision:
+            return float(f.kernel.tau)
+        tau = self.structure.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
+        if self.root_weight is None:
+            return tau
+        return np.ascontiguousarray(tau * np.where(self.root_weight > 0, self.root_weight, 1.0))
+
+    def evaluate(self, rows: Rows) -> tuple[np.ndarray, bool]:
+        """‖r‖² of every observation, and whether all are finite."""
+        n = self.factors.n
+        if self.factors.jacobian is not None:
+            r = self._batched_residual(rows)
+            u = np.einsum("np,np->n", r, r)
+            return u, bool(np.isfinite(u).all())
+        u = self.pool.empty(n)
+        (not_finite,) = self._loop("squared")(n, self._inputs(rows), [u])
+        return u, not not_finite
+
+    def derivatives(self, rows: Rows) -> Derivatives:
+        """Residuals and derivatives, held or made in passing; the next call may write to the same arrays."""
+        if self.in_passing and self.factors.jacobian is None:
+            loop = self._loop("linearise")
+            if isinstance(loop, Loop):
+                return InPassing(loop.source, loop.by_item, tuple(loop.in_order(self._inputs_of_derivatives(rows))))
+        return shortened(self.structure, self.linearise(rows))
+
+    @property
+    def will_be_compiled(self) -> bool:
+        """Whether derivatives will be made by a loop that nobody has asked for yet."""
+        return not self.structure.is_long and self.factors.jacobian is None and "linearise" not in self.loops
+
+    def linearise(self, rows: Rows) -> Linearization:
+        """Residuals and derivatives, held; the next call writes to the same arrays."""
+        f = self.structure
+        if not f.width:  # every variable it touches is fixed
+            return Linearization(np.zeros((f.n, f.p)), np.zeros((f.n, 0)))
+        if self.factors.jacobian is not None:
+            return Linearization(self._batched_residual(rows), self._batched_jacobian(rows))
+        if not self.arrays:
+            self.arrays |= {"J": spacious(f.n, f.p * f.width), "r": np.empty((f.n, f.p))}
+        r, J = self.arrays["r"], self.arrays["J"]
+        self._loop("linearise")(f.n, self._inputs_of_derivatives(rows), [r, J])
+        return Linearization(r, J)
+
+    def residuals(self, rows: Rows) -> np.ndarray:
+        """Without weights, in the user's order."""
+        if self.factors.jacobian is not None:
+            return self.structure.unsorted(self._batched_residual(rows, weighted=False))
+        r = np.empty((self.structure.n, self.structure.p))
+        self._loop("residual")(self.structure.n, self._inputs(rows), [r])
+        return self.structure.unsorted(r)
+
+    # ------------------------------------------------------------ the loops
+
+    def _inputs(self, rows: Rows) -> list[Any]:
+        slots = self.factors.slots
+        gathered = [(rows[s.variables], index) for s, index in zip(slots, self.structure.indices, strict=True)]
+        return [*gathered, *self.data, *([] if self.root_weight is None else [self.root_weight])]
+
+    def _inputs_of_derivatives(self, rows: Rows) -> list[Any]:
+        f = self.structure
+        return [*self._inputs(rows), *[(mask, f.indices[k]) for mask, k in zip(self.free_masks, f.free, strict=True)]]
+
+    def _arguments(self) -> list[Argument]:
+        gathered = [Argument("gathered", (s.variables.manifold.ambient,)) for s in self.factors.slots]
+        each = [Argument("each", d.shape[1:], str(d.dtype)) for d in self.data]
+        return [*gathered, *each, *([] if self.root_weight is None else [Argument("each")])]
+
+    def _loop(self, what: str) -> AnyLoop:
+        if what not in self.loops:
+            if what == "linearise":
+                arguments = self._arguments() + [Argument("gathered")] * len(self.free_masks)
+                ways = [partial(self._one_linearise, mode) for mode in ("jacfwd", "jacrev")]
+            else:
+                arguments, ways = self._arguments(), [getattr(self, f"_one_{what}")]
+            known_by = self._known_by() if self.factors.trace else b""
+            f = self.factors
+            told = {"what": f.name, "known_by": known_by, "is_told": f.is_told, "given": f.arguments_told}
+            told["batched"] = self.structure.is_long
+            few = 2 * self.structure.p < self.structure.width  # a pass back is about two passes forward
+            self.loops[what] = compiled_loop(what, arguments, *ways, shortest=few, **told)  # type: ignore[arg-type]
+        return self.loops[what]
+
+    def _known_by(self) -> bytes:
+        """What decides the loops beside their arguments: the residual, which variables move, and this file."""
+        groups = [slot.variables for slot in self.factors.slots]
+        moved = [(v.manifold.tangent, v.is_free, bool(v.fixed.any())) for v in groups]
+        return self.factors.trace + f"{moved} {self.root_weight is None}\0{beside(__file__)}".encode()
+
+    # ------------------------------------------------------------ of one observation, traced by JAX
+
+    def _split(self, arguments: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Any]:
+        """Rows, data, and what the residual is multiplied with: √w, or nothing."""
+        n_slots, n_data = len(self.factors.slots), len(self.data)
+        rows, data, rest = arguments[:n_slots], arguments[n_slots : n_slots + n_data], arguments[n_slots + n_data :]
+        return rows, data, (lambda r: r * rest[0]) if rest else (lambda r: r)
+
+    def _one_residual(self, *arguments: Any) -> Any:
+        rows, data, _ = self._split(arguments)
+        return (self.factors.residual_at(rows, data),), ()
+
+    def _one_squared(self, *arguments: Any) -> Any:
+        import jax.numpy as jnp
+
+        rows, data, weighted = self._split(arguments)
+        r = weighted(self.factors.residual_at(rows, data))
+        u = r @ r
+        return (u,), (jnp.where(jnp.isfinite(u), 0.0, 1.0),)
+
+    def _one_linearise(self, mode: str, *arguments: Any) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        f, n_masks = self.structure, len(self.free_masks)
+        masks = arguments[-n_masks:]
+        rows, data, weighted = self._split(arguments[:-n_masks])
+        derivative = getattr(jax, mode)(lambda step: weighted(self.factors.residual_after(rows, step, data)))
+        J = derivative(np.zeros(f.width))
+        columns = []
+        for k, start, mask in zip(f.free, f.offsets, masks, strict=True):
+            v = self.factors.slots[k].variables
+            block = J[:, start : start + v.manifold.tangent]
+            columns.append(jnp.where(mask > 0, block, 0.0) if v.fixed.any() else block)
+        return (weighted(self.factors.residual_at(rows, data)), jnp.concatenate(columns, axis=1)), ()
+
+    # ------------------------------------------------------------ of all observations, by the user's own functions
+
+    def _batched_residual(self, rows: Rows, weighted: bool = True) -> np.ndarray:
+        f = self.factors
+        r = self.structure.sorted(f.residuals_of_all([rows[s.variables] for s in f.slots]))
+        return np.ascontiguousarray(r * self.root_weight[:, None] if weighted and self.root_weight is not None else r)
+
+    def _batched_jacobian(self, rows: Rows) -> np.ndarray:
+        f, structure = self.factors, self.structure
+        given = f.jacobians_of_all([rows[s.variables] for s in f.slots])
+        columns = []
+        for k, mask in zip(structure.free, self.free_masks, strict=True):
+            J = given[k]
+            assert J is not None
+            columns.append(structure.sorted(J) * mask[structure.indices[k]][:, None, None])
+        flat = spacious(f.n, structure.p * structure.width)
+        J = flat.reshape(f.n, structure.p, structure.width)
+        np.concatenate(columns, axis=2, out=J)
+        if self.root_weight is not None:
+            J *= self.root_weight[:, None, None]
+        return flat

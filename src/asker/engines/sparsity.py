@@ -1,0 +1,267 @@
+"""Who touches whom, worked out once per problem.
+
+One group of variables may be *eliminated*: a group no two of whose variables share a factor (the points of a
+bundle adjustment).  All other free variables are *kept* and numbered one after the other.  The observations of each
+factor group are sorted by their eliminated variable, so that everything about one point lies together.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from asker.problem.factors import Factors
+from asker.problem.problem import Problem
+from asker.problem.variables import Variables
+
+MOST_DERIVATIVES = 256
+"""Derivatives of one observation, p·D, up to which its loops are straight-line code.  LLVM takes about 2 s for all
+loops of a problem with so many, and the time grows faster than their number (benchmarks/residual_size.py)."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptSlot:
+    """A slot whose variables stay in the reduced system."""
+
+    number: int
+    """Which argument of the residual function it is."""
+    variables: Variables
+    offset: int
+    """First column in the factor's Jacobian."""
+    dim: int
+    offset_in_Y: int
+    """First row in the factor's coupling blocks Y."""
+    index: np.ndarray
+    """(n,): which variable, for each observation."""
+    columns: np.ndarray
+    """(n,): first column in the reduced system, for each observation."""
+    first: int
+    """First column of the whole group in the reduced system."""
+    ptr: np.ndarray
+    """The observations of variable v are observations[ptr[v]:ptr[v + 1]]."""
+    observations: np.ndarray
+
+    @property
+    def n_variables(self) -> int:
+        return len(self.ptr) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class EliminatedSlot:
+    """The slot whose variables are eliminated."""
+
+    number: int
+    """Which argument of the residual function it is."""
+    variables: Variables
+    offset: int
+    """First column in the factor's Jacobian."""
+    dim: int
+    index: np.ndarray
+    """(n,): which variable, ascending."""
+    ptr: np.ndarray
+    """The observations of variable j are ptr[j]:ptr[j + 1]."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactorStructure:
+    """One factor group, with its observations in the order of the engine."""
+
+    factors: Factors
+    order: np.ndarray | None
+    """The user's number of each observation; None when the order is the user's own."""
+    indices: tuple[np.ndarray, ...]
+    """The index array of each slot, in the engine's order."""
+    free: tuple[int, ...]
+    """Which slots have derivatives."""
+    offsets: tuple[int, ...]
+    """First Jacobian column of each free slot."""
+    width: int
+    """Number of Jacobian columns."""
+    kept: tuple[KeptSlot, ...]
+    eliminated: EliminatedSlot | None
+
+    @property
+    def n(self) -> int:
+        return self.factors.n
+
+    @property
+    def p(self) -> int:
+        return self.factors.residual_size
+
+    @property
+    def is_long(self) -> bool:
+        """Whether an observation has so many derivatives that XLA computes them, and no loop is compiled for them."""
+        return is_long(self.p, self.width)
+
+    @property
+    def height(self) -> int:
+        """Rows of J in the linear system: p, or D where J is long and stands for the R of J = QR."""
+        return height(self.p, self.width)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether J has so many numbers there, too: then the system is made of plain matrix products."""
+        return is_long(self.height, self.width)
+
+    @property
+    def kept_width(self) -> int:
+        return sum(slot.dim for slot in self.kept)
+
+    def sorted(self, per_observation: np.ndarray) -> np.ndarray:
+        """From the user's order to the engine's."""
+        return per_observation if self.order is None else per_observation[self.order]
+
+    def unsorted(self, per_observation: np.ndarray) -> np.ndarray:
+        """From the engine's order to the user's."""
+        if self.order is None:
+            return per_observation
+        out = np.empty_like(per_observation)
+        out[self.order] = per_observation
+        return out
+
+
+class Structure:
+    """Who touches whom in a whole problem."""
+
+    def __init__(self, problem: Problem, eliminate: Variables | bool = True):
+        self.problem = problem
+        self.eliminated = _choose(problem, eliminate)
+        self.kept = tuple(v for v in problem.variables if v.is_free and v is not self.eliminated)
+        sizes = [len(v) * v.manifold.tangent for v in self.kept]
+        self.first = dict(zip(self.kept, np.cumsum([0, *sizes]).tolist(), strict=False))
+        self.n_kept = sum(sizes)
+        self.factors = tuple(self._of_factors(f) for f in problem.factors)
+        self._patterns: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
+
+    def _of_factors(self, f: Factors) -> FactorStructure:
+        free = tuple(k for k, slot in enumerate(f.slots) if slot.variables.is_free)
+        dims = [f.slots[k].variables.manifold.tangent for k in free]
+        offsets = tuple(np.cumsum([0, *dims])[:-1].tolist())
+        order = self._order(f)
+        indices = tuple(s.index if order is None else s.index[order] for s in f.slots)
+        kept: list[KeptSlot] = []
+        eliminated = None
+        for k, offset, dim in zip(free, offsets, dims, strict=True):
+            v, index = f.slots[k].variables, indices[k]
+            if v is self.eliminated:
+                eliminated = EliminatedSlot(k, v, offset, dim, index, _pointers(index, len(v)))
+                continue
+            ptr, observations = _pointers(index, len(v)), np.argsort(index, kind="stable").astype(np.int32)
+            columns = (self.first[v] + index.astype(np.int64) * dim).astype(np.int32)
+            in_Y = sum(s.dim for s in kept)
+            kept.append(KeptSlot(k, v, offset, dim, in_Y, index, columns, self.first[v], ptr, observations))
+        return FactorStructure(f, order, indices, free, offsets, sum(dims), tuple(kept), eliminated)
+
+    def _order(self, f: Factors) -> np.ndarray | None:
+        """By eliminated variable, then by the first kept one."""
+        keys = [s.index for s in f.slots if s.variables is self.eliminated]
+        if not keys:
+            return None
+        keys += [s.index for s in f.slots if s.variables in self.first][:1]
+        rank = keys[0].astype(np.int64) << 32 | (keys[1] if len(keys) > 1 else 0)
+        return None if (np.diff(rank) >= 0).all() else np.argsort(rank, kind="stable")
+
+    @cached_property
+    def n_eliminated(self) -> int:
+        return 0 if self.eliminated is None else len(self.eliminated)
+
+    @cached_property
+    def kept_variables(self) -> tuple[np.ndarray, np.ndarray]:
+        """First column and size of every kept variable, in the order of the columns."""
+        dims = np.concatenate([np.full(len(v), v.manifold.tangent) for v in self.kept] or [np.zeros(0, int)])
+        return np.concatenate([[0], np.cumsum(dims)[:-1]]).astype(np.int64)[: len(dims)], dims
+
+    def parts(self, x: Any) -> dict[Variables, Any]:
+        """Views of a vector of the reduced system, one (n, tangent) array per kept group."""
+        return {
+            v: x[start : start + len(v) * v.manifold.tangent].reshape(len(v), -1) for v, start in self.first.items()
+        }
+
+    def pattern(self, after_elimination: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Which kept variables meet: a lower triangle, as CSR (pointers, columns) over variables.
+
+        Without elimination, those that share a factor; after it, also those that share an eliminated variable.
+        """
+        if after_elimination not in self._patterns:
+            self._patterns[after_elimination] = self._found_pattern(after_elimination)
+        return self._patterns[after_elimination]
+
+    def _found_pattern(self, after_elimination: bool) -> tuple[np.ndarray, np.ndarray]:
+        from scipy import sparse
+
+        starts, _ = self.kept_variables
+        n = len(starts)
+        meets = sparse.eye_array(n, dtype=bool, format="csr")
+        seen_by = sparse.csr_array((max(self.n_eliminated, 1), n), dtype=bool)
+        for f in self.factors:
+            columns = [np.searchsorted(starts, slot.columns) for slot in f.kept]
+            together = [(np.arange(f.n), c) for c in columns]
+            if len(columns) > 1:
+                touches = _incidence(together, (f.n, n))
+                meets = meets + touches.T @ touches
+            if f.eliminated is not None and after_elimination:
+                seen_by = seen_by + _incidence([(f.eliminated.index, c) for c in columns], (self.n_eliminated, n))
+        if after_elimination and self.n_eliminated:
+            meets = meets + seen_by.T @ seen_by
+        lower = sparse.csr_array(sparse.tril(meets, format="csr"))
+        lower.sort_indices()
+        return lower.indptr.astype(np.int64), lower.indices.astype(np.int64)
+
+
+def _incidence(pairs: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, int]) -> Any:
+    """The sparse matrix of those pairs."""
+    from scipy import sparse
+
+    rows = np.concatenate([i for i, _ in pairs] or [np.zeros(0, int)])
+    columns = np.concatenate([j for _, j in pairs] or [np.zeros(0, int)])
+    return sparse.csr_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=shape)
+
+
+def _pointers(index: np.ndarray, n: int) -> np.ndarray:
+    """Where each of `n` numbers begins in the sorted index."""
+    return np.concatenate([[0], np.cumsum(np.bincount(index, minlength=n))]).astype(np.int64)
+
+
+def is_long(p: int, width: int) -> bool:
+    return p * max(width, 1) > MOST_DERIVATIVES
+
+
+def height(p: int, width: int) -> int:
+    return min(p, width) if is_long(p, width) else p
+
+
+def _is_wide(f: Factors) -> bool:
+    width = sum(slot.variables.manifold.tangent for slot in f.slots if slot.variables.is_free)
+    return is_long(height(f.residual_size, width), width)
+
+
+def is_narrow(problem: Problem, v: Variables) -> bool:
+    """Whether no factors of these variables are wide, so that they may be eliminated."""
+    return not any(_is_wide(f) for f in problem.factors if any(s.variables is v for s in f.slots))
+
+
+def _choose(problem: Problem, eliminate: Variables | bool) -> Variables | None:
+    """The largest group that can be eliminated, if that leaves a smaller problem."""
+    if not isinstance(eliminate, bool | Variables):
+        raise ValueError(f"eliminate must be variables of the problem, True or False, not {eliminate!r}")
+    if eliminate is False:
+        return None
+
+    def possible(v: Variables) -> bool:
+        return all(sum(s.variables is v for s in f.slots) <= 1 for f in problem.factors)
+
+    if isinstance(eliminate, Variables):
+        if eliminate not in problem.variables:
+            raise ValueError(f"{eliminate.name} cannot be eliminated: they are not in the problem")
+        if not possible(eliminate):
+            raise ValueError(f"{eliminate.name} cannot be eliminated: two of them share a factor")
+        if not is_narrow(problem, eliminate):
+            limit = f"more than {MOST_DERIVATIVES} derivatives, also after a QR decomposition"
+            raise ValueError(f"{eliminate.name} cannot be eliminated: their observations have {limit}")
+        return eliminate
+    free = [v for v in problem.variables if v.is_free]
+    size = {v: len(v) * v.manifold.tangent for v in free}
+    good = [v for v in free if possible(v) and is_narrow(problem, v) and v.manifold.tangent <= 6 and len(v) >= 8]
+    best = max(good, key=lambda v: size[v], default=None)
+    return best if best is not None and 2 * size[best] > sum(size.values()) else None

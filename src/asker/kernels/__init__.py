@@ -1,0 +1,1 @@
+"""Robust kernels and their registry."""

@@ -1,0 +1,1 @@
+"""What a user states: variables, factors, and the problem that they make."""

@@ -1,0 +1,146 @@
+"""Groups of unknowns, and what ties an observation to one of each."""
+
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asker.geometry.manifolds import Euclidean, Manifold
+from asker.problem.bounds import Bounded
+from asker.tracing.array_namespace import ProblemError, has_masked
+
+__all__ = ["ProblemError", "Slot", "Variables"]
+
+
+def name_or(name: str | None, otherwise: str) -> str:
+    """The name that a user gives a group, or another where there is none; results are saved under it."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name is {name!r} ({type(name).__name__}), expected a str")
+    return name or otherwise
+
+
+class Variables:
+    """A group of unknowns of one kind."""
+
+    def __init__(
+        self,
+        values: Any,
+        manifold: Manifold | None = None,
+        fixed: bool | np.ndarray = False,
+        name: str | None = None,
+        *,
+        lower: Any = None,
+        upper: Any = None,
+        unit: Any = None,
+    ):
+        """
+        values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
+        manifold  how they move; Euclidean when not given
+        fixed     which of them stay as they are: a mask (n,), or True for all
+        name      used in errors and results
+        lower, upper  bounds that every number stays within, for Euclidean variables: shaped as the values, or a part of
+                  it that NumPy broadcasts; infinite where there is none
+        unit      what a step of 1 is in each number, for Euclidean variables whose numbers differ in size; 1 when not
+                  given
+        """
+        self.name = name_or(name, "variables")
+        if has_masked(values) or has_masked(fixed):
+            raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
+        if manifold is not None and (isinstance(manifold, type) or not hasattr(manifold, "retract")):
+            raise ProblemError(f"{self.name}: manifold is {manifold!r}, expected an object such as asker.SE3")
+        try:
+            self.manifold = Euclidean(np.shape(values)[1:]) if manifold is None else manifold
+            rows = self.manifold.pack(values)
+            bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            if bad.size:
+                raise ValueError(f"hold NaN or infinity at index {bad[0]}")
+            if any(given is not None for given in (lower, upper, unit)):
+                if type(self.manifold) is not Euclidean:
+                    raise ValueError(f"on {self.manifold}: lower, upper and unit are for Euclidean ones")
+                self.manifold = Bounded(self.manifold.shape)
+                rows = self.manifold.pack(values, lower, upper, unit)
+        except (TypeError, ValueError) as e:
+            raise ProblemError(f"{self.name}: values {e}") from None
+        self.rows = np.array(rows, dtype=float, order="C")  # a copy
+        self.fixed = self._mask(fixed)
+        self.origin: Variables = self
+        """The variables that a user knows, where these are the same with other values, or others of them fixed."""
+
+    def _mask(self, fixed: bool | np.ndarray) -> np.ndarray:
+        mask = np.array(fixed)
+        if mask.shape == () and mask.dtype == bool:
+            return np.full(len(self), bool(mask))
+        if mask.shape != (len(self),) or mask.dtype != bool:
+            given = f"{mask.dtype} {mask.shape}"
+            raise ProblemError(f"{self.name}: fixed is {given}, expected True, False or a mask: bool ({len(self)},)")
+        return mask
+
+    def at(self, values: Any) -> "Variables":
+        """The same variables with other values, between the same bounds."""
+        manifold, between = self.manifold, {}
+        if self.bounds:
+            manifold = Euclidean(self.bounds.shape)
+            low, high, unit = map(manifold.unpack, self.bounds.parts(self.rows)[1:])
+            between = {"lower": low, "upper": high, "unit": unit}
+        other = Variables(values, manifold, self.fixed, self.name, **between)
+        other.origin = self.origin
+        return other
+
+    def holding(self, fixed: bool | np.ndarray) -> "Variables":
+        """The same variables with others of them fixed."""
+        other = copy(self)
+        other.fixed = self._mask(fixed)
+        return other
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Slot":
+        """A slot: the variable of each observation, by numbers, a slice, a mask or `...`, as for the rows of an array.
+
+        Numbers count from 0: negative ones stand for missing variables in many data, and are refused.
+        """
+        if has_masked(index):
+            raise ProblemError(f"{self.name}: the index holds masked entries: leave these out")
+        if index is Ellipsis or isinstance(index, slice):
+            return Slot(self, np.arange(len(self))[index])
+        if isinstance(index, tuple) or index is None:
+            raise ProblemError(f"{self.name}: the index is {index!r}, expected numbers, a slice or a mask of variables")
+        try:
+            numbers = np.asarray(index)
+        except ValueError as e:
+            raise ProblemError(f"{self.name}: the index is no array: {e}") from None
+        if numbers.dtype != bool:
+            return Slot(self, numbers)
+        if numbers.shape != (len(self),):
+            raise ProblemError(f"{self.name}: the mask has shape {numbers.shape}, expected ({len(self)},)")
+        return Slot(self, np.flatnonzero(numbers))
+
+    __iter__ = None  # every index is a slot: there is no end to come to
+
+    def __repr__(self) -> str:
+        return f"Variables({self.name!r}, n={len(self)}, manifold={self.manifold})"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether anything in the group can move."""
+        return self.manifold.tangent > 0 and not self.fixed.all()
+
+    @property
+    def bounds(self) -> Bounded | None:
+        """The manifold, where it has bounds."""
+        return self.manifold if isinstance(self.manifold, Bounded) else None
+
+    @property
+    def mixes_units(self) -> bool:
+        """Whether the directions of a step have different units; a manifold that does not say so has one."""
+        return getattr(self.manifold, "mixes_units", False)
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """One argument of a residual function: the variable `index[k]` of a group for observation k."""
+
+    variables: Variables
+    index: np.ndarray

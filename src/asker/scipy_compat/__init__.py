@@ -1,0 +1,1 @@
+"""`least_squares` and `curve_fit` with the signatures of SciPy."""

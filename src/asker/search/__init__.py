@@ -1,0 +1,1 @@
+"""Unknown noise: candidates, their refinement, and the choice among them."""

@@ -1,0 +1,1 @@
+"""One solve with one strategy: the loop, its checkpoint and the result."""

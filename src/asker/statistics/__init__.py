@@ -1,0 +1,1 @@
+"""Functions of residuals: scales, mixtures, tests."""

@@ -1,0 +1,1 @@
+"""Strategies that are made of others: phases, exchanges, block moves."""

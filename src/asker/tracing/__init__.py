@@ -1,0 +1,1 @@
+"""What is known of a JAX function: its digest, whether it is affine, which primitives it uses."""

@@ -1,0 +1,1 @@
+"""Covariances, leverage, and what the data do not determine."""

@@ -1,0 +1,89 @@
+"""Poses by linear systems: where measurements agree they are the truth, and least squares begin beside the optimum."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications.pose_graph.graph import PoseGraph
+from asker.applications.pose_graph.initial.chordal_init import chordal, chordal_rows, is_turned
+from asker.applications.pose_graph.problem import pose_graph_problem
+from asker.geometry import poses
+from asker.geometry.poses import N_AXES, N_DOF
+from asker.geometry.rotations import matrix_from_quaternion
+from graphs import circle
+
+
+def exact(kind, n=30, seed=1):
+    """A graph of any poses whose edges say what is true; it begins elsewhere, but for the first pose."""
+    rng = np.random.default_rng(seed)
+    d = N_AXES[kind]
+    T = np.tile(np.eye(d + 1), (n, 1, 1))
+    T[:, :d, d] = rng.normal(size=(n, d))
+    if d == 2:
+        angle = rng.uniform(-np.pi, np.pi, n)
+        c, s = np.cos(angle), np.sin(angle)
+        T[:, :2, :2] = np.stack([c, -s, s, c], axis=1).reshape(-1, 2, 2)
+    else:
+        q = rng.normal(size=(n, 4))
+        T[:, :3, :3] = matrix_from_quaternion(q / np.linalg.norm(q, axis=1)[:, None])
+    if kind == "SIM3":
+        T[:, :3, :3] *= np.exp(rng.normal(size=n))[:, None, None]
+    i = np.concatenate([np.arange(n - 1), rng.integers(0, n // 2, n)]).astype(np.int32)
+    j = np.concatenate([np.arange(1, n), rng.integers(n // 2, n, n)]).astype(np.int32)
+    measured = poses.rows(kind, poses.inverses(kind, T)[i] @ T[j])
+    information = np.tile(np.diag(rng.uniform(1, 9, N_DOF[kind])), (len(i), 1, 1))
+    start = poses.rows(kind, np.tile(T[:1], (n, 1, 1)))
+    return T, PoseGraph(kind, np.arange(n), start, i, j, measured, information, np.zeros(n, bool))
+
+
+@pytest.mark.parametrize("kind", ["SE2", "SE3", "SIM3"])
+def test_measurements_that_agree_give_the_truth(kind):
+    T, graph = exact(kind)
+    np.testing.assert_allclose(poses.matrices(kind, chordal(graph).poses), T, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["SE2", "SE3", "SIM3"])
+@pytest.mark.parametrize(("angle", "turns"), [(0.0, False), (1.5, False), (-1.5, False), (1.6, True), (np.pi, True)])
+def test_an_edge_is_turned_from_a_right_angle_on(kind, angle, turns):
+    T, graph = exact(kind)
+    turn = np.eye(N_AXES[kind] + 1)
+    turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    T[-1] = T[-1] @ turn  # the end of some edges
+    assert is_turned(replace(graph, poses=poses.rows(kind, T))) == turns
+
+
+def test_poses_that_are_fixed_stay():
+    T, graph = exact("SE3")
+    graph.fixed[[3, 7]] = True
+    graph.poses[[3, 7]] = poses.rows("SE3", T[[3, 7]])
+    found = chordal(graph)
+    np.testing.assert_array_equal(found.poses[[3, 7]], graph.poses[[3, 7]])
+    np.testing.assert_allclose(poses.matrices("SE3", found.poses), T, atol=1e-8)
+
+
+def test_poses_that_no_edge_ties_are_not_found():
+    _, graph = exact("SE2")
+    assert chordal(graph.with_edges((graph.i != 29) & (graph.j != 29))) is None
+
+
+def test_a_long_chain_that_drifts_begins_far_lower():
+    """Odometry turns by a little too much in every step, several times around in all; a few loops tell."""
+    graph = circle(n=400)[1]
+    drifting = replace(graph, measurements=graph.measurements.copy())
+    drifting.measurements[graph.is_odometry, 2] += 0.03
+    made = [pose_graph_problem(of, robust="none") for of in (drifting, chordal(drifting))]
+    ends = [asker.solve(one.problem, asker.IRLS(), max_iterations=30) for one in made]
+    assert ends[1].initial_cost < ends[0].initial_cost / 10
+    assert ends[1].cost <= ends[0].cost * (1 + 1e-6)
+
+
+def test_only_what_is_believed_counts():
+    T, graph = exact("SE2")
+    graph.measurements[-1] += 5.0
+    made = pose_graph_problem(graph)
+    weights = [np.ones(len(index)) for index in made.edges.values()]
+    weights[1][-1] = 0.0
+    (rows,) = chordal_rows(made, tuple(weights))
+    np.testing.assert_allclose(rows[:, :2], T[:, :2, 2], atol=1e-8)

@@ -1,0 +1,125 @@
+"""How surely loops agree with others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+import asker
+from asker.applications.pose_graph.loops import loop_consistency, work_budget
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
+from asker.applications.pose_graph.loops.loop_consistency import LoopSupport
+from asker.applications.pose_graph.loops.loop_search import solve_pose_graph
+from asker.geometry import poses
+from asker.geometry.poses import N_DOF
+from graphs import EVERY_FILE_KIND, EVERY_KIND, circle, some_poses
+
+FALSE = pytest.mark.parametrize("false", ["random", "local"])
+"""On a circle the steps are all alike, and grouped ones agree with each other."""
+
+
+def ties(graph):
+    of = LoopSupport(graph)
+    return [of._with_odometry, *of._with_others]
+
+
+@EVERY_FILE_KIND
+def test_adjoints_move_a_step_to_the_other_side(kind):
+    """T exp(x) = exp(Ad x) T, and small steps are their own logarithms."""
+    rng = np.random.default_rng(0)
+    T, x = poses.matrices(kind, some_poses(kind, 5, rng)), rng.normal(size=(5, N_DOF[kind]))
+    moved = np.einsum("nij,nj->ni", loop_consistency._adjoints(kind, T), x)
+    for t, a, b in zip(T, x, moved, strict=True):
+        np.testing.assert_allclose(t @ exponential(kind, a), exponential(kind, b) @ t, atol=1e-9)
+    small = np.array([exponential(kind, 1e-6 * a) for a in x])
+    np.testing.assert_allclose(loop_consistency._logarithms(kind, small), 1e-6 * x, atol=1e-10)
+
+
+def exponential(kind, x):
+    return expm(np.einsum("k,kij->ij", x, loop_consistency._generators(kind)))
+
+
+@EVERY_KIND
+def test_right_loops_are_off_as_the_announced_noise_says(kind):
+    """cᵀΣ⁻¹c has the mean of χ², over odometry alone and over pairs."""
+    own, pairs = zip(*((t[0].u, np.concatenate([p.u for p in t[1:]])) for t in map(ties, graphs(kind))), strict=True)
+    for u in (own, pairs):
+        mean = np.mean([of.mean() for of in u])
+        assert mean == pytest.approx(N_DOF[kind], rel=0.25)
+
+
+def graphs(kind):
+    return [circle(kind, n=90, seed=seed)[1] for seed in range(12)]
+
+
+@EVERY_KIND
+@FALSE
+def test_the_better_supported_half_is_right(kind, false):
+    graph, is_false = add_false_loops(circle(kind, n=180)[1], 0.5, false, seed=2)
+    order = LoopSupport(graph).order
+    assert np.array_equal(np.sort(order), np.flatnonzero(~graph.is_odometry))
+    assert np.count_nonzero(is_false[order[: len(order) // 2]]) <= 2
+
+
+@EVERY_KIND
+def test_support_does_not_depend_on_how_much_noise_is_announced(kind):
+    graph, _ = add_false_loops(circle(kind, n=90)[1], 0.3, "random", seed=2)
+    louder = replace(graph, information=graph.information / 100)
+    assert np.mean(LoopSupport(graph).order == LoopSupport(louder).order) > 0.9
+
+
+@EVERY_KIND
+def test_loops_contradict_each_other_where_some_are_false(kind):
+    start = circle(kind, n=180)[1]
+    assert not LoopSupport(start).contradicts
+    assert LoopSupport(add_false_loops(start, 0.1, "random", seed=3)[0]).contradicts
+
+
+def test_where_odometry_is_missing_a_short_loop_leads_around():
+    graph = circle(n=90)[1]
+    across = replace(
+        graph,
+        i=np.append(graph.i, np.int32(39)),
+        j=np.append(graph.j, np.int32(41)),
+        measurements=np.concatenate([graph.measurements, _composed(graph, 39)]),
+        information=np.concatenate([graph.information, graph.information[:1]]),
+    )
+    gap = ~((np.minimum(across.i, across.j) == 40) & across.is_odometry)
+    alone = graph.with_edges(gap[:-1] & graph.is_odometry)
+    assert np.array_equal(LoopSupport(alone).way.part, np.arange(90) > 40)
+    whole = LoopSupport(across.with_edges(gap))
+    assert len(np.unique(whole.way.part)) == 1
+    np.testing.assert_allclose(whole.way.T[-1], LoopSupport(graph).way.T[-1], atol=1e-9)
+
+
+def _composed(graph, k):
+    """Two steps of odometry from pose k, as one measurement."""
+    T = LoopSupport(graph).way.T
+    return poses.rows(graph.kind, poses.inverses(graph.kind, T[k : k + 1]) @ T[k + 2 : k + 3])
+
+
+def test_the_first_loops_tie_all_poses():
+    graph = circle(n=90)[1]
+    gap = ~((np.minimum(graph.i, graph.j) == 40) & graph.is_odometry)
+    of = LoopSupport(graph.with_edges(gap))
+    is_loop = ~of.graph.is_odometry
+    assert np.count_nonzero(of.first(0) & is_loop) == 1
+    n = of.n // 2
+    assert n <= np.count_nonzero(of.first(n) & is_loop) <= n + 1
+
+
+@FALSE
+def test_a_large_graph_is_solved_without_all_loops_at_once(false, monkeypatch):
+    """Least squares with the supported loops, then descents: the method itself is not needed."""
+    monkeypatch.setattr(work_budget, "FIRST", 1.0)
+    graph, is_false = add_false_loops(circle(n=150)[1], 0.3, false, seed=1)
+    methods = []
+
+    def heard(problem, strategy, **limits):
+        methods.append(type(strategy))
+        return asker.solve(problem, strategy, **limits)
+
+    found = solve_pose_graph(graph, heard, asker.ASKER(), thorough=True).chosen
+    assert asker.ASKER not in methods
+    assert np.count_nonzero(found.made.refused(found.result) != is_false) <= 1

@@ -1,0 +1,138 @@
+"""A search for the loops to believe that was killed goes on, and ends as if nothing had happened."""
+
+import json
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications.pose_graph.formats.g2o import write_g2o
+from asker.applications.pose_graph.loops.false_loops import add_false_loops
+from asker.applications.pose_graph.refine import refine
+from graphs import announcing, circle
+from killed import Killed
+
+
+def with_false_loops(n=30):
+    """Several rounds, exchanges, and least squares at the end."""
+    return add_false_loops(announcing(circle(n=n)[1], 10.0), 0.5, "random", seed=1)[0]
+
+
+def assert_same(outcome, expected):
+    assert len(outcome.found.rounds) == len(expected.found.rounds)
+    for one, other in zip(outcome.found.rounds, expected.found.rounds, strict=True):
+        assert one.noise_share == other.noise_share
+        assert_same_result(one.result, other.result)
+    assert (outcome.refit is None) == (expected.refit is None)
+    if expected.refit:
+        assert_same_result(outcome.refit.result, expected.refit.result)
+    np.testing.assert_array_equal(outcome.refined.poses, expected.refined.poses)
+    np.testing.assert_array_equal(outcome.refused, expected.refused)
+
+
+def assert_same_result(result, expected):
+    assert [(h.cost, h.details) for h in result.history] == [(h.cost, h.details) for h in expected.history]
+    assert (result.cost, result.initial_cost, result.status) == (expected.cost, expected.initial_cost, expected.status)
+    for name in ("values", "residuals", "weights", "inliers"):
+        for a, b in zip(getattr(result, name), getattr(expected, name), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+class Lines:
+    """Counts iterations from one solve to the next; the run is killed at one of them."""
+
+    def __init__(self, at=None):
+        self.at, self.told = at, []
+
+    def __call__(self, line):
+        self.told.append((line.iteration, line.cost))
+        if len(self.told) - 1 == self.at:
+            raise Killed
+
+
+@pytest.mark.parametrize("make", [with_false_loops, lambda: circle(n=200)[1]], ids=["false loops", "clean"])
+def test_a_search_goes_on_as_if_nothing_had_happened(make, tmp_path):
+    """It is killed some iterations after it has begun, again and again."""
+    graph, file = make(), tmp_path / "run.npz"
+    every = Lines()
+    whole = refine(graph, engine="cpu", on_iteration=every)
+    n = len(every.told)
+    lines, n_kills = Lines(at=max(n // 9, 3)), 0
+    while True:
+        try:
+            found = refine(graph, engine="cpu", checkpoint=file, every=2, on_iteration=lines)
+            break
+        except Killed:
+            assert len(lines.told) < n  # what was done before is not done again
+            lines, n_kills = Lines(lines.at), n_kills + 1
+    assert n_kills > (5 if make is with_false_loops else 0)
+    assert_same(found, whole)
+    assert found.result.continued_from > 0
+    done = Lines()
+    assert_same(refine(graph, engine="cpu", checkpoint=file, on_iteration=done), whole)
+    assert not done.told
+
+
+@pytest.mark.parametrize("limit", [{"time_limit": 0.0}, {"max_iterations": 3}])
+def test_a_search_that_a_limit_has_ended_goes_on(limit, tmp_path):
+    graph, file = with_false_loops(), tmp_path / "run.npz"
+    how = {"method": "irls", "engine": "cpu"}  # asker plans with its iterations
+    first = refine(graph, checkpoint=file, **how, **limit)
+    assert first.result.iterations <= 3
+    assert_same(refine(graph, checkpoint=file, **how), refine(graph, **how))
+
+
+def test_an_interrupt_between_two_solves_leaves_a_file_that_goes_on(tmp_path, monkeypatch):
+    graph, file = with_false_loops(), tmp_path / "run.npz"
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("asker.applications.pose_graph.loops.loop_search.GraphSearch._exchanged", interrupted)
+        assert refine(graph, checkpoint=file).found.is_cut_short
+    done = Lines()
+    assert_same(refine(graph, checkpoint=file, on_iteration=done), refine(graph))
+    assert [x for x in done.told if x[0] == 0] != []
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    graph, file = with_false_loops(), tmp_path / "run.npz"
+    refine(graph, checkpoint=file)
+    for other, how, said in (
+        (graph, {"method": "irls"}, "another strategy"),
+        (graph, {"noise": "announced"}, "another strategy"),
+        (graph, {"tau": 3.0}, "another kernel or τ"),
+        (with_false_loops(63), {}, "another problem"),
+    ):
+        with pytest.raises(asker.FileError, match=said):
+            refine(other, checkpoint=file, **how)
+
+
+def test_the_command_means_the_same_with_a_checkpoint(asks, tmp_path):
+    file, told, saved = tmp_path / "bad.g2o", tmp_path / "run.json", tmp_path / "run.npz"
+    write_g2o(file, with_false_loops())
+    runs = []
+    for more in ([], ["--checkpoint", saved], ["--checkpoint", saved]):
+        code, out, _ = asks("solve", file, "--json", told, *more)
+        runs.append(json.loads(told.read_text()))
+        assert code == 0
+    assert "Continued from iteration " in out
+    for name in ("noise", "cost", "noise_share", "refused_loops", "iterations"):
+        assert runs[0][name] == runs[1][name] == runs[2][name]
+    assert runs[0]["refit"]["cost"] == runs[1]["refit"]["cost"] == runs[2]["refit"]["cost"]
+
+
+def test_solves_to_another_tolerance_are_of_another_search(tmp_path):
+    graph, file = circle(n=60)[1], tmp_path / "run.npz"
+    refine(graph, engine="cpu", checkpoint=file, tol=1e-2)
+    with pytest.raises(ValueError, match="another"):
+        refine(graph, engine="cpu", checkpoint=file, tol=1e-9)
+
+
+def test_a_record_is_of_the_graph_as_it_was():
+    graph = circle(n=60)[1]
+    expected = refine(graph, engine="cpu").record["initial_cost"]
+    outcome = refine(graph, engine="cpu")
+    graph.poses[30:] += 5
+    assert outcome.record["initial_cost"] == expected

@@ -1,0 +1,171 @@
+"""SIGTERM and Ctrl-C end a command with the exit code that is documented, whenever they come after its start."""
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from asker.io.interrupts import SignalsInterrupt
+
+WAIT = 300  # seconds: a busy machine is no fault
+RUN = """
+import sys
+from asker.cli import main
+print("begins", flush=True)
+sys.exit(main(sys.argv[1:]))
+"""
+SWALLOWED = """
+import os, sys
+class Swallows:
+    "An import in which whatever is raised is lost, as what is raised in a callback."
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            sys.meta_path.remove(self)
+            try:
+                os.kill(os.getpid(), {number})
+                sum(range(1000))
+            except BaseException:
+                pass
+sys.meta_path.insert(0, Swallows())
+"""
+ENDLESS = ("--tau", "1", "--method", "asker-published", "--iterations", "100000000", "--tol", "0", "--quiet")
+INTERRUPTED = "asker: interrupted before there was a result\n"
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    from asker.applications.bundle.bal import write_bal
+    from asker.applications.bundle.synthetic import make_scene
+
+    path = tmp_path_factory.mktemp("signals") / "scene.txt"
+    write_bal(path, make_scene(4, 200).start)
+    return path
+
+
+def started(code, *arguments):
+    """A process that takes Ctrl-C, also where the tests run in the background of a shell, which ignore it."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+
+def assert_interrupted(process):
+    """It ends before the first iteration by 130, after it with the best result so far."""
+    out, err = process.communicate(timeout=WAIT)
+    told = (process.returncode, err)
+    assert told == (130, INTERRUPTED) or (told == (0, "") and "interrupted" in out), told
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("module", ["typer", "asker.cli.solve", "numpy", "asker.engines.cpu.engine"])
+def test_an_import_does_not_lose_a_signal(module, number, scene):
+    process = started(SWALLOWED.format(module=module, number=int(number)) + RUN, "solve", scene, *ENDLESS)
+    assert_interrupted(process)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
+@pytest.mark.parametrize("module", ["jax._src.dtypes", "jax.numpy", "llvmlite"])
+def test_an_import_of_the_compiler_does_not_lose_a_signal(module, scene, tmp_path, monkeypatch):
+    monkeypatch.setenv("ASKER_CACHE", str(tmp_path))  # what is compiled already needs no compiler
+    process = started(SWALLOWED.format(module=module, number=int(signal.SIGTERM)) + RUN, "solve", scene, *ENDLESS)
+    assert_interrupted(process)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
+def test_a_signal_at_any_moment_ends_a_command(scene):
+    for seconds in np.linspace(0.0, 3.0, 16):
+        process = started(RUN, "solve", scene, *ENDLESS)
+        assert process.stdout.readline() == "begins\n"
+        time.sleep(0.01 + seconds)
+        process.terminate()
+        assert_interrupted(process)
+
+
+def test_a_signal_outside_of_an_import_interrupts_at_once():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        with pytest.raises(KeyboardInterrupt), SignalsInterrupt(signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def interrupt(*_):
+    signal.raise_signal(signal.SIGINT)
+
+
+def in_a_callback_of_the_garbage_collector():
+    gc.callbacks.append(interrupt)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(interrupt)
+
+
+def in_the_end_of_an_object():
+    type("Watched", (), {"__del__": interrupt})()
+
+
+def in_a_callback_of_a_weak_reference():
+    watched = type("Watched", (), {})()
+    reference = weakref.ref(watched, interrupt)
+    del watched
+    assert reference() is None
+
+
+@pytest.mark.parametrize("while_open", [time.sleep, lambda seconds: None], ids=["within", "at the end"])
+@pytest.mark.parametrize(
+    "interrupted",
+    [in_a_callback_of_the_garbage_collector, in_the_end_of_an_object, in_a_callback_of_a_weak_reference],
+)
+def test_a_signal_is_not_dropped(interrupted, while_open):
+    hook = sys.unraisablehook
+
+    def run():
+        with SignalsInterrupt(signal.SIGINT):
+            interrupted()
+            while_open(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert sys.unraisablehook is hook
+
+
+def test_other_exceptions_that_are_dropped_are_told(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    watched = type("Watched", (), {})()
+    with SignalsInterrupt(signal.SIGINT):
+        reference = weakref.ref(watched, lambda _: 1 / 0)
+        del watched
+    assert reference() is None
+    assert [unraisable.exc_type for unraisable in told] == [ZeroDivisionError]
+
+
+def test_a_handler_that_somebody_has_chosen_stays():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with SignalsInterrupt(signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_another_thread_has_no_signals():
+    def run():
+        with SignalsInterrupt(signal.SIGINT, signal.SIGTERM):
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    handlers = []
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.SIG_DFL]

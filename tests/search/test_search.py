@@ -1,0 +1,443 @@
+"""Problems whose noise is not known: the noise is found, and the best of several solutions."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import asker
+from asker.applications import bundle
+from asker.engines.cpu.engine import CpuEngine
+from asker.engines.xla.engine import XlaEngine
+from asker.search.evidence import likelihood, squares
+from asker.statistics.coincidence import rightness
+from asker.statistics.scale import estimate
+from asker.strategies.strategy import cost, omega
+from search_problems import circle_problem, off_circle
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("outliers", [0.0, 0.3, 0.5])
+def test_a_circle_whose_noise_nobody_knows(sigma, outliers):
+    result = asker.solve(circle_problem(sigma, outliers, 0))
+    assert result.noise[0].sigma == pytest.approx(sigma, rel=0.3)
+    assert result.x == pytest.approx([30, 20, 10], abs=1.2 * sigma)
+    assert result.cost < result.initial_cost
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_unit_does_not_matter(unit):
+    """Every number of the problem times one factor: so is the result."""
+    given, other = (circle_problem(0.1, 0.4, 3) for _ in range(2))
+    factors = other.factors[0]
+    circle = asker.Variables(unit * factors.slots[0].variables.rows, name="circle")
+
+    def scaled(circle, point):
+        return unit * off_circle(circle / unit, point / unit)
+
+    changed = asker.Factors(scaled, circle[factors.slots[0].index], data=unit * factors.data[0])
+    found = [asker.solve(p, relative_damping=True) for p in (given, asker.Problem(changed))]
+    np.testing.assert_allclose(found[1].x, unit * found[0].x, rtol=1e-3)
+
+
+def test_a_scene_whose_noise_nobody_knows():
+    """At τ = 1, noise of 2 pixels costs a factor of two and more."""
+    scene = bundle.make_scene(10, 3000, noise=2.0, outlier_ratio=0.3, start_error=15.0, seed=4)
+    errors = {}
+    for kernel in (asker.SmoothTruncated(), None):
+        made = bundle.bundle_problem(scene.start, kernel)
+        result = asker.solve(made.problem)
+        errors[kernel] = bundle.errors(made.refined(result.values), scene.truth).cameras
+    assert result.noise["reprojection"].sigma == pytest.approx(2.0, rel=0.1)
+    assert errors[None] < 0.7 * errors[asker.SmoothTruncated()]
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0])
+@pytest.mark.parametrize("outliers", [0.0, 0.02])
+def test_where_hardly_an_outlier_is_nothing_else_is_tried(noise, outliers):
+    """Nearly all observations agree far better than at the start: that leaves no doubt."""
+    scene = bundle.make_scene(10, 3000, noise=noise, outlier_ratio=outliers, start_error=20.0, seed=6)
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert result.noise["reprojection"].sigma == pytest.approx(noise, rel=0.1)
+    assert {line.details["stage"] for line in result.history} <= {
+        "start",
+        "following",
+        "from the start",
+        "end",
+        "weighed",
+    }
+
+
+def test_the_right_circle_is_the_likelier_one():
+    """Beside the least squares circle, and one through three points."""
+    problem = circle_problem(0.1, 0.6, 1)
+    engine = CpuEngine(problem)
+    found = {}
+    for name, row in {"right": (30, 20, 10), "wide": (29, 20, 15), "narrow": (10, 12, 5)}.items():
+        point = engine.evaluate((np.array([row], dtype=float),))
+        u = squares(engine, point)
+        found[name] = likelihood(engine, point, u, estimate(problem.factors, u), [25.0])
+    assert found["right"] < min(found["wide"], found["narrow"]) - 50
+
+
+def test_unknowns_are_taken_off_the_likelihood_once():
+    """With a tenth of the noise n inliers of d unknowns gain (n − d) log 10."""
+    rng, d, n = np.random.default_rng(0), 10, 50
+    x = asker.Variables(np.zeros((d, 1)), name="x")
+    noise = rng.normal(size=(n // d, d))
+    found = []
+    for sigma in (1e-2, 1e-3):
+        data = (sigma * (noise - noise.mean(axis=0))).reshape(n, 1)
+        problem = asker.Problem(asker.Factors(lambda x, y: x - y, x[np.arange(n) % d], data=data))
+        engine = CpuEngine(problem)
+        u = squares(engine, engine.start())
+        found.append(likelihood(engine, engine.start(), u, estimate(problem.factors, u), [1.0]))
+    assert found[0] - found[1] == pytest.approx((n - d) * np.log(10), rel=0.01)
+
+
+def test_trusted_factors_keep_their_kernel():
+    rng = np.random.default_rng(0)
+
+    def residual(x, y):
+        return x - y
+
+    x = asker.Variables(np.zeros(1), name="x")
+    data = np.concatenate([rng.normal(3.0, 0.1, 60), rng.uniform(-50, 50, 40)])
+    loops = asker.Factors(residual, x[np.zeros(100, int)], data=data, name="loops")
+    prior = asker.Factors(residual, x[np.zeros(1, int)], data=np.zeros(1), kernel=asker.Quadratic(2.0), name="prior")
+    result = asker.solve(asker.Problem(loops, prior))
+    assert isinstance(result.problem.factors[1].kernel, asker.Quadratic)
+    assert result.x == pytest.approx(3.0, abs=0.15)
+    assert len(result.residuals[loops]) == 100  # by the factors that the user has
+
+
+def test_converged_means_that():
+    """A descent from the result, under the kernel that it ended with, gains next to nothing."""
+    result = asker.solve(circle_problem(0.1, 0.3, 0))
+    assert result.status is asker.Status.CONVERGED
+    again = circle_problem(0.1, 0.3, 0, start=tuple(result.x), kernel=result.problem.factors[0].kernel)
+    assert asker.solve(again, asker.IRLS()).cost > (1 - 1e-6) * result.cost
+
+
+@pytest.mark.parametrize("seed", [95_000, 95_001])
+def test_no_limit_ends_a_run_that_was_given_none(seed):
+    """Many points hang on two observations: the descent creeps, and ends where a step tells nothing any more."""
+    scene = bundle.make_scene(5, 300, noise=0.5, mean_track=3.0, outlier_ratio=0.6, start_error=24.0, seed=seed)
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert result.status is asker.Status.CONVERGED
+    assert result.iterations < 1000
+
+
+@pytest.mark.parametrize("outliers", [0.0, 0.03, 0.1])
+@pytest.mark.parametrize(("kind", "noise", "start"), [("ring", 1.5, 5.0), ("path", 1.0, 2.0), ("path", 0.2, 24.0)])
+def test_where_inliers_are_proved_to_have_one_noise_nothing_else_is_tried(kind, noise, start, outliers):
+    """Also where the start is as good as the noise, and a narrow kernel would wander."""
+    scene = bundle.make_scene(
+        20, 12_000, kind=kind, noise=noise, start_error=start, outlier_ratio=outliers, seed=660_001
+    )
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert {line.details["stage"] for line in result.history} <= {"start", "following", "end", "weighed"}
+    assert result.noise[0].sigma == pytest.approx(noise, rel=0.03)
+    assert result.noise[0].inlier_ratio == pytest.approx(1 - outliers, abs=0.02)
+
+
+@pytest.mark.parametrize(("outlier_kind", "outliers"), [("near", 0.6), ("gross", 0.7), ("grouped", 0.1)])
+def test_what_is_not_proved_leaves_no_trace(outlier_kind, outliers, monkeypatch):
+    """The search is the same as if nothing had been tried before."""
+    how = {"noise": 1.5, "start_error": 5.0, "outlier_ratio": outliers, "outlier_kind": outlier_kind}
+    scene = bundle.make_scene(20, 8000, seed=660_002, **how)
+    found = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert {"following", "from the start"} < {line.details["stage"] for line in found.history}
+    monkeypatch.setattr("asker.search.search.Search._follow", lambda self, start: ([], 1.0, self.broad))
+    without = asker.solve(bundle.bundle_problem(scene.start, None).problem)
+    assert "following" not in {line.details["stage"] for line in without.history}
+    for name in ("cameras", "points"):
+        np.testing.assert_array_equal(found[name], without[name])
+    assert found.noise[0] == without.noise[0]
+
+
+@pytest.mark.parametrize("n", [2, 8, 14])
+def test_a_search_that_is_cut_short_keeps_what_it_has(n):
+    scene = bundle.make_scene(
+        20, 8000, noise=1.0, outlier_kind="near", outlier_ratio=0.5, start_error=24.0, seed=660_003
+    )
+    result = asker.solve(bundle.bundle_problem(scene.start, None).problem, max_iterations=n)
+    assert result.status is asker.Status.MAX_ITERATIONS
+    assert result.cost < result.initial_cost
+
+
+@pytest.mark.parametrize("n", [None, 0, 1, 5, 60])
+@pytest.mark.parametrize("outliers", [0.0, 0.3])
+def test_the_history_begins_at_the_start_and_ends_at_the_result(n, outliers):
+    """Both under the kernels that were found: those of single stages are others."""
+    result = asker.solve(circle_problem(0.1, outliers, 0), max_iterations=n)
+    assert result.history[0].cost == result.history[0].best_cost == result.initial_cost or n == 0
+    assert result.history[-1].cost == result.history[-1].best_cost == result.cost
+    under = asker.solve(result.problem, asker.IRLS(), start=result, max_iterations=0)
+    assert under.cost == pytest.approx(result.cost, rel=1e-12)
+
+
+def test_limits_hold_for_all_stages_together():
+    problem = circle_problem(0.1, 0.3, 0)
+    lines = []
+    result = asker.solve(problem, max_iterations=7, on_iteration=lines.append)
+    assert result.status is asker.Status.MAX_ITERATIONS
+    assert [line.iteration for line in lines] == list(range(8)) == [line.iteration for line in result.history]
+    assert all("stage" in line.details for line in lines)
+    stopped = asker.solve(problem, on_iteration=lambda line: line.iteration == 3)
+    assert stopped.status is asker.Status.STOPPED
+    assert stopped.iterations == 3
+
+
+def test_without_iterations_nothing_moves():
+    problem = circle_problem(0.1, 0.3, 0)
+    result = asker.solve(problem, max_iterations=0)
+    assert result.x == pytest.approx([20, 15, 8], abs=0)
+    assert result.status is asker.Status.MAX_ITERATIONS
+
+
+def test_an_interrupt_between_two_descents_keeps_the_best(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("asker.search.search.Subsets.best", interrupted)
+    result = asker.solve(circle_problem(0.1, 0.1, 0))
+    assert result.status is asker.Status.INTERRUPTED
+    assert result.x == pytest.approx([30, 20, 10], abs=0.5)
+
+
+def test_a_strategy_that_is_given_is_used_alone():
+    result = asker.solve(circle_problem(0.1, 0.3, 0), asker.IRLS())
+    assert result.problem.factors[0].kernel == asker.SmoothTruncated()
+    assert not any("stage" in line.details for line in result.history)
+
+
+def test_exact_data_has_an_end():
+    result = asker.solve(circle_problem(0.0, 0.3, 0))
+    assert result.x == pytest.approx([30, 20, 10], abs=1e-5)
+
+
+@pytest.mark.parametrize("engine", [CpuEngine, XlaEngine])
+@pytest.mark.parametrize("weight", [None, 2.0])
+def test_an_engine_under_other_kernels_is_one_made_for_them(engine, weight):
+    given = circle_problem(0.1, 0.3, 0)
+    f = given.factors[0]
+    given = asker.Problem(asker.Factors(off_circle, *f.slots, data=f.data, weight=weight))
+    kernels = [asker.Cauchy(0.7)]
+    one, other = engine(given).under(kernels), engine(given.under(kernels))
+    a, b = one.start(), other.start()
+    assert cost(one, a) == pytest.approx(cost(other, b), rel=1e-12)
+    for p, q in zip(*(e.in_user_order(e.each(omega, x)) for e, x in ((one, a), (other, b))), strict=True):
+        np.testing.assert_allclose(p, q, rtol=1e-12)
+    first, again = (asker.IRLS().step(e, asker.IRLS().init(e, x, 5)) for e, x in ((one, a), (other, b)))
+    assert first.cost == pytest.approx(again.cost, rel=1e-10)
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.1])
+@pytest.mark.parametrize("outliers", [0.0, 0.3])
+def test_a_good_solution_leaves_no_doubts(sigma, outliers):
+    assert asker.solve(circle_problem(sigma, outliers, 0)).doubts == ()
+
+
+def test_two_solutions_that_explain_as_much_are_told():
+    """Two circles with as many points each."""
+    one, other = (circle_problem(0.1, 0.0, seed, n=60) for seed in (1, 2))
+    points = np.concatenate([one.factors[0].data[0], other.factors[0].data[0] + [25.0, 0.0]])
+    circle = asker.Variables(np.array([[40.0, 20.0, 8.0]]), name="circle")
+    both = asker.Problem(asker.Factors(off_circle, circle[np.zeros(120, int)], data=points))
+    result = asker.solve(both)
+    assert any("another solution" in doubt for doubt in result.doubts)
+
+
+def test_variables_that_hang_on_too_few_are_told():
+    rng = np.random.default_rng(0)
+    places = asker.Variables(np.zeros((6, 1)), name="places")
+    index = np.concatenate([np.repeat(np.arange(5), 20), [5]])
+    seen = index + 0.1 * rng.normal(size=len(index))
+    result = asker.solve(asker.Problem(asker.Factors(lambda x, y: x - y, places[index], data=seen)))
+    assert result.doubts == ("1 of 6 places hang on too few inliers to be checked",)
+
+
+def test_noise_that_cannot_be_told_is_a_doubt():
+    """As with few ranges to a place: everything counts as noise, and a user must know."""
+    x = np.linspace(0, 1, 12)
+    y = np.where(np.arange(12) % 4 == 1, 3.0, 2 * x + 1)
+
+    def residuals(p, y=y):
+        return p[0] + p[1] * x + p[2] * x**2 + p[3] * x**3 - y + 0.5 * np.sin(40 * x)
+
+    few = asker.least_squares(residuals, np.zeros(4), loss=None).result
+    assert not few.noise[0].is_known
+    assert any("cannot be told" in doubt and "kernel" in doubt for doubt in few.doubts)
+    assert all(doubt in str(few) for doubt in few.doubts)
+
+
+def test_points_that_may_agree_by_chance_count_less(monkeypatch):
+    """Where most observations are outliers, many points hang on two that happen to meet, and pull at their cameras."""
+    scene = bundle.make_scene(8, 1600, noise=2.0, outlier_ratio=0.6, start_error=24.0, seed=1)
+    made, seen, find = bundle.bundle_problem(scene.start, None), [], rightness
+    monkeypatch.setattr("asker.search.refinement.rightness", lambda *args: seen.append(find(*args)) or seen[-1])
+    result = asker.solve(made.problem)
+    right, inlier = seen[-1][0], result.inliers[0]
+    assert right[inlier & ~scene.outliers].mean() > 0.8 > 0.6 > right[inlier & scene.outliers].mean()
+
+
+def test_rounded_data_that_fit_exactly_are_a_doubt():
+    rng = np.random.default_rng(0)
+    y = np.round(20.4 + 0.3 * rng.normal(size=60))
+    y[:30] += rng.uniform(5, 50, 30)
+    mean = asker.Variables([[15.0]], name="mean")
+    factors = asker.Factors(lambda m, y: m[0] - y, mean[np.zeros(60, int)], data=y, name="values")
+    result = asker.solve(asker.Problem(factors))
+    assert result.noise[0].sigma == 0
+    assert any("of 60 values fit exactly" in doubt for doubt in result.doubts)
+
+
+def test_a_start_that_fits_exactly_stays():
+    line = asker.Variables([[2.0]], name="line")
+    x = np.linspace(1, 5, 40)
+    factors = asker.Factors(lambda a, x, y: a[0] * x - y, line[np.zeros(40, int)], data=(x, 2 * x))
+    assert asker.solve(asker.Problem(factors)).x == pytest.approx([2.0])
+
+
+@pytest.mark.parametrize("n", [1, 300])
+def test_what_is_not_possible_does_not_pull(n, monkeypatch):
+    """However well it fits, and however many are in doubt: at last each mean is that of the observations that are
+    possible."""
+    monkeypatch.setattr("asker.search.refinement.rightness", lambda p, *_: tuple(np.full(f.n, 0.5) for f in p.factors))
+    rng = np.random.default_rng(0)
+    seen = 5 + 0.1 * rng.normal(size=(n, 100))
+    possible = np.where(np.arange(n * 100) % 100 < 60, 1.0, -1.0)
+    seen[:, 60:] += 0.15
+    x = asker.Variables(np.full((n, 1), 4.0), name="x")
+    factors = asker.Factors(
+        lambda x, y, _: x - y,
+        x[np.repeat(np.arange(n), 100)],
+        data=(seen.ravel(), possible),
+        valid=lambda x, y, ok: ok,
+    )
+    found = asker.solve(asker.Problem(factors))["x"][:, 0]
+    np.testing.assert_allclose(found, seen[:, :60].mean(axis=1), atol=0.025)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_too_small_to_tell_its_noise_decides_between_two_places(seed):
+    """x² is about 4 in most of a hundred observations, and x about −2 in five; of nine others eight are at 2."""
+    rng = np.random.default_rng(seed)
+    is_square = np.arange(100) >= 5
+    y = np.where(is_square, 4.0, -2.0) + 0.1 * rng.normal(size=100)
+    y[80:] += rng.uniform(-20, 20, 20)
+    few = 2 + 0.05 * rng.normal(size=9)
+    few[0] = -40.0
+
+    def of_either(x, y, is_square):
+        return jnp.where(is_square, x[0] ** 2, x[0]) - y
+
+    x = asker.Variables([[-1.0]], name="x")
+    result = asker.solve(
+        asker.Problem(
+            asker.Factors(of_either, x[np.zeros(100, int)], data=(y, is_square)),
+            asker.Factors(lambda x, y: x[0] - y, x[np.zeros(9, int)], data=few),
+        )
+    )
+    assert result["x"][0, 0] == pytest.approx(2.0, abs=0.2)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_unit_of_the_unknowns_decides_nothing(unit):
+    rng = np.random.default_rng(4)
+    x, is_out = rng.uniform(-5, 5, 100), rng.random(100) < 0.3
+    y = np.where(is_out, rng.uniform(-8, 8, 100), 0.8 * x - 1.0 + 0.05 * rng.normal(size=100))
+
+    def solved(unit):
+        line = asker.Variables([[-1.5 * unit, 5.0 * unit]], name="line")
+        factors = asker.Factors(
+            lambda line, x, y, unit: line[0] / unit * x + line[1] / unit - y,
+            line[np.zeros(100, int)],
+            data=(x, y, np.full(100, unit)),
+        )
+        return asker.solve(asker.Problem(factors))["line"]
+
+    np.testing.assert_allclose(solved(unit) / unit, solved(1.0), rtol=1e-6)
+
+
+def growth(p, t, y):
+    return p[0] / (1 + jnp.exp(-p[1] * (t - p[2]))) - y
+
+
+@pytest.mark.parametrize("outliers", [0, 10])
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e-6, 1e-3, 1e6])
+def test_the_unit_of_residuals_and_of_an_unknown_decides_nothing(unit, outliers):
+    rng = np.random.default_rng(4)
+    t = rng.uniform(0, 30, 50)
+    y = 1 / (1 + np.exp(-0.4 * (t - 14))) + rng.normal(0, 0.02, 50)
+    y[:outliers] = rng.uniform(-0.5, 1.5, outliers)
+    found = []
+    for scale in (1.0, unit):
+        p = asker.Variables([[2 * scale, 0.1, 5.0]], name="p")
+        factors = asker.Factors(growth, p[np.zeros(50, int)], data=(t, scale * y))
+        result = asker.solve(asker.Problem(factors))
+        assert result.status is asker.Status.CONVERGED
+        found.append((result[p] / [scale, 1, 1], result.noise[0].sigma / scale, result.cost / scale**2))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4)
+    assert found[0][0][0, 2] == pytest.approx(14, abs=0.5)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.2])
+@pytest.mark.parametrize("n", [100, 1000])
+@pytest.mark.parametrize("stuck", ["zero", "saturated"])
+def test_a_sensor_that_is_stuck_does_not_beat_the_others(stuck, n, share):
+    """A start at 0 meets all zeros exactly, and a flat line what is cut off."""
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1, 1, n)
+    y = 1 + 2 * x + rng.normal(0, 0.1, n)
+    if stuck == "zero":
+        y[: int(share * n)] = 0.0
+    else:
+        y = np.minimum(y, np.quantile(y, 1 - share))
+    line = asker.Variables([[0.0, 0.0]], name="line")
+    problem = asker.Problem(asker.Factors(lambda c, x, y: c[0] + c[1] * x - y, line[np.zeros(n, int)], data=(x, y)))
+    result = asker.solve(problem)
+    np.testing.assert_allclose(result[line], [[1.0, 2.0]], atol=0.25)
+    assert result.noise[0].inlier_ratio > 0.5
+
+
+def test_exact_data_among_a_majority_of_outliers_are_found():
+    rng = np.random.default_rng(6)
+    x, y = rng.uniform(-1, 1, 200), rng.uniform(-4, 4, 200)
+    y[:60] = 1 + 2 * x[:60]
+    line = asker.Variables([[0.0, 0.0]], name="line")
+    problem = asker.Problem(asker.Factors(lambda c, x, y: c[0] + c[1] * x - y, line[np.zeros(200, int)], data=(x, y)))
+    result = asker.solve(problem)
+    np.testing.assert_allclose(result[line], [[1.0, 2.0]], atol=1e-9)
+    assert result.noise[0].sigma == 0
+
+
+def test_candidates_outside_the_domain_of_a_residual_are_left_out():
+    """The logarithm of a negative number is none; warnings of such numbers are errors here."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, 50)
+    y = 1 + 2 * x + rng.normal(0, 0.05, 50)
+    c = asker.Variables([[0.5, 0.0]], name="c")
+    factors = asker.Factors(lambda c, x, y: jnp.log(c[0] + x) + c[1] - y, c[np.zeros(50, int)], data=(x, y))
+    result = asker.solve(asker.Problem(factors))
+    plain = asker.solve(asker.Problem(factors.under(asker.Quadratic())), asker.IRLS())
+    np.testing.assert_allclose(result[c], plain[c], atol=0.02)
+
+
+def test_a_search_that_does_not_come_to_rest_is_doubted(monkeypatch):
+    """Not where the user has given a limit."""
+    scene = bundle.make_scene(20, 3000, noise=1.0, outlier_ratio=0.3, start_error=24.0, seed=660_003)
+    problem = bundle.bundle_problem(scene.start, None).problem
+    assert not any("come to rest" in doubt for doubt in asker.solve(problem, max_iterations=5).doubts)
+    monkeypatch.setattr("asker._solve.MANY", 5)
+    assert any("not come to rest in 5 iterations" in doubt for doubt in asker.solve(problem).doubts)
+
+
+def test_an_observation_may_have_one_variable_twice():
+    """Small subsets are solved apart from each other, and the variable of one is not eliminated then."""
+    x = asker.Variables([[0.0, 0.0]], name="x")
+    twice = asker.Factors(lambda a, b, d: a - b - d, x[np.zeros(4, int)], x[np.zeros(4, int)], data=np.ones((4, 2)))
+    result = asker.solve(asker.Problem(twice))
+    np.testing.assert_array_equal(result["x"], 0.0)
+    assert any("the data do not determine x[0, 0], x[0, 1]" in doubt for doubt in result.doubts)

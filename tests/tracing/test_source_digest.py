@@ -1,0 +1,133 @@
+"""What asker's own functions are known by: the same in every process, and another once anything has changed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import asker
+from asker.applications.bundle import make_scene, write_bal
+from asker.applications.pose_graph.residuals import error_se2, error_se3
+from asker.engines.interface import omega, psi
+from asker.tracing.source_digest import known_by
+
+
+def users(x):
+    return x
+
+
+@dataclass(frozen=True)
+class UsersKernel(asker.Cauchy):
+    pass
+
+
+def closing_over(x):
+    return asker.Factors(lambda v: v, asker.Variables(np.zeros((1, 2)))[[0]], valid=x).condition().residual
+
+
+OWN = [
+    error_se2, error_se3, partial(error_se2, 1.0), partial(error_se2, 2.0), closing_over(error_se2),
+    closing_over(error_se3), (omega, asker.Cauchy(1.0)), (omega, asker.Cauchy(2.0)), (psi, asker.Cauchy(1.0)),
+    (omega, asker.Tukey(1.0)), asker.SE2, asker.SE3, asker.Product(asker.SE3, asker.Euclidean(1)),
+    asker.Product(asker.SE3, asker.Euclidean(2)), 1, 1.0, True, "1", np.ones(1), np.ones(1, np.int64), [1, 2], [[1], 2],
+]  # fmt: skip
+
+
+def test_each_is_known_by_something_else():
+    known = [known_by(each) for each in OWN]
+    assert all(known)
+    assert len(set(known)) == len(OWN)
+    assert known == [known_by(each) for each in OWN]
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [users, partial(error_se2, users), closing_over(users), (omega, UsersKernel()), [users], {"f": users}, object()],
+)
+def test_what_is_a_users_is_not_known(thing):
+    assert known_by(thing) == b""
+
+
+# ---- in processes of their own, with a copy of the package that can be edited
+
+SOLVE = """
+import sys
+from asker.cli import main
+assert main(["solve", sys.argv[1], "--method", "irls", "--iterations", "1", "--json", sys.argv[2]]) == 0
+print(*sorted({name.split(".")[0] for name in sys.modules}))
+"""
+
+
+class Package:
+    """A copy of asker with a cache of its own."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.source = folder / "asker"
+        shutil.copytree(Path(asker.__file__).parent, self.source, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def run(self, code: str, *arguments: object, seed: int = 0) -> str:
+        others = {
+            "PYTHONPATH": str(self.folder),
+            "ASKER_CACHE": str(self.folder / "cache"),
+            "PYTHONHASHSEED": str(seed),
+        }
+        command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | others)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        path = self.source / file
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.fixture
+def package(tmp_path):
+    return Package(tmp_path)
+
+
+@pytest.fixture
+def scene(tmp_path):
+    path = tmp_path / "scene.txt"
+    write_bal(path, make_scene(4, 200).start)
+    return path
+
+
+def test_a_warm_command_traces_nothing_and_an_edited_residual_is_traced_anew(package, scene):
+    record = scene.with_suffix(".json")
+
+    def solved(seed=0):
+        imported = package.run(SOLVE, scene, record, seed=seed).split()
+        return "jax" in imported, json.loads(record.read_text())["initial_cost"]
+
+    (cold, cost), warm = solved(), solved(seed=1)
+    assert cold
+    assert warm == (False, cost)
+    package.edit("applications/bundle/problem.py", "p = -P[:2] / P[2]", "p = -1.001 * P[:2] / P[2]")
+    traced, edited = solved()
+    assert traced
+    assert edited != cost
+    assert solved() == (False, edited)
+
+
+def test_a_text_that_changed_after_it_was_imported_tells_nothing(package):
+    code = """
+import os, sys
+from pathlib import Path
+from asker.tracing import source_digest
+if sys.argv[1:]:
+    os.utime(Path(source_digest.PACKAGE) / sys.argv[1])
+print(source_digest.known_by(1) == b"")
+"""
+    assert package.run(code).split()[-1] == "False"
+    assert package.run(code, "kernels/kernels.py").split()[-1] == "True"

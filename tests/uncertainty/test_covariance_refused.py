@@ -1,0 +1,102 @@
+"""Where there is no covariance, one line says why; where an engine would not factorise, it is done once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import asker
+from asker.engines import inverse_blocks
+from asker.engines.cpu import linearized_problem
+from asker.kernels.kernels import Quadratic, SmoothTruncated
+from asker.problem.problem import Portion
+from asker.uncertainty.weak_variables import holds
+
+
+def off(x, y):
+    return x - y
+
+
+def slope(x, y):
+    return np.broadcast_to(np.eye(2), (len(y), 2, 2))
+
+
+def between(x, y, d):
+    return y - x - d
+
+
+def slopes(x, y, d):
+    eye = np.broadcast_to(np.eye(2), (len(d), 2, 2))
+    return -eye, eye
+
+
+def solved(y, kernel, n=None, **more):
+    """Points that are seen where they are, one after the other or n in turn."""
+    n = len(y) if n is None else n
+    x = asker.Variables(np.zeros((n, 2)), name="x")
+    factors = asker.Factors(off, x[np.arange(len(y)) % n], data=(y,), kernel=kernel, jacobian=slope, name="seen")
+    return asker.solve(asker.Problem(factors), asker.IRLS(), max_iterations=20, **more)
+
+
+def test_nothing_within_the_noise():
+    y = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(asker.ProblemError, match="no observation is within the noise: nothing supports the result"):
+        solved(y, SmoothTruncated(3.0), n=1).covariance("x", sigma=1e-9)
+
+
+def test_too_few_inliers_and_no_noise_at_all():
+    y = np.random.default_rng(0).normal(size=(5, 2))
+    with pytest.raises(asker.ProblemError, match="seen: the noise cannot be told: 5 inliers leave 0 numbers to spare"):
+        solved(y, Quadratic()).covariance("x")
+    exact = solved(np.zeros((40, 2)), Quadratic(), n=1)
+    with pytest.raises(asker.ProblemError, match="seen: all inliers fit exactly"):
+        exact.covariance("x")
+    assert exact.covariance("x", sigma=2.0).blocks[0] == pytest.approx(4 / 40 * np.eye(2))
+
+
+def test_more_is_open_than_can_be_told(monkeypatch):
+    """Some pairs of points, each free to move as a whole."""
+    monkeypatch.setattr(inverse_blocks, "MOST", 20)
+    x, y = (asker.Variables(np.zeros((15, 2)), name=name) for name in "xy")
+    d = np.random.default_rng(0).normal(size=(45, 2))
+    slots = x[np.arange(45) % 15], y[np.arange(45) % 15]
+    factors = asker.Factors(between, *slots, data=(d,), kernel=Quadratic(), jacobian=slopes)
+    loose = asker.solve(asker.Problem(factors), asker.IRLS(), max_iterations=3)
+    with pytest.raises(asker.ProblemError, match="there is no covariance: more than 20 directions in which many"):
+        loose.covariance("x")
+
+
+def test_what_conjugate_gradients_solved_is_factorised_once_or_refused(monkeypatch):
+    y = np.random.default_rng(0).normal(size=(60, 2))
+    result = solved(y, Quadratic(), n=3, linear_solver="cg")
+    assert result.linear_solver == "cg"
+    r = result.residuals[0]
+    assert result.covariance("x").blocks[1] == pytest.approx((r**2).sum() / (120 - 6) / 20 * np.eye(2))
+    monkeypatch.setattr(linearized_problem, "choose_solver", lambda structure: "cg")  # as for a matrix of 2e9 numbers
+    with pytest.raises(asker.ProblemError, match="covariances need is too full to be factorised"):
+        replace(result).covariance("x")
+
+
+def test_a_portion_of_a_problem_has_none():
+    result = solved(np.random.default_rng(0).normal(size=(60, 2)), Quadratic(), n=3)
+    (x,), (f,) = result.problem.variables, result.problem.factors
+    part = Portion(x, np.arange(3), 6, (np.arange(60),), (120,))
+    of_many = replace(result, problem=asker.Problem(f, portion=part))
+    with pytest.raises(asker.ProblemError, match="covariances need the whole problem, and this process has a portion"):
+        of_many.covariance("x")
+    with pytest.raises(asker.ProblemError, match="seen in a whole problem"):
+        holds(of_many)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1e-6])
+def test_variances_that_rounding_hides_are_refused(weight):
+    """They were 0, or 300 for 0.005."""
+    rng, n = np.random.default_rng(0), 120
+    x = asker.Variables(np.zeros((2, 1)), name="x")
+    first, second = x[np.zeros(n, dtype=int)], x[np.ones(n, dtype=int)]
+    near = asker.Factors(lambda x, d: x - d, first, data=rng.normal(0, 0.03, n), weight=weight, kernel=Quadratic())
+    data = rng.normal(0, 60, n)
+    apart = asker.Factors(lambda x, y, d: 20 * (x - y) - d, first, second, data=data, kernel=Quadratic())
+    result = asker.solve(asker.Problem(near, apart))
+    with pytest.raises(asker.ProblemError, match="rounding hides"):
+        result.interval("x")

@@ -1,0 +1,119 @@
+"""Residuals one by one: their law, and what of a problem is looked at."""
+
+import numpy as np
+import pytest
+
+import asker
+from asker.engines.cpu.engine import CpuEngine
+from asker.engines.cpu.linearized_problem import LinearModel
+from asker.statistics.scale import kept_shares
+from asker.strategies.irls import IRLS
+from asker.uncertainty.studentized_residuals import studentised
+
+
+def line(of, x, y):
+    return of[0] + of[1] * x - y
+
+
+def planar(of, x, y):
+    """Two numbers that say unlike much of their variable."""
+    return np.array([1.0, 0.3]) * of[0] + np.array([0.2, 1.0]) * x * of[1] - y
+
+
+def lines(n, tracks, residual=line, unit=1.0, seed=1, noise=1.0):
+    """n lines, each through as many numbers as one of the tracks says; a unit for the second unknown of each."""
+    rng = np.random.default_rng(seed)
+    index = np.repeat(np.arange(n), np.resize(tracks, n))
+    x = rng.uniform(-1, 1, len(index))
+    size = (len(index),) if residual is line else (len(index), 2)
+    v = asker.Variables(np.zeros((n, 2)), name="lines")
+    factors = asker.Factors(
+        residual, v[index], data=(x / unit, noise * rng.normal(size=size)), kernel=asker.Quadratic()
+    )
+    return v, index, asker.Problem(factors)
+
+
+def fitted(problem):
+    """The rows of least squares."""
+    engine = CpuEngine(problem, relative_damping=True)
+    state = IRLS(damping=1e-12).init(engine, engine.start(), 9)
+    for _ in range(3):
+        state = IRLS(damping=1e-12).step(engine, state)
+    return engine.rows(state.point)
+
+
+def looked_at(problem, v, rows, most=10**6):
+    every = [np.ones(f.n, bool) for f in problem.factors]
+    left = kept_shares(problem.factors, [m.astype(float) for m in every], without=v)
+    return studentised(problem, rows, v, every, left, most)
+
+
+@pytest.mark.parametrize("residual", [line, planar])
+def test_the_covariance_is_what_is_left_of_the_projection(residual):
+    """Where one group of variables moves, C is a diagonal block of I − J(JᵀJ)⁻¹Jᵀ, by a dense oracle."""
+    v, _, problem = lines(7, [5, 9], residual)
+    rows = fitted(problem)
+    linear = LinearModel(problem, rows)
+    ((J, r, index),) = linear.derivatives_by(v)
+    n, p, d = J.shape
+    dense = np.zeros((n, p, len(v), d))
+    dense[np.arange(n), :, index] = J
+    dense = dense.reshape(n * p, -1)
+    P = (np.eye(n * p) - dense @ np.linalg.inv(dense.T @ dense) @ dense.T).reshape(n, p, n, p)
+    C = P[np.arange(n), :, np.arange(n), :]
+    enough = np.linalg.eigvalsh(C)[:, 0] > 0.5
+    expected = np.einsum("np,np->n", r[enough], np.linalg.solve(C[enough], r[enough][..., None])[..., 0])
+    (found,) = looked_at(problem, v, rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    np.testing.assert_allclose(linear.own_blocks([np.ones(n)])[v][3], np.einsum("npd,npe->de", *[J[index == 3]] * 2))
+
+
+@pytest.mark.parametrize("track", [5, 8, 30])
+@pytest.mark.parametrize("unit", [1.0, 1e-7, 1e7])
+def test_tracks_and_units_do_not_matter(track, unit):
+    """The mean is p and the variance 2p, for short tracks as for long."""
+    v, _, problem = lines(20_000 // track, [track], unit=unit)
+    (found,) = looked_at(problem, v, fitted(problem))
+    assert len(found) > 5000
+    assert found.mean() == pytest.approx(1.0, abs=0.05)
+    assert found.var() == pytest.approx(2.0, abs=0.25)
+
+
+def test_of_many_some_are_looked_at_of_every_group():
+    """A small group beside a large one, on variables of one parity, is seen whole."""
+    rng = np.random.default_rng(2)
+    v = asker.Variables(np.zeros((400, 1)), name="x")
+    many, few = np.repeat(np.arange(400), 100), np.repeat(np.arange(1, 400, 2), 2)
+    groups = [
+        asker.Factors(lambda x, y: x - y, v[index], data=rng.normal(size=(len(index), 1)), kernel=asker.Quadratic())
+        for index in (many, few)
+    ]
+    problem = asker.Problem(*groups)
+    large, small = looked_at(problem, v, fitted(problem), most=1000)
+    assert len(small) == len(few)
+    assert 900 < len(large) < 1100
+
+
+def test_groups_that_say_nothing_are_not_asked():
+    """A function of the user's is not called without observations, and a variable that is only just determined tells
+    nothing."""
+    rng = np.random.default_rng(3)
+    x, y = asker.Variables(np.zeros((50, 1)), name="x"), asker.Variables(np.zeros((3, 1)), name="y")
+    sizes = set()
+
+    def batched(y, m):
+        sizes.add(len(m))
+        return y - m
+
+    def jacobian(y, m):
+        return (np.ones((len(m), 1, 1)),)
+
+    once = asker.Factors(lambda x, m: x - m, x[np.arange(50)], data=rng.normal(size=(50, 1)), kernel=asker.Quadratic())
+    other = asker.Factors(
+        batched, y[np.arange(60) % 3], data=rng.normal(size=(60, 1)), kernel=asker.Quadratic(), jacobian=jacobian
+    )
+    problem = asker.Problem(once, other)
+    rows = fitted(problem)
+    sizes.clear()
+    assert [len(each) for each in looked_at(problem, x, rows)] == [0, 0]
+    assert 0 not in sizes

@@ -1,0 +1,11 @@
+"""`python tools/faults` runs the campaign; the helpers of the tests are found beside it."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "helpers"))
+
+from campaign import main
+
+if __name__ == "__main__":
+    sys.exit(main())
