@@ -33,11 +33,11 @@ from asker.kernels.kernels import (
 from asker.kernels.registry import KERNELS, kernel_named
 from asker.problem.by_group import Groups
 from asker.problem.factors import Factors
-from asker.problem.holdout import Judge, Prediction, holdout
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.scipy_compat.curve_fit import curve_fit
 from asker.scipy_compat.least_squares import least_squares
+from asker.solver.holdout import Judge, Prediction, holdout
 from asker.solver.iteration import CurrentIteration
 from asker.solver.result import Iteration, Result, Status
 from asker.statistics.scale import Noise

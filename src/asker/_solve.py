@@ -10,18 +10,17 @@ from typing import Literal
 
 import numpy as np
 
+from asker._arguments import check_function, check_number, check_settings
 from asker.engines.cpu.threads import team_of
 from asker.engines.interface import Engine, Point
 from asker.engines.solvers import CG, XLA_SOLVERS, LinearSolver
 from asker.io.files import FilePath
 from asker.io.interrupts import SignalsInterrupt
 from asker.io.log import log, spoken
-from asker.problem.arguments import check_function, check_number, check_settings
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
-from asker.search.checkpoint import DescentFile
 from asker.search.driver import Stages
-from asker.solver.checkpoint import Checkpoint
+from asker.solver.checkpoint import Checkpoint, ProgressFile
 from asker.solver.initial_values import Start, rows_to_start
 from asker.solver.iteration import CurrentIteration
 from asker.solver.loop import OnIteration, SolveLoop, result_of
@@ -29,13 +28,14 @@ from asker.solver.result import Result, Status
 from asker.strategies.asker import ASKER
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy
+from asker.uncertainty.analysis import ANALYSIS
 
 ENGINES = ("auto", "cpu", "xla")
 MANY = 10_000
 ENDLESS = "the search has not come to rest in {} iterations: what it has found need not be a minimum"
 EVERY = 10
 WORTH_A_GPU = 200_000  # residuals
-PartOfFile = Callable[[Engine], DescentFile]
+PartOfFile = Callable[[Engine], ProgressFile]
 EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 
@@ -139,12 +139,12 @@ def solve(
             if not has_limit and result.status is Status.MAX_ITERATIONS:
                 result = replace(result, found_doubts=(*result.found_doubts, ENDLESS.format(max_iterations)))
         else:
-            file: Checkpoint | DescentFile | None = None
+            file: ProgressFile | None = None
             if checkpoint is not None:
                 file = checkpoint(machine) if callable(checkpoint) else Checkpoint(checkpoint, every, machine, strategy)
             loop = SolveLoop(begin, heard, file)
             status = loop.run(machine, strategy, point, max_iterations, tol, time_limit)
-            result = result_of(machine, strategy, loop, status)
+            result = result_of(machine, strategy, loop, status, ANALYSIS)
         log.info("%r", result)
         return result
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import chi2
 
 import asker
-from asker.search.minimal_subsets import FEW as FEW_UNKNOWNS
+from asker.solver.stationarity import FEW_UNKNOWNS
 from dense_derivatives import columns, jacobians, moved, open_unknowns
 from problem_trial import EPS, OPERATIONS, Trial, cost_of, largest_of, parts_of, weight_of
 from random_problems import RandomProblem, gathered

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.problem.arguments import check_number, check_settings, is_number
+from asker._arguments import check_number, check_settings, is_number
 from asker.tracing.array_namespace import float64
 
 T = np.linspace(0, 3, 20)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.problem.holdout import held_out_masks
+from asker.solver.holdout import held_out_masks
 from asker.uncertainty.covariance import Uncertainty
 from asker.uncertainty.weak_variables import holds
 

@@ -7,8 +7,9 @@ import pytest
 import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
+from asker.engines.validity import squares
 from asker.engines.xla.engine import XlaEngine
-from asker.search.evidence import likelihood, squares
+from asker.search.evidence import likelihood
 from asker.statistics.coincidence import rightness
 from asker.statistics.scale import estimate
 from asker.strategies.strategy import cost, omega

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asker.applications.text_report import Table, Told, percent
-from asker.problem.holdout import LIMITS, Prediction
+from asker.solver.holdout import LIMITS, Prediction
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,27 +42,27 @@ COMMANDS = {
         "Download public data sets and print where they are.  What is at hand already is not downloaded again.",
     ),
     "generate": (
-        "asker.applications.bundle.commands",
+        "asker.cli.commands.bundle",
         "Make a scene whose truth is known, and write a disturbed start as a BAL file.",
     ),
     "join": (
-        "asker.applications.bundle.commands",
+        "asker.cli.commands.bundle",
         "Join what several processes have written with `asker solve --parts` to one BAL file.",
     ),
     "corrupt": (
-        "asker.applications.pose_graph.commands",
+        "asker.cli.commands.pose_graph",
         "Add false loop closures to a pose graph.  --json says which; `asker solve --false-loops` reads that file.",
     ),
     "stereo": (
-        "asker.applications.stereo.commands",
+        "asker.cli.commands.stereo",
         "Find the disparity of every pixel of a rectified stereo pair.  Ctrl-C stops and keeps the best so far.",
     ),
     "stereo-compare": (
-        "asker.applications.stereo.commands",
+        "asker.cli.commands.stereo",
         "Run several methods on stereo pairs in the Middlebury layout: a table, curves, bars and maps.",
     ),
     "stereo-generate": (
-        "asker.applications.stereo.commands",
+        "asker.cli.commands.stereo",
         "Make a stereo pair whose truth is known, in the Middlebury layout (truths times 4).",
     ),
 }

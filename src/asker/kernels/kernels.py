@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from asker.problem.arguments import check_positive, is_number
+from asker._arguments import check_positive, is_number
 from asker.tracing.array_namespace import namespace
 
 if TYPE_CHECKING:

@@ -97,6 +97,13 @@ class Problem:
         return self.with_factors([f if mask.all() else f.only(np.flatnonzero(mask)) for f, mask in pairs])
 
     @property
+    def n_unknowns(self) -> int:
+        """The number of unknowns of the whole problem, also where several processes hold portions of it."""
+        distributed = self.portion.variables if self.portion else None  # none of these are fixed
+        counts = [(v, self.count(v) if v is distributed else int(np.count_nonzero(~v.fixed))) for v in self.variables]
+        return sum(n * v.manifold.tangent for v, n in counts if v.is_free)
+
+    @property
     def informative(self) -> "Problem":
         """The same problem without the observations of weight 0, which carry no information."""
         masks = [f.is_informative for f in self.factors]

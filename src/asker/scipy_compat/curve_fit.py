@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.problem.arguments import check_function, check_positive
+from asker._arguments import check_function, check_positive
 from asker.problem.variables import ProblemError
 from asker.scipy_compat.least_squares import bounds_of, least_squares, vector
 from asker.scipy_compat.losses import inverse_normal

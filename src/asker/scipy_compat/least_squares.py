@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker._arguments import check_function, check_number, check_positive
 from asker._solve import asks_to_stop, solve
 from asker.kernels.kernels import Kernel, Quadratic, Scaled
-from asker.problem.arguments import check_function, check_number, check_positive
 from asker.problem.variables import ProblemError
 from asker.scipy_compat.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
 from asker.scipy_compat.termination import Stopping, optimality

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.interface import Engine, Point
-from asker.engines.validity import Conditions
+from asker.engines.validity import Conditions, squares
 from asker.kernels.kernels import Cauchy, Kernel, Quadratic
 from asker.problem.factors import Factors
 from asker.search.degeneracy import Dependence, has_fled
 from asker.search.duplicates import without_repeats
-from asker.search.evidence import likelihood, mean_squares, squares
-from asker.search.minimal_subsets import Subsets, n_unknowns
+from asker.search.evidence import likelihood, mean_squares
+from asker.search.minimal_subsets import Subsets
 from asker.search.quantization import rounding
 from asker.statistics.a_contrario import told
 from asker.statistics.diagnostics import Support
@@ -83,7 +83,7 @@ class Ground:
         """Kernels that stay."""
         self.trusted = [given is not None and given.convex for given in self.given]
         self.has_few_unknowns = Subsets.suit(engine, self.trusted)
-        self.moves = Moves(engine.problem, trials=MANY if n_unknowns(engine) <= SOME else SEVERAL)
+        self.moves = Moves(engine.problem, trials=MANY if engine.problem.n_unknowns <= SOME else SEVERAL)
         self.found: list[Candidate] = []
         """Candidates so far, the best first."""
         self.firsts: list[Candidate] = []
@@ -185,7 +185,7 @@ class Ground:
         if not self.has_few_unknowns:
             return noises
         each = zip(noises, u, factors, self.broad, strict=True)
-        return tuple(told(noise, x, f.residual_size, n_unknowns(self.engine), Q) for noise, x, f, Q in each)
+        return tuple(told(noise, x, f.residual_size, self.engine.problem.n_unknowns, Q) for noise, x, f, Q in each)
 
     def _grids(self, more: Sequence[Sequence[Noise]] = ()) -> list[float]:
         """What the data of each factor group are rounded to, by the candidates so far and more."""

@@ -28,6 +28,7 @@ from asker.statistics.inliers import Classified
 from asker.statistics.scale import Noise
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy, cost
+from asker.uncertainty.analysis import ANALYSIS
 
 T = TypeVar("T")
 ENOUGH = 1e-4
@@ -98,7 +99,7 @@ class Stages:
         final, point = self.engine.under(best.kernels), best.point
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = IRLS().init(final, point, 0), self.history
-        result = result_of(final, strategy, loop, self.ended or self.last, self.balance.undone(best.noises))
+        result = result_of(final, strategy, loop, self.ended or self.last, ANALYSIS, self.balance.undone(best.noises))
         initial_cost = cost(final, start if self.engine is engine else final.evaluate(rows))
         return replace(
             result,

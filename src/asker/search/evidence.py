@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.interface import Engine, Point
-from asker.engines.validity import Conditions
 from asker.problem.factors import Factors
 from asker.problem.reductions import Sums
 from asker.statistics.gaussian_mixture import DISTINCT, RAREST, SMALLEST, TELLING, TINY, leap
@@ -34,23 +33,8 @@ from asker.tracing.array_namespace import dot
 
 Floats = NDArray[np.float64]
 ROUNDS, PAIRS, AT_REST = 5, 100, 1e-4
-FAR = 1e6
-"""‖r‖² of what is not possible, in times the largest."""
 TIE = 1.0
 """By how much L may be raised where residuals are larger than need be: it decides where nothing else does."""
-
-
-def squares(engine: Engine, point: Point, conditions: Conditions | None = None) -> tuple[Floats, ...]:
-    """‖r‖² of every observation, weights included, in the user's order; of one that is not possible: far too much.
-
-    Where the process has a portion of the problem: of its own observations.  `conditions`: the engine's, where they
-    were made before.
-    """
-    u = engine.here(point.u)
-    if all(f.valid is None for f in engine.problem.factors):
-        return u
-    impossible = (conditions or Conditions(engine)).impossible(engine.rows_here(point))
-    return tuple(np.where(no, FAR * engine.sums.largest(x), x) for no, x in zip(impossible, u, strict=True))
 
 
 def mean_squares(engine: Engine, point: Point) -> list[float]:

@@ -46,14 +46,6 @@ CHANCE = 1e-3
 """That no trial had inliers alone, when the search ends."""
 
 
-def n_unknowns(engine: Engine) -> int:
-    """How many unknowns the whole problem has."""
-    problem, portion = engine.problem, engine.problem.portion
-    dealt = portion.variables if portion else None  # none of these are fixed
-    counts = [(v, problem.count(v) if v is dealt else int(np.count_nonzero(~v.fixed))) for v in problem.variables]
-    return sum(n * v.manifold.tangent for v, n in counts if v.is_free)
-
-
 class Subsets:
     """The search for solutions in minimal subsets."""
 
@@ -63,7 +55,7 @@ class Subsets:
         self.rng = np.random.default_rng(seed)
         self.start = dict(zip(engine.problem.variables, engine.rows(start), strict=True))
         self.free = [v for v in engine.problem.variables if v.is_free]
-        self.d = n_unknowns(engine)
+        self.d = engine.problem.n_unknowns
         factors = engine.problem.factors
         self.p = [f.residual_size for f in factors]
         self.drawn_from = [k for k, f in enumerate(factors) if f.n and not trusted[k]]
@@ -74,7 +66,7 @@ class Subsets:
     @staticmethod
     def suit(engine: Engine, trusted: Sequence[bool]) -> bool:
         """Whether the problem has few unknowns, and more observations than they need; one process has all of them."""
-        d, factors = n_unknowns(engine), engine.problem.factors
+        d, factors = engine.problem.n_unknowns, engine.problem.factors
         numbers = sum(f.n * f.residual_size for f, sure in zip(factors, trusted, strict=True) if not sure)
         n_trusted = sum(f.n for f, sure in zip(factors, trusted, strict=True) if sure)
         return d <= FEW and numbers > 2 * d and n_trusted <= FEW and engine.problem.portion is None

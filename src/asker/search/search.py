@@ -31,7 +31,7 @@ from asker.engines.inverse_blocks import SingularError
 from asker.kernels.kernels import Cauchy, Quadratic
 from asker.search.context import AGAIN, ROUNDS, SMALLEST, SOME, Candidate, cauchy
 from asker.search.goodness_of_fit import can_be_proved, noise_of_all
-from asker.search.minimal_subsets import Subsets, n_unknowns
+from asker.search.minimal_subsets import Subsets
 from asker.search.refinement import Ending
 from asker.statistics.a_contrario import doubts as doubts_of_few
 from asker.statistics.gaussian_mixture import DISTINCT
@@ -187,7 +187,7 @@ class Search(Ending):
         near = [c for c in rivals if self._cost(c) < min(self._cost(best) + NEARLY, -NEARLY)]  # 0 explains nothing
         n_open = partial(self._n_open, best.point, classified)
         of_near = [self._support_of(c) for c in near]
-        of_support = self._support_of(best).doubts(n_unknowns(self.engine), n_open, of_near, classified)
+        of_support = self._support_of(best).doubts(self.engine.problem.n_unknowns, n_open, of_near, classified)
         fled = (FLED,) if self._has_fled(best.point) else ()
         return (*of_support, *fled, *self._doubts_of_few(best, classified), *self._doubts_of_repeats())
 
@@ -209,7 +209,7 @@ class Search(Ending):
         for k, f in enumerate(self._factors_once if seen else ()):
             if self.given[k] is None:
                 u, each = self._squares_once(best.point)[k], [x[k] for x in seen]
-                of = f.residual_size, n_unknowns(self.engine)
+                of = f.residual_size, self.engine.problem.n_unknowns
                 once, inliers = self.once[k], classified.inliers[k]
                 agree = inliers if once is None else inliers[once[1]]
                 yield from doubts_of_few(f.name, *of, best.noises[k], self.broad[k], u, each, agree)
@@ -235,7 +235,7 @@ class Search(Ending):
                 yield f"subset {k + 1}", point
             return
         yield "graduated", self._run(narrow, self.graduated, start, FIRST, "graduated")
-        if n_unknowns(self.engine) <= SOME:
+        if self.engine.problem.n_unknowns <= SOME:
             point = start
             for _ in range(OUTRIGHT):
                 point = self._moved(narrow, point)

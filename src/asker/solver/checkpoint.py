@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from asker._arguments import check_number
 from asker.engines.interface import Engine, PerFactor, Point
 from asker.io.files import FileError, FilePath, read_bytes
 from asker.io.log import log
 from asker.io.npz import Arrays, Tree, digest, parse_npz, signed, write_npz
-from asker.problem.arguments import check_number
 from asker.solver.result import Iteration
 from asker.strategies.strategy import State, Strategy
 from asker.tracing.jaxpr_digest import ADDRESS
@@ -35,6 +35,20 @@ SAME = 1e-6
 """How far a cost may be from the stored one, relative to it: another engine rounds differently,"""
 SAME_AT_START = 1e-9
 """and relative to the cost at the start: where residuals vanish, rounding is all that is left of them."""
+
+
+class ProgressFile(Protocol):
+    """A file, or part of one, from which a run continues."""
+
+    every: int
+
+    def read(self, template: State, cost_at: CostAt) -> "Snapshot | None":
+        """Return where the run stood, or None if it begins; `template` is the state at its start."""
+        ...
+
+    def save(self, snapshot: "Snapshot", at_the_end: bool) -> None:
+        """Write where the run stands."""
+        ...
 
 
 @dataclass

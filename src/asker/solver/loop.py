@@ -11,19 +11,13 @@ from asker.engines.interface import Engine, Point, omega
 from asker.engines.validity import Conditions
 from asker.problem.by_group import Groups
 from asker.problem.variables import ProblemError
-from asker.search.checkpoint import DescentFile
-from asker.search.minimal_subsets import FEW, n_unknowns
-from asker.solver.checkpoint import Checkpoint, Snapshot
+from asker.solver.checkpoint import Checkpoint, ProgressFile, Snapshot
 from asker.solver.iteration import CurrentIteration, by_factor, residuals_at, values_at
 from asker.solver.result import HowSure, Iteration, Result, Status
-from asker.solver.stationarity import promised_decrease
+from asker.solver.stationarity import has_few_unknowns, promised_decrease
 from asker.statistics.inliers import Classified, classify
 from asker.statistics.scale import Noise, estimate
 from asker.strategies.strategy import LARGEST_DAMPING, ROUNDING, State, Strategy
-from asker.uncertainty.covariance import Uncertainty
-from asker.uncertainty.inlier_observability import doubts_of_inliers
-from asker.uncertainty.leverage import leverage
-from asker.uncertainty.observability import undetermined
 
 OnIteration = Callable[[CurrentIteration], bool | None]
 AT_BORDER = "steps were shortened because residuals are not finite where longer ones lead: the cost may be lower there"
@@ -41,7 +35,7 @@ class SolveLoop:
         self,
         begin: float,
         on_iteration: OnIteration | None,
-        file: Checkpoint | DescentFile | None = None,
+        file: ProgressFile | None = None,
         earlier: float = 0.0,
     ):
         """`earlier`: seconds of the run that this one continues."""
@@ -132,7 +126,7 @@ class SolveLoop:
         decrease that damping has hidden."""
         if state.cost == self.history[0].cost and engine.largest(omega, state.point) == 0:
             return False
-        if engine.problem.portion is not None or n_unknowns(engine) > FEW:
+        if not has_few_unknowns(engine.problem):
             return True
         from asker.engines.cpu.linearized_problem import LinearModel
 
@@ -159,9 +153,14 @@ class SolveLoop:
 
 
 def result_of(
-    engine: Engine, strategy: Strategy, loop: SolveLoop, status: Status, noises: tuple[Noise, ...] | None = None
+    engine: Engine,
+    strategy: Strategy,
+    loop: SolveLoop,
+    status: Status,
+    analysis: HowSure,
+    noises: tuple[Noise, ...] | None = None,
 ) -> Result:
-    """Return the result of a loop; `noises`: the noise of each factor group where it was sought."""
+    """Return the result of a loop.  `noises` has the scale of each factor group, if it was estimated."""
     engine.done()
     engine, problem, point = engine.for_results(), engine.problem, loop.best.point
     known, possible = _classified(engine, point, noises)
@@ -191,10 +190,10 @@ def result_of(
         engine=engine.name,
         linear_solver=engine.linear_solver,
         relative_damping=engine.relative_damping,
-        found_doubts=(*doubts, *(() if fault else _doubts(engine, point, weights))),
+        found_doubts=(*doubts, *(() if fault else _doubts(engine, point, weights, analysis))),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
         continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
-        how_sure=HowSure(Uncertainty, leverage, doubts_of_inliers),
+        how_sure=analysis,
         found_noise=known.noises if known and noises else None,
         known_inliers=known,
         possible=possible,
@@ -216,15 +215,15 @@ def _classified(
     return known, None if possible is None else by_factor(problem, engine.whole(possible))
 
 
-def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray]) -> tuple[str, ...]:
+def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray], analysis: HowSure) -> tuple[str, ...]:
     """Return whether no observation has a weight, and what the data do not determine of problems with few unknowns:
     larger ones have a gauge as a rule."""
     no_weight = () if engine.sums.any(any(w.any() for w in weights)) else (NO_WEIGHT,)
-    if engine.problem.portion is not None or n_unknowns(engine) > FEW:
+    if not has_few_unknowns(engine.problem):
         return no_weight
     from asker.engines.cpu.linearized_problem import LinearModel
 
-    told = undetermined(LinearModel(engine.problem, engine.rows_here(point)), weights)
+    told = analysis.undetermined(LinearModel(engine.problem, engine.rows_here(point)), weights)
     return (*no_weight, told) if told else no_weight
 
 

@@ -71,6 +71,8 @@ class HowSure:
     uncertainty: Callable[..., Any]
     leverage: Callable[..., Groups[Any]]
     doubts: Callable[..., tuple[str, ...]]
+    undetermined: Callable[..., str]
+    """Names the unknowns that a linear model and weights do not determine."""
 
 
 @dataclass(frozen=True, eq=False)

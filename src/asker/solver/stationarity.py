@@ -15,11 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.null_space import held
+from asker.problem.problem import Problem
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linearized_problem import LinearModel
 
 Floats = NDArray[np.float64]
+FEW_UNKNOWNS = 12
+"""The most unknowns for which dense matrices of all of them are made at the end of every solve."""
+
+
+def has_few_unknowns(problem: Problem) -> bool:
+    """Return whether dense matrices of all unknowns are cheap, and in this process."""
+    return problem.portion is None and problem.n_unknowns <= FEW_UNKNOWNS
 
 
 def promised_decrease(model: "LinearModel", theta: Sequence[Floats], weights: Sequence[Floats]) -> float:

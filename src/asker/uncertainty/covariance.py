@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.problem.arguments import is_number
+from asker._arguments import is_number
 from asker.problem.by_group import Groups
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Slot, Variables

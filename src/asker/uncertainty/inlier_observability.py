@@ -4,11 +4,9 @@ Intervals come from the observations that count (`asker.uncertainty.information`
 observation up an outlier holds a variable, too, and a solve converges where the inliers alone do not determine it.
 """
 
-import numpy as np
-
 from asker.problem.variables import ProblemError
-from asker.search.minimal_subsets import FEW
 from asker.solver.result import Result
+from asker.solver.stationarity import has_few_unknowns
 from asker.uncertainty.information import counted
 from asker.uncertainty.observability import undetermined
 
@@ -22,7 +20,7 @@ def doubts_of_inliers(result: Result) -> tuple[str, ...]:
     assert problem is not None
     if all(f.kernel.convex for f in problem.factors):
         return ()
-    if sum(int(np.count_nonzero(~v.fixed)) * v.manifold.tangent for v in problem.variables if v.is_free) > FEW:
+    if not has_few_unknowns(problem):
         return ()
     if not any(w.any() for w in result.weights):  # the solve has said so
         return ()

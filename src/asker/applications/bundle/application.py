@@ -38,7 +38,7 @@ from asker.applications.uncertainty import weak_told
 from asker.io.files import beginning
 from asker.io.json import write_json
 from asker.io.log import devices
-from asker.problem.holdout import Prediction, held_out_masks
+from asker.solver.holdout import Prediction, held_out_masks
 from asker.solver.result import Result
 
 HEADER = re.compile(rb"\s*\d{1,18}\s+\d{1,18}\s+\d{1,18}(?!\S)")

@@ -43,7 +43,7 @@ from asker.applications.uncertainty import weak_told
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.io.ply import write_ply
-from asker.problem.holdout import Prediction, held_out_masks
+from asker.solver.holdout import Prediction, held_out_masks
 from asker.solver.result import Result
 
 N_WORST = 5

@@ -35,7 +35,7 @@ from asker.applications.uncertainty import weak_told
 from asker.io.figures import FORMATS
 from asker.io.files import FileError
 from asker.io.json import write_json
-from asker.problem.holdout import Prediction, held_out_masks
+from asker.solver.holdout import Prediction, held_out_masks
 from asker.solver.result import Result
 
 ENDINGS = (".g2o", ".g2o.gz", ".g2o.bz2")

@@ -24,7 +24,7 @@ from asker.applications.text_report import (
 )
 from asker.applications.uncertainty import weak_told
 from asker.io.files import beginning
-from asker.problem.holdout import Prediction, held_out_masks
+from asker.solver.holdout import Prediction, held_out_masks
 from asker.solver.result import Result
 
 

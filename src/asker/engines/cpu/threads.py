@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from asker._arguments import check_number
 from asker.engines.cpu.code_cache import Code
-from asker.problem.arguments import check_number
 
 LOOKS = 3000
 """How often a thread looks before it sleeps: about 50 µs."""

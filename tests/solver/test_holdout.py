@@ -8,7 +8,7 @@ import asker
 from asker.applications import applications, bundle
 from asker.applications.bundle.problem import bundle_problem
 from asker.geometry.spanning import connected_parts
-from asker.problem.holdout import Prediction, held_out_masks
+from asker.solver.holdout import Prediction, held_out_masks
 
 SHARES = (0.05, 0.3, 0.9)
 

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asker._arguments import check_positive
 from asker.geometry.spanning import spanning_forest
-from asker.problem.arguments import check_positive
 from asker.problem.by_group import Groups
 from asker.problem.factors import Factors
 from asker.problem.problem import Problem
