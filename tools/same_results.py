@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 
@@ -110,6 +111,7 @@ class Checkout:
         (folder / "data").symlink_to(DATA)
         for name in ("words.txt", "words.g2o"):
             (folder / name).write_text("words, not numbers\n")
+        write_rotations(folder / "rotations.txt")
         said, start = {}, time.perf_counter()
         for k, step in enumerate(case.steps):
             done = self.python(self.program, step, folder)
@@ -130,6 +132,18 @@ class Checkout:
                 kept = " ".join(words[:-1]) if timed else line.rstrip()
                 lines.append(re.sub(r"\b\d[\d.e+-]*(?= s\b)", "#", kept))
         return lines
+
+
+def write_rotations(path: Path) -> None:
+    """Write relative rotations between 20 frames, a fifth of them outliers."""
+    rng = np.random.default_rng(0)
+    frames = [rotation.as_matrix() for rotation in Rotation.random(20, rng)]
+    lines = []
+    for i, j in itertools.combinations(range(20), 2):
+        relative = Rotation.random(None, rng).as_matrix() if rng.random() < 0.2 else frames[j] @ frames[i].T
+        noise = Rotation.from_rotvec(0.02 * rng.normal(size=3)).as_matrix()
+        lines.append(" ".join(map(repr, [i, j, *map(float, (noise @ relative).ravel())])))
+    path.write_text("\n".join(lines) + "\n")
 
 
 def differences(old: Any, new: Any, where: str = "") -> Iterator[Difference]:
