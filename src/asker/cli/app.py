@@ -18,8 +18,6 @@ from typer.core import TyperCommand, TyperGroup
 from asker.cli.checks import complain
 from asker.version import __version__
 
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what typer raises for a bad command line
-
 COMMANDS = {
     "solve": (
         "asker.cli.solve",
@@ -123,8 +121,8 @@ def _exit_code(arguments: list[str] | None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print("asker: warning:", message, file=sys.stderr)
             code = app(arguments, prog_name="asker", standalone_mode=False)
-    except UsageError as e:
-        return complain(e.format_message(), 2)  # type: ignore[attr-defined]
+    except typer.TyperException as e:  # a bad command line
+        return complain(e.format_message(), 2)
     except ValueError as e:  # FileError and ProblemError are among them
         return complain(str(e), 2)
     except OSError as e:  # a folder that may not be entered, standard output on a full disk

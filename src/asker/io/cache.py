@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sys
 import warnings
 from functools import cache
 from pathlib import Path
@@ -15,11 +14,9 @@ def cache_folder() -> Path:
     """The folder for compiled code and downloads; `ASKER_CACHE` moves it."""
     if asked := os.environ.get("ASKER_CACHE"):
         return Path(asked)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "asker"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "asker"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asker"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("asker", appauthor=False)
 
 
 class Kept:
