@@ -119,6 +119,7 @@ class Checkout:
             said[f"{k + 1}"] = {"exit code": done.returncode, **texts}
         seconds = time.perf_counter() - start
         paths = sorted(p for at, _, names in os.walk(folder) for name in names if (p := Path(at) / name).is_file())
+        paths = [p for p in paths if p.name not in (".lock", "SHA256SUMS")]  # a process, and times
         files = {DIGEST.sub("-#", str(p.relative_to(folder))): p.read_bytes() for p in paths}
         return {"step": said, "file": files}, seconds
 
