@@ -2,5 +2,5 @@
 
 import time
 
-__version__ = "0.2.0"
+__version__ = "0.6.0"
 IMPORTED = time.time()
