@@ -100,7 +100,7 @@ MODULES = {
 def on_files(files: Any, *, config: Any) -> Any:
     from mkdocs.structure.files import File
 
-    source = Path(config.config_file_path).parent / "src" / "asker" / "public.py"
+    source = Path(config.config_file_path).parent / "src" / "asker" / "_api.py"
     for page, content in pages(source.read_text(encoding="utf-8")).items():
         files.append(File.generated(config, f"reference/{page}.md", content=content))
     return files

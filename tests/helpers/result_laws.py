@@ -91,7 +91,7 @@ def variables_stay_where_they_may_be(trial: Trial) -> str | None:
 
 
 def masks_agree_with_shares(trial: Trial) -> str | None:
-    """Inliers are those that docs/how-to/judge.md defines, and one share of them is told.
+    """Inliers are those that docs/how-to/evaluation.md defines, and one share of them is told.
 
     Where the noise σ is known, w‖r‖² is at most σ² times the quantile of χ² with p degrees of freedom that REJECTED of
     the inliers exceed; where it is not, nearer residuals are inliers where farther ones are.  What is not possible or
@@ -134,7 +134,7 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
 
     Where the noise σ was estimated, a descent also ends where it gains LIKELIHOOD·σ², half as much in log-likelihood.
     Convergence is certified with few unknowns alone.  With more, the cost falls by less than `tol` also where λ
-    outweighs H (docs/limits.md), or where one variable steps to and fro while all others are at rest.
+    outweighs H (docs/explanation/limitations.md), or where one variable steps to and fro while all others are at rest.
 
     The step is the shortest solution of the weighted linear least squares problem, by the dense derivatives, of what
     may move: numbers at a bound that the step would cross stay.  It is tried whole and in parts.

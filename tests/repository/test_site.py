@@ -65,17 +65,17 @@ def test_the_command_line_page_has_every_option():
 @pytest.mark.parametrize(
     ("page", "link", "on_the_site"),
     [
-        ("limits.md", "../benchmarks/README.md", "benchmarks/README.md"),
-        ("how-to/large.md", "../../benchmarks/results/growth.md", "../benchmarks/results/growth.md"),
-        ("how-to/large.md", "../scaling.md#x", "../scaling.md#x"),
+        ("explanation/limitations.md", "../../benchmarks/README.md", "../benchmarks/README.md"),
+        ("how-to/large-problems.md", "../../benchmarks/results/growth.md", "../benchmarks/results/growth.md"),
+        ("how-to/large-problems.md", "../index.md#x", "../index.md#x"),
         ("benchmarks/README.md", "results/growth.md", "results/growth.md"),
-        ("benchmarks/README.md", "../docs/stereo.md#methods-compared", "../stereo.md#methods-compared"),
-        ("benchmarks/results/growth.md", "../../docs/how-to/large.md", "../../how-to/large.md"),
+        ("benchmarks/README.md", "../docs/how-to/stereo.md#methods-compared", "../how-to/stereo.md#methods-compared"),
+        ("benchmarks/results/growth.md", "../../docs/how-to/large-problems.md", "../../how-to/large-problems.md"),
         ("CONTRIBUTING.md", "docs/how-to/kernel.md", "how-to/kernel.md"),
         ("index.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
         ("index.md", "#here", "#here"),
         ("how-to/method.md", "../../examples/README.md", "../gallery.md"),
-        ("coming-from.md", "../src/asker/solver/result.py", "reference/solving.md"),
+        ("how-to/migration.md", "../../src/asker/solver/result.py", "../reference/solving.md"),
     ],
 )
 def test_links_between_files_of_the_repository_lead_to_pages(page, link, on_the_site):

@@ -1,7 +1,7 @@
 """ASKER, the default: the paper's method (asker.py) with what we add to it.
 
-The paper asks for h → 0 and a stationary Ψ, and does not reach them.  Four things are ours; docs/mathematics.md says
-what each is worth.
+The paper asks for h → 0 and a stationary Ψ, and does not reach them.  Four things are ours;
+docs/explanation/mathematics.md says what each is worth.
 
 Scales      `FromResiduals`: they begin where the data says.  A σ of its own for each residual trusts the start, for
             what is far from it has less weight.  Where all residuals are linear in θ, one large σ makes the relaxed
