@@ -21,7 +21,7 @@ PROGRAM = """
 import json, resource, sys, time
 from asker.applications.bundle.bal import read_bal_portion
 from asker.applications.bundle.parallel_reader import read_bal_together
-from asker.engines.xla import hosts
+from asker.engines.xla import distributed as hosts
 
 path, how, port, n, k = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 if n > 1:

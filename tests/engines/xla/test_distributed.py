@@ -31,7 +31,7 @@ import json, os, signal, sys
 import asker
 from asker.applications.bundle.synthetic import make_scene
 from asker.engines.solvers import CG
-from asker.engines.xla import hosts
+from asker.engines.xla import distributed as hosts
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 
 where, die = json.loads(sys.argv[1]), json.loads(sys.argv[2])
@@ -98,7 +98,7 @@ def test_the_first_host_of_a_slurm_job_is_the_coordinator(monkeypatch, nodes, fi
 
 MEETING = """
 import json
-from asker.engines.xla import hosts
+from asker.engines.xla import distributed as hosts
 distributed.join()
 print(json.dumps([*distributed.place(), distributed.largest(distributed.place()[0])]))
 """
@@ -226,7 +226,7 @@ def test_portions_add_up_to_the_whole(tmp_path, monkeypatch):
     write_bal(tmp_path / "scene.txt", scene)
     kernel = asker.SmoothTruncated()  # else each asks all on which side of the cameras the points are
     parts = [bundle_problem(read_bal_portion(tmp_path / "scene.txt", k, 3), kernel).problem for k in range(3)]
-    assert [p.factors[0].n > 0 for p in sharded_output] == [True, True, False]
+    assert [p.factors[0].n > 0 for p in parts] == [True, True, False]
     own = []
     for p in parts:
         p.fingerprint(lambda x: own.append(x) or x)
