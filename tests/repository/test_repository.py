@@ -1,15 +1,52 @@
-"""Files of the repository that repeat what stands elsewhere: they agree."""
+"""Files of the repository that repeat each other agree, and the modules of the package stay small."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import asker
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+PACKAGE = ROOT / "src" / "asker"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FILE_LINES, FUNCTION_LINES, FOLDER_FILES, ROOT_FILES = 400, 50, 15, 5
+
+LONG_FILES = {
+    "compiler/llvm.py",
+    "kernels/kernels.py",
+    "problem/factors.py",
+    "solver/result.py",
+    "uncertainty/covariance.py",
+    "xla/engine.py",
+}  # exceptions, by their last two names
+LONG_FUNCTIONS = {
+    "asker/_solve.py solve",
+    "bundle/problem.py bundle_problem",
+    "pose_graph/refine.py refine",
+    "problem/factors.py __init__",
+    "scipy_compat/curve_fit.py curve_fit",
+    "scipy_compat/least_squares.py least_squares",
+    "xla/engine.py __init__",
+}
+
+
+def short(path):
+    return "/".join(path.parts[-2:])
+
+
+def code_lines(function):
+    """Number of lines of a function without its docstring."""
+    lines = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is not None:
+        lines -= function.body[0].end_lineno - function.body[0].lineno + 1
+    return lines
 
 
 def text(name):
@@ -43,7 +80,35 @@ def test_the_classifiers_name_the_pythons_that_are_tried():
     assert f"Python {named[0]} to {named[-1]}" in text("README.md")
 
 
-def test_what_compares_two_checkouts_has_a_usage():
+def test_no_module_is_longer_than_400_lines():
+    lengths = [(short(path), len(path.read_text(encoding="utf-8").splitlines())) for path in MODULES]
+    assert len(lengths) > 100
+    assert {name for name, n in lengths if n > FILE_LINES} <= LONG_FILES
+
+
+def test_no_function_is_longer_than_50_lines():
+    lengths = [
+        (f"{short(path)} {node.name}", code_lines(node))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert len(lengths) > 1000
+    assert {name for name, n in lengths if n > FUNCTION_LINES} <= LONG_FUNCTIONS
+
+
+def test_no_folder_but_those_of_the_engines_has_more_than_15_modules():
+    folders = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    assert len(folders) > 10
+    too_many = {folder for folder, n in folders.items() if n > FOLDER_FILES}
+    assert {folder for folder in too_many if PACKAGE / "engines" not in folder.parents} == set()
+
+
+def test_the_root_of_the_package_has_at_most_5_modules():
+    assert 1 <= len(list(PACKAGE.glob("*.py"))) <= ROOT_FILES
+
+
+def test_same_results_prints_its_usage():
     answer = subprocess.run([sys.executable, ROOT / "tools/same_results.py"], capture_output=True, text=True)
     assert answer.returncode == 2
     assert "OLD NEW" in answer.stderr
