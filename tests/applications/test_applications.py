@@ -35,7 +35,7 @@ def data(tmp_path_factory):
 
 @EVERY
 def test_an_application_says_what_it_is(application):
-    for name in ("name", "title", "expects", "study_title"):
+    for name in ("name", "title", "expects", "experiment_title"):
         assert getattr(application, name)
     for one in fields(application.options_class):
         assert one.metadata["help"].endswith("."), one.name
@@ -123,7 +123,7 @@ def test_one_call_does_what_the_command_does(application, data, tmp_path):
     record = json.loads(told.read_text())
     assert record.pop("folder" if path.is_dir() else "file") == str(path)
     assert without_times(record) == without_times(plain(outcome.record))
-    assert outcome.fell
+    assert outcome.succeeded
 
 
 @EVERY
@@ -203,7 +203,7 @@ def test_methods_are_compared_and_drawn(application, data, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["--methods", "irls,asker", "--iterations", "5", "--processes", "1", "--output", str(out), "--figures"]
     assert main(["compare", str(data[application.name]), *arguments, "--quiet"]) == 0
-    assert application.study_title in capsys.readouterr().out
+    assert application.experiment_title in capsys.readouterr().out
     page = (out / "index.html").read_text()
     shown = json.loads(page.partition('<script id="data" type="application/json">')[2].partition("</script>")[0])
     group = shown["groups"][0]

@@ -10,8 +10,8 @@ import pytest
 import asker
 from asker.applications import bundle, colmap
 from asker.applications.bundle.application import BundleAdjustment
-from asker.applications.reconstruction import ReprojectionErrors, errors_told
-from asker.applications.text_report import Table, noise_told, percent
+from asker.applications.reconstruction import ReprojectionErrors, reprojection_report
+from asker.applications.text_report import Table, noise_report, percent
 from asker.cli import main
 from asker.io.files import FileError
 from colmap_models import disturbed, some_model
@@ -60,7 +60,7 @@ def test_figures_are_of_the_observations_that_have_an_error():
         "inlier_median": 0.5,
         "n_behind": 2,
     }
-    assert "left out: 1 before, 2 after" in errors_told(errors)[-1]
+    assert "left out: 1 before, 2 after" in reprojection_report(errors)[-1]
 
 
 def test_where_no_observation_has_an_error_there_is_no_figure():
@@ -73,8 +73,8 @@ def test_where_no_observation_has_an_error_there_is_no_figure():
 def test_a_mean_that_rose_is_explained():
     calm = ReprojectionErrors.of(np.ones(5), np.full(5, 0.9), np.ones(5, bool))
     lost = ReprojectionErrors.of(np.ones(5), np.array([0.9, 0.9, 0.9, 0.9, 99.0]), np.ones(5, bool))
-    assert len(errors_told(calm)) == 2
-    assert "The mean rose" in errors_told(lost)[2]
+    assert len(reprojection_report(calm)) == 2
+    assert "The mean rose" in reprojection_report(lost)[2]
 
 
 def test_the_errors_of_a_model_are_those_of_its_observations(model, found):
@@ -156,12 +156,12 @@ def test_a_bundle_has_one_share_of_inliers(given):
     share, r = outcome.inliers.mean(), outcome.record
     assert r["inlier_ratio"] == r["noise"]["reprojection"]["inlier_ratio"] == outcome.result.inlier_ratio == share
     room, made = BundleAdjustment(), bundle.bundle_problem(scene.start, asker.SmoothTruncated(1.0))
-    told = room.tell(scene.start, outcome, bundle.Options())
+    told = room.report(scene.start, outcome, bundle.Options())
     table = next(x for x in told if isinstance(x, Table) and x.header[1:] == ("before", "after"))
     assert table.rows[1][-1] == percent(share)
-    assert f"of {percent(share)} of the observations" in noise_told(r, "px")[0]
+    assert f"of {percent(share)} of the observations" in noise_report(r, "px")[0]
     solved = asker.solve(made.problem)
-    facts = room.judge(scene, made, solved, {"tau": 1.0})
+    facts = room.evaluate(scene, made, solved, {"tau": 1.0})
     assert facts["inlier_ratio"] == solved.inliers[0].mean()
     norms = np.linalg.norm(solved.residuals[0], axis=1)
     assert facts["within_inflection"] == pytest.approx(np.mean(norms <= 1 / np.sqrt(3)), abs=1e-3)
@@ -173,14 +173,14 @@ def test_shares_of_reconstructions_are_those_of_the_masks(found):
     share = found.inliers.mean()
     assert found.record["inlier_ratio"] == noise["inlier_ratio"] == found.result.noise[0].inlier_ratio == share
     assert found.images.after.sum() == found.result.inliers[0].sum() == found.inliers.sum()
-    assert f"of {percent(share)} of the observations" in noise_told(found.record, "px")[0]
+    assert f"of {percent(share)} of the observations" in noise_report(found.record, "px")[0]
 
 
 def test_exact_observations_are_inliers():
     exact = disturbed(some_model(("SIMPLE_RADIAL",), n_images=6))
     outcome = colmap.refine(exact)
     np.testing.assert_array_equal(outcome.inliers, ~wrong(exact))
-    assert "no noise: 89.3 % of the observations are fitted exactly" in noise_told(outcome.record, "px")[0]
+    assert "no noise: 89.3 % of the observations are fitted exactly" in noise_report(outcome.record, "px")[0]
 
 
 def test_a_largest_error_decides_alone(model, found):
@@ -254,7 +254,7 @@ def test_a_largest_error_that_means_nothing_is_refused(model, tmp_path, capsys, 
 def test_the_noise_is_told_with_how_sure_it_is(noise, said):
     usual = {"sigma": 0.4, "uncertainty": 0.01, "tau": 2.0, "inlier_limit": 1.5, "border_ratio": 0.0}
     record = {"tau": 2.0, "kernel": "smooth-truncated", "finds_noise": True}
-    told = noise_told(record | {"noise": {"reprojection": usual | {"inlier_ratio": 0.9} | noise}}, "px")
+    told = noise_report(record | {"noise": {"reprojection": usual | {"inlier_ratio": 0.9} | noise}}, "px")
     assert len(told) == len(said)
     for line, words in zip(told, said, strict=True):
         assert words in line
@@ -277,13 +277,13 @@ def dirty_bundle():
 def test_what_no_observation_shows_is_told_and_strict_refuses(tmp_path, capsys):
     dirty = dirty_bundle()
     unseen = dirty.n_points - len(np.unique(dirty.point_index))
-    told = bundle.dirt_of(dirty)
+    told = bundle.issues_of(dirty)
     assert told == (
         "1 camera without an observation",
         f"{unseen} point{'s' if unseen > 1 else ''} without an observation",
         "1 observation of a point in an image that shows it already",
     )
-    assert bundle.dirt_of(bundle.make_scene(3, 150).start) == ()
+    assert bundle.issues_of(bundle.make_scene(3, 150).start) == ()
     path, record = tmp_path / "a.txt", tmp_path / "run.json"
     bundle.write_bal(path, dirty)
     method = ("--kernel", "cauchy", "--iterations", "2", "--quiet")
@@ -312,9 +312,9 @@ def test_each_of_several_processes_tells_the_dirt_of_the_whole(tmp_path, monkeyp
 
     def process(k):
         part = bundle.read_bal_portion(path, k, 2)
-        told[k] = bundle.dirt_of(part)
+        told[k] = bundle.issues_of(part)
         try:
-            bundle.dirt_of(part, path, strict=True)
+            bundle.issues_of(part, path, strict=True)
         except FileError as error:
             refused[k] = str(error)
 
@@ -323,7 +323,7 @@ def test_each_of_several_processes_tells_the_dirt_of_the_whole(tmp_path, monkeyp
         thread.start()
     for thread in threads:
         thread.join()
-    assert told == dict.fromkeys(range(2), bundle.dirt_of(dirty))
+    assert told == dict.fromkeys(range(2), bundle.issues_of(dirty))
     assert refused == dict.fromkeys(range(2), f"{path}: camera 2 has no observation")
 
 
@@ -336,7 +336,7 @@ def test_dirt_of_a_colmap_model_is_told_and_strict_refuses(tmp_path, capsys):
     point_ids[second] = point_ids[first]
     point_ids[model.images.starts[1] :] = -1
     dirty = replace(model, images=replace(model.images, point_ids=point_ids))
-    assert colmap.dirt_of(dirty) == (
+    assert colmap.issues_of(dirty) == (
         "1 camera without an observation",
         "1 image without an observation",
         "1 point without an observation",

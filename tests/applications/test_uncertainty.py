@@ -12,9 +12,9 @@ from asker.applications.bundle.application import APPLICATION
 from asker.applications.bundle.bal import write_bal
 from asker.applications.bundle.problem import bundle_problem, camera_centres
 from asker.applications.bundle.synthetic import make_scene
-from asker.applications.bundle.uncertainty import how_sure
+from asker.applications.bundle.uncertainty import data_covariances
 from asker.applications.pose_graph.formats.g2o import write_g2o
-from asker.applications.uncertainty import centre_covariances, placed, weak_told
+from asker.applications.uncertainty import centre_covariances, weak_variables_report, with_values
 from asker.geometry.gauge import centres
 from asker.geometry.manifolds import SE3
 from asker.io.npz import read_npz
@@ -40,12 +40,12 @@ def test_covariances_are_in_the_frame_of_the_refined_data():
     scene = make_scene(4, 200, outlier_ratio=0.0, start_error=0.5, seed=0)
     made = bundle_problem(scene.start, SmoothTruncated(3.0))
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=30)
-    sure = how_sure(made, result)
+    sure = data_covariances(made, result)
     assert sure.of.n_gauge == 7
     assert np.allclose(camera_centres(made.refined(result.values)), centres(sure.result[made.cameras]))
     poses, points = result[made.cameras].copy(), 10 * result[made.points]
     poses[:, :, 3] *= 10
-    moved = how_sure(made, placed(result, {made.cameras: poses, made.points: points}))
+    moved = data_covariances(made, with_values(result, {made.cameras: poses, made.points: points}))
     assert np.allclose(moved.errors("point"), sure.errors("point"), rtol=1e-4)
     assert np.allclose(moved.errors("centre"), sure.errors("centre"), rtol=1e-4)
 
@@ -58,13 +58,13 @@ def graph():
 
 def test_a_graph_says_how_sure_its_poses_are(graph):
     outcome = pose_graph.refine(graph)
-    C = outcome.sure.arrays
+    C = outcome.covariances.arrays
     assert C["pose_covariances"].shape == (60, 3, 3)
     assert not C["pose_covariances"][0].any()  # it is held
     assert np.allclose(
         np.trace(C["position_covariances"], axis1=1, axis2=2), np.einsum("nqq->n", C["pose_covariances"][:, :2, :2])
     )
-    assert outcome.sure.errors("position")[1:].min() > 0
+    assert outcome.covariances.errors("position")[1:].min() > 0
 
 
 def test_the_command_writes_them(graph, asks, tmp_path):
@@ -107,7 +107,7 @@ def test_a_page_shows_how_sure_points_are():
     scene = make_scene(4, 200, outlier_ratio=0.1, start_error=0.5, seed=0)
     made = APPLICATION.problem(scene, {"tau": 2.0})
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=10)
-    arrays = APPLICATION.shown(scene, made, result, {"tau": 2.0})
+    arrays = APPLICATION.plot_arrays(scene, made, result, {"tau": 2.0})
     assert np.nanmedian(arrays["errors"]) == pytest.approx(1)
     run = SimpleNamespace(method="asker", settings={}, arrays=lambda: arrays)
     (flat,), (before, after) = APPLICATION.page({"a": {"asker": run}}).values()
@@ -115,10 +115,10 @@ def test_a_page_shows_how_sure_points_are():
     assert len(flat["errors"]) == len(flat["points"])
     known = [x for x in after["errors"] if x is not None]
     assert np.median(known) == pytest.approx(0, abs=0.02)  # the logarithm of 1
-    shown = point_cloud_plots.shown(*(np.zeros(0, int), *2 * [point_cloud_plots.Cloud(np.zeros((3, 3)), np.zeros((1,
-    3)), np.zeros(0, bool))],
-                           SimpleNamespace(errors=_cannot_be_told)))  # fmt: skip
-    assert np.isnan(shown["errors"]).all()
+    empty = point_cloud_plots.Cloud(np.zeros((3, 3)), np.zeros((2, 3)), np.zeros(0, bool))
+    failing = SimpleNamespace(errors=_cannot_be_told)
+    arrays = point_cloud_plots.plot_arrays(np.zeros(0, int), empty, empty, failing)
+    assert np.isnan(arrays["errors"]).all()
 
 
 def _cannot_be_told(name):
@@ -136,7 +136,7 @@ def test_what_hangs_on_too_little_is_told_worst_first():
     assert hold.weak(5)[0] == 4
     assert hold.n_inliers[4] == 1
     assert np.isinf(hold.uncertainty[4])
-    table, *_ = weak_told(result, {"points": range(len(made.points))})
+    table, *_ = weak_variables_report(result, {"points": range(len(made.points))})
     assert table.rows[0] == ["4", "1", "open"]
     known = np.isfinite(hold.uncertainty)
     assert np.median(hold.uncertainty[known]) == pytest.approx(1)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from asker.applications.holdout import HeldOut
+from asker.applications.holdout import HoldoutSplit
 from asker.applications.outcome import Outcome, Say
-from asker.applications.text_report import Told
+from asker.applications.text_report import ReportItems
 from asker.io.files import open_regular
 from asker.problem.problem import Problem
 from asker.solver.result import Result
@@ -44,7 +44,7 @@ class NoOptions:
     """Of an application that has none of its own."""
 
 
-class Made(Protocol):
+class DataProblem(Protocol):
     """A problem that was made from data, and the way back."""
 
     @property
@@ -85,7 +85,7 @@ def text_mb(path: Path) -> float:
     return path.stat().st_size * (6 if path.suffix in (".bz2", ".gz") else 1.5) / 1e6
 
 
-class Recorded(Protocol):
+class RecordedRun(Protocol):
     """A finished run of a study, as far as drawings look at it."""
 
     @property
@@ -99,7 +99,7 @@ class Recorded(Protocol):
     def arrays(self) -> Arrays: ...
 
 
-Runs = dict[str, dict[str, Recorded]]
+Runs = dict[str, dict[str, RecordedRun]]
 """Of each instance: its runs by label."""
 
 
@@ -134,7 +134,7 @@ class Application:
     cost_name: str = "cost"
     sources: tuple[Source, ...] = ()
     """For plans; the first one is that of a path."""
-    study_title: str = ""
+    experiment_title: str = ""
     """Of a group of runs in a comparison."""
     symbol: str = "Ψ"
     """The cost, on the axis of a curve."""
@@ -142,9 +142,9 @@ class Application:
     """Facts that `judge` finds, and the titles of their columns; one that ends with % is for a ratio."""
     truth: str = ""
     """The fact of `columns` that is the error against a truth: where it is known, methods are ranked by it."""
-    shows_inside: bool = True
+    plots_filter: bool = True
     """Whether a page shows the inside of ASKER."""
-    draws_in_studies: bool = False
+    plots_parameter_studies: bool = False
     """Whether there are drawings of groups that study a setting too, and not of comparisons alone."""
 
     def owns(self, path: Path) -> bool:
@@ -194,7 +194,7 @@ class Application:
         """The size of the data, in words."""
         raise NotImplementedError
 
-    def info(self, data: Any, tau: float | None) -> Told:
+    def info(self, data: Any, tau: float | None) -> ReportItems:
         """What the data is like, and how good its start is."""
         raise NotImplementedError
 
@@ -205,11 +205,11 @@ class Application:
         """The room's `refine` with what the options ask for; `say` may be told what is being done."""
         raise NotImplementedError
 
-    def most_iterations(self, options: Any) -> int | None:
+    def iteration_limit(self, options: Any) -> int | None:
         """Of a solve, where none are given; None: as many as it takes."""
         return self.iterations
 
-    def tell(self, data: Any, outcome: Any, options: Any) -> Told:
+    def report(self, data: Any, outcome: Any, options: Any) -> ReportItems:
         """What became of it."""
         raise NotImplementedError
 
@@ -217,7 +217,7 @@ class Application:
         """The files to write beside `--json`."""
         return [(output, lambda path: self.write(path, outcome.refined))]
 
-    def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+    def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
         """The data without a share of its observations; `keys` are options, or those of a `Source`."""
         raise ValueError(f"of {self.title} nothing can be held out")
 
@@ -225,7 +225,7 @@ class Application:
         """The size of the data, for records."""
         raise NotImplementedError
 
-    def problem(self, data: Any, keys: dict[str, Any]) -> Made:
+    def problem(self, data: Any, keys: dict[str, Any]) -> DataProblem:
         """The problem of an instance, for any method; `keys` are those of its `Source`."""
         raise NotImplementedError
 
@@ -233,11 +233,11 @@ class Application:
         """How a run of a study is damped, as in `asker.solve`; None lets that decide."""
         return None
 
-    def judge(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+    def evaluate(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         """Facts about a result: inliers, and errors where the truth is known."""
         raise NotImplementedError
 
-    def shown(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> Arrays:
+    def plot_arrays(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> Arrays:
         """The arrays that drawings need."""
         return {}
 

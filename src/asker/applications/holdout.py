@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from asker.applications.text_report import Table, Told, percent
+from asker.applications.text_report import ReportItems, Table, percent
 from asker.solver.holdout import LIMITS, Prediction
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class HoldoutSplit:
     """Data that some observations were taken from."""
 
     training: Any
@@ -27,7 +27,7 @@ class HeldOut:
         return {"unit": unit, "n_may": self.n_may} | Prediction(self.predicted(refined).norms / size).as_dict()
 
 
-def held_out_told(record: dict[str, Any], solved_again: bool) -> Told:
+def holdout_report(record: dict[str, Any], solved_again: bool) -> ReportItems:
     """What a person reads of a record."""
     unit, n, asked = record["unit"], record["n"], round(record["share"] * record["n_may"])
     rows = [["score, 0 to 1", f"{record['score']:.4f}"]]
@@ -35,7 +35,7 @@ def held_out_told(record: dict[str, Any], solved_again: bool) -> Told:
     rows += [[f"up to {limit} {unit}", percent(record[f"below_{limit}"])] for limit in LIMITS]
     if record["n_lost"]:
         rows.append(["lost: behind a camera, say", str(record["n_lost"])])
-    told: Told = []
+    told: ReportItems = []
     if n < asked:
         told.append(f"{n} observations were held out, not {asked}: the variables need the others.")
     if solved_again:

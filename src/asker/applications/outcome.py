@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker.applications.uncertainty import Sure
+from asker.applications.uncertainty import DataCovariances
 from asker.problem.reductions import ALONE, Sums
 from asker.statistics.inliers import inlier_radius, radius_of
 
@@ -27,12 +27,12 @@ class Outcome:
     """Of the solve that counts."""
     make_record: Callable[[], dict[str, Any]]
     """Makes `record`."""
-    fell: bool
+    succeeded: bool
     """Whether the cost fell, or there was nothing to gain."""
     make: Callable[[], Any]
     """Makes `refined`."""
-    how_sure: Callable[[], Sure] | None = field(default=None, kw_only=True)
-    """Makes `sure`; None where the room has no covariances."""
+    make_covariances: Callable[[], DataCovariances] | None = field(default=None, kw_only=True)
+    """Compute `covariances`; None if the application has none."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"
@@ -48,14 +48,14 @@ class Outcome:
         return self.make()
 
     @cached_property
-    def sure(self) -> Sure:
+    def covariances(self) -> DataCovariances:
         """Covariances of the refined data."""
-        if self.how_sure is None:
+        if self.make_covariances is None:
             raise ValueError(f"{type(self).__name__} has no covariances")
-        return self.how_sure()
+        return self.make_covariances()
 
 
-def kernel_of(keys: dict[str, Any], tau: float = 1.0) -> asker.Kernel:
+def kernel_from_keys(keys: dict[str, Any], tau: float = 1.0) -> asker.Kernel:
     """The kernel that the keys of a study's run ask for; `tau` where they name none."""
     return asker.kernel_named(keys.get("kernel", "smooth-truncated"), tau if keys["tau"] is None else keys["tau"])
 
@@ -64,7 +64,7 @@ def silent(text: str) -> None:
     """Says nothing of what is being done."""
 
 
-def strategy_of(method: str | None, plain: bool) -> tuple[str, asker.Strategy]:
+def select_strategy(method: str | None, plain: bool) -> tuple[str, asker.Strategy]:
     """A method's name and strategy: ASKER when none is named, or IRLS where there is nothing to refuse (`plain`)."""
     method = ("irls" if plain else "asker") if method is None else method
     if method not in asker.METHODS:
@@ -72,7 +72,7 @@ def strategy_of(method: str | None, plain: bool) -> tuple[str, asker.Strategy]:
     return method, asker.METHODS[method]()
 
 
-def cost_fell(result: asker.Result) -> bool:
+def solve_succeeded(result: asker.Result) -> bool:
     """Whether something was gained, or there was nothing to gain."""
     fine = (asker.Status.CONVERGED, asker.Status.INTERRUPTED)
     return result.cost < result.initial_cost or result.cost == 0 or result.status in fine
@@ -92,7 +92,7 @@ def compilations() -> Iterator[list[str]]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class MethodRequest:
     """What a user has asked for: a method, a kernel and its width; or nothing of that."""
 
     method: str | None
@@ -112,7 +112,7 @@ class Asked:
 
     def strategy(self, psi: asker.Kernel | None) -> asker.Strategy | None:
         """The method's, or that which suits the kernel; None where several ways are tried."""
-        return None if psi is None else strategy_of(self.method, psi.convex)[1]
+        return None if psi is None else select_strategy(self.method, psi.convex)[1]
 
     def record(self, result: asker.Result) -> dict[str, Any]:
         """What `--json` says of method and kernel: those that were used; of several factor groups the widest."""
@@ -120,7 +120,7 @@ class Asked:
         widest = max((f for f in result.problem.factors), key=lambda f: float(np.max(f.tau)))
         names = {of: name for name, of in asker.KERNELS.items()}
         kernel = names[type(widest.kernel)] if self.finds_noise else self.kernel or "smooth-truncated"
-        method = "asker" if self.finds_noise else strategy_of(self.method, widest.kernel.convex)[0]
+        method = "asker" if self.finds_noise else select_strategy(self.method, widest.kernel.convex)[0]
         found = {"finds_noise": self.finds_noise, "doubts": list(result.doubts)}
         return {"method": method, "kernel": kernel, "tau": float(np.max(widest.tau))} | found
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asker.applications.application import Arrays, Recorded, Runs
-from asker.applications.uncertainty import Sure
+from asker.applications.application import Arrays, RecordedRun, Runs
+from asker.applications.uncertainty import DataCovariances
 from asker.problem.variables import ProblemError
 
 MOST_POINTS = 3000  # of a cloud that a page shows
@@ -44,7 +44,7 @@ def write_supported(path: Path, bundle: Any, centres: np.ndarray, inliers: np.nd
     write_ply(path, bundle.points, colors, centres)
 
 
-def shown(point_of: np.ndarray, before: Cloud, after: Cloud, sure: Sure) -> Arrays:
+def plot_arrays(point_of: np.ndarray, before: Cloud, after: Cloud, sure: DataCovariances) -> Arrays:
     """What is recorded of a run: some of the points, all cameras; standard errors are NaN where there are none."""
     n = len(before.points)
     some = np.random.default_rng(0).permutation(n)[:MOST_POINTS]
@@ -59,7 +59,7 @@ def shown(point_of: np.ndarray, before: Cloud, after: Cloud, sure: Sure) -> Arra
     }
 
 
-def _errors(sure: Sure, n: int) -> np.ndarray:
+def _errors(sure: DataCovariances, n: int) -> np.ndarray:
     """Of points, in medians."""
     try:
         errors = sure.errors("point")[:n]
@@ -74,7 +74,7 @@ def page(runs: Runs) -> dict[str, Any]:
     return {"clouds": list(_flat(runs)), "space": list(_in_space(runs))}
 
 
-def _is_shown(run: Recorded) -> bool:
+def _is_shown(run: RecordedRun) -> bool:
     return run.method in DRAWN and not run.settings
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from asker.applications.application import option
-from asker.applications.text_report import Told
+from asker.applications.text_report import ReportItems
 from asker.applications.uncertainty import REPORT_HELP
 from asker.geometry.gauge import Gauge
 from asker.io.file_issues import STRICT_HELP, Dirt
@@ -55,7 +55,7 @@ def look_over(dirt: Dirt, images: Named, points: Named, *others: Named) -> None:
     dirt.found(again >= 0, "observation{s} of a point in an image that shows it already", error)
 
 
-def dirt_told(dirt: Sequence[str]) -> Told:
+def issues_report(dirt: Sequence[str]) -> ReportItems:
     """One line; nothing where there was none."""
     return [f"Found in the file, and kept: {'; '.join(dirt)}."] if dirt else []
 
@@ -94,10 +94,10 @@ def _figures(norms: np.ndarray, inliers: np.ndarray, sums: Sums) -> ErrorFigures
     return ErrorFigures(sums.mean(r), sums.median(r), sums.mean(own), sums.median(own), int(n_behind))
 
 
-def errors_told(errors: ReprojectionErrors) -> Told:
+def reprojection_report(errors: ReprojectionErrors) -> ReportItems:
     """What a person reads of reprojection errors."""
     before, after = errors
-    told: Told = [
+    told: ReportItems = [
         f"{title} {_change(*means)} px, median {_change(*medians)} px"
         for title, means, medians in (
             ("Error of all observations: mean", (before.mean, after.mean), (before.median, after.median)),

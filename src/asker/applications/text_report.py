@@ -14,7 +14,7 @@ class Table:
     rows: list[list[str]]
 
 
-Told = list[str | Table]
+ReportItems = list[str | Table]
 FITS = 2.0
 """A τ within this factor of the one that the noise asks for is left alone."""
 ROUGH = 0.2
@@ -33,7 +33,7 @@ def number_of(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def spread(*rows: tuple[str, np.ndarray, int]) -> Table:
+def count_table(*rows: tuple[str, np.ndarray, int]) -> Table:
     """How often each of n things is named in an index: (title, index, n)."""
     told = []
     for title, index, n in rows:
@@ -54,9 +54,9 @@ def inliers_within(radius: float | None, unit: str) -> str:
     return "inliers" if radius is None else f"inliers ({radius:.3g} {unit})"
 
 
-def noise_told(record: dict[str, Any], unit: str) -> Told:
+def noise_report(record: dict[str, Any], unit: str) -> ReportItems:
     """The noise that was found, how sure it is, and the τ that follows where the one that was used does not fit it."""
-    told: Told = []
+    told: ReportItems = []
     for name, noise in record["noise"].items():
         of, ratio = f" of {name}" if len(record["noise"]) > 1 else "", percent(noise["inlier_ratio"])
         if noise["sigma"] is None:
@@ -90,12 +90,12 @@ def _how_sure(noise: dict[str, Any], unit: str) -> str:
     return f"sure to {100 * max(margin, 0.01):.0f} %, if the solution is right{few}"
 
 
-def ended(record: dict[str, Any]) -> str:
+def termination_line(record: dict[str, Any]) -> str:
     """How a solve ended."""
     n = record["iterations"]
     return f"{n} iteration{'' if n == 1 else 's'} in {record['seconds']:.3g} s: {record['message']}"
 
 
-def compiling(record: dict[str, Any]) -> Told:
+def compilation_note(record: dict[str, Any]) -> ReportItems:
     """A word on a time that is longer than the next one."""
     return ["The time includes compiling, which is done once on this machine."] if record["compiled"] else []

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.applications.text_report import Table, Told
+from asker.applications.text_report import ReportItems, Table
 from asker.io.files import FileError, FilePath
 from asker.io.npz import write_npz
 from asker.problem.by_group import Groups
@@ -22,7 +22,7 @@ N_WEAK = 5
 REPORT_HELP = "Write inliers and standard errors of every camera and point, or pose."
 
 
-def placed(result: Result, values: dict[Variables, Any]) -> Result:
+def with_values(result: Result, values: dict[Variables, Any]) -> Result:
     """The same result with some values replaced: a gauge that was moved changes no residual."""
     assert result.problem is not None
     items = [values.get(v, result[v]) for v in result.problem.variables]
@@ -30,7 +30,7 @@ def placed(result: Result, values: dict[Variables, Any]) -> Result:
 
 
 @dataclass(frozen=True, eq=False)
-class Sure:
+class DataCovariances:
     """Covariances of refined data."""
 
     result: Result
@@ -89,7 +89,7 @@ def centre_covariances(poses: np.ndarray, C: np.ndarray, places: np.ndarray | fl
     return G @ C[:, :6, :6] @ G.swapaxes(1, 2)
 
 
-def weak_told(result: Result, names: dict[str, Sequence[Any]]) -> Told:
+def weak_variables_report(result: Result, names: dict[str, Sequence[Any]]) -> ReportItems:
     """Tables of variables that hang on too little, by the name of their group; `names` of single ones are shown."""
     if result.problem is None:
         return []
@@ -97,7 +97,7 @@ def weak_told(result: Result, names: dict[str, Sequence[Any]]) -> Told:
         of = holds(result)
     except ProblemError:  # nothing supports the result, which its noise and its doubts tell
         return []
-    told: Told = []
+    told: ReportItems = []
     for v, hold in of.items():
         if v.name in names and (weak := hold.weak(N_WEAK)).size:
             size = [f"{x:.3g} x" if np.isfinite(x) else "open" for x in hold.uncertainty[weak]]

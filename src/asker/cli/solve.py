@@ -10,9 +10,9 @@ import typer
 
 from asker.applications import application_of, applications
 from asker.applications.application import Application, Write
-from asker.applications.holdout import held_out_told
+from asker.applications.holdout import holdout_report
 from asker.applications.outcome import Outcome
-from asker.applications.text_report import Told
+from asker.applications.text_report import ReportItems
 from asker.cli.checks import check_outputs, complain, number, write_outputs
 from asker.cli.dataclass_options import (
     CommandOptions,
@@ -24,7 +24,7 @@ from asker.cli.dataclass_options import (
 )
 from asker.cli.distributed import Hosts, Place
 from asker.cli.options import TAUS, Common, Files, Judging, Processes, Sureness
-from asker.cli.terminal import ProgressLine, print_told
+from asker.cli.terminal import ProgressLine, print_report
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.solver.result import Status
@@ -80,7 +80,7 @@ def refine(
         progress.say(f"reading {file}")
         data = _loaded(application, file, options, place, parts)
         progress.say(f"preparing {application.counts(data)}")
-        iterations = application.most_iterations(options) if common.iterations is None else common.iterations
+        iterations = application.iteration_limit(options) if common.iterations is None else common.iterations
         asked = {f.name: getattr(common, f.name) for f in fields(Common) if f.name not in NOT_FOR_REFINE}
         asked |= {"max_iterations": iterations, "on_iteration": progress.iteration}
 
@@ -107,17 +107,17 @@ def refine(
     writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
     if is_whole and not parts:
         writers += application.outputs(outcome, options, common.output)
-        writers.append((common.covariance, lambda path: outcome.sure.write(path)))
+        writers.append((common.covariance, lambda path: outcome.covariances.write(path)))
     try:
-        print_told([f"{file}: {application.counts(data)}", *application.tell(data, outcome, options)])
-        print_told(_told_beside(outcome, common, judged, is_whole))
+        print_report([f"{file}: {application.counts(data)}", *application.report(data, outcome, options)])
+        print_report(_told_beside(outcome, common, judged, is_whole))
     finally:  # what cannot be printed does not cost the files
         write_outputs(*writers)
     if outcome.result.unwritten:
         return complain(f"the checkpoint was not written: {outcome.result.unwritten}", 2)
     if not is_whole and common.again:
         return 130
-    if iterations != 0 and not outcome.fell:
+    if iterations != 0 and not outcome.succeeded:
         return complain(f"{file}: the {application.cost_name} did not fall: {outcome.result.status.value}", 1)
     return 0
 
@@ -130,12 +130,12 @@ def _loaded(application: Application, file: Path, options: Any, place: Place, pa
     return application.in_parts(data) if parts else data
 
 
-def _told_beside(outcome: Outcome, common: Common, judged: dict[str, Any], is_whole: bool) -> Told:
+def _told_beside(outcome: Outcome, common: Common, judged: dict[str, Any], is_whole: bool) -> ReportItems:
     """What is told after the application: of the checkpoint, and of what was held out."""
     continued = outcome.result.continued_from
     told: list[Any] = [f"Continued from iteration {continued} of {common.checkpoint}."] if continued else []
     if judged:
-        told += held_out_told(judged["holdout"], is_whole)
+        told += holdout_report(judged["holdout"], is_whole)
     if not is_whole and common.again:
         told.append("Interrupted before everything was solved: nothing but --json is written.")
     return told
@@ -221,5 +221,5 @@ def info(
         number("--tau", tau, positive=True)
     application = application_of(file)
     data = application.load(file)
-    print_told([f"{file}: {application.counts(data)}", *application.info(data, tau)])
+    print_report([f"{file}: {application.counts(data)}", *application.info(data, tau)])
     return 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from asker.applications.text_report import Table, Told
+from asker.applications.text_report import ReportItems, Table
 from asker.solver.result import Iteration
 
 
@@ -98,7 +98,7 @@ def print_table(header: Sequence[str], *rows: list[str]) -> None:
     Console(markup=False, highlight=False).print(table)
 
 
-def print_told(told: Told) -> None:
+def print_report(told: ReportItems) -> None:
     """Lines and tables, one after the other."""
     for item in told:
         if isinstance(item, Table):

@@ -111,7 +111,7 @@ def group_data(g: Results) -> dict[str, Any]:
         costs = {"Best cost": profile(g, "cost"), "Mean cost": profile(g, "mean_cost")}
         name = g.measure.noun.capitalize()
         data["profiles"] = costs if g.measure is COST else {name: profile(g, g.measure.key)}
-    if g.is_comparison and all(application.shows_inside for application in g.by_application()):
+    if g.is_comparison and all(application.plots_filter for application in g.by_application()):
         data |= inside(g)
     for application, runs in g.drawn():
         for key, drawing in application.page(runs).items():  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def _figures(g: Results) -> dict[str, Callable[[Path], None]]:
     if g.is_comparison and len(g.complete()) > 1:
         made["profiles"] = lambda path: draw_profiles(path, g)
     ours = next((r for r in g.records.values() if r.run.method.startswith("asker")), None)
-    if g.is_comparison and ours and all(application.shows_inside for application in g.by_application()):
+    if g.is_comparison and ours and all(application.plots_filter for application in g.by_application()):
         made["inside"] = lambda path: draw_inside(path, ours)
     for application, runs in g.drawn():
         made |= application.figures(runs)  # type: ignore[arg-type]

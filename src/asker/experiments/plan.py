@@ -172,7 +172,7 @@ def plan_of_files(files: list[Path], asked: Asked, options: dict[str, Any]) -> P
             for label, (method, kernel, tau) in labelled.items():
                 run = Run(name, source.kind, place | keys, method, {}, n, 0, content, kernel, tau, **more)  # type: ignore[arg-type]
                 runs[name, label] = (run,)
-        groups.append(Group(application.study_title, "comparison", tuple(of), tuple(labelled), runs))
+        groups.append(Group(application.experiment_title, "comparison", tuple(of), tuple(labelled), runs))
     return Plan("Comparison", tuple(groups))
 
 

@@ -61,8 +61,8 @@ class RobustMean(Application):
     name = "mean"
     title = "robust means"
     columns = (("mean", "mean"),)
-    shows_inside = False
-    draws_in_studies = True
+    plots_filter = False
+    plots_parameter_studies = True
     sources = (
         Source("mean", {"start": -8.0, "seed": 0}, load=lambda keys: keys["seed"], needed_mb=lambda keys: 300.0),
     )
@@ -73,7 +73,7 @@ class RobustMean(Application):
     def problem(self, data: int, keys: dict[str, Any]) -> MeanProblem:
         return mean_problem(keys["start"], data)
 
-    def judge(self, data: int, made: MeanProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+    def evaluate(self, data: int, made: MeanProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         return {"mean": made.refined(result.values)}
 
     def page(self, runs: Runs) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from asker._solve import solve
-from asker.applications.application import Made
+from asker.applications.application import DataProblem
 from asker.experiments.instances import application_of_kind, load, sources
 from asker.experiments.plan import Run
 from asker.experiments.records import is_finished, read_record, write_sums
@@ -120,7 +120,7 @@ def _record(run: Run, folder: Path, threads: int | None) -> None:
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     with write_whole(folder / "arrays.npz") as file_of_arrays:
-        np.savez_compressed(file_of_arrays, **application.shown(data, made, result, run.keys))  # type: ignore[arg-type]
+        np.savez_compressed(file_of_arrays, **application.plot_arrays(data, made, result, run.keys))  # type: ignore[arg-type]
     record_of = {
         "cost": result.cost,
         "initial_cost": result.initial_cost,
@@ -131,7 +131,7 @@ def _record(run: Run, folder: Path, threads: int | None) -> None:
         "engine": result.engine,
         "linear_solver": result.linear_solver,
         **application.sizes(data),
-        **application.judge(data, made, result, run.keys),
+        **application.evaluate(data, made, result, run.keys),
     }
     if held:
         predicted = held.record(made.refined(result.values), run.holdout_unit or 1.0)
@@ -139,7 +139,7 @@ def _record(run: Run, folder: Path, threads: int | None) -> None:
     write_json(folder / "result.json", record_of)
 
 
-def solved(made: Made, run: Run, **more: Any) -> Result:
+def solved(made: DataProblem, run: Run, **more: Any) -> Result:
     """A run's method on its problem; the same numbers each time."""
     damping = application_of_kind(run.kind).relative_damping(made)
     how: dict[str, Any] = {"engine": "cpu", "tol": 0, "relative_damping": damping}

@@ -74,7 +74,7 @@ class Results:
     def drawn(self) -> Iterator[tuple[Application, dict[str, dict[str, Record]]]]:
         """The applications that draw something of this group, and their runs."""
         for application, runs in self.by_application().items():
-            if self.is_comparison or application.draws_in_studies:
+            if self.is_comparison or application.plots_parameter_studies:
                 yield application, runs
 
     @property

@@ -6,7 +6,7 @@ import pytest
 import asker
 from asker.applications.colmap import colmap_problem
 from asker.applications.colmap.rigs import composed, rigs_of, sensor_poses
-from asker.applications.colmap.uncertainty import how_sure
+from asker.applications.colmap.uncertainty import data_covariances
 from asker.kernels.kernels import SmoothTruncated
 from colmap_models import rig_model
 
@@ -24,7 +24,7 @@ def test_the_covariance_of_a_centre_is_that_of_what_its_frame_does_to_it(hold):
     made = colmap_problem(model, SmoothTruncated(3.0), hold=hold)
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=20)
     refined = made.refined(result.values)
-    sure = how_sure(made, result, refined)
+    sure = data_covariances(made, result, refined)
     poses, of_frame = sure.result[made.poses], sure.arrays["pose_covariances"]
     (frame, sensor), manifold, h = made.members, made.poses.manifold, 1e-6
     sensors = sensor_poses(rigs_of(refined))[sensor]

@@ -235,7 +235,7 @@ def test_control_points_say_where_a_model_is(truth, centres, sd):
     known = found.record["known_positions"]
     lost = [p["name"] for p in known["control_points"] if p["n_refused"] == p["n_observations"]]
     assert (lost if np.isnan(sd) else known["control"]["refused"]) == ["C"]
-    assert len(found.refined.points) == len(found.sure.arrays["point_covariances"]) == len(truth.points)
+    assert len(found.refined.points) == len(found.covariances.arrays["point_covariances"]) == len(truth.points)
     assert (reprojection_norms(found.refined) <= 1.5).mean() > 0.85
 
 

@@ -65,7 +65,7 @@ def test_a_graph_without_false_loops_costs_least_squares(make, solves):
     assert found.record["iterations"] == fit.iterations
     assert found.record["status"] == "converged"
     assert found.record["initial_cost"] > found.record["cost"]
-    assert found.sure.result.cost == fit.cost
+    assert found.covariances.result.cost == fit.cost
 
 
 def test_loops_that_contradict_odometry_are_not_believed_for_long_tails():

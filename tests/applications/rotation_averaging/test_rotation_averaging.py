@@ -115,8 +115,8 @@ def test_the_noise_is_that_of_each_axis_and_intervals_hold_the_truth():
     truth = data.truth @ data.truth[0].T @ R[0]
     off = angle_axis_from_matrix(truth @ R.transpose(0, 2, 1))[1:]
     assert np.mean(np.abs(off) <= outcome.result.interval("rotations")[1:]) == pytest.approx(0.95, abs=0.05)
-    assert outcome.sure.arrays["rotation_covariances"].shape == (60, 3, 3)
-    assert outcome.sure.facts()["names"] == data.names
+    assert outcome.covariances.arrays["rotation_covariances"].shape == (60, 3, 3)
+    assert outcome.covariances.facts()["names"] == data.names
 
 
 def test_the_residual_has_the_norm_of_the_difference_whatever_the_angle():

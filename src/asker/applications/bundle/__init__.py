@@ -9,7 +9,7 @@ from asker.applications.bundle.problem import (
     camera_poses,
     reprojection_norms,
 )
-from asker.applications.bundle.refine import BundleOutcome, dirt_of, refine
+from asker.applications.bundle.refine import BundleOutcome, issues_of, refine
 from asker.applications.bundle.synthetic import Scene, make_scene
 from asker.applications.bundle.truth_errors import Errors, errors
 
@@ -26,8 +26,8 @@ __all__ = [
     "bundle_problem",
     "camera_centres",
     "camera_poses",
-    "dirt_of",
     "errors",
+    "issues_of",
     "make_scene",
     "read_bal",
     "read_bal_portion",

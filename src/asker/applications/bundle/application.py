@@ -15,26 +15,26 @@ from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_
 from asker.applications.bundle.options import CAMERAS, DOFS, Options
 from asker.applications.bundle.parallel_reader import can_be_sought, read_bal_together
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
-from asker.applications.bundle.refine import BundleOutcome, dirt_of, refine
+from asker.applications.bundle.refine import BundleOutcome, issues_of, refine
 from asker.applications.bundle.sharded_output import part_path, write_part
 from asker.applications.bundle.synthetic import KINDS, Scene, make_scene
 from asker.applications.bundle.truth_errors import errors
-from asker.applications.bundle.uncertainty import how_sure
-from asker.applications.holdout import HeldOut
-from asker.applications.outcome import INFLECTION, inlier_radii, kernel_of
-from asker.applications.reconstruction import dirt_told, errors_told
+from asker.applications.bundle.uncertainty import data_covariances
+from asker.applications.holdout import HoldoutSplit
+from asker.applications.outcome import INFLECTION, inlier_radii, kernel_from_keys
+from asker.applications.reconstruction import issues_report, reprojection_report
 from asker.applications.text_report import (
+    ReportItems,
     Table,
-    Told,
     before_and_after,
-    compiling,
-    ended,
+    compilation_note,
+    count_table,
     inliers_within,
-    noise_told,
+    noise_report,
     percent,
-    spread,
+    termination_line,
 )
-from asker.applications.uncertainty import weak_told
+from asker.applications.uncertainty import weak_variables_report
 from asker.io.files import beginning
 from asker.io.json import write_json
 from asker.io.log import devices
@@ -53,7 +53,7 @@ class BundleAdjustment(Application):
     options_class = Options
     has_covariances = True
     several_processes = writes_parts = True
-    study_title = "Robust bundle adjustment"
+    experiment_title = "Robust bundle adjustment"
     columns = (("camera_error", "camera error %"),)
     truth = "camera_error"
 
@@ -65,7 +65,7 @@ class BundleAdjustment(Application):
 
     def load_as(self, path: Path, options: Options) -> Bundle:
         bundle = read_bal(path)
-        dirt_of(bundle, path, options.strict)
+        issues_of(bundle, path, options.strict)
         return bundle
 
     def load_portion(self, path: Path, options: Options, process: int, n_processes: int) -> Any:
@@ -95,9 +95,9 @@ class BundleAdjustment(Application):
     def counts(self, data: Any) -> str:
         return counts(data)
 
-    def info(self, data: Bundle, tau: float | None) -> Told:
+    def info(self, data: Bundle, tau: float | None) -> ReportItems:
         tau = 1.0 if tau is None else tau
-        seen = spread(
+        seen = count_table(
             ("observations per camera", data.camera_index, data.n_cameras),
             ("observations per point", data.point_index, data.n_points),
         )
@@ -119,25 +119,25 @@ class BundleAdjustment(Application):
         if isinstance(data, BundlePortion) and data.in_parts and options.strict:
             raise ValueError("--strict looks over the whole: it goes without --parts")
         if isinstance(data, BundlePortion) and options.strict:
-            dirt_of(data, data.path, strict=True)
+            issues_of(data, data.path, strict=True)
         asked = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}
         return refine(data, **asked, **common)  # type: ignore[arg-type]
 
-    def most_iterations(self, options: Options) -> int | None:
+    def iteration_limit(self, options: Options) -> int | None:
         return None  # those of `asker.solve`
 
-    def tell(self, data: Any, outcome: Any, options: Options) -> Told:
+    def report(self, data: Any, outcome: Any, options: Options) -> ReportItems:
         r = outcome.record
         inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
         return [
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {r['camera']} camera, {r['dof']} dof",
             before_and_after(r, [inliers_within(r["inlier_radius"], "px"), *inliers]),
-            *dirt_told(r["dirt"]),
-            *errors_told(outcome.errors),
-            *noise_told(r, "px"),
-            *weak_told(outcome.result, {"cameras": range(r["n_cameras"]), "points": range(r["n_points"])}),
-            ended(r),
-            *compiling(r),
+            *issues_report(r["dirt"]),
+            *reprojection_report(outcome.errors),
+            *noise_report(r, "px"),
+            *weak_variables_report(outcome.result, {"cameras": range(r["n_cameras"]), "points": range(r["n_points"])}),
+            termination_line(r),
+            *compilation_note(r),
         ]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
@@ -150,7 +150,7 @@ class BundleAdjustment(Application):
             (options.report, lambda path: write_json(path, _report(outcome))),
         ]
 
-    def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+    def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
         whole, keys = start_of(data), PAPERS | keys
         (mask,) = held_out_masks(bundle_problem(whole, dof=keys["dof"]).problem, share, seed)
 
@@ -162,7 +162,7 @@ class BundleAdjustment(Application):
 
         training = whole.with_observations(~mask)
         given = replace(data, start=training) if isinstance(data, Scene) else training
-        return HeldOut(given, predicted, "px", whole.n_observations)
+        return HoldoutSplit(given, predicted, "px", whole.n_observations)
 
     # ---- for studies
 
@@ -172,9 +172,9 @@ class BundleAdjustment(Application):
 
     def problem(self, data: Any, keys: dict[str, Any]) -> BundleProblem:
         keys = PAPERS | keys
-        return bundle_problem(start_of(data), kernel_of(keys), keys["camera"], keys["dof"])
+        return bundle_problem(start_of(data), kernel_from_keys(keys), keys["camera"], keys["dof"])
 
-    def judge(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+    def evaluate(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         refined = made.refined(result.values)
         near = float(_within_inflection(refined, keys).mean())
         facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": near}
@@ -182,16 +182,16 @@ class BundleAdjustment(Application):
             facts["camera_error"] = errors(refined, data.truth).cameras
         return facts
 
-    def shown(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+    def plot_arrays(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         before, after = start_of(data), made.refined(result.values)
         (radius,), camera = inlier_radii(result), (PAPERS | keys)["camera"]
-        return point_cloud_plots.shown(
+        return point_cloud_plots.plot_arrays(
             before.point_index,
             point_cloud_plots.Cloud(
                 before.points, camera_centres(before), reprojection_norms(before, camera)[0] <= radius
             ),
             point_cloud_plots.Cloud(after.points, camera_centres(after), result.inliers[0]),
-            how_sure(made, result),
+            data_covariances(made, result),
         )
 
     def page(self, runs: Runs) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _report(outcome: BundleOutcome) -> dict[str, Any]:
     return {
         "file": outcome.record["file"],
         "inlier_radius": outcome.record["inlier_radius"],
-        "standard_errors": outcome.sure.columns(cameras="centre", points="point"),
+        "standard_errors": outcome.covariances.columns(cameras="centre", points="point"),
         "cameras": columns(bundle.camera_index, bundle.n_cameras),
         "points": columns(bundle.point_index, bundle.n_points),
     }

@@ -10,16 +10,16 @@ import asker
 from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, reprojection_norms
-from asker.applications.bundle.uncertainty import how_sure
+from asker.applications.bundle.uncertainty import data_covariances
 from asker.applications.outcome import (
-    Asked,
+    MethodRequest,
     Outcome,
     compilations,
-    cost_fell,
     finite_or_none,
     inlier_radii,
     noise_record,
     solve_record,
+    solve_succeeded,
 )
 from asker.applications.reconstruction import Named, ReprojectionErrors, look_over
 from asker.geometry.gauge import Gauge
@@ -62,7 +62,7 @@ def refine(
     """
     part = bundle if isinstance(bundle, BundlePortion) else None
     own = bundle.bundle if isinstance(bundle, BundlePortion) else bundle
-    asked = Asked(method, kernel, tau)
+    asked = MethodRequest(method, kernel, tau)
     psi = asked.psi(1.0)
     with compilations() as compiled:
         made = bundle_problem(bundle, psi, camera, dof, gauge)
@@ -77,7 +77,7 @@ def refine(
     errors = ReprojectionErrors.of(*seen, inliers, sums)
     record = {
         **_counts(own, part),
-        "dirt": dirt_of(bundle) if part is told else (),
+        "dirt": issues_of(bundle) if part is told else (),
         **asked.record(result),
         "camera": camera,
         "dof": dof,
@@ -96,8 +96,10 @@ def refine(
     def refined() -> Bundle | BundlePortion:
         return alone or made.refined(result.values, part.whole() if part else None)
 
-    sure = partial(how_sure, made, result)
-    return BundleOutcome(result, lambda: record, cost_fell(result), refined, inliers, errors, how_sure=sure)
+    sure = partial(data_covariances, made, result)
+    return BundleOutcome(
+        result, lambda: record, solve_succeeded(result), refined, inliers, errors, make_covariances=sure
+    )
 
 
 def _counts(own: Bundle, part: BundlePortion | None) -> dict[str, int]:
@@ -106,7 +108,7 @@ def _counts(own: Bundle, part: BundlePortion | None) -> dict[str, int]:
     return {"n_cameras": own.n_cameras, "n_points": whole.n_points, "n_observations": whole.n_observations}
 
 
-def dirt_of(bundle: Bundle | BundlePortion, path: FilePath = "bundle", strict: bool = False) -> tuple[str, ...]:
+def issues_of(bundle: Bundle | BundlePortion, path: FilePath = "bundle", strict: bool = False) -> tuple[str, ...]:
     """What of a bundle nothing shows, and what is shown twice; with `strict` the first of it is a `FileError`.
 
     Of a portion: that of the whole, in every process the same.

@@ -3,12 +3,12 @@
 import numpy as np
 
 from asker.applications.bundle.problem import BundleProblem, camera_poses
-from asker.applications.uncertainty import Sure, centre_covariances, placed
+from asker.applications.uncertainty import DataCovariances, centre_covariances, with_values
 from asker.solver.result import Result
 from asker.uncertainty.covariance import Uncertainty
 
 
-def how_sure(made: BundleProblem, result: Result) -> Sure:
+def data_covariances(made: BundleProblem, result: Result) -> DataCovariances:
     """Covariances of cameras (steps of the pose and what moves with it), of their centres, and of points."""
     refined = made.refined(result.values)
     poses = camera_poses(refined)
@@ -24,4 +24,6 @@ def how_sure(made: BundleProblem, result: Result) -> Sure:
             "point_chances": of.chance(made.points),
         }
 
-    return Sure(placed(result, {made.cameras: cameras, made.points: refined.points}), arrays, [made.cameras])
+    return DataCovariances(
+        with_values(result, {made.cameras: cameras, made.points: refined.points}), arrays, [made.cameras]
+    )

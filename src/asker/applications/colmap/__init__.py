@@ -18,7 +18,7 @@ from asker.applications.colmap.model import (
 )
 from asker.applications.colmap.options import Options, Refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
-from asker.applications.colmap.refine import ColmapOutcome, dirt_of, refine
+from asker.applications.colmap.refine import ColmapOutcome, issues_of, refine
 from asker.applications.colmap.reprojection_error import camera_centres, reprojection_norms
 from asker.applications.colmap.triangulation import retriangulated
 
@@ -41,10 +41,10 @@ __all__ = [
     "camera_centres",
     "camera_poses",
     "colmap_problem",
-    "dirt_of",
     "from_arrays",
     "from_pycolmap",
     "inlier_tables",
+    "issues_of",
     "read_control",
     "read_model",
     "read_positions",

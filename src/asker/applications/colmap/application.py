@@ -15,31 +15,31 @@ from asker.applications.application import Application, Arrays, Runs, Source, Wr
 from asker.applications.colmap.formats.folder import FILES, FORMS, PARTS, check_target, read_model, write_model
 from asker.applications.colmap.formats.nerfstudio import check_transforms, write_transforms
 from asker.applications.colmap.georegistration.position_priors import read_control, read_positions
-from asker.applications.colmap.georegistration.text_report import known_told
+from asker.applications.colmap.georegistration.text_report import known_positions_report
 from asker.applications.colmap.inliers import InlierTable
 from asker.applications.colmap.model import NO_POINT, ColmapModel
 from asker.applications.colmap.options import REFINES, Options
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
-from asker.applications.colmap.refine import ColmapOutcome, dirt_of, per_observation, refine
+from asker.applications.colmap.refine import ColmapOutcome, issues_of, per_observation, refine
 from asker.applications.colmap.reprojection_error import camera_centres, reprojection_norms
 from asker.applications.colmap.rigs import members
-from asker.applications.colmap.uncertainty import how_sure
-from asker.applications.holdout import HeldOut
-from asker.applications.outcome import INFLECTION, inlier_radii, kernel_of
-from asker.applications.reconstruction import dirt_told, errors_told
+from asker.applications.colmap.uncertainty import data_covariances
+from asker.applications.holdout import HoldoutSplit
+from asker.applications.outcome import INFLECTION, inlier_radii, kernel_from_keys
+from asker.applications.reconstruction import issues_report, reprojection_report
 from asker.applications.text_report import (
+    ReportItems,
     Table,
-    Told,
     before_and_after,
-    compiling,
-    ended,
+    compilation_note,
+    count_table,
     inliers_within,
-    noise_told,
+    noise_report,
     number_of,
     percent,
-    spread,
+    termination_line,
 )
-from asker.applications.uncertainty import weak_told
+from asker.applications.uncertainty import weak_variables_report
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.io.ply import write_ply
@@ -62,7 +62,7 @@ class ColmapModels(Application):
     options_class = Options
     has_covariances = several_processes = True
     reads_folder = writes_folder = True
-    study_title = "COLMAP models"
+    experiment_title = "COLMAP models"
     sources = (
         Source(
             "colmap",
@@ -87,7 +87,7 @@ class ColmapModels(Application):
 
     def load_as(self, path: Path, options: Options) -> ColmapModel:
         model = read_model(path)
-        dirt_of(model, path, options.strict)
+        issues_of(model, path, options.strict)
         return model
 
     def write(self, path: Path, data: ColmapModel) -> None:
@@ -98,14 +98,14 @@ class ColmapModels(Application):
         sizes = ", ".join(number_of(k, what) for what, k in n.items())
         return f"{sizes}, {data.n_observations} observations{_rigs_told(data)}"
 
-    def info(self, data: ColmapModel, tau: float | None) -> Told:
+    def info(self, data: ColmapModel, tau: float | None) -> ReportItems:
         tau = 1.0 if tau is None else tau
         kinds = Counter(data.cameras.models)
         models = f"camera models: {', '.join(f'{n} {name}' for name, n in kinds.items()) or 'none'}"
         if not data.n_observations:
             return [models, "there are no observations: nothing to fit"]
         seen = data.observations()
-        tracks = spread(
+        tracks = count_table(
             ("observations per image", seen.image, len(data.images)),
             ("observations per point", seen.point, len(data.points)),
         )
@@ -141,10 +141,10 @@ class ColmapModels(Application):
             asked["control"] = read_control(options.control, data.images.names)
         return refine(data, **asked, **common)
 
-    def most_iterations(self, options: Options) -> int | None:
+    def iteration_limit(self, options: Options) -> int | None:
         return None  # those of `asker.solve`
 
-    def tell(self, data: ColmapModel, outcome: Any, options: Options) -> Told:
+    def report(self, data: ColmapModel, outcome: Any, options: Options) -> ReportItems:
         r, images = outcome.record, outcome.images
         moves = f"refine {r['refine']}{' and rigs' * r['refine_rigs']}, gauge {r['gauge']}"
         inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
@@ -157,14 +157,14 @@ class ColmapModels(Application):
             f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {moves}",
             *_held_told(r),
             before_and_after(r, [inliers_within(r["inlier_radius"], "px"), *inliers]),
-            *dirt_told(r["dirt"]),
-            *errors_told(outcome.errors),
+            *issues_report(r["dirt"]),
+            *reprojection_report(outcome.errors),
             Table(("worst images", "observations", "inliers\nbefore", "inliers\nafter"), rows),
-            *noise_told(r, "px"),
-            *weak_told(outcome.result, _names(data)),
-            *known_told(r["known_positions"]),
-            ended(r),
-            *compiling(r),
+            *noise_report(r, "px"),
+            *weak_variables_report(outcome.result, _names(data)),
+            *known_positions_report(r["known_positions"]),
+            termination_line(r),
+            *compilation_note(r),
             *(_dropped_told(outcome) if options.drop_outliers else []),
         ]
 
@@ -177,7 +177,7 @@ class ColmapModels(Application):
             (options.report, lambda path: write_json(path, _report(outcome))),
         ]
 
-    def hold_out(self, data: ColmapModel, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+    def hold_out(self, data: ColmapModel, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
         made, mask = colmap_problem(data, refine=keys["refine"]), np.zeros(data.n_observations, bool)
         for index, held in zip(made.observations, held_out_masks(made.problem, share, seed), strict=True):
             mask[index] = held
@@ -189,7 +189,7 @@ class ColmapModels(Application):
             return Prediction(reprojection_norms(replace(refined, images=images))[mask])
 
         training = replace(data, images=replace(data.images, point_ids=point_ids))
-        return HeldOut(training, predicted, "px", data.n_observations)
+        return HoldoutSplit(training, predicted, "px", data.n_observations)
 
     # ---- for studies
 
@@ -198,16 +198,16 @@ class ColmapModels(Application):
         return sizes | {"n_observations": data.n_observations}
 
     def problem(self, data: ColmapModel, keys: dict[str, Any]) -> ColmapProblem:
-        return colmap_problem(data, kernel_of(keys), keys["refine"])
+        return colmap_problem(data, kernel_from_keys(keys), keys["refine"])
 
     def relative_damping(self, made: ColmapProblem) -> bool:
         return made.relative_damping
 
-    def judge(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+    def evaluate(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         near = reprojection_norms(made.refined(result.values)) <= INFLECTION * keys["tau"]
         return {"inlier_ratio": result.inlier_ratio, "within_inflection": float(near.mean())}
 
-    def shown(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+    def plot_arrays(self, data: ColmapModel, made: ColmapProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         refined = made.refined(result.values)
         radii = per_observation(made, inlier_radii(result))
         inliers = (reprojection_norms(data) <= radii, per_observation(made, result.inliers))
@@ -215,7 +215,9 @@ class ColmapModels(Application):
             point_cloud_plots.Cloud(m.points.xyz, camera_centres(m), mask)
             for m, mask in zip((data, refined), inliers, strict=True)
         )
-        return point_cloud_plots.shown(data.observations().point, before, after, how_sure(made, result, refined))
+        return point_cloud_plots.plot_arrays(
+            data.observations().point, before, after, data_covariances(made, result, refined)
+        )
 
     def page(self, runs: Runs) -> dict[str, Any]:
         return point_cloud_plots.page(runs)
@@ -231,15 +233,15 @@ def _rigs_told(model: ColmapModel) -> str:
     return f"; {len(model.rigs.frames)} frames of {number_of(len(model.rigs), 'rig')} move"
 
 
-def _held_told(record: dict[str, Any]) -> Told:
+def _held_told(record: dict[str, Any]) -> ReportItems:
     return [f"held: {' '.join(map(str, record['hold']))}"] if record["hold"] else []
 
 
-def _dropped_told(outcome: ColmapOutcome) -> Told:
+def _dropped_told(outcome: ColmapOutcome) -> ReportItems:
     """What `--drop-outliers` leaves; a warning where it takes more than `MANY`."""
     left, n, r = outcome.clean, outcome.refined.n_observations, outcome.record
     limit = r["inlier_radius"] if outcome.max_error is None else outcome.max_error
-    told: Told = [
+    told: ReportItems = [
         f"without outliers (errors over {limit:.3g} px): "
         f"{left.n_observations} observations of {len(left.points)} points are left"
     ]
@@ -276,7 +278,7 @@ def _report(outcome: ColmapOutcome) -> dict[str, Any]:
     return {
         "folder": outcome.record["folder"],
         "inlier_radius": outcome.record["inlier_radius"],
-        "standard_errors": outcome.sure.columns(images="centre", points="point"),
+        "standard_errors": outcome.covariances.columns(images="centre", points="point"),
         "images": {"name": model.images.names, **columns(outcome.images)},
         "points": {**columns(outcome.points), "mean_error": model.points.errors},
     }

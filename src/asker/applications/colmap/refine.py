@@ -19,16 +19,16 @@ from asker.applications.colmap.options import Refine
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojection_error import reprojection_norms
 from asker.applications.colmap.triangulation import retriangulated
-from asker.applications.colmap.uncertainty import how_sure
+from asker.applications.colmap.uncertainty import data_covariances
 from asker.applications.outcome import (
-    Asked,
+    MethodRequest,
     Outcome,
     compilations,
-    cost_fell,
     finite_or_none,
     inlier_radii,
     noise_record,
     solve_record,
+    solve_succeeded,
 )
 from asker.applications.reconstruction import Named, ReprojectionErrors, look_over
 from asker.geometry.gauge import Gauge
@@ -108,7 +108,7 @@ def refine(
     """
     given_as: GivenAs = to_pycolmap if is_reconstruction(model) else _as_it_is
     model = from_pycolmap(model) if is_reconstruction(model) else model
-    frame, asked = Frame(priors, control), Asked(method, kernel, tau)
+    frame, asked = Frame(priors, control), MethodRequest(method, kernel, tau)
     _check(model, frame, gauge, hold, retriangulate, max_error, min_angle, limits)
     parts: dict[str, Any] = {"refine": refine, "principal_point": principal_point, "refine_rigs": refine_rigs}
     begin = perf_counter()
@@ -163,7 +163,7 @@ def _outcome(
         "n_frames": len(made.poses),
         "n_points": len(model.points),
         "n_observations": model.n_observations,
-        "dirt": dirt_of(model),
+        "dirt": issues_of(model),
         **used,
         "initial_inlier_ratio": begun.mean(),
         "inlier_ratio": inliers.mean(),
@@ -176,13 +176,13 @@ def _outcome(
     }
     tables = inlier_tables(model, begun, inliers)
     told = inliers, *tables, errors, after, used["max_error"], used["min_angle"]
-    sure, fell = partial(how_sure, made, result, refined), cost_fell(result)
+    sure, fell = partial(data_covariances, made, result, refined), solve_succeeded(result)
     return ColmapOutcome(
-        result, lambda: record, fell, lambda: given_as(refined), *told, refined, given_as, how_sure=sure
+        result, lambda: record, fell, lambda: given_as(refined), *told, refined, given_as, make_covariances=sure
     )
 
 
-def dirt_of(model: ColmapModel, path: FilePath = "model", strict: bool = False) -> tuple[str, ...]:
+def issues_of(model: ColmapModel, path: FilePath = "model", strict: bool = False) -> tuple[str, ...]:
     """What of a model nothing shows, and what is shown twice; with `strict` the first of it is a `FileError`."""
     dirt, seen = Dirt(path, strict), model.observations()
     images, points = Named("image", model.images.ids, seen.image), Named("point", model.points.ids, seen.point)
@@ -192,7 +192,7 @@ def dirt_of(model: ColmapModel, path: FilePath = "model", strict: bool = False) 
 
 def _solved(
     model: ColmapModel,
-    asked: Asked,
+    asked: MethodRequest,
     frame: Frame,
     gauge: Gauge,
     hold: Sequence[str | int],

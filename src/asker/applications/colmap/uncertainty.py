@@ -7,13 +7,13 @@ from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.problem import ColmapProblem
 from asker.applications.colmap.reprojection_error import camera_poses
 from asker.applications.colmap.rigs import frame_poses, members, rigs_of, sensor_poses
-from asker.applications.uncertainty import Sure, centre_covariances, placed
+from asker.applications.uncertainty import DataCovariances, centre_covariances, with_values
 from asker.geometry.manifolds import Manifold
 from asker.solver.result import Result
 from asker.uncertainty.covariance import Uncertainty
 
 
-def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:
+def data_covariances(made: ColmapProblem, result: Result, refined: ColmapModel) -> DataCovariances:
     """Covariances of poses, of the centres of images, of points, and of intrinsics that moved.
 
     A pose is that of a frame, and the centre of an image lies where its sensor is in the rig.  Control points stand
@@ -43,7 +43,9 @@ def how_sure(made: ColmapProblem, result: Result, refined: ColmapModel) -> Sure:
     values = {made.poses: poses, made.points: xyz}
     if made.sensors is not None:
         values[made.sensors] = sensor_poses(rigs_of(refined))
-    return Sure(placed(result, values), arrays, [made.poses, *([] if made.sensors is None else [made.sensors])])
+    return DataCovariances(
+        with_values(result, values), arrays, [made.poses, *([] if made.sensors is None else [made.sensors])]
+    )
 
 
 def _of_whole_steps(manifold: Manifold, poses: np.ndarray, C: np.ndarray) -> np.ndarray:

@@ -10,8 +10,8 @@ import numpy as np
 
 import asker
 from asker.applications.application import Application, Arrays, Runs, Source, Write
-from asker.applications.holdout import HeldOut
-from asker.applications.outcome import kernel_of
+from asker.applications.holdout import HoldoutSplit
+from asker.applications.outcome import kernel_from_keys
 from asker.applications.pose_graph import draw
 from asker.applications.pose_graph.formats.detection import is_graph, read_graph
 from asker.applications.pose_graph.formats.g2o import write_g2o
@@ -30,8 +30,16 @@ from asker.applications.pose_graph.problem import (
 from asker.applications.pose_graph.refine import GraphOutcome, Truth, refine
 from asker.applications.pose_graph.true_trajectory import true_positions
 from asker.applications.pose_graph.uncertainty import draw_ellipses
-from asker.applications.text_report import Table, Told, before_and_after, compiling, ended, percent, spread
-from asker.applications.uncertainty import weak_told
+from asker.applications.text_report import (
+    ReportItems,
+    Table,
+    before_and_after,
+    compilation_note,
+    count_table,
+    percent,
+    termination_line,
+)
+from asker.applications.uncertainty import weak_variables_report
 from asker.io.figures import FORMATS
 from asker.io.files import FileError
 from asker.io.json import write_json
@@ -52,7 +60,7 @@ class PoseGraphs(Application):
     options_class = Options
     has_covariances = several_processes = True
     tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
-    study_title = "pose graphs"
+    experiment_title = "pose graphs"
     columns = (("n_refused_loops", "loops refused"),)
     sources = (Source("g2o", {"tau": None, "robust": "loops"}, place="file", choices={"robust": ROBUST}),)
 
@@ -75,7 +83,7 @@ class PoseGraphs(Application):
         edges = f"{data.kind}, {data.n_poses} poses, {data.n_edges} edges, {data.n_loops} of them loops"
         return ", ".join([edges, *others])
 
-    def info(self, data: PoseGraph, tau: float | None) -> Told:
+    def info(self, data: PoseGraph, tau: float | None) -> ReportItems:
         tau = default_tau(data.kind) if tau is None else tau
         held = "" if data.fixed.any() or data.has_priors else "; `asker solve` holds one"
         fixed = f"fixed: {np.count_nonzero(data.fixed)} poses{held}"
@@ -91,10 +99,10 @@ class PoseGraphs(Application):
             near = f"{percent(np.mean(of <= psi.inlier_radius))} ({psi.inlier_radius:.3g})"
             rows.append([group.name, f"{len(of)}", f"{cost:.7g}", near, f"{np.median(of):.3g}"])
         start = Table((f"start, tau {tau:.3g}", "edges", "cost", "within", "median residual"), rows)
-        told: Told = [
+        told: ReportItems = [
             *repaired(data),
             fixed,
-            spread(("edges per pose", np.concatenate([data.i, data.j]), data.n_poses)),
+            count_table(("edges per pose", np.concatenate([data.i, data.j]), data.n_poses)),
             start,
         ]
         if bad := sum(np.count_nonzero(np.isinf(of)) for of in norms):
@@ -119,12 +127,15 @@ class PoseGraphs(Application):
             **common,
         )
 
-    def most_iterations(self, options: Any) -> int | None:
+    def iteration_limit(self, options: Any) -> int | None:
         return None  # those of `asker.solve`
 
-    def tell(self, data: PoseGraph, outcome: Any, options: Options) -> Told:
+    def report(self, data: PoseGraph, outcome: Any, options: Options) -> ReportItems:
         r = outcome.record
-        told: Told = [*repaired(data), f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}"]
+        told: ReportItems = [
+            *repaired(data),
+            f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}",
+        ]
         if r["noise_share"] < 1:
             told.append(f"Edges fit better than their matrices say: tau is for {r['noise_share']:.0%} of that noise.")
         rows = []
@@ -141,18 +152,22 @@ class PoseGraphs(Application):
         if "n_false_loops" in r:
             kept, lost = len(r["false_loops_kept"]), len(r["true_loops_refused"])
             told.append(f"{r['n_false_loops']} loops are false: {kept} of them kept; {lost} others refused")
-        told.append(ended(r))
+        told.append(termination_line(r))
         if r["refit"]:
-            told.append(f"Least squares with what was kept: {ended(r['refit'])}")
+            told.append(f"Least squares with what was kept: {termination_line(r['refit'])}")
         if r["noise"] == "announced" and r["noise_seen"] is not None and announces_too_much(r["noise_seen"]):
             seen = f"The inliers show {r['noise_seen']:.2g} of the noise that the file announces"
             told.append(f"{seen}: with --noise estimated, false loops are told apart better.")
-        return [*told, *weak_told(outcome.sure.result, _names(outcome.refined)), *compiling(r)]
+        return [
+            *told,
+            *weak_variables_report(outcome.covariances.result, _names(outcome.refined)),
+            *compilation_note(r),
+        ]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
         graphs = {"before": outcome.start, "after": outcome.refined}
         figure = partial(draw.draw_trajectories, graphs=graphs, refused=outcome.refused, truth=outcome.truth)
-        ellipses = partial(draw_ellipses, graph=outcome.refined, sure=outcome.sure)
+        ellipses = partial(draw_ellipses, graph=outcome.refined, sure=outcome.covariances)
         return [
             *super().outputs(outcome, options, output),
             (options.figure, figure),
@@ -160,7 +175,7 @@ class PoseGraphs(Application):
             (options.ellipses, ellipses),
         ]
 
-    def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+    def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
         """Of the loops alone: without odometry the way itself is not known."""
         if not data.n_loops:
             raise ValueError("of a pose graph loops are held out, and this one has none")
@@ -171,7 +186,7 @@ class PoseGraphs(Application):
         def predicted(refined: PoseGraph) -> Prediction:
             return Prediction(residual_norms(replace(data, poses=refined.poses).with_edges(mask)))
 
-        return HeldOut(data.with_edges(~mask), predicted, "σ", data.n_loops)
+        return HoldoutSplit(data.with_edges(~mask), predicted, "σ", data.n_loops)
 
     # ---- for studies
 
@@ -180,16 +195,16 @@ class PoseGraphs(Application):
         return {"n_poses": data.n_poses, "n_edges": data.n_edges, "n_observations": n}
 
     def problem(self, data: PoseGraph, keys: dict[str, Any]) -> PoseGraphProblem:
-        return pose_graph_problem(data, kernel_of(keys, default_tau(data.kind)), keys["robust"])
+        return pose_graph_problem(data, kernel_from_keys(keys, default_tau(data.kind)), keys["robust"])
 
-    def judge(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+    def evaluate(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         refused = made.refused(result) & ~data.is_odometry
         near = float(np.mean(np.concatenate(tuple(result.within_inflection))))
         facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": near}
         return facts | {"n_refused_loops": int(refused.sum())}
 
-    def shown(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> Arrays:
-        return draw.shown(data, made.refined(result.values), made.refused(result))
+    def plot_arrays(self, data: PoseGraph, made: PoseGraphProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+        return draw.plot_arrays(data, made.refined(result.values), made.refused(result))
 
     def page(self, runs: Runs) -> dict[str, Any]:
         return draw.page(runs)
@@ -246,7 +261,7 @@ def _report(outcome: GraphOutcome) -> dict[str, Any]:
     )
     return {
         "file": outcome.record["file"],
-        "standard_errors": outcome.sure.columns(**names),
+        "standard_errors": outcome.covariances.columns(**names),
         "poses": {"id": graph.ids, "n_edges": n_edges, "refused_loops": n_refused},
         "landmarks": {"id": graph.landmarks.ids},
     }

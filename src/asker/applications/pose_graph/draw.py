@@ -68,7 +68,7 @@ def _aligned(graph: PoseGraph, truth: tuple[np.ndarray, np.ndarray] | None) -> t
 # ---- for studies
 
 
-def shown(before: PoseGraph, after: PoseGraph, refused: np.ndarray) -> Arrays:
+def plot_arrays(before: PoseGraph, after: PoseGraph, refused: np.ndarray) -> Arrays:
     """What is recorded of a run: the way before and after, and the loops, in the two axes of the widest spread."""
     xy = poses.positions(after.kind, after.poses)
     axes = seen_axes(xy)

@@ -19,10 +19,10 @@ from asker.applications.outcome import (
     Outcome,
     Say,
     compilations,
-    cost_fell,
+    select_strategy,
     silent,
     solve_record,
-    strategy_of,
+    solve_succeeded,
 )
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.initial.prior_frame import moved_to_priors
@@ -34,7 +34,7 @@ from asker.applications.pose_graph.loops.search_checkpoint import RememberedSolv
 from asker.applications.pose_graph.options import Noise, Robust
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
 from asker.applications.pose_graph.residuals import stored
-from asker.applications.pose_graph.uncertainty import how_sure
+from asker.applications.pose_graph.uncertainty import data_covariances
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
 from asker.solver.time_budget import Clock
@@ -101,7 +101,7 @@ def refine(
     believed: Noise = ("announced" if plain else "estimated") if noise == "auto" else noise
     nothing_given = method is None and robust == "loops" and limits.get("max_iterations") is None
     thorough = nothing_given and not plain
-    method, strategy = strategy_of(method, plain)
+    method, strategy = select_strategy(method, plain)
     clock = Clock(time_limit)
     graph = moved_to_priors(graph)  # (0)
     start = {"poses": stored(graph).copy(), "landmarks": graph.landmarks.points.copy()}
@@ -139,12 +139,12 @@ def refine(
             **_false_record(graph, refused, is_false),
         }
 
-    fell = any(cost_fell(r.result) for r in found.rounds)
-    sure = partial(how_sure, refined, (again or found.fit or chosen).result)
+    fell = any(solve_succeeded(r.result) for r in found.rounds)
+    sure = partial(data_covariances, refined, (again or found.fit or chosen).result)
     loops = refused & ~graph.is_odometry
     told = found, again, loops, others, truth, graph
     result = kept.told(chosen.result) if kept else chosen.result
-    return GraphOutcome(result, record, fell, lambda: refined, *told, how_sure=sure)
+    return GraphOutcome(result, record, fell, lambda: refined, *told, make_covariances=sure)
 
 
 def _sizes(graph: PoseGraph) -> dict[str, Any]:

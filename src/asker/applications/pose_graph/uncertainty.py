@@ -6,7 +6,7 @@ import numpy as np
 
 from asker.applications.pose_graph.draw import UNITS, seen_axes
 from asker.applications.pose_graph.formats.g2o import PoseGraph
-from asker.applications.uncertainty import Sure
+from asker.applications.uncertainty import DataCovariances
 from asker.geometry import poses
 from asker.io.figures import figure
 from asker.solver.result import Result
@@ -18,7 +18,7 @@ MOST = 40
 """Ellipses in a figure: more of them hide each other."""
 
 
-def how_sure(graph: PoseGraph, result: Result) -> Sure:
+def data_covariances(graph: PoseGraph, result: Result) -> DataCovariances:
     """Covariances of poses, as steps on their manifold, of positions along the axes of the graph, of rotations in
     radians, and of landmarks."""
 
@@ -37,10 +37,10 @@ def how_sure(graph: PoseGraph, result: Result) -> Sure:
             found |= {"landmark_ids": graph.landmarks.ids, "landmark_covariances": of.covariance("landmarks").blocks}
         return found
 
-    return Sure(result, arrays, ["poses"])
+    return DataCovariances(result, arrays, ["poses"])
 
 
-def draw_ellipses(path: Path, graph: PoseGraph, sure: Sure) -> None:
+def draw_ellipses(path: Path, graph: PoseGraph, sure: DataCovariances) -> None:
     """The way, and the ellipses that hold each position with 95 %, of at most so many poses."""
     from matplotlib.collections import PolyCollection
 

@@ -7,22 +7,22 @@ import numpy as np
 
 import asker
 from asker.applications.application import Application, Source
-from asker.applications.holdout import HeldOut
-from asker.applications.outcome import Outcome, kernel_of
+from asker.applications.holdout import HoldoutSplit
+from asker.applications.outcome import Outcome, kernel_from_keys
 from asker.applications.rotation_averaging import files, problem
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
 from asker.applications.rotation_averaging.problem import TAU, AveragingProblem, averaging_problem
 from asker.applications.text_report import (
-    Told,
+    ReportItems,
     before_and_after,
-    compiling,
-    ended,
+    compilation_note,
+    count_table,
     inliers_within,
-    noise_told,
+    noise_report,
     percent,
-    spread,
+    termination_line,
 )
-from asker.applications.uncertainty import weak_told
+from asker.applications.uncertainty import weak_variables_report
 from asker.io.files import beginning
 from asker.solver.holdout import Prediction, held_out_masks
 from asker.solver.result import Result
@@ -36,7 +36,7 @@ class RotationAveraging(Application):
     expects = "relative rotations: lines of two names and nine numbers, also as .gz or .bz2"
     tau = f"for rotations {TAU:g} degrees"
     has_covariances = True
-    study_title = "Rotation averaging"
+    experiment_title = "Rotation averaging"
     columns = (("median_error", "median error, degrees"),)
     truth = "median_error"
     sources = (
@@ -63,49 +63,49 @@ class RotationAveraging(Application):
     def counts(self, data: RelativeRotations) -> str:
         return f"{len(data.names)} rotations, {len(data.i)} pairs"
 
-    def info(self, data: RelativeRotations, tau: float | None) -> Told:
+    def info(self, data: RelativeRotations, tau: float | None) -> ReportItems:
         start = asker.solve(averaging_problem(data, asker.SmoothTruncated(tau or TAU)).problem, max_iterations=0)
         norms, radius = np.linalg.norm(start.residuals[0], axis=1), asker.SmoothTruncated(tau or TAU).inlier_radius
         near = f"{percent(np.mean(norms <= radius))} within {radius:.3g} degrees"
         told = f"{near}, median residual {np.median(norms):.3g} degrees"
-        pairs = spread(("pairs per rotation", np.concatenate([data.i, data.j]), len(data.names)))
+        pairs = count_table(("pairs per rotation", np.concatenate([data.i, data.j]), len(data.names)))
         return [pairs, f"start along a spanning tree, tau {tau or TAU:g}: cost {start.cost:.7g}, {told}"]
 
     def refine(self, data: RelativeRotations, options: Any, say: Any, **common: Any) -> Outcome:
         return problem.refine(data, **common)
 
-    def most_iterations(self, options: Any) -> int | None:
+    def iteration_limit(self, options: Any) -> int | None:
         return None  # those of `asker.solve`
 
-    def tell(self, data: RelativeRotations, outcome: Outcome, options: Any) -> Told:
+    def report(self, data: RelativeRotations, outcome: Outcome, options: Any) -> ReportItems:
         r = outcome.record
         told = f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} degrees"
         return [
             told,
             before_and_after(r),
             f"{inliers_within(r['inlier_radius'], 'degrees')} {percent(r['inlier_ratio'])}",
-            *noise_told(r, "degrees"),
-            *weak_told(outcome.result, {"rotations": data.names}),
-            ended(r),
-            *compiling(r),
+            *noise_report(r, "degrees"),
+            *weak_variables_report(outcome.result, {"rotations": data.names}),
+            termination_line(r),
+            *compilation_note(r),
         ]
 
-    def hold_out(self, data: RelativeRotations, keys: dict[str, Any], share: float, seed: int) -> HeldOut:
+    def hold_out(self, data: RelativeRotations, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
         (mask,) = held_out_masks(averaging_problem(data).problem, share, seed)
         training = data.with_pairs(~mask)
 
         def predicted(refined: Rotations) -> Prediction:
             return Prediction(problem.residual_norms(data.with_pairs(mask), refined.matrices))
 
-        return HeldOut(training, predicted, "degrees", len(data.i))
+        return HoldoutSplit(training, predicted, "degrees", len(data.i))
 
     def sizes(self, data: RelativeRotations) -> dict[str, Any]:
         return {"n_rotations": len(data.names), "n_observations": len(data.i)}
 
     def problem(self, data: RelativeRotations, keys: dict[str, Any]) -> AveragingProblem:
-        return averaging_problem(data, kernel_of(keys))
+        return averaging_problem(data, kernel_from_keys(keys))
 
-    def judge(
+    def evaluate(
         self, data: RelativeRotations, made: AveragingProblem, result: Result, keys: dict[str, Any]
     ) -> dict[str, Any]:
         near = float(np.mean(result.within_inflection[0]))

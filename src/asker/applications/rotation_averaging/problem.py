@@ -12,17 +12,17 @@ import numpy as np
 
 import asker
 from asker.applications.outcome import (
-    Asked,
+    MethodRequest,
     Outcome,
     compilations,
-    cost_fell,
     finite_or_none,
     inlier_radii,
     noise_record,
     solve_record,
+    solve_succeeded,
 )
 from asker.applications.rotation_averaging.files import RelativeRotations, Rotations
-from asker.applications.uncertainty import Sure
+from asker.applications.uncertainty import DataCovariances
 from asker.geometry.gauge import median_rotation
 from asker.geometry.rotations import matrix_from_angle_axis, matrix_from_quaternion
 from asker.uncertainty.covariance import Uncertainty
@@ -95,20 +95,20 @@ def angle_errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.degrees(2 * np.arcsin(np.clip(np.linalg.norm(aligned - truth, axis=(1, 2)) / np.sqrt(8), 0, 1)))
 
 
-def how_sure(data: RelativeRotations, result: asker.Result) -> Sure:
+def data_covariances(data: RelativeRotations, result: asker.Result) -> DataCovariances:
     """Covariances of rotations, as steps in radians; the first rotation is held."""
 
     def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
         return {"rotation_covariances": of.covariance("rotations").blocks}
 
-    return Sure(result, arrays, ["rotations"], {"names": data.names})
+    return DataCovariances(result, arrays, ["rotations"], {"names": data.names})
 
 
 def refine(
     data: RelativeRotations, method: str | None = None, kernel: str | None = None, tau: Any = None, **limits: Any
 ) -> Outcome:
     """Find absolute rotations as `asker solve` does: `tau` is in degrees, `limits` go to `asker.solve`."""
-    asked = Asked(method, kernel, tau)
+    asked = MethodRequest(method, kernel, tau)
     psi = asked.psi(TAU)
     with compilations() as compiled:
         made = averaging_problem(data, psi)
@@ -117,5 +117,7 @@ def refine(
     (radius,) = map(finite_or_none, inlier_radii(result))
     record |= {"inlier_radius": radius, "inlier_ratio": result.inlier_ratio, "noise": noise_record(result)}
     record |= {"compiled": len(compiled)} | solve_record(result)
-    sure = partial(how_sure, data, result)
-    return Outcome(result, lambda: record, cost_fell(result), lambda: made.refined(result.values), how_sure=sure)
+    sure = partial(data_covariances, data, result)
+    return Outcome(
+        result, lambda: record, solve_succeeded(result), lambda: made.refined(result.values), make_covariances=sure
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from asker.applications.application import Application, Arrays, Runs, Source, Write
-from asker.applications.outcome import kernel_of
+from asker.applications.outcome import kernel_from_keys
 from asker.applications.stereo.draw import draw_maps
 from asker.applications.stereo.errors import error_record, errors_by_part
 from asker.applications.stereo.matching import Matching, match
@@ -18,7 +18,7 @@ from asker.applications.stereo.options import STARTS, EnergyOptions, Options
 from asker.applications.stereo.pairs import MIDDLEBURY, StereoPair, read_folder
 from asker.applications.stereo.problem import StereoProblem, energy
 from asker.applications.stereo.refine import ITERATIONS, StereoOutcome, largest_disparity, refine
-from asker.applications.text_report import Table, Told, percent
+from asker.applications.text_report import ReportItems, Table, percent
 from asker.io.files import FileError
 from asker.io.images import picture_bytes, write_disparity, write_picture
 from asker.solver.result import Result
@@ -37,8 +37,8 @@ class DenseStereo(Application):
     options_class = Options
     iterations = ITERATIONS
     cost_name = symbol = "energy"
-    draws_in_studies = True
-    study_title = "Dense stereo correspondences"
+    plots_parameter_studies = True
+    experiment_title = "Dense stereo correspondences"
     columns = (("bad_1", "bad 1 px %"), ("bad_1_visible", "visible bad %"))
     truth = "bad_1_visible"
     sources = (
@@ -71,7 +71,7 @@ class DenseStereo(Application):
         height, width = data.left.shape
         return f"{width}×{height} pixels"
 
-    def info(self, data: StereoPair, tau: float | None) -> Told:
+    def info(self, data: StereoPair, tau: float | None) -> ReportItems:
         known = [("left", data.left_truth), ("right", data.right_truth)]
         told = [f"true disparities of the {side} image: {_range(truth)}" for side, truth in known if truth is not None]
         return [*told] or ["the true disparities are not known"]
@@ -85,10 +85,10 @@ class DenseStereo(Application):
         asked = {f.name: getattr(options, f.name) for f in fields(EnergyOptions)}
         return refine(data, **asked, **common)
 
-    def tell(self, data: StereoPair, outcome: Any, options: Options) -> Told:
+    def report(self, data: StereoPair, outcome: Any, options: Options) -> ReportItems:
         r = outcome.record
         shape = f"{options.cost} {r['window']}×{r['window']}"
-        told: Told = [
+        told: ReportItems = [
             f"{r['method']} from {r['start']}, {shape}, {r['n_minima']} minima, tau {r['tau']:g} px, eta {r['eta']:g}",
             f"energy {r['initial_cost']:.7g} -> {r['energy']:.7g}",
         ]
@@ -113,16 +113,16 @@ class DenseStereo(Application):
     def problem(self, data: StereoPair, keys: dict[str, Any]) -> StereoProblem:
         largest = largest_disparity(data, keys["max_disparity"])
         matching = Matching(largest, window=keys["window"], n_minima=keys["n_minima"])
-        kernel = kernel_of(keys)
+        kernel = kernel_from_keys(keys)
         minima = match(data.left, data.right, matching)
         return energy(minima, largest, keys["start"], keys["eta"], kernel, kernel, keys["seed"])
 
-    def judge(self, data: StereoPair, made: StereoProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
+    def evaluate(self, data: StereoPair, made: StereoProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
         facts = error_record(made.refined(result.values), made.minima.winner, data)
         largest = largest_disparity(data, keys["max_disparity"])
         return {"n_observations": made.problem.n_residuals, "max_disparity": largest} | facts
 
-    def shown(self, data: StereoPair, made: StereoProblem, result: Result, keys: dict[str, Any]) -> Arrays:
+    def plot_arrays(self, data: StereoPair, made: StereoProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         arrays = {"disparity": made.refined(result.values), "winner": made.minima.winner}
         if data.left_truth is not None:
             arrays["truth"] = data.left_truth

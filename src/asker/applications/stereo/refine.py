@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import asker
-from asker.applications.outcome import Outcome, compilations, cost_fell, solve_record, strategy_of
+from asker.applications.outcome import Outcome, compilations, select_strategy, solve_record, solve_succeeded
 from asker.applications.stereo.errors import error_record
 from asker.applications.stereo.matching import Matching, Minima, match
 from asker.applications.stereo.options import Cost, Start
@@ -55,7 +55,7 @@ def refine(
     tau = 1.0 if tau is None else tau
     kernel = kernel or "smooth-truncated"
     psi = asker.kernel_named(kernel, tau)
-    method, strategy = strategy_of(method, plain=False)
+    method, strategy = select_strategy(method, plain=False)
     height, width = pair.left.shape
     matching = Matching(largest_disparity(pair, max_disparity), cost, window, n_minima)
     with compilations() as compiled:
@@ -75,4 +75,4 @@ def refine(
         "energy": result.cost,
         **error_record(disparity, minima.winner, pair),
     }
-    return StereoOutcome(result, lambda: record, cost_fell(result), lambda: disparity, minima)
+    return StereoOutcome(result, lambda: record, solve_succeeded(result), lambda: disparity, minima)

@@ -21,7 +21,7 @@ from asker.applications.stereo.refine import refine as refine_pair
 from asker.cli.checks import Quiet, Seed, check_outputs, complain, number, one_of, write_outputs
 from asker.cli.dataclass_options import CommandOptions, checked, with_options
 from asker.cli.options import KERNEL_HELP, METHOD_HELP, THREADS_HELP, Files, Limits, Means, check_kernel
-from asker.cli.terminal import ProgressLine, print_table, print_told
+from asker.cli.terminal import ProgressLine, print_report, print_table
 from asker.io.figures import draw_bars, draw_curves
 from asker.io.files import FileError
 from asker.io.folders import make_folder
@@ -89,10 +89,10 @@ def stereo(left: Left, right: Right, **given: Any) -> int:
     r = {"file": str(left), "right": str(right)} | outcome.record
     outcome = replace(outcome, make_record=lambda: r)
     sizes = f"disparities up to {r['max_disparity']}, {r['n_residuals']} residuals"
-    print_told([f"{left}, {right}: {APPLICATION.counts(pair)}, {sizes}", *APPLICATION.tell(pair, outcome, options)])
+    print_report([f"{left}, {right}: {APPLICATION.counts(pair)}, {sizes}", *APPLICATION.report(pair, outcome, options)])
     json_writer = partial(write_json, record=r)
     write_outputs((files.json_file, json_writer), *APPLICATION.outputs(outcome, options, files.output))
-    if asked.iterations and not outcome.fell:
+    if asked.iterations and not outcome.succeeded:
         return complain(f"{left}: the energy did not fall: {outcome.result.status.value}", 1)
     return 0
 

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from asker.applications.text_report import Told
+from asker.applications.text_report import ReportItems
 
 MOST = 10
 """Names that are printed."""
 TITLES = {"priors": "Positions of images", "control": "Positions of control points"}
 
 
-def known_told(record: dict[str, Any]) -> Told:
+def known_positions_report(record: dict[str, Any]) -> ReportItems:
     """Of the part of a record that is about known positions; nothing where there were none."""
-    told: Told = []
+    told: ReportItems = []
     for kind, title in TITLES.items():
         if kind in record:
             told += _positions_told(title, record[kind])
@@ -25,10 +25,10 @@ def known_told(record: dict[str, Any]) -> Told:
     return told
 
 
-def _positions_told(title: str, r: dict[str, Any]) -> Told:
+def _positions_told(title: str, r: dict[str, Any]) -> ReportItems:
     n, refused = r["n"], r["refused"]
     unit = " m" if r.get("origin") else ""
-    told: Told = [f"{title}: {n - len(refused)} of {n} are met, and {len(refused)} refused."]
+    told: ReportItems = [f"{title}: {n - len(refused)} of {n} are met, and {len(refused)} refused."]
     if r["sd"] is not None:
         median, largest = (f"{r[key]:.3g}{unit}" for key in ("median_distance", "largest_distance"))
         told.append(f"  Met within {median} (median), {largest} (all); noise {r['sd']:.3g}{unit} in each coordinate.")
