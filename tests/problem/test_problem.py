@@ -295,6 +295,16 @@ def costs(result):
 # ------------------------------------------------------------------ the result
 
 
+@pytest.mark.parametrize(
+    ("options", "has_kernel"), [({}, False), ({"kernel": SmoothTruncated(2.0)}, True), ({"tau": np.ones(4)}, True)]
+)
+def test_the_text_of_a_problem_names_a_kernel_only_if_one_is_specified(options, has_kernel):
+    problem = Problem(Factors(offset, points()[I], data=(D,), **options))
+    kernels = [name for name in asker.KERNELS if asker.KERNELS[name].__name__ in str(problem)]
+    assert kernels == ["smooth-truncated"] * has_kernel
+    assert ("kernel and noise scale" in str(problem)) != has_kernel
+
+
 @pytest.mark.parametrize("options", [{}, {"free_anchors": True}], ids=str)
 def test_the_result_describes_the_best_point(options):
     setup = Places()

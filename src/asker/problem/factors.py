@@ -146,7 +146,8 @@ class Factors:
 
     def __repr__(self) -> str:
         groups = ", ".join(slot.variables.name for slot in self.slots)
-        return f"Factors({self.name!r}, n={self.n}, on {groups}, kernel={self.kernel})"
+        kernel = f"kernel={self.kernel}" if self.noise_is_known else "kernel and noise scale unspecified"
+        return f"Factors({self.name!r}, n={self.n}, on {groups}, {kernel})"
 
     def under(self, kernel: Kernel) -> "Factors":
         """The same factors under another kernel; widths of observations are those of the kernel.
