@@ -251,7 +251,7 @@ def saved_results_are_read_back(trial: Trial) -> str | None:
 
 def difference(a: asker.Result, b: asker.Result) -> str | None:
     """What is not the same to the bit in two results; times aside."""
-    for name in ("cost", "initial_cost", "status", "doubts", "engine", "linear_solver", "found_noise"):
+    for name in ("cost", "initial_cost", "status", "doubts", "engine", "linear_solver", "estimated_noise"):
         x, y = getattr(a, name), getattr(b, name)
         if x != y and repr(x) != repr(y):  # NaN
             return name

@@ -156,7 +156,7 @@ def test_bounds_hold_where_the_noise_is_not_known(curves):
     """Subsets of the observations, too, are fitted between them."""
     problem, x, _, _ = curves
     result = asker.solve(problem(None))
-    assert result.found_noise is not None
+    assert result.estimated_noise is not None
     assert is_inside(result, *x.manifold.parts(x.rows[0])[1:3])
 
 

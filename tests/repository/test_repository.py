@@ -22,7 +22,6 @@ LONG_FILES = {
     "compiler/llvm.py",
     "kernels/kernels.py",
     "problem/factors.py",
-    "solver/result.py",
     "uncertainty/covariance.py",
     "xla/engine.py",
 }  # exceptions, by their last two names

@@ -158,7 +158,7 @@ def unlike():
 
 def test_the_noise_of_a_balanced_result_is_in_the_units_of_the_user(unlike):
     _, result = unlike
-    seen = replace(result, found_noise=None).noise
+    seen = replace(result, estimated_noise=None).noise
     for found, again in zip(result.noise, seen, strict=True):
         assert again.sigma == pytest.approx(found.sigma, rel=0.1)
     told = result.uncertainty(sigma=[0.2, 0.002])

@@ -123,7 +123,7 @@ def test_a_loaded_result_is_the_one_that_was_saved(solved, saved):
         assert a.names == b.names
         assert all(map(same, a, b)), name
     rest = {f.name for f in fields(asker.Result)} - {"problem", "strategy", "values", "residuals", "weights"}
-    rest -= {"informative", "unwritten", "continued_from", "how_sure", "possible"}  # of the process that solved
+    rest -= {"informative", "unwritten", "continued_from", "analysis", "possible"}  # of the process that solved
     rest.remove("known_inliers")
     assert repr(loaded.classified._replace(inliers=())) == repr(solved.classified._replace(inliers=()))
     assert len(rest) == 10
@@ -201,7 +201,7 @@ def changed(saved, path, **entries):
         (lambda saved, path: np.savez(path, a=np.array([{}], object)), "no result of asker"),
         (lambda saved, path: np.savez_compressed(path, tree=np.zeros(10**6)), "compressed"),
         (lambda saved, path: changed(saved, path, kind="checkpoint"), "this is no result of asker"),
-        (lambda saved, path: changed(saved, path, format=2, version="9.0"), "format 2 (asker 9.0), and asker 0."),
+        (lambda saved, path: changed(saved, path, format=2, version="9.0"), "format 2 (asker 9.0), but asker 0."),
         (lambda saved, path: changed(saved, path, status="HAPPY"), "a broken result of asker ('HAPPY')"),
         (lambda saved, path: changed(saved, path, history=[]), "a broken result"),
         (lambda saved, path: changed(saved, path, cost="low"), "cost is 'low'"),
@@ -250,7 +250,7 @@ def assert_usable(result):
         text.encode()
     assert 0 <= result.inlier_ratio <= 1
     assert result.iterations == len(result.history) - 1
-    for noise in result.noise if result.found_noise else ():
+    for noise in result.noise if result.estimated_noise else ():
         assert noise.uncertainty > 0
     for line in result.history:
         line.as_dict()
@@ -272,10 +272,10 @@ def test_a_damaged_result_is_refused_by_its_digest(saved, tmp_path):
     path = tmp_path / "r.npz"
     for other in (tree | {"cost": tree["cost"] + 1.0}, tree | {"doubts": []}, tree | {"digest": ""}):
         write_npz(path, other, arrays)
-        with pytest.raises(asker.FileError, match="its digest is that of another content"):
+        with pytest.raises(asker.FileError, match="its digest does not match"):
             asker.Result.load(path)
     write_npz(path, tree, {name: array.astype(array.dtype) + (array.dtype == float) for name, array in arrays.items()})
-    with pytest.raises(asker.FileError, match="its digest is that of another content"):
+    with pytest.raises(asker.FileError, match="its digest does not match"):
         asker.Result.load(path)
 
 

@@ -125,7 +125,7 @@ def test_a_loaded_result_knows_it(tmp_path):
     result = fitted(20, 2, 1.0, 0.0, 0)
     result.save(tmp_path / "a.npz")
     loaded = asker.Result.load(tmp_path / "a.npz")
-    assert loaded.found_noise is None
+    assert loaded.estimated_noise is None
     assert loaded.noise[0] == result.noise[0]
 
 

@@ -171,7 +171,7 @@ class Checkpoint:
         if tree["format"] != FORMAT:
             raise FileError(self.path, f"this checkpoint has format {tree['format']}, expected {FORMAT}")
         if tree["digest"] != digest(tree, arrays):
-            raise ValueError("its digest is of something else")
+            raise ValueError("its digest does not match its content")
         for what, name in (
             ("strategy", "strategy or other settings of it"),
             ("kernels", "kernel or τ"),

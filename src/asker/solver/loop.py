@@ -13,7 +13,7 @@ from asker.problem.by_group import Groups
 from asker.problem.variables import ProblemError
 from asker.solver.checkpoint import Checkpoint, ProgressFile, Snapshot
 from asker.solver.iteration import CurrentIteration, by_factor, residuals_at, values_at
-from asker.solver.result import HowSure, Iteration, Result, Status
+from asker.solver.result import Analysis, Iteration, Result, Status
 from asker.solver.stationarity import has_few_unknowns, promised_decrease
 from asker.statistics.inliers import Classified, classify
 from asker.statistics.scale import Noise, estimate
@@ -157,7 +157,7 @@ def result_of(
     strategy: Strategy,
     loop: SolveLoop,
     status: Status,
-    analysis: HowSure,
+    analysis: Analysis,
     noises: tuple[Noise, ...] | None = None,
 ) -> Result:
     """Return the result of a loop.  `noises` has the scale of each factor group, if it was estimated."""
@@ -193,8 +193,8 @@ def result_of(
         found_doubts=(*doubts, *(() if fault else _doubts(engine, point, weights, analysis))),
         unwritten=loop.file.unwritten if isinstance(loop.file, Checkpoint) else "",
         continued_from=loop.file.continued_from if isinstance(loop.file, Checkpoint) else 0,
-        how_sure=analysis,
-        found_noise=known.noises if known and noises else None,
+        analysis=analysis,
+        estimated_noise=known.noises if known and noises else None,
         known_inliers=known,
         possible=possible,
     )
@@ -215,7 +215,7 @@ def _classified(
     return known, None if possible is None else by_factor(problem, engine.whole(possible))
 
 
-def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray], analysis: HowSure) -> tuple[str, ...]:
+def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray], analysis: Analysis) -> tuple[str, ...]:
     """Return whether no observation has a weight, and what the data do not determine of problems with few unknowns:
     larger ones have a gauge as a rule."""
     no_weight = () if engine.sums.any(any(w.any() for w in weights)) else (NO_WEIGHT,)

@@ -1,4 +1,4 @@
-"""The table that `print(result)` and a notebook show."""
+"""Table that `print(result)` and a notebook display."""
 
 import html
 from typing import Any
@@ -16,7 +16,7 @@ def as_text(rows: Rows) -> str:
 
 
 def as_html(rows: Rows) -> str:
-    """Return a table of HTML."""
+    """Return an HTML table."""
     cells = (f"<tr><th>{html.escape(title)}</th><td>{html.escape(text)}</td></tr>" for title, text in rows)
     return f"<table>{''.join(cells)}</table>"
 
@@ -26,8 +26,8 @@ def table(result: Any) -> Rows:
     method = result.strategy if isinstance(result.strategy, str) else type(result.strategy).__name__
     n = result.iterations
     continued = f", continued from iteration {result.continued_from}" if result.continued_from else ""
-    found = result.classified
-    counts = zip(result.residuals.names, found.n_inliers, found.n_informative, strict=True)
+    classified = result.classified
+    counts = zip(result.residuals.names, classified.n_inliers, classified.n_informative, strict=True)
     inliers = [f"{name} {k} of {of} ({k / of:.1%})" if of else f"{name} none" for name, k, of in counts]
     return [
         ("method", _printable(f"{method.partition('(')[0]}, {result.engine} engine, {result.linear_solver}")),
@@ -35,7 +35,7 @@ def table(result: Any) -> Rows:
         ("inliers", _printable(", ".join(inliers))),
         *(
             [("noise", _printable("; ".join(f"{name} {x}" for name, x in result.noise.items())))]
-            if result.found_noise
+            if result.estimated_noise
             else []
         ),
         ("variables", _printable(", ".join(f"{name} {shape_of(x)}" for name, x in result.values.items()))),
@@ -46,5 +46,5 @@ def table(result: Any) -> Rows:
 
 
 def _printable(text: str) -> str:
-    """A name may hold anything; a row stays one line."""
+    """Return the text with control characters escaped, so that a name cannot break the line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,29 +1,126 @@
-"""What the file of a result must hold.  Every field is checked before a result is made of it.
+"""File format of results: packing, unpacking, and validation of every field.
 
-A digest tells a file that has been damaged.  Files of earlier versions have none, and anybody can write one; so each
-field is checked for what the properties of a result rely on: types, shapes, lengths and ranges.
+A digest detects damaged files.  Files of earlier versions have none, and a digest can be recomputed; therefore the
+types, shapes, lengths and ranges that the properties of a result rely on are all checked.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from asker.io.npz import Arrays, Tree, digest
+from asker.io.npz import Arrays, Tree, digest, signed
+from asker.problem.by_group import Groups
+from asker.statistics.inliers import Classified
+from asker.statistics.scale import Noise
+from asker.version import __version__
 
+KIND, FORMAT = "result", 1
 TEXTS = ("version", "status", "strategy", "engine", "linear_solver")
 COSTS = ("cost", "initial_cost")
 PER_FACTOR = {"residuals": ("f", 2), "weights": ("f", 1), "inliers": ("b", 1), "informative": ("b", 1)}
-"""The kind and the number of dimensions of the arrays of a factor group."""
+"""Data type and number of dimensions of the arrays of a factor group."""
+PLAIN = {"cost": float, "initial_cost": float, "engine": str, "linear_solver": str, "relative_damping": bool}
+"""Fields that are written as they are, with their types."""
 
 
-def check(tree: Tree, arrays: Arrays) -> None:
-    """Raise a `ValueError` unless these are the table and the arrays of a result; a missing field is a `KeyError`.
+def packed(result: Any) -> tuple[Tree, Arrays]:
+    """Return an `asker.Result` as a JSON tree and named arrays, for `asker.io.npz`."""
+    arrays: Arrays = {}
+    classified = result.classified
 
-    Fields that no result has are refused by what is made of them.
+    def add(item: Any) -> Any:
+        """Store an array and return its name; for a tuple, a list of the names of its parts."""
+        if isinstance(item, tuple):
+            return [add(part) for part in item]
+        name = f"a{len(arrays)}"
+        arrays[name] = np.asarray(item)
+        return name
+
+    tree: Tree = {
+        "kind": KIND, "format": FORMAT, "version": __version__,
+        "variables": [[name, add(item)] for name, item in result.values.items()],
+        "factors": [
+            [name, *map(add, items)]
+            for name, *items in zip(result.inliers.names, *(getattr(result, key) for key in PER_FACTOR), strict=True)
+        ],
+        "noise": [_jsonable(asdict(noise)) for noise in classified.noises] or None,
+        "finds_noise": result.estimated_noise is not None,
+        "inliers": _jsonable([classified.n_inliers, classified.n_informative]),
+        "doubts": list(result.doubts),
+        "status": result.status.name,
+        "history": [_jsonable(asdict(line)) for line in result.history],
+        "seconds": _jsonable(result.seconds),
+        "strategy": result.strategy if isinstance(result.strategy, str) else repr(result.strategy),
+    }  # fmt: skip
+    for name, kind in PLAIN.items():
+        tree[name] = kind(getattr(result, name))
+    return signed(tree, arrays), arrays
+
+
+def unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
+    """Return the validated fields of an `asker.Result`; the status is a name, a record of the history a dictionary."""
+    _check(tree, arrays)
+
+    def item_of(key: Any) -> Any:
+        return tuple(item_of(part) for part in key) if isinstance(key, list) else arrays[key]
+
+    rows = [[arrays[key] for key in row[1:]] for row in tree["factors"]]
+    rows = [row if len(row) == len(PER_FACTOR) else [*row, np.ones(row[2].shape, dtype=bool)] for row in rows]  # 0.2
+    factors = dict(zip(PER_FACTOR, zip(*rows, strict=True), strict=True))
+    names = [name for name, *_ in tree["factors"]]
+    known = _classified(tree, factors.pop("inliers"))
+    return {
+        **{name: tree[name] for name in PLAIN},
+        "estimated_noise": known.noises if tree.get("finds_noise", True) and known.noises else None,
+        "known_inliers": known,
+        "found_doubts": tuple(tree.get("doubts", ())),
+        **{key: Groups(items, names) for key, items in factors.items()},
+        "problem": None,
+        "values": Groups([item_of(key) for _, key in tree["variables"]], [name for name, _ in tree["variables"]]),
+        "status": tree["status"],
+        "history": [{key: _with_tuples(x) for key, x in line.items()} for line in tree["history"]],
+        "seconds": tree["seconds"],
+        "strategy": tree["strategy"],
+    }
+
+
+def _jsonable(x: Any) -> Any:
+    """Return x with NumPy numbers and arrays, tuples and keys replaced by their JSON equivalents."""
+    if isinstance(x, dict):
+        return {str(key): _jsonable(item) for key, item in x.items()}
+    if isinstance(x, list | tuple):
+        return [_jsonable(item) for item in x]
+    if isinstance(x, np.generic | np.ndarray):
+        return x.tolist()
+    if x is None or isinstance(x, bool | int | float | str):
+        return x
+    raise TypeError(f"a history with a {type(x).__name__} in its details cannot be saved")
+
+
+def _classified(tree: Tree, masks: Sequence[np.ndarray]) -> Classified:
+    """Return the inliers; early versions saved no counts, and the noise only if it was estimated."""
+    noises = tuple(Noise(**{key: float(x) for key, x in one.items()}) for one in tree.get("noise") or ())
+    counts: Any = tree.get("inliers") or ([np.count_nonzero(mask) for mask in masks], list(map(len, masks)))
+    return Classified(noises, tuple(masks), *map(tuple, counts))
+
+
+def _with_tuples(x: Any) -> Any:
+    """Return x with tuples in place of lists, as a history has them."""
+    if isinstance(x, dict):
+        return {key: _with_tuples(item) for key, item in x.items()}
+    return tuple(map(_with_tuples, x)) if isinstance(x, list) else x
+
+
+def _check(tree: Tree, arrays: Arrays) -> None:
+    """Raise a `ValueError` unless tree and arrays are those of a result; a missing field raises a `KeyError`.
+
+    Unknown fields are rejected by the constructors that receive them.
     """
     if "digest" in tree and tree["digest"] != digest(tree, arrays):
-        raise ValueError("its digest is that of another content")
+        raise ValueError("its digest does not match its content")
     for name in TEXTS:
         _text(name, tree[name])
     for name in COSTS:
@@ -56,7 +153,7 @@ def _check_variables(tree: Tree, arrays: Arrays) -> None:
 
 
 def _parts(item: Any) -> list[str]:
-    """The names of the arrays of a variable: one, or those of the parts of a product, and of their parts."""
+    """Return the names of the arrays of a variable: one, or those of all parts of a product manifold."""
     return [name for part in item for name in _parts(part)] if isinstance(item, list) else [item]
 
 
@@ -71,11 +168,11 @@ def _check_factors(tree: Tree, arrays: Arrays) -> None:
     for row in _list("factors", tree["factors"]):
         name, *items = _list("a row of factors", row)
         _text("the name of factors", name)
-        found = [arrays[item] for item in items]
-        kinds, expected = [(x.dtype.kind, x.ndim) for x in found], [*PER_FACTOR.values()]
-        if kinds not in (expected, expected[:-1]) or len(set(map(len, found))) != 1:  # 0.2 had no `informative`
+        columns = [arrays[item] for item in items]
+        kinds, expected = [(x.dtype.kind, x.ndim) for x in columns], [*PER_FACTOR.values()]
+        if kinds not in (expected, expected[:-1]) or len(set(map(len, columns))) != 1:  # 0.2 had no `informative`
             raise ValueError(f"the arrays of {name!r} do not fit together")
-        n += int(np.count_nonzero(found[3])) if len(found) > 3 else len(found[0])
+        n += int(np.count_nonzero(columns[3])) if len(columns) > 3 else len(columns[0])
     if not n:
         raise ValueError("it has no observations")
 
@@ -85,13 +182,13 @@ def _check_noise(tree: Tree) -> None:
     if noises is None:
         return
     if len(_list("noise", noises)) != len(tree["factors"]):
-        raise ValueError(f"it has {len(noises)} noises for {len(tree['factors'])} groups of factors")
+        raise ValueError(f"it has {len(noises)} noise estimates for {len(tree['factors'])} factor groups")
     for noise in noises:
         for name, value in _table("a noise", noise).items():
             if not isinstance(value, float | int) or isinstance(value, bool) or value < 0:  # NaN is fine
-                raise ValueError(f"the {name} of a noise is {value!r}")
+                raise ValueError(f"the {name} of a noise estimate is {value!r}")
         if noise["n_spare"] == 0 and noise.get("chance", 1.0) < 1:
-            raise ValueError("a noise is known, and rests on no number")
+            raise ValueError("a noise estimate has no degrees of freedom")
 
 
 def _check_inliers(tree: Tree) -> None:
@@ -99,7 +196,7 @@ def _check_inliers(tree: Tree) -> None:
         return
     counts = [_list("a row of inliers", row) for row in _list("inliers", tree["inliers"])]
     if [len(row) for row in counts] != 2 * [len(tree["factors"])]:
-        raise ValueError("its inliers do not fit to its factors")
+        raise ValueError("its inlier counts do not match its factor groups")
     for k, n in zip(*counts, strict=True):
         if type(k) is not int or type(n) is not int or not 0 <= k <= n:
             raise ValueError(f"{k!r} of {n!r} observations are inliers")
@@ -112,9 +209,9 @@ def _check_history(tree: Tree) -> None:
     if not history:
         raise ValueError("it has no history")
     for k, line in enumerate(history):
-        number = _table(f"line {k} of its history", line)["iteration"]
+        number = _table(f"record {k} of its history", line)["iteration"]
         if type(number) is not int or number != k or not isinstance(line["accepted"], bool):
-            raise ValueError(f"line {k} of its history is none of iteration {k}")
+            raise ValueError(f"record {k} of its history is not of iteration {k}")
         _table("the details of an iteration", line["details"])
         for name in ("cost", "best_cost", "damping"):
             _number(f"the {name} of iteration {k}", line[name])
@@ -139,7 +236,10 @@ def _table(what: str, x: Any) -> dict[str, Any]:
 
 
 def _number(what: str, x: Any, least: float | None = None) -> None:
-    """Also NaN and infinity, unless there is a least one; an integer that no float holds is an `OverflowError`."""
+    """Raise a `ValueError` unless x is a number; NaN and infinity are allowed if `least` is None.
+
+    An integer too large for a float raises an `OverflowError`.
+    """
     if not isinstance(x, float | int) or isinstance(x, bool):
         raise ValueError(f"{what} is {x!r}, expected a number")
     if least is not None and not least <= float(x) < math.inf:

@@ -1,9 +1,9 @@
 """The functions that analyse a result.  The solver gives them to every result, and imports none."""
 
-from asker.solver.result import HowSure
+from asker.solver.result import Analysis
 from asker.uncertainty.covariance import Uncertainty
 from asker.uncertainty.inlier_observability import doubts_of_inliers
 from asker.uncertainty.leverage import leverage
 from asker.uncertainty.observability import undetermined
 
-ANALYSIS = HowSure(Uncertainty, leverage, doubts_of_inliers, undetermined)
+ANALYSIS = Analysis(Uncertainty, leverage, doubts_of_inliers, undetermined)

@@ -129,7 +129,7 @@ def information(
         1.0 if cut is None else _within(f.residual_size)
         for f, cut in zip(problem.factors, _cuts(result, given), strict=True)
     ]
-    found = result.found_noise
+    found = result.estimated_noise
     grids = [noise.rounding for noise in found] if found else [0.0] * len(spare)
     least = [rounding_variance(f.balance * grid) for f, grid in zip(problem.factors, grids, strict=True)]
     given = [sigma and f.balance * sigma for f, sigma in zip(problem.factors, given, strict=True)]
