@@ -112,7 +112,7 @@ SABOTAGES = (
     ),
     _one(
         "a result is saved without one array",
-        "solver/result.py",
+        "solver/saved_result.py",
         "for name, item in result.values.items()],",
         "for name, item in list(result.values.items())[1:]],",
     ),

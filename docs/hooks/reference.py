@@ -10,7 +10,7 @@ from typing import Any
 
 PUBLIC = {
     "problems": ("Problems", ("asker.problem.variables", "asker.problem.factors", "asker.problem.problem")),
-    "kernels": ("Kernels", ("asker.kernels.kernels", "asker.kernels.registry")),
+    "kernels": ("Kernels", ("asker.kernels.kernel", "asker.kernels.kernels", "asker.kernels.registry")),
     "manifolds": ("Manifolds", ("asker.geometry.manifolds",)),
     "strategies": ("Strategies", ("asker.strategies",)),
     "solving": ("Solving and results", ("asker",)),  # all that the others leave

@@ -16,15 +16,14 @@ from asker.geometry.manifolds import (
     Sphere,
 )
 from asker.io.files import FileError
+from asker.kernels.kernel import Kernel, Scaled
 from asker.kernels.kernels import (
     Barron,
     Cauchy,
     GemanMcClure,
     Huber,
-    Kernel,
     PseudoHuber,
     Quadratic,
-    Scaled,
     SmoothTruncated,
     TruncatedQuadratic,
     Tukey,

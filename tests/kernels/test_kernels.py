@@ -1,4 +1,4 @@
-"""Laws of the kernels: a new one is tested by being listed here."""
+"""Laws that hold for every kernel; to test a new kernel, list it in SHAPES."""
 
 import inspect
 from dataclasses import fields, replace
@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 from asker.kernels import kernels
+from asker.kernels.kernel import Kernel, Scaled
 from asker.kernels.kernels import (
     Barron,
     Cauchy,
     GemanMcClure,
     Huber,
-    Kernel,
     Mixture,
     PseudoHuber,
     Quadratic,
-    Scaled,
     SmoothTruncated,
     TruncatedQuadratic,
     Tukey,
@@ -39,7 +38,7 @@ SHAPES = [
     *[Mixture(c=c) for c in (1.0, 6.0, 14.0)],
     *[Barron(alpha=alpha) for alpha in (2, 1, 0.5, 0, -2, -10, -np.inf)],
 ]
-"""One of each, with τ = 1."""
+"""Kernels of every class and shape, with τ = 1."""
 PLAIN = [replace(kernel, tau=tau) for kernel in SHAPES for tau in (1.0, 0.03, 20.0)]
 KERNELS = PLAIN + [Scaled(kernel, 4.0) for kernel in SHAPES] + [Scaled(Scaled(Tukey(0.5), 3.0), 2.0)]
 
@@ -67,7 +66,7 @@ def test_a_kernel_has_a_name(name):
 
 
 @EVERY_KERNEL_NAME
-def test_every_parameter_of_a_kernel_can_be_typed(name):
+def test_every_parameter_of_a_kernel_can_be_parsed(name):
     plain = NAMED[name]()
     values = {f.name: 0.25 * getattr(plain, f.name) - 1 for f in fields(plain) if f.name != "tau"}
     text = f"{name}:" + ",".join(f"{key}={value}" for key, value in values.items())
@@ -91,10 +90,10 @@ def test_the_parameters_of_barron():
         ("barron:alpha=3", ["alpha must be at most 2"]),
         ("barron:alpha=nan", ["alpha must be at most 2"]),
         ("barron:", ["barron takes alpha after the colon"]),
-        ("cauchy:tau=2", ["cauchy takes nothing after a colon", "tau is given by itself"]),
+        ("cauchy:tau=2", ["cauchy takes nothing after a colon", "tau has an option of its own"]),
     ],
 )
-def test_a_bad_kernel_is_refused(text, said):
+def test_an_invalid_kernel_name_or_parameter_is_rejected(text, said):
     with pytest.raises(ValueError, match="--kernel is ") as error:
         kernel_named(text, option="--kernel")
     for words in (repr(text), *said):
@@ -133,21 +132,21 @@ def test_cost_rises_and_weight_falls(kernel):
 
 
 @EVERY_KERNEL
-def test_bounds_hold_for_huge_residuals(kernel):
-    """A kernel with an upper bound reaches it and no more; no kernel gives NaN."""
+def test_huge_residuals_give_finite_weights_and_bounded_costs(kernel):
+    """A bounded ψ converges to its supremum, and no kernel returns NaN."""
     huge = kernel.tau**2 * np.array([1e12, 1e100, 1e300])
     with np.errstate(over="ignore", under="ignore"):
         psi, omega = kernel.psi(huge), kernel.omega(huge)
     assert not np.isnan(psi).any()
     assert np.all((omega >= 0) & (omega <= 1))
-    saturates = kernel.psi(kernel.tau**2 * 1e8) > 0.999 * psi[0]  # Welsch and the like are flat by then
+    saturates = kernel.psi(kernel.tau**2 * 1e8) > 0.999 * psi[0]  # as for Welsch, whose ψ is constant there
     if saturates:
         np.testing.assert_allclose(psi, psi[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k.has_penalty], ids=repr)
-def test_lifting(kernel):
-    """ψ(u) is the smallest value of w·u/2 + penalty(w), taken at w = ω(u)."""
+def test_psi_is_the_minimum_of_the_lifted_cost(kernel):
+    """ψ(u) is the minimum of w·u/2 + penalty(w), attained at w = ω(u)."""
     u = kernel.tau**2 * np.append(0.0, V)
     w = np.concatenate([np.logspace(-12, -2, 101), np.linspace(0.01, 1, 400)])
     psi, scale = kernel.psi(u), kernel.tau**2 * 1e-12
@@ -157,7 +156,7 @@ def test_lifting(kernel):
 
 
 @EVERY_SHAPE
-def test_has_penalty_says_what_penalty_does(kernel):
+def test_has_penalty_agrees_with_penalty(kernel):
     for k in (kernel, Scaled(kernel, 2.0)):
         if k.has_penalty:
             assert k.penalty(np.array([1.0])) == 0.0
@@ -166,7 +165,7 @@ def test_has_penalty_says_what_penalty_does(kernel):
                 k.penalty(np.array([1.0]))
 
 
-def test_only_least_squares_cannot_be_lifted():
+def test_only_least_squares_has_no_lifted_penalty():
     assert [k for k in SHAPES if not k.has_penalty] == [Quadratic(), Barron(alpha=2)]
 
 
@@ -203,19 +202,19 @@ def test_jax_gives_the_same_numbers(kernel):
 
 
 @EVERY_KERNEL
-def test_the_pull_is_strongest_at_the_inlier_radius(kernel):
-    """ψ'(r) = r ω(r²) rises up to the inlier radius, where ψ'' changes its sign, if it ever falls."""
+def test_influence_is_largest_at_the_inlier_radius(kernel):
+    """The influence function ψ'(r) = r ω(r²) of a non-convex kernel has its maximum at the inlier radius."""
 
-    def pull(r):
+    def influence(r):
         return r * kernel.omega(r**2)
 
     R = kernel.inlier_radius
-    inside, outside = pull(R * np.linspace(0, 1, 500)), pull(R * np.linspace(1 + 1e-9, 50, 5000))
+    inside, outside = influence(R * np.linspace(0, 1, 500)), influence(R * np.linspace(1 + 1e-9, 50, 5000))
     assert np.all(np.diff(inside) >= 0)
     if np.any(np.diff(outside) < -1e-12 * R) or outside[0] < 0.5 * inside[-1]:  # not convex
         assert outside.max() <= inside[-1] * (1 + 1e-12)
-        assert pull(0.98 * R) < inside[-1]
-        assert pull(1.02 * R) < inside[-1]
+        assert influence(0.98 * R) < inside[-1]
+        assert influence(1.02 * R) < inside[-1]
     else:
         assert pytest.approx(kernel.tau) == R
 
@@ -224,7 +223,7 @@ CONVEX = [Quadratic(), Huber(), PseudoHuber(), Barron(alpha=2), Barron(alpha=1)]
 
 
 @EVERY_SHAPE
-def test_who_is_convex(kernel):
+def test_convex_is_true_if_the_influence_never_decreases(kernel):
     r = np.linspace(0, 20, 4001)
     assert np.all(np.diff(r * kernel.omega(r**2)) >= -1e-12) == (kernel in CONVEX)
 
@@ -241,7 +240,7 @@ PAIRS = [(*pair, 1e-12) for pair in SAME] + [(Barron(1.3, a), Barron(1.3, b), 1e
 
 
 @pytest.mark.parametrize(("one", "other", "rtol"), PAIRS, ids=repr)
-def test_members_of_barrons_family(one, other, rtol):
+def test_special_cases_and_limits_of_barrons_kernel(one, other, rtol):
     u = one.tau**2 * V[(V > 0.1) & (V < 50)]  # ω' of α → 2 is steep next to 0
     for name in ("psi", "omega", "domega"):
         np.testing.assert_allclose(getattr(one, name)(u), getattr(other, name)(u), rtol=rtol, atol=1e-8)
@@ -253,12 +252,12 @@ def test_members_of_barrons_family(one, other, rtol):
 
 
 @pytest.mark.parametrize("alpha", [2.1, np.inf, np.nan])
-def test_barron_refuses_other_shapes(alpha):
+def test_barron_rejects_shapes_above_2(alpha):
     with pytest.raises(ValueError, match="alpha"):
         Barron(alpha=alpha)
 
 
-def test_a_kernel_without_formulas_says_which_is_missing():
+def test_a_kernel_without_formulas_names_the_missing_one():
     for name in ("psi", "omega", "domega"):
         with pytest.raises(TypeError, match=f"unit_{name}"):
             getattr(Kernel(), name)(np.ones(1))

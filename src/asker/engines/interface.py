@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.problem import Problem
 from asker.problem.reductions import Sums
 from asker.problem.variables import Variables

@@ -9,7 +9,8 @@ import numpy as np
 
 from asker.applications.application import Application, Runs, Source
 from asker.io.figures import figure, style
-from asker.kernels.kernels import Scaled, SmoothTruncated
+from asker.kernels.kernel import Scaled
+from asker.kernels.kernels import SmoothTruncated
 from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Problem, Variables
 from asker.solver.result import Result

@@ -1,1 +1,1 @@
-"""Robust kernels and their registry."""
+"""Robust kernels, their registry, and their efficiency under Gaussian noise."""

@@ -1,11 +1,11 @@
-"""How wide Cauchy's kernel must be so that little is lost where all noise is Gaussian.
+"""Width of Cauchy's kernel for a prescribed asymptotic efficiency under Gaussian noise.
 
 Efficiency  In Gaussian noise of variance 1 for each of p numbers, an estimate with the weights w(u) = 1/(1 + u/c²) has
             the variance of least squares over e, where with u distributed as χ² with p degrees of freedom
 
                 e = (E[p w + 2 u w′])² / (p E[u w²])
 
-            At e = 0.95, the usual demand, c is 2.385 for p = 1, 2.549 for p = 2, 2.666 for p = 3.
+            For e = 0.95, the usual choice, c is 2.385 for p = 1, 2.549 for p = 2, 2.666 for p = 3.
 
 Holland and Welsch: Robust regression using iteratively reweighted least-squares, Communications in Statistics 1977.
 """
@@ -14,23 +14,24 @@ from functools import cache
 
 import numpy as np
 
-DEMANDED = 0.95
-NARROWEST = 2.0
-"""In σ; residuals of very many numbers are of one length, and any width would do."""
+EFFICIENCY = 0.95
+"""Prescribed asymptotic efficiency."""
+MIN_WIDTH = 2.0
+"""Smallest width, in σ.  For residuals of many numbers all norms are nearly equal, and any width is efficient."""
 
 
 @cache
 def efficient_width(p: int) -> float:
-    """The width of Cauchy's kernel, in σ, for residuals of p numbers."""
-    low, high = NARROWEST, 10.0 * p**0.5
-    while high - low > 1e-12 * high:
-        c = (low + high) / 2
-        low, high = (low, c) if efficiency(c, p) > DEMANDED else (c, high)
-    return high
+    """Return the width of Cauchy's kernel, in σ, for residuals of p numbers."""
+    from scipy.optimize import brentq
+
+    if efficiency(MIN_WIDTH, p) > EFFICIENCY:
+        return MIN_WIDTH
+    return float(brentq(lambda c: efficiency(c, p) - EFFICIENCY, MIN_WIDTH, 10.0 * p**0.5, xtol=1e-14))
 
 
 def efficiency(c: float, p: int) -> float:
-    """e, for a kernel of width c."""
+    """Return the asymptotic efficiency e of Cauchy's kernel of width c, for residuals of p numbers."""
     x = (np.arange(2000) + 0.5) * (p**0.5 + 10.0) / 2000
     log_density = np.log(x) * (p - 1) - x**2 / 2
     density = np.exp(log_density - log_density.max())

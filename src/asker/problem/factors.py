@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asker.geometry.manifolds import Euclidean
-from asker.kernels.kernels import LARGEST_TAU, SMALLEST_TAU, Kernel, Quadratic, Scaled, SmoothTruncated
+from asker.kernels.kernel import LARGEST_TAU, SMALLEST_TAU, Kernel, Scaled
+from asker.kernels.kernels import Quadratic, SmoothTruncated
 from asker.problem.batched import batched_jacobians, batched_residuals, size_of_batched
 from asker.problem.variables import ProblemError, Slot, Variables, name_or
 from asker.tracing.affine import is_affine

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.factors import Factors
 from asker.problem.variables import ProblemError, Slot, Variables
 from asker.tracing.array_namespace import sum_of_rows

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from asker._arguments import check_function, check_number, check_positive
 from asker._solve import asks_to_stop, solve
-from asker.kernels.kernels import Kernel, Quadratic, Scaled
+from asker.kernels.kernel import Kernel, Scaled
+from asker.kernels.kernels import Quadratic
 from asker.problem.variables import ProblemError
 from asker.scipy_compat.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
 from asker.scipy_compat.termination import Stopping, optimality

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.kernels.kernels import Array, Cauchy, Huber, Kernel, PseudoHuber, Quadratic
+from asker.kernels.kernel import Array, Kernel
+from asker.kernels.kernels import Cauchy, Huber, PseudoHuber, Quadratic
 from asker.tracing.array_namespace import namespace, shaped
 
 Floats = NDArray[np.float64]

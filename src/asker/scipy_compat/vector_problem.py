@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.io.interrupts import interruptible
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.problem import Factors, Problem, ProblemError, Variables
 from asker.scipy_compat.finite_differences import POWERS, differences
 from asker.tracing.affine import is_affine

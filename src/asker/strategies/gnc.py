@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from asker.engines.interface import Model, Point
-from asker.kernels.kernels import Scaled
+from asker.kernels.kernel import Scaled
 from asker.strategies.strategy import LARGEST_DAMPING, Engine, State, attempt, cost, lowered, refused
 from asker.tracing.array_namespace import namespace
 

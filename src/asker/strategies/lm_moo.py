@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 
 from asker.engines.interface import Point
-from asker.kernels.kernels import Scaled
+from asker.kernels.kernel import Scaled
 from asker.strategies.gnc import LevelState
 from asker.strategies.strategy import Engine, cost, omega, reweighted
 

@@ -17,7 +17,7 @@ from asker.applications.bundle.options import CameraModel, Dof
 from asker.geometry.gauge import Gauge, Seen, centres, put_back
 from asker.geometry.manifolds import SE3, Euclidean, Product
 from asker.geometry.rotations import angle_axis_from_matrix, matrix_from_angle_axis
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Portion, Problem, Variables
 from asker.problem.reductions import Sums

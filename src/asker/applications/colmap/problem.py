@@ -31,7 +31,7 @@ from asker.applications.colmap.rigs import (
 from asker.geometry.gauge import Gauge, Seen, drift, moved
 from asker.geometry.manifolds import SE3
 from asker.geometry.rotations import quaternion_from_matrix
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Problem, ProblemError, Slot, Variables
 

@@ -34,7 +34,7 @@ from asker.applications.reconstruction import Named, ReprojectionErrors, look_ov
 from asker.geometry.gauge import Gauge
 from asker.io.file_issues import Dirt
 from asker.io.files import FilePath
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.statistics.scale import REACH
 
 GivenAs = Callable[[ColmapModel], Any]

@@ -10,7 +10,7 @@ from asker.applications.colmap.constant_parameters import Held
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.problem import colmap_problem
 from asker.applications.colmap.reprojection_error import point_errors
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 
 
 def retriangulated(

@@ -30,7 +30,8 @@ from asker.applications.pose_graph.residuals import MANIFOLDS, edge_residual, me
 from asker.geometry import poses
 from asker.geometry.manifolds import Euclidean
 from asker.geometry.poses import N_DOF, Kind
-from asker.kernels.kernels import Kernel, Quadratic, SmoothTruncated
+from asker.kernels.kernel import Kernel
+from asker.kernels.kernels import Quadratic, SmoothTruncated
 from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Problem, ProblemError, Variables
 from asker.solver.result import Result

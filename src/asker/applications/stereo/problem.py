@@ -15,7 +15,8 @@ import numpy as np
 
 from asker.applications.stereo.matching import Matching, Minima, match
 from asker.applications.stereo.options import Start
-from asker.kernels.kernels import Kernel, SmoothTruncated
+from asker.kernels.kernel import Kernel
+from asker.kernels.kernels import SmoothTruncated
 from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Problem, ProblemError, Variables
 

@@ -27,7 +27,7 @@ from asker.engines.interface import Formula, Model, PerFactor, Point, Step, Toge
 from asker.engines.solvers import LinearSolver
 from asker.engines.sparsity import Structure, is_long
 from asker.io.log import log
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.problem import Problem
 from asker.problem.reductions import ALONE
 from asker.problem.variables import Variables

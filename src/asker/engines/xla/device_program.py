@@ -26,7 +26,7 @@ from asker.engines.xla.layout import Observations
 from asker.engines.xla.residuals import FactorFunctions, HeldDirections
 from asker.engines.xla.small_matrices import rows as as_rows
 from asker.engines.xla.system import System
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.problem import Problem
 from asker.problem.variables import Variables
 

@@ -33,7 +33,7 @@ from asker.engines.xla.solver_selection import chosen
 from asker.engines.xla.system import System
 from asker.io.interrupts import interruptible
 from asker.io.log import devices as devices_log
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.factors import Factors
 from asker.problem.problem import Problem
 from asker.problem.reductions import ALONE, Sums

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from asker.engines.interface import Formula
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.residuals import used
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 
 Widths = tuple[jax.Array | None, ...]
 """τ of each factor group; None where observations have widths of their own.  Where they have weights: τ, and 1 if it is

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from asker.engines.interface import Engine, Model, Point, omega, psi
 from asker.engines.sparsity import is_narrow
 from asker.engines.validity import Conditions, squares
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.factors import Factors
 from asker.problem.problem import Problem
 from asker.problem.variables import Slot, Variables

@@ -33,7 +33,7 @@ from asker.geometry.alignment import Fit, robust_similarity
 from asker.geometry.gauge import poses_in
 from asker.geometry.rotations import quaternion_from_matrix
 from asker.kernels.efficiency import efficient_width
-from asker.kernels.kernels import Kernel
+from asker.kernels.kernel import Kernel
 from asker.problem.problem import Factors, Problem
 from asker.statistics.inliers import inlier_radius
 from asker.statistics.scale import REACH

@@ -65,7 +65,8 @@ from asker.applications.pose_graph.loops.noise_scale import (
 )
 from asker.applications.pose_graph.options import Robust
 from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
-from asker.kernels.kernels import Cauchy, Kernel, SmoothTruncated
+from asker.kernels.kernel import Kernel
+from asker.kernels.kernels import Cauchy, SmoothTruncated
 from asker.solver.result import Result, Status
 from asker.solver.time_budget import Clock
 from asker.strategies.asker import ASKER
