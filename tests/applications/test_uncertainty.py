@@ -20,7 +20,7 @@ from asker.geometry.manifolds import SE3
 from asker.io.npz import read_npz
 from asker.kernels.kernels import SmoothTruncated
 from asker.uncertainty import weak_variables
-from asker.uncertainty.weak_variables import holds
+from asker.uncertainty.weak_variables import group_supports
 from graphs import circle
 
 
@@ -74,7 +74,7 @@ def test_the_command_writes_them(graph, asks, tmp_path):
     assert code == 0, err
     tree, arrays = read_npz(tmp_path / "c.npz", "covariances")
     assert tree["kind"] == "covariances"
-    assert tree["gauge"] == "all directions are determined, with 1 of 60 poses held"
+    assert tree["gauge"] == "all directions are determined, with 1 of 60 poses fixed"
     assert set(arrays) == {"ids", "pose_covariances", "position_covariances", "rotation_covariances"}
     report = json.loads((tmp_path / "r.json").read_text())
     traces = np.einsum("nqq->n", arrays["position_covariances"])
@@ -132,14 +132,14 @@ def test_what_hangs_on_too_little_is_told_worst_first():
     once = np.flatnonzero(f.slots[1].index == 4)[1:]
     few = asker.Problem(f.taken(~np.isin(np.arange(f.n), once)))
     result = asker.solve(few, asker.IRLS(), max_iterations=20)
-    hold = holds(result)[made.points]
-    assert hold.weak(5)[0] == 4
-    assert hold.n_inliers[4] == 1
-    assert np.isinf(hold.uncertainty[4])
+    support = group_supports(result)[made.points]
+    assert support.weakest(5)[0] == 4
+    assert support.n_inliers[4] == 1
+    assert np.isinf(support.uncertainty[4])
     table, *_ = weak_variables_report(result, {"points": range(len(made.points))})
     assert table.rows[0] == ["4", "1", "open"]
-    known = np.isfinite(hold.uncertainty)
-    assert np.median(hold.uncertainty[known]) == pytest.approx(1)
+    known = np.isfinite(support.uncertainty)
+    assert np.median(support.uncertainty[known]) == pytest.approx(1)
 
 
 def test_a_block_that_is_no_number_holds_nothing():

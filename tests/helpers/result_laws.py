@@ -27,8 +27,7 @@ ROUNDED = 1e-20
 """The part of the mean square below which a residual is 0 but for rounding."""
 NO_INTERVAL = (
     "there is no covariance",
-    "the noise cannot be told",
-    "which says nothing of their noise",
+    "the noise cannot be estimated",
     "no observation is within the noise",
 )
 """Refusals of an interval."""

@@ -9,7 +9,7 @@ import pytest
 import asker
 from asker.solver.holdout import held_out_masks
 from asker.uncertainty.covariance import Uncertainty
-from asker.uncertainty.weak_variables import holds
+from asker.uncertainty.weak_variables import group_supports
 
 KERNELS = (None, asker.Huber(0.1), asker.SmoothTruncated(0.3), asker.Cauchy(0.1), asker.GemanMcClure(0.2))
 ENGINES = ("cpu", "xla")
@@ -81,7 +81,7 @@ def test_uncertainties_are_those_without_it(solved):
     left_out = np.setdiff1d(np.arange(len(ours.used)), chosen)
     assert not ours.used[left_out].any()
     assert np.isnan(ours.studentised[left_out]).all()
-    for hold, other in zip(holds(result).values(), holds(without).values(), strict=True):
+    for hold, other in zip(group_supports(result).values(), group_supports(without).values(), strict=True):
         assert np.array_equal(hold.n_inliers, other.n_inliers)
         assert np.array_equal(hold.uncertainty, other.uncertainty)
 

@@ -8,7 +8,7 @@ import asker
 from asker.kernels.kernels import SmoothTruncated
 from asker.statistics.coincidence import Seen, chances
 from asker.statistics.inliers import inlier_radius
-from asker.uncertainty.information import _within
+from asker.uncertainty.information import _truncation_correction
 
 N, M, SIGMA, FAR = 6000, 3, 0.1, 20.0
 
@@ -84,7 +84,7 @@ def test_what_is_held_beyond_doubt_does_not_agree_by_chance():
 def test_noise_of_inliers_is_a_part_of_it(p):
     norm = np.linspace(0, inlier_radius(p, 1.0), 10_001)
     density = chi.pdf(norm, p)
-    assert (norm**2 * density).sum() / density.sum() / p == pytest.approx(_within(p), abs=1e-3)
+    assert (norm**2 * density).sum() / density.sum() / p == pytest.approx(_truncation_correction(p), abs=1e-3)
 
 
 def test_few_numbers_make_intervals_wider():

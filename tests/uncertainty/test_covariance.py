@@ -11,7 +11,7 @@ from asker.applications.bundle.synthetic import make_scene
 from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.kernels.kernels import Cauchy, Huber, Quadratic, SmoothTruncated, Tukey
 from asker.uncertainty.covariance import Uncertainty
-from asker.uncertainty.information import expected, squares
+from asker.uncertainty.information import expected, squared_norms
 from graphs import circle
 
 # ------------------------------------------------------------------ the oracle
@@ -23,7 +23,7 @@ def first_columns(problem):
 
 
 def whole_jacobians(of: Uncertainty):
-    """(n, p, N) and the residuals (n, p) of each factor group, in the user's order."""
+    """Yield the Jacobian (n, p, N) and the residuals (n, p) of each factor group, in the user's order."""
     first = first_columns(of.problem)
     n_all = sum(len(v) * v.manifold.tangent for v in first)
     for f, lin in zip(of.model.structure.factors, of.model.linear, strict=True):
@@ -37,17 +37,17 @@ def whole_jacobians(of: Uncertainty):
 
 
 def dense_covariance(of: Uncertainty, datum=(), sandwich=False):
-    """A⁻¹BA⁻¹ by the constraints NᵀDx = 0, from the whole matrix; `datum`: unknowns."""
+    """Return A⁻¹BA⁻¹ under the constraints NᵀDx = 0, from the dense matrix; `datum` are indices of unknowns."""
     A, B = 0.0, 0.0
     groups = zip(whole_jacobians(of), of.information, of.result.weights, strict=True)
     for (J, r), part, weight in groups:
         A = A + np.einsum("n,npi,npj->ij", part.alpha, J, J)
         if sandwich:
             g = weight[:, None] * np.einsum("npi,np->ni", J, r)
-            B = B + g.T @ g * (J.shape[1] * part.n_counted / part.n_spare)
+            B = B + g.T @ g * (J.shape[1] * part.n_counted / part.n_degrees_of_freedom)
         else:
             B = B + np.einsum("n,npi,npj->ij", part.beta, J, J)
-    S = np.diag(1 / np.sqrt(np.where(np.diag(A) > 0, np.diag(A), 1.0)))  # in units of their own the unknowns are alike
+    S = np.diag(1 / np.sqrt(np.where(np.diag(A) > 0, np.diag(A), 1.0)))  # scales the diagonal to 1
     sizes, U = np.linalg.eigh(S @ A @ S)
     N = S @ U[:, sizes < 1e-10 * sizes[-1]]
     D = S @ (np.isin(np.arange(len(A)), datum)[:, None] * N if len(datum) else N)
@@ -58,7 +58,7 @@ def dense_covariance(of: Uncertainty, datum=(), sandwich=False):
 
 def assert_blocks(of: Uncertainty, C, sandwich=False):
     first = first_columns(of.problem)
-    tol = (1e-6 if sandwich else 1e-7) * np.abs(C).max()  # so good is a dense pseudo-inverse where the gauge is free
+    tol = (1e-6 if sandwich else 1e-7) * np.abs(C).max()  # accuracy of a dense pseudo-inverse with a free gauge
     for v, at in first.items():
         d = v.manifold.tangent
         dense = np.array([C[at + k * d : at + (k + 1) * d, at + k * d : at + (k + 1) * d] for k in range(len(v))])
@@ -76,7 +76,7 @@ def assert_blocks(of: Uncertainty, C, sandwich=False):
 
 @pytest.fixture(scope="module")
 def bundle_result():
-    """Nothing fixed; cameras on a product manifold; points eliminated; some outliers."""
+    """A scene with a free gauge, cameras on a product manifold, eliminated points and some outliers."""
     scene = make_scene(6, 300, outlier_ratio=0.1, start_error=0.5, seed=1)
     made = bundle_problem(scene.start, SmoothTruncated(2.0), dof=7)
     return made, asker.solve(made.problem, asker.IRLS(), max_iterations=30)
@@ -84,7 +84,7 @@ def bundle_result():
 
 @pytest.fixture(scope="module")
 def graph_result():
-    """The first pose is fixed; two kinds of edges, of different noise and under different kernels."""
+    """A graph with a fixed first pose and two kinds of edges with different noise and kernels."""
     graph, _ = circle("SE2", n=60, laps=3)
     made = pose_graph_problem(replace(graph, information=np.tile(np.diag([1e4, 1e4, 1e4]), (graph.n_edges, 1, 1))))
     return made, asker.solve(made.problem, asker.IRLS(), max_iterations=50)
@@ -132,16 +132,16 @@ def test_the_datum_can_be_chosen(bundle_result):
     first = first_columns(made.problem)[made.points]
     assert_blocks(of, dense_covariance(of, first + np.array([0, 3, 4, 7])[:, None] * 3 + np.arange(3)))
     assert "relative to 4 points" in of.gauge
-    one = result.covariance(made.points, datum=made.points[[0]])  # it holds three of seven directions
+    one = result.covariance(made.points, datum=made.points[[0]])  # fixes three of seven directions
     assert one.undetermined[1:].all()
-    assert "leave 4 open" in one.gauge
+    assert "leave 4 undetermined" in one.gauge
 
 
 @pytest.mark.parametrize("sandwich", [False, True])
 def test_a_graph_with_two_kinds_of_edges(graph_result, sandwich):
     made, result = graph_result
     of = result.uncertainty(sandwich=sandwich)
-    assert of.gauge == "all directions are determined, with 1 of 60 poses held"
+    assert of.gauge == "all directions are determined, with 1 of 60 poses fixed"
     rows = slice(3, None)
     C = np.zeros((180, 180))
     A, B = 0.0, 0.0
@@ -149,29 +149,28 @@ def test_a_graph_with_two_kinds_of_edges(graph_result, sandwich):
         g = weight[:, None] * np.einsum("npi,np->ni", J, r)
         A = A + np.einsum("n,npi,npj->ij", part.alpha, J, J)
         plain = np.einsum("n,npi,npj->ij", part.beta, J, J)
-        B = B + (g.T @ g * (J.shape[1] * part.n_counted / part.n_spare) if sandwich else plain)
+        B = B + (g.T @ g * (J.shape[1] * part.n_counted / part.n_degrees_of_freedom) if sandwich else plain)
     inverse = np.linalg.inv(A[rows, rows])
     C[rows, rows] = inverse @ B[rows, rows] @ inverse
     assert_blocks(of, C, sandwich=True)
     assert not of.covariance(made.poses[[0]]).blocks.any()  # it is fixed
 
 
-def test_a_datum_of_one_pose_holds_it(graph_result):
+def test_a_datum_of_one_pose_fixes_it(graph_result):
     made, result = graph_result
     free = asker.Variables(result[made.poses], asker.SE2, name="poses")
-    given = made.problem.factors
     factors = [
         asker.Factors(f.residual, *(free[s.index] for s in f.slots), data=f.data, kernel=f.kernel, name=f.name)
-        for f in given
+        for f in made.problem.factors
     ]
     loose = asker.solve(asker.Problem(*factors), asker.IRLS(), max_iterations=0)
     fixed = result.uncertainty(sigma=[1.0, 2.0]).covariance(made.poses).blocks
-    held = loose.uncertainty(datum=free[[0]], sigma=[1.0, 2.0])
-    assert held.n_gauge == 3
-    assert np.abs(held.covariance(free).blocks - fixed).max() < 1e-6 * np.abs(fixed).max()
+    relative = loose.uncertainty(datum=free[[0]], sigma=[1.0, 2.0])
+    assert relative.n_gauge == 3
+    assert np.abs(relative.covariance(free).blocks - fixed).max() < 1e-6 * np.abs(fixed).max()
 
 
-def test_plain_least_squares_is_the_textbook(line_result):
+def test_plain_least_squares_matches_the_textbook_formula(line_result):
     result, t, y, weight = line_result(Quadratic())
     J = np.column_stack([t, np.ones(60)]) * np.sqrt(weight)[:, None]
     r = J @ result.x - y * np.sqrt(weight)
@@ -190,7 +189,7 @@ def test_a_robust_line_has_the_error_of_its_inliers(line_result):
     C = np.linalg.inv(J.T @ J) * 0.1**2
     ours = result.covariance("x", sigma=0.1).blocks[0]
     assert np.allclose(ours, C, rtol=0.1)
-    assert np.trace(ours) > np.trace(C)  # a robust estimate loses a little
+    assert np.trace(ours) > np.trace(C)  # a robust estimate is slightly less efficient
     assert result.leverage[0].n_used == pytest.approx(2)
     assert (result.leverage[0].studentised[:6] > 5).all()
 
@@ -215,22 +214,22 @@ def test_leverages_add_up_to_the_unknowns(bundle_result, graph_result):
             assert (part.used < f.residual_size + 1e-9).all()
 
 
-def test_what_no_observation_determines_is_named_and_not_inverted(bundle_result):
+def test_undetermined_points_are_named_and_have_no_covariance(bundle_result):
     made, _ = bundle_result
     (f,) = made.problem.factors
     once = np.flatnonzero(f.slots[1].index == 5)[1:]
     few = f.taken(~np.isin(np.arange(f.n), once) & (f.slots[1].index != 9))
     result = asker.solve(asker.Problem(few), asker.IRLS(), max_iterations=0)
-    found = result.covariance(made.points, datum=made.cameras, sigma=0.4)
-    assert np.flatnonzero(found.undetermined).tolist() == [5, 9]
-    assert np.isnan(found.blocks[[5, 9]]).all()
-    assert np.isfinite(np.delete(found.blocks, [5, 9], 0)).all()
+    covariance = result.covariance(made.points, datum=made.cameras, sigma=0.4)
+    assert np.flatnonzero(covariance.undetermined).tolist() == [5, 9]
+    assert np.isnan(covariance.blocks[[5, 9]]).all()
+    assert np.isfinite(np.delete(covariance.blocks, [5, 9], 0)).all()
     of = result.uncertainty(datum=made.cameras, sigma=0.4)
     assert of.n_undetermined == {"points": 2}
     assert (of.n_single, of.n_gauge) == (1 + 3, 7)
 
 
-def test_what_a_kernel_gives_up_for_its_noise_determines_nothing():
+def test_observations_without_expected_curvature_determine_nothing():
     groups = [asker.Variables(np.zeros((1, 1)), name=name) for name in "xz"]
     measured = {
         "data": (np.random.default_rng(0).standard_normal(30),),
@@ -252,7 +251,7 @@ def test_what_a_kernel_gives_up_for_its_noise_determines_nothing():
         solved(SmoothTruncated(1e-6), SmoothTruncated(1e-6)).uncertainty(sigma=1.0)
 
 
-def test_bad_questions_are_answered_in_a_sentence(line_result, tmp_path):
+def test_invalid_arguments_raise_an_error(line_result, tmp_path):
     result, *_ = line_result(Quadratic())
     x = result.problem.variables[0]
     result.save(tmp_path / "r.npz")
@@ -268,18 +267,18 @@ def test_bad_questions_are_answered_in_a_sentence(line_result, tmp_path):
         result.covariance(x, sigma=[1.0, 2.0])
     few = asker.Factors(lambda x, y: x[:, 0] - y, x[[0, 0, 0]], data=np.zeros(3), kernel=Quadratic(),
                         jacobian=lambda x, y: np.ones((3, 1, 2)))  # fmt: skip
-    with pytest.raises(asker.ProblemError, match="the noise cannot be told: 3 inliers leave 2 numbers"):
+    with pytest.raises(asker.ProblemError, match="the noise cannot be estimated: 3 inliers leave 2 degrees"):
         asker.solve(asker.Problem(few)).covariance(x)
 
 
-def test_squares_have_the_weights_in_them(line_result):
+def test_squared_norms_include_the_weights(line_result):
     result, *_, weight = line_result(Quadratic())
-    assert np.allclose(squares(result)[0], weight * result.residuals[0][:, 0] ** 2)
+    assert np.allclose(squared_norms(result)[0], weight * result.residuals[0][:, 0] ** 2)
 
 
 @pytest.mark.parametrize("smaller", [1e-3, 1e-9])
-def test_noises_of_different_orders_are_all_seen(smaller):
-    """Rounding does not hide the smaller one, which alone says how sure a variable is."""
+def test_noise_scales_of_different_orders_of_magnitude(smaller):
+    """Rounding does not hide the smaller scale, which alone determines the variance of a variable."""
     x = asker.Variables([0.0, 0.0], name="x")
     at = np.zeros(25, int)
     groups = [
@@ -291,12 +290,12 @@ def test_noises_of_different_orders_are_all_seen(smaller):
     np.testing.assert_allclose(errors[:, 0], [0.2, 0.2 * smaller], rtol=1e-6)
 
 
-def test_a_kernel_that_is_straight_at_all_residuals_says_nothing_of_the_noise():
-    """As Huber's, far narrower than the residuals."""
+def test_a_kernel_that_is_linear_at_all_residuals_gives_no_noise_estimate():
+    """A Huber kernel far narrower than the residuals is linear at all of them."""
     x = asker.Variables([0.0], name="x")
     y = np.concatenate([np.linspace(1, 2, 20), -np.linspace(1, 2, 20)])
     factors = asker.Factors(lambda x, y: x - y, x[np.zeros(40, int)], data=y, kernel=Huber(1e-3))
     result = asker.solve(asker.Problem(factors), max_iterations=0)
-    with pytest.raises(asker.ProblemError, match="straight, which says nothing of their noise"):
+    with pytest.raises(asker.ProblemError, match="cannot be estimated: the kernel is linear at all residuals"):
         result.interval("x")
     assert result.interval("x", sigma=1.0) > 0

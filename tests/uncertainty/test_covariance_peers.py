@@ -1,4 +1,4 @@
-"""Covariances are those of other programs, with the same noise and the same gauge."""
+"""Covariances equal those of GTSAM and pycolmap, with the same noise and the same gauge."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from graphs import EVERY_KIND, circle
 
 @EVERY_KIND
 def test_marginals_of_gtsam(kind):
-    """All edges count with the noise that they announce; the first pose is held by a prior of next to no noise."""
+    """All edges have their stated noise; in GTSAM the first pose is fixed by a prior with a tiny variance."""
     gtsam = pytest.importorskip("gtsam")
     graph, _ = circle(kind, n=30, laps=3)
     made = pose_graph_problem(graph, robust="none")
@@ -50,9 +50,9 @@ def test_marginals_of_gtsam(kind):
 
 
 def test_poses_of_pycolmap(data_file):
-    """Two images are held; its damping of 1e-8 makes it a little surer, and its rotations are half angles.
+    """Two images are constant.  pycolmap's damping of 1e-8 lowers variances slightly; its rotations are half angles.
 
-    Its points are those of poses that are known: the inverses of their own blocks.
+    The covariances of its points assume known poses: they are the inverses of diagonal blocks.
     """
     pycolmap = pytest.importorskip("pycolmap")
     path = data_file("colmap/small-15")

@@ -1,4 +1,4 @@
-"""Where there is no covariance, one line says why; where an engine would not factorise, it is done once."""
+"""Errors of covariances: each message states its reason; a problem solved by conjugate gradients is factorised once."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from asker.engines import inverse_blocks
 from asker.engines.cpu import linearized_problem
 from asker.kernels.kernels import Quadratic, SmoothTruncated
 from asker.problem.problem import Portion
-from asker.uncertainty.weak_variables import holds
+from asker.uncertainty.weak_variables import group_supports
 
 
 def off(x, y):
@@ -31,10 +31,10 @@ def slopes(x, y, d):
 
 
 def solved(y, kernel, n=None, **more):
-    """Points that are seen where they are, one after the other or n in turn."""
+    """Solve for points that are measured directly: each once, or n points in turn."""
     n = len(y) if n is None else n
     x = asker.Variables(np.zeros((n, 2)), name="x")
-    factors = asker.Factors(off, x[np.arange(len(y)) % n], data=(y,), kernel=kernel, jacobian=slope, name="seen")
+    factors = asker.Factors(off, x[np.arange(len(y)) % n], data=(y,), kernel=kernel, jacobian=slope, name="measured")
     return asker.solve(asker.Problem(factors), asker.IRLS(), max_iterations=20, **more)
 
 
@@ -46,16 +46,16 @@ def test_nothing_within_the_noise():
 
 def test_too_few_inliers_and_no_noise_at_all():
     y = np.random.default_rng(0).normal(size=(5, 2))
-    with pytest.raises(asker.ProblemError, match="seen: the noise cannot be told: 5 inliers leave 0 numbers to spare"):
+    with pytest.raises(asker.ProblemError, match=r"measured: .*: 5 inliers leave 0 degrees of freedom"):
         solved(y, Quadratic()).covariance("x")
     exact = solved(np.zeros((40, 2)), Quadratic(), n=1)
-    with pytest.raises(asker.ProblemError, match="seen: all inliers fit exactly"):
+    with pytest.raises(asker.ProblemError, match=r"measured: .*all inliers fit exactly"):
         exact.covariance("x")
     assert exact.covariance("x", sigma=2.0).blocks[0] == pytest.approx(4 / 40 * np.eye(2))
 
 
-def test_more_is_open_than_can_be_told(monkeypatch):
-    """Some pairs of points, each free to move as a whole."""
+def test_too_many_undetermined_directions(monkeypatch):
+    """The problem has several pairs of points, each free to move as a whole."""
     monkeypatch.setattr(inverse_blocks, "MOST", 20)
     x, y = (asker.Variables(np.zeros((15, 2)), name=name) for name in "xy")
     d = np.random.default_rng(0).normal(size=(45, 2))
@@ -66,7 +66,7 @@ def test_more_is_open_than_can_be_told(monkeypatch):
         loose.covariance("x")
 
 
-def test_what_conjugate_gradients_solved_is_factorised_once_or_refused(monkeypatch):
+def test_a_problem_solved_by_conjugate_gradients_is_factorised_once_or_rejected(monkeypatch):
     y = np.random.default_rng(0).normal(size=(60, 2))
     result = solved(y, Quadratic(), n=3, linear_solver="cg")
     assert result.linear_solver == "cg"
@@ -77,20 +77,20 @@ def test_what_conjugate_gradients_solved_is_factorised_once_or_refused(monkeypat
         replace(result).covariance("x")
 
 
-def test_a_portion_of_a_problem_has_none():
+def test_a_portion_of_a_problem_has_no_covariance():
     result = solved(np.random.default_rng(0).normal(size=(60, 2)), Quadratic(), n=3)
     (x,), (f,) = result.problem.variables, result.problem.factors
     part = Portion(x, np.arange(3), 6, (np.arange(60),), (120,))
     of_many = replace(result, problem=asker.Problem(f, portion=part))
-    with pytest.raises(asker.ProblemError, match="covariances need the whole problem, and this process has a portion"):
+    with pytest.raises(asker.ProblemError, match="covariances need the whole problem"):
         of_many.covariance("x")
-    with pytest.raises(asker.ProblemError, match="seen in a whole problem"):
-        holds(of_many)
+    with pytest.raises(asker.ProblemError, match="needs the whole problem"):
+        group_supports(of_many)
 
 
 @pytest.mark.parametrize("weight", [1e-3, 1e-6])
-def test_variances_that_rounding_hides_are_refused(weight):
-    """They were 0, or 300 for 0.005."""
+def test_variances_dominated_by_rounding_are_an_error(weight):
+    """The variances were once 0, or 300 in place of 0.005."""
     rng, n = np.random.default_rng(0), 120
     x = asker.Variables(np.zeros((2, 1)), name="x")
     first, second = x[np.zeros(n, dtype=int)], x[np.ones(n, dtype=int)]

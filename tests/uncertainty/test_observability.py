@@ -1,4 +1,4 @@
-"""What the data do not determine is told in words, and does not spoil what they do."""
+"""Undetermined unknowns are named in messages, and do not affect the others."""
 
 import re
 
@@ -19,16 +19,16 @@ def solved(residual, **starts):
     return asker.solve(asker.Problem(asker.Factors(residual, *(v[AT] for v in groups), data=(X, Y))))
 
 
-def test_a_number_that_no_residual_depends_on_is_named_and_the_others_have_intervals():
+def test_a_parameter_without_effect_is_named_and_the_others_have_intervals():
     result = solved(lambda p, x, y: p[0] * x + p[2] - y, p=[[0.0, 7.0, 0.0]])
-    assert result.doubts == ("the data do not determine p[0, 1]: what stands there is from the start",)
+    assert result.doubts == ("the data do not determine p[0, 1]: their values are still those of the initial guess",)
     assert np.isnan(result.interval("p")).tolist() == [[False, True, False]]
     assert result.interval("p")[0, [0, 2]] == pytest.approx((0.05, 0.03), rel=0.4)
     determined = solved(lambda p, x, y: p[0] * x + p[1] - y, p=[[0.0, 0.0]])
     assert result.interval("p")[0, 0] == pytest.approx(determined.interval("p")[0, 0], rel=1e-2)
-    told = str(result.uncertainty())
-    assert "2 of 3 unknowns determined" in told
-    assert "the data do not determine p[0, 1]; all others are determined" in told
+    text = str(result.uncertainty())
+    assert "2 of 3 unknowns determined" in text
+    assert "the data do not determine p[0, 1]; all others are determined" in text
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_a_fixed_number_is_known():
     assert not asker.solve(asker.Problem(factors)).doubts
 
 
-def test_what_is_determined_is_no_doubt():
+def test_determined_unknowns_raise_no_doubt():
     result = solved(lambda p, x, y: p[0] * x + p[1] - y, p=[[0.0, 0.0]])
     assert not result.doubts
     assert "2 of 2 unknowns determined" in str(result.uncertainty())
 
 
-def test_the_noise_can_be_given_where_all_fit_exactly():
+def test_the_noise_can_be_stated_if_all_observations_fit_exactly():
     p = asker.Variables([[0.0]], name="p")
     exact = asker.solve(asker.Problem(asker.Factors(lambda p, x, y: p[0] * x - y, p[AT], data=(X, 2 * X))))
     assert exact.noise[0].sigma == 0
@@ -66,7 +66,7 @@ def test_the_noise_can_be_given_where_all_fit_exactly():
 
 
 def test_fixed_variables_are_not_counted():
-    """Of 20 000 variables one is free: its numbers alone are looked at."""
+    """One of 20 000 variables is free: only its parameters are examined."""
     n = 20_000
     place = asker.Variables(np.zeros((n, 2)), name="place", fixed=np.arange(n) > 0)
     factors = asker.Factors(
@@ -77,7 +77,7 @@ def test_fixed_variables_are_not_counted():
 
 
 def differences(kernel, name="h"):
-    """Heights of which differences alone are measured, and their true values."""
+    """Return factors of measured height differences, the heights, and their true values."""
     rng = np.random.default_rng(0)
     h = rng.normal(0, 50, 5)
     i = rng.integers(0, 5, 300)
@@ -88,14 +88,14 @@ def differences(kernel, name="h"):
 
 
 @pytest.mark.parametrize("kernel", [None, asker.Huber(1.0)], ids=str)
-def test_what_moves_with_the_gauge_has_an_interval_relative_to_a_named_datum_alone(kernel):
+def test_gauge_dependent_parameters_have_intervals_only_relative_to_a_datum(kernel):
     factors, v, h = differences(kernel)
     result = asker.solve(asker.Problem(factors))
     assert "can move together" in result.doubts[0]
-    for found in (result.interval(v), result.standard_errors(v), result.covariance(v).blocks):
-        assert np.isnan(found).all()
+    for values in (result.interval(v), result.standard_errors(v), result.covariance(v).blocks):
+        assert np.isnan(values).all()
     assert result.covariance(v).undetermined.all()
-    assert "a datum alone, which is not given" in result.covariance(v).gauge
+    assert "need a datum" in result.covariance(v).gauge
     off = result[v] - h
     error = result.interval(v, datum=v[[0]])[:, 0]
     assert error[0] == pytest.approx(0, abs=1e-6)
@@ -126,8 +126,8 @@ def test_what_is_determined_keeps_its_interval_beside_a_free_gauge():
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_doubts_and_intervals_name_the_same_numbers(seed):
-    """Of random linear problems: those that directions without an effect on any residual move."""
+def test_doubts_and_intervals_name_the_same_parameters(seed):
+    """In random linear problems, these are the parameters that the null space of the Jacobian moves."""
     rng = np.random.default_rng(seed)
     d, n_groups = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     groups = [asker.Variables(rng.normal(size=(int(rng.integers(1, 4)), d)), name=f"v{k}") for k in range(n_groups)]
@@ -157,13 +157,16 @@ def test_doubts_and_intervals_name_the_same_numbers(seed):
         assert np.array_equal(np.isnan(result.interval(v, sigma=1.0)), expected[v])
     if sum(expected[v].size for v in problem.variables) > FEW_UNKNOWNS:  # larger ones have a gauge as a rule
         return
-    told = re.findall(r"v\d\[\d, \d\]", "".join(result.doubts)), re.findall(r"and (\d+) more", "".join(result.doubts))
-    assert len(told[0]) + sum(map(int, told[1])) == sum(expected[v].sum() for v in problem.variables)
+    doubts = "".join(result.doubts)
+    n_named = len(re.findall(r"v\d\[\d, \d\]", doubts))
+    assert n_named + sum(map(int, re.findall(r"and (\d+) more", doubts))) == sum(
+        expected[v].sum() for v in problem.variables
+    )
 
 
 @pytest.mark.parametrize("kernel", [asker.TruncatedQuadratic(0.1), asker.Tukey(0.1)])
-def test_what_no_observation_pulls_at_has_no_interval(kernel):
-    """All observations are within the noise that the residuals show, and all have weight 0 under a kernel so narrow."""
+def test_parameters_without_influential_observations_have_no_interval(kernel):
+    """All observations are within the estimated noise, and all have weight 0 under a kernel that is too narrow."""
     p = asker.Variables([[2.0, 1.5]], name="p")
     factors = asker.Factors(lambda p, x, y: p[0] * x + p[1] - y, p[AT], data=(X, Y), kernel=kernel)
     result = asker.solve(asker.Problem(factors), asker.IRLS())

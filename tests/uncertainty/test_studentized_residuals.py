@@ -1,4 +1,4 @@
-"""Residuals one by one: their law, and what of a problem is looked at."""
+"""Studentised residuals: their distribution, and the observations that are sampled."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ def line(of, x, y):
 
 
 def planar(of, x, y):
-    """Two numbers that say unlike much of their variable."""
+    """A residual with two components of different leverage."""
     return np.array([1.0, 0.3]) * of[0] + np.array([0.2, 1.0]) * x * of[1] - y
 
 
 def lines(n, tracks, residual=line, unit=1.0, seed=1, noise=1.0):
-    """n lines, each through as many numbers as one of the tracks says; a unit for the second unknown of each."""
+    """Return a problem of n lines; `tracks` are their numbers of points, `unit` that of the second unknown."""
     rng = np.random.default_rng(seed)
     index = np.repeat(np.arange(n), np.resize(tracks, n))
     x = rng.uniform(-1, 1, len(index))
@@ -34,7 +34,7 @@ def lines(n, tracks, residual=line, unit=1.0, seed=1, noise=1.0):
 
 
 def fitted(problem):
-    """The rows of least squares."""
+    """Return the rows of the least-squares solution."""
     engine = CpuEngine(problem, relative_damping=True)
     state = IRLS(damping=1e-12).init(engine, engine.start(), 9)
     for _ in range(3):
@@ -42,15 +42,15 @@ def fitted(problem):
     return engine.rows(state.point)
 
 
-def looked_at(problem, v, rows, most=10**6):
+def squares_of(problem, v, rows, max_per_group=10**6):
     every = [np.ones(f.n, bool) for f in problem.factors]
-    left = kept_shares(problem.factors, [m.astype(float) for m in every], without=v)
-    return studentised(problem, rows, v, every, left, most)
+    a = kept_shares(problem.factors, [m.astype(float) for m in every], without=v)
+    return studentised(problem, rows, v, every, a, max_per_group)
 
 
 @pytest.mark.parametrize("residual", [line, planar])
-def test_the_covariance_is_what_is_left_of_the_projection(residual):
-    """Where one group of variables moves, C is a diagonal block of I − J(JᵀJ)⁻¹Jᵀ, by a dense oracle."""
+def test_the_covariance_is_a_block_of_the_residual_projection(residual):
+    """With one free group, C equals a diagonal block of the dense I − J(JᵀJ)⁻¹Jᵀ."""
     v, _, problem = lines(7, [5, 9], residual)
     rows = fitted(problem)
     linear = LinearModel(problem, rows)
@@ -61,10 +61,10 @@ def test_the_covariance_is_what_is_left_of_the_projection(residual):
     dense = dense.reshape(n * p, -1)
     P = (np.eye(n * p) - dense @ np.linalg.inv(dense.T @ dense) @ dense.T).reshape(n, p, n, p)
     C = P[np.arange(n), :, np.arange(n), :]
-    enough = np.linalg.eigvalsh(C)[:, 0] > 0.5
-    expected = np.einsum("np,np->n", r[enough], np.linalg.solve(C[enough], r[enough][..., None])[..., 0])
-    (found,) = looked_at(problem, v, rows)
-    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    ok = np.linalg.eigvalsh(C)[:, 0] > 0.5
+    expected = np.einsum("np,np->n", r[ok], np.linalg.solve(C[ok], r[ok][..., None])[..., 0])
+    (squares,) = squares_of(problem, v, rows)
+    np.testing.assert_allclose(squares, expected, rtol=1e-8)
     np.testing.assert_allclose(linear.own_blocks([np.ones(n)])[v][3], np.einsum("npd,npe->de", *[J[index == 3]] * 2))
 
 
@@ -73,14 +73,14 @@ def test_the_covariance_is_what_is_left_of_the_projection(residual):
 def test_tracks_and_units_do_not_matter(track, unit):
     """The mean is p and the variance 2p, for short tracks as for long."""
     v, _, problem = lines(20_000 // track, [track], unit=unit)
-    (found,) = looked_at(problem, v, fitted(problem))
-    assert len(found) > 5000
-    assert found.mean() == pytest.approx(1.0, abs=0.05)
-    assert found.var() == pytest.approx(2.0, abs=0.25)
+    (squares,) = squares_of(problem, v, fitted(problem))
+    assert len(squares) > 5000
+    assert squares.mean() == pytest.approx(1.0, abs=0.05)
+    assert squares.var() == pytest.approx(2.0, abs=0.25)
 
 
-def test_of_many_some_are_looked_at_of_every_group():
-    """A small group beside a large one, on variables of one parity, is seen whole."""
+def test_a_large_group_is_sampled_and_a_small_one_is_not():
+    """All observations of the small group, on every second variable, are evaluated."""
     rng = np.random.default_rng(2)
     v = asker.Variables(np.zeros((400, 1)), name="x")
     many, few = np.repeat(np.arange(400), 100), np.repeat(np.arange(1, 400, 2), 2)
@@ -89,14 +89,13 @@ def test_of_many_some_are_looked_at_of_every_group():
         for index in (many, few)
     ]
     problem = asker.Problem(*groups)
-    large, small = looked_at(problem, v, fitted(problem), most=1000)
+    large, small = squares_of(problem, v, fitted(problem), max_per_group=1000)
     assert len(small) == len(few)
     assert 900 < len(large) < 1100
 
 
-def test_groups_that_say_nothing_are_not_asked():
-    """A function of the user's is not called without observations, and a variable that is only just determined tells
-    nothing."""
+def test_groups_without_redundancy_are_not_evaluated():
+    """A residual function is not called with an empty batch, and a variable without redundancy gives no residual."""
     rng = np.random.default_rng(3)
     x, y = asker.Variables(np.zeros((50, 1)), name="x"), asker.Variables(np.zeros((3, 1)), name="y")
     sizes = set()
@@ -115,5 +114,5 @@ def test_groups_that_say_nothing_are_not_asked():
     problem = asker.Problem(once, other)
     rows = fitted(problem)
     sizes.clear()
-    assert [len(each) for each in looked_at(problem, x, rows)] == [0, 0]
+    assert [len(each) for each in squares_of(problem, x, rows)] == [0, 0]
     assert 0 not in sizes

@@ -14,7 +14,7 @@ from asker.problem.by_group import Groups
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
 from asker.uncertainty.covariance import Uncertainty
-from asker.uncertainty.weak_variables import holds
+from asker.uncertainty.weak_variables import group_supports
 from asker.version import __version__
 
 KIND, FORMAT = "covariances", 1
@@ -94,12 +94,12 @@ def weak_variables_report(result: Result, names: dict[str, Sequence[Any]]) -> Re
     if result.problem is None:
         return []
     try:
-        of = holds(result)
+        of = group_supports(result)
     except ProblemError:  # nothing supports the result, which its noise and its doubts tell
         return []
     told: ReportItems = []
     for v, hold in of.items():
-        if v.name in names and (weak := hold.weak(N_WEAK)).size:
+        if v.name in names and (weak := hold.weakest(N_WEAK)).size:
             size = [f"{x:.3g} x" if np.isfinite(x) else "open" for x in hold.uncertainty[weak]]
             rows = [[str(names[v.name][k]), f"{hold.n_inliers[k]}", s] for k, s in zip(weak, size, strict=True)]
             title = f"weak {v.name}: {hold.n_weak} of {len(v)}"

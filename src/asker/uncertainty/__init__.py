@@ -1,1 +1,1 @@
-"""Covariances, leverage, and what the data do not determine."""
+"""Covariances, leverage, and detection of undetermined unknowns."""

@@ -1,4 +1,4 @@
-"""The functions that analyse a result.  The solver gives them to every result, and imports none."""
+"""The functions that analyse the uncertainty of a result, passed to the solver so that it need not import them."""
 
 from asker.solver.result import Analysis
 from asker.uncertainty.covariance import Uncertainty

@@ -1,18 +1,13 @@
-"""How sure a result is: covariances of its variables, and what the data do not determine.
+"""Covariances, standard errors and confidence intervals of a result.
 
 Tangent     A covariance is that of a step δ of each variable on its manifold, at the solution.
-Model       C = A⁻¹ B A⁻¹ of `asker.uncertainty.information`: the inliers with the noise that they show.  The sandwich
-            has B = Σ ω² Jᵀ r rᵀ J instead: what the residuals themselves say, whatever the weights.
-Gauge       Where directions N of many variables change no residual, M is any inverse of A there, and
-
-                C = S M Sᵀ,   S = I − N (NᵀDN)⁻¹ NᵀD
-
-            with D = 1 for the variables of the datum and 0 for others: of all solutions that which moves the datum
-            least.  With a datum of one pose in a pose graph that is to hold this pose.  Without a datum the numbers
-            that N moves are not determined, and C = M for all others.
-Slope       Where α and β differ between observations, A⁻¹BA⁻¹ is the slope of (A − tB)⁻¹ at t = 0, by central
-            differences: no whole inverse is needed, and the error is of the order of STEP².  Where β/α differs by
-            orders of magnitude, B is a sum of parts with a step for each, or rounding would hide the smaller ones.
+Model       C = A⁻¹ B A⁻¹ of `asker.uncertainty.information`: the inliers with their estimated noise.  The sandwich
+            estimator has B = Σ ω² Jᵀ r rᵀ J instead, from the residuals themselves: it is robust to misspecified
+            weights.
+Gauge       Undetermined directions in which many variables move together: `asker.uncertainty.gauge`.
+Derivative  If α and β differ between observations, A⁻¹BA⁻¹ is the derivative of (A − tB)⁻¹ at t = 0, by central
+            differences: no full inverse is needed, and the error is of the order of RELATIVE_STEP².  If β/α differs by
+            orders of magnitude, B is split into parts with a step each, so that rounding does not hide the smaller.
 """
 
 from collections.abc import Sequence
@@ -26,11 +21,20 @@ from numpy.typing import NDArray
 from asker._arguments import is_number
 from asker.problem.by_group import Groups
 from asker.problem.problem import Problem
-from asker.problem.variables import ProblemError, Slot, Variables
+from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
 from asker.statistics.coincidence import Seen, chances
-from asker.uncertainty.information import alike, counted, information, one_factor, some_of, squares
-from asker.uncertainty.observability import moved_numbers, named, not_pulled
+from asker.uncertainty.gauge import RelativeInverse, datum_projection
+from asker.uncertainty.information import (
+    common_factor,
+    information,
+    inlier_masks,
+    require_an_observation,
+    similar_ratio_parts,
+    squared_norms,
+)
+from asker.uncertainty.observability import format_parameters, moved_parameters, unsupported_parameters
+from asker.uncertainty.selection import Datum, Selection, select_datum, select_variables, stated_scales
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linearized_problem import LinearModel
@@ -38,58 +42,49 @@ if TYPE_CHECKING:
     from asker.engines.xla.linearized_problem import DeviceModel
 
 Floats = NDArray[np.float64]
-What = Variables | Slot | str
-"""Variables, some of them (`points[[3, 5]]`), or all by their name."""
-Datum = What | Sequence[What]
-STEP, SHORTER_STEPS = 1e-4, 4
-"""t B over A, at most, and how often it is made ten times as small."""
-LOST = 0.1
-"""The part of a variance that rounding may change."""
-MANY = 1e9
-"""Numbers from which on σ is as good as known."""
-HOLDS = 1e-12
-"""NᵀDN over NᵀN, below which the datum does not hold a direction."""
+RELATIVE_STEP, MAX_STEP_REDUCTIONS = 1e-4, 4
+"""Largest t B over A in the central differences, and how often the step may be divided by ten."""
+MAX_RELATIVE_ROUNDING_ERROR = 0.1
+"""Relative error of a variance above which no covariance is returned."""
+MAX_DEGREES_OF_FREEDOM = 1e9
+"""Degrees of freedom from which σ counts as known."""
 
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
-    """Blocks of a covariance, and what they are relative to."""
+    """Blocks of a covariance matrix, and the datum that they are relative to."""
 
     blocks: Floats
-    """(n, d, d) of single variables, (n, d, e) of pairs; 0 for fixed variables, NaN for numbers not determined."""
+    """(n, d, d) of single variables, (n, d, e) of pairs; 0 for fixed variables, NaN for undetermined parameters."""
     gauge: str
-    """Which directions are not determined by the data, and what they are taken relative to."""
+    """Description of the undetermined directions and of the datum."""
     undetermined: NDArray[np.bool_]
-    """(n,): whether the data leave a direction of the variable open."""
+    """(n,): True if the data do not determine every parameter of the variable."""
 
     @property
     def standard_errors(self) -> Floats:
-        """(n, d): roots of the diagonals."""
+        """(n, d): square roots of the diagonals."""
         return np.sqrt(np.maximum(np.einsum("nqq->nq", self.blocks), 0.0))
 
 
-class _Relative:
-    """C = S M Sᵀ of one inverse M."""
-
-    def __init__(self, inverse: "HeldInverse", N: "Columns", T: "Columns"):
-        """T: (NᵀDN)⁻¹ NᵀD, transposed."""
-        self.inverse, self.N = inverse, N
-        self.X = inverse.solve(T) if next(iter(N.values())).shape[2] else N
-        """M Tᵀ"""
-        self.Q = sum(np.einsum("ndq,ndr->qr", T[v], self.X[v]) for v in N)
-        """T M Tᵀ"""
-
-    def pairs(self, v: Variables, i: Any, w: Variables, j: Any) -> Floats:
-        same = v is w and i is j
-        M = self.inverse.blocks(v)[i] if same else self.inverse.pairs(v, i, w, j)
-        if not self.N[v].shape[2]:
-            return M
-        N_i, X_i, N_j, X_j = self.N[v][i], self.X[v][i], self.N[w][j], self.X[w][j]
-        return M - N_i @ np.swapaxes(X_j - N_j @ self.Q.T, 1, 2) - X_i @ np.swapaxes(N_j, 1, 2)
-
-
 class Uncertainty:
-    """How sure a result is, for one noise, one datum and one kind of model."""
+    """Uncertainty of a result, for one choice of noise, datum and covariance estimator.
+
+    Parameters
+    ----------
+    datum
+        The variables relative to which the gauge is taken: one group, some of its variables, or a list of these.
+        Without a datum, the parameters that move with the gauge are undetermined.
+    sandwich
+        Estimate the covariance of the gradient from the residuals themselves.
+    sigma
+        The noise scale, if it is known: one number, or one for each factor group.
+
+    Raises
+    ------
+    ProblemError
+        If the result has no problem, the noise cannot be estimated, or the matrix cannot be inverted.
+    """
 
     def __init__(
         self,
@@ -99,185 +94,173 @@ class Uncertainty:
         sandwich: bool = False,
         sigma: float | Sequence[float] | None = None,
     ):
-        """
-        datum     the variables relative to which the gauge is taken, one group or several; when not given, the numbers
-                  that move with the gauge are not determined
-        sandwich  take the spread of the gradient from the residuals themselves
-        sigma     the noise, where it is known: one number, or one for each factor group
-        """
         from asker.engines.inverse_blocks import SingularError
 
         if result.problem is None:
-            raise ProblemError("a loaded result has no problem, which covariances need: solve again, or before `save`")
+            raise ProblemError(
+                "a loaded result has no problem, which covariances need: solve again, or ask before `save`"
+            )
         if result.problem.portion is not None:
-            raise ProblemError("covariances need the whole problem, and this process has a portion of it")
+            raise ProblemError("covariances need the whole problem, and this process has only a portion of it")
         result = result.of_informative
         assert result.problem is not None
         problem = result.problem
         self.result, self.problem = result, problem
-        self.asked: dict[str, Any] = {"datum": datum, "sandwich": sandwich, "sigma": sigma}
-        given = _given_noise(sigma, len(problem.factors))
+        self.arguments: dict[str, Any] = {"datum": datum, "sandwich": sandwich, "sigma": sigma}
+        stated = stated_scales(sigma, len(problem.factors))
         if datum is not None:
-            _datum(problem, datum)
+            select_datum(problem, datum)
         theta = tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True))
         self._units = {v: v.bounds.parts(rows)[3] for v, rows in zip(problem.variables, theta, strict=True) if v.bounds}
         self.model = linear_model(result.engine, problem, theta)
         try:
-            plain = self._counted_and_held(given, datum)
+            plain = self._inverse_of_inliers(stated, datum)
             masks = [of.counted for of in self.information]
-            for v, mask in not_pulled(self.model, result.weights, masks, plain).items():
-                self.open[v] |= mask
-            self._differences: tuple[_Relative, list[list[tuple[float, _Relative]]]] | None = None
-            """The inverse, and the terms of each slope, where there are several."""
-            self._terms = self._made_terms(plain, sandwich)
+            for v, mask in unsupported_parameters(self.model, result.weights, masks, plain).items():
+                self.undetermined_parameters[v] |= mask
+            self._differences: tuple[RelativeInverse, list[list[tuple[float, RelativeInverse]]]] | None = None
+            """The inverse and the terms of each central difference, if there are several."""
+            self._terms = self._weighted_inverses(plain, sandwich)
         except SingularError as error:
             raise ProblemError(f"there is no covariance: {error}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle and a deep copy have the question, and compute the answer anew."""
-        return partial(Uncertainty, **self.asked), (self.result,)
+        """Pickle and deep-copy the arguments only; the analysis is computed anew."""
+        return partial(Uncertainty, **self.arguments), (self.result,)
 
-    # ------------------------------------------------------------ what is determined
+    # ------------------------------------------------------------ undetermined directions
 
-    def _counted_and_held(self, given: list[float | None], datum: Datum | None) -> "HeldInverse":
-        """The inverse of ΣJᵀJ over what counts; what a kernel far narrower than the noise gives up does not."""
-        masks = counted(self.result, given)
+    def _inverse_of_inliers(self, stated: list[float | None], datum: Datum | None) -> "HeldInverse":
+        """Return the inverse of ΣJᵀJ over the inliers, without those of zero expected curvature."""
+        masks = inlier_masks(self.result, stated)
         while True:
             plain = self.model.inverse([mask.astype(float) for mask in masks])
             self.stiffening = plain.stiffening
             self._read_stiffening(plain.stiffening, plain.together if plain.n_together else None, datum)
-            self.information = information(self.result, masks, self.n_determined, given)
-            seen = [of.alpha > 0 for of in self.information]
-            if all(np.array_equal(mask, some) for mask, some in zip(masks, seen, strict=True)):
+            self.information = information(self.result, masks, self.n_determined, stated)
+            curved = [of.alpha > 0 for of in self.information]
+            if all(np.array_equal(mask, other) for mask, other in zip(masks, curved, strict=True)):
                 return plain
-            masks = some_of(seen)
+            masks = require_an_observation(curved)
 
     def _read_stiffening(self, stiffening: "Stiffening", together: "Columns | None", datum: Datum | None) -> None:
-        self.open: dict[Variables, NDArray[np.bool_]] = {v: h.is_open.copy() for v, h in stiffening.single.items()}
-        """(n, d) of each group: the numbers that the data do not determine."""
+        single = {v: h.is_open.copy() for v, h in stiffening.single.items()}
+        self.undetermined_parameters: dict[Variables, NDArray[np.bool_]] = single
+        """(n, d) of each group: True for parameters that the data do not determine."""
         self.n_single = sum(int(h.free.sum()) for h in stiffening.single.values())
-        """Directions of single variables that the data do not determine."""
+        """Number of undetermined directions of single variables."""
         self.n_gauge = len(stiffening.unknowns)
-        """Directions in which many variables move together, and that the data do not determine."""
+        """Number of undetermined directions in which many variables move together."""
         n_unknowns = sum(int((~v.fixed).sum()) * v.manifold.tangent for v in stiffening.single)
         self.n_determined = n_unknowns - self.n_single - self.n_gauge
-        """How many numbers the fit has used up."""
+        """Number of parameters that the fit has determined."""
         none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in stiffening.single}
         self._N = self._T = none
         fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in stiffening.single if v.fixed.any())
-        what = "all others" if self.n_single else "all directions"
-        self.gauge = f"{self._single_told()}{what} are determined" + (f", with {fixed} held" if fixed else "")
+        directions = "all others" if self.n_single else "all directions"
+        with_fixed = f", with {fixed} fixed" if fixed else ""
+        self.gauge = f"{self._single_report()}{directions} are determined{with_fixed}"
         if together is not None:
-            self._hold(together, datum)
+            self._apply_datum(together, datum)
 
-    def _hold(self, N: "Columns", datum: Datum | None) -> None:
-        """Relative to the datum; what it does not hold is not determined."""
-        of = [] if datum is None else _datum(self.problem, datum)
-        left = self._relative_to(N, of) if of else np.eye(self.n_gauge)
+    def _apply_datum(self, N: "Columns", datum: Datum | None) -> None:
+        """Take covariances relative to the datum; parameters that it does not fix are undetermined."""
+        selected = [] if datum is None else select_datum(self.problem, datum)
+        free = np.eye(self.n_gauge)
+        if selected:
+            self._N = N
+            self._T, free = datum_projection(N, selected)
         scale = {v: of_v.scale for v, of_v in self.stiffening.single.items()}
-        for v, moved in moved_numbers({v: N[v] @ left for v in N}, scale).items():
-            self.open[v] |= moved
-        counts = [(v, moved.any(axis=1).sum()) for v, moved in moved_numbers(N, scale).items()]
+        for v, moved in moved_parameters({v: N[v] @ free for v in N}, scale).items():
+            self.undetermined_parameters[v] |= moved
+        counts = [(v, moved.any(axis=1).sum()) for v, moved in moved_parameters(N, scale).items()]
         names = " and ".join(f"{n} of {len(v)} {v.name}" for v, n in counts if n)
-        over = ", ".join(f"{len(index)} {v.name}" for v, index in of)
+        over = ", ".join(f"{len(index)} {v.name}" for v, index in selected)
         relative = (
-            f"taken relative to {over}" if of else "errors are known relative to a datum alone, which is not given"
+            f"covariances are relative to {over}" if selected else "their errors need a datum (datum=...), none is set"
         )
-        several = "directions" if self.n_gauge > 1 else "direction"
-        are = "are" if self.n_gauge > 1 else "is"
+        several, are = ("directions", "are") if self.n_gauge > 1 else ("direction", "is")
         self.gauge = (
-            f"{self._single_told()}{self.n_gauge} {several} in which {names} move together {are} not determined by the "
-            f"data; {relative}" + (f", which leave {left.shape[1]} open" if of and left.shape[1] else "")
+            f"{self._single_report()}{self.n_gauge} {several} in which {names} move together {are} not determined by "
+            f"the data; {relative}"
+            + (f", which leave {free.shape[1]} undetermined" if selected and free.shape[1] else "")
         )
 
-    def _relative_to(self, N: "Columns", of: list[tuple[Variables, NDArray[np.int64]]]) -> Floats:
-        """Take T relative to a datum, and return the combinations of N that this leaves open."""
-        D = {v: np.zeros(len(v)) for v in N}
-        for v, index in of:
-            D[v][index] = 1.0
-        whole = sum(np.einsum("ndq,ndr->qr", N[v], N[v]) for v in N)
-        held = sum(np.einsum("n,ndq,ndr->qr", D[v], N[v], N[v]) for v in N)
-        sizes, U = _generalised(held, whole)
-        ok = sizes > HOLDS * max(float(sizes.max()), 1e-300)
-        inverse = (U[:, ok] / sizes[ok]) @ U[:, ok].T
-        self._N, self._T = N, {v: D[v][:, None, None] * (N[v] @ inverse) for v in N}
-        return U[:, ~ok]
-
-    def _single_told(self) -> str:
-        """What single variables leave open, before all else."""
+    def _single_report(self) -> str:
+        """Return the opening words of `gauge`: parameters of single variables that are undetermined."""
         single = {v: h.is_open for v, h in self.stiffening.single.items()}
-        return f"the data do not determine {named(single)}; " if self.n_single else ""
+        return f"the data do not determine {format_parameters(single)}; " if self.n_single else ""
 
     @property
     def undetermined(self) -> dict[Variables, NDArray[np.bool_]]:
-        """(n,) of each group: whether the data leave a direction of the variable open."""
-        return {v: np.any(mask, axis=1) for v, mask in self.open.items()}
+        """(n,) of each group: True if the data do not determine every parameter of the variable."""
+        return {v: np.any(mask, axis=1) for v, mask in self.undetermined_parameters.items()}
 
     @property
     def n_undetermined(self) -> dict[str, int]:
-        """How many variables of each group the data leave open, by name; groups without such are left out."""
+        """Number of undetermined variables by the name of their group; groups with none are omitted."""
         return {v.name: int(mask.sum()) for v, mask in self.undetermined.items() if mask.any()}
 
     @property
     def sigma(self) -> Groups[float]:
-        """The noise of each factor group, as it entered."""
+        """Noise scale of each factor group that the covariances are based on."""
         sigmas = [of.sigma / f.balance for f, of in zip(self.problem.factors, self.information, strict=True)]
         return Groups(sigmas, [f.name for f in self.problem.factors], self.problem.factors)
 
     # ------------------------------------------------------------ A⁻¹ B A⁻¹
 
-    def _made_terms(self, plain: "HeldInverse", sandwich: bool) -> list[tuple[float, _Relative]]:
-        """C = Σ factor · S M Sᵀ"""
-        factor = None if sandwich else one_factor(self.information)
+    def _weighted_inverses(self, plain: "HeldInverse", sandwich: bool) -> list[tuple[float, RelativeInverse]]:
+        """Return the terms of C = Σ factor · S M Sᵀ."""
+        factor = None if sandwich else common_factor(self.information)
         if factor is not None:
             return [(factor, self._relative(plain))]
         alpha = [of.alpha for of in self.information]
         weights = zip(self.result.weights, self.information, strict=True)
         b = [w**2 if sandwich else np.zeros_like(w) for w, _ in weights]
         spread = [np.zeros_like(of.beta) if sandwich else of.beta for of in self.information]
-        if sandwich:  # with as many numbers as are spare
-            left = [max(of.n_spare, 1.0) / max(f.residual_size * of.n_counted, 1) for f, of in self._groups()]
-            b = [x / share for x, share in zip(b, left, strict=True)]
-            return self._slope(plain, alpha, spread, b)
-        slopes = [self._slope(plain, alpha, part) for part in alike(alpha, spread)]
-        if len(slopes) > 1:
-            self._differences = self._relative(plain), slopes
-        return [term for slope in slopes for term in slope]
+        if sandwich:  # corrected for the degrees of freedom
+            shares = [
+                max(of.n_degrees_of_freedom, 1.0) / max(f.residual_size * of.n_counted, 1)
+                for f, of in zip(self.problem.factors, self.information, strict=True)
+            ]
+            b = [x / share for x, share in zip(b, shares, strict=True)]
+            return self._central_difference(plain, alpha, spread, b)
+        differences = [self._central_difference(plain, alpha, part) for part in similar_ratio_parts(alpha, spread)]
+        if len(differences) > 1:
+            self._differences = self._relative(plain), differences
+        return [term for difference in differences for term in difference]
 
-    def _slope(
+    def _central_difference(
         self, plain: "HeldInverse", alpha: list[Floats], spread: list[Floats], b: list[Floats] | None = None
-    ) -> list[tuple[float, _Relative]]:
-        """A⁻¹BA⁻¹ as a central difference; B = Σ spread JᵀJ, or Σ b Jᵀr rᵀJ."""
+    ) -> list[tuple[float, RelativeInverse]]:
+        """Return the terms of A⁻¹BA⁻¹ as a central difference; B = Σ spread JᵀJ, or Σ b Jᵀr rᵀJ."""
         from asker.engines.inverse_blocks import SingularError
 
-        t = STEP * self._largest_step(alpha, spread if b is None else b, b is not None)
+        t = RELATIVE_STEP * self._largest_step(alpha, spread if b is None else b, b is not None)
 
-        def term(sign: float, t: float) -> tuple[float, _Relative]:
+        def term(sign: float, t: float) -> tuple[float, RelativeInverse]:
             a = [x + sign * t * y for x, y in zip(alpha, spread, strict=True)]
             radial = None if b is None else [sign * t * x for x in b]
             return -sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.stiffening))
 
-        for _ in range(SHORTER_STEPS):  # what does not count pulls too, and may outweigh the little that does
+        for _ in range(MAX_STEP_REDUCTIONS):  # outliers enter B as well, and may dominate A
             try:
                 return [term(sign, t) for sign in (-1.0, 1.0)]
             except SingularError:
                 t /= 10
         return [term(sign, t) for sign in (-1.0, 1.0)]
 
-    def _groups(self) -> Any:
-        return zip(self.problem.factors, self.information, strict=True)
-
     def _largest_step(self, alpha: list[Floats], spread: list[Floats], sandwich: bool) -> float:
-        """t with t B ≤ A, observation by observation of those that count."""
-        sizes = squares(self.result) if sandwich else [np.ones_like(x) for x in spread]
+        """Return the largest t with t B ≤ A for every inlier."""
+        sizes = squared_norms(self.result) if sandwich else [np.ones_like(x) for x in spread]
         ratios = []
         for a, s, u in zip(alpha, spread, sizes, strict=True):
-            some = (a > 0) & (s * u > 0)
-            ratios += [float((a[some] / (s * u)[some]).min())] if some.any() else []
+            positive = (a > 0) & (s * u > 0)
+            ratios += [float((a[positive] / (s * u)[positive]).min())] if positive.any() else []
         return min(ratios)
 
-    def _relative(self, inverse: "HeldInverse") -> _Relative:
-        return _Relative(inverse, self._N, self._T)
+    def _relative(self, inverse: "HeldInverse") -> RelativeInverse:
+        return RelativeInverse(inverse, self._N, self._T)
 
     # ------------------------------------------------------------ for users
 
@@ -286,13 +269,21 @@ class Uncertainty:
         n = self.n_determined + self.n_single + self.n_gauge
         return f"Uncertainty({self.n_determined} of {n} unknowns determined; noise: {sigmas}; {self.gauge})"
 
-    def covariance(self, what: What, other: What | None = None) -> Covariance:
-        """Blocks of single variables; with `other`, of pairs: of each variable with the one in the same place."""
-        v, i = self._chosen(what)
-        w, j = (v, i) if other is None else self._chosen(other)
+    def covariance(self, what: Selection, other: Selection | None = None) -> Covariance:
+        """Return the covariance blocks of single variables, or the cross-covariance blocks of pairs.
+
+        Parameters
+        ----------
+        what
+            A group of variables, some variables of it (`points[[3, 5]]`), or the name of a group.
+        other
+            As many other variables: the blocks are then those of `what[k]` with `other[k]`.
+        """
+        v, i = self._select(what)
+        w, j = (v, i) if other is None else self._select(other)
         if len(i) != len(j):
-            raise ProblemError(f"pairs need as many {w.name} as {v.name}: {len(j)} and {len(i)} were asked for")
-        is_open = self._open(v)[i][:, :, None] | self._open(w)[j][:, None, :]
+            raise ProblemError(f"pairs need as many {w.name} as {v.name}, not {len(j)} and {len(i)}")
+        is_open = self._undetermined(v)[i][:, :, None] | self._undetermined(w)[j][:, None, :]
         blocks = np.zeros((len(i), v.manifold.tangent, w.manifold.tangent))
         if v in self._N and w in self._N:
             blocks = sum(factor * term.pairs(v, i, w, j) for factor, term in self._terms)  # type: ignore[assignment]
@@ -304,96 +295,80 @@ class Uncertainty:
         return Covariance(blocks, self.gauge, np.any(is_open, axis=(1, 2)))
 
     def _check_rounding(self, v: Variables, i: NDArray[np.int64], blocks: Floats, is_open: NDArray[np.bool_]) -> None:
-        """Refuse variances that rounding hides, by the second differences, which are 0 but for it."""
+        """Raise an error if rounding dominates a variance: second differences are 0 but for rounding."""
         assert self._differences is not None
-        plain, slopes = self._differences
+        plain, differences = self._differences
         twice, error = 2.0 * plain.pairs(v, i, v, i), np.zeros_like(blocks)
-        for slope in slopes:
-            error += max(factor for factor, _ in slope) * np.abs(
-                sum(term.pairs(v, i, v, i) for _, term in slope) - twice
+        for terms in differences:
+            error += max(factor for factor, _ in terms) * np.abs(
+                sum(term.pairs(v, i, v, i) for _, term in terms) - twice
             )
-        hidden = np.diagonal(~is_open & (error > LOST * blocks), axis1=1, axis2=2) & ~v.fixed[i][:, None]
+        is_lost = error > MAX_RELATIVE_ROUNDING_ERROR * blocks
+        hidden = np.diagonal(~is_open & is_lost, axis1=1, axis2=2) & ~v.fixed[i][:, None]
         if hidden.any():
             raise ProblemError(
-                f"there is no covariance of {v.name}: the noises of the factor groups are orders of magnitude from "
-                "what their kernels say, and rounding hides the smaller: give kernels or weights that fit the noise"
+                f"there is no covariance of {v.name}: the noise scales of the factor groups differ by orders of "
+                "magnitude from their kernel widths, and rounding hides the smaller ones: set kernels or weights that "
+                "match the noise"
             )
 
-    def standard_errors(self, what: What) -> Floats:
-        """(n, d): of each direction of each variable."""
+    def standard_errors(self, what: Selection) -> Floats:
+        """Return the standard error of each parameter of each variable, (n, d)."""
         return self.covariance(what).standard_errors
 
     @cached_property
     def _chances(self) -> dict[Variables, Floats]:
-        seen = []
+        groups = []
         for f, r, u, part in zip(
-            self.problem.factors, self.result.residuals, squares(self.result), self.information, strict=True
+            self.problem.factors, self.result.residuals, squared_norms(self.result), self.information, strict=True
         ):
-            refused = np.abs(r if f.weight is None else np.sqrt(f.weight)[:, None] * r)[~part.counted]
-            typical = float(np.median(refused)) if refused.size else 1.0
-            seen.append(Seen(u, part.counted, part.sigma, typical))
-        return chances(self.problem, seen)
+            rejected = np.abs(r if f.weight is None else np.sqrt(f.weight)[:, None] * r)[~part.counted]
+            outlier_scale = float(np.median(rejected)) if rejected.size else 1.0
+            groups.append(Seen(u, part.counted, part.sigma, outlier_scale))
+        return chances(self.problem, groups)
 
-    def chance(self, what: What) -> Floats:
-        """(n,): the probability that what holds a variable agrees by chance (`asker.statistics.coincidence`); 0 for
-        fixed ones."""
-        v, i = self._chosen(what)
+    def chance(self, what: Selection) -> Floats:
+        """Return the probability that the inliers of each variable agree by accident, (n,); 0 for fixed variables.
+
+        See `asker.statistics.coincidence`.
+        """
+        v, i = self._select(what)
         return np.where(v.fixed, 0.0, self._chances.get(v, 0.0))[i]
 
-    def interval(self, what: What, level: float = 0.95) -> Floats:
-        """(n, d): how far the truth is from each number at most, with this probability.
+    def interval(self, what: Selection, level: float = 0.95) -> Floats:
+        """Return the half-width of the confidence interval of each parameter, (n, d).
 
-        By Student's distribution, since σ was found from few or many numbers, and at the level that is left once the
-        variable may hang on what agrees by chance; infinite where that alone is as likely as 1 − level.
+        The quantile is that of Student's distribution with the degrees of freedom of σ.  The interval is widened for
+        the probability that the inliers agree by accident, and is infinite if that exceeds 1 − level.
         """
         from scipy.special import stdtrit
 
         if not is_number(level) or not 0 < level < 1:
             raise ProblemError(f"level must be between 0 and 1, not {level!r}")
         errors = self.standard_errors(what)
-        left = level / np.maximum(1 - self.chance(what), level)
-        n = min([part.n_behind for part in self.information if part.n_counted])
-        factor = stdtrit(min(n, MANY), (1 + left) / 2)
+        conditional = level / np.maximum(1 - self.chance(what), level)
+        n = min([part.sigma_degrees_of_freedom for part in self.information if part.n_counted])
+        factor = stdtrit(min(n, MAX_DEGREES_OF_FREEDOM), (1 + conditional) / 2)
         return np.where(errors == 0, 0.0, factor[:, None] * np.where(errors == 0, 1.0, errors))
 
     def relative(self, steps: dict[Variables, Floats]) -> dict[Variables, Floats]:
-        """Steps (n, d) of all free variables as the datum sees them, S δ: without what is not determined."""
+        """Return S δ: steps (n, d) of all free variables relative to the datum, without gauge directions."""
         moved = sum(np.einsum("ndq,nd->q", self._T[v], steps[v]) for v in self._N)
         return {v: steps[v] - np.einsum("ndq,q->nd", self._N[v], moved) for v in self._N}
 
     def _unit(self, v: Variables) -> Floats:
-        """(n, d): what a step of 1 is in each number."""
+        """Return the change of each parameter in a unit step, (n, d)."""
         return self._units.get(v, np.ones((len(v), v.manifold.tangent)))
 
-    def _open(self, v: Variables) -> NDArray[np.bool_]:
-        return self.open.get(v, np.zeros((len(v), v.manifold.tangent), dtype=bool))
+    def _undetermined(self, v: Variables) -> NDArray[np.bool_]:
+        return self.undetermined_parameters.get(v, np.zeros((len(v), v.manifold.tangent), dtype=bool))
 
-    def _chosen(self, what: What) -> tuple[Variables, NDArray[np.int64]]:
-        return chosen(self.problem.variables, what)
-
-
-def chosen(variables: Sequence[Variables], what: What) -> tuple[Variables, NDArray[np.int64]]:
-    """The group that is meant, and which of its variables."""
-    if isinstance(what, str):
-        named = Groups(variables, [v.name for v in variables])[what]
-        return named, np.arange(len(named))
-    if isinstance(what, Variables):
-        what = what[np.arange(len(what))]
-    if not isinstance(what, Slot):
-        raise ProblemError(f"covariances are of variables, some of them (points[[3, 5]]), or a name, not {what!r}")
-    v, index = what.variables, np.atleast_1d(what.index)
-    if v not in variables:
-        raise ProblemError(f"{v!r} is not part of the problem that was solved")
-    if index.dtype.kind not in "iu" or index.ndim != 1:
-        raise ProblemError(f"{v.name}: the index must be integers, not {index.dtype} {index.shape}")
-    bad = np.flatnonzero((index < 0) | (index >= len(v)))
-    if bad.size:
-        raise ProblemError(f"{v.name}: the index is {index[bad[0]]} at {bad[0]}, allowed are 0 to {len(v) - 1}")
-    return v, index.astype(np.int64)
+    def _select(self, what: Selection) -> tuple[Variables, NDArray[np.int64]]:
+        return select_variables(self.problem.variables, what)
 
 
 def linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "LinearModel | DeviceModel":
-    """On the device where that has solved, and a dense matrix fits; else on the processor."""
+    """Return the linearised problem: on the device if the solve ran there and a dense matrix fits, else on the CPU."""
     if engine == "xla":
         from asker.engines.xla.linearized_problem import DeviceModel
 
@@ -402,30 +377,3 @@ def linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "L
     from asker.engines.cpu.linearized_problem import LinearModel
 
     return LinearModel(problem, theta)
-
-
-def _datum(problem: Problem, datum: Datum) -> list[tuple[Variables, NDArray[np.int64]]]:
-    """The groups of a datum that are not fixed, and which of their variables."""
-    named: Sequence[Any] = datum if isinstance(datum, list | tuple) else [datum]
-    of = [chosen(problem.variables, what) for what in named]
-    if not any(v.is_free for v, _ in of):
-        raise ProblemError(f"datum: all {' and '.join(v.name for v, _ in of) or 'of nothing'} are fixed")
-    return [(v, np.unique(index)) for v, index in of if v.is_free]
-
-
-def _given_noise(sigma: float | Sequence[float] | None, n: int) -> list[float | None]:
-    if sigma is None:
-        return [None] * n
-    given: list[Any] = [sigma] * n if np.ndim(sigma) == 0 else list(sigma)  # type: ignore[arg-type]
-    if len(given) != n:
-        raise ProblemError(f"sigma has {len(given)} numbers for {n} groups of factors")
-    if not all(is_number(x) and 0 < x < np.inf for x in given):
-        raise ProblemError(f"sigma must be positive and finite, not {sigma!r}")
-    return [float(x) for x in given]
-
-
-def _generalised(held: Any, whole: Any) -> tuple[Floats, Floats]:
-    """Eigenvalues and vectors of NᵀDN, with N taken as orthonormal: Uᵀ whole U = 1."""
-    from scipy.linalg import eigh
-
-    return eigh(held, whole)

@@ -1,18 +1,18 @@
-"""What the observations within the noise leave open, where others that pull hide it.
+"""Unknowns that the inliers alone do not determine, although inliers and outliers together do.
 
-Intervals come from the observations that count (`asker.uncertainty.information`).  Under a kernel that never gives an
-observation up an outlier holds a variable, too, and a solve converges where the inliers alone do not determine it.
+Confidence intervals come from the inliers (`asker.uncertainty.information`).  Under a kernel with weights that never
+reach 0, outliers also constrain the variables, and a solve converges even if the inliers alone do not determine them.
 """
 
 from asker.problem.variables import ProblemError
 from asker.solver.result import Result
 from asker.solver.stationarity import has_few_unknowns
-from asker.uncertainty.information import counted
+from asker.uncertainty.information import inlier_masks
 from asker.uncertainty.observability import undetermined
 
 
 def doubts_of_inliers(result: Result) -> tuple[str, ...]:
-    """Return what the inliers of a problem with few unknowns do not determine, in words."""
+    """Return a description of the unknowns that the inliers do not determine, for a problem with few unknowns."""
     if result.problem is None or result.problem.portion is not None:
         return ()
     result = result.of_informative
@@ -22,10 +22,10 @@ def doubts_of_inliers(result: Result) -> tuple[str, ...]:
         return ()
     if not has_few_unknowns(problem):
         return ()
-    if not any(w.any() for w in result.weights):  # the solve has said so
+    if not any(w.any() for w in result.weights):  # the solve reports this
         return ()
     try:
-        masks = counted(result, [None] * len(problem.factors))
+        masks = inlier_masks(result, [None] * len(problem.factors))
     except ProblemError as error:
         return (str(error),)
     if not any((w > 0)[~mask].any() for w, mask in zip(result.weights, masks, strict=True)):
@@ -33,7 +33,7 @@ def doubts_of_inliers(result: Result) -> tuple[str, ...]:
     from asker.engines.cpu.linearized_problem import LinearModel
 
     model = LinearModel(problem, tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True)))
-    if model.without_derivative() or undetermined(model, list(result.weights)):  # the solve has said so
+    if model.without_derivative() or undetermined(model, list(result.weights)):  # the solve reports this
         return ()
-    told = undetermined(model, [mask.astype(float) for mask in masks], of_inliers=True)
-    return (told,) if told else ()
+    message = undetermined(model, [mask.astype(float) for mask in masks], of_inliers=True)
+    return (message,) if message else ()

@@ -1,4 +1,4 @@
-"""Numbers that the data do not determine, in words."""
+"""Detection and description of parameters that the data do not determine."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,34 +16,36 @@ if TYPE_CHECKING:
     from asker.engines.xla.linearized_problem import DeviceModel
 
 Mask = NDArray[np.bool_]
-AT_ONCE = 10_000
-"""Observations whose derivatives are added up at once."""
-SHOWN = 3
-"""How many are named."""
+MAX_OBSERVATIONS_PER_CHUNK = 10_000
+"""Number of observations whose derivatives are summed at once."""
+MAX_NAMED_PARAMETERS = 3
+"""Number of parameters that a message names."""
 
 
-def named(open_: dict[Variables, Mask]) -> str:
-    """The numbers (n, d) of each group of variables that are not determined, the first few by name; "" for none."""
-    places = [(v, int(i), int(q)) for v, mask in open_.items() for i, q in np.argwhere(mask)]
-    names = [_name(*place) for place in places[:SHOWN]]
-    return ", ".join(names) + (f" and {len(places) - SHOWN} more" if len(places) > SHOWN else "")
+def format_parameters(masks: dict[Variables, Mask]) -> str:
+    """Return the names of the parameters in the masks (n, d) of each group, abbreviated after the first; "" if none."""
+    places = [(v, int(i), int(q)) for v, mask in masks.items() for i, q in np.argwhere(mask)]
+    names = [_name(*place) for place in places[:MAX_NAMED_PARAMETERS]]
+    n_more = len(places) - MAX_NAMED_PARAMETERS
+    return ", ".join(names) + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def _name(v: Variables, i: int, q: int) -> str:
-    """As a user would write it, where the directions of a step are the numbers of the variable."""
+    """Return the index expression of parameter q of v[i], or "direction q" on a manifold that is not Euclidean."""
     if not isinstance(v.manifold, Euclidean):
         return f"direction {q} of {v.name}[{i}]"
     within = np.unravel_index(q, v.manifold.shape) if v.manifold.shape else ()
     return f"{v.name}[{', '.join(map(str, (i, *map(int, within))))}]"
 
 
-def moved_numbers(
+def moved_parameters(
     N: dict[Variables, NDArray[np.float64]], scale: dict[Variables, NDArray[np.float64]]
 ) -> dict[Variables, Mask]:
-    """Which numbers (n, d) of each group some directions N (n, d, k) move.
+    """Return masks (n, d) of the parameters of each group that the directions N (n, d, k) move.
 
-    A number of all variables of a group, such as x, has a part in a direction if one of them has, in units in which H
-    has a unit diagonal: `scale` (n, d) are the roots of that.  Which of them have is told in its own unit.
+    Coordinate q of a group, such as x, takes part in a direction if it does so in one variable, in units in which H has
+    a unit diagonal; `scale` (n, d) are the square roots of the diagonal.  The variables in which it does so are then
+    determined in the units of coordinate q.
     """
     sizes = {v: np.abs(x) for v, x in N.items()}
     scaled = {v: (scale[v][:, :, None] * x).max(axis=0, initial=0.0) for v, x in sizes.items()}  # (d, k)
@@ -55,45 +57,46 @@ def moved_numbers(
 
 
 def n_open(stiffening: "Stiffening") -> int:
-    """Return how many directions of the unknowns are open: those of single variables, and those in which many move
-    together."""
+    """Return the number of undetermined directions: those of single variables, and those of many together."""
     return sum(int(h.free.sum()) for h in stiffening.single.values()) + len(stiffening.unknowns)
 
 
-def not_pulled(
+def unsupported_parameters(
     model: "LinearModel | DeviceModel",
     weights: Sequence[NDArray[np.float64]],
     counted: Sequence[Mask],
     inverse: "HeldInverse",
 ) -> dict[Variables, Mask]:
-    """Return the numbers (n, d) of each group that only observations of weight ω = 0 determine among those that count:
-    these do not pull at the estimate, however near they are.
+    """Return masks (n, d) of the parameters that only inliers of weight ω = 0 determine.
 
-    `inverse`: that of the observations that count.
+    Such observations have no influence on the estimate.  `inverse` is that of all counted observations.
     """
-    pulls = [mask & (w > 0) for mask, w in zip(counted, weights, strict=True)]
-    if all(map(np.array_equal, pulls, counted)):
+    influential = [mask & (w > 0) for mask, w in zip(counted, weights, strict=True)]
+    if all(map(np.array_equal, influential, counted)):
         return {}
-    pulling = model.inverse([pull.astype(float) for pull in pulls])
-    single = pulling.stiffening.single
-    if n_open(pulling.stiffening) <= n_open(inverse.stiffening):
+    of_influential = model.inverse([mask.astype(float) for mask in influential])
+    single = of_influential.stiffening.single
+    if n_open(of_influential.stiffening) <= n_open(inverse.stiffening):
         return {}
     moved = {}
-    if pulling.n_together:
-        moved = moved_numbers(pulling.together, {v: h.scale for v, h in single.items()})
+    if of_influential.n_together:
+        moved = moved_parameters(of_influential.together, {v: h.scale for v, h in single.items()})
     return {v: h.is_open | moved.get(v, False) for v, h in single.items()}
 
 
 def n_undetermined(model: "LinearModel | DeviceModel", weights: Sequence[NDArray[np.float64]]) -> int:
-    """How many directions of the unknowns the observations leave open; a SingularError where there are too many in
-    which many move together."""
+    """Return the number of directions that the weighted observations do not determine.
+
+    Raises a `SingularError` if there are too many directions in which many variables move together.
+    """
     return n_open(model.inverse(list(weights)).stiffening)
 
 
 def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]], of_inliers: bool = False) -> str:
-    """What the observations of a problem with few unknowns leave open, in words; "" where that is nothing.
+    """Return a description of the unknowns that the observations do not determine; "" if all are determined.
 
-    `of_inliers`: those that have a weight are not all that pull, but the inliers.
+    The normal matrix is dense: this is for problems with few unknowns.  With `of_inliers`, the weights are those of the
+    inliers rather than of all observations with influence.
     """
     free = [v for v in model.problem.variables if v.is_free]
     columns, n = {}, 0
@@ -105,23 +108,23 @@ def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]], o
     for f, linear, w in zip(model.structure.factors, model.linear, weights, strict=True):
         J = linear.J.reshape(f.n, f.p, f.width)
         counted = np.flatnonzero(f.sorted(w) > 0)
-        for some in np.array_split(counted, 1 + len(counted) // AT_ONCE):
-            rows = np.zeros((len(some), f.p, n))
+        for chunk in np.array_split(counted, 1 + len(counted) // MAX_OBSERVATIONS_PER_CHUNK):
+            rows = np.zeros((len(chunk), f.p, n))
             for k, offset in zip(f.free, f.offsets, strict=True):
-                v, own = f.factors.slots[k].variables, f.indices[k][some]
-                moves = np.flatnonzero(~v.fixed[own])
-                at = (moves[:, None, None], np.arange(f.p)[:, None], columns[v][own[moves]][:, None, :])
-                rows[at] += J[some[moves], :, offset : offset + v.manifold.tangent]
+                v, index = f.factors.slots[k].variables, f.indices[k][chunk]
+                moves = np.flatnonzero(~v.fixed[index])
+                at = (moves[:, None, None], np.arange(f.p)[:, None], columns[v][index[moves]][:, None, :])
+                rows[at] += J[chunk[moves], :, offset : offset + v.manifold.tangent]
             flat = rows.reshape(-1, n)
             H += flat.T @ flat
-    is_open, n_open = open_entries(H[None], np.zeros((1, n), dtype=bool))
-    if not n_open[0]:
+    is_open, n_directions = open_entries(H[None], np.zeros((1, n), dtype=bool))
+    if not n_directions[0]:
         return ""
-    names = named({v: is_open[0][columns[v]] & ~v.fixed[:, None] for v in free})
-    alone = int(is_open.sum()) == int(n_open[0])
+    names = format_parameters({v: is_open[0][columns[v]] & ~v.fixed[:, None] for v in free})
+    is_separate = int(is_open.sum()) == int(n_directions[0])
     if of_inliers:
-        why = "only outliers act on them" if alone else "they can move together without a change of their residuals"
+        why = "only outliers depend on them" if is_separate else "they can move together without a change of residuals"
         return f"the inliers do not determine {names}: {why}"
-    if alone:
-        return f"the data do not determine {names}: what stands there is from the start"
+    if is_separate:
+        return f"the data do not determine {names}: their values are still those of the initial guess"
     return f"the data do not determine {names}: they can move together without a change of any residual"

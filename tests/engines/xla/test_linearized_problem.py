@@ -12,7 +12,7 @@ from asker.applications.bundle.synthetic import make_scene
 from asker.engines.cpu.linearized_problem import LinearModel
 from asker.engines.xla import linearized_problem
 from asker.engines.xla.linearized_problem import DeviceModel
-from asker.uncertainty.weak_variables import holds
+from asker.uncertainty.weak_variables import group_supports
 from linear_problems import (
     bundle,
     close,
@@ -66,7 +66,7 @@ def test_a_result_of_the_engine_has_its_covariances_from_the_device(monkeypatch)
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=0, engine="xla")
     of = result.uncertainty(datum=made.cameras)
     assert isinstance(of.model, DeviceModel)
-    leverage, own = result.leverage[0].used, holds(result)
+    leverage, own = result.leverage[0].used, group_supports(result)
     monkeypatch.setattr(DeviceModel, "suits", lambda problem: False)  # too large for a dense matrix
     other = replace(result)
     expected = other.uncertainty(datum=made.cameras)
@@ -77,6 +77,6 @@ def test_a_result_of_the_engine_has_its_covariances_from_the_device(monkeypatch)
         assert np.isfinite(known).any()
     assert of.gauge == expected.gauge
     assert np.allclose(leverage, other.leverage[0].used, atol=1e-9)
-    for v, hold in holds(other).items():
+    for v, hold in group_supports(other).items():
         assert np.array_equal(own[v].n_inliers, hold.n_inliers)
         assert np.allclose(own[v].uncertainty, hold.uncertainty, rtol=1e-9)
