@@ -1,6 +1,6 @@
-"""A decaying oscillation through points of which 70 % are outliers, by `asker.least_squares`.
+"""A decaying oscillation fitted to points with 70 % outliers by `asker.least_squares`.
 
-SciPy's robust loss (soft_l1) is pulled away by the outliers; IRLS stays in a minimum near the start.
+SciPy's robust loss (soft_l1) is biased by the outliers; IRLS stays in a local minimum near the initial guess.
 """
 
 import sys
@@ -43,16 +43,16 @@ def fit(t: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
 
 def main(picture: Path = Path("curve_fitting.png")) -> dict[str, np.ndarray]:
     t, y = data()
-    found, line = {"truth": TRUTH, **fit(t, y)}, np.linspace(0, 8, 500)
+    estimates, line = {"truth": TRUTH, **fit(t, y)}, np.linspace(0, 8, 500)
     fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
     ax.plot(t, y, ".", ms=4, mew=0, color="0.7", label="points")
-    for (name, x), colour in zip(found.items(), ("0.6", "#009e73", "#d55e00", "#0072b2"), strict=True):
+    for (name, x), colour in zip(estimates.items(), ("0.6", "#009e73", "#d55e00", "#0072b2"), strict=True):
         ax.plot(line, curve(x, line), color=colour, lw=6 if name == "truth" else 2, label=name)
         print(f"{name:>15}: amplitude, decay, frequency, level = {x.round(3)}")
     ax.set(xlabel="t", ylabel="y")
     fig.legend(loc="outside upper center", ncols=5, frameon=False)
     fig.savefig(picture, dpi=150)
-    return found
+    return estimates
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A line through points of which 70 % are outliers, from a start that is wrong."""
+"""A line through points with 70 % outliers, from a wrong initial guess."""
 
 import sys
 from pathlib import Path
@@ -28,16 +28,16 @@ def fit(x: np.ndarray, y: np.ndarray, strategy) -> asker.Result:
 
 def main(picture: Path = Path("line_fitting.png")) -> dict[str, np.ndarray]:
     x, y = data()
-    found = {"truth": TRUTH} | {name: fit(x, y, asker.METHODS[name]()).x for name in ("irls", "asker")}
+    estimates = {"truth": TRUTH} | {name: fit(x, y, asker.METHODS[name]()).x for name in ("irls", "asker")}
     fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
     ax.plot(x, y, ".", ms=4, mew=0, color="0.7", label="points")
-    for (name, (slope, intercept)), colour in zip(found.items(), ("0.6", "#d55e00", "#0072b2"), strict=True):
+    for (name, (slope, intercept)), colour in zip(estimates.items(), ("0.6", "#d55e00", "#0072b2"), strict=True):
         print(f"{name:>6}: slope {slope:.3f}, intercept {intercept:.3f}")
         ax.axline((0, intercept), slope=slope, label=name, color=colour, lw=6 if name == "truth" else 2)
     ax.set(xlabel="x", ylabel="y", ylim=(-8.5, 8.5))
     fig.legend(loc="outside upper center", ncols=4, frameon=False)
     fig.savefig(picture, dpi=150)
-    return found
+    return estimates
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A reconstruction in a browser while it is solved: points and cameras move, and outliers are red.
+"""Live view of a bundle adjustment in a browser: points and cameras move, and outliers are red.
 
     pip install viser && python examples/live_view.py
 
-Then open the address that is printed; tried with viser 1.1.  `on_iteration` asks for the values and weights of each
-tenth iteration alone; they are not worked out for the others.
+Then open the printed address; tested with viser 1.1.  `on_iteration` requests values and weights in every tenth
+iteration only; they are not computed in the others.
 """
 
 import sys
@@ -16,7 +16,7 @@ from asker.applications.bundle import bundle_problem, make_scene
 
 
 def server():
-    """viser's, or one line where it is not installed."""
+    """Return the server of viser; exit with one line if viser is not installed."""
     try:
         import viser
     except ImportError:
@@ -24,10 +24,10 @@ def server():
     return viser.ViserServer()
 
 
-def shown(scene, made, line: asker.CurrentIteration) -> None:
-    """The points, grey or red by the mean weight of their observations, and the camera centres."""
-    points, poses = line.values[made.points], line.values[made.cameras]
-    index = made.problem.factors[0].slots[-1].index
+def show(scene, bundle, line: asker.CurrentIteration) -> None:
+    """Draw the camera centres, and the points in grey or red by the mean weight of their observations."""
+    points, poses = line.values[bundle.points], line.values[bundle.cameras]
+    index = bundle.problem.factors[0].slots[-1].index
     weight = np.bincount(index, line.weights[0], len(points)) / np.maximum(np.bincount(index, minlength=len(points)), 1)
     colours = np.where(weight[:, None] > 0.5, [90, 90, 90], [213, 94, 0])
     centres = -np.einsum("nji,nj->ni", poses[:, :, :3], poses[:, :, 3])
@@ -37,13 +37,13 @@ def shown(scene, made, line: asker.CurrentIteration) -> None:
 
 def main(stays: bool = True) -> asker.Result:
     view = server()
-    made = bundle_problem(make_scene(n_cameras=20, seed=0).start, asker.SmoothTruncated(1.0))
+    bundle = bundle_problem(make_scene(n_cameras=20, seed=0).start, asker.SmoothTruncated(1.0))
 
     def look(line: asker.CurrentIteration) -> None:
         if line.iteration % 10 == 0:
-            shown(view.scene, made, line)
+            show(view.scene, bundle, line)
 
-    result = asker.solve(made.problem, asker.ASKER(), on_iteration=look)
+    result = asker.solve(bundle.problem, asker.ASKER(), on_iteration=look)
     print(result)
     while stays:
         time.sleep(1)

@@ -1,9 +1,9 @@
-"""Rigid registration of 3-D correspondences of which 95 % are wrong.
+"""Rigid registration of 3-D correspondences with 95 % outliers.
 
-registration.py [PICTURE [POINTS TRUTH]]: POINTS has rows x y z x' y' z', TRUTH is a 4×4 transform; without them a
-problem is made.  First any 3×4 matrix may take the points over: linear residuals, for which ASKER's start does not
-matter.  The pose nearest to it is refined.  Of 20 made problems each with 50, 80, 90 and 95 % outliers ASKER solves
-all, IRLS none.
+registration.py [PICTURE [POINTS TRUTH]]: POINTS has rows x y z x' y' z', TRUTH is a 4×4 transform; without them the
+data are synthetic.  An affine 3×4 matrix is estimated first: its residuals are linear, so ASKER does not depend on the
+initial guess.  The pose nearest to the matrix is then refined.  Of 20 problems each with 50, 80, 90 and 95 % outliers
+ASKER solves all, IRLS none.
 """
 
 import sys
@@ -17,7 +17,7 @@ from asker.geometry.rotations import matrix_from_quaternion
 
 
 def register(pairs: np.ndarray, tau: float, strategy) -> np.ndarray:
-    """The pose [R | t] that takes the first three columns to the last three."""
+    """Return the pose [R | t] that maps the first three columns to the last three."""
 
     def best(move, variable):
         slot, data = variable[np.zeros(len(pairs), dtype=int)], (pairs[:, :3], pairs[:, 3:])
@@ -30,7 +30,7 @@ def register(pairs: np.ndarray, tau: float, strategy) -> np.ndarray:
     return best(lambda T, p, q: T.rotation @ p + T.translation - q, asker.Variables(start[None], asker.SE3))
 
 
-def made(seed: int = 0, n: int = 2000, outliers: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+def simulate(seed: int = 0, n: int = 2000, outliers: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     a = rng.uniform(0, 2 * np.pi, (n, 1))
     knot = np.hstack([np.sin(a) + 2 * np.sin(2 * a), np.cos(a) - 2 * np.cos(2 * a), -np.sin(3 * a)]) / 3
@@ -41,18 +41,18 @@ def made(seed: int = 0, n: int = 2000, outliers: float = 0.95) -> tuple[np.ndarr
 
 
 def main(picture: Path = Path("registration.png"), *files: Path) -> dict[str, np.ndarray]:
-    pairs, truth, tau = (*map(np.loadtxt, files), 0.15) if files else (*made(), 0.05)
-    found = {"truth": truth[:3]} | {m: register(pairs, tau, asker.METHODS[m]()) for m in ("irls", "asker")}
-    moved = {name: pairs[:, :3] @ pose[:, :3].T + pose[:, 3] for name, pose in found.items()}
+    pairs, truth, tau = (*map(np.loadtxt, files), 0.15) if files else (*simulate(), 0.05)
+    estimates = {"truth": truth[:3]} | {m: register(pairs, tau, asker.METHODS[m]()) for m in ("irls", "asker")}
+    moved = {name: pairs[:, :3] @ pose[:, :3].T + pose[:, 3] for name, pose in estimates.items()}
     fig, ax = plt.subplots(figsize=(7, 5.4), layout="constrained")
     ax.scatter(pairs[:, 3], pairs[:, 5], 3, "0.75", lw=0, label="target points")
     for (name, points), colour, size in zip(moved.items(), ("0.6", "#d55e00", "#0072b2"), (16, 4, 4), strict=True):
         ax.scatter(points[:, 0], points[:, 2], size, colour, lw=0, label=f"source by {name}")
-        print(f"{name:>6}: {np.linalg.norm(points - moved['truth'], axis=1).mean():.3f} from the truth, on the average")
+        print(f"{name:>6}: {np.linalg.norm(points - moved['truth'], axis=1).mean():.3f} from the truth on average")
     ax.set(xlabel="x", ylabel="z", aspect="equal", adjustable="datalim")
     fig.legend(loc="outside upper center", ncols=4, markerscale=2, columnspacing=1, frameon=False)
     fig.savefig(picture, dpi=150)
-    return found
+    return estimates
 
 
 if __name__ == "__main__":

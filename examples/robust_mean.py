@@ -1,4 +1,4 @@
-"""The robust mean of numbers on a line: many local minima, and the kernel that hides them (the paper's Figure 1)."""
+"""Robust mean of numbers: many local minima, and a wide kernel that removes them (Figure 1 of the paper)."""
 
 import sys
 from pathlib import Path
@@ -12,10 +12,10 @@ KERNEL = asker.SmoothTruncated(tau=0.5)
 
 
 def data(seed: int = 0) -> np.ndarray:
-    """Sixty values around 3, and forty outliers between −10 and 4, some of them in clumps."""
+    """Return sixty values around 3 and forty outliers between −10 and 4, some of them in clusters."""
     rng = np.random.default_rng(seed)
-    clumps = [rng.normal(m, 0.2, 8) for m in (-8.0, -5.0, -2.5)]
-    return np.concatenate([rng.normal(3.0, 0.2, 60), *clumps, rng.uniform(-10, 4, 16)])
+    clusters = [rng.normal(m, 0.2, 8) for m in (-8.0, -5.0, -2.5)]
+    return np.concatenate([rng.normal(3.0, 0.2, 60), *clusters, rng.uniform(-10, 4, 16)])
 
 
 def difference(x, y):
@@ -30,7 +30,7 @@ def mean(values: np.ndarray, start: float, strategy) -> asker.Result:
 
 def main(picture: Path = Path("robust_mean.png")) -> dict[str, float]:
     values = data()
-    found = {name: float(mean(values, -8.0, asker.METHODS[name]()).x) for name in ("irls", "asker")}
+    estimates = {name: float(mean(values, -8.0, asker.METHODS[name]()).x) for name in ("irls", "asker")}
     fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
     grid = np.linspace(-11, 6, 800)
     squares = (grid[:, None] - values) ** 2
@@ -41,13 +41,13 @@ def main(picture: Path = Path("robust_mean.png")) -> dict[str, float]:
         cost = kernel.psi(squares).sum(axis=1)
         ax.plot(grid, cost / cost.max(), style, lw=1.5, label=label)
     ax.axvline(3, color="0.6", lw=6, label="truth")
-    for (name, x), colour in zip(found.items(), ("#d55e00", "#0072b2"), strict=True):
+    for (name, x), colour in zip(estimates.items(), ("#d55e00", "#0072b2"), strict=True):
         ax.axvline(x, color=colour, lw=2, label=f"{name} from −8")
         print(f"{name:>6}: {x:.3f}")
     ax.set(xlabel="mean", ylabel="cost / largest")
     fig.legend(loc="outside upper center", ncols=5, frameon=False, columnspacing=1)
     fig.savefig(picture, dpi=150)
-    return found
+    return estimates
 
 
 if __name__ == "__main__":

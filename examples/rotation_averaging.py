@@ -1,8 +1,8 @@
-"""Rotation averaging: which way 60 cameras look, from 900 relative rotations of which 40 % are wrong.
+"""Rotation averaging: orientations of 60 cameras from 900 relative rotations with 40 % outliers.
 
-The start goes along a spanning tree, where one wrong rotation turns all that hang on it.  It says little, so the
-kernels begin twice as wide as by default (`reach`).  All cameras end within 5° of the truth in 19 of 20 problems, with
-the default in 14, by IRLS in none.
+The initial guess follows a spanning tree, where one wrong rotation affects its whole subtree.  It is poor, so the
+initial kernels are twice as wide as by default (`reach=8`).  All cameras end within 5° of the truth in 19 of 20
+problems; in 14 with the default `reach`, in none with IRLS.
 """
 
 import sys
@@ -26,7 +26,7 @@ def average(start, i, j, R_ij, strategy) -> np.ndarray:
     return asker.solve(asker.Problem(asker.Factors(difference, R[i], R[j], data=R_ij, kernel=kernel)), strategy)[R]
 
 
-def made(seed: int = 0, n: int = 60, pairs: int = 900, outliers: float = 0.4):
+def simulate(seed: int = 0, n: int = 60, pairs: int = 900, outliers: float = 0.4):
     rng = np.random.default_rng(seed)
     truth = matrix_from_angle_axis(np.outer(np.arange(n) * 2 * np.pi / n, (0, 0, -1)))
     i, j = np.stack(np.triu_indices(n, 1))[:, rng.permutation(n * (n - 1) // 2)[:pairs]]
@@ -41,18 +41,18 @@ def made(seed: int = 0, n: int = 60, pairs: int = 900, outliers: float = 0.4):
 
 
 def main(picture: Path = Path("rotation_averaging.png")) -> dict[str, np.ndarray]:
-    truth, start, i, j, R_ij = made()
-    by = {"irls": asker.IRLS(), "asker": asker.ASKER(reach=8)}
-    found = {"start": start} | {name: average(start, i, j, R_ij, strategy) for name, strategy in by.items()}
+    truth, start, i, j, R_ij = simulate()
+    methods = {"irls": asker.IRLS(), "asker": asker.ASKER(reach=8)}
+    estimates = {"start": start} | {name: average(start, i, j, R_ij, strategy) for name, strategy in methods.items()}
     fig, axes = plt.subplots(1, 3, figsize=(9, 3.3), layout="tight", subplot_kw={"xlim": (-13, 13), "ylim": (-13, 13)})
-    for ax, (name, R), colour in zip(axes, found.items(), ("k", "#d55e00", "#0072b2"), strict=True):
+    for ax, (name, R), colour in zip(axes, estimates.items(), ("k", "#d55e00", "#0072b2"), strict=True):
         for A, tint, width in ((truth, "0.7", 0.014), (R, colour, 0.008)):
             ax.quiver(*-10 * truth[:, 0, :2].T, *A[:, 0, :2].T, color=tint, width=width, scale=8)
         degrees = np.degrees(2 * np.arcsin(np.clip(np.linalg.norm(R - truth, axis=(1, 2)) / np.sqrt(8), 0, 1)))
         ax.set(title=f"{name}: {np.sum(degrees < 5)} of {len(R)} within 5°", xlabel="x", ylabel="y", aspect="equal")
         print(f"{name:>6}: off by {np.median(degrees):.2f}° (median), {degrees.max():.2f}° (largest)")
     fig.savefig(picture, dpi=150)
-    return found
+    return estimates
 
 
 if __name__ == "__main__":

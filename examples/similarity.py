@@ -1,7 +1,7 @@
-"""Similarity registration (rotation, translation and scale) of 3-D correspondences of which 95 % are wrong.
+"""Similarity registration (rotation, translation and scale) of 3-D correspondences with 95 % outliers.
 
-The unknown is a pose and a log scale side by side.  As in registration.py a linear fit, for which ASKER's start does
-not matter, gives where to begin.  Of 20 problems each with 50, 80, 90 and 95 % outliers ASKER solves all, IRLS none.
+The unknowns are a pose and a log scale.  As in registration.py, a linear fit gives their initial guess.  Of 20 problems
+each with 50, 80, 90 and 95 % outliers ASKER solves all, IRLS none.
 """
 
 import sys
@@ -16,7 +16,7 @@ from asker.geometry.rotations import matrix_from_quaternion
 
 
 def register(p: np.ndarray, q: np.ndarray, strategy) -> np.ndarray:
-    """[sR | t] with q = sRp + t."""
+    """Return [sR | t] with q = sRp + t."""
 
     def best(move, variable):
         slot, kernel = variable[np.zeros(len(p), dtype=int)], asker.SmoothTruncated(0.05)
@@ -30,9 +30,9 @@ def register(p: np.ndarray, q: np.ndarray, strategy) -> np.ndarray:
     return np.column_stack([np.exp(s) * pose[:, :3], pose[:, 3]])
 
 
-def made(seed: int = 10, n: int = 2000, outliers: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def simulate(seed: int = 10, n: int = 2000, outliers: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    z = rng.uniform(-1, 1, (n, 1))  # a line that winds about a ball
+    z = rng.uniform(-1, 1, (n, 1))  # a spiral on a sphere
     spiral = np.hstack([np.sqrt(1 - z**2) * np.cos(18 * z), np.sqrt(1 - z**2) * np.sin(18 * z), z])
     R, t, s = matrix_from_quaternion(rng.normal(size=(1, 4)))[0], rng.uniform(-1, 1, 3), rng.uniform(0.3, 3)
     target = s * spiral @ R.T + t + rng.normal(0, 0.01, (n, 3))
@@ -41,18 +41,18 @@ def made(seed: int = 10, n: int = 2000, outliers: float = 0.95) -> tuple[np.ndar
 
 
 def main(picture: Path = Path("similarity.png")) -> dict[str, np.ndarray]:
-    source, target, truth = made()
-    found = {"truth": truth} | {m: register(source, target, asker.METHODS[m]()) for m in ("irls", "asker")}
+    source, target, truth = simulate()
+    estimates = {"truth": truth} | {m: register(source, target, asker.METHODS[m]()) for m in ("irls", "asker")}
     fig, ax = plt.subplots(figsize=(7, 5.4), layout="constrained")
     ax.scatter(target[:, 0], target[:, 2], 3, "0.75", lw=0, label="target points")
-    for (name, T), colour, size in zip(found.items(), ("0.6", "#d55e00", "#0072b2"), (16, 4, 4), strict=True):
+    for (name, T), colour, size in zip(estimates.items(), ("0.6", "#d55e00", "#0072b2"), (16, 4, 4), strict=True):
         points, scale = source @ T[:, :3].T + T[:, 3], np.cbrt(np.linalg.det(T[:, :3]))
         ax.scatter(points[:, 0], points[:, 2], size, colour, lw=0, label=f"{name}: scale {scale:.3f}")
         print(f"{name:>6}: scale {scale:.3f}, translation {T[:, 3].round(3)}")
     ax.set(xlabel="x", ylabel="z", aspect="equal", adjustable="datalim")
     fig.legend(loc="outside upper center", ncols=4, markerscale=2, columnspacing=1, frameon=False)
     fig.savefig(picture, dpi=150)
-    return found
+    return estimates
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The ground under a forest: a surface through laser points of which 60 % hit trees.
+"""Ground under a forest: a surface through laser points of which 60 % hit trees.
 
-The height is a polynomial of degree 3 in x and y.  The residuals are linear in its ten coefficients, so the start does
-not matter to ASKER; IRLS, from the mean height, stays in the leaves.
+The height is a polynomial of degree 3 in x and y.  The residuals are linear in its ten coefficients, so ASKER does not
+depend on the initial guess; IRLS, started at the mean height, converges to a surface in the trees.
 """
 
 import sys
@@ -41,17 +41,17 @@ def fit(x: np.ndarray, y: np.ndarray, z: np.ndarray, strategy) -> np.ndarray:
 
 def main(picture: Path = Path("surface_fitting.png")) -> dict[str, np.ndarray]:
     x, y, z = data()
-    found = {"truth": TRUTH} | {m: fit(x, y, z, asker.METHODS[m]()) for m in ("irls", "asker")}
+    estimates = {"truth": TRUTH} | {m: fit(x, y, z, asker.METHODS[m]()) for m in ("irls", "asker")}
     fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
     strip, line = np.abs(y) < 0.1, np.linspace(-1, 1, 200)
     ax.plot(x[strip], z[strip], ".", ms=4, mew=0, color="0.7", label="points with |y| < 0.1")
-    for (name, a), colour, width in zip(found.items(), ("0.6", "#d55e00", "#0072b2"), (6, 2, 2), strict=True):
+    for (name, a), colour, width in zip(estimates.items(), ("0.6", "#d55e00", "#0072b2"), (6, 2, 2), strict=True):
         ax.plot(line, terms(line, 0 * line) @ a, color=colour, lw=width, label=name)
-        print(f"{name:>6}: {np.abs(terms(x, y) @ (a - TRUTH)).mean():.3f} m from the ground, on the average")
+        print(f"{name:>6}: {np.abs(terms(x, y) @ (a - TRUTH)).mean():.3f} m from the ground on average")
     ax.set(xlabel="x (100 m)", ylabel="height at y = 0 (m)")
     fig.legend(loc="outside upper center", ncols=4, frameon=False)
     fig.savefig(picture, dpi=150)
-    return found
+    return estimates
 
 
 if __name__ == "__main__":

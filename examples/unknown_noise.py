@@ -1,4 +1,4 @@
-"""Nothing given: a circle through 40 % of the points, from a bad start, where nobody knows the noise."""
+"""A circle through 40 % of the points, from a poor initial guess, with unknown noise and no settings."""
 
 import sys
 
@@ -18,18 +18,18 @@ def off_circle(circle, point):
     return jnp.sqrt(d @ d + 1e-12) - circle[2]
 
 
-def made(noise, seed, n=300):
-    """Points, and which of them lie on the circle; the others are anywhere."""
+def simulate(noise, seed, n=300):
+    """Return the points and the mask of those on the circle; all others are uniform in a rectangle."""
     rng = np.random.default_rng(seed)
-    angle, right = rng.uniform(0, 2 * np.pi, n), np.arange(n) < 0.4 * n
+    angle, is_inlier = rng.uniform(0, 2 * np.pi, n), np.arange(n) < 0.4 * n
     on = TRUTH[:2] + TRUTH[2] * np.stack([np.cos(angle), np.sin(angle)], axis=1) + noise * rng.normal(size=(n, 2))
-    return np.where(right[:, None], on, rng.uniform((0, 0), (60, 40), (n, 2))), right
+    return np.where(is_inlier[:, None], on, rng.uniform((0, 0), (60, 40), (n, 2))), is_inlier
 
 
 def by_asker(points):
     circle = asker.Variables([START], name="circle")
     factors = asker.Factors(off_circle, circle[np.zeros(len(points), dtype=int)], data=points)
-    return asker.solve(asker.Problem(factors)).x  # no kernel, no width, no method
+    return asker.solve(asker.Problem(factors)).x  # no kernel, no scale, no method
 
 
 def by_scipy(points, loss, start=START):
@@ -37,18 +37,18 @@ def by_scipy(points, loss, start=START):
 
 
 def main(picture="unknown_noise.png", seeds=5):
-    found = {}
-    for noise, (points, right) in ((noise, made(noise, seed)) for noise in NOISES for seed in range(seeds)):
-        circles = {"oracle": by_scipy(points[right], "linear", TRUTH), "asker, nothing given": by_asker(points)}
+    errors = {}
+    for noise, (points, is_inlier) in ((noise, simulate(noise, seed)) for noise in NOISES for seed in range(seeds)):
+        circles = {"oracle": by_scipy(points[is_inlier], "linear", TRUTH), "asker, no settings": by_asker(points)}
         circles |= {f"SciPy {loss}": by_scipy(points, loss) for loss in ("cauchy", "soft_l1")}
         for name, circle in circles.items():
-            found.setdefault(name, {}).setdefault(noise, []).append(np.linalg.norm((circle - TRUTH)[:2]))
-    medians = {name: [float(np.median(each[noise])) for noise in NOISES] for name, each in found.items()}
+            errors.setdefault(name, {}).setdefault(noise, []).append(np.linalg.norm((circle - TRUTH)[:2]))
+    medians = {name: [float(np.median(each[noise])) for noise in NOISES] for name, each in errors.items()}
     print(f"error of the centre, median of {seeds}\n{'noise':24}" + "".join(f"{noise:>10}" for noise in NOISES))
     for (name, row), colour in zip(medians.items(), ("grey", "C0", "C1", "C2"), strict=True):
         print(f"{name:24}" + "".join(f"{x:10.2g}" for x in row))
         plt.loglog(NOISES, row, "o-", label=name, color=colour)
-    plt.xlabel("noise, which nobody is told")
+    plt.xlabel("noise")
     plt.ylabel("error of the centre")
     plt.legend()
     plt.savefig(picture)

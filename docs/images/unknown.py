@@ -1,9 +1,9 @@
-"""The picture of the README: nobody knows the noise, and nothing is given.
+"""Figure of the README: unknown noise, no settings.
 
     python docs/images/unknown.py
 
-Left, the circle of examples/unknown_noise.py; right, bundle adjustment under a noise that no method is told, with the
-families of the benchmarks.  Writes unknown.png beside this file.
+Left: the circle of examples/unknown_noise.py.  Right: bundle adjustment with four noise levels, which no method knows,
+with the scenes of the benchmarks.  Writes unknown.png next to this file.
 """
 
 import sys
@@ -17,12 +17,12 @@ sys.path += [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
 import asker  # noqa: E402
 from families.bundle import FAMILY  # noqa: E402
-from unknown_noise import START, TRUTH, by_asker, by_scipy, made  # noqa: E402
+from unknown_noise import START, TRUTH, by_asker, by_scipy, simulate  # noqa: E402
 
 NOISES = (0.1, 0.3, 1.0, 3.0)
 STYLES = {
     "oracle": ("#444444", "--"),
-    "asker, nothing given": ("#0072b2", "-"),
+    "asker, no settings": ("#0072b2", "-"),
     "IRLS, Cauchy kernel of 1 px": ("#d55e00", "-."),
     "ASKER, 1 px as in the paper": ("#009e73", ":"),
     "SciPy, Cauchy loss": ("#d55e00", "-."),
@@ -30,16 +30,16 @@ STYLES = {
 
 
 def draw_circle(ax) -> None:
-    points, right = made(0.3, seed=1)
-    found = {
-        "oracle": by_scipy(points[right], "linear", TRUTH),
-        "asker, nothing given": by_asker(points),
+    points, is_inlier = simulate(0.3, seed=1)
+    circles = {
+        "oracle": by_scipy(points[is_inlier], "linear", TRUTH),
+        "asker, no settings": by_asker(points),
         "SciPy, Cauchy loss": by_scipy(points, "cauchy"),
     }
     ax.plot(*points.T, ".", markersize=3, color="#999999")
     ax.plot(*START[:2], "x", color="black", label="start")
     t = np.linspace(0, 2 * np.pi, 200)
-    for name, (x, y, r) in found.items():
+    for name, (x, y, r) in circles.items():
         color, style = STYLES[name]
         ax.plot(x + r * np.cos(t), y + r * np.sin(t), color=color, linestyle=style, linewidth=2, label=name)
     ax.set(title="A circle, 60 % outliers", xlim=(-5, 60), ylim=(-5, 58), aspect="equal")
@@ -47,13 +47,13 @@ def draw_circle(ax) -> None:
 
 
 def draw_noises(ax) -> None:
-    """Camera errors over the noise: 40 % outliers, a start that is 24 px off."""
+    """Plot camera errors against the noise: 40 % outliers, an initial guess with an error of 24 px."""
     rows: dict[str, list[float]] = {}
     for noise in NOISES:
         condition = {"kind": "ring", "outlier_kind": "gross", "noise": noise, "start_error": 24.0, "outlier_ratio": 0.4}
         instance = FAMILY.make(condition, 1)
         results = {
-            "asker, nothing given": asker.solve(instance.problem(None)),
+            "asker, no settings": asker.solve(instance.problem(None)),
             "IRLS, Cauchy kernel of 1 px": asker.solve(instance.problem(asker.Cauchy(1.0)), asker.IRLS()),
             "ASKER, 1 px as in the paper": asker.solve(instance.problem(asker.SmoothTruncated(1.0)), asker.ASKER()),
         }
@@ -64,8 +64,8 @@ def draw_noises(ax) -> None:
         color, style = STYLES[name]
         ax.loglog(NOISES, row, color=color, linestyle=style, marker="o", markersize=4, linewidth=2, label=name)
         print(f"{name:30}" + "".join(f"{x:10.2g}" for x in row))
-    ax.set(title="Bundle adjustment, 40 % outliers", xlabel="noise in pixels, which nobody is told")
-    ax.set_ylabel("error of the cameras")
+    ax.set(title="Bundle adjustment, 40 % outliers", xlabel="noise in pixels (unknown to all methods)")
+    ax.set_ylabel("camera error")
     ax.legend(loc="upper left", fontsize=8)
 
 

@@ -1,8 +1,8 @@
-"""The picture of the README: IRLS ends in a poor minimum, ASKER does not.
+"""Figure of the start page: IRLS ends in a poor local minimum, ASKER does not.
 
     python docs/images/why.py
 
-Left, the line of the README's ten lines; right, the scene of the tutorial.  Writes why.png beside this file.
+Left: the line of the README.  Right: the scene of the tutorial.  Writes why.png next to this file.
 """
 
 from pathlib import Path
@@ -40,9 +40,9 @@ def draw_line(ax) -> None:
 
 def draw_costs(ax) -> None:
     scene = make_scene(20, 6000, outlier_ratio=0.3, start_error=30)
-    made = bundle_problem(scene.start, asker.SmoothTruncated(1.0))
+    bundle = bundle_problem(scene.start, asker.SmoothTruncated(1.0))
     for method, (color, style) in STYLES.items():
-        result = asker.solve(made.problem, asker.METHODS[method](), tol=0)
+        result = asker.solve(bundle.problem, asker.METHODS[method](), tol=0)
         best = [line.best_cost for line in result.history]
         ax.plot(best, color=color, linestyle=style, linewidth=2, label=method)
     ax.set(title="Bundle adjustment, 30 % outliers", xlabel="iteration", ylabel="lowest cost Ψ so far")
