@@ -7,7 +7,7 @@ SEED ?= 0
 SECONDS ?= inf
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-fast test-long faults sabotage matrix lint bench docs package clean
+.PHONY: install demo test test-fast test-long faults sabotage matrix lint bench docs printouts package clean
 
 install: $(VENV)/installed
 
@@ -20,29 +20,29 @@ $(VENV)/installed: pyproject.toml
 
 demo: install
 	$(BIN)/asker reproduce --plan quick --output $(DEMO)
-	@echo; echo "Nothing given: a circle in clutter, from a bad start (examples/unknown_noise.py)"
+	@echo; echo "A circle in clutter with unknown noise, from a poor initial guess, no settings (examples/unknown_noise.py)"
 	$(BIN)/python examples/unknown_noise.py $(DEMO)/unknown_noise.png
 
 test: install
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not long"
 
-# The few that take longest.
+# The slowest tests.
 test-long: install
 	$(BIN)/python -m pytest --numprocesses 2 -m long
 
-# What shows most faults in about a minute.
+# The fast tests, about a minute.
 test-fast: install
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not long"
 
-# Damaged files, results, checkpoints, caches, signals: an hour, one table.  Part of it: make faults TRIALS=0.1 SECONDS=600
+# Fault injection: damaged files, results, checkpoints, caches, signals; one hour.  Shorter: make faults TRIALS=0.1 SECONDS=600
 faults: install
 	$(BIN)/python tools/faults --trials $(TRIALS) --seed $(SEED) --seconds $(SECONDS)
 
-# Whether the short campaign notices faults that are made on purpose.
+# Mutation test of the short campaign: it must detect deliberate faults.
 sabotage: install
 	$(BIN)/python tools/mutation.py
 
-# The fast tests and the demo on every Python there is (PYTHONS="..." names others), oldest and newest versions.
+# The fast tests and the demo on every installed Python (PYTHONS="..." names others), oldest and newest versions.
 matrix:
 	$(PYTHON) tools/matrix.py
 
@@ -57,7 +57,7 @@ bench: install
 	@mkdir -p runs
 	$(BIN)/python benchmarks/bundle.py --json runs/bench.json
 
-# Source and wheel into dist/; then the wheel is installed in a clean environment and used from there.
+# Source and wheel in dist/; the wheel is then installed and used in a clean environment.
 package: install
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
@@ -66,6 +66,11 @@ package: install
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
+
+# Run the code on all pages and rewrite the printouts that differ; draw the figures.  PAGES="docs/index.md" for some.
+printouts: install
+	$(BIN)/python tools/printouts.py $(PAGES)
+	$(BIN)/python tools/printouts.py --figures
 
 $(VENV)/docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"

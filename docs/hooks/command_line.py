@@ -1,4 +1,4 @@
-"""The page of the command line, from the commands themselves."""
+"""Reference page of the command line, generated from the commands."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ INTRODUCTION = """# Command line
 
     asker COMMAND ...
 
-`asker --version` prints the version; `asker COMMAND --help` prints what stands here.  Exit codes: 0 a usable
-result, 1 a solve that failed, 2 bad input, 130 interrupted before there was a result.  Results go to standard
-output; the progress line and the one line of an error go to standard error.
+`asker --version` prints the version; `asker COMMAND --help` prints the text of this page.  Exit codes: 0 usable
+result, 1 failed solve, 2 invalid input, 130 interrupted before there was a result.  Results are printed to standard
+output, progress and errors to standard error.
 
 """
 
@@ -24,7 +24,7 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def section(name: str, command: Any) -> str:
-    """Usage, help, and a table of arguments and options."""
+    """Return usage, help, and a table of arguments and options of a command."""
     context = command.make_context(name, [], resilient_parsing=True)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option"]
@@ -36,7 +36,7 @@ def section(name: str, command: Any) -> str:
 
 
 def _panel(option: Any) -> str | None:
-    """Whose option it is, where it is not for every file."""
+    """Return the application of an option; None if the option applies to every file."""
     return getattr(option, "rich_help_panel", None)
 
 

@@ -1,7 +1,7 @@
-"""Docstrings are written to be read in the code: names and meanings stand in two columns.  Here they become Markdown.
+"""Conversion of docstrings to Markdown: names and meanings in two columns become a list.
 
-name    what it means, which may
-        go on in the next line
+name    the meaning, which may
+        continue in the next line
 """
 
 import ast
@@ -16,7 +16,7 @@ LABELS = ("Problem", "Symbols", "Algorithm", "Deviations")
 
 
 class Readable(griffe.Extension):
-    """Rewrites every docstring before it is parsed; those of a class's fields and properties join its own."""
+    """Extension that converts docstrings before they are parsed, and appends those of fields to the class's."""
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
         if obj.docstring:
@@ -33,11 +33,11 @@ class Readable(griffe.Extension):
 
 
 def _field(member: Any) -> str:
-    """A line for a field, a property, or a value of an enumeration, whose value is its meaning."""
+    """Return the line of a field, a property, or a value of an enumeration, whose value is its meaning."""
     if not member.docstring:
         return f"- **{member.name}**: {ast.literal_eval(str(member.value))}"
-    told = "" if member.value is None or str(member.value).startswith("field(") else f" = `{member.value}`"
-    return f"- **{member.name}**{told}: " + " ".join(member.docstring.value.split())
+    default = "" if member.value is None or str(member.value).startswith("field(") else f" = `{member.value}`"
+    return f"- **{member.name}**{default}: " + " ".join(member.docstring.value.split())
 
 
 def readable(docstring: str) -> str:
@@ -45,7 +45,7 @@ def readable(docstring: str) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """A paragraph of two columns as a list; one that is laid out otherwise as it stands; else unchanged."""
+    """Return a paragraph of two columns as a list, a labelled one as a code block, any other unchanged."""
     lines = text.split("\n")
     if lines[0].startswith("    "):
         return text
@@ -53,9 +53,9 @@ def _paragraph(text: str) -> str:
         return "```text\n" + text + "\n```"
     rows: list[list[str]] = []
     for line in lines:
-        found = ROW.fullmatch(line)
-        if found and NAMES.fullmatch(found["name"]):
-            rows.append([found["name"], found["text"]])
+        match = ROW.fullmatch(line)
+        if match and NAMES.fullmatch(match["name"]):
+            rows.append([match["name"], match["text"]])
         elif rows and line.startswith("   "):
             rows[-1][1] += " " + line.strip()
         else:

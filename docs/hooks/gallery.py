@@ -1,6 +1,6 @@
-"""The gallery: every file of examples/ whose `main` takes a `picture`, with what it draws.
+"""Gallery page: the examples whose `main` has an argument `picture`, with their figures.
 
-Pictures are drawn when the site is built, and kept in .cache/gallery until the example or asker changes.
+Figures are drawn when the site is built and cached in .cache/gallery until the example or asker changes.
 """
 
 import ast
@@ -13,7 +13,7 @@ from typing import Any
 
 INTRODUCTION = """# Gallery
 
-Each picture is drawn by the code below it when this site is built.  `python examples/NAME.py` runs it.
+Each figure is drawn by the code below it when this site is built.  `python examples/NAME.py` runs it.
 
 """
 DRAW = "import runpy, sys, pathlib; runpy.run_path(sys.argv[1])['main'](picture=pathlib.Path(sys.argv[2]))"
@@ -30,7 +30,7 @@ def on_files(files: Any, *, config: Any) -> Any:
     for path in sorted((root / "examples").glob("[!_]*.py")):
         code = path.read_text(encoding="utf-8")
         if takes_a_picture(code):
-            picture = drawn(path, cache / f"{path.stem}-{_digest(path, *shared)}.png")
+            picture = draw(path, cache / f"{path.stem}-{_digest(path, *shared)}.png")
             uri = f"gallery/{path.stem}.png"
             files.append(File.generated(config, uri, abs_src_path=str(picture)))
             text.append(entry(path.name, code, uri))
@@ -39,15 +39,15 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def takes_a_picture(code: str) -> bool:
-    """Whether there is a function `main` with an argument `picture`."""
+    """Return whether the code has a function `main` with an argument `picture`."""
     for node in ast.parse(code).body:
         if isinstance(node, ast.FunctionDef) and node.name == "main":
             return any(a.arg == "picture" for a in [*node.args.args, *node.args.kwonlyargs])
     return False
 
 
-def drawn(path: Path, picture: Path) -> Path:
-    """The picture, drawn if it is not there yet."""
+def draw(path: Path, picture: Path) -> Path:
+    """Return the path of the figure; draw it if it does not exist."""
     if not picture.exists():
         unfinished = picture.with_name("unfinished.png")
         folders = [str(path.parent), os.environ.get("PYTHONPATH", "")]
@@ -55,13 +55,13 @@ def drawn(path: Path, picture: Path) -> Path:
         command = [sys.executable, "-c", DRAW, str(path), str(unfinished)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode or not unfinished.exists():
-            raise RuntimeError(f"{path} draws no picture:\n{done.stderr[-2000:]}")
+            raise RuntimeError(f"{path} draws no figure:\n{done.stderr[-2000:]}")
         unfinished.rename(picture)
     return picture
 
 
 def entry(name: str, code: str, picture: str) -> str:
-    """Title and text from the docstring, the picture, and the code."""
+    """Return title and text of the docstring, the figure, and the code, as Markdown."""
     title, _, text = (ast.get_docstring(ast.parse(code)) or name).partition("\n")
     source = f'??? example "examples/{name}"\n\n' + "\n".join(
         "    " + line if line else "" for line in ["```python", *code.splitlines(), "```"]

@@ -1,7 +1,7 @@
-"""Pages that are files of the repository: the benchmarks with their results, the changelog, how to contribute.
+"""Site pages that are files of the repository: benchmarks with their results, changelog, notes for developers.
 
-They lie on the site as in the repository, and so do the pages of docs/, without `docs/`; links between them follow.  A
-link to what a page of the site is made from leads to that page.
+Their paths on the site are those in the repository, and those of the pages in docs/ without `docs/`; links between them
+are rewritten.  A link to a source file that generates a page becomes a link to that page.
 """
 
 import posixpath
@@ -9,15 +9,22 @@ import re
 from pathlib import Path
 from typing import Any
 
-INCLUDED = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/*.md", "benchmarks/results/*.md", "benchmarks/notes/*.md")
+INCLUDED = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "DEV_NOTES.md",
+    "benchmarks/*.md",
+    "benchmarks/results/*.md",
+    "benchmarks/notes/*.md",
+)
 PAGES = "docs/"
-MADE_FROM = {
+GENERATED = {
     "src/asker/solver/result.py": "reference/solving.md",
     "src/asker/cli/app.py": "reference/command-line.md",
     "src/asker/applications/application.py": "reference/applications.md",
     "examples/README.md": "gallery.md",
 }
-"""Files of the repository, and the page of the site that is made from each by the other hooks."""
+"""Pages of the site that the other hooks generate, by the source file."""
 LINK = re.compile(r"\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 
 
@@ -32,24 +39,24 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    return followed(markdown, page.file.src_uri)
+    return rewrite_links(markdown, page.file.src_uri)
 
 
-def followed(markdown: str, page: str) -> str:
-    """The text of a page with links between files of the repository turned into links between pages."""
+def rewrite_links(markdown: str, page: str) -> str:
+    """Return the text of a page with links between files of the repository replaced by links between pages."""
     here = posixpath.dirname(page if _is_included(page) else PAGES + page)
 
-    def link(found: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(here, found["path"]))
-        target = PAGES + MADE_FROM[target] if target in MADE_FROM else target
+    def link(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(here, match["path"]))
+        target = PAGES + GENERATED[target] if target in GENERATED else target
         if not (_is_included(target) or target.startswith(PAGES)):
-            return found[0]
+            return match[0]
         path = posixpath.relpath(target.removeprefix(PAGES), posixpath.dirname(page) or ".")
-        return f"]({path}{found['anchor'] or ''})"
+        return f"]({path}{match['anchor'] or ''})"
 
     return LINK.sub(link, markdown)
 
 
 def _is_included(name: str) -> bool:
-    """Whether a path from the repository's root is one of these files."""
+    """Return whether a path relative to the root of the repository is one of the included files."""
     return any(Path(name).match(pattern) and name.count("/") == pattern.count("/") for pattern in INCLUDED)

@@ -1,6 +1,6 @@
-"""Formulas: `$…$` and `$$…$$` become MathML when the site is built, so that a page needs no script for them.
+"""Conversion of formulas `$…$` and `$$…$$` to MathML when the site is built; pages need no script for them.
 
-The site brings a font with the tables that formulas need, for readers whose system has none.
+The site includes a font with mathematical tables for systems that have none.
 """
 
 import html
@@ -25,19 +25,19 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    content = INLINE.sub(lambda found: _mathml(html.unescape(found[1]), "inline"), content)
-    return BLOCK.sub(lambda found: _block(html.unescape(found[1])), content)
+    content = INLINE.sub(lambda match: _mathml(html.unescape(match[1]), "inline"), content)
+    return BLOCK.sub(lambda match: _block(html.unescape(match[1])), content)
 
 
 def _block(latex: str) -> str:
-    """A formula on a line of its own, its number at the right."""
+    """Return a displayed formula with its number at the right."""
     tag = TAG.search(latex)
     number = f"<span>({tag[1]})</span>" if tag else ""
     return f'<div class="formula">{_mathml(TAG.sub("", latex).strip(), "block")}{number}</div>'
 
 
 def _mathml(latex: str, display: str) -> str:
-    made = convert(latex, display=display)
-    if "\\" in made:
-        raise PluginError(f"a command of this formula is not known: {latex}")
-    return made
+    mathml = convert(latex, display=display)
+    if "\\" in mathml:
+        raise PluginError(f"latex2mathml does not support a command of this formula: {latex}")
+    return mathml

@@ -1,6 +1,6 @@
-"""The reference: a page for each kind of public name, from `asker.__all__` and from the modules below.
+"""Reference pages: one for each kind of public name, from `asker.__all__` and from the modules below.
 
-A new public name appears by being listed in `asker/_api.py`.
+A name that is added to `asker/_api.py` appears automatically.
 """
 
 import ast
@@ -13,17 +13,17 @@ PUBLIC = {
     "kernels": ("Kernels", ("asker.kernels.kernel", "asker.kernels.kernels", "asker.kernels.registry")),
     "manifolds": ("Manifolds", ("asker.geometry.manifolds",)),
     "strategies": ("Strategies", ("asker.strategies",)),
-    "solving": ("Solving and results", ("asker",)),  # all that the others leave
+    "solving": ("Solving and results", ("asker",)),  # all other names
 }
-"""Page, title, and the modules whose public names it holds."""
-FIRST = (
+"""Title of each page, and the modules whose public names it lists."""
+LEADING_MODULES = (
     "asker._solve",
     "asker.solver.result",
     "asker.solver.iteration",
     "asker.scipy_compat.least_squares",
     "asker.scipy_compat.curve_fit",
 )
-"""What a page begins with, where it has these; all others follow in the order of the imports."""
+"""Modules at the top of their page; all others follow in the order of the imports."""
 
 MODULES = {
     "bundle": (
@@ -94,7 +94,7 @@ MODULES = {
     ),
     "applications": ("Applications", ("asker.applications.application", "asker.applications.outcome")),
 }
-"""Page, title, and the modules that it shows whole."""
+"""Title of each page, and the modules that it documents completely."""
 
 
 def on_files(files: Any, *, config: Any) -> Any:
@@ -107,39 +107,44 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def pages(source: str) -> dict[str, str]:
-    """The pages' text, given that of `asker/_api.py`."""
-    shown: dict[str, dict[str, list[str]]] = {page: {} for page in PUBLIC}
+    """Return the text of each page, given that of `asker/_api.py`."""
+    names: dict[str, dict[str, list[str]]] = {page: {} for page in PUBLIC}
     for name, module in public_names(source).items():
         page = next(page for page, (_, modules) in PUBLIC.items() if module.startswith(modules))
-        shown[page].setdefault(module, []).append(name)
-    made = {}
+        names[page].setdefault(module, []).append(name)
+    texts = {}
     for page, (title, _) in PUBLIC.items():
-        order = sorted(shown[page], key=lambda module: FIRST.index(module) if module in FIRST else len(FIRST))
-        parts = [_module(module, shown[page][module]) for module in order]
-        made[page] = f"# {title}\n\nThese are names of `asker`, by the module that they come from.\n\n" + "\n".join(
+        order = sorted(names[page], key=_position)
+        parts = [_module(module, names[page][module]) for module in order]
+        texts[page] = f"# {title}\n\nNames of the package `asker`, by the module that defines them.\n\n" + "\n".join(
             parts
         )
     for page, (title, modules) in MODULES.items():
-        made[page] = f"# {title}\n\n" + "\n".join(map(_module, modules))
-    return made
+        texts[page] = f"# {title}\n\n" + "\n".join(map(_module, modules))
+    return texts
 
 
 def public_names(source: str) -> dict[str, str]:
-    """Names of `__all__`, in the order of the imports, and the module that each comes from."""
+    """Return the module of each name in `__all__`, in the order of the imports."""
     tree = ast.parse(source)
     listed: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             listed = {name for name in ast.literal_eval(node.value) if not name.startswith("__")}
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    found = {alias.name: str(node.module) for node in imports for alias in node.names if alias.name in listed}
-    if missing := listed - set(found):
+    modules = {alias.name: str(node.module) for node in imports for alias in node.names if alias.name in listed}
+    if missing := listed - set(modules):
         raise ValueError(f"asker.__all__ names {sorted(missing)}, which asker/_api.py does not import")
-    return found
+    return modules
+
+
+def _position(module: str) -> int:
+    """Return the position of a module on its page."""
+    return LEADING_MODULES.index(module) if module in LEADING_MODULES else len(LEADING_MODULES)
 
 
 def _module(module: str, names: list[str] | None = None) -> str:
-    """The module's docstring, and its members: the named ones, or all that have a docstring."""
+    """Return the directive for a module with its docstring and the given members, by default all with a docstring."""
     options = {"show_root_heading": False, "heading_level": 3} | ({"members": names} if names else {})
     lines = "".join(f"      {key}: {json.dumps(value)}\n" for key, value in options.items())
     return f"## {module}\n\n::: {module}\n    options:\n{lines}"

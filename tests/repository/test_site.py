@@ -1,4 +1,4 @@
-"""What builds the site: the reference has all public names, the command line all options, the gallery the examples."""
+"""Hooks of the site: pages of all public names, of all options of the commands, and of all examples."""
 
 import ast
 import importlib.util
@@ -22,10 +22,10 @@ def hook(name):
 
 
 def test_the_reference_has_every_public_name():
-    found = hook("reference").public_names(SOURCE)
-    assert set(found) == set(asker.__all__) - {"__version__"}
+    modules = hook("reference").public_names(SOURCE)
+    assert set(modules) == set(asker.__all__) - {"__version__"}
     pages = hook("reference").pages(SOURCE)
-    for name, module in found.items():
+    for name, module in modules.items():
         where = [page for page, text in pages.items() if f"::: {module}\n" in text and f'"{name}"' in text]
         assert len(where) == 1, name
     for page in pages:
@@ -40,7 +40,7 @@ def test_the_reference_begins_with_solve():
     ]
 
 
-def test_a_public_name_that_is_not_imported_is_refused():
+def test_a_public_name_that_is_not_imported_is_rejected():
     with pytest.raises(ValueError, match="Nothing"):
         hook("reference").public_names('from asker.kernels.kernels import Huber\n__all__ = ["Huber", "Nothing"]')
 
@@ -78,8 +78,8 @@ def test_the_command_line_page_has_every_option():
         ("how-to/migration.md", "../../src/asker/solver/result.py", "../reference/solving.md"),
     ],
 )
-def test_links_between_files_of_the_repository_lead_to_pages(page, link, on_the_site):
-    assert hook("included").followed(f"see [it]({link}).", page) == f"see [it]({on_the_site})."
+def test_links_between_files_of_the_repository_become_links_between_pages(page, link, on_the_site):
+    assert hook("included").rewrite_links(f"see [it]({link}).", page) == f"see [it]({on_the_site})."
 
 
 EXAMPLE = '''"""A dot.
@@ -96,12 +96,12 @@ def test_the_gallery_draws_an_example_once(tmp_path):
     gallery = hook("gallery")
     path = tmp_path / "dot.py"
     path.write_text(EXAMPLE, encoding="utf-8")
-    picture = gallery.drawn(path, tmp_path / "dot.png")
+    picture = gallery.draw(path, tmp_path / "dot.png")
     assert picture.read_bytes() == b"dot"
     path.write_text("fails", encoding="utf-8")
-    assert gallery.drawn(path, tmp_path / "dot.png") == picture
+    assert gallery.draw(path, tmp_path / "dot.png") == picture
     with pytest.raises(RuntimeError, match="NameError"):
-        gallery.drawn(path, tmp_path / "other.png")
+        gallery.draw(path, tmp_path / "other.png")
     text = gallery.entry("dot.py", EXAMPLE, "gallery/dot.png")
     assert text.startswith("## A dot\n\nIt is red.\n\n![A dot.](gallery/dot.png)")
     assert "    def main(picture):\n" in text
@@ -110,7 +110,7 @@ def test_the_gallery_draws_an_example_once(tmp_path):
 @pytest.mark.parametrize(
     ("code", "draws"), [("def main(picture): ...", True), ("def main(): ...", False), ("picture = 1", False)]
 )
-def test_the_gallery_knows_who_draws(code, draws):
+def test_the_gallery_detects_examples_with_a_figure(code, draws):
     assert hook("gallery").takes_a_picture(code) == draws
 
 
