@@ -109,7 +109,7 @@ BAD = [
         lambda: Problem(Factors(lambda x, d: x[0] - d, Variables([0.0, 1.0], name="line")[I[:2] * 0], data=D[:2, 0])),
         r"fails on line \(\), data\[0\] \(\): .*line are single numbers: for vectors the start is \(n, d\)",
     ),
-    (lambda: factors(data=[D, D]), r"offset: data is a list of 2, expected 4; give arrays as a tuple"),
+    (lambda: factors(data=[D, D]), r"offset: data is a list of 2, expected 4; pass arrays as a tuple"),
     (lambda: factors(data=(D, 1.0)), r"data\[1\] has shape \(\)"),
     (lambda: factors(data=(D, changed(D, 3, np.nan))), r"data\[1\] .*NaN.* observation 3"),
     (lambda: factors(data=np.full((4, 2), "a")), r"data\[0\] holds <U1"),
@@ -129,7 +129,7 @@ BAD = [
     (lambda: solvable(lambda x, d: np.sin(x)), "TracerArray.*use jax.numpy"),
     (lambda: solvable(lambda x, d: x if x[0] > 0 else d), "TracerBool.*use jnp.where"),
     (lambda: solvable(called_back, name="outside"), "outside: JAX cannot differentiate .*allback.*`jacobian`$"),
-    (lambda: solvable(lambda x, d: "no"), "returns what is no array of numbers$"),
+    (lambda: solvable(lambda x, d: "no"), "does not return an array of numbers$"),
     (
         lambda: asker.solve(solvable(lambda x, d: x[2] - d[0]), max_iterations=1),
         r"<lambda>: a function reads index 2 of an axis of size 2; it is given points \(2,\), data\[0\] \(2,\)",

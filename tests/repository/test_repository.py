@@ -20,14 +20,12 @@ FILE_LINES, FUNCTION_LINES, FOLDER_FILES, ROOT_FILES = 400, 50, 15, 5
 
 LONG_FILES = {
     "compiler/llvm.py",
-    "problem/factors.py",
     "xla/engine.py",
 }  # exceptions, by their last two names
 LONG_FUNCTIONS = {
     "asker/_solve.py solve",
     "bundle/problem.py bundle_problem",
     "pose_graph/refine.py refine",
-    "problem/factors.py __init__",
     "scipy_compat/curve_fit.py curve_fit",
     "scipy_compat/least_squares.py least_squares",
     "xla/engine.py __init__",

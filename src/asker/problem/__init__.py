@@ -1,1 +1,1 @@
-"""What a user states: variables, factors, and the problem that they make."""
+"""Problem statement of the user: variables, factors, and the problem composed of them."""

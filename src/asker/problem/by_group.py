@@ -1,4 +1,4 @@
-"""What a result holds for each group of a problem: by position, by name, or by the group itself."""
+"""Items of a result for each group of a problem, indexed by position, by name, or by the group itself."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
@@ -18,8 +18,8 @@ class Groups(Sequence[T], Generic[T]):
         result.weights["loops"]     by the name of the factors
         result.values[cameras]      by the group itself
 
-    Groups may share a name; such a name is refused, and the position still serves.  A result that was loaded knows
-    the names alone: a group of a problem that was built anew finds the item of its name and size.
+    A name that several groups share raises a `KeyError`; use the position then.  A loaded result has only names: a
+    group of a newly built problem is matched by its name and size.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Groups(Sequence[T], Generic[T]):
         return iter(self._items)
 
     def items(self) -> Iterator[tuple[str, T]]:
-        """Pairs of a name and what belongs to it."""
+        """Iterate over pairs of a name and its item."""
         return zip(self.names, self._items, strict=True)
 
     def __contains__(self, key: object) -> bool:
-        """Whether `[key]` finds something."""
+        """Return whether `self[key]` exists."""
         try:
             self[key]  # type: ignore[call-overload]
         except (KeyError, IndexError, TypeError):
@@ -56,23 +56,23 @@ class Groups(Sequence[T], Generic[T]):
     def __getitem__(self, key: slice) -> tuple[T, ...]: ...
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return self._items[self._named(key)]
+            return self._items[self._position_of(key)]
         if isinstance(key, Variables | Factors):
             return self._of(key)
         if isinstance(key, slice | int | np.integer):
             return self._items[key]
-        raise TypeError(f"a group is asked for by name, by position or by itself, not by {type(key).__name__}")
+        raise TypeError(f"a group is indexed by its name, its position or itself, not by {type(key).__name__}")
 
     def __repr__(self) -> str:
-        told = (f"{name!r}: {shape_of(item)}" for name, item in self.items())
-        return f"Groups({', '.join(told)})"
+        shapes = (f"{name!r}: {shape_of(item)}" for name, item in self.items())
+        return f"Groups({', '.join(shapes)})"
 
-    def _named(self, name: str) -> int:
+    def _position_of(self, name: str) -> int:
         n = self.names.count(name)
         if n == 1:
             return self.names.index(name)
         if n:
-            raise KeyError(f"{n} groups are called {name!r}: ask by position, or give them names of their own")
+            raise KeyError(f"{n} groups are called {name!r}: use the position, or give them different names")
         raise KeyError(f"no group is called {name!r}; there are {', '.join(map(repr, self.names))}")
 
     def _of(self, group: Variables | Factors) -> T:
@@ -81,7 +81,7 @@ class Groups(Sequence[T], Generic[T]):
                 if _origin(known) is _origin(group):
                     return item
             raise KeyError(f"{group!r} is not part of the problem that was solved")
-        item = self._items[self._named(group.name)]
+        item = self._items[self._position_of(group.name)]
         n = group.n if isinstance(group, Factors) else len(group)
         if count(item) != n:
             raise KeyError(f"{group.name!r} had {count(item)} rows when this result was saved, and now has {n}")
@@ -89,17 +89,17 @@ class Groups(Sequence[T], Generic[T]):
 
 
 def _origin(group: Any) -> Any:
-    """The group that a user knows, where this is the same under another kernel."""
+    """Return the group that the user created, of which `group` may be a copy under another kernel."""
     return getattr(group, "origin", group)
 
 
 def count(item: Any) -> int:
-    """How many rows; the parts of a `Product` have equally many."""
+    """Return the number of rows; all parts of a `Product` have the same number."""
     return count(item[0]) if isinstance(item, tuple) else len(item)
 
 
 def shape_of(item: Any) -> str:
-    """The shape of an array, or of each part of a `Product`; what is no array is told in words."""
+    """Return text with the shape of an array, or of each part of a `Product`; other items are formatted by `str`."""
     if isinstance(item, tuple):
         return " and ".join(map(shape_of, item))
     return "×".join(map(str, item.shape)) if hasattr(item, "shape") else str(item)

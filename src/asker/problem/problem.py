@@ -1,4 +1,4 @@
-"""The problem that factors make, and the portion of one that a process may hold.
+"""Problem composed of factors, and the portion of it that a process of a distributed solve has.
 
     cameras = Variables(poses, manifold=SE3)
     points = Variables(xyz)
@@ -25,30 +25,43 @@ from asker.tracing.unsupported_primitives import cannot_compile
 
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """The portion of a larger problem that one of several processes holds.
+    """Portion of a problem that one of several processes has.
 
-    One group of variables is dealt to the processes, and every observation is with one of them; all other variables
-    are whole in each.  What a solve returns is of the whole problem.
+    One group of variables is partitioned over the processes, and each observation is on one of them; all other
+    variables are replicated.  The result of a solve is that of the whole problem.
     """
 
     variables: Variables
-    """Those that are dealt; the group has this process's own ones."""
+    """Partitioned variables, those of this process."""
     numbers: np.ndarray
-    """The number of each of them in the whole problem,"""
+    """Number of each of these variables in the whole problem."""
     n_variables: int
-    """which has so many."""
+    """Number of partitioned variables in the whole problem."""
     observations: tuple[np.ndarray, ...]
-    """For each factor group: the number of each own observation in the whole problem,"""
+    """For each factor group: number of each observation of this process in the whole problem."""
     n_observations: tuple[int, ...]
-    """which has so many."""
+    """For each factor group: number of observations in the whole problem."""
     in_parts: bool = False
-    """Whether a result is of this portion alone, and not of the whole problem."""
+    """Whether the result is restricted to this portion."""
 
 
 class Problem:
-    """Factors and the variables they touch."""
+    """Robust least-squares problem: factors and the variables that they depend on."""
 
     def __init__(self, *factors: Factors, portion: Portion | None = None):
+        """
+        Parameters
+        ----------
+        *factors
+            Groups of factors.
+        portion
+            Portion of a distributed problem that this one is; None for a whole problem.
+
+        Raises
+        ------
+        ProblemError
+            If there are no observations or no free variables, or if a residual function is invalid.
+        """
         if not factors:
             raise ProblemError("a problem needs at least one group of factors")
         for k, f in enumerate(factors):
@@ -61,95 +74,119 @@ class Problem:
         self.variables = tuple(dict.fromkeys(groups))
         for f in factors:
             f.residual_size  # noqa: B018  checks the residual function against the arrays
-            if f.left_out and not f.is_told:
-                warnings.warn(f"{f.name}: {cannot_compile(f.left_out)}", stacklevel=2)
-                f.is_told = True
+            if f.uncompiled and not f.warned_uncompiled:
+                warnings.warn(f"{f.name}: {cannot_compile(f.uncompiled)}", stacklevel=2)
+                f.warned_uncompiled = True
         if not any(v.is_free for v in self.variables):
             raise ProblemError("every variable is fixed (or there are none): nothing to solve for")
         self.portion = portion
-        """What of a larger problem this is, where several processes solve one together."""
-        self.given: Problem | None = None
-        """The problem with its observations of weight 0, where this one leaves them out."""
+        """Portion of a distributed problem that this one is; None for a whole problem."""
+        self.unfiltered: Problem | None = None
+        """Problem with the observations of weight 0, if this one excludes them."""
         if not sum(self.n_observations):
             raise ProblemError("there are no observations: nothing to fit")
         if portion is not None:
             self._check_portion(portion)
 
     def under(self, kernels: Sequence[Kernel]) -> "Problem":
-        """The same problem, on the same variables, under other kernels: one for each factor group."""
+        """Return the same problem, on the same variables, under other kernels: one for each factor group."""
         return self.with_factors([f.under(kernel) for f, kernel in zip(self.factors, kernels, strict=True)])
 
     def with_factors(self, factors: Sequence[Factors]) -> "Problem":
-        """The same problem, on the same variables, with each factor group changed."""
+        """Return the same problem, on the same variables, with other factor groups."""
         other = copy(self)
         other.factors = tuple(factors)
         return other
 
     def beside(self, factors: Sequence[Factors]) -> "Problem":
-        """Other factors on the same variables, all of which may be fixed for them; a problem of this process alone."""
+        """Return a problem with other factors on the same variables, in this process only; all may be fixed."""
         other = self.with_factors(factors)
-        other.portion = other.given = None
+        other.portion = other.unfiltered = None
         return other
 
     def only(self, masks: Sequence[np.ndarray]) -> "Problem":
-        """The same problem, on the same variables, with some of the observations of each factor group alone."""
+        """Return the same problem, on the same variables, with the observations of a mask for each factor group."""
         pairs = zip(self.factors, masks, strict=True)
         return self.with_factors([f if mask.all() else f.only(np.flatnonzero(mask)) for f, mask in pairs])
 
     @property
     def n_unknowns(self) -> int:
-        """The number of unknowns of the whole problem, also where several processes hold portions of it."""
+        """Number of unknowns of the whole problem, also if it is distributed."""
         distributed = self.portion.variables if self.portion else None  # none of these are fixed
         counts = [(v, self.count(v) if v is distributed else int(np.count_nonzero(~v.fixed))) for v in self.variables]
         return sum(n * v.manifold.tangent for v, n in counts if v.is_free)
 
     @property
     def informative(self) -> "Problem":
-        """The same problem without the observations of weight 0, which carry no information."""
+        """Same problem without the observations of weight 0, which carry no information."""
         masks = [f.is_informative for f in self.factors]
         if all(mask.all() for mask in masks):
             return self
         if self.portion is not None:
-            raise ProblemError("a portion of a problem has observations of weight 0: leave them out")
+            raise ProblemError("a portion of a problem has observations of weight 0: remove them")
         if not any(mask.any() for mask in masks):
             raise ProblemError("every observation has weight 0: nothing to fit")
         other = self.only(masks)
-        other.given = self
+        other.unfiltered = self
         return other
 
     @property
     def restored(self) -> "Problem":
-        """The same problem with the observations of weight 0 that it leaves out."""
-        if self.given is None:
+        """Same problem with the observations of weight 0 that it excludes."""
+        if self.unfiltered is None:
             return self
-        pairs = zip(self.given.factors, self.factors, strict=True)
-        return self.given.with_factors([f.solved_as(g) for f, g in pairs])
+        pairs = zip(self.unfiltered.factors, self.factors, strict=True)
+        return self.unfiltered.with_factors([f.with_kernel_and_balance_of(g) for f, g in pairs])
 
     def with_kernel(self, kernel: Kernel, factors: Factors | str | None = None) -> "Problem":
-        """The same problem under another kernel: that of one factor group, or of all when none is named."""
+        """Return the same problem under another kernel.
+
+        Parameters
+        ----------
+        kernel
+            Kernel, whose width applies to residuals without weights.
+        factors
+            Factor group or its name; by default all groups.
+        """
         chosen = self.factors if factors is None else [self._named(factors)]
         return self._with([f.with_kernel(kernel) if f in chosen else f for f in self.factors])
 
     def with_data(self, data: Any, factors: Factors | str | None = None) -> "Problem":
-        """The same problem with other data of one factor group; when there is one alone, it need not be named."""
+        """Return the same problem with other data of one factor group.
+
+        Parameters
+        ----------
+        data
+            Data of the same shapes.
+        factors
+            Factor group or its name; optional if the problem has a single group.
+        """
         if factors is None and len(self.factors) > 1:
             raise ProblemError(f"with_data: name one of the factors {', '.join(f.name for f in self.factors)}")
         chosen = self.factors[0] if factors is None else self._named(factors)
         return self._with([f.with_data(data) if f is chosen else f for f in self.factors])
 
     def with_fixed(self, variables: Variables | str, fixed: bool | np.ndarray = True) -> "Problem":
-        """The same problem with these variables of a group fixed, and no others of it: a mask, or True for all."""
-        found = [v for v in self.variables if _is_meant(variables, v)]
-        if len(found) != 1:
-            raise ProblemError(f"with_fixed: {len(found)} groups of variables are {variables!r}")
-        instead = {found[0]: found[0].holding(fixed)}
-        return self._with([f.among(instead) for f in self.factors])
+        """Return the same problem with another mask of fixed variables of a group.
+
+        Parameters
+        ----------
+        variables
+            Group of variables or its name.
+        fixed
+            Mask of the variables to keep constant, or True for all.  All others of the group become free.
+        """
+        matches = [v for v in self.variables if _matches(variables, v)]
+        if len(matches) != 1:
+            raise ProblemError(f"with_fixed: {len(matches)} groups of variables are {variables!r}")
+        replacement = {matches[0]: matches[0].with_fixed(fixed)}
+        return self._with([f.with_variables(replacement) for f in self.factors])
 
     def _named(self, factors: Factors | str) -> Factors:
-        found = [f for f in self.factors if _is_meant(factors, f)]
-        if len(found) != 1:
-            raise ProblemError(f"{len(found)} groups of factors are {factors!r}")
-        return found[0]
+        matches = [f for f in self.factors if _matches(factors, f)]
+        if len(matches) != 1:
+            raise ProblemError(f"{len(matches)} groups of factors are {factors!r}")
+        return matches[0]
 
     def _with(self, factors: Sequence[Factors]) -> "Problem":
         return Problem(*factors, portion=self.portion)
@@ -158,18 +195,18 @@ class Problem:
         return "Problem(" + ", ".join(map(repr, self.factors)) + ")"
 
     def count(self, variables: Variables) -> int:
-        """How many there are in the whole problem."""
+        """Return the number of variables of a group in the whole problem."""
         return self.portion.n_variables if self.portion and variables is self.portion.variables else len(variables)
 
     @property
     def n_observations(self) -> tuple[int, ...]:
-        """Of each factor group, in the whole problem."""
+        """Number of observations of each factor group in the whole problem."""
         return self.portion.n_observations if self.portion else tuple(f.n for f in self.factors)
 
     def _numbers(self, slot: Slot) -> np.ndarray:
-        """Which variables a slot touches, by their numbers in the whole problem."""
-        is_dealt = self.portion and slot.variables is self.portion.variables
-        return self.portion.numbers[slot.index] if self.portion and is_dealt else slot.index
+        """Return the variable of each observation of a slot, by number in the whole problem."""
+        is_partitioned = self.portion and slot.variables is self.portion.variables
+        return self.portion.numbers[slot.index] if self.portion and is_partitioned else slot.index
 
     def _check_portion(self, portion: Portion) -> None:
         v = portion.variables
@@ -183,26 +220,26 @@ class Problem:
 
     @property
     def is_linear(self) -> bool:
-        """Whether every residual is seen to be affine in the variables."""
+        """Whether the traces show that every residual is affine in the variables."""
         return all(f.is_linear for f in self.factors)
 
     @property
     def n_residuals(self) -> int:
-        """How many residual vectors there are, over all groups."""
+        """Number of observations over all groups, in this process."""
         return sum(f.n for f in self.factors)
 
     def fingerprint(self, added_up: Callable[[np.ndarray], np.ndarray] = lambda sums: sums) -> bytes:
-        """A digest of all that decides the answer: functions, numbers, and what is known of the noise.
+        """Return a digest of everything that determines the result: functions, arrays, and specified noise scales.
 
-        It is the same for a portion of a problem and for the whole.  Arrays enter by sums over their rows; `added_up`
-        adds those of all processes.  NumPy functions do not enter: nothing tells what they compute.
+        It is the same for a portion of a problem and for the whole.  Arrays enter as sums over their rows, which
+        `added_up` adds over all processes.  NumPy functions are excluded, since they cannot be traced.
         """
-        portion, texts, sums, is_dealt = self.portion, [], [], []
+        portion, texts, sums, is_partitioned = self.portion, [], [], []
 
         def add(array: Any, numbers: np.ndarray | None) -> None:
             if isinstance(array, np.ndarray):
                 sums.append(sum_of_rows(array, numbers))
-                is_dealt.append(numbers is not None)
+                is_partitioned.append(numbers is not None)
             else:
                 texts.append(repr(array))
 
@@ -216,11 +253,11 @@ class Problem:
             texts.append(f"{f.noise_is_known} {f.weight_is_precision} {f.linear} {[str(d.dtype) for d in f.data]}")
             for array in (f.weight, f.tau, *[self._numbers(s) for s in f.slots], *f.data):
                 add(array, portion.observations[k] if portion else None)
-        own = np.array(sums, dtype=np.uint64)
-        total = np.where(is_dealt, added_up(own), own)
+        local = np.array(sums, dtype=np.uint64)
+        total = np.where(is_partitioned, added_up(local), local)
         return hashlib.sha256(repr(texts).encode() + total.tobytes()).digest()
 
 
-def _is_meant(asked: object, group: Variables | Factors) -> bool:
-    """Whether a user asks for this group: by itself, by the group that it was made from, or by its name."""
-    return asked is group or asked is group.origin or (isinstance(asked, str) and asked == group.name)
+def _matches(key: object, group: Variables | Factors) -> bool:
+    """Return whether a key denotes a group: the group itself, the group that it is a copy of, or its name."""
+    return key is group or key is group.origin or (isinstance(key, str) and key == group.name)

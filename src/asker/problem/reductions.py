@@ -1,6 +1,6 @@
-"""Sums over all observations of a problem, also where several processes hold a portion of it each.
+"""Reductions over all observations of a problem, which may be distributed over several processes.
 
-All processes must then ask for the same sums in the same order; they get the same numbers.
+All processes must then request the same reductions in the same order; all receive the same numbers.
 """
 
 from collections.abc import Callable
@@ -13,50 +13,50 @@ Floats = NDArray[np.float64]
 
 
 class Sums:
-    """Sums over what belongs to observations, added over all processes; one process adds nothing."""
+    """Reductions over observations: sums over all processes (all-reduce); the identity for a single process."""
 
     def __init__(self, dealt: Any = None, added: Callable[[np.ndarray], np.ndarray] | None = None):
         """
-        dealt  the variables whose observations are with one process each
-        added  adds arrays of all processes; None where there is one
+        dealt  partitioned variables, all of whose observations are on a single process
+        added  adds arrays over all processes; None for a single process
         """
         self.dealt, self.added = dealt, added
 
     def of(self, *numbers: SupportsFloat) -> list[float]:
-        """Each of the numbers, added over the processes."""
-        own = list(map(float, numbers))
-        return own if self.added is None else self.added(np.array(own)).tolist()
+        """Return each of the numbers, added over the processes."""
+        local = list(map(float, numbers))
+        return local if self.added is None else self.added(np.array(local)).tolist()
 
     def of_array(self, x: Floats) -> Floats:
-        """All numbers of an array, added over the processes."""
+        """Return an array, added over the processes."""
         return x if self.added is None else self.added(x)
 
-    def any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
-        return self.of(float(here))[0] > 0
+    def any(self, condition: bool) -> bool:
+        """Return whether a condition is true in any process."""
+        return self.of(float(condition))[0] > 0
 
     def mean(self, x: NDArray[Any]) -> float:
-        """The mean of one number for each observation; NaN where there are none."""
+        """Return the mean of one number per observation; NaN without observations."""
         total, n = self.of(float(x.sum()), len(x))
         return total / n if n else float("nan")
 
     def by_variable(self, variables: Any, x: Floats) -> Floats:
-        """Sums for each variable of a group, added over the processes that share it."""
+        """Return sums for each variable of a group, added over the processes unless the group is partitioned."""
         return x if variables is self.dealt else self.of_array(x)
 
     def largest(self, x: Floats) -> float:
-        """The largest of numbers that are not negative; 0 where there are none."""
+        """Return the maximum of non-negative numbers; 0 if there are none."""
         return self._smallest(x, int(self.of(len(x))[0])) if self.added else float(x.max(initial=0.0))
 
     def median(self, x: Floats) -> float:
-        """The median of numbers that are not negative; NaN where there are none."""
+        """Return the median of non-negative numbers; NaN if there are none."""
         if self.added is None:
             return float(np.median(x)) if len(x) else float("nan")
         n = int(self.of(len(x))[0])
         return (self._smallest(x, (n + 1) // 2) + self._smallest(x, n // 2 + 1)) / 2 if n else float("nan")
 
     def _smallest(self, x: Floats, k: int) -> float:
-        """The k-th smallest: numbers that are not negative are in the order of their bits."""
+        """Return the k-th smallest of non-negative numbers by bisection over bit patterns, which are ordered alike."""
         bits = np.sort(np.asarray(x, dtype=np.float64) + 0.0).view(np.int64)
         low, high = 0, int(np.array(np.inf).view(np.int64))
         while low < high and k:
@@ -67,4 +67,4 @@ class Sums:
 
 
 ALONE = Sums()
-"""The sums of a single process."""
+"""Reductions of a single process."""

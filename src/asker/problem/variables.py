@@ -1,4 +1,4 @@
-"""Groups of unknowns, and what ties an observation to one of each."""
+"""Groups of variables, and slots that assign a variable to each observation."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ __all__ = ["ProblemError", "Slot", "Variables"]
 
 
 def name_or(name: str | None, otherwise: str) -> str:
-    """The name that a user gives a group, or another where there is none; results are saved under it."""
+    """Return the name that the user has chosen for a group, else `otherwise`; results are saved under it."""
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name is {name!r} ({type(name).__name__}), expected a str")
     return name or otherwise
 
 
 class Variables:
-    """A group of unknowns of one kind."""
+    """Group of unknowns of one kind."""
 
     def __init__(
         self,
@@ -35,14 +35,26 @@ class Variables:
         unit: Any = None,
     ):
         """
-        values    the start, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3
-        manifold  how they move; Euclidean when not given
-        fixed     which of them stay as they are: a mask (n,), or True for all
-        name      used in errors and results
-        lower, upper  bounds that every number stays within, for Euclidean variables: shaped as the values, or a part of
-                  it that NumPy broadcasts; infinite where there is none
-        unit      what a step of 1 is in each number, for Euclidean variables whose numbers differ in size; 1 when not
-                  given
+        Parameters
+        ----------
+        values
+            Initial guess, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3.
+        manifold
+            Manifold of each variable; by default Euclidean.
+        fixed
+            Mask (n,) of the variables that are kept constant, or True for all.
+        name
+            Name in error messages and results.
+        lower, upper
+            Bounds of Euclidean variables, in the shape of the values or a shape that broadcasts to it; infinite for
+            coordinates without a bound.
+        unit
+            Typical scale of each coordinate of Euclidean variables; steps are measured in it.  By default 1.
+
+        Raises
+        ------
+        ProblemError
+            If values, masks or bounds are invalid.
         """
         self.name = name_or(name, "variables")
         if has_masked(values) or has_masked(fixed):
@@ -55,7 +67,7 @@ class Variables:
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
             if bad.size:
                 raise ValueError(f"hold NaN or infinity at index {bad[0]}")
-            if any(given is not None for given in (lower, upper, unit)):
+            if any(option is not None for option in (lower, upper, unit)):
                 if type(self.manifold) is not Euclidean:
                     raise ValueError(f"on {self.manifold}: lower, upper and unit are for Euclidean ones")
                 self.manifold = Bounded(self.manifold.shape)
@@ -65,19 +77,19 @@ class Variables:
         self.rows = np.array(rows, dtype=float, order="C")  # a copy
         self.fixed = self._mask(fixed)
         self.origin: Variables = self
-        """The variables that a user knows, where these are the same with other values, or others of them fixed."""
+        """Variables that the user created, if these are a copy with other values or another mask of fixed ones."""
 
     def _mask(self, fixed: bool | np.ndarray) -> np.ndarray:
         mask = np.array(fixed)
         if mask.shape == () and mask.dtype == bool:
             return np.full(len(self), bool(mask))
         if mask.shape != (len(self),) or mask.dtype != bool:
-            given = f"{mask.dtype} {mask.shape}"
-            raise ProblemError(f"{self.name}: fixed is {given}, expected True, False or a mask: bool ({len(self)},)")
+            what = f"{mask.dtype} {mask.shape}"
+            raise ProblemError(f"{self.name}: fixed is {what}, expected True, False or a mask: bool ({len(self)},)")
         return mask
 
     def at(self, values: Any) -> "Variables":
-        """The same variables with other values, between the same bounds."""
+        """Return the same variables with other values and the same bounds."""
         manifold, between = self.manifold, {}
         if self.bounds:
             manifold = Euclidean(self.bounds.shape)
@@ -87,8 +99,8 @@ class Variables:
         other.origin = self.origin
         return other
 
-    def holding(self, fixed: bool | np.ndarray) -> "Variables":
-        """The same variables with others of them fixed."""
+    def with_fixed(self, fixed: bool | np.ndarray) -> "Variables":
+        """Return the same variables with another mask of fixed ones."""
         other = copy(self)
         other.fixed = self._mask(fixed)
         return other
@@ -97,9 +109,9 @@ class Variables:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> "Slot":
-        """A slot: the variable of each observation, by numbers, a slice, a mask or `...`, as for the rows of an array.
+        """Return a slot: the variable of each observation, by numbers, a slice, a mask or `...`.
 
-        Numbers count from 0: negative ones stand for missing variables in many data, and are refused.
+        Negative numbers, which mark missing variables in many data sets, are rejected.
         """
         if has_masked(index):
             raise ProblemError(f"{self.name}: the index holds masked entries: leave these out")
@@ -117,30 +129,30 @@ class Variables:
             raise ProblemError(f"{self.name}: the mask has shape {numbers.shape}, expected ({len(self)},)")
         return Slot(self, np.flatnonzero(numbers))
 
-    __iter__ = None  # every index is a slot: there is no end to come to
+    __iter__ = None  # without this, Python would iterate forever, since every index is valid
 
     def __repr__(self) -> str:
         return f"Variables({self.name!r}, n={len(self)}, manifold={self.manifold})"
 
     @property
     def is_free(self) -> bool:
-        """Whether anything in the group can move."""
+        """Whether any variable of the group can change."""
         return self.manifold.tangent > 0 and not self.fixed.all()
 
     @property
     def bounds(self) -> Bounded | None:
-        """The manifold, where it has bounds."""
+        """Manifold of bounded variables; None without bounds."""
         return self.manifold if isinstance(self.manifold, Bounded) else None
 
     @property
     def mixes_units(self) -> bool:
-        """Whether the directions of a step have different units; a manifold that does not say so has one."""
+        """Whether the coordinates of a step have different units; by default not."""
         return getattr(self.manifold, "mixes_units", False)
 
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """One argument of a residual function: the variable `index[k]` of a group for observation k."""
+    """Variable argument of a residual function: the variable `index[k]` of a group for observation k."""
 
     variables: Variables
     index: np.ndarray

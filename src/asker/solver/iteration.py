@@ -1,4 +1,4 @@
-"""What holds at a point of an engine, for a user: by group, in the user's order."""
+"""Variables, residuals and weights at a point of an engine: by group, in the user's order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -14,36 +14,38 @@ from asker.solver.result import Iteration
 
 
 def values_at(engine: Engine, point: Point) -> Groups[Any]:
-    """The variables, shaped as they were given."""
+    """Return the variables, in the shape of their initial values."""
     variables = engine.problem.variables
     values = [v.manifold.unpack(rows) for v, rows in zip(variables, engine.rows(point), strict=True)]
     return Groups(values, [v.name for v in variables], variables)
 
 
 def residuals_at(engine: Engine, point: Point) -> Groups[np.ndarray]:
-    """(n, p) for each factor group, without weights; also of the observations of weight 0, which the engine leaves
-    out."""
-    found, given = by_factor(engine.problem, engine.residuals(point)), engine.problem.given
-    if given is None:
-        return found
-    left_out, others = [~f.is_informative for f in given.factors], engine.others
+    """Return the residuals (n, p) of each factor group, without weights.
+
+    Those of observations of weight 0, which the problem of the engine excludes, are included.
+    """
+    residuals, unfiltered = by_factor(engine.problem, engine.residuals(point)), engine.problem.unfiltered
+    if unfiltered is None:
+        return residuals
+    excluded, others = [~f.is_informative for f in unfiltered.factors], engine.others
     if "weight 0" not in others:
-        others["weight 0"] = engine.for_other(given.only(left_out))
+        others["weight 0"] = engine.for_other(unfiltered.only(excluded))
     other = others["weight 0"]
-    for r, mask, own in zip(found, left_out, other.residuals(other.evaluate(engine.rows(point))), strict=True):
-        r[mask] = own
-    return found
+    for r, mask, rows in zip(residuals, excluded, other.residuals(other.evaluate(engine.rows(point))), strict=True):
+        r[mask] = rows
+    return residuals
 
 
 def weights_at(engine: Engine, point: Point) -> Groups[np.ndarray]:
-    """ω of each residual, for each factor group; 0 where the observation has weight 0."""
+    """Return the kernel weight ω of each observation, for each factor group; 0 for observations of weight 0."""
     return by_factor(engine.problem, engine.in_user_order(engine.each(omega, point)))
 
 
 def by_factor(problem: Problem, items: Sequence[np.ndarray]) -> Groups[np.ndarray]:
-    """One item for each factor group, with a row for each observation of the user's: 0 where its weight is."""
-    if problem.given is not None:
-        items = [_with_zeros(x, f.is_informative) for x, f in zip(items, problem.given.factors, strict=True)]
+    """Return arrays with a row for each observation of the user, by factor group; 0 for observations of weight 0."""
+    if problem.unfiltered is not None:
+        items = [_with_zeros(x, f.is_informative) for x, f in zip(items, problem.unfiltered.factors, strict=True)]
     return Groups(items, [f.name for f in problem.factors], problem.factors)
 
 
@@ -55,33 +57,33 @@ def _with_zeros(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class CurrentIteration(Iteration):
-    """The iteration that a solve is at; what holds at its point is worked out when it is asked for."""
+    """Current iteration of a solve; values, residuals and weights at its point are computed on access."""
 
     engine: Any = field(default=None, repr=False)
-    """The engine that solves."""
+    """Engine of the solve."""
     point: Any = field(default=None, repr=False)
-    """Where it is, as the engine has it."""
+    """Current point, in the representation of the engine."""
 
     @property
     def recorded(self) -> Iteration:
-        """The same for the history, which holds no points."""
+        """Record for the history, without engine and point."""
         return Iteration(**{f.name: getattr(self, f.name) for f in fields(Iteration)})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle and a deep copy are the line of the history: the engine stays in its process."""
+        """Reduce to a record of the history for pickles and deep copies: engines cannot leave their process."""
         return Iteration, tuple(getattr(self, f.name) for f in fields(Iteration))
 
     @cached_property
     def values(self) -> Groups[Any]:
-        """The variables, as in `Result.values`."""
+        """Variables at the current point, as in `Result.values`."""
         return values_at(self.engine, self.point)
 
     @cached_property
     def residuals(self) -> Groups[np.ndarray]:
-        """(n, p) for each factor group."""
+        """Residuals of each factor group, (n, p)."""
         return residuals_at(self.engine, self.point)
 
     @cached_property
     def weights(self) -> Groups[np.ndarray]:
-        """ω of each residual, for each factor group."""
+        """Kernel weight ω of each observation, for each factor group."""
         return weights_at(self.engine, self.point)

@@ -48,7 +48,7 @@ def promised_decrease(model: "LinearModel", theta: Sequence[Floats], weights: Se
     for v, rows in ((v, rows) for v, rows in zip(model.problem.variables, theta, strict=True) if v.is_free):
         moves = np.broadcast_to(~v.fixed[:, None], g[v].shape)
         if v.bounds:
-            moves = moves & ~v.bounds.barred(rows, g[v])  # (3)
+            moves = moves & ~v.bounds.is_active(rows, g[v])  # (3)
         g_v = np.where(moves, g[v], 0.0)
         B_v = np.where(moves[:, :, None] & moves[:, None, :], B[v], 0.0)
         total += float(np.einsum("nq,nqs,ns->", g_v, np.linalg.inv(B_v + held(v, B_v).K), g_v))

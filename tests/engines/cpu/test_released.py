@@ -11,7 +11,7 @@ import pytest
 from asker.engines.cpu import code_cache
 from asker.engines.cpu.code_cache import FUNCTIONS_OF_A_ROOM, Code
 from asker.engines.sparsity import MOST_DERIVATIVES
-from asker.problem.factors import MOST_TRACED
+from asker.problem.factors import MAX_TRACED
 
 FEW_MEGABYTES, MANY_MEGABYTES = 25.0, 50.0
 """For 100 functions that LLVM compiles, 87 before; and for 20 that XLA does, which took 104."""
@@ -48,7 +48,7 @@ print(megabytes() - before)
 
 @pytest.mark.parametrize(
     ("p", "first", "last", "most"),
-    [(1, 10, 110, FEW_MEGABYTES), (2 * MOST_DERIVATIVES, MOST_TRACED + 8, MOST_TRACED + 28, MANY_MEGABYTES)],
+    [(1, 10, 110, FEW_MEGABYTES), (2 * MOST_DERIVATIVES, MAX_TRACED + 8, MAX_TRACED + 28, MANY_MEGABYTES)],
     ids=["LLVM", "XLA"],
 )
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="memory is read from /proc")

@@ -48,8 +48,8 @@ def compiled_loop(
 def _tell_of_length(structure: FactorStructure) -> None:
     """Once for the factors of a user's."""
     f, limit = structure.factors, f"more than {MOST_DERIVATIVES} are not compiled"
-    if not f.origin.is_long_told:
-        f.origin.is_long_told = True
+    if not f.origin.warned_too_large:
+        f.origin.warned_too_large = True
         size = f"{structure.p} residuals with {structure.width} unknowns"
         warnings.warn(f"{f.name}: an observation has {size}, and {limit}: XLA computes them", stacklevel=2)
 
@@ -161,7 +161,7 @@ class FactorCode:
                 arguments, ways = self._arguments(), [getattr(self, f"_one_{what}")]
             known_by = self._known_by() if self.factors.trace else b""
             f = self.factors
-            told = {"what": f.name, "known_by": known_by, "is_told": f.is_told, "given": f.arguments_told}
+            told = {"what": f.name, "known_by": known_by, "is_told": f.warned_uncompiled, "given": f.argument_shapes}
             told["batched"] = self.structure.is_long
             few = 2 * self.structure.p < self.structure.width  # a pass back is about two passes forward
             self.loops[what] = compiled_loop(what, arguments, *ways, shortest=few, **told)  # type: ignore[arg-type]

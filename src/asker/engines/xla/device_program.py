@@ -204,7 +204,7 @@ class DeviceVerbs:
             return {}
         held, rows = self._held(), self._by_variable(point.theta)
         G = self.machine.gradients.of(self.given.observations, self._linear(point, held), c)
-        barred = {v: v.bounds.barred(rows[v], g[..., 0]) for v, g in G.items() if v.bounds}
+        barred = {v: v.bounds.is_active(rows[v], g[..., 0]) for v, g in G.items() if v.bounds}
         return {v: held[v] | mask if v in held else mask for v, mask in barred.items()}
 
     def _by_variable(self, arrays: tuple[jax.Array, ...]) -> dict[Variables, jax.Array]:

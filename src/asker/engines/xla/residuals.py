@@ -130,5 +130,5 @@ class FactorFunctions:
             except UnsupportedPrimitive:
                 kept[what] = None
             except ReadsOutside as error:
-                raise ProblemError(f"{f.name}: {error}; it is given {f.arguments_told}") from None
+                raise ProblemError(f"{f.name}: {error}; it is given {f.argument_shapes}") from None
         return kept[what] or jax.vmap(flat(functions[0]))

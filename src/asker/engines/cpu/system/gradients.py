@@ -40,7 +40,7 @@ def barred_out(structure: Structure, linear: Sequence[Derivatives], c: Each, the
         return linear
     G = two_gradients(structure, linear, c, c)
     rows = zip(variables, theta, strict=True)
-    barred = {v: v.bounds.barred(x, G[v][0]) for v, x in rows if v.is_free and v.bounds}
+    barred = {v: v.bounds.is_active(x, G[v][0]) for v, x in rows if v.is_free and v.bounds}
     if not any(each.any() for each in barred.values()):
         return linear
     return [_without(f, lin, barred) for f, lin in zip(structure.factors, linear, strict=True)]
