@@ -24,6 +24,7 @@ from asker.solver.checkpoint import Checkpoint, ProgressFile
 from asker.solver.initial_values import Start, rows_to_start
 from asker.solver.iteration import CurrentIteration
 from asker.solver.loop import OnIteration, SolveLoop, result_of
+from asker.solver.progress import ProgressText
 from asker.solver.result import Result, Status
 from asker.strategies.asker import ASKER
 from asker.strategies.irls import IRLS
@@ -126,7 +127,8 @@ def solve(
             relative_damping=relative_damping,
         )
         machine = make(problem)
-        log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, strategy)
+        method = "estimation of the noise scale" if unknown else strategy
+        log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, method)
         point = machine.start() if start is None else machine.evaluate(rows_to_start(problem, start))
         _check_start(machine, point)
         if unknown:
@@ -167,9 +169,10 @@ def engine_for(
 
 
 def _logged(on_iteration: OnIteration | None) -> OnIteration:
+    text = ProgressText()
+
     def heard(line: CurrentIteration) -> bool:
-        told = line.iteration, line.cost, line.best_cost, line.damping, "" if line.accepted else "  refused"
-        log.debug("iteration %4d  cost %.7g  best %.7g  damping %.0e%s", *told)
+        log.debug("iteration %4d  %s", line.iteration, text(line))
         return on_iteration is not None and asks_to_stop(on_iteration(line))
 
     return heard

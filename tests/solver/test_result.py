@@ -297,7 +297,7 @@ def test_a_checkpoint_is_no_result(tmp_path):
 def test_a_result_prints_as_a_short_block(solved):
     rows = dict(row.split(maxsplit=1) for row in str(solved).splitlines())
     assert list(rows) == ["method", "cost", "inliers", "noise", "variables", "iterations", "status", "doubt"]
-    assert rows["method"].startswith("ASKER, cpu engine, ")
+    assert rows["method"].startswith("estimation of the noise scale, cpu engine, ")
     assert rows["cost"] == f"{solved.initial_cost:.7g} -> {solved.cost:.7g}"
     assert f"fit {np.count_nonzero(solved.inliers['fit'])} of {N} (" in rows["inliers"]
     assert rows["noise"].startswith(f"fit {solved.noise['fit']}; ")
@@ -307,6 +307,7 @@ def test_a_result_prints_as_a_short_block(solved):
     assert rows["doubt"] == solved.doubts[-1]
     assert "%" not in solved.message  # groups count otherwise since, and costs cannot be compared
     few = asker.solve(problem(), asker.IRLS(), max_iterations=2)
+    assert str(few).startswith("method      IRLS, cpu engine, ")
     assert re.search(r"\(the last 2 steps lowered the cost by [\d.e+-]+ %\)$", few.message)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asker.applications.text_report import ReportItems, Table
+from asker.solver.progress import ProgressText
 from asker.solver.result import Iteration
 
 
@@ -15,7 +16,7 @@ class ProgressLine:
 
         console = Console(stderr=True)
         self.status = None if quiet or not console.is_terminal else console.status("", spinner="line")
-        self.task = ""
+        self.task, self.text = "", ProgressText()
 
     def __enter__(self) -> "ProgressLine":
         from asker.engines.cpu.code_cache import on_compile
@@ -34,7 +35,7 @@ class ProgressLine:
 
     def begin(self, task: str) -> None:
         """The lines that follow are about `task`."""
-        self.task = f"{task}: "
+        self.task, self.text = f"{task}: ", ProgressText()
         self.say("preparing")
 
     def say(self, text: str) -> None:
@@ -47,8 +48,7 @@ class ProgressLine:
         self.say(f"compiling {name} (once on this machine)")
 
     def iteration(self, line: Iteration) -> None:
-        costs = f"cost {line.cost:.7g}  best {line.best_cost:.7g}"
-        self.say(f"iteration {line.iteration}  {costs}  damping {line.damping:.0e}")
+        self.say(f"iteration {line.iteration}  {self.text(line)}")
 
 
 class PlanBars:

@@ -23,14 +23,15 @@ def as_html(rows: Rows) -> str:
 
 def table(result: Any) -> Rows:
     """Return the rows of an `asker.Result`."""
-    method = result.strategy if isinstance(result.strategy, str) else type(result.strategy).__name__
+    strategy = result.strategy if isinstance(result.strategy, str) else type(result.strategy).__name__
+    method = "estimation of the noise scale" if result.estimated_noise else strategy.partition("(")[0]
     n = result.iterations
     continued = f", continued from iteration {result.continued_from}" if result.continued_from else ""
     classified = result.classified
     counts = zip(result.residuals.names, classified.n_inliers, classified.n_informative, strict=True)
     inliers = [f"{name} {k} of {of} ({k / of:.1%})" if of else f"{name} none" for name, k, of in counts]
     return [
-        ("method", _printable(f"{method.partition('(')[0]}, {result.engine} engine, {result.linear_solver}")),
+        ("method", _printable(f"{method}, {result.engine} engine, {result.linear_solver}")),
         ("cost", f"{result.initial_cost:.7g} -> {result.cost:.7g}"),
         ("inliers", _printable(", ".join(inliers))),
         *(
