@@ -1,18 +1,18 @@
-"""asker and its peers side by side on bundle adjustment: time per iteration, and memory.
+"""Bundle adjustment with asker, Ceres, GTSAM and SciPy: time per iteration and peak memory.
 
     python benchmarks/bundle.py [--instances ladybug-49,93,356] [--peers ceres,ceres-free,gtsam,scipy] [--json OUT.json]
-    python benchmarks/bundle.py --quick     a tiny scene, as a self-check: all peers run and start at the same cost
+    python benchmarks/bundle.py --quick     self-check on a tiny scene: all peers run and start at the same cost
 
-Every solver is a process of its own (benchmarks/peers), one at a time, with the same scene, threads and iterations.
-A peer with several linear solvers runs with each; the fastest counts and the notes name it.  With `--rounds`, rounds
-alternate between the solvers and the fastest of each counts.  The peers live in an environment of their own,
-`benchmarks/.venv-peers`, made on the first run; `ASKER_PEERS_PYTHON` names another interpreter that has them.
+Each solver runs in a separate process (benchmarks/peers), one at a time, with the same scene, threads and iterations. A
+peer with several linear solvers runs with each; the table shows the fastest and the notes name it.  With `--rounds`,
+rounds alternate between the solvers and the table shows the fastest run of each.  The peers are installed in the
+virtual environment `benchmarks/.venv-peers`, created on the first run; `ASKER_PEERS_PYTHON` names another interpreter.
 
-The time is the median over the iterations that took derivatives, without the first one; peak memory counts the
-libraries, `+ MB` does not.  The split of Ceres is a mean per call, the first one included; its `solve` holds assembly
-and factorisation.  asker makes derivatives while it assembles.
-asker's `irls` minimises the Huber kernel (1 pixel) as the peers do; `asker` minimises the smooth truncated one.
-`free`: f, k1 and k2 of every camera move too.
+The time is the median over the iterations that evaluate derivatives, without the first one.  Peak memory includes the
+libraries, `+ MB` does not.  The time split of Ceres is a mean per call, the first one included; its `solve` comprises
+assembly and factorisation.  asker evaluates derivatives during assembly.
+asker's `irls` minimises the Huber kernel (1 pixel) like the peers; `asker` minimises the smooth truncated kernel.
+In rows marked `free`, f, k1 and k2 of every camera are unknowns too.
 """
 
 import argparse
@@ -31,20 +31,20 @@ HERE = Path(__file__).resolve().parent
 PEERS = HERE / "peers"
 SCENES = HERE.parent / "runs" / "bundle"
 ENVIRONMENT = HERE / ".venv-peers"
-ALL_UP_TO = 400  # cameras with which Ceres is tried with every solver; with more, only the one that ends in time
-SAME = 1e-9  # relative difference up to which two costs at the start are the same
+MAX_CAMERAS_ALL_SOLVERS = 400  # largest scene on which every linear solver of Ceres is timed; above, dense LAPACK only
+COST_RTOL = 1e-9  # relative difference up to which two initial costs count as equal
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A BAL file, or a ring of cameras that is made once."""
+    """A BAL file, or a synthetic ring of cameras that is generated once."""
 
     n_cameras: int
     n_observations: int
     file: str | None = None
     peers: tuple[str, ...] = ("ceres", "ceres-free", "gtsam")
     iterations: int | None = None
-    """At most so many, whatever `--iterations` says."""
+    """Upper limit on `--iterations`."""
 
 
 INSTANCES = {
@@ -56,21 +56,21 @@ INSTANCES = {
     "356": Instance(356, 1_250_000, peers=("ceres", "ceres-free")),
     "1000": Instance(1_000, 10_000_000, peers=("ceres",), iterations=3),
 }
-BY_DEFAULT = ("ladybug-49", "trafalgar-21", "dubrovnik-16", "93", "356", "1000")
+DEFAULT_INSTANCES = ("ladybug-49", "trafalgar-21", "dubrovnik-16", "93", "356", "1000")
 ALL_PEERS = ("ceres", "ceres-free", "gtsam", "scipy")
-PARTS = ("evaluate", "linearise", "assemble", "factorise", "solve")  # the first columns of the split
+STAGES = ("evaluate", "linearise", "assemble", "factorise", "solve")  # the first columns of the time split
 
 
 @dataclass(frozen=True)
 class Solver:
-    """One row of a table: a script and its variants, of which the fastest counts."""
+    """One row of a table: a script and its variants, of which the fastest is shown."""
 
     script: str
     variants: tuple[tuple[str, ...], ...] = ((),)
     peer: str | None = None
-    """Its name in `--peers`; asker itself has none and always runs."""
+    """Name in `--peers`; None for asker itself, which always runs."""
     against: str = "asker irls"
-    """The row whose time is 1."""
+    """Row to which the time is relative."""
 
 
 FREE = "--free-intrinsics"
@@ -88,22 +88,22 @@ SOLVERS = {
 
 
 def peers_python() -> str:
-    """The interpreter that has the peers; its environment is made when it is missing or out of date."""
-    if given := os.environ.get("ASKER_PEERS_PYTHON"):
-        return given
+    """Return the interpreter with the peers; create its environment if it is missing or out of date."""
+    if python_from_user := os.environ.get("ASKER_PEERS_PYTHON"):
+        return python_from_user
     python = ENVIRONMENT / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    wanted, made = PEERS / "requirements.txt", ENVIRONMENT / "requirements.txt"
-    if not made.exists() or made.read_text() != wanted.read_text():
-        print(f"making {ENVIRONMENT.relative_to(HERE.parent)} from {wanted.relative_to(HERE.parent)}", flush=True)
+    required, installed = PEERS / "requirements.txt", ENVIRONMENT / "requirements.txt"
+    if not installed.exists() or installed.read_text() != required.read_text():
+        print(f"creating {ENVIRONMENT.relative_to(HERE.parent)} from {required.relative_to(HERE.parent)}", flush=True)
         venv.create(ENVIRONMENT, clear=True, symlinks=os.name != "nt", with_pip=True)
         (ENVIRONMENT / ".gitignore").write_text("*\n")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", wanted], check=True)
-        made.write_text(wanted.read_text())
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", required], check=True)
+        installed.write_text(required.read_text())
     return str(python)
 
 
 def scene_file(instance: Instance, data: Path) -> Path | None:
-    """The scene as arrays, written on the first call; None when its BAL file is not there."""
+    """Return the file of the scene's arrays, written on the first call; None if the BAL file does not exist."""
     source = data / "bal" / instance.file if instance.file else None
     if source and not source.exists():
         return None
@@ -112,16 +112,16 @@ def scene_file(instance: Instance, data: Path) -> Path | None:
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         ring = ["--ring", str(instance.n_cameras), str(instance.n_observations)]
-        what = ["--bal", str(source)] if source else ring
-        # in a process of its own: a child's peak memory counts what its parent had
-        subprocess.run([sys.executable, PEERS / "scene.py", out, *what], check=True)
+        options = ["--bal", str(source)] if source else ring
+        # in a separate process: the peak memory of a child process includes that of its parent
+        subprocess.run([sys.executable, PEERS / "scene.py", out, *options], check=True)
     return out
 
 
 def run(
     solver: Solver, variant: tuple[str, ...], scene: Path, python: str, threads: int, iterations: int
 ) -> dict[str, Any]:
-    """The line that the script prints, or what went wrong."""
+    """Run a solver's script; return its JSON report, or the error message under "error"."""
     command = [python, PEERS / solver.script, scene, "--threads", threads, "--iterations", iterations]
     limits = {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     done = subprocess.run(
@@ -134,13 +134,14 @@ def run(
 
 
 def variants(solver: Solver, instance: Instance) -> tuple[tuple[str, ...], ...]:
-    if solver.script == "ceres.py" and instance.n_cameras > ALL_UP_TO:
+    """Return the variants of a solver to run on an instance."""
+    if solver.script == "ceres.py" and instance.n_cameras > MAX_CAMERAS_ALL_SOLVERS:
         return tuple(v for v in solver.variants if "dense-lapack" in v)
     return solver.variants
 
 
 def measure(instance: Instance, scene: Path, python: str, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    """All runs of every solver."""
+    """Return all runs of every solver."""
     asked = [p for p in args.peers if p in instance.peers]
     solvers = {name: s for name, s in SOLVERS.items() if s.peer is None or s.peer in asked}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in solvers}
@@ -154,14 +155,15 @@ def measure(instance: Instance, scene: Path, python: str, args: argparse.Namespa
 
 
 def fastest(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The run with the shortest iterations; one that failed only where none did not."""
+    """Return the run with the shortest iterations; a failed run only if all failed."""
     return min(runs, key=lambda line: line.get("seconds_per_iteration", float("inf")))
 
 
 def table(best: dict[str, dict[str, Any]]) -> str:
-    found = dict.fromkeys(part for line in best.values() for part in line.get("split", {}))
-    parts = [*(p for p in PARTS if p in found), *(p for p in found if p not in PARTS)]
-    heads = ["solver", "ms / iteration", "× asker", *parts, "cores", "peak MB", "+ MB", "cost", "accepted", "notes"]
+    """Return the Markdown table of the fastest run of each solver."""
+    timed = dict.fromkeys(stage for line in best.values() for stage in line.get("split", {}))
+    stages = [*(p for p in STAGES if p in timed), *(p for p in timed if p not in STAGES)]
+    heads = ["solver", "ms / iteration", "× asker", *stages, "cores", "peak MB", "+ MB", "cost", "accepted", "notes"]
     rows = [heads, ["---"] * len(heads)]
     for name, line in best.items():
         if "error" in line:
@@ -169,7 +171,7 @@ def table(best: dict[str, dict[str, Any]]) -> str:
             continue
         reference = best[SOLVERS[name].against].get("seconds_per_iteration")
         ratio = f"{line['seconds_per_iteration'] / reference:.2f}" if reference else ""
-        split = [f"{1e3 * line['split'][p]:.2f}" if p in line["split"] else "" for p in parts]
+        split = [f"{1e3 * line['split'][p]:.2f}" if p in line["split"] else "" for p in stages]
         cost = f"{line['initial_cost']:.6g} → {line['final_cost']:.6g}"
         memory = [f"{line['peak_mb']:.0f}", f"{line['increase_mb']:.0f}"]
         accepted = f"{line['accepted']} / {line['iterations']}"
@@ -179,26 +181,26 @@ def table(best: dict[str, dict[str, Any]]) -> str:
 
 
 def cost_differences(best: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """How far the costs at the start are from asker's, relatively: of the same kernel, and of ½Σ‖r‖².
+    """Return the relative differences of the initial costs from asker's, for the same kernel and for ½Σ‖r‖².
 
-    A peer may leave out the observations behind their camera, as asker does not.
+    Some peers ignore observations behind their camera, which asker does not; their costs may match either sum.
     """
-    own, differences = best["asker irls"], {}
+    reference, differences = best["asker irls"], {}
     for name, line in best.items():
-        if "error" in line or "error" in own:
+        if "error" in line or "error" in reference:
             continue
-        keys = ["initial_quadratic"] + (["initial_cost"] if line["kernel"] == own["kernel"] else [])
-        found = [min(abs(line[k] / whole[k] - 1) for whole in (own, own["in_front"])) for k in keys if k in line]
-        differences[name] = max(found, default=0.0)
+        keys = ["initial_quadratic"] + (["initial_cost"] if line["kernel"] == reference["kernel"] else [])
+        costs = reference, reference["in_front"]
+        differences[name] = max((min(abs(line[k] / c[k] - 1) for c in costs) for k in keys if k in line), default=0.0)
     return differences
 
 
 def compare(name: str, python: str, args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """Measure an instance and print its table; returns the runs, and whether all went well."""
+    """Measure an instance and print its table; return the runs, and whether all succeeded with equal initial costs."""
     instance = INSTANCES[name]
     scene = scene_file(instance, args.data)
     if scene is None:
-        print(f"\n{name}: skipped, {args.data / 'bal' / str(instance.file)} is not there", flush=True)
+        print(f"\n{name}: skipped, {args.data / 'bal' / str(instance.file)} does not exist", flush=True)
         return {}, True
     runs = measure(instance, scene, python, args)
     best = {solver: fastest(lines) for solver, lines in runs.items()}
@@ -208,9 +210,9 @@ def compare(name: str, python: str, args: argparse.Namespace) -> tuple[dict[str,
     print(f"Costs at the start: the largest relative difference is {max(differences.values(), default=0):.1e}.")
     if behind := best["asker irls"].get("behind"):
         print(f"{behind} observations are behind their camera there; Ceres and GTSAM count them as zero.")
-    apart = {solver: d for solver, d in differences.items() if not d <= SAME}
+    apart = {solver: d for solver, d in differences.items() if not d <= COST_RTOL}
     for solver, d in apart.items():
-        print(f"{solver} starts at another cost than asker: relative difference {d:.1e}")
+        print(f"The initial cost of {solver} differs from that of asker: relative difference {d:.1e}")
     failed = [(s, line) for s, lines in runs.items() for line in lines if "error" in line]
     for solver, line in failed:
         print(f"{solver} {' '.join(line['variant'])} failed: {line['error']}")
@@ -219,13 +221,13 @@ def compare(name: str, python: str, args: argparse.Namespace) -> tuple[dict[str,
 
 
 def names(known: tuple[str, ...]) -> Any:
-    """An argument that lists some of the known names."""
+    """Return an argparse type for a comma-separated list of known names."""
 
     def listed(text: str) -> list[str]:
-        given = text.split(",")
-        if unknown := [n for n in given if n not in known]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
-        return given
+        listed_names = text.split(",")
+        if unknown := [n for n in listed_names if n not in known]:
+            raise argparse.ArgumentTypeError(f"unknown name {unknown[0]!r}; the names are {', '.join(known)}")
+        return listed_names
 
     return listed
 
@@ -233,28 +235,28 @@ def names(known: tuple[str, ...]) -> Any:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = HERE.parents[1] / "shared" / "data"
-    parser.add_argument("--instances", type=names(tuple(INSTANCES)), default=list(BY_DEFAULT))
+    parser.add_argument("--instances", type=names(tuple(INSTANCES)), default=list(DEFAULT_INSTANCES))
     parser.add_argument("--peers", type=names(ALL_PEERS), default=list(ALL_PEERS))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="where to write all runs")
-    parser.add_argument("--quick", action="store_true", help="a tiny scene; fails when a peer does")
+    parser.add_argument("--json", type=Path, help="file to which all runs are written")
+    parser.add_argument("--quick", action="store_true", help="self-check on a tiny scene; fails if a peer fails")
     add_record_option(parser)
     args = parser.parse_args()
     if args.iterations < 3:
-        parser.error("--iterations must be at least 3: the first one is not counted")
+        parser.error(f"--iterations is {args.iterations}; it must be at least 3, since the first is not timed")
     python = peers_python()
-    results, well = {}, True
+    results, succeeded = {}, True
     with recorded(args.record):
         for name in ["quick"] if args.quick else args.instances:
-            results[name], fine = compare(name, python, args)
-            well &= fine
+            results[name], ok = compare(name, python, args)
+            succeeded &= ok
     if args.json:
         settings = {"threads": args.threads, "iterations": args.iterations, "rounds": args.rounds}
         args.json.write_text(json.dumps({"settings": settings, "instances": results}, indent=1) + "\n")
-    return int(args.quick and not well)
+    return int(args.quick and not succeeded)
 
 
 if __name__ == "__main__":

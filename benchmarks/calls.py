@@ -1,11 +1,11 @@
-"""What nothing given costs from NumPy: calls of the function, beside SciPy's, and who finds the truth.
+"""Function evaluations, time and accuracy of `asker.least_squares(loss=None)` compared with SciPy.
 
     python benchmarks/calls.py [--seeds 20] [--models line,circle] [--sizes 10,100] [--shares 0,0.3]
 
-Curves and circles of few unknowns, with no outliers and with many.  Calls are of the user's function, those for
-differences included.  A fit is *solved* where its curve, at the true inliers, is as near to the true one as 1.5 times
-the oracle's, or as three standard deviations of it; the oracle is least squares on the true inliers from the truth.
-SciPy's losses are told the true noise; asker is told nothing.
+The problems are curves and circles with few parameters, without and with outliers.  Calls are evaluations of the user's
+NumPy function, including those for finite differences.  The oracle is least squares on the true inliers, started at the
+truth.  A fit is *solved* if its distance from the true curve at the true inliers is at most 1.5 times the oracle's, or
+three standard deviations.  SciPy's losses use the true noise; asker estimates it.
 """
 
 import argparse
@@ -23,13 +23,14 @@ from record import add_record_option, recorded
 SHARES = (0.0, 0.1, 0.3, 0.5)
 SIZES = (10, 30, 100, 1000)
 LOSSES = ("linear", "soft_l1", "cauchy")
-NOISE, NEAR, FAR = 0.1, 5.0, 50.0  # outliers are off by so many times the noise
+NOISE = 0.1
+MIN_OUTLIER, MAX_OUTLIER = 5.0, 50.0  # range of the outliers' errors, in units of the noise
 Residuals = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Model:
-    """A function with unknowns, the true ones, and where to begin."""
+    """Residual function, true parameters and initial guess."""
 
     residuals: Residuals
     truth: tuple[float, ...]
@@ -38,7 +39,7 @@ class Model:
 
 
 def curve(f: Callable[..., np.ndarray]) -> Residuals:
-    """Of data (n, 2): where, and what was measured there."""
+    """Return the residuals of the curve y = f(t) for data (n, 2) of t and y."""
     return lambda x, data: f(data[:, 0], *x) - data[:, 1]
 
 
@@ -52,14 +53,14 @@ MODELS = {
 }
 
 
-def made(model: Model, n: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Data (n, 2), and which of them are inliers; all outliers of a curve may lie on one side."""
+def simulated(model: Model, n: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return synthetic data (n, 2) and the inlier mask; in half of the data sets all outliers lie on one side."""
     t = np.linspace(0, 10, n)
     sides = rng.choice([-1.0, 1.0], n) if rng.random() < 0.5 else np.full(n, rng.choice([-1.0, 1.0]))
     off = NOISE * rng.normal(size=n)
     inlier = np.ones(n, dtype=bool)
     inlier[rng.choice(n, round(share * n), replace=False)] = False
-    off = np.where(inlier, off, NOISE * sides * rng.uniform(NEAR, FAR, n))
+    off = np.where(inlier, off, NOISE * sides * rng.uniform(MIN_OUTLIER, MAX_OUTLIER, n))
     if model.is_circle:
         x, y, r = model.truth
         angle = rng.uniform(0, 2 * np.pi, n)
@@ -69,7 +70,7 @@ def made(model: Model, n: int, share: float, rng: np.random.Generator) -> tuple[
 
 
 class Counted:
-    """The residuals of all data as a user's function."""
+    """Residual function of all data that counts its calls."""
 
     def __init__(self, model: Model, data: np.ndarray):
         self.model, self.data, self.n = model, data, 0
@@ -80,7 +81,8 @@ class Counted:
 
 
 def errors(model: Model, data: np.ndarray, inlier: np.ndarray) -> tuple[Callable[[np.ndarray], float], float]:
-    """How far off a solution is at the true inliers, in standard deviations of the oracle's; and how far that is."""
+    """Return the function that gives the error of a solution at the true inliers, in units of the oracle's standard
+    deviation, and the error of the oracle."""
     right, truth = data[inlier], np.array(model.truth)
 
     def off(x: np.ndarray) -> float:
@@ -93,22 +95,24 @@ def errors(model: Model, data: np.ndarray, inlier: np.ndarray) -> tuple[Callable
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--seeds-from", type=int, default=0, metavar="K", help="other seeds: K is added to each")
+    parser.add_argument("--seeds-from", type=int, default=0, metavar="K", help="add K to each seed")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--shares", default=",".join(map(str, SHARES)))
     add_record_option(parser)
     args = parser.parse_args()
-    ways = (*LOSSES, None)
+    solvers = (*LOSSES, None)
     with recorded(args.record):
-        print("Medians of calls and milliseconds; of the ways: linear, soft_l1, cauchy by SciPy, then asker\n")
+        print("Medians of calls and milliseconds; solved and error: SciPy's linear, soft_l1 and cauchy, then asker\n")
         print("| model | n | outliers | calls of linear | calls of asker | most | ms | solved | error |")
         print("|---|---|---|---|---|---|---|---|---|")
         for name in args.models.split(","):
             for n in map(int, args.sizes.split(",")):
                 for share in map(float, args.shares.split(",")):
                     each = [case(MODELS[name], n, share, args.seeds_from + k) for k in range(args.seeds)]
-                    calls, ms, solved, off = ([[one[w][k] for one in each] for w in range(len(ways))] for k in range(4))
+                    calls, ms, solved, off = (
+                        [[one[w][k] for one in each] for w in range(len(solvers))] for k in range(4)
+                    )
                     cells = [
                         name,
                         n,
@@ -123,18 +127,18 @@ def main() -> None:
 
 
 def case(model: Model, n: int, share: float, seed: int) -> list[tuple[int, float, bool, float]]:
-    """Calls, milliseconds, whether it is solved and the error in times the oracle's, of every way."""
-    data, inlier = made(model, n, share, np.random.default_rng(seed))
+    """Return the calls, milliseconds, *solved* and the error relative to the oracle's, for each solver."""
+    data, inlier = simulated(model, n, share, np.random.default_rng(seed))
     off, floor = errors(model, data, inlier)
-    told = []
+    outcomes = []
     for loss in (*LOSSES, None):
         fun, begin = Counted(model, data), time.process_time()
         if loss is None:
             x = asker.least_squares(fun, model.start, loss=None).x
         else:
             x = scipy.optimize.least_squares(fun, model.start, loss=loss, f_scale=2 * NOISE).x
-        told.append((fun.n, 1e3 * (time.process_time() - begin), off(x) <= max(1.5 * floor, 3.0), off(x) / floor))
-    return told
+        outcomes.append((fun.n, 1e3 * (time.process_time() - begin), off(x) <= max(1.5 * floor, 3.0), off(x) / floor))
+    return outcomes
 
 
 if __name__ == "__main__":

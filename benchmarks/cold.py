@@ -1,10 +1,11 @@
-"""What each page of the docs and each example takes, cold: a new process, with nothing compiled in the cache.
+"""Time of each documentation page and example in a new process with an empty compilation cache.
 
     python benchmarks/cold.py [NAME ...] [--repeat 1] [--blocks]
 
-A name is a part of a path, as `coming-from` or `examples/`; without one, all.  The blocks of a page run in one process,
-in order; those whose data are not at hand are left out (ASKER_DATA, or ../shared/data).  Wall time and that of the
-processor over all threads, the least of the repetitions, which take turns; with `--blocks`, wall time of each block.
+A name is a part of a path, such as `coming-from` or `examples/`; without names all pages run.  The code blocks of a
+page run in one process, in order; blocks whose data are not available are skipped (ASKER_DATA, or ../shared/data).  The
+table shows wall time and processor time over all threads, each the minimum over the repetitions; `--blocks` adds the
+wall time of each block.
 """
 
 import argparse
@@ -29,7 +30,7 @@ BLOCK = re.compile(r"((?:<!-- [^>]* -->\n)*)```(python|sh)\n(.*?)```", re.S)
 PROGRAM = """
 import json, sys, time
 
-namespace, told = {"__name__": "__main__"}, []
+namespace, times = {"__name__": "__main__"}, []
 for line, kind, code in json.load(open(sys.argv.pop(1))):
     begin = time.perf_counter()
     if kind == "python":
@@ -38,26 +39,26 @@ for line, kind, code in json.load(open(sys.argv.pop(1))):
         from asker.cli import main
         for words in code:
             main(words)
-    told.append((line, time.perf_counter() - begin))
-print("\\n" + json.dumps(told))
+    times.append((line, time.perf_counter() - begin))
+print("\\n" + json.dumps(times))
 """
 
 
-class Taken(NamedTuple):
-    """Seconds of a page."""
+class PageTime(NamedTuple):
+    """Seconds that a page takes."""
 
     wall: float
     processor: float
     blocks: list[tuple[int, float]]
-    """Line and wall time of each."""
+    """Line number and wall time of each block."""
 
 
 def blocks(path: Path, folder: Path) -> list[tuple[int, str, object]]:
-    """Line, kind and code of all that can run, with its data in the folder."""
+    """Return line, kind and code of each runnable block, and link its data into the folder."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return [(0, "python", text)]
-    found: list[tuple[int, str, object]] = []
+    runnable: list[tuple[int, str, object]] = []
     for match in BLOCK.finditer(text):
         marks, kind, code = match.groups()
         needs = [DATA / name for name in re.findall(r"needs: (\S+)", marks)]
@@ -67,29 +68,29 @@ def blocks(path: Path, folder: Path) -> list[tuple[int, str, object]]:
             (folder / file.name).symlink_to(file)
         lines = code.replace("\\\n", " ").splitlines()
         commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("asker ")]
-        found.append((text.count("\n", 0, match.start(2)) + 1, kind, code if kind == "python" else commands))
-    return found
+        runnable.append((text.count("\n", 0, match.start(2)) + 1, kind, code if kind == "python" else commands))
+    return runnable
 
 
-def taken(path: Path) -> Taken | None:
-    """By one run with an empty cache; None where nothing can be run."""
+def run_page(path: Path) -> PageTime | None:
+    """Time one run of a page with an empty cache; None if no block can run or the run fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "page").mkdir()
-        found = blocks(path, folder / "page")
-        if not found:
+        runnable = blocks(path, folder / "page")
+        if not runnable:
             return None
-        (folder / "blocks.json").write_text(json.dumps(found))
+        (folder / "blocks.json").write_text(json.dumps(runnable))
         settings = os.environ | {"ASKER_CACHE": str(folder / "cache"), "MPLBACKEND": "agg"}
         command = [sys.executable, "-c", PROGRAM, str(folder / "blocks.json")]
         before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         run = subprocess.run(command, env=settings, cwd=folder / "page", capture_output=True, text=True)
         wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
         if run.returncode:
-            print(f"{path.name} is left out: {run.stderr.splitlines()[-1]}", file=sys.stderr)
+            print(f"{path.name} failed and is omitted: {run.stderr.splitlines()[-1]}", file=sys.stderr)
             return None
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Taken(wall, processor, json.loads(run.stdout.splitlines()[-1]))
+    return PageTime(wall, processor, json.loads(run.stdout.splitlines()[-1]))
 
 
 def main() -> None:
@@ -100,15 +101,15 @@ def main() -> None:
     add_record_option(parser)
     args = parser.parse_args()
     pages = [page for page in PAGES if not args.names or any(name in str(page) for name in args.names)]
-    runs = [[taken(page) for page in pages] for _ in range(args.repeat)]
+    runs = [[run_page(page) for page in pages] for _ in range(args.repeat)]
     with recorded(args.record):
         print("| page | wall, s | processor, s |" + " blocks: line and wall, s |" * args.blocks)
         print("|---|---|---|" + "---|" * args.blocks)
-        for page, *found in zip(pages, *runs, strict=True):
-            some = [one for one in found if one is not None]
-            if some:
-                best = min(some)
-                cells = [str(page.relative_to(ROOT)), f"{best.wall:.1f}", f"{min(one.processor for one in some):.1f}"]
+        for page, *repetitions in zip(pages, *runs, strict=True):
+            times = [one for one in repetitions if one is not None]
+            if times:
+                best = min(times)
+                cells = [str(page.relative_to(ROOT)), f"{best.wall:.1f}", f"{min(one.processor for one in times):.1f}"]
                 cells += [", ".join(f"{line}: {wall:.1f}" for line, wall in best.blocks)] * args.blocks
                 print(f"| {' | '.join(cells)} |", flush=True)
 

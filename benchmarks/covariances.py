@@ -1,14 +1,14 @@
-"""Covariances: the time for all cameras, then all points, of made bundles, and for all poses of made graphs.
+"""Time to compute the covariances of all cameras and points of synthetic bundles, and of all poses of pose graphs.
 
     python benchmarks/covariances.py [--bundles 100,300,1000] [--graphs 1000,10000] [--kind path] [--points 550]
-    python benchmarks/covariances.py --peers [--bundles 50,100] [--graphs 300,1000]      beside COLMAP and GTSAM
+    python benchmarks/covariances.py --peers [--bundles 50,100] [--graphs 300,1000]      compared with COLMAP and GTSAM
 
-A bundle of n cameras has about so many points for each of them, seen from six on average; it starts at its truth.  A
-graph is a walk on a grid, with two loops for each pose; SE3 has the same walk in space.  `poses` is all that it takes
-to have the blocks of all cameras or poses: derivatives, the directions that the data leave open, two factorisations,
-the selected inverse.  `points` is what all points take beside that.  Code is compiled before the clock runs.  Peak
-memory is that of the process so far.  The peers need `pip install -r benchmarks/peers/requirements.txt`; what is
-compared stands in peers/covariances_run.py.
+A bundle has `--points` points for each camera; six cameras observe a point on average; the initial guess is the truth.
+A graph is a walk on a grid with two loop closures for each pose; SE3 lifts the same walk to space.  `poses` is the
+total time for the blocks of all cameras or poses: derivatives, the undetermined directions, two factorisations and the
+selected inverse.  `points` is the additional time for all points.  Code is compiled before the timing.  Peak memory is
+that of the process so far.  The peers need `pip install -r benchmarks/peers/requirements.txt`; peers/covariances_run.py
+describes the comparison.
 """
 
 import argparse
@@ -28,51 +28,56 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.synthetic import make_scene
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import pose_graph_problem
-from intervals import made_graph
+from intervals import synthetic_graph
 from record import add_record_option, recorded
 
-TRACK = 6
+TRACK_LENGTH = 6
 
 
 def bundle_result(n: int, points: int, kind: str) -> tuple[asker.Result, Any]:
-    scene = make_scene(n, n * points * TRACK, kind=kind, outlier_ratio=0.1, seed=0)
-    made = bundle_problem(scene.truth, asker.SmoothTruncated(2.0))
-    return asker.solve(made.problem, asker.IRLS(), max_iterations=0), made
+    """Return the result of zero iterations at the truth, and the bundle problem."""
+    scene = make_scene(n, n * points * TRACK_LENGTH, kind=kind, outlier_ratio=0.1, seed=0)
+    adjustment = bundle_problem(scene.truth, asker.SmoothTruncated(2.0))
+    return asker.solve(adjustment.problem, asker.IRLS(), max_iterations=0), adjustment
 
 
 def timed(call: Callable[[], Any]) -> float:
+    """Return the seconds that a call takes."""
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
 
 
 def peak() -> str:
+    """Return the peak memory of this process as text."""
     return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB"
 
 
 def time_bundles(sizes: list[int], points: int, kind: str) -> None:
+    """Print the table for bundles of the given numbers of cameras."""
     print("| cameras | points | observations | matrix | poses | points | peak memory |")
     print("|--:|--:|--:|---|--:|--:|--:|")
     for n in [20, *sizes]:
-        result, made = bundle_result(n, points if n > 20 else 50, kind)
+        result, adjustment = bundle_result(n, points if n > 20 else 50, kind)
         times = [
-            timed(partial(result.covariance, v, datum=made.cameras, sigma=0.4)) for v in (made.cameras, made.points)
+            timed(partial(result.covariance, v, datum=adjustment.cameras, sigma=0.4))
+            for v in (adjustment.cameras, adjustment.points)
         ]
         if n > 20:  # the first one compiles
-            form = "dense" if result.uncertainty(datum=made.cameras, sigma=0.4).model.dense else "sparse"
-            sizes_told = f"{n} | {len(made.points)} | {result.problem.n_residuals} | {form}"
-            print(f"| {sizes_told} | {times[0]:.1f} s | {times[1]:.1f} s | {peak()} |", flush=True)
+            form = "dense" if result.uncertainty(datum=adjustment.cameras, sigma=0.4).model.dense else "sparse"
+            cells = f"{n} | {len(adjustment.points)} | {result.problem.n_residuals} | {form}"
+            print(f"| {cells} | {times[0]:.1f} s | {times[1]:.1f} s | {peak()} |", flush=True)
 
 
 def true_graph(n: int, kind: str) -> PoseGraph:
-    """A made graph whose poses are the true ones."""
-    graph, truth = made_graph(np.random.default_rng(0), n, span=int(np.sqrt(n)))
+    """A adjustment graph whose poses are the true ones."""
+    graph, truth = synthetic_graph(np.random.default_rng(0), n, span=int(np.sqrt(n)))
     graph = replace(graph, poses=truth)
     return graph if kind == "SE2" else in_space(graph)
 
 
 def in_space(graph: PoseGraph) -> PoseGraph:
-    """The same walk as SE3, with measurements of z and of two more angles that are 0."""
+    """Return the planar graph as an SE3 graph, with z and the two other angles equal to 0."""
 
     def lifted(rows: np.ndarray) -> np.ndarray:
         o, half = np.zeros(len(rows)), rows[:, 2] / 2
@@ -86,29 +91,31 @@ def in_space(graph: PoseGraph) -> PoseGraph:
 
 
 def time_graphs(sizes: list[int]) -> None:
+    """Print the table for graphs of the given numbers of poses."""
     print("\n| kind | poses | edges | all blocks | peak memory |")
     print("|---|--:|--:|--:|--:|")
     for kind in ("SE2", "SE3"):
         for n in [50, *sizes]:
-            made = pose_graph_problem(graph := true_graph(n, kind))
-            result = asker.solve(made.problem, asker.IRLS(), max_iterations=0)
-            seconds = timed(partial(result.covariance, made.poses, sigma=1.0))
+            adjustment = pose_graph_problem(graph := true_graph(n, kind))
+            result = asker.solve(adjustment.problem, asker.IRLS(), max_iterations=0)
+            seconds = timed(partial(result.covariance, adjustment.poses, sigma=1.0))
             if n > 50:
                 print(f"| {kind} | {n} | {graph.n_edges} | {seconds:.2f} s | {peak()} |", flush=True)
 
 
 def time_peers(bundles: list[int], graphs: list[int], points: int, kind: str) -> None:
+    """Print the comparison with COLMAP and GTSAM."""
     sys.path.insert(0, str(Path(__file__).parent / "peers"))
     import covariances_run as peers
 
-    def row(what: str, seconds: tuple[float, float, float]) -> None:
-        ours, theirs, apart = seconds
-        print(f"| {what} | {ours:.2f} s | {theirs:.2f} s | {theirs / ours:.1f} | {apart:.1g} |", flush=True)
+    def row(label: str, measured: tuple[float, float, float]) -> None:
+        ours, theirs, difference = measured
+        print(f"| {label} | {ours:.2f} s | {theirs:.2f} s | {theirs / ours:.1f} | {difference:.1g} |", flush=True)
 
     print("| images | points | asker | COLMAP | ratio | agree to |")
     print("|--:|--:|--:|--:|--:|--:|")
     for n in bundles:
-        model = peers.colmap_scene(n, n * points * TRACK, kind)
+        model = peers.colmap_scene(n, n * points * TRACK_LENGTH, kind)
         row(f"{n} | {len(model.points)}", peers.bundle_times(model))
     print("\n| kind | poses | asker | GTSAM | ratio | agree to |")
     print("|---|--:|--:|--:|--:|--:|")
@@ -122,8 +129,8 @@ def main() -> None:
     parser.add_argument("--bundles", default="100,300,1000")
     parser.add_argument("--graphs", default="1000,3000,10000")
     parser.add_argument("--kind", default="path", choices=("ring", "path"))
-    parser.add_argument("--points", type=int, default=550, help="for each camera")
-    parser.add_argument("--peers", action="store_true", help="poses alone, beside COLMAP and GTSAM")
+    parser.add_argument("--points", type=int, default=550, help="points for each camera")
+    parser.add_argument("--peers", action="store_true", help="compare the covariances of poses with COLMAP and GTSAM")
     add_record_option(parser)
     args = parser.parse_args()
     bundles, graphs = ([int(n) for n in sizes.split(",") if n] for sizes in (args.bundles, args.graphs))

@@ -1,11 +1,12 @@
-"""How far the loops of an iteration are from the floor: one thread, processor time, a ring of cameras or a BAL file.
+"""Roofline of one iteration: measured time of each compiled loop against its memory and arithmetic bound, one thread.
 
     python benchmarks/floor.py [--ring 93 287451] [--bal problem-49-7776-pre.txt.bz2] [--record floor]
 
-The floor of a loop is the longer of two times: its bytes at the rate of a plain copy, and its arithmetic at the rate of
-a product of two matrices, both measured in the same run on the same thread.  Bytes and multiply-adds are counted by
-hand, from the sizes of the blocks.  The time is the lowest of all iterations of IRLS with the Huber kernel, which other
-work on the machine disturbs least, and the median beside.  `Python` is what is left of the thread's time.
+The lower bound (floor) of a loop is the longer of two times: its bytes at the bandwidth of a plain copy, and its
+arithmetic at the rate of a matrix product, both measured in the same run on the same thread.  Bytes and multiply-adds
+are counted by hand from the sizes of the blocks.  The measured time is the processor time of IRLS with the Huber
+kernel: the minimum over the iterations, which other programs disturb least, and the median.  `Python` is the remaining
+time of the thread.
 """
 
 import argparse
@@ -37,7 +38,7 @@ RUN = Compiled.run
 
 
 class Clock:
-    """The seconds of each compiled loop, and of the whole, step by step; as a strategy it is IRLS."""
+    """IRLS as a strategy that records the seconds of each compiled loop in each step."""
 
     def __init__(self) -> None:
         self.strategy, self.steps = asker.IRLS(), list[dict[str, float]]()
@@ -64,7 +65,7 @@ class Clock:
 
 
 def rates() -> tuple[float, float]:
-    """Bytes that a copy reads and writes in a second, and multiply-adds of a matrix product; the best of ten."""
+    """Return the bytes per second of a copy and the multiply-adds per second of a matrix product, best of ten."""
     x, y, A = np.ones(1 << 24), np.ones(1 << 24), np.ones((1000, 1000))
     copies, products = [], []
     with cholesky.one_blas_thread():
@@ -79,7 +80,7 @@ def rates() -> tuple[float, float]:
 
 
 def floors(bundle: Bundle) -> dict[str, tuple[float, float]]:
-    """Bytes and multiply-adds of each stage, for cameras of 6 and points of 3 numbers."""
+    """Return the bytes and multiply-adds of each stage, for cameras with 6 and points with 3 degrees of freedom."""
     n, n_points, unknowns = len(bundle.uv), len(bundle.points), 6 * len(bundle.cameras)
     tracks = np.bincount(bundle.point_index)
     n_pairs = float(np.sum(tracks * (tracks + 1) // 2))
@@ -95,7 +96,7 @@ def floors(bundle: Bundle) -> dict[str, tuple[float, float]]:
 
 
 def measured(bundle: Bundle, repeat: int) -> None:
-    """Solve, and print the table."""
+    """Solve and print the table of one scene."""
     clock, problem = Clock(), bundle_problem(bundle, asker.Huber(1.0), camera="bal").problem
     for _ in range(repeat):
         asker.solve(problem, clock, max_iterations=10, tol=0, threads=1)  # type: ignore[arg-type]
@@ -113,8 +114,8 @@ def measured(bundle: Bundle, repeat: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ring", type=int, nargs=2, metavar=("CAMERAS", "OBSERVATIONS"), default=(93, 287_451))
-    parser.add_argument("--bal", type=Path, help="a BAL file beside the ring")
-    parser.add_argument("--repeat", type=int, default=10, help="solves of ten iterations")
+    parser.add_argument("--bal", type=Path, help="a BAL file in addition to the ring")
+    parser.add_argument("--repeat", type=int, default=10, help="number of solves of ten iterations")
     add_record_option(parser)
     args = parser.parse_args()
     with recorded(args.record):

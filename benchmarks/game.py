@@ -1,10 +1,10 @@
-"""The paper's game: Ψ at τ = 1 of `asker-moves`, beside plain `asker` and LM-MOO, in the time of 100 plain iterations.
+"""Final cost Ψ at τ = 1, the paper's measure, of `asker`, `asker-moves` and LM-MOO in the same time.
 
     python benchmarks/game.py FILE [FILE ...] [--rounds 5]
 
-Rounds alternate between the methods.  The times of `asker-moves` are told in those of `asker`, the shortest of all
-rounds.  The mean is that of the lowest Ψ so far, over the time of 100 iterations of `asker`; a run that is over earlier
-stays where it is.
+Rounds alternate between the methods.  The time of `asker-moves` is relative to that of `asker`, both the shortest of
+all rounds.  The mean is the time average of the lowest Ψ so far, over the time of 100 iterations of `asker`; a run that
+ends earlier counts with its final value.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ITERATIONS = 100
 
 
 class Run(NamedTuple):
-    """A solve: its time, that of the processor, and the lowest Ψ so far at times."""
+    """Wall time and processor time of a solve, and its lowest Ψ so far after each iteration."""
 
     wall: float
     processor: float
@@ -32,13 +32,14 @@ class Run(NamedTuple):
     lowest: np.ndarray
 
     def mean(self, until: float) -> float:
-        """Of the lowest Ψ, from the beginning to a time."""
+        """Return the time average of the lowest Ψ from the beginning to `until`."""
         ends = np.minimum(np.append(self.seconds[1:], until), until)
-        lasted = np.maximum(ends - self.seconds, 0.0)
-        return float(lasted @ self.lowest / lasted.sum())
+        durations = np.maximum(ends - self.seconds, 0.0)
+        return float(durations @ self.lowest / durations.sum())
 
 
 def solved(path: Path, method: str) -> Run:
+    """Solve a BAL file with a method."""
     problem = bundle_problem(read_bal(path), asker.SmoothTruncated(1.0)).problem
     wall, processor = time.perf_counter(), time.process_time()
     result = asker.solve(problem, asker.METHODS[method](), max_iterations=ITERATIONS)

@@ -1,13 +1,13 @@
-"""ASKER on an accelerator: time per iteration, where it goes, and the memory it takes.
+"""ASKER on an accelerator: time per iteration, its split, and memory.
 
     python benchmarks/gpu.py [--scene 356|13682|small|plane-10000|torus3D|...|all] [--iterations N] [--json FILE]
-    python benchmarks/gpu.py --engine cpu --linear-solver cg ...     the same scene and method on the processor's cores
+    python benchmarks/gpu.py --engine cpu --linear-solver cg ...     the same scene and method on the CPU
 
-`356` and `13682` are cameras of made scenes; `plane-N` is a made pose graph of N poses (`intervals.made_graph`, a walk
-in a square of side √N), `torus3D` that graph of the data with 50 % false loops.  Sparse Cholesky needs llvmlite besides
-jax, numpy and scipy.  The floor is the time to move what an iteration must read and write at least once, at the
-bandwidth given; conjugate gradients add twice the coupling blocks per product.  `--kernels` then runs five more
-iterations, and tells what a GPU did in them.
+`356` and `13682` are the numbers of cameras of synthetic scenes.  `plane-N` is a synthetic pose graph with N poses (a
+walk in a square of side √N, see `intervals.synthetic_graph`); `torus3D` is the public graph with 50 % false loops.
+Sparse Cholesky needs llvmlite in addition to jax, numpy and scipy.  The floor is the time to read and write the data of
+an iteration once at the bandwidth of `--bandwidth`; conjugate gradients add twice the coupling blocks per product.
+`--kernels` runs five more iterations and lists the GPU kernels by time.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.engines.solvers import CG
 from asker.engines.xla.engine import XlaEngine
 from asker.engines.xla.schur_pattern import n_pairs
-from intervals import made_graph
+from intervals import synthetic_graph
 from record import add_record_option, recorded
 
 SCENES: dict[str, dict[str, Any]] = {
@@ -39,21 +39,22 @@ SCENES: dict[str, dict[str, Any]] = {
     "13682": {"n_cameras": 13_682, "n_observations": 26_000_000, "kind": "path", "mean_track": 5.8},
 }
 GRAPHS = ("plane-10000", "plane-1000000", "torus3D")
-WARM_UP = 3  # iterations that compile and settle
+WARM_UP = 3  # untimed iterations for compilation
 
 
 def problem_of(name: str) -> asker.Problem:
+    """Return the problem of a scene or graph by its name."""
     if name in SCENES:
         return bundle_problem(make_scene(**SCENES[name]).start).problem
     if name == "torus3D":
         graph = read_graph(Path(os.environ.get("ASKER_DATA", "../shared/data")) / "g2o" / "torus3D.g2o.bz2")
         return pose_graph_problem(add_false_loops(graph, 0.5, seed=1)[0]).problem
     n = int(name.partition("-")[2])
-    return pose_graph_problem(made_graph(np.random.default_rng(0), n, span=int(np.sqrt(n)) // 2)[0]).problem
+    return pose_graph_problem(synthetic_graph(np.random.default_rng(0), n, span=int(np.sqrt(n)) // 2)[0]).problem
 
 
 def floor_bytes(engine: XlaEngine, cg_steps: float) -> float:
-    """What one iteration moves at the least: J and r written and read, Y written and read, per-residual numbers."""
+    """Return the least memory traffic of one iteration: J, r and Y written and read once, per-residual numbers."""
     total = 0.0
     d = engine.machine.assembly.d
     for f in engine.structure.factors:
@@ -76,9 +77,9 @@ def run(
 ) -> dict[str, Any]:
     begin = time.perf_counter()
     problem = problem_of(name)
-    made = time.perf_counter() - begin
+    seconds_problem = time.perf_counter() - begin
     counts = ", ".join(f"{len(v)} {v.name}" for v in problem.variables)
-    print(f"\n{name}: {counts}, {problem.n_residuals} observations (made in {made:.1f} s)", flush=True)
+    print(f"\n{name}: {counts}, {problem.n_residuals} observations (generated in {seconds_problem:.1f} s)", flush=True)
     begin = time.perf_counter()
     engine: Any = XlaEngine(problem, solver) if engine_name == "xla" else cpu_engine(problem, solver)
     prepare = time.perf_counter() - begin
@@ -95,7 +96,7 @@ def run(
         splits.append(dict(engine.seconds))
         steps.append(engine.cg_steps if engine_name == "xla" else 0)
     took = np.diff(marks)[WARM_UP - 1 :]
-    split = {what: (splits[-1][what] - splits[WARM_UP - 1][what]) / iterations * 1e3 for what in splits[-1]}
+    split = {stage: (splits[-1][stage] - splits[WARM_UP - 1][stage]) / iterations * 1e3 for stage in splits[-1]}
     per_solve = (steps[-1] - steps[WARM_UP - 1]) / iterations
     moved = floor_bytes(engine, per_solve) if engine_name == "xla" else float("nan")
     record = {
@@ -123,7 +124,7 @@ def run(
 
 
 def show_kernels(engine: XlaEngine, n: int = 5, most: int = 25) -> None:
-    """What a GPU does in iterations of the method, by kernel."""
+    """Print the GPU kernels of `n` iterations, the most expensive first."""
     strategy = asker.ASKER()
     state = strategy.init(engine, engine.start(), 100)
     for _ in range(WARM_UP):
@@ -152,7 +153,7 @@ def cpu_engine(problem: asker.Problem, solver: Any) -> Any:
 def show(r: dict[str, Any]) -> None:
     times, split = r["ms_per_iteration"], r["split_ms"]
     rows = [(f"ms per iteration, {name}", value) for name, value in times.items()]
-    rows += [(f"  {what}", took) for what, took in split.items()]
+    rows += [(f"  {stage}", milliseconds) for stage, milliseconds in split.items()]
     rows += [("floor, ms", r["floor_ms"]), ("moved at the least, GB", r["floor_gb"])]
     rows += [("CG steps per iteration", r["cg_steps_per_iteration"]), ("first iteration, s", r["first_iteration_s"])]
     rows += [("all iterations, s", r["all_iterations_s"])]
@@ -168,24 +169,30 @@ def main() -> None:
     parser.add_argument("--scene", default="356", choices=[*SCENES, *GRAPHS, "all"])
     parser.add_argument("--engine", default="xla", choices=["xla", "cpu"])
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--linear-solver", default="auto", help="a name, or power: CG with a series")
-    parser.add_argument("--bandwidth", type=float, default=4.3e12, help="bytes per second")
-    parser.add_argument("--threads", type=int, default=2, help="of engine cpu")
-    parser.add_argument("--kernels", action="store_true", help="show what a GPU does in an iteration")
+    parser.add_argument(
+        "--linear-solver",
+        default="auto",
+        help="name of a linear solver, or `power` for CG with a power-series preconditioner",
+    )
+    parser.add_argument(
+        "--bandwidth", type=float, default=4.3e12, help="memory bandwidth of the device in bytes per second"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="number of threads of the CPU engine")
+    parser.add_argument("--kernels", action="store_true", help="list the GPU kernels of an iteration")
     parser.add_argument("--json", default=None)
     add_record_option(parser)
-    given = parser.parse_args()
-    if given.engine == "cpu":
-        asker.set_threads(given.threads)
-    solver = CG(order=2) if given.linear_solver == "power" else given.linear_solver
-    names = ["356", "13682"] if given.scene == "all" else [given.scene]
+    args = parser.parse_args()
+    if args.engine == "cpu":
+        asker.set_threads(args.threads)
+    solver = CG(order=2) if args.linear_solver == "power" else args.linear_solver
+    names = ["356", "13682"] if args.scene == "all" else [args.scene]
     records = []
-    with recorded(given.record):
+    with recorded(args.record):
         for name in names:
-            settings = given.threads, given.iterations, solver, given.bandwidth, given.kernels
-            records.append(run(name, given.engine, *settings))
-            if given.json:
-                with open(given.json, "w") as file:
+            settings = args.threads, args.iterations, solver, args.bandwidth, args.kernels
+            records.append(run(name, args.engine, *settings))
+            if args.json:
+                with open(args.json, "w") as file:
                     json.dump(records, file, indent=1)
 
 

@@ -1,9 +1,9 @@
-"""How an iteration grows with the number of observations, and whether `auto` takes the right linear solver.
+"""Scaling of the time per iteration with the number of observations, and the choice of the linear solver by `auto`.
 
     python benchmarks/growth.py [--most 10000000] [--iterations 5]
 
-Growth: a ring of 93 cameras with more and more observations; nanoseconds per iteration and observation should stay.
-Choice: scenes of several shapes; every linear solver from the same point, and the one that `auto` takes.
+Growth: a ring of 93 cameras with an increasing number of observations; the time per observation should be constant.
+Choice: scenes of several shapes are solved with every linear solver from the same initial guess and with `auto`.
 """
 
 import argparse
@@ -24,12 +24,13 @@ LARGEST_DENSE = 12_000  # unknowns
 
 
 def milliseconds(problem: asker.Problem, solver: str, iterations: int) -> tuple[float, str]:
-    """The median iteration, and the solver that was used."""
+    """Return the median milliseconds per iteration and the linear solver that was used."""
     result = asker.solve(problem, asker.IRLS(), max_iterations=iterations + 1, tol=0, linear_solver=solver)
     return 1e3 * float(np.median(np.diff([h.seconds for h in result.history[1:]]))), result.linear_solver
 
 
 def growth(most: int, iterations: int) -> None:
+    """Print the time and memory for increasing numbers of observations."""
     print("| observations | ms per iteration | ns per observation | peak MB |\n|---|---|---|---|")
     for n in (n for n in SIZES if n <= most):
         problem = bundle_problem(make_scene(93, n, seed=0).start).problem
@@ -39,6 +40,7 @@ def growth(most: int, iterations: int) -> None:
 
 
 def choice(iterations: int) -> None:
+    """Print the time with every linear solver and the choice of `auto`."""
     print(f"| scene | {' | '.join(SOLVERS)} | auto takes | best / auto |\n|---|" + "---|" * (len(SOLVERS) + 2))
     for kind, n_cameras, n in SHAPES:
         problem = bundle_problem(make_scene(n_cameras, n, kind=kind, seed=0).start).problem

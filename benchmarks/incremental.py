@@ -1,11 +1,11 @@
-"""A pose graph that grows: what a solve costs in a loop, from where the last one ended and from the start.
+"""Time of the solves of a growing pose graph, started at the previous solution (warm) and at odometry (cold).
 
     python benchmarks/incremental.py [--graphs M3500,sphere2500] [--first 800] [--steps 200]
 
-Each step adds the next pose of a public graph with all its edges to earlier poses, and solves: by IRLS, with the smooth
-truncated kernel on loops.  `warm` begins with the poses of the last solve, and the new one where odometry puts it;
-`cold` with the poses that odometry gives.  `make` is the time to build the problem anew; `set up` that of a solve
-without an iteration: the functions are found again by their trace, and the structure is analysed.
+Each step adds the next pose of a public graph with all its edges to earlier poses and solves by IRLS, with the smooth
+truncated kernel on loops.  `warm` starts with the poses of the previous solve and predicts the new one from odometry;
+`cold` starts with odometry for all poses.  `make` is the time to build the problem; `set up` is the time of a solve
+with zero iterations: compiled functions are looked up by their trace, and the structure is analysed.
 """
 
 import argparse
@@ -28,7 +28,7 @@ LIMITS = {"tol": 1e-6, "max_iterations": 50}
 
 @dataclass
 class Step:
-    """What one addition costs, in seconds."""
+    """Seconds, iterations and final costs after one added pose."""
 
     make: float
     set_up: float
@@ -41,14 +41,14 @@ class Step:
 
 
 def first_poses(graph: PoseGraph, n: int, rows: np.ndarray) -> PoseGraph:
-    """The graph of the first poses, which are at `rows`."""
+    """Return the subgraph of the first n poses, with `rows` as their values."""
     edges = np.maximum(graph.i, graph.j) < n
     parts = (graph.i[edges], graph.j[edges], graph.measurements[edges], graph.information[edges])
     return PoseGraph(graph.kind, graph.ids[:n], rows, *parts, graph.fixed[:n])
 
 
 def with_next(graph: PoseGraph, rows: np.ndarray) -> np.ndarray:
-    """The rows with one more pose, where the odometry edge from the last one puts it."""
+    """Return the poses with one more, predicted by the odometry edge from the last pose."""
     n = len(rows)
     edge = np.flatnonzero((graph.i == n - 1) & (graph.j == n))[0]
     T, M = (poses.matrices(graph.kind, x) for x in (rows[-1:], graph.measurements[edge][None]))
@@ -56,17 +56,19 @@ def with_next(graph: PoseGraph, rows: np.ndarray) -> np.ndarray:
 
 
 def timed(made: PoseGraphProblem, **options) -> tuple[asker.Result, float]:
+    """Return the result of a solve and its seconds."""
     begin = time.perf_counter()
     result = asker.solve(made.problem, asker.IRLS(), **(LIMITS | options))
     return result, time.perf_counter() - begin
 
 
-def grown(graph: PoseGraph, first: int, steps: int) -> list[Step]:
+def grown(graph: PoseGraph, first: int, n_steps: int) -> list[Step]:
+    """Add `n_steps` poses one by one after the first ones, and measure each addition."""
     odometry = odometry_poses(graph)
     made = pose_graph_problem(first_poses(graph, first, odometry[:first]))
     rows = made.refined(timed(made)[0].values).poses
-    found = []
-    for n in range(first + 1, first + steps + 1):
+    steps = []
+    for n in range(first + 1, first + n_steps + 1):
         rows, begin = with_next(graph, rows), time.perf_counter()
         made = pose_graph_problem(first_poses(graph, n, rows))
         make = time.perf_counter() - begin
@@ -75,8 +77,8 @@ def grown(graph: PoseGraph, first: int, steps: int) -> list[Step]:
         cold, cold_s = timed(pose_graph_problem(first_poses(graph, n, odometry[:n])))
         rows = made.refined(warm.values).poses
         counts = warm.iterations, cold.iterations, warm.cost, cold.cost
-        found.append(Step(make, set_up, warm_s, cold_s, *counts))
-    return found
+        steps.append(Step(make, set_up, warm_s, cold_s, *counts))
+    return steps
 
 
 def main() -> None:
@@ -89,15 +91,18 @@ def main() -> None:
     add_record_option(parser)
     args = parser.parse_args()
     with recorded(args.record):
-        print("Medians of all additions, milliseconds; iterations; how often the cost is lower, by 0.1 %.\n")
+        print("Medians of all steps, milliseconds; iterations; how often the cost is lower, by 0.1 %.\n")
         print("| graph | make | set up | warm | cold | iterations, warm | cold | lower, warm | cold |")
         print("|---|---|---|---|---|---|---|---|---|")
         for name in args.graphs.split(","):
-            found = grown(read_g2o(args.data / "g2o" / f"{name}.g2o.bz2"), args.first, args.steps)
-            ms = [1000 * np.median([getattr(s, what) for s in found]) for what in ("make", "set_up", "warm", "cold")]
-            counts = [np.median([s.warm_iterations for s in found]), np.median([s.cold_iterations for s in found])]
-            lower = [sum(s.warm_cost < 0.999 * s.cold_cost for s in found)]
-            lower += [sum(s.cold_cost < 0.999 * s.warm_cost for s in found)]
+            steps = grown(read_g2o(args.data / "g2o" / f"{name}.g2o.bz2"), args.first, args.steps)
+            ms = [1000 * np.median([getattr(s, field) for s in steps]) for field in ("make", "set_up", "warm", "cold")]
+            counts = [
+                np.median([s.warm_iterations for s in steps]),
+                np.median([s.cold_iterations for s in steps]),
+            ]
+            lower = [sum(s.warm_cost < 0.999 * s.cold_cost for s in steps)]
+            lower += [sum(s.cold_cost < 0.999 * s.warm_cost for s in steps)]
             cells = [*(f"{x:.1f}" for x in ms), *(f"{n:.0f}" for n in counts), *map(str, lower)]
             print(f"| {name} | {' | '.join(cells)} |")
 

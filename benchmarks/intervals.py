@@ -1,14 +1,14 @@
-"""Honest intervals: how often the 95 % intervals of a result hold the truth.
+"""Coverage of confidence intervals: how often the 95 % intervals of a result contain the truth.
 
     python benchmarks/intervals.py [--kinds line,circle,graph,bundle] [--seeds 32] [--curves 125]
                                    [--outliers 0,0.1,0.3,0.5]
 
-Scenes are made with a known truth, and nothing is told of the noise: asker finds it.  An interval is that of one number
-of one variable, a coordinate of a point or a direction of a pose: its estimate ± `result.interval`.  In a bundle
-nothing is fixed, and the truth is taken relative to the cameras as the estimate is (`Uncertainty.relative`).  `lost`
-counts scenes whose numbers are off by 5 half-widths in the median: there the solution itself is wrong.  Numbers without
-an interval are counted: `open` are those of variables that the data do not determine, `chance` those that hang on
-observations of which it is too likely that they agree by chance.  `sandwich`: with that model, for poses and curves.
+The scenes are synthetic, with a known truth; asker estimates the noise.  An interval belongs to one component of a
+variable, such as a coordinate of a point or of a pose: its estimate ± `result.interval`.  In a bundle nothing is fixed;
+estimate and truth are both taken relative to the cameras (`Uncertainty.relative`).  `lost scenes` counts scenes whose
+median error exceeds 5 half-widths: there the solution itself is wrong.  Components without a finite interval are
+counted: `open` for variables that the data do not determine, `chance` for variables whose inliers may agree by chance.
+Rows with `sandwich` use the sandwich covariance, for poses and curves.
 """
 
 import argparse
@@ -32,12 +32,13 @@ from asker.geometry.rotations import angle_axis_from_matrix
 from asker.problem.by_group import Groups
 from record import add_record_option, recorded
 
-LOST = 5.0
+LOST_HALF_WIDTHS = 5.0
+"""Median error, in half-widths of the intervals, above which a scene counts as lost."""
 
 
 @dataclass(frozen=True)
-class Covered:
-    """Intervals of one kind of variables in one scene."""
+class Coverage:
+    """Numbers of intervals of one kind of variables in one scene."""
 
     inside: int
     n: int
@@ -46,12 +47,13 @@ class Covered:
     is_lost: bool
 
 
-def covered(error: np.ndarray, half_width: np.ndarray) -> Covered:
+def covered(error: np.ndarray, half_width: np.ndarray) -> Coverage:
+    """Count the errors that lie within the half-widths; NaN is undetermined, infinite is accidental agreement."""
     known = np.isfinite(half_width) & (half_width > 0)
     off = np.abs(error[known]) / half_width[known]
-    is_lost = bool(np.median(off) > LOST) if off.size else True
+    is_lost = bool(np.median(off) > LOST_HALF_WIDTHS) if off.size else True
     n_open, n_chance = int(np.isnan(half_width).sum()), int(np.isinf(half_width).sum())
-    return Covered(int((off <= 1).sum()), int(known.sum()), n_open, n_chance, is_lost)
+    return Coverage(int((off <= 1).sum()), int(known.sum()), n_open, n_chance, is_lost)
 
 
 # ------------------------------------------------------------------ curves
@@ -67,7 +69,8 @@ def off_circle(x: Any, point: Any) -> Any:
     return jnp.sqrt((point[0] - x[0]) ** 2 + (point[1] - x[1]) ** 2) - x[2]
 
 
-def line(seed: int, share: float) -> dict[str, Covered]:
+def line(seed: int, share: float) -> dict[str, Coverage]:
+    """Coverage for a line fit."""
     rng, n = np.random.default_rng(seed), 100
     truth, t = rng.uniform(-2, 2, 2), rng.uniform(-1, 1, n)
     y = truth[0] * t + truth[1] + 0.05 * rng.standard_normal(n)
@@ -76,7 +79,8 @@ def line(seed: int, share: float) -> dict[str, Covered]:
     return curve(off_line, (t, y), np.zeros(2), truth)
 
 
-def circle(seed: int, share: float) -> dict[str, Covered]:
+def circle(seed: int, share: float) -> dict[str, Coverage]:
+    """Coverage for a circle fit."""
     rng, n = np.random.default_rng(seed), 100
     truth, angle = np.append(rng.uniform(-1, 1, 2), rng.uniform(1, 2)), rng.uniform(0, 2 * np.pi, n)
     points = truth[:2] + truth[2] * np.column_stack([np.cos(angle), np.sin(angle)]) + 0.02 * rng.standard_normal((n, 2))
@@ -85,7 +89,8 @@ def circle(seed: int, share: float) -> dict[str, Covered]:
     return curve(off_circle, (points,), np.append(points.mean(axis=0), 1.5), truth)
 
 
-def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: np.ndarray) -> dict[str, Covered]:
+def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: np.ndarray) -> dict[str, Coverage]:
+    """Coverage for a curve fit, with both covariance models."""
     x = asker.Variables(start[None], name="x")
     factors = asker.Factors(residual, x[np.zeros(len(data[0]), int)], data=data)
     result = asker.solve(asker.Problem(factors))
@@ -97,8 +102,8 @@ def curve(residual: Callable[..., Any], data: tuple, start: np.ndarray, truth: n
 # ------------------------------------------------------------------ pose graphs
 
 
-def made_graph(rng: np.random.Generator, n: int = 100, span: int = 4) -> tuple[PoseGraph, np.ndarray]:
-    """A walk among the crossings of a grid up to ±span: odometry, and loops where it has been near; the true poses."""
+def synthetic_graph(rng: np.random.Generator, n: int = 100, span: int = 4) -> tuple[PoseGraph, np.ndarray]:
+    """Return a graph of a random walk on a grid up to ±span, with odometry and loop closures, and the true poses."""
     place, heading, T = np.zeros(2), 0, []
     for _ in range(n):
         T.append([*place, heading * np.pi / 2])
@@ -118,7 +123,7 @@ def made_graph(rng: np.random.Generator, n: int = 100, span: int = 4) -> tuple[P
     M = poses.matrices("SE2", truth)
     exact = poses.rows("SE2", poses.inverses("SE2", M[i]) @ M[j])
     measured = exact + sigma * rng.standard_normal(exact.shape)
-    announced = sigma * rng.uniform(0.7, 1.6)  # what the file says is not the noise
+    announced = sigma * rng.uniform(0.7, 1.6)  # the stated covariance differs from the noise
     information = np.tile(np.diag(announced**-2), (len(i), 1, 1))
     start = [M[0]]
     for step in poses.matrices("SE2", measured[: n - 1]):
@@ -127,17 +132,18 @@ def made_graph(rng: np.random.Generator, n: int = 100, span: int = 4) -> tuple[P
     return PoseGraph("SE2", np.arange(n), poses.rows("SE2", np.array(start)), i, j, measured, information, none), truth
 
 
-def graph(seed: int, share: float) -> dict[str, Covered]:
+def graph(seed: int, share: float) -> dict[str, Coverage]:
+    """Coverage for a pose graph."""
     rng = np.random.default_rng(seed)
-    made, truth = made_graph(rng)
+    made, truth = synthetic_graph(rng)
     if share:
         made, _ = add_false_loops(made, share / (1 - share), seed=seed)
     outcome = refine(made)
     result = outcome.refit.result if outcome.refit else outcome.result
     (v,) = result.problem.variables
-    found = result[v]
-    c, s = np.cos(found[:, 2]), np.sin(found[:, 2])
-    d = truth - found
+    estimate = result[v]
+    c, s = np.cos(estimate[:, 2]), np.sin(estimate[:, 2])
+    d = truth - estimate
     turn = d[:, 2] - 2 * np.pi * np.round(d[:, 2] / (2 * np.pi))
     error = np.column_stack([c * d[:, 0] + s * d[:, 1], c * d[:, 1] - s * d[:, 0], turn])
     errors = {"": result.interval(v), ", sandwich": result.interval(v, sandwich=True)}
@@ -147,7 +153,8 @@ def graph(seed: int, share: float) -> dict[str, Covered]:
 # ------------------------------------------------------------------ bundles
 
 
-def bundle(seed: int, share: float) -> dict[str, Covered]:
+def bundle(seed: int, share: float) -> dict[str, Coverage]:
+    """Coverage for a bundle adjustment."""
     scene = make_scene(8, 2400, outlier_ratio=share, outlier_size=60.0, start_error=3.0, seed=seed)
     made = bundle_problem(scene.start, None)
     result = asker.solve(made.problem)
@@ -164,13 +171,13 @@ def bundle(seed: int, share: float) -> dict[str, Covered]:
     }
     of = result.uncertainty(datum=made.cameras)
     error = of.relative(steps)
-    told = {"poses": covered(error[made.cameras], of.interval(made.cameras))}
-    told["points"] = covered(error[made.points], of.interval(made.points))
+    coverage = {"poses": covered(error[made.cameras], of.interval(made.cameras))}
+    coverage["points"] = covered(error[made.points], of.interval(made.points))
     spread = result.interval(made.cameras, datum=made.cameras, sandwich=True)
-    return told | {"poses, sandwich": covered(error[made.cameras], spread)}
+    return coverage | {"poses, sandwich": covered(error[made.cameras], spread)}
 
 
-KINDS: dict[str, Callable[[int, float], dict[str, Covered]]] = {
+KINDS: dict[str, Callable[[int, float], dict[str, Coverage]]] = {
     "line": line, "circle": circle, "graph": graph, "bundle": bundle,
 }  # fmt: skip
 
@@ -178,15 +185,15 @@ KINDS: dict[str, Callable[[int, float], dict[str, Covered]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--seeds", type=int, default=32, help="scenes of each kind, for each share of outliers")
+    parser.add_argument("--seeds", type=int, default=32, help="scenes of each kind, for each outlier ratio")
     parser.add_argument(
-        "--curves", type=int, default=125, help="the same for lines and circles, which have few numbers"
+        "--curves", type=int, default=125, help="the same for lines and circles, which have few components"
     )
     parser.add_argument("--outliers", default="0,0.1,0.3,0.5")
     add_record_option(parser)
     args = parser.parse_args()
     with recorded(args.record):
-        print("| scenes | outliers | intervals of | held the truth | intervals | open | chance | lost scenes |")
+        print("| scenes | outliers | intervals of | contain the truth | intervals | open | chance | lost scenes |")
         print("|---|--:|---|--:|--:|--:|--:|--:|")
         for kind in args.kinds.split(","):
             n_scenes = args.curves if kind in ("line", "circle") else args.seeds

@@ -1,9 +1,9 @@
-"""Time per iteration of every method against IRLS, in one run.
+"""Time per iteration of every method relative to IRLS.
 
     python benchmarks/methods.py [BAL FILE]
 
-The rounds alternate between the methods.  Per method: the median over all iterations of all rounds.  Without a file,
-a made scene of the size of dubrovnik-16 is used.
+Rounds alternate between the methods; the table shows the median over all iterations of all rounds.  Without a file, a
+synthetic scene of the size of dubrovnik-16 is used.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
     irls = statistics.median(times["irls"])
     with recorded(args.record):
         print(f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations\n")
-        print("| method | ms per iteration | of IRLS |\n|---|---|---|")
+        print("| method | ms per iteration | relative to IRLS |\n|---|---|---|")
         for m, values in times.items():
             middle = statistics.median(values)
             print(f"| {m} | {1e3 * middle:.2f} | {middle / irls:.2f} |")

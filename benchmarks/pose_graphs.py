@@ -1,23 +1,23 @@
-"""False loop closures: the trajectory error of every method and of GTSAM's GNC, and the time per iteration.
+"""Trajectory error and time per iteration of every method and of GTSAM's GNC on pose graphs with false loop closures.
 
     python benchmarks/pose_graphs.py [--graphs intel,M3500] [--shares 0.1,0.3,0.5] [--kind random] [--start odometry]
     python benchmarks/pose_graphs.py --quick     intel alone, few methods
 
-False loops are added to the public graphs (see `pose_graph.false_loops`).  The error is the root mean square of the
-distances, after a rigid alignment, from the least squares optimum without false loops (the lower one of those that the
-file's start and ASKER's result lead to: on torus3D the former is poor, cost 29950 against 12118); for Bicocca 25b,
-whose wrong loops are its own, from the GPS truth at the same part of the way.  `start` is where all begin: odometry,
-or what the file gives.  `kept` counts false loops in what is fitted at last (with --no-refit: within the inflection
-point of the kernel), `lost` right ones outside.  A run that meets the time limit is not shown.  With --json every run
-is written down as it ends, and a later call goes on from there.
-asker's methods solve as `asker solve` does, through `pose_graph.refine`: again where the file announces too much noise,
-and at last by least squares with the edges that they keep; --noise announced and --no-refit leave the method alone.
---kernel is for them, with the same τ (`gnc-gm` and `gnc-tls` come to it after their own schedules).
+False loops are added to the public graphs (see `pose_graph.false_loops`).  The error is the RMSE of the positions after
+a rigid alignment with the least squares optimum without false loops (the lower of two local optima, started at the
+file's poses and at ASKER's result: on torus3D the former is poor, cost 29950 against 12118).  Bicocca 25b contains
+false loops; its error is the distance from GPS at the same fraction of the path length.  `start` is the initial guess:
+odometry or the poses of the file.  `kept` counts the false loops among the inliers of the final fit (with --no-refit:
+within the inflection point of the kernel), `lost` the right ones among its outliers.  A run that reaches the time limit
+is not shown.  With --json every run is saved when it ends, and a later call continues from there. asker's methods run
+through `pose_graph.refine`, as in `asker solve`: they are repeated with the estimated noise if the stated noise is too
+large, and followed by least squares with the edges that they keep.  --noise announced --no-refit runs the method only.
+--kernel applies to asker's methods, with the same τ (`gnc-gm` and `gnc-tls` use it at the end of their schedules).
 
-Time per iteration is that of least squares, on the graph as it is and with the false loops in it: asker's `irls` and
-GTSAM's Levenberg-Marquardt.  --only-times measures nothing else.  GTSAM's wheel is built without TBB and OpenMP and
-has one thread; --threads 1 gives asker no more.
-GTSAM runs in the environment that benchmarks/bundle.py makes; `ASKER_PEERS_PYTHON` names another.
+Time per iteration is that of least squares, on the original graph and with false loops: asker's `irls` and GTSAM's
+Levenberg-Marquardt.  --only-times measures nothing else.  GTSAM's wheel is built without TBB and OpenMP and has one
+thread; use --threads 1 for an equal comparison.
+GTSAM runs in the environment created by benchmarks/bundle.py; `ASKER_PEERS_PYTHON` names another.
 """
 
 import argparse
@@ -52,47 +52,48 @@ from record import add_record_option, recorded
 
 GRAPHS = ("intel", "M3500", "parking-garage", "sphere2500", "torus3D")
 BICOCCA = "bicocca25b"
-NOISE, KERNEL = "estimated", "smooth-truncated"  # unless asked for others
-TO_TIME = 10  # iterations
+DEFAULT_NOISE, DEFAULT_KERNEL = "estimated", "smooth-truncated"
+TIMED_ITERATIONS = 10
 
 
 @dataclass(frozen=True)
 class Task:
-    """One graph to solve, and what its result is measured with."""
+    """One graph to solve and its error measure."""
 
     name: str
     graph: PoseGraph
     is_false: np.ndarray | None
     error: Callable[[np.ndarray], float]
-    """Of positions, in the order of the graph's poses."""
+    """Return the error of positions, in the order of the graph's poses."""
 
 
 def tasks(name: str, args: argparse.Namespace) -> list[Task]:
-    """A task for each share of false loops."""
+    """Return a task for each share of false loops."""
     graph = read_g2o(args.data / "g2o" / f"{name}.g2o.bz2")
     truth = least_squares_positions(graph, args.threads)
     if args.start == "odometry":
         graph = replace(graph, poses=odometry_poses(graph))
-    found = []
+    listed = []
     for share in args.shares:
         bad, is_false = add_false_loops(graph, share, args.kind, args.seed)
-        found.append(Task(f"{name} {share:.0%}", bad, is_false, lambda x: trajectory_error(x, truth)))
-    return found
+        listed.append(Task(f"{name} {share:.0%}", bad, is_false, lambda x: trajectory_error(x, truth)))
+    return listed
 
 
 def least_squares_positions(graph: PoseGraph, threads: int) -> np.ndarray:
-    """At the lower one of two optima: from the file's start, and from where ASKER ends with robust loops."""
+    """Return the positions at the lower of two optima: from the file's poses, and from ASKER's robust solution."""
     robust = pose_graph_problem(graph)
     starts = graph, robust.refined(asker.solve(robust.problem, threads=threads).values)
-    found = []
+    optima = []
     for start in starts:
         made = pose_graph_problem(start, robust="none")
         result = asker.solve(made.problem, tol=1e-12, threads=threads)
-        found.append((result.cost, poses.positions(graph.kind, made.refined(result.values).poses)))
-    return min(found, key=lambda pair: pair[0])[1]
+        optima.append((result.cost, poses.positions(graph.kind, made.refined(result.values).poses)))
+    return min(optima, key=lambda pair: pair[0])[1]
 
 
 def bicocca(args: argparse.Namespace) -> list[Task]:
+    """Return the task of Bicocca 25b, whose truth is GPS."""
     graph, truth = (
         read_g2o(args.data / "g2o" / f"{BICOCCA}-{part}.g2o.bz2", trajectory=True) for part in ("all-loops", "truth")
     )
@@ -101,22 +102,23 @@ def bicocca(args: argparse.Namespace) -> list[Task]:
 
 
 def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Solve a task with a method of asker and return the record."""
     limits = {"max_iterations": args.iterations, "engine": args.engine, "linear_solver": args.linear_solver}
     limits |= {"threads": args.threads, "time_limit": args.time_limit}
     begin = time.perf_counter()
     try:
         outcome = pose_graph.refine(task.graph, method, args.kernel, noise=args.noise, refit=args.refit, **limits)
-    except asker.ProblemError as error:  # the method is not for this kernel
+    except asker.ProblemError as error:  # the method does not support this kernel
         return {"failed": str(error)}
-    found, again = outcome.found, outcome.refit
-    iterations = sum(r.result.iterations for r in found.rounds)
-    if found.is_cut_short:
+    search, refit = outcome.found, outcome.refit
+    iterations = sum(r.result.iterations for r in search.rounds)
+    if search.is_cut_short:
         return {"failed": not_finished(args), "iterations": iterations}
-    chosen = found.chosen
+    chosen = search.chosen
     kept, before = chosen.made.per_edge(chosen.result.within_inflection), {}
-    if again:
+    if refit:
         before = {"error_before_refit": task.error(poses.positions(task.graph.kind, chosen.refined.poses))}
-        kept, iterations = again.kept, iterations + again.result.iterations
+        kept, iterations = refit.kept, iterations + refit.result.iterations
     line = {
         "error": task.error(poses.positions(task.graph.kind, outcome.refined.poses)),
         **before,
@@ -125,14 +127,15 @@ def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
         "iterations": iterations,
         "status": outcome.result.status.name.lower(),
     }
-    return line | judged(task, kept)
+    return line | loop_counts(task, kept)
 
 
 def not_finished(args: argparse.Namespace) -> str:
     return f"not finished in {args.time_limit:g} s"
 
 
-def judged(task: Task, kept: np.ndarray) -> dict[str, int]:
+def loop_counts(task: Task, kept: np.ndarray) -> dict[str, int]:
+    """Return the numbers of false loops kept and right loops lost, or of all loops kept if unknown which are false."""
     loops = ~task.graph.is_odometry
     if task.is_false is None:
         return {"loops_kept": int(np.count_nonzero(kept & loops))}
@@ -141,7 +144,7 @@ def judged(task: Task, kept: np.ndarray) -> dict[str, int]:
 
 
 def gtsam(task: Task, python: str, args: argparse.Namespace, *more: str) -> dict[str, Any]:
-    """What `peers/gtsam_graph.py` says of the graph, or what went wrong."""
+    """Return the report of `peers/gtsam_graph.py` on a task, or the error message under "failed"."""
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "graph.g2o", Path(folder) / "out.npz"
         write_g2o(file, task.graph)
@@ -160,22 +163,22 @@ def gtsam(task: Task, python: str, args: argparse.Namespace, *more: str) -> dict
             where = file_of["positions"][np.searchsorted(file_of["ids"], task.graph.ids)]
     kept = np.zeros(task.graph.n_edges, bool)
     kept[line.pop("kept", [])] = True
-    return line | {"error": task.error(where)} | judged(task, kept)
+    return line | {"error": task.error(where)} | loop_counts(task, kept)
 
 
 def time_per_iteration(task: Task, python: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds of least squares on a graph: asker, GTSAM."""
+    """Return the milliseconds per iteration of least squares by asker and by GTSAM."""
     problem = pose_graph_problem(task.graph, robust="none").problem
     settings: dict[str, Any] = {"tol": 0, "threads": args.threads}
     asker.solve(problem, asker.IRLS(), max_iterations=2, **settings)  # compiles
-    history = asker.solve(problem, asker.IRLS(), max_iterations=TO_TIME, **settings).history
-    own = statistics.median(np.diff([h.seconds for h in history[1:]]))
-    peer = gtsam(task, python, args, "--time-iterations", str(TO_TIME))
-    return {"asker": 1e3 * own, "gtsam": 1e3 * peer.get("seconds_per_iteration", float("nan"))}
+    history = asker.solve(problem, asker.IRLS(), max_iterations=TIMED_ITERATIONS, **settings).history
+    seconds = statistics.median(np.diff([h.seconds for h in history[1:]]))
+    peer = gtsam(task, python, args, "--time-iterations", str(TIMED_ITERATIONS))
+    return {"asker": 1e3 * seconds, "gtsam": 1e3 * peer.get("seconds_per_iteration", float("nan"))}
 
 
 def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """A row for each method, a column for each task."""
+    """Return a Markdown table with a row for each method and a column for each task."""
     methods = [
         m for m in ("at the start", *asker.METHODS, "gtsam gnc") if any(m in lines for lines in results.values())
     ]
@@ -187,7 +190,7 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 
 def cell(line: dict[str, Any] | None) -> str:
-    """The error; in brackets the false loops kept and the right ones lost, where there are any."""
+    """Return the error as text; if any loops are misclassified, with (false loops kept, right ones lost)."""
     if line is None:
         return "not run"
     if "failed" in line:
@@ -201,7 +204,7 @@ def cell(line: dict[str, Any] | None) -> str:
 
 
 class Record:
-    """What was measured, and the file that it is kept in."""
+    """Measurements of this and earlier calls, and the file in which they are saved."""
 
     def __init__(self, args: argparse.Namespace):
         self.file = args.json
@@ -212,11 +215,13 @@ class Record:
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
             if earlier["settings"] != self.settings:
-                raise SystemExit(f"{self.file} holds runs with other settings: {earlier['settings']}")
+                raise SystemExit(
+                    f"{self.file} has runs with other settings, {earlier['settings']}: choose another --json"
+                )
             self.results, self.times = earlier["results"], earlier["times"]
 
     def once(self, lines: dict[str, dict[str, Any]], name: str, measure: Callable[[], dict[str, Any]]) -> None:
-        """Measure what is not there yet."""
+        """Measure and save `name` unless it is in `lines`."""
         if name in lines:
             return
         lines[name] = measure()
@@ -226,12 +231,14 @@ class Record:
 
 
 def without_false_loops(task: Task) -> Task:
+    """Return the task of the original graph."""
     if task.is_false is None:
         return task
     return replace(task, graph=task.graph.with_edges(~task.is_false), is_false=None)
 
 
 def measure(task: Task, record: Record, python: str, args: argparse.Namespace) -> None:
+    """Run all methods on a task and print their errors."""
     lines = record.results.setdefault(task.name, {})
     start = task.error(poses.positions(task.graph.kind, task.graph.poses))
     record.once(lines, "at the start", lambda: {"error": start})
@@ -240,8 +247,7 @@ def measure(task: Task, record: Record, python: str, args: argparse.Namespace) -
     if not args.no_peer:
         inner = [] if args.peer_inner_iterations is None else ["--inner-iterations", str(args.peer_inner_iterations)]
         record.once(lines, "gtsam gnc", lambda: gtsam(task, python, args, *inner))
-    told = ", ".join(f"{m} {cell(line)}" for m, line in lines.items())
-    print(f"{task.name}: {told}", flush=True)
+    print(f"{task.name}: {', '.join(f'{m} {cell(line)}' for m, line in lines.items())}", flush=True)
 
 
 def main() -> None:
@@ -252,26 +258,31 @@ def main() -> None:
     parser.add_argument("--shares", type=lambda text: [float(x) for x in text.split(",")], default=[0.1, 0.3, 0.5])
     parser.add_argument("--kind", choices=get_args(FalseLoops), default="random")
     parser.add_argument("--start", choices=("odometry", "file"), default="odometry")
-    parser.add_argument("--noise", choices=("announced", "estimated"), default=NOISE)
-    parser.add_argument("--refit", action=argparse.BooleanOptionalAction, default=True, help="as `asker solve` does")
-    parser.add_argument("--kernel", choices=KERNELS, default=KERNEL)
+    parser.add_argument("--noise", choices=("announced", "estimated"), default=DEFAULT_NOISE)
+    parser.add_argument(
+        "--refit",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="least squares with the kept edges at the end",
+    )
+    parser.add_argument("--kernel", choices=KERNELS, default=DEFAULT_KERNEL)
     parser.add_argument("--methods", type=names(tuple(asker.METHODS)), default=list(asker.METHODS))
-    parser.add_argument("--only-times", action="store_true", help="time per iteration alone")
-    parser.add_argument("--no-peer", action="store_true", help="leave GTSAM out")
+    parser.add_argument("--only-times", action="store_true", help="measure only the time per iteration")
+    parser.add_argument("--no-peer", action="store_true", help="do not run GTSAM")
     parser.add_argument("--engine", choices=ENGINES, default="cpu")
     parser.add_argument("--linear-solver", default="auto")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ASKER_DATA") or here))
     parser.add_argument("--iterations", type=int, default=100)
-    parser.add_argument("--peer-inner-iterations", type=int, help="of GTSAM's GNC, in each of its steps")
+    parser.add_argument("--peer-inner-iterations", type=int, help="limit of GTSAM's GNC in each step")
     parser.add_argument("--time-limit", type=float, default=300.0, help="seconds for one method on one graph")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="where to keep the runs")
+    parser.add_argument("--json", type=Path, help="file in which the runs are saved")
     parser.add_argument("--quick", action="store_true")
     add_record_option(parser)
     args = parser.parse_args()
     if args.noise == "estimated" and KERNELS[args.kernel]().convex:
-        parser.error("the noise is estimated under a kernel that is not convex; or --noise announced --no-refit")
+        parser.error(f"--kernel {args.kernel} is convex: use --noise announced --no-refit, or a redescending kernel")
     if args.quick:
         args.graphs, args.shares, args.methods = ["intel"], [0.3], ["irls", "asker"]
     python = "" if args.no_peer else peers_python()

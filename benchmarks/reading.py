@@ -1,8 +1,8 @@
-"""What reading a BAL file takes in each of several processes: its own bytes, or through all of the text.
+"""Time and memory to read a BAL file with several processes: each reads its own byte range, or the whole text.
 
     python benchmarks/reading.py [--observations 1000000] [--processes 1 2 4]
 
-Processor time and peak memory of the process that takes most; wall time depends on how many cores are free.
+The table shows the largest processor time and peak memory of all processes; wall time would depend on free cores.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from asker.engines.xla import distributed as hosts
 path, how, port, n, k = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 if n > 1:
     hosts.join(f"localhost:{port}", n, k)
-hosts.added_up(__import__("numpy").zeros(1))  # what is compiled once
+hosts.added_up(__import__("numpy").zeros(1))  # compiles
 before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
 part = read_bal_together(path, k, n, hosts.of_all) if how == "own" else read_bal_portion(path, k, n)
 seconds = time.process_time() - begin
@@ -36,14 +36,14 @@ print(json.dumps([seconds, (peak - before) / 1024, len(part.observations)]))
 
 
 def measured(path: Path, how: str, n: int) -> list[float]:
-    """The most of all processes: seconds, MB, observations."""
+    """Return the largest seconds, MB and observations of all processes."""
     with socket.socket() as s:
         s.bind(("localhost", 0))
         port = s.getsockname()[1]
     arguments = [sys.executable, "-c", PROGRAM, str(path), how, str(port), str(n)]
     processes = [subprocess.Popen([*arguments, str(k)], stdout=subprocess.PIPE, text=True) for k in range(n)]
-    told = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
-    return [max(column) for column in zip(*told, strict=True)]
+    reports = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
+    return [max(column) for column in zip(*reports, strict=True)]
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""A result as a file: what a benchmark prints, with the commit, the date and the machine.
+"""Recording of a benchmark's output in a Markdown file with the commit, the date and the machine.
 
     python benchmarks/rings.py --record rings      writes benchmarks/results/rings.md
 
-A script adds the option with `add_record_option` and prints inside of `recorded`.  Nothing is written where it fails.
+A script adds the option with `add_record_option` and prints within `recorded`.  No file is written if the script fails.
 """
 
 import argparse
@@ -25,15 +25,16 @@ PACKAGES = ("jax", "llvmlite", "numpy", "scipy")
 
 
 def add_record_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--record", type=Result, metavar="NAME", help="write what is printed to results/NAME.md too")
+    """Add the option `--record NAME`."""
+    parser.add_argument("--record", type=Result, metavar="NAME", help="also write the output to results/NAME.md")
 
 
 class Result:
-    """A file of results; its heading is made with it, when the run begins."""
+    """Path of a results file and its heading, which is composed when the run begins."""
 
     def __init__(self, name: str):
         if not re.fullmatch(r"[\w-]+", name):
-            raise argparse.ArgumentTypeError(f"{name!r} is no name; letters, digits, - and _ make one")
+            raise argparse.ArgumentTypeError(f"invalid name {name!r}: use letters, digits, - and _ only")
         self.file = RESULTS / f"{name}.md"
         self.heading = (
             f"# {name}\n\n`{command(sys.argv)}`\n\n"
@@ -43,7 +44,7 @@ class Result:
 
 @contextlib.contextmanager
 def recorded(result: Result | None) -> Iterator[None]:
-    """What is printed inside goes to the file as well, at the end; without one it is only printed."""
+    """Context manager that writes the printed output to the result file on success; None only prints."""
     if result is None:
         yield
         return
@@ -56,13 +57,13 @@ def recorded(result: Result | None) -> Iterator[None]:
 
 
 def command(words: list[str]) -> str:
-    """The command as one types it; of a path the name alone."""
+    """Return the command line as typed, with paths reduced to file names."""
     script, *rest = words
     return " ".join(["python", f"benchmarks/{Path(script).name}", *(_without_folders(word) for word in rest)])
 
 
 def commit(folder: Path) -> str:
-    """What git calls the commit; `-dirty` where files that it knows were changed, other than results."""
+    """Return git's description of the commit, with `-dirty` if tracked files other than results were changed."""
     try:
         called = _git(folder, "describe", "--always")
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
@@ -72,7 +73,7 @@ def commit(folder: Path) -> str:
 
 
 def machine() -> str:
-    """Cores and memory, system, Python and packages, in words."""
+    """Return cores, memory, operating system, Python and package versions as text."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = [f"{cores} cores", *_memory(), f"{platform.system()} {platform.machine()}"]
     parts.append(f"Python {platform.python_version()}")
@@ -80,15 +81,15 @@ def machine() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def _memory() -> list[str]:
-    """Empty where the system does not say."""
+    """Return the memory as text in a list, empty if the system does not report it."""
     try:
         return [f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"]
     except (AttributeError, OSError, ValueError):
@@ -106,7 +107,7 @@ def _without_folders(word: str) -> str:
 
 
 class _Both(io.TextIOBase):
-    """Prints, and keeps what it printed."""
+    """Text stream that prints and keeps a copy."""
 
     def __init__(self, out: TextIO):
         self.out, self.kept = out, io.StringIO()

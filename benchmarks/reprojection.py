@@ -1,9 +1,9 @@
-"""The reprojection residual with its 2×9 derivatives: asker's compiled loop against a hand-written Numba loop.
+"""Reprojection residual with its 2×9 derivatives: asker's compiled loop against a hand-written Numba loop.
 
     python benchmarks/reprojection.py
 
-Both write the same arrays, on the same threads, in the same run; the rounds alternate and the best of each counts.
-The bytes moved per observation give the floor: a plain copy of as many bytes is timed beside them.
+Both write the same arrays on the same threads in the same run; the rounds alternate and the shortest time of each is
+shown.  A plain copy of as many bytes is timed as a lower bound.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from record import add_record_option, recorded
 
 @njit(parallel=True, error_model="numpy", fastmath={"contract"})
 def by_hand(poses, points, intrinsics, camera, point, uv, r, J):
+    """Write residuals and derivatives of all observations to r and J."""
     for k in prange(len(uv)):
         x, X, K = poses[camera[k]], points[point[k]], intrinsics[camera[k]]
         a0 = x[0] * X[0] + x[1] * X[1] + x[2] * X[2]  # RX, which rotates; P = RX + t
@@ -62,11 +63,11 @@ def main() -> None:
     code = engine.factors[0]
     n = scene.n_observations
     r, J = np.empty((n, 2)), np.empty((n, 18))
-    held = bundle.problem.variables[2]
+    intrinsics = bundle.problem.variables[2]
     hand = (
         rows[bundle.cameras],
         rows[bundle.points],
-        rows[held],
+        rows[intrinsics],
         scene.camera_index,
         scene.point_index,
         scene.uv,
@@ -80,7 +81,7 @@ def main() -> None:
             ("by hand", lambda: by_hand(*hand)),
             ("copy", lambda: np.copyto(J, code.J)),
         ):
-            time.sleep(0.02)  # Numba's own threads go on spinning for a while after their loop
+            time.sleep(0.02)  # Numba's threads keep spinning for a while after their loop
             begin = time.perf_counter()
             run()
             best[name] = min(best[name], time.perf_counter() - begin)

@@ -1,11 +1,11 @@
-"""Compile time against the number of residuals of one observation.
+"""Compile time as a function of the dimension p of a residual.
 
     python benchmarks/residual_size.py [--sizes 2,20,200] [--shapes curves,vectors] [--limit 300]
 
-Each solve is in a new process with an empty cache folder.  *Curves*: 40 exponentials with two unknowns each, sampled at
-p times.  *Vectors*: 5 unknown vectors of p numbers, each observed 8 times.  Processor time of the first solve and of a
-second one, which compiles nothing; the difference is what was compiled.  With a kernel whose width is specified, and
-with nothing specified, where the noise is estimated.  To measure another version, set PYTHONPATH to its src.
+Each solve runs in a new process with an empty cache folder.  *Curves*: 40 exponentials with two unknowns each, sampled
+at p times.  *Vectors*: 5 unknown vectors of length p, each observed 8 times.  The compile time is the difference of the
+processor times of a first and a second solve.  The problems are solved with a kernel of specified width, and with
+nothing specified, where the noise is estimated.  To measure another version, set PYTHONPATH to its src.
 """
 
 import argparse
@@ -28,6 +28,7 @@ LARGEST_VECTORS = 500
 
 
 def problem(shape: str, p: int, kernel: bool):
+    """Return a synthetic problem with residuals of dimension p."""
     import jax.numpy as jnp
 
     import asker
@@ -47,31 +48,31 @@ def problem(shape: str, p: int, kernel: bool):
 
 
 def measured(shape: str, p: int, kernel: bool) -> list[float]:
-    """Seconds of the first solve and of the second, and memory in MB."""
+    """Return the seconds of the first and the second solve, and the peak memory in MB."""
     import asker
 
     warnings.simplefilter("ignore")
     seconds = []
     for _ in range(2):
-        given = problem(shape, p, kernel)
+        unsolved = problem(shape, p, kernel)
         begin = time.process_time()
-        asker.solve(given)
+        asker.solve(unsolved)
         seconds.append(time.process_time() - begin)
     return [*seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]
 
 
 def of_process(shape: str, p: int, kernel: bool, limit: float) -> str:
-    """A cell of the table: what a new process has measured."""
+    """Return a cell of the table, measured in a new process."""
     with tempfile.TemporaryDirectory() as cache:
         command = [sys.executable, __file__, "--one", shape, str(p), str(int(kernel))]
         try:
             environment = os.environ | {"ASKER_CACHE": cache}
-            told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
+            finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
         except subprocess.TimeoutExpired:
             return f"more than {limit:.0f} s"
-    if told.returncode:
-        return told.stderr.strip().splitlines()[-1].split(":")[0]
-    first, second, megabytes = json.loads(told.stdout)
+    if finished.returncode:
+        return finished.stderr.strip().splitlines()[-1].split(":")[0]
+    first, second, megabytes = json.loads(finished.stdout)
     return f"{first - second:.1f} s, then {second:.2f} s, {megabytes:.0f} MB"
 
 
@@ -79,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds of each process")
+    parser.add_argument("--limit", type=float, default=300.0, help="time limit of each process in seconds")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     add_record_option(parser)
     options = parser.parse_args()

@@ -1,8 +1,8 @@
-"""Which method finds the best minimum: rings of cameras, bad starts, gross outliers, ten seeds each.
+"""Lowest final cost by method: synthetic bundles with poor initial guesses and gross outliers, ten seeds each.
 
     python benchmarks/rings.py [--kind path] [--methods irls,asker] [--seeds 10]
 
-For every scene each method runs 100 iterations; it wins when its Ψ is within 1 % of the lowest that any method found.
+Each method runs 100 iterations on every scene; it wins if its final Ψ is within 1 % of the lowest of all methods.
 """
 
 import argparse
@@ -19,10 +19,11 @@ CASES = (
     (24.0, 0.3),
     (40.0, 0.5),
     (63.0, 0.3),
-)  # median start residual in pixels, share of outliers
+)  # median initial residual in pixels, outlier ratio
 
 
 def run(task: tuple[str, float, float, int, tuple[str, ...]]) -> dict[str, float]:
+    """Return the final cost of each method on one scene."""
     kind, start_error, outliers, seed, methods = task
     scene = make_scene(30, 18_000, kind=kind, start_error=start_error, outlier_ratio=outliers, seed=seed)
     problem = bundle_problem(scene.start).problem

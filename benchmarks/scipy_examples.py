@@ -1,13 +1,13 @@
-"""The fits of SciPy's documentation of `least_squares` and `curve_fit`, by SciPy and by asker.
+"""Fits of SciPy's documentation of `least_squares` and `curve_fit`, solved by SciPy and by asker.
 
     python benchmarks/scipy_examples.py [--seeds 10]
 
-Each example is run as it stands; every fit in it is done by both, with the same arguments.  Then with wrong data, by
-SciPy as it stands, and by asker with `loss=None`, which is given no scale.  In the data of `least_squares` 3 of 15 are
-wrong as they stand, and the truth is known; of those of `curve_fit` a third is made wrong, by 2 to 6 times their
-spread, and the truth is SciPy's fit of the right ones.  That size was chosen after four were tried: with 1 to 3 times
-the spread `loss=None` is about as good as SciPy, and no better.  Errors are relative, and medians over the seeds.  Left
-out are pictures, and the fit of 100 000 unknowns.
+The examples run unchanged; both libraries solve every fit in them with the same arguments.  The fits are repeated with
+outliers: SciPy uses the arguments of the example, asker `loss=None`, which needs no scale.  The data of `least_squares`
+contain 3 outliers of 15, and the truth is known.  A third of the data of `curve_fit` is replaced by outliers of 2 to 6
+times their spread, and the truth is SciPy's fit to the original data.  That range was chosen after four were tried:
+with 1 to 3 times the spread the accuracy of `loss=None` is about that of SciPy.  Errors are relative, and medians over
+the seeds.  Plots and the fit with 100 000 unknowns are omitted.
 """
 
 import argparse
@@ -25,13 +25,13 @@ import scipy.optimize
 import asker
 from record import add_record_option, recorded
 
-WRONG, TIMES = 1 / 3, (2.0, 6.0)
+OUTLIER_RATIO, OUTLIER_SPREADS = 1 / 3, (2.0, 6.0)
 TRUTH = np.array([0.5, 2.0, -1.0])
-"""Of the data of `least_squares`."""
+"""True parameters of the data of `least_squares`."""
 
 
 def fits(name: str) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The arguments of each fit in the documentation of a function."""
+    """Yield the arguments of each fit in the documentation of a function."""
     theirs, called = getattr(scipy.optimize, name), []
 
     def noted(*args: Any, **options: Any) -> Any:
@@ -49,7 +49,7 @@ def fits(name: str) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 
 def solution(function: Callable[..., Any], *args: Any, **options: Any) -> np.ndarray | None:
-    """Its parameters; None where there are none."""
+    """Return the parameters of a fit; None if it fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -60,11 +60,11 @@ def solution(function: Callable[..., Any], *args: Any, **options: Any) -> np.nda
 
 
 def disturbed(args: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
-    """The arguments of a `curve_fit` with wrong data."""
+    """Return the arguments of a `curve_fit` with outliers added to the data."""
     f, x, y, *rest = args
     rng = np.random.default_rng(seed)
-    is_wrong = rng.permutation(len(y)) < WRONG * len(y)
-    return f, x, y + is_wrong * rng.uniform(*TIMES, len(y)) * np.std(y), *rest
+    is_wrong = rng.permutation(len(y)) < OUTLIER_RATIO * len(y)
+    return f, x, y + is_wrong * rng.uniform(*OUTLIER_SPREADS, len(y)) * np.std(y), *rest
 
 
 def off(x: np.ndarray | None, true: np.ndarray | None) -> float:

@@ -1,11 +1,11 @@
-"""Time to a target: seconds until the cost is within 1 % of the best, for made scenes of the public BAL sizes.
+"""Time to target: seconds until the cost is within 1 % of the best, on synthetic scenes with the sizes of BAL files.
 
     python benchmarks/target.py [--scenes ladybug-1723,venice-1778,final-4585,final-13682] [--engine xla|cpu]
 
-A scene has as many cameras and observations as the file that it is named after, and its mean length of tracks; where
-its cameras look is made up (`asker.applications.bundle.synthetic`).  `least squares` and `robust` (ASKER's default
-mode, τ = 1) each run twice: cold, with compiling, and warm.  The best cost is the lowest of a method's own run.
-Reading, making and laying out are not counted; `laid out` says how long the last takes.
+A scene has the cameras, observations and mean track length of the BAL file that it is named after; its geometry is
+synthetic (`asker.applications.bundle.synthetic`).  `least squares` and `robust` (ASKER's default mode, τ = 1) each run
+twice: cold, including compilation, and warm.  The best cost is the lowest of the same run.  Generating the scene and
+analysing its structure are not included; `laid out` is the time of the latter.
 """
 
 import argparse
@@ -26,10 +26,12 @@ SCENES: dict[str, dict[str, Any]] = {
     "final-13682": {"n_cameras": 13_682, "n_observations": 28_987_644, "kind": "path", "mean_track": 6.51},
 }
 METHODS = {"least squares": asker.IRLS(), "robust": asker.ASKER()}
-WITHIN = 1.01
+TARGET_RATIO = 1.01
+"""Target cost divided by the best cost."""
 
 
 def engine_of(name: str, problem: asker.Problem) -> Any:
+    """Return the engine `xla` or `cpu` for a problem."""
     if name == "xla":
         return XlaEngine(problem)
     from asker.engines.cpu.engine import CpuEngine
@@ -38,7 +40,7 @@ def engine_of(name: str, problem: asker.Problem) -> Any:
 
 
 def seconds_to_target(engine: Any, strategy: asker.Strategy, iterations: int) -> tuple[float, int, float]:
-    """Seconds, iterations, and the best cost."""
+    """Return the seconds and iterations to the target, and the best cost."""
     start = engine.start()
     begin = time.perf_counter()
     state = strategy.init(engine, start, iterations)
@@ -47,7 +49,7 @@ def seconds_to_target(engine: Any, strategy: asker.Strategy, iterations: int) ->
         state = strategy.step(engine, state)
         curve.append((time.perf_counter() - begin, state.cost))
     best = min(cost for _, cost in curve)
-    reached = next(k for k, (_, cost) in enumerate(curve) if cost <= WITHIN * best)
+    reached = next(k for k, (_, cost) in enumerate(curve) if cost <= TARGET_RATIO * best)
     return curve[reached][0], reached, best
 
 
@@ -57,20 +59,20 @@ def main() -> None:
     parser.add_argument("--engine", default="xla", choices=["xla", "cpu"])
     parser.add_argument("--iterations", type=int, default=60)
     add_record_option(parser)
-    given = parser.parse_args()
-    with recorded(given.record):
+    args = parser.parse_args()
+    with recorded(args.record):
         print("| scene | observations | method | solver | laid out, s | cold, s | warm, s | iterations | best cost |")
         print("|---|---|---|---|---|---|---|---|---|", flush=True)
-        for name in given.scenes.split(","):
+        for name in args.scenes.split(","):
             problem = bundle_problem(make_scene(**SCENES[name]).start).problem
             begin = time.perf_counter()
-            robust = engine_of(given.engine, problem)
+            robust = engine_of(args.engine, problem)
             laid_out = time.perf_counter() - begin
             for method, strategy in METHODS.items():
                 plain = method == "least squares"
                 engine = robust.under([Quadratic()] * len(problem.factors)) if plain else robust
-                cold, _, _ = seconds_to_target(engine, strategy, given.iterations)
-                warm, reached, best = seconds_to_target(engine, strategy, given.iterations)
+                cold, _, _ = seconds_to_target(engine, strategy, args.iterations)
+                warm, reached, best = seconds_to_target(engine, strategy, args.iterations)
                 row = (name, problem.n_residuals, method, engine.linear_solver, f"{laid_out:.1f}")
                 print(
                     "|",

@@ -1,11 +1,11 @@
-"""The same results and the same speed with every version of Python, JAX, NumPy and llvmlite?
+"""Comparison of results and speed between versions of Python, JAX, NumPy and llvmlite.
 
     python benchmarks/versions.py run OUT.json              every method on the BAL files, with this interpreter
-    python benchmarks/versions.py compare A.json B.json …   the first beside each of the others
+    python benchmarks/versions.py compare A.json B.json …   compare the others with the first
 
-`run` takes ASKER_DATA or ../shared/data.  It compiles in an empty cache first, then each method makes its iterations.
-Times are those of the processor, over all threads, which another program on the machine hardly changes; that of an
-iteration is a mean on the largest file.
+`run` reads ASKER_DATA or ../shared/data.  It compiles with an empty cache first, then times each method.  Times are
+processor times over all threads, which other programs hardly affect; the time per iteration is a mean on the largest
+file.
 """
 
 import argparse
@@ -26,9 +26,9 @@ DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] 
 
 
 def run(iterations: int, methods: list[str] | None) -> dict:
-    """Costs by file and method, seconds for compiling and for an iteration, and the versions."""
+    """Return the costs by file and method, the seconds of compilation and per iteration, and the versions."""
     with tempfile.TemporaryDirectory() as cache:
-        os.environ["ASKER_CACHE"] = cache  # before asker looks
+        os.environ["ASKER_CACHE"] = cache  # before asker reads it
         import asker
         from asker.applications.bundle.bal import read_bal
         from asker.applications.bundle.problem import bundle_problem
@@ -52,7 +52,7 @@ def run(iterations: int, methods: list[str] | None) -> dict:
 
 
 def compare(files: list[str]) -> None:
-    """How far the costs of each file of results are from those of the first, relatively."""
+    """Print the relative differences of the costs and the time ratios of each file of results to the first."""
     first, *others = [json.loads(Path(f).read_text()) for f in files]
     print("beside", _named(first))
     for other in others:
@@ -66,9 +66,9 @@ def compare(files: list[str]) -> None:
         for (name, method), d in sorted(far.items(), key=lambda item: -item[1]):
             if d > 1e-9:
                 print(f"  {name} {method}: {d:.1e}")
-        print(f"  compiling: {other['compiling'] / first['compiling']:.2f} times as long")
+        print(f"  compilation: {other['compiling'] / first['compiling']:.2f} times the time")
         ratios = [other["iteration"][m] / t for m, t in first["iteration"].items() if m in other["iteration"]]
-        print(f"  an iteration: {min(ratios):.2f} to {max(ratios):.2f} times, in the median {median(ratios):.2f}")
+        print(f"  iteration: {min(ratios):.2f} to {max(ratios):.2f} times the time, median {median(ratios):.2f}")
 
 
 def _named(record: dict) -> str:
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "compare"))
     parser.add_argument("files", nargs="+", help="results")
     parser.add_argument("--iterations", type=int, default=100)
-    parser.add_argument("--methods", help="with commas; all when not given")
+    parser.add_argument("--methods", help="comma-separated; default: all")
     add_record_option(parser)
     asked = parser.parse_args()
     if asked.what == "compare":

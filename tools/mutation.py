@@ -1,8 +1,8 @@
-"""Whether the campaign of faults can fail: `make sabotage`.
+"""Mutation test of the fault injection campaign: `make sabotage`.
 
-Each sabotage is a change of a copy of the source that makes the package wrong.  The short campaign runs on every copy,
-blind: with all its parts, and until the first fault.  The table of what was noticed, and by which kind of trial, is
-written as it goes.  The exit code is 0 if the copy without a change has no fault and enough sabotages are noticed.
+Each mutation introduces a bug in a copy of the source.  The short campaign runs on every copy, with all its parts,
+until the first fault.  The table lists which mutations were detected, and by which kind of trial.  The exit code is 0
+if the copy without mutation has no fault and enough mutations are detected.
 """
 
 import argparse
@@ -18,26 +18,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ENOUGH = 15
-MOST_SECONDS = 900
-"""For the campaign on one copy; a busy machine is no fault."""
+MIN_DETECTED = 15
+MAX_SECONDS = 900
+"""Time limit of the campaign on one copy; it allows for a busy machine."""
 
 
 @dataclass(frozen=True)
-class Sabotage:
-    """Replacements in the source; each text to be replaced must stand there exactly once."""
+class Mutation:
+    """Replacements in the source; each text to be replaced must occur exactly once."""
 
     name: str
     edits: tuple[tuple[str, str, str], ...]
-    """The file, the text, and what stands there instead."""
+    """File, text, and replacement of each edit."""
 
 
-def _one(name: str, file: str, old: str, new: str) -> Sabotage:
-    return Sabotage(name, ((file, old, new),))
+def _one(name: str, file: str, old: str, new: str) -> Mutation:
+    return Mutation(name, ((file, old, new),))
 
 
 BAL, FILES, FOLDERS = "applications/bundle/bal.py", "io/files.py", "io/folders.py"
-SABOTAGES = (
+MUTATIONS = (
     _one("no lock on a folder", FOLDERS, "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
     _one(
         "a COLMAP model is written in pieces",
@@ -57,7 +57,7 @@ SABOTAGES = (
         "return content if digest == _digest(name, content) else None",
         "return content",
     ),
-    Sabotage(
+    Mutation(
         "a checkpoint is read without its digest and costs",
         (
             ("solver/checkpoint.py", 'raise ValueError("its digest is of something else")', "pass"),
@@ -138,29 +138,29 @@ SABOTAGES = (
 )
 
 
-def misplaced(sabotages: Sequence[Sabotage]) -> list[str]:
-    """The edits whose text does not stand in the source exactly once, in words."""
-    found = []
-    for sabotage in sabotages:
-        for file, old, _ in sabotage.edits:
+def ambiguous_edits(mutations: Sequence[Mutation]) -> list[str]:
+    """Return a message for each edit whose text does not occur exactly once in the source."""
+    messages = []
+    for mutation in mutations:
+        for file, old, _ in mutation.edits:
             n = (ROOT / "src" / "asker" / file).read_text(encoding="utf-8").count(old)
             if n != 1:
-                found.append(f"{sabotage.name}: {file} has {n} times, expected once: {old!r}")
-    return found
+                messages.append(f"{mutation.name}: {file} has {n} times, expected once: {old!r}")
+    return messages
 
 
-def sabotaged(sabotage: Sabotage | None, folder: Path) -> Path:
-    """A copy of the source with a sabotage."""
+def mutated_source(mutation: Mutation | None, folder: Path) -> Path:
+    """Copy the source to a folder, apply a mutation, and return the copy."""
     copy = folder / "src"
     shutil.copytree(ROOT / "src", copy)
-    for file, old, new in sabotage.edits if sabotage else ():
+    for file, old, new in mutation.edits if mutation else ():
         path = copy / "asker" / file
         path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     return copy
 
 
-def noticed(source: Path, folder: Path, warm: Path | None, seed: int) -> tuple[str, float]:
-    """The first fault that the short campaign finds, empty where it finds none, and the seconds until then."""
+def first_fault(source: Path, folder: Path, warm: Path | None, seed: int) -> tuple[str, float]:
+    """Return the first fault of the short campaign, empty if there is none, and the seconds until then."""
     if warm:
         shutil.copytree(warm, folder / "cache")
     command = [sys.executable, str(ROOT / "tools" / "faults"), "--short", "--stop", "--seed", str(seed)]
@@ -168,51 +168,52 @@ def noticed(source: Path, folder: Path, warm: Path | None, seed: int) -> tuple[s
     settings = os.environ | {"PYTHONPATH": str(source), "ASKER_CACHE": str(folder / "cache")}
     begin = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=settings, cwd=folder, timeout=MOST_SECONDS)
-        told = [line for line in done.stdout.splitlines() if line.startswith("FAULT ")]
-        found = told[0].removeprefix("FAULT ") if told else ""
-        if done.returncode not in (0, 1) or (done.returncode == 1 and not told):
-            found = f"the campaign ends with exit code {done.returncode}: {done.stderr[-300:]}"
+        done = subprocess.run(command, capture_output=True, text=True, env=settings, cwd=folder, timeout=MAX_SECONDS)
+        faults = [line for line in done.stdout.splitlines() if line.startswith("FAULT ")]
+        fault = faults[0].removeprefix("FAULT ") if faults else ""
+        if done.returncode not in (0, 1) or (done.returncode == 1 and not faults):
+            fault = f"the campaign ends with exit code {done.returncode}: {done.stderr[-300:]}"
     except subprocess.TimeoutExpired:
-        found = f"the campaign has not ended in {MOST_SECONDS} seconds"
-    return found, time.monotonic() - begin
+        fault = f"the campaign has not ended in {MAX_SECONDS} seconds"
+    return fault, time.monotonic() - begin
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="the sabotages whose names hold this text")
+    parser.add_argument("--only", default="", help="run the mutations whose names contain this text")
     parser.add_argument("--table", type=Path, default=ROOT / "benchmarks" / "results" / "sabotage.md")
-    asked = parser.parse_args()
-    chosen = [sabotage for sabotage in SABOTAGES if asked.only in sabotage.name]
-    if wrong := misplaced(chosen):
+    args = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if args.only in mutation.name]
+    if wrong := ambiguous_edits(chosen):
         sys.exit("\n".join(wrong))
-    n_noticed = 0
+    n_detected = 0
     with (
-        tempfile.TemporaryDirectory(prefix="asker-sabotage-") as temporary,
-        open(asked.table, "w", encoding="utf-8") as out,
+        tempfile.TemporaryDirectory(prefix="asker-mutation-") as temporary,
+        open(args.table, "w", encoding="utf-8") as out,
     ):
 
         def write(line: str) -> None:
             print(line, flush=True)
             print(line, file=out, flush=True)
 
-        write("# Sabotages that the short campaign of faults notices\n")
-        write(f"`tools/mutation.py --seed {asked.seed}`: the first fault on each copy of the source.\n")
-        write("| sabotage | noticed by | first fault | seconds |\n|---|---|---|--:|")
+        write("# Mutations that the short fault injection campaign detects\n")
+        write(f"`tools/mutation.py --seed {args.seed}`: the first fault on each copy of the source.\n")
+        write("| mutation | detected by | first fault | seconds |\n|---|---|---|--:|")
         home = Path(temporary) / "none"
         home.mkdir()
-        clean, seconds = noticed(sabotaged(None, home), home, None, asked.seed)
+        clean, seconds = first_fault(mutated_source(None, home), home, None, args.seed)
         write(_row("none", clean, seconds))
-        for k, sabotage in enumerate(chosen):
+        for k, mutation in enumerate(chosen):
             folder = Path(temporary) / str(k)
             folder.mkdir()
-            found, seconds = noticed(sabotaged(sabotage, folder), folder, home / "cache", asked.seed)
-            n_noticed += bool(found)
-            write(_row(sabotage.name, found, seconds))
+            fault, seconds = first_fault(mutated_source(mutation, folder), folder, home / "cache", args.seed)
+            n_detected += bool(fault)
+            write(_row(mutation.name, fault, seconds))
             shutil.rmtree(folder, ignore_errors=True)
-        write(f"\n{n_noticed} of {len(chosen)} sabotages are noticed, and {'a' if clean else 'no'} fault without one.")
-    return 0 if not clean and n_noticed >= min(ENOUGH, len(chosen)) else 1
+        outcome = "a fault" if clean else "no fault"
+        write(f"\n{n_detected} of {len(chosen)} mutations are detected; {outcome} without mutation.")
+    return 0 if not clean and n_detected >= min(MIN_DETECTED, len(chosen)) else 1
 
 
 def _row(name: str, found: str, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Install the wheel of a folder in an environment of its own, and use it there.  `make package` runs this.
+"""Install the wheel of a folder in a clean virtual environment and test it there; `make package` runs this script.
 
 python tools/package.py dist
 """
@@ -16,7 +16,7 @@ from importlib import metadata, resources
 import numpy as np, asker
 assert pathlib.Path(sys.prefix) in pathlib.Path(asker.__file__).parents, asker.__file__
 assert metadata.version("asker-solver") == asker.__version__
-data = ["py.typed", "study/page.html", "study/plans/quick.toml", "study/plans/paper.toml"]
+data = ["py.typed", "experiments/page.html", "experiments/plans/quick.toml", "experiments/plans/paper.toml"]
 assert all(resources.files("asker").joinpath(name).is_file() for name in data), "package data is missing"
 rng = np.random.default_rng(0)
 x = rng.uniform(-5, 5, 200)
@@ -50,7 +50,7 @@ def main(folder: Path) -> None:
         run("python", "-m", "pip", "install", "--quiet", wheel)
         version = run("asker", "--version").split()[1]
         if not wheel.name.startswith(f"asker_solver-{version}-") or source.name != f"asker_solver-{version}.tar.gz":
-            sys.exit(f"{wheel.name} and {source.name} hold version {version}")
+            sys.exit(f"{wheel.name} and {source.name} have version {version}, unlike their names")
         print(run("python", "-c", SMALL_SOLVE), end="")
         run("asker", "generate", "scene.txt", "--cameras", 4, "--observations", 200)
         run("asker", "solve", "scene.txt", "--iterations", 5)

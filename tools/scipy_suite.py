@@ -1,8 +1,9 @@
-"""SciPy's own tests of `least_squares` and `curve_fit`, run with ours in their place.
+"""Run SciPy's tests of `least_squares` and `curve_fit` on asker's implementations.
 
     python tools/scipy_suite.py
 
-prints how many pass, and for each other one why it cannot.  A test that fails without a reason below ends it with 1.
+The script prints the number of tests that pass, and for each failure the known reason.  The exit code is 1 if a test
+fails without a reason in `REASONS`.
 """
 
 import io
@@ -19,22 +20,22 @@ MODULES = {
     "scipy.optimize.tests.test_least_squares": "",
     "scipy.optimize.tests.test_minpack": "TestCurveFit",
 }
-"""Modules of SciPy's, and the class that is ours to pass where it is not all."""
+"""Test modules of SciPy, and the class to which the tests are restricted, if any."""
 REASONS = {
-    "asks for 0 to the last bit, or for fewer calls, where SciPy's first step ends at 0 by chance": (
+    "requires exactly 0, or fewer calls, which SciPy reaches by chance in its first step": (
         "test_options", "test_nfev_options", "test_x_scale_options", "test_full_result", "test_basic",
         "test_bounds_shape",
     ),
-    "asks for an error where ours has an answer: methods and solvers of SciPy's that take less": (
+    "requires an error for input that asker supports but SciPy's methods and solvers do not": (
         "test_exact_tr_solver", "test_wrong_parameters", "test_linear_operator", "test_x_scale_jac_scale",
         "test_rosenbrock_cropped", "test_bounds_not_supported", "test_m_less_n_not_supported",
         "test_sparse_not_supported", "test_jac_sparsity_not_supported", "test_LinearOperator_not_supported",
         "test_loss", "test_small_tolerances_for_lm", "test_bounds",
     ),
-    "asks for MINPACK's own arrays": ("test_full_output",),
-    "asks for a covariance that is 5e-7 off that of the minimum; SciPy's own trf fails it, too": ("test_gh4555b",),
+    "requires MINPACK's arrays": ("test_full_output",),
+    "requires a covariance that differs by 5e-7 from that at the minimum; SciPy's trf fails it, too": ("test_gh4555b",),
 }  # fmt: skip
-"""Why a test cannot pass."""
+"""Reasons why tests cannot pass."""
 
 
 class InPlace:
@@ -58,7 +59,7 @@ class InPlace:
 
 
 def run(chosen=""):
-    """The outcome of each test, with what a failure says."""
+    """Return the outcome of each test, with the message of a failure."""
     plugin = InPlace()
     options = ["-q", "-c", os.devnull, "-p", "no:cacheprovider", "-W", "ignore", *(["-k", chosen] if chosen else [])]
     with redirect_stdout(io.StringIO()):
@@ -72,12 +73,12 @@ def reason_of(name):
 
 def main(chosen=""):
     outcome = run(chosen)
-    failed = {name: said for name, (how, said) in outcome.items() if how == "failed"}
+    failed = {name: message for name, (how, message) in outcome.items() if how == "failed"}
     counts = Counter(how for how, _ in outcome.values())
-    print(f"{counts['passed']} of {len(outcome)} of SciPy's tests pass; the others:")
-    for name, said in failed.items():
-        last = [line for line in said.splitlines() if line.startswith("E ")]
-        print(f"  {name}: {reason_of(name) or 'NOT EXPECTED: ' + ' '.join(last)[:300]}")
+    print(f"{counts['passed']} of {len(outcome)} of SciPy's tests pass; failures:")
+    for name, message in failed.items():
+        last = [line for line in message.splitlines() if line.startswith("E ")]
+        print(f"  {name}: {reason_of(name) or 'UNEXPECTED: ' + ' '.join(last)[:300]}")
     return int(not all(map(reason_of, failed)))
 
 

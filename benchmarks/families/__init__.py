@@ -1,4 +1,4 @@
-"""Families of problems with a known truth, by name."""
+"""Registry of the families of test problems with a known truth."""
 
 from families import bundle, graphs, held_out, reconstructions, rotations, sim3, stereo
 from families.essential import ESSENTIAL
@@ -7,9 +7,9 @@ from families.fits import FITS
 from families.pnp import PNP
 from families.registration import families as registrations
 
-LISTED: tuple[Family, ...] = (
+ALL_FAMILIES: tuple[Family, ...] = (
     bundle.FAMILY,
-    bundle.TAILED,
+    bundle.TAILS_FAMILY,
     *reconstructions.FAMILIES,
     graphs.SMALL_GRAPHS,
     graphs.LARGE_GRAPHS,
@@ -22,4 +22,4 @@ LISTED: tuple[Family, ...] = (
     stereo.FAMILY,
     held_out.FAMILY,
 )
-FAMILIES: dict[str, Family] = {family.name: family for family in LISTED}
+FAMILIES: dict[str, Family] = {family.name: family for family in ALL_FAMILIES}

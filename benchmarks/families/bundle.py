@@ -1,12 +1,13 @@
-"""Bundle adjustment: made rings and paths whose cameras are known.
+"""Bundle adjustment: synthetic rings and paths of cameras with known poses.
 
-The noise is 0.1 to 3 px, the start 5 to 200 px off, 10 to 70 % of the observations are outliers: gross, near, or in
-groups that agree (`make_scene`).  The intrinsics are known to all.  In the family `tails` the noise is Laplace's or
-Student's, with up to 40 % outliers; there a method can be better than the oracle, which is least squares.
+The noise is 0.1 to 3 px, the initial error 5 to 200 px, and 10 to 70 % of the observations are outliers: gross,
+moderate, or in mutually consistent groups (`make_scene`).  All methods know the intrinsics.  In the family `tails` the
+noise is Laplacian or Student's t, with up to 40 % outliers; there a method can be more accurate than the oracle, which
+is least squares.
 
-The error is the trimmed distance of the camera centres: a similarity aligns them so that the root mean square of the
-best 95 % is smallest, and that is the error, in parts of the cameras' mean distance from their middle.  So one camera
-in twenty may be badly determined or lost without a say; from the second one on, lost cameras decide.
+The error is the trimmed RMSE of the camera centres, relative to their mean distance from the centroid: a similarity
+aligns the centres such that the RMSE of the best 95 % is smallest.  One camera in twenty may therefore be poorly
+determined or lost without effect on the error, but not two.
 """
 
 from collections.abc import Callable
@@ -43,13 +44,13 @@ TAILS: dict[str, tuple[Any, ...]] = {
     "outlier_ratio": (0.0, 0.2, 0.4),
 }
 SEEDS = (0,)
-CONCENTRATIONS = 20
+CONCENTRATION_STEPS = 20
 LOSSES = ("TRIVIAL", "SOFT_L1", "HUBER", "CAUCHY")
 
 
 @dataclass(frozen=True)
 class BundleFamily:
-    """Made scenes, by the values that their conditions have."""
+    """Synthetic scenes whose conditions combine the values in `levels`."""
 
     name: str
     levels: dict[str, tuple[Any, ...]]
@@ -80,7 +81,7 @@ class BundleFamily:
 
 
 FAMILY = BundleFamily("bundle", LEVELS, 24)
-TAILED = BundleFamily("tails", TAILS, 12)
+TAILS_FAMILY = BundleFamily("tails", TAILS, 12)
 
 
 def centres_in_front(start: Bundle, poses: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -95,23 +96,24 @@ def centres_in_front(start: Bundle, poses: np.ndarray, points: np.ndarray) -> np
     return centres(put_back(camera_poses(start), poses, points, np.zeros(len(poses), bool), Seen(i, j, depth))[0])
 
 
-def camera_error(found: np.ndarray, truth: np.ndarray) -> float:
-    """The root mean square of the smallest 95 % of the distances of camera centres (n, 3): see above.
+def camera_error(estimate: np.ndarray, truth: np.ndarray) -> float:
+    """Return the trimmed RMSE of camera centres (n, 3), see above.
 
-    Concentration steps lead there from a least median fit: align the best ones, and choose the best ones anew.
+    The trimmed alignment starts from a least median fit and is refined by concentration steps: align the best 95 %,
+    then select the best 95 % again.
     """
-    if not np.isfinite(found).all():
+    if not np.isfinite(estimate).all():
         return np.inf
     n = n_kept(len(truth))
-    fit = least_median_fit(found, truth)
-    for _ in range(CONCENTRATIONS):
-        best = np.argsort(distances(fit, found, truth), kind="stable")[:n]
-        fit = similarity(found[best], truth[best])
-    return trimmed(distances(fit, found, truth)) / extent(truth)
+    fit = least_median_fit(estimate, truth)
+    for _ in range(CONCENTRATION_STEPS):
+        best = np.argsort(distances(fit, estimate, truth), kind="stable")[:n]
+        fit = similarity(estimate[best], truth[best])
+    return trimmed(distances(fit, estimate, truth)) / extent(truth)
 
 
 def oracle(scene: Scene) -> asker.Result:
-    """Least squares from the truth, on the inliers of the points that have two."""
+    """Return least squares on the true inliers, started at the truth, without points that have fewer than two."""
     good = ~scene.outliers
     n = np.bincount(scene.truth.point_index[good], minlength=scene.truth.n_points)
     good &= n[scene.truth.point_index] >= 2
@@ -127,7 +129,7 @@ def oracle(scene: Scene) -> asker.Result:
 
 
 def ceres_peers(start: Bundle, off: Callable[[np.ndarray], float]) -> dict[str, Any]:
-    """COLMAP's bundle adjuster with each of its losses; the scale of its own is 1 px."""
+    """Return COLMAP's bundle adjuster (Ceres) with each of its losses; the default scale is 1 px."""
     ceres = peer("ceres")
     if ceres is None:
         return {}
@@ -135,22 +137,22 @@ def ceres_peers(start: Bundle, off: Callable[[np.ndarray], float]) -> dict[str, 
 
 
 def _ceres(ceres: Any, start: Bundle, off: Callable[[np.ndarray], float], loss: str, scale: float | None) -> float:
-    """With known intrinsics."""
+    """Return the error of Ceres with known intrinsics."""
     from pycolmap import create_default_ceres_bundle_adjuster as adjuster
 
     return off(adjusted(ceres.reconstruction(start), loss, scale, adjuster))
 
 
 def adjusted(model: Any, loss: str, scale: float | None, adjuster: Callable[..., Any]) -> np.ndarray:
-    """The camera centres (n, 3) of a `pycolmap.Reconstruction` that is adjusted, by adjuster(options, config, model).
+    """Adjust a `pycolmap.Reconstruction` with adjuster(options, config, model); return the camera centres (n, 3).
 
-    Everything is at its default but the loss and its scale, one thread, known intrinsics and rigs.  The gauge is free,
-    as in asker: where COLMAP holds it, by a camera and a coordinate of another, a hundred iterations do not suffice
-    from far starts.
+    All options have their defaults except the loss and its scale, one thread, and constant intrinsics and rigs.  The
+    gauge is free, as in asker: if COLMAP fixes it, by a camera and a coordinate of another, a hundred iterations do not
+    suffice from poor initial guesses.
     """
     from pycolmap import BundleAdjustmentConfig, BundleAdjustmentOptions, LossFunctionType, logging
 
-    logging.minloglevel = 2  # a step that cannot be computed is tried again, damped more; Ceres warns each time
+    logging.minloglevel = 2  # Ceres warns of each failed linear solve, after which it increases the damping
     options = BundleAdjustmentOptions()
     options.refine_focal_length = options.refine_extra_params = options.print_summary = False
     options.refine_sensor_from_rig = False

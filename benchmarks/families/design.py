@@ -1,4 +1,4 @@
-"""What the families share: tables of conditions, where real data is, and peers that may not be installed."""
+"""Utilities of the families: tables of conditions, trimmed errors, the data folder, and optional peers."""
 
 import importlib
 import os
@@ -16,19 +16,19 @@ from families.family import Condition
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "benchmarks" / "peers"
-TRIES = 200
-KEPT = 0.95
-"""The part of the cameras, or rotations, that an error is over."""
+N_RANDOM_TABLES = 200
+TRIMMED_FRACTION = 0.95
+"""Fraction of the cameras or rotations, the most accurate ones, over which an error is computed."""
 
 
 def balanced(levels: dict[str, Sequence[Any]], n: int, seed: int = 0) -> list[Condition]:
-    """`n` conditions in which the values of each name come equally often, or once more where n is no multiple.
+    """Return `n` conditions in which each level of each factor occurs equally often, up to one if n is not a multiple.
 
-    It is a small part of all combinations: each column is a permutation, and of `TRIES` such tables the one that has
-    the most pairs of values of two names.  The same arguments give the same table.
+    This is a fractional factorial design: each column is a random permutation, and of `N_RANDOM_TABLES` such tables the
+    one with the most distinct pairs of levels is returned.  The result is deterministic.
     """
     rng = np.random.default_rng(seed)
-    tables = [{k: rng.permutation(np.arange(n) % len(v)) for k, v in levels.items()} for _ in range(TRIES)]
+    tables = [{k: rng.permutation(np.arange(n) % len(v)) for k, v in levels.items()} for _ in range(N_RANDOM_TABLES)]
 
     def n_pairs(table: dict[str, np.ndarray]) -> int:
         return sum(len(set(zip(a.tolist(), b.tolist(), strict=True))) for a, b in combinations(table.values(), 2))
@@ -40,37 +40,37 @@ def balanced(levels: dict[str, Sequence[Any]], n: int, seed: int = 0) -> list[Co
 def balanced_cases(
     levels: dict[str, Sequence[Any]], n: int, seeds: Sequence[int], quick: bool
 ) -> list[tuple[Condition, int]]:
-    """The cases of a balanced table: each condition with every seed; quick: the first one."""
+    """Return each condition of a balanced table with every seed; with `quick`, only the first case."""
     conditions = balanced(levels, n)
     return [(conditions[0], seeds[0])] if quick else [(c, seed) for c in conditions for seed in seeds]
 
 
 def n_kept(n: int) -> int:
-    """How many of n things an error is over."""
-    return int(np.ceil(KEPT * n))
+    """Return the number of items, out of n, over which a trimmed error is computed."""
+    return int(np.ceil(TRIMMED_FRACTION * n))
 
 
 def trimmed(off: np.ndarray) -> float:
-    """The root mean square of the smallest 95 % of distances (n,): one thing in twenty may be lost without a say."""
+    """Return the root mean square of the smallest 95 % of the distances (n,)."""
     return float(np.sqrt(np.mean(np.sort(off)[: n_kept(len(off))] ** 2)))
 
 
 def data_folder() -> Path:
-    """Where the real data is, if it is there at all."""
+    """Return the folder of the real data sets, which may not exist."""
     return Path(os.environ.get("ASKER_DATA") or ROOT.parent / "shared" / "data")
 
 
 def peer(name: str) -> ModuleType | None:
-    """A module of `benchmarks/peers`; None where the program that it drives is not installed."""
+    """Import a module of `benchmarks/peers`; return None if the program that it needs is not installed."""
     if str(PEERS) not in sys.path:
         sys.path.append(str(PEERS))
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        _tell_once(f"benchmarks/peers/{name}.py is left out: {error}")
+        _warn_once(f"benchmarks/peers/{name}.py is skipped: {error}")
         return None
 
 
 @cache
-def _tell_once(text: str) -> None:
+def _warn_once(text: str) -> None:
     print(text, file=sys.stderr)

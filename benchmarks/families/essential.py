@@ -1,7 +1,7 @@
-"""The relative pose of two views (essential matrix), with wrong matches.
+"""Relative pose of two views (essential matrix) from matches with outliers.
 
-The residual is Sampson's distance in pixels.  The error is the larger of two angles, in degrees: of the rotation and of
-the direction of the translation, whose sign matches alone do not tell.
+The residual is the Sampson distance in pixels.  The error is the larger of the angular errors of the rotation and of
+the direction of the translation, in degrees, where the sign of the latter is ignored.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ import asker
 from asker.geometry.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 from families.family import Condition, Peer
 from families.pnp import FOCAL, K, camera
-from families.single import Made, MadeFamily, mixed, module
+from families.single import SimulatedData, SimulatedFamily, mixed, module
 
 CONDITIONS: list[Condition] = [
     {"noise": noise, "outliers": outliers, "start": start, "clutter": clutter}
@@ -30,7 +30,7 @@ CONDITIONS: list[Condition] = [
         (0.3, 0.4, 15.0, "uniform"),
         (1.0, 0.4, 5.0, "second"),
     )
-]  # `start` in degrees off
+]  # `start` is the initial error in degrees
 
 
 def sampson(view, p, q):
@@ -41,15 +41,18 @@ def sampson(view, p, q):
 
 
 def in_front(view, p, q):
-    """Positive where the matched point is in front of both views: at −(q×t)·(q×Rp) and (Rp×t)·(Rp×q), up to squares."""
+    """Return a number that is positive if the matched point is in front of both views.
+
+    Up to positive factors, the two depths are −(q×t)·(q×Rp) and −(Rp×t)·(q×Rp).
+    """
     R, t = view
     Rp = R @ p
     across = jnp.cross(q, Rp)
     return jnp.minimum(-jnp.cross(q, t) @ across, -jnp.cross(Rp, t) @ across)
 
 
-def made(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 300) -> Made:
-    """Matches as rows (x, y, 1).  The second kind lies on an object that moved by itself."""
+def simulate(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 300) -> SimulatedData:
+    """Simulate matches as rows (x, y, 1); outliers of the second kind lie on an independently moving object."""
     X = rng.uniform((-2, -1.5, 4), (2, 1.5, 8), (n, 3))
     R, t = turn(rng, rng.uniform(3, 15)), rng.normal(size=3)
     t /= np.linalg.norm(t)
@@ -61,60 +64,62 @@ def made(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 
     off = turn(rng, condition["start"]), turn_of(rng, t, condition["start"])
     start = (off[0] @ R)[None], off[1][None]
     error = partial(angles, R, t)
-    return Made(sampson, (R[None], t[None]), start, (p + noise[0], q), right, error, MANIFOLD, valid=in_front)
+    return SimulatedData(sampson, (R[None], t[None]), start, (p + noise[0], q), right, error, MANIFOLD, valid=in_front)
 
 
 MANIFOLD = asker.Product(asker.SO3, asker.Sphere())
 
 
 def turn(rng: np.random.Generator, degrees: float) -> np.ndarray:
-    """A rotation by an angle about any axis."""
+    """Return a rotation by an angle about a random axis."""
     axis = rng.normal(size=(1, 3))
     return matrix_from_angle_axis(np.radians(degrees) * axis / np.linalg.norm(axis))[0]
 
 
 def turn_of(rng: np.random.Generator, t: np.ndarray, degrees: float) -> np.ndarray:
-    """A direction at an angle to another."""
+    """Return a random direction at an angle to t."""
     across = np.cross(t, rng.normal(size=3))
     return np.cos(np.radians(degrees)) * t + np.sin(np.radians(degrees)) * across / np.linalg.norm(across)
 
 
 def angles(R: np.ndarray, t: np.ndarray, view: Any) -> float:
-    """The larger angle, in degrees."""
+    """Return the larger of the rotation and translation errors, in degrees."""
     rotation = np.linalg.norm(angle_axis_from_matrix(view[0][:1] @ R.T)[0])
     direction = np.arctan2(np.linalg.norm(np.cross(view[1][0], t)), abs(view[1][0] @ t))
     return float(np.degrees(max(rotation, direction)))
 
 
-def opencv(method: str, made: Made, number: float | None) -> float:
-    """`findEssentialMat` and `recoverPose`; the threshold is 1 pixel by default."""
+def opencv(method: str, data: SimulatedData, number: float | None) -> float:
+    """Return the error of `findEssentialMat` and `recoverPose`; the default threshold is 1 pixel."""
     cv2 = module("cv2")
-    p, q = (x @ K.T for x in made.data)
+    p, q = (x @ K.T for x in data.data)
     options = {} if number is None else {"threshold": number}
     E, mask = cv2.findEssentialMat(p[:, :2], q[:, :2], K, method=getattr(cv2, method), **options)
     if E is None or E.shape != (3, 3):
         return np.inf
     _, R, t, _ = cv2.recoverPose(E, p[:, :2], q[:, :2], K, mask=mask)
-    return made.error((R[None], t.T))
+    return data.error((R[None], t.T))
 
 
-def poselib(made: Made, number: float | None) -> float:
-    """`estimate_relative_pose`; its own threshold is 1 pixel."""
-    p, q = (x @ K.T for x in made.data)
+def poselib(data: SimulatedData, number: float | None) -> float:
+    """Return the error of `estimate_relative_pose`; the default threshold is 1 pixel."""
+    p, q = (x @ K.T for x in data.data)
     options = {} if number is None else {"max_epipolar_error": number}
     pose, _ = module("poselib").estimate_relative_pose(p[:, :2], q[:, :2], camera(), camera(), options, {})
     t = np.asarray(pose.t)
-    return made.error((np.asarray(pose.R)[None], (t / np.linalg.norm(t))[None]))
+    return data.error((np.asarray(pose.R)[None], (t / np.linalg.norm(t))[None]))
 
 
-def peers(made: Made, user: float) -> dict[str, Peer]:
-    """RANSAC by those that are installed."""
+def peers(data: SimulatedData, user: float) -> dict[str, Peer]:
+    """Return the installed RANSAC implementations."""
     known: dict[str, tuple[str, Any]] = {
         "OpenCV RANSAC": ("cv2", partial(opencv, "RANSAC")),
         "OpenCV MAGSAC": ("cv2", partial(opencv, "USAC_MAGSAC")),
         "poselib RANSAC": ("poselib", poselib),
     }
-    return {name: partial(run, made) for name, (needs, run) in known.items() if module(needs)}
+    return {name: partial(run, data) for name, (needs, run) in known.items() if module(needs)}
 
 
-ESSENTIAL = MadeFamily("essential", 0.5, made, CONDITIONS, (CONDITIONS[1], CONDITIONS[6]), seeds=1, peers=peers)
+ESSENTIAL = SimulatedFamily(
+    "essential", 0.5, simulate, CONDITIONS, (CONDITIONS[1], CONDITIONS[6]), seeds=1, peers=peers
+)

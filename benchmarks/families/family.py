@@ -1,8 +1,8 @@
-"""The interface of a family: problems of one kind whose truth is known, for `benchmarks/truth.py`.
+"""Interface of a family, that is, test problems of one kind with a known truth, for `benchmarks/truth.py`.
 
-A family lists its cases; a case is a condition (noise, share of outliers, start, …) and a seed.  `make` gives its
-`Instance`: the problem from its start, how far an estimate is from the truth, and the oracle.  The oracle is least
-squares on the true inliers from the truth: the floor that nobody can beat by much.
+A family lists its cases; a case is a condition (noise, outlier ratio, initial guess, …) and a seed.  `make` returns the
+`Instance` of a case: the problem with its initial guess, the error of an estimate, and the error of the oracle.  The
+oracle is least squares on the true inliers, started at the truth: no method can be much more accurate.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,60 +12,61 @@ from typing import Any, Protocol
 import asker
 
 Condition = dict[str, Any]
-"""What tells one case from another beside the seed, such as {"noise": 0.4, "outliers": 0.3}."""
+"""Parameters of a case apart from the seed, such as {"noise": 0.4, "outliers": 0.3}."""
 Peer = Callable[[float | None], float]
-"""Another program on the same data: the error that it ends with, for the number it is given; None: its own default."""
+"""Error of another program on the same data, as a function of its scale parameter; None is the program's default."""
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """One made problem, and what is known of it."""
+    """One test problem with its error measure and its oracle."""
 
     problem: Callable[[asker.Kernel | None], asker.Problem]
-    """The problem from its start, under a kernel; None: nothing is given."""
+    """Return the problem at its initial guess with a kernel; None leaves kernel and scale unspecified."""
     error: Callable[[asker.Result], float]
-    """How far a result is from the truth; infinite where it is no result."""
+    """Return the error of a result; infinite for values that are not finite."""
     oracle: float | None
-    """The error of the oracle; None: there is none, and the lowest error of all that is run stands in its place."""
+    """Error of the oracle; None if there is no oracle: the lowest error of all runs then replaces it."""
     number: float
-    """What a user would give: 1 pixel, or three times the announced noise.  The noise itself is another one."""
+    """Scale that a user would specify: 1 pixel, or three times the nominal noise.  The actual noise differs."""
     default: Callable[[], float] | None = None
-    """What asker does when nothing is given, where that is more than `asker.solve(problem(None))`: its error."""
+    """Return the error of asker's default if that is more than `asker.solve(problem(None))`; else None."""
     at_truth: Callable[[], asker.Problem] | None = None
-    """The problem with nothing given, started at the truth; None: the truth is not known, or `default` takes none."""
+    """Return the problem without a kernel, started at the truth; None if the truth is unknown or `default` has no
+    initial guess."""
     told_all: Callable[[], float] | None = None
-    """The error of the likeliest solution where the noise, the share of outliers and their density are known, but not
-    which observations they are; None: there is no such line."""
+    """Return the error of the maximum likelihood solution for known noise, outlier ratio and outlier density (only the
+    inlier labels are unknown); None if it is not computed."""
     peers: dict[str, Peer] = field(default_factory=dict)
-    """Those that can be run here, by name."""
+    """Installed peers by name."""
     without_number: frozenset[str] = frozenset()
-    """Those of the peers that take no number, and are run once."""
+    """Names of the peers without a scale parameter, which run once."""
     max_iterations: int = 100
     time_limit: float | None = None
-    """Seconds for one run of asker; `error` raises a `TimeoutError` for a result that met it."""
+    """Seconds for one run of asker; `error` raises a `TimeoutError` for a result that reached the limit."""
 
 
 class Family(Protocol):
-    """Problems of one kind."""
+    """Test problems of one kind."""
 
     @property
     def name(self) -> str:
-        """As the command line and the tables call it."""
+        """Name on the command line and in the tables."""
 
     @property
     def sweep(self) -> Sequence[float]:
-        """Times the user's number: the settings among which the best one is looked for."""
+        """Factors of the user's scale among which the best setting is chosen."""
 
     @property
     def methods(self) -> Sequence[str] | None:
-        """Of asker, as `truth.py` names them; None: all."""
+        """Names of asker's methods in `truth.py` to run; None for all."""
 
     @property
     def n_oracles(self) -> int:
-        """Seeds from which it is seen how much the oracle's error varies by chance; 0: it does not."""
+        """Number of seeds for the standard deviation of the oracle's error; 0 if it is deterministic."""
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
-        """Conditions and seeds."""
+        """Return the conditions and seeds; a small subset if `quick`."""
 
     def make(self, condition: Condition, seed: int) -> Instance:
-        """The same arguments give the same instance."""
+        """Return the instance of a case; the same arguments give the same instance."""

@@ -1,8 +1,8 @@
-"""Curves and surfaces through points, and positions from ranges.
+"""Fits of curves and surfaces to points, and positions from range measurements.
 
-Circle and ellipse are in pixels of an image, the others in metres or units of their own.  Some points are clutter,
-uniform over the window; for some conditions they lie on a second curve of the same kind, which has fewer points.
-The error is the root mean square distance between the true and the found curve where the data is.
+Circle and ellipse are in pixels of an image, the others in metres or arbitrary units.  Outliers are uniform clutter
+over the window; under some conditions they lie on a second curve of the same kind with fewer points. The error is the
+root mean square distance between the true and the estimated curve within the range of the data.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import numpy as np
 
 import asker
 from families.family import Condition
-from families.single import Made, MadeFamily, mixed
+from families.single import SimulatedData, SimulatedFamily, mixed
 
 CONDITIONS: list[Condition] = [
     {"noise": noise, "outliers": outliers, "start": start, "clutter": "uniform"}
@@ -44,7 +44,7 @@ def off_circle(circle, point):
 
 
 def off_ellipse(ellipse, point):
-    """The distance along the ray from the centre."""
+    """Return the distance from the ellipse along the ray from its centre."""
     d = point - ellipse[:2]
     c, s = jnp.cos(ellipse[4]), jnp.sin(ellipse[4])
     x, y = c * d[0] + s * d[1], c * d[1] - s * d[0]
@@ -64,7 +64,7 @@ def on_ellipse(ellipse: np.ndarray, angle: np.ndarray) -> np.ndarray:
 
 
 def between_curves(a: np.ndarray, b: np.ndarray) -> float:
-    """The root mean square distance of the points of one closed polyline from the other, the larger of both ways."""
+    """Return the larger of the two directed RMS distances between two closed polylines."""
     return max(_from_polyline(a, b), _from_polyline(b, a))
 
 
@@ -78,10 +78,10 @@ def _from_polyline(points: np.ndarray, line: np.ndarray) -> float:
     return float(np.sqrt(square.mean()))
 
 
-def made_closed(
+def simulate_closed(
     kind: str, rng: np.random.Generator, condition: Condition, sigma: float, n: int = 200, corners: int = 300
-) -> Made:
-    """A circle or an ellipse; the far start is a circle in the middle of the image."""
+) -> SimulatedData:
+    """Simulate points of a circle or an ellipse; the far initial guess is a circle in the middle of the image."""
     on, off = {"circle": (on_circle, off_circle), "ellipse": (on_ellipse, off_ellipse)}[kind]
 
     def drawn() -> np.ndarray:
@@ -104,25 +104,29 @@ def made_closed(
     else:
         start = np.array([*IMAGE / 2, np.log(150.0), np.log(150.0), 0.0])
     at = np.linspace(0, 2 * np.pi, corners, endpoint=False)
-    return Made(off, truth[None], start[None], (points,), right, lambda x: between_curves(on(truth, at), on(x[0], at)))
+    return SimulatedData(
+        off, truth[None], start[None], (points,), right, lambda x: between_curves(on(truth, at), on(x[0], at))
+    )
 
 
 # Line and plane
 
 
 def off_line(line, point):
-    """The line is an angle and a distance from the origin."""
+    """Return the distance from a line given by an angle and a distance from the origin."""
     return jnp.cos(line[0]) * point[0] + jnp.sin(line[0]) * point[1] - line[1]
 
 
 def off_plane(plane, point):
-    """The plane is a unit vector and a distance from the origin."""
+    """Return the distance from a plane given by a unit normal and a distance from the origin."""
     normal, distance = plane
     return normal @ point - distance
 
 
-def made_line(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 150, half: float = 10.0) -> Made:
-    """A line across a square; the far start is the vertical one through the origin."""
+def simulate_line(
+    rng: np.random.Generator, condition: Condition, sigma: float, n: int = 150, half: float = 10.0
+) -> SimulatedData:
+    """Simulate points of a line across a square; the far initial guess is the vertical line through the origin."""
 
     def drawn(angle: float) -> tuple[np.ndarray, np.ndarray]:
         line = np.array([angle, rng.uniform(-0.4, 0.4) * half])
@@ -140,17 +144,19 @@ def made_line(rng: np.random.Generator, condition: Condition, sigma: float, n: i
     def error(x: Any) -> float:
         return float(np.sqrt(np.mean((ends @ _frame(x[0, 0])[0] - x[0, 1]) ** 2)))
 
-    return Made(off_line, truth[None], start[None], (points,), right, error)
+    return SimulatedData(off_line, truth[None], start[None], (points,), right, error)
 
 
 def _frame(angle: float) -> tuple[np.ndarray, np.ndarray]:
-    """The normal of a line and its direction."""
+    """Return the normal of a line and its direction."""
     c, s = np.cos(angle), np.sin(angle)
     return np.array([c, s]), np.array([-s, c])
 
 
-def made_plane(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 300, half: float = 2.0) -> Made:
-    """A wall in a room; the near start is 10° off, the far one is the floor."""
+def simulate_plane(
+    rng: np.random.Generator, condition: Condition, sigma: float, n: int = 300, half: float = 2.0
+) -> SimulatedData:
+    """Simulate points of a plane; the near initial guess is rotated by 10°, the far one is the plane z = 0."""
 
     def drawn() -> tuple[np.ndarray, float, np.ndarray]:
         Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
@@ -176,7 +182,7 @@ def made_plane(rng: np.random.Generator, condition: Condition, sigma: float, n: 
 
     manifold = asker.Product(asker.Sphere(), asker.Euclidean(()))
     start = values(turned, moved)
-    return Made(off_plane, values(normal, distance), start, (points,), right, error, manifold)
+    return SimulatedData(off_plane, values(normal, distance), start, (points,), right, error, manifold)
 
 
 # Exponential and sinusoid
@@ -198,20 +204,20 @@ def off_sinusoid(x, t, y):
     return sinusoid(x, t, jnp) - y
 
 
-def made_exponential(rng: np.random.Generator, condition: Condition, sigma: float) -> Made:
-    """A decay to a level; the far start is a slow one of the size 1."""
+def simulate_exponential(rng: np.random.Generator, condition: Condition, sigma: float) -> SimulatedData:
+    """Simulate an exponential decay to a constant; the far initial guess decays slowly from 1."""
 
     def drawn() -> np.ndarray:
         return np.array([rng.uniform(1, 3), rng.uniform(0.5, 1.2), rng.uniform(-0.5, 0.5)])
 
     near = np.array([0.4, 0.2, 0.2]) * rng.choice([-1, 1], 3)
-    return made_series(
+    return simulate_series(
         exponential, off_exponential, drawn, near, np.array([1.0, 0.05, 0.0]), rng, condition, sigma, 6.0
     )
 
 
-def made_sinusoid(rng: np.random.Generator, condition: Condition, sigma: float) -> Made:
-    """Three to five periods; the near start has the frequency to 3 %, the far one to 10 % and nothing else."""
+def simulate_sinusoid(rng: np.random.Generator, condition: Condition, sigma: float) -> SimulatedData:
+    """Simulate three to five periods of a sinusoid; the far initial guess knows only the frequency, to 10 %."""
 
     def drawn() -> np.ndarray:
         return np.array([rng.uniform(1, 2), rng.uniform(2, 3), rng.uniform(0, 2 * np.pi), rng.uniform(-0.5, 0.5)])
@@ -222,10 +228,10 @@ def made_sinusoid(rng: np.random.Generator, condition: Condition, sigma: float) 
     def start(truth: np.ndarray) -> np.ndarray:
         return np.array([1.0, far * truth[1], 0.0, 0.0])
 
-    return made_series(sinusoid, off_sinusoid, drawn, near, start, rng, condition, sigma, 10.0)
+    return simulate_series(sinusoid, off_sinusoid, drawn, near, start, rng, condition, sigma, 10.0)
 
 
-def made_series(
+def simulate_series(
     curve: Callable[..., Any],
     residual: Callable[..., Any],
     drawn: Callable[[], np.ndarray],
@@ -236,11 +242,11 @@ def made_series(
     sigma: float,
     duration: float,
     n: int = 150,
-) -> Made:
-    """Values over time; clutter is uniform over what values there can be."""
+) -> SimulatedData:
+    """Simulate a time series of a curve; clutter is uniform over the range of possible values."""
     truth, second = drawn(), drawn()
     t = np.sort(rng.uniform(0, duration, n))
-    order = rng.permutation(n)  # so that the wrong ones are anywhere
+    order = rng.permutation(n)  # so that outliers occur at random times
     t, noise = t[order], sigma * rng.normal(size=n)
     y, right = mixed(condition, curve(truth, t) + noise, rng.uniform(-2.5, 3.5, n), curve(second, t) + noise)
     start = truth + near if condition["start"] == "near" else far(truth) if callable(far) else far
@@ -250,7 +256,7 @@ def made_series(
         with np.errstate(over="ignore", invalid="ignore"):
             return float(np.sqrt(np.mean((curve(x[0], at) - curve(truth, at)) ** 2)))
 
-    return Made(residual, truth[None], start[None], (t, y), right, error)
+    return SimulatedData(residual, truth[None], start[None], (t, y), right, error)
 
 
 # Positions from ranges
@@ -260,21 +266,21 @@ def off_range(a, b, measured):
     return jnp.sqrt((a - b) @ (a - b) + 1e-12) - measured
 
 
-def made_ranges(
+def simulate_ranges(
     rng: np.random.Generator,
     condition: Condition,
     sigma: float,
     n_anchors: int = 8,
     n_places: int = 10,
     size: float = 20.0,
-) -> Made:
-    """Places in a hall, their distances from known anchors and from each other; the far start is the middle.
+) -> SimulatedData:
+    """Simulate ranges between unknown places and known anchors in a hall; the far initial guess is the middle.
 
-    Wrong ranges are anything, or too long by 1 to 6 m, as those are that come by way of a wall.
+    Wrong ranges are uniform, or too long by 1 to 6 m like a reflection from a wall.
     """
     truth = rng.uniform(0, size, (n_anchors + n_places, 2))
     i, j = np.triu_indices(n_anchors + n_places, 1)
-    i, j = (k[j >= n_anchors] for k in (i, j))  # not between anchors
+    i, j = (k[j >= n_anchors] for k in (i, j))  # no ranges between anchors
     order = rng.permutation(len(i))
     i, j = i[order], j[order]
     distance = np.linalg.norm(truth[i] - truth[j], axis=1) + sigma * rng.normal(size=len(i))
@@ -288,21 +294,21 @@ def made_ranges(
         return float(np.sqrt(np.mean(((x - truth)[~fixed] ** 2).sum(axis=1))))
 
     density = 1 / 5 if condition["clutter"] == "second" else 1 / (1.4 * size)
-    return Made(off_range, truth, start, (measured,), right, error, index=(i, j), fixed=fixed, density=density)
+    return SimulatedData(off_range, truth, start, (measured,), right, error, index=(i, j), fixed=fixed, density=density)
 
 
-def fit(name: str, noise: float, made: Callable[..., Made], at_most: float = 1.0) -> MadeFamily:
-    """The family of a fit.  No condition has more outliers than `at_most`: beyond it the truth is not determined."""
+def fit(name: str, noise: float, simulate: Callable[..., SimulatedData], at_most: float = 1.0) -> SimulatedFamily:
+    """Return the family of a fit; outlier ratios are limited to `at_most`, above which the truth is not determined."""
     conditions, quick = ([{**c, "outliers": min(c["outliers"], at_most)} for c in cs] for cs in (CONDITIONS, QUICK))
-    return MadeFamily(name, noise, made, conditions, quick)
+    return SimulatedFamily(name, noise, simulate, conditions, quick)
 
 
 FITS = (
-    fit("circle", 1.0, partial(made_closed, "circle")),
-    fit("ellipse", 1.0, partial(made_closed, "ellipse")),
-    fit("line", 0.1, made_line),
-    fit("plane", 0.01, made_plane),
-    fit("exponential", 0.02, made_exponential),
-    fit("sinusoid", 0.05, made_sinusoid),
-    fit("ranges", 0.05, made_ranges, at_most=0.6),
+    fit("circle", 1.0, partial(simulate_closed, "circle")),
+    fit("ellipse", 1.0, partial(simulate_closed, "ellipse")),
+    fit("line", 0.1, simulate_line),
+    fit("plane", 0.01, simulate_plane),
+    fit("exponential", 0.02, simulate_exponential),
+    fit("sinusoid", 0.05, simulate_sinusoid),
+    fit("ranges", 0.05, simulate_ranges, at_most=0.6),
 )

@@ -1,21 +1,22 @@
-"""Pose graphs: the public ones with false loops, and Bicocca 25b with its own.
+"""Pose graphs: public graphs with added false loop closures, and Bicocca 25b, which contains false ones.
 
-A case is a graph, a kind of false loops and their share of the loops that are there; all begin at odometry.  The truth
-is the optimum of the right loops: least squares on the graph as it came.  The error is the root mean square of the
-distances from it after a rigid alignment.
+A case is a graph, a kind of false loops and their number relative to the existing loops; the initial guess is odometry.
+The truth is the least squares optimum of the original graph.  The error is the RMSE of the positions after a rigid
+alignment.
 
-The oracle is that optimum, so its error is 0 and no ratio to it is defined.  The family says instead what is near
-enough: 0.1 % of the map's extent (the diagonal of the optimum's bounding box), and gives 1/1.5 of it as `oracle`.  So
-*solved*, within 1.5 of it, means within 0.1 % of the extent.
+The error of the oracle, which is that optimum, would be 0, and no ratio to it is defined.  Instead `oracle` is set to
+1/1.5 of 0.1 % of the map's extent (the diagonal of the optimum's bounding box).  A case is therefore *solved*, with an
+error of at most 1.5 times the oracle's, if the error is at most 0.1 % of the extent.
 
-Bicocca's wrong loops are its own.  Its error is in metres from GPS, at the same part of the way.  A loop is right where
-the distance of its ends by GPS is within a metre of the measured one; the oracle is least squares with these.
+For Bicocca the error is the distance from GPS in metres, at the same fraction of the path length.  A loop counts as
+right if the distance of its ends by GPS differs from the measured one by less than a metre; the oracle is least squares
+with these loops.
 
-NewCollege is left out.  Its own loops do not fit together: least squares over all of them costs 77824, where about 960
-is what right ones would, and a robust fit refuses 112 of 641.  Which of them are right is not known.
+NewCollege is excluded because its loops are inconsistent and the right ones are unknown: the least squares cost of all
+of them is 77824, where about 960 is expected, and a robust fit rejects 112 of 641.
 
-Every run has a time limit; one that meets it is a `TimeoutError`, not solved.  `graphs` has the small ones and several
-settings; `large_graphs` the others, with fewer cases, fewer methods and one setting.
+Every run has a time limit; a run that reaches it is a `TimeoutError` and not solved.  `graphs` has the small graphs
+with several settings; `large_graphs` has the others, with fewer cases, fewer methods and one setting.
 """
 
 import hashlib
@@ -60,10 +61,10 @@ LARGE: dict[str, tuple[tuple[str, float], ...]] = {
     "cubicle": (("none", 0.0), ("grouped", 0.1)),
 }
 BICOCCA = "bicocca25b"
-NEAR_ENOUGH = 1e-3
-"""Of the map's extent."""
-GPS = 1.0
-"""Metres between the true and the measured distance of a right loop's ends, at most."""
+SOLVED_FRACTION = 1e-3
+"""Largest error of a solved case, as a fraction of the map's extent."""
+GPS_TOLERANCE = 1.0
+"""Largest difference, in metres, between the GPS distance and the measured distance of a right loop's ends."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +74,18 @@ class GraphFamily:
     sweep: Sequence[float]
     methods: Sequence[str] | None
     time_limit: float
-    """Seconds for one run, whoever it is."""
+    """Seconds for one run, of asker or of a peer."""
     quick: str
-    """The graph of the quick cases."""
+    """Graph of the quick cases."""
     n_oracles: int = 0
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
         names = list(dict.fromkeys(name for name, _, _ in self.listed))
-        there = {name for name in names if file_of(name).exists() and (name != BICOCCA or gps_file().exists())}
-        for name in (name for name in names if name not in there):
-            print(f"{self.name}: {name} is not there; ASKER_DATA says where")
-        found = [({"graph": name} | condition, seed) for name, condition, seed in self.listed if name in there]
-        return [case for case in found if case[0]["graph"] == self.quick] if quick else found
+        available = {name for name in names if file_of(name).exists() and (name != BICOCCA or gps_file().exists())}
+        for name in (name for name in names if name not in available):
+            print(f"{self.name}: {name} is skipped, its file does not exist; ASKER_DATA sets the data folder")
+        cases = [({"graph": name} | condition, seed) for name, condition, seed in self.listed if name in available]
+        return [case for case in cases if case[0]["graph"] == self.quick] if quick else cases
 
     def make(self, condition: Condition, seed: int) -> Instance:
         if condition["graph"] == BICOCCA:
@@ -95,7 +96,7 @@ class GraphFamily:
         limit = self.time_limit
 
         def error(result: asker.Result) -> float:
-            """After least squares with the loops that the method keeps, as `asker solve` ends."""
+            """Return the error after a least squares refit with the loops that the method keeps."""
             return off(positions_of(graph, refitted(graph, result, limit)))
 
         return Instance(
@@ -111,7 +112,7 @@ class GraphFamily:
 
 
 def _small() -> list[tuple[str, Condition, int]]:
-    """Each graph with every condition; the seeds go round, so that all five come for each graph."""
+    """Return each graph with every condition; the seeds rotate, so that all five occur for each graph."""
     return [(name, c, 1 + (k + m) % SEEDS) for m, name in enumerate(SMALL) for k, c in enumerate(CONDITIONS)]
 
 
@@ -153,49 +154,51 @@ def clean_graph(name: str) -> PoseGraph:
 
 @cache
 def optimum(name: str) -> np.ndarray:
-    """Positions of the clean graph's poses at the least squares optimum: see `least_squares`.
+    """Return the positions of a clean graph at the least squares optimum, see `least_squares`.
 
-    They are kept in the folder of temporary files, under a name that the graph's file and asker's version decide.
+    They are cached in the folder of temporary files, under a hash of the graph's file and asker's version.
     """
-    told = hashlib.sha256(file_of(name).read_bytes() + b"as read" + asker.__version__.encode()).hexdigest()[:16]
-    file = Path(tempfile.gettempdir()) / f"asker-optimum-{name}-{told}.npy"
+    digest = hashlib.sha256(file_of(name).read_bytes() + b"as read" + asker.__version__.encode()).hexdigest()[:16]
+    file = Path(tempfile.gettempdir()) / f"asker-optimum-{name}-{digest}.npy"
     if file.exists():
         return np.load(file)
-    found = least_squares(clean_graph(name))
+    positions = least_squares(clean_graph(name))
     with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".npy", delete=False) as part:
-        np.save(part, found)
+        np.save(part, positions)
     Path(part.name).replace(file)
-    return found
+    return positions
 
 
 def least_squares(graph: PoseGraph) -> np.ndarray:
-    """Positions at the lower one of two optima: from the file's start, and from where ASKER ends with robust loops."""
+    """Return the positions at the lower of two optima: from the file's poses, and from ASKER's robust solution."""
     robust = pose_graph_problem(graph)
     starts = graph, robust.refined(asker.solve(robust.problem).values)
-    found = []
+    optima = []
     for start in starts:
-        made = pose_graph_problem(start, robust="none")
-        result = asker.solve(made.problem, tol=1e-12)
-        found.append((result.cost, poses.positions(graph.kind, made.refined(result.values).poses)))
-    return min(found, key=lambda pair: pair[0])[1]
+        graph_problem = pose_graph_problem(start, robust="none")
+        result = asker.solve(graph_problem.problem, tol=1e-12)
+        optima.append((result.cost, poses.positions(graph.kind, graph_problem.refined(result.values).poses)))
+    return min(optima, key=lambda pair: pair[0])[1]
 
 
-Posed = tuple[PoseGraph, Callable[[np.ndarray], float], float]
-"""A graph from its start, the error of positions, and the oracle's."""
+GraphCase = tuple[PoseGraph, Callable[[np.ndarray], float], float]
+"""A graph at its initial guess, the error function of positions, and the oracle's error."""
 
 
-def with_false_loops(condition: Condition, seed: int) -> Posed:
+def with_false_loops(condition: Condition, seed: int) -> GraphCase:
+    """Return the case of a public graph with added false loops."""
     clean = clean_graph(condition["graph"])
     truth = optimum(condition["graph"])
     graph = replace(clean, poses=odometry_poses(clean))
     if condition["share"]:
         graph, _ = add_false_loops(graph, condition["share"], condition["kind"], seed)
     extent = float(np.linalg.norm(np.ptp(truth, axis=0)))
-    return graph, _finite(partial(trajectory_error, truth=truth)), NEAR_ENOUGH * extent / 1.5
+    return graph, _finite(partial(trajectory_error, truth=truth)), SOLVED_FRACTION * extent / 1.5
 
 
 @cache
-def bicocca() -> Posed:
+def bicocca() -> GraphCase:
+    """Return the case of Bicocca 25b, with GPS as the truth."""
     graph = clean_graph(BICOCCA)
     truth = read_g2o(gps_file(), trajectory=True)
     index, where = true_positions(graph, truth, "length")
@@ -203,40 +206,41 @@ def bicocca() -> Posed:
     at[index] = where
     by_gps = np.linalg.norm(at[graph.i] - at[graph.j], axis=1)
     measured = np.linalg.norm(poses.positions(graph.kind, graph.measurements), axis=1)
-    right = graph.is_odometry | (np.abs(by_gps - measured) < GPS)
+    right = graph.is_odometry | (np.abs(by_gps - measured) < GPS_TOLERANCE)
     graph = replace(graph, poses=odometry_poses(graph))
-    off = _finite(lambda found: trajectory_error(found[index], where))
-    made = pose_graph_problem(graph.with_edges(right), robust="none")
-    best = made.refined(asker.solve(made.problem, tol=1e-12).values)
+    off = _finite(lambda positions: trajectory_error(positions[index], where))
+    graph_problem = pose_graph_problem(graph.with_edges(right), robust="none")
+    best = graph_problem.refined(asker.solve(graph_problem.problem, tol=1e-12).values)
     return graph, off, off(poses.positions(graph.kind, best.poses))
 
 
 def _finite(off: Callable[[np.ndarray], float]) -> Callable[[np.ndarray], float]:
-    return lambda found: off(found) if np.isfinite(found).all() else np.inf
+    """Return the error function extended by infinity for positions that are not finite."""
+    return lambda positions: off(positions) if np.isfinite(positions).all() else np.inf
 
 
 def positions_of(graph: PoseGraph, result: asker.Result) -> np.ndarray:
-    """(n, 2) or (n, 3)"""
+    """Return the positions of a result, (n, 2) or (n, 3)."""
     values = result["poses"]
     return values[:, :2] if graph.kind == "SE2" else values[:, :, 3]
 
 
 def refitted(graph: PoseGraph, result: asker.Result, time_limit: float) -> asker.Result:
-    """Least squares with the edges that have more than half of the full weight; the result itself if no loop has."""
+    """Return least squares with the edges whose weight exceeds 0.5; the result itself if no loop has such a weight."""
     robust = pose_graph_problem(graph)  # the same edges in the same groups
     kept = robust.per_edge(result.weights) > 0.5
     if not np.any(kept & ~graph.is_odometry):
         return result
-    found = robust.refined(asker.Groups([result["poses"]], ["poses"], [robust.poses]))
-    plain = pose_graph_problem(found.with_edges(kept | graph.is_odometry), robust="none")
+    refined = robust.refined(asker.Groups([result["poses"]], ["poses"], [robust.poses]))
+    plain = pose_graph_problem(refined.with_edges(kept | graph.is_odometry), robust="none")
     return asker.solve(plain.problem, asker.IRLS(), tol=TOL, time_limit=time_limit)
 
 
 def by_default(graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit: float) -> float:
-    """The error of `pose_graph.refine` with nothing given."""
+    """Return the error of `pose_graph.refine` with default settings."""
     outcome = pose_graph.refine(graph, time_limit=time_limit)
-    cut = outcome.found.is_cut_short or (outcome.refit and outcome.refit.result.status is asker.Status.TIME_LIMIT)
-    if cut:
+    time_out = outcome.found.is_cut_short or (outcome.refit and outcome.refit.result.status is asker.Status.TIME_LIMIT)
+    if time_out:
         raise not_finished(time_limit)
     return off(poses.positions(graph.kind, outcome.refined.poses))
 
@@ -246,10 +250,10 @@ def not_finished(time_limit: float) -> TimeoutError:
 
 
 def gtsam_peers(graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit: float) -> dict[str, Any]:
-    """GTSAM on the graph's file, odometry trusted.
+    """Return GTSAM's methods on the graph, with odometry as known inliers.
 
-    The number is τ of the smooth truncated kernel; at τ/√3, what a right loop stays below, Huber's loss turns, and
-    without a number at 1.345.  GNC takes no number: its threshold is the 99 % quantile of χ², as asker's is.
+    The scale parameter is τ of the smooth truncated kernel; the transition of the Huber loss is its inflection point
+    τ/√3, or 1.345 without a parameter.  GNC has no parameter: its threshold is the 99 % quantile of χ², as in asker.
     """
     if peer("gtsam_graph") is None:
         return {}
@@ -259,18 +263,18 @@ def gtsam_peers(graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit
 def _gtsam(
     graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit: float, how: str, number: float | None
 ) -> float:
-    """In a process of its own, which a time limit can end."""
+    """Return the error of GTSAM, run in a separate process with a time limit."""
     radius = 1.345 if number is None else number * SmoothTruncated.unit_inflection
-    asked = ["--huber", str(radius)] if how == "Huber" else []
+    options = ["--huber", str(radius)] if how == "Huber" else []
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "graph.g2o", Path(folder) / "out.npz"
         write_g2o(file, graph)
-        command = [sys.executable, str(PEERS / "gtsam_graph.py"), str(file), "--out", str(out), *asked]
+        command = [sys.executable, str(PEERS / "gtsam_graph.py"), str(file), "--out", str(out), *options]
         try:
             subprocess.run(command, capture_output=True, timeout=time_limit, check=True, text=True)
         except subprocess.TimeoutExpired:
             raise not_finished(time_limit) from None
-        except subprocess.CalledProcessError as error:  # its own words, and not the command with its paths
+        except subprocess.CalledProcessError as error:  # report the last line of its output instead of the command
             raise RuntimeError((error.stderr.strip() or f"exit status {error.returncode}").splitlines()[-1]) from None
-        with np.load(out) as found:
-            return off(found["positions"][np.searchsorted(found["ids"], graph.ids)])
+        with np.load(out) as arrays:
+            return off(arrays["positions"][np.searchsorted(arrays["ids"], graph.ids)])

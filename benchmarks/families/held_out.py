@@ -1,8 +1,9 @@
-"""Held-out observations of real reconstructions: the BAL files and the COLMAP models.
+"""Held-out observations of real reconstructions: BAL files and COLMAP models.
 
-The truth is not known; a tenth of the observations is held out, and the error is their score, with a unit of a pixel.
-There is no oracle: the lowest score of all methods and settings stands in its place, and *solved* means within 1 % of
-it.  The start was made from all observations, the held-out ones too: its own score is shown, and is no measure.
+The truth is unknown; a tenth of the observations is held out, and the error is their score, in units of a pixel.
+There is no oracle: the lowest score of all methods and settings replaces it, and *solved* means within 1 % of that
+score.  The initial guess was computed from all observations, including the held-out ones; its score is shown, but not
+comparable.
 """
 
 from functools import cache
@@ -28,27 +29,28 @@ class HeldOutFamily:
     methods = ("irls-huber", "irls-cauchy", "irls-gm", "irls", "mhq", "gnc", "gnc-tls", "moo", "asker", "asker-cauchy")
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
-        found = [name for name in (*BAL, *MODELS) if path_of(name).exists()]
-        if len(found) < len(BAL) + len(MODELS):
-            print(f"held-out: {len(BAL) + len(MODELS) - len(found)} data sets are not there; ASKER_DATA says where")
-        return [({"data": name}, 0) for name in (found[1:2] if quick else found)]
+        available = [name for name in (*BAL, *MODELS) if path_of(name).exists()]
+        if len(available) < len(BAL) + len(MODELS):
+            n_missing = len(BAL) + len(MODELS) - len(available)
+            print(f"held-out: {n_missing} data sets are skipped, they do not exist; ASKER_DATA sets the data folder")
+        return [({"data": name}, 0) for name in (available[1:2] if quick else available)]
 
     def make(self, condition: Condition, seed: int) -> Instance:
         data = data_of(condition["data"])
-        room = application_of(path_of(condition["data"]))
-        held = room.hold_out(data, KEYS, SHARE, seed)
-        made: Any = None
+        application = application_of(path_of(condition["data"]))
+        split = application.hold_out(data, KEYS, SHARE, seed)
+        adjustment: Any = None
 
         def problem(kernel: asker.Kernel | None) -> asker.Problem:
-            nonlocal made
-            make: Any = bundle_problem if room.name == "bundle" else colmap_problem
-            made = make(held.training, kernel)
-            return made.problem
+            nonlocal adjustment
+            make: Any = bundle_problem if application.name == "bundle" else colmap_problem
+            adjustment = make(split.training, kernel)
+            return adjustment.problem
 
         def score(result: asker.Result) -> float:
-            return held.predicted(made.refined(result.values)).score
+            return split.predicted(adjustment.refined(result.values)).score
 
-        start = {"the start, which saw them": lambda _: held.predicted(data).score}
+        start = {"the start, which saw them": lambda _: split.predicted(data).score}
         return Instance(problem, score, None, number=1.0, peers=start, without_number=frozenset(start))
 
 

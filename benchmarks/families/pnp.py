@@ -1,7 +1,7 @@
-"""The pose of a camera from points whose place is known (PnP), with wrong matches.
+"""Pose of a camera from known 3-D points (PnP) with wrong matches.
 
-Pixels; the error is the root mean square distance, in metres, between where the truth and where the estimate put the
-points in the frame of the camera.
+Residuals are in pixels.  The error is the RMS distance, in metres, between the points transformed to the camera frame
+by the true and by the estimated pose.
 """
 
 from functools import partial
@@ -13,12 +13,12 @@ import numpy as np
 import asker
 from asker.geometry.rotations import matrix_from_angle_axis
 from families.family import Condition, Peer
-from families.registration import a_little_off, distance_of_poses, moved, random_pose
-from families.single import Made, MadeFamily, mixed, module
+from families.registration import distance_of_poses, moved, perturbed, random_pose
+from families.single import SimulatedData, SimulatedFamily, mixed, module
 
 FOCAL, WIDTH, HEIGHT = 800.0, 640, 480
 K = np.array([[FOCAL, 0, WIDTH / 2], [0, FOCAL, HEIGHT / 2], [0, 0, 1]])
-STARTS = {"near": (5.0, 0.2), "far": (40.0, 1.0)}  # degrees about the middle of the points, metres
+STARTS = {"near": (5.0, 0.2), "far": (40.0, 1.0)}  # initial error: degrees about the centroid of the points, metres
 
 CONDITIONS: list[Condition] = [
     {"noise": noise, "outliers": outliers, "start": start, "clutter": "uniform"}
@@ -42,55 +42,59 @@ def off_pixel(pose, point, uv):
     return jnp.stack([FOCAL * x / z, FOCAL * y / z]) - uv
 
 
-def made(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 200) -> Made:
-    """Points 4 to 8 m ahead; pixels are from the middle of the image.  The second kind has moved with another pose."""
-    seen = rng.uniform((-1.6, -1.2, 4), (1.6, 1.2, 8), (n, 3))
+def simulate(rng: np.random.Generator, condition: Condition, sigma: float, n: int = 200) -> SimulatedData:
+    """Simulate points 4 to 8 m ahead; pixels are relative to the principal point.
+
+    Outliers of the second kind follow another pose.
+    """
+    local = rng.uniform((-1.6, -1.2, 4), (1.6, 1.2, 8), (n, 3))
     world = random_pose(rng)
-    points = (seen - world[:, 3]) @ world[:, :3]  # `world` takes them to what the camera sees
-    other = a_little_off(rng, world, points, 20.0, 0.5)
+    points = (local - world[:, 3]) @ world[:, :3]  # `world` maps points to the camera frame
+    other = perturbed(rng, world, points, 20.0, 0.5)
     noise, part = sigma * rng.normal(size=(n, 2)), rng.random((n, 1)) < 0.5
     wrong = rng.uniform((-WIDTH / 2, -HEIGHT / 2), (WIDTH / 2, HEIGHT / 2), (n, 2))
     second = np.where(part, pixels(moved(other, points)) + noise, wrong)
-    uv, right = mixed(condition, pixels(seen) + noise, wrong, second)
-    start = a_little_off(rng, world, points, *STARTS[condition["start"]])
+    uv, right = mixed(condition, pixels(local) + noise, wrong, second)
+    start = perturbed(rng, world, points, *STARTS[condition["start"]])
     error = distance_of_poses(world, points)
-    return Made(off_pixel, world[None], start[None], (points, uv), right, error, asker.SE3)
+    return SimulatedData(off_pixel, world[None], start[None], (points, uv), right, error, asker.SE3)
 
 
-TRIES = 10_000
+RANSAC_ITERATIONS = 10_000
 
 
-def pixels(seen: np.ndarray) -> np.ndarray:
-    return FOCAL * seen[:, :2] / seen[:, 2:]
+def pixels(local: np.ndarray) -> np.ndarray:
+    """Return the projections of points in the camera frame, relative to the principal point."""
+    return FOCAL * local[:, :2] / local[:, 2:]
 
 
-def opencv(made: Made, number: float | None) -> float:
-    """`solvePnPRansac`; its own threshold is 8 pixels, after 100 tries; with a threshold it has more."""
-    points, uv = made.data
-    options = {} if number is None else {"reprojectionError": number, "iterationsCount": TRIES}
+def opencv(data: SimulatedData, number: float | None) -> float:
+    """Return the error of `solvePnPRansac`; the default is 8 pixels and 100 iterations."""
+    points, uv = data.data
+    options = {} if number is None else {"reprojectionError": number, "iterationsCount": RANSAC_ITERATIONS}
     ok, turn, t, _ = module("cv2").solvePnPRansac(points, uv + K[:2, 2], K, None, **options)
     if not ok:
         return np.inf
-    return made.error(np.column_stack([matrix_from_angle_axis(turn.T)[0], t])[None])
+    return data.error(np.column_stack([matrix_from_angle_axis(turn.T)[0], t])[None])
 
 
-def poselib(made: Made, number: float | None) -> float:
-    """`estimate_absolute_pose`; its own threshold is 12 pixels."""
-    points, uv = made.data
+def poselib(data: SimulatedData, number: float | None) -> float:
+    """Return the error of `estimate_absolute_pose`; the default threshold is 12 pixels."""
+    points, uv = data.data
     options = {} if number is None else {"max_reproj_error": number}
     pose, _ = module("poselib").estimate_absolute_pose(uv + K[:2, 2], points, camera(), options, {})
-    return made.error(np.column_stack([pose.R, pose.t])[None])
+    return data.error(np.column_stack([pose.R, pose.t])[None])
 
 
 def camera() -> dict[str, Any]:
-    """The camera as poselib takes it."""
+    """Return the camera in poselib's format."""
     return {"model": "SIMPLE_PINHOLE", "width": WIDTH, "height": HEIGHT, "params": [FOCAL, *K[:2, 2]]}
 
 
-def peers(made: Made, user: float) -> dict[str, Peer]:
-    """RANSAC by those that are installed."""
+def peers(data: SimulatedData, user: float) -> dict[str, Peer]:
+    """Return the installed RANSAC implementations."""
     known = {"OpenCV RANSAC": ("cv2", opencv), "poselib RANSAC": ("poselib", poselib)}
-    return {name: partial(run, made) for name, (needs, run) in known.items() if module(needs)}
+    return {name: partial(run, data) for name, (needs, run) in known.items() if module(needs)}
 
 
-PNP = MadeFamily("pnp", 1.0, made, CONDITIONS, (CONDITIONS[4], CONDITIONS[5]), seeds=1, peers=peers)
+PNP = SimulatedFamily("pnp", 1.0, simulate, CONDITIONS, (CONDITIONS[4], CONDITIONS[5]), seeds=1, peers=peers)

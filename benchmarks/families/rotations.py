@@ -1,10 +1,10 @@
-"""Rotation averaging: made relative rotations, 10 to 70 % of them wrong, with a noise of 1 to 10 degrees per axis.
+"""Rotation averaging: synthetic relative rotations with 10 to 70 % outliers and a noise of 1 to 10 degrees per axis.
 
-The start lies along a spanning tree: of pairs that close with others, as `RelativeRotations.start` has it, or of any
-pairs, wrong ones among them.
+The initial guess follows a spanning tree: of pairs with small cycle errors (`RelativeRotations.start`), or of random
+pairs, some of them wrong.
 
-The error is the root mean square of the angles from the truth, in degrees, over the best 95 % of the rotations, once a
-rotation of the whole has aligned the two: one rotation in twenty may be lost without a say.
+The error is the RMS angle from the truth after a global alignment, in degrees, over the best 95 % of the rotations: one
+rotation in twenty may be lost without effect on the error.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ N_CONDITIONS, SEEDS = 12, (0,)
 
 
 @dataclass(frozen=True, eq=False)
-class Started(RelativeRotations):
-    """Relative rotations with another start."""
+class WithInitialGuess(RelativeRotations):
+    """Relative rotations with a prescribed initial guess."""
 
     begin: np.ndarray | None = None
 
@@ -52,13 +52,13 @@ class RotationFamily:
         return balanced_cases(LEVELS, N_CONDITIONS, SEEDS, quick)
 
     def make(self, condition: Condition, seed: int) -> Instance:
-        made = make_rotations(N, condition["pairs_each"] * N, condition["noise"], condition["outlier_ratio"], seed)
-        assert made.truth is not None
-        start = made.start() if condition["start"] == "closing pairs" else along_any_pairs(made, seed)
-        data, truth = started(made, start), made.truth
+        pairs = make_rotations(N, condition["pairs_each"] * N, condition["noise"], condition["outlier_ratio"], seed)
+        assert pairs.truth is not None
+        start = pairs.start() if condition["start"] == "closing pairs" else random_tree_guess(pairs, seed)
+        data, truth = with_initial_guess(pairs, start), pairs.truth
 
-        def off(found: np.ndarray) -> float:
-            return trimmed(angle_errors(found, truth)) if np.isfinite(found).all() else np.inf
+        def off(R: np.ndarray) -> float:
+            return trimmed(angle_errors(R, truth)) if np.isfinite(R).all() else np.inf
 
         def error(result: asker.Result) -> float:
             return off(result["rotations"])
@@ -66,9 +66,9 @@ class RotationFamily:
         return Instance(
             problem=lambda kernel: averaging_problem(data, kernel).problem,
             error=error,
-            oracle=error(oracle(made)),
+            oracle=error(oracle(pairs)),
             number=TAU,
-            at_truth=lambda: averaging_problem(started(made, truth), None).problem,
+            at_truth=lambda: averaging_problem(with_initial_guess(pairs, truth), None).problem,
             peers=gtsam_peers(data, off),
         )
 
@@ -76,34 +76,36 @@ class RotationFamily:
 FAMILY = RotationFamily()
 
 
-def started(made: RelativeRotations, begin: np.ndarray, chosen: np.ndarray | None = None) -> Started:
-    """The same pairs, or some of them, from another start."""
+def with_initial_guess(
+    pairs: RelativeRotations, begin: np.ndarray, chosen: np.ndarray | None = None
+) -> WithInitialGuess:
+    """Return the chosen pairs (by default all) with another initial guess."""
     k = slice(None) if chosen is None else chosen
-    return Started(made.names, made.i[k], made.j[k], made.matrices[k], made.weights[k], begin=begin)
+    return WithInitialGuess(pairs.names, pairs.i[k], pairs.j[k], pairs.matrices[k], pairs.weights[k], begin=begin)
 
 
-def along_any_pairs(made: RelativeRotations, seed: int) -> np.ndarray:
-    """(n, 3, 3): along a spanning tree of pairs that are drawn, right and wrong ones alike."""
-    price = 1 + np.random.default_rng(seed).random(len(made.i))
-    R = np.tile(np.eye(3), (len(made.names), 1, 1))
-    for k, parent, edge in zip(*spanning_tree(made.i, made.j, price, len(R), 1), strict=True):
-        R[k] = (made.matrices[edge] if made.j[edge] == k else made.matrices[edge].T) @ R[parent]
+def random_tree_guess(pairs: RelativeRotations, seed: int) -> np.ndarray:
+    """Return rotations (n, 3, 3) along a random spanning tree of the pairs, inliers and outliers alike."""
+    price = 1 + np.random.default_rng(seed).random(len(pairs.i))
+    R = np.tile(np.eye(3), (len(pairs.names), 1, 1))
+    for k, parent, edge in zip(*spanning_tree(pairs.i, pairs.j, price, len(R), 1), strict=True):
+        R[k] = (pairs.matrices[edge] if pairs.j[edge] == k else pairs.matrices[edge].T) @ R[parent]
     return R
 
 
-def oracle(made: RelativeRotations) -> asker.Result:
-    """Least squares from the truth, on the pairs that are right."""
-    assert made.truth is not None
-    assert made.outliers is not None
-    right = started(made, made.truth, ~made.outliers)
+def oracle(pairs: RelativeRotations) -> asker.Result:
+    """Return least squares on the inlier pairs, started at the truth."""
+    assert pairs.truth is not None
+    assert pairs.outliers is not None
+    right = with_initial_guess(pairs, pairs.truth, ~pairs.outliers)
     return asker.solve(averaging_problem(right, asker.Quadratic()).problem, asker.IRLS(), tol=1e-12)
 
 
 def gtsam_peers(data: RelativeRotations, off: Callable[[np.ndarray], float]) -> dict[str, Any]:
-    """GTSAM on the same pairs: Levenberg-Marquardt with robust losses, and graduated non-convexity.
+    """Return GTSAM's methods on the same pairs: Levenberg-Marquardt with robust losses, and GNC.
 
-    The number is the angle in degrees from which a loss turns, or up to which GNC takes a pair for right; without one
-    the noise is 1 radian, and the losses' and GNC's own constants hold.
+    The scale parameter is the transition angle of the loss, or the inlier threshold of GNC, in degrees; without it the
+    noise is 1 radian, and the losses and GNC use their default constants.
     """
     module = peer("gtsam_graph")
     if module is None:
@@ -117,9 +119,9 @@ def _gtsam(gtsam: Any, data: RelativeRotations, off: Callable[..., float], how: 
     noise = plain
     if how != "GNC-TLS":
         loss = getattr(gtsam.noiseModel.mEstimator, how)
-        # without a number: the constants that GTSAM's own loss functions default to
-        own = {"Huber": 1.345, "Cauchy": 0.1, "GemanMcClure": 1.0}[how]
-        noise = gtsam.noiseModel.Robust.Create(loss.Create(own if degrees is None else 1.0), plain)
+        # the default constants of GTSAM's loss functions
+        constant = {"Huber": 1.345, "Cauchy": 0.1, "GemanMcClure": 1.0}[how]
+        noise = gtsam.noiseModel.Robust.Create(loss.Create(constant if degrees is None else 1.0), plain)
     graph, start = gtsam.NonlinearFactorGraph(), gtsam.Values()
     for k, R in enumerate(data.start()):
         start.insert(k, gtsam.Rot3(R.T))
@@ -132,7 +134,7 @@ def _gtsam(gtsam: Any, data: RelativeRotations, off: Callable[..., float], how: 
         settings.setKnownInliers([graph.size() - 1])
         optimizer = gtsam.GncLMOptimizer(graph, start, settings)
         if degrees is not None:
-            optimizer.setInlierCostThresholds(0.5)  # ½‖r‖² in units of the number
+            optimizer.setInlierCostThresholds(0.5)  # ½‖r‖² in units of the scale parameter
     else:
         optimizer = gtsam.LevenbergMarquardtOptimizer(graph, start)
     values = optimizer.optimize()

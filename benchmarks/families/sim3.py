@@ -1,11 +1,11 @@
-"""Graphs of similarities: chunks of a monocular or feed-forward reconstruction, each in a scale of its own.
+"""Similarity (Sim(3)) graphs: chunks of a monocular or feed-forward reconstruction, each with an individual scale.
 
-A camera goes round three times; a chunk is joined with the next one and with those of other rounds that are near, by a
-similarity with noise.  Of the loops 40 % are false: they repeat what another loop measured, between other chunks.
-Odometry leads to the start, and its scale drifts.
+A camera moves around a circle three times.  A chunk is connected with the next one and with nearby chunks of the other
+rounds by noisy similarities.  Of the loops, 40 % are false: they copy the measurement of another loop.  The initial
+guess is odometry, whose scale drifts.
 
-The error is the root mean square of the distances of the chunks' origins from the truth after a similarity, in units of
-the path's radius.  The oracle is least squares with the loops that are right, from the truth.
+The error is the RMSE of the chunks' origins after a similarity alignment, in units of the path's radius.  The oracle is
+least squares with the right loops, started at the truth.
 """
 
 from collections.abc import Callable
@@ -32,13 +32,13 @@ from families.family import Condition, Instance
 from families.graphs import by_default, positions_of, refitted
 
 LAPS, PER_LAP = 3, 30
-FALSE = 0.4
-"""Of all loops."""
+FALSE_FRACTION = 0.4
+"""Fraction of false ones among all loops."""
 SEEDS = 10
-LIMIT = 60.0
-SIZE = np.array([0.02, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01])
-"""Standard deviations: of the translation, where the radius is 10, of the rotation, and of the logarithm of the scale;
-a condition's noise multiplies them."""
+TIME_LIMIT = 60.0
+SIGMA = np.array([0.02, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01])
+"""Standard deviations of the translation (for a radius of 10), the rotation and the logarithm of the scale; they are
+multiplied by the noise of the condition."""
 CONDITIONS: list[Condition] = [
     {"kind": kind, "noise": noise} for kind, noise in product(("random", "grouped"), (1.0, 3.0))
 ]
@@ -54,21 +54,21 @@ class SimilarityFamily:
         return [(c, seed) for c in CONDITIONS for seed in range(SEEDS)]
 
     def make(self, condition: Condition, seed: int) -> Instance:
-        made = make_chunks(condition["noise"], condition["kind"], seed)
-        graph, tau = made.graph, default_tau("SIM3")
-        off = partial(off_truth, truth=made.truth)
+        chunks = make_chunks(condition["noise"], condition["kind"], seed)
+        graph, tau = chunks.graph, default_tau("SIM3")
+        off = partial(off_truth, truth=chunks.truth)
 
         def error(result: asker.Result) -> float:
-            return off(positions_of(graph, refitted(graph, result, LIMIT)))
+            return off(positions_of(graph, refitted(graph, result, TIME_LIMIT)))
 
         return Instance(
             problem=lambda kernel: pose_graph_problem(graph, kernel or SmoothTruncated(tau)).problem,
             error=error,
-            oracle=off(oracle(made)),
+            oracle=off(oracle(chunks)),
             number=tau,
-            default=partial(by_default, graph, off, LIMIT),
+            default=partial(by_default, graph, off, TIME_LIMIT),
             peers=gtsam_peers(graph, off),
-            time_limit=LIMIT,
+            time_limit=TIME_LIMIT,
         )
 
 
@@ -76,17 +76,19 @@ FAMILY = SimilarityFamily()
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class SimulatedGraph:
+    """Synthetic graph with its truth."""
+
     graph: PoseGraph
-    """From where odometry leads."""
+    """Graph with odometry as the initial guess."""
     truth: np.ndarray
-    """(n, 8): as `graph.poses`."""
+    """True poses (n, 8), in the format of `graph.poses`."""
     is_false: np.ndarray
-    """(n_edges,)"""
+    """Mask of the false loops, (n_edges,)."""
 
 
-def make_chunks(noise: float, kind: Any, seed: int) -> Made:
-    """A graph with `FALSE` of its loops false, of a kind of `add_false_loops`."""
+def make_chunks(noise: float, kind: Any, seed: int) -> SimulatedGraph:
+    """Simulate a graph in which `FALSE_FRACTION` of the loops are false, of a kind of `add_false_loops`."""
     rng = np.random.default_rng(seed)
     n = LAPS * PER_LAP
     angle = 2 * np.pi * np.arange(n) / PER_LAP
@@ -98,39 +100,46 @@ def make_chunks(noise: float, kind: Any, seed: int) -> Made:
     pairs = [(k, k + 1) for k in range(n - 1)]
     pairs += [(k, k + lap * PER_LAP + step) for lap in (1, 2) for step in (-1, 0, 1) for k in range(0, n, 2)]
     i, j = np.array([(a, b) for a, b in pairs if b < n], np.int32).T
-    size = noise * SIZE / np.where(np.arange(7) < 3, scale[j][:, None], 1.0)  # a step is in the units of its chunk
-    M = poses.inverses("SIM3", T[i]) @ T[j] @ np.array([expm(twist(x)) for x in size * rng.standard_normal(size.shape)])
-    information = np.einsum("ni,ij->nij", 1 / size**2, np.eye(7))
+    sigma = (
+        noise * SIGMA / np.where(np.arange(7) < 3, scale[j][:, None], 1.0)
+    )  # translations are in the units of the target chunk
+    M = (
+        poses.inverses("SIM3", T[i])
+        @ T[j]
+        @ np.array([expm(twist(x)) for x in sigma * rng.standard_normal(sigma.shape)])
+    )
+    information = np.einsum("ni,ij->nij", 1 / sigma**2, np.eye(7))
     truth = poses.rows("SIM3", T)
     graph = PoseGraph("SIM3", np.arange(n), truth, i, j, poses.rows("SIM3", M), information, np.zeros(n, bool))
     graph = replace(graph, poses=odometry_poses(graph))
-    graph, is_false = add_false_loops(graph, FALSE / (1 - FALSE), kind, seed)
-    return Made(graph, truth, is_false)
+    graph, is_false = add_false_loops(graph, FALSE_FRACTION / (1 - FALSE_FRACTION), kind, seed)
+    return SimulatedGraph(graph, truth, is_false)
 
 
 def twist(x: np.ndarray) -> np.ndarray:
-    """The matrix whose exponential is the similarity of (ρ, ω, σ)."""
+    """Return the 4×4 Lie algebra element of the tangent vector (ρ, ω, σ)."""
     X = np.zeros((4, 4))
     X[:3, :3], X[:3, 3] = np.cross(x[3:6], np.eye(3)).T + x[6] * np.eye(3), x[:3]
     return X
 
 
-def off_truth(found: np.ndarray, truth: np.ndarray) -> float:
-    if not np.isfinite(found).all():
+def off_truth(origins: np.ndarray, truth: np.ndarray) -> float:
+    """Return the RMSE of the chunks' origins after alignment, in units of the radius."""
+    if not np.isfinite(origins).all():
         return np.inf
     where = truth[:, :3]
-    return float(np.sqrt(np.mean(distances(similarity(found, where), found, where) ** 2))) / 10
+    return float(np.sqrt(np.mean(distances(similarity(origins, where), origins, where) ** 2))) / 10
 
 
-def oracle(made: Made) -> np.ndarray:
-    """(n, 3): least squares with what is right, from the truth."""
-    right = replace(made.graph, poses=made.truth).with_edges(~made.is_false)
+def oracle(chunks: SimulatedGraph) -> np.ndarray:
+    """Return the origins (n, 3) of least squares with the right loops, started at the truth."""
+    right = replace(chunks.graph, poses=chunks.truth).with_edges(~chunks.is_false)
     plain = pose_graph_problem(right, robust="none")
     return plain.refined(asker.solve(plain.problem, asker.IRLS(), tol=TOL).values).poses[:, :3]
 
 
 def gtsam_peers(graph: PoseGraph, off: Callable[[np.ndarray], float]) -> dict[str, Any]:
-    """GTSAM with Huber's loss on the loops; without a number it turns at 1.345."""
+    """Return GTSAM with the Huber loss on the loops; its default transition is 1.345."""
     module = peer("gtsam_graph")
     return {} if module is None else {"GTSAM Huber": partial(_gtsam, module.gtsam, graph, off)}
 
@@ -153,5 +162,5 @@ def _gtsam(gtsam: Any, graph: PoseGraph, off: Callable[[np.ndarray], float], num
             noise = gtsam.noiseModel.Robust.Create(gtsam.noiseModel.mEstimator.Huber.Create(radius), noise)
         factors.add(gtsam.BetweenFactorSimilarity3(a, b, similar(row), noise))
     factors.add(gtsam.PriorFactorSimilarity3(0, similar(graph.poses[0]), gtsam.noiseModel.Isotropic.Sigma(7, 1e-6)))
-    found = gtsam.LevenbergMarquardtOptimizer(factors, start).optimize()
-    return off(np.array([s.scale() * s.translation() for s in map(found.atSimilarity3, range(graph.n_poses))]))
+    values = gtsam.LevenbergMarquardtOptimizer(factors, start).optimize()
+    return off(np.array([s.scale() * s.translation() for s in map(values.atSimilarity3, range(graph.n_poses))]))

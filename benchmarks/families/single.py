@@ -1,7 +1,7 @@
-"""Families of one group of unknowns and one group of observations, the oracle for them, and SciPy on them.
+"""Families with one group of unknowns and one group of observations, their oracle, and SciPy as a peer.
 
-Such a family is a `MadeFamily`: it has an announced noise, conditions, and a function that makes data as a `Made`.
-The noise itself is `condition["noise"]` times the announced one; no solver is told.
+Such a family is a `SimulatedFamily`: it has a nominal noise, conditions, and a function that simulates data as a
+`SimulatedData`. The actual noise is `condition["noise"]` times the nominal one; no solver knows it.
 """
 
 import importlib
@@ -24,36 +24,36 @@ from asker.tracing.array_namespace import float64
 from families.family import Condition, Instance, Peer
 
 SWEEP = (0.3, 1.0, 2.0, 5.0)
-"""Times the user's number.  The noise is 0.3 to 3 times the announced one, so the best setting is among these."""
-REACH = 3.0
-"""The user's number over the announced noise: what is farther off is taken for an outlier."""
+"""Factors of the user's scale.  The noise is 0.3 to 3 times the nominal one, so the best setting is among these."""
+OUTLIER_SIGMAS = 3.0
+"""User's scale in units of the nominal noise; larger residuals count as outliers."""
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
-    """Data with a known truth."""
+class SimulatedData:
+    """Synthetic data with a known truth."""
 
     residual: Callable[..., Any]
-    """Of one observation, as `asker.Factors` takes it."""
+    """Residual function of one observation, for `asker.Factors`."""
     truth: Any
-    """The true values of the unknowns, as `asker.Variables` takes them."""
+    """True values of the unknowns, for `asker.Variables`."""
     start: Any
     data: tuple[np.ndarray, ...]
     right: np.ndarray
-    """Which observations are no outliers, (n,)."""
+    """Inlier mask of the observations, (n,)."""
     error: Callable[[Any], float]
-    """How far values are from the truth."""
+    """Return the error of values of the unknowns."""
     manifold: asker.Manifold | None = None
     index: tuple[np.ndarray, ...] | None = None
-    """The unknown of each observation, for each argument of the residual; the first and only one when not given."""
+    """Index of the unknown of each observation, for each argument of the residual; by default there is one unknown."""
     fixed: Any = False
     valid: Callable[..., Any] | None = None
-    """Where an observation is possible, as `asker.Factors` takes it."""
+    """Function that is positive if an observation is possible, for `asker.Factors`."""
     density: float | None = None
-    """That of outliers where they are; None: not told."""
+    """Probability density of the outliers; None if `told_all` is not computed."""
 
     def factors(self, kernel: asker.Kernel | None, values: Any, chosen: Any = slice(None)) -> asker.Factors:
-        """The chosen observations under a kernel, with `values` for a start."""
+        """Return the factors of the chosen observations with a kernel, with `values` as the initial guess."""
         unknowns = asker.Variables(values, self.manifold, self.fixed, name="unknowns")
         index = self.index or (np.zeros(len(self.right), dtype=int),)
         slots = [unknowns[i[chosen]] for i in index]
@@ -63,19 +63,19 @@ class Made:
 
 
 @dataclass(frozen=True)
-class MadeFamily:
-    """A family by its conditions and a function that makes its data."""
+class SimulatedFamily:
+    """Family defined by its conditions and a function that simulates its data."""
 
     name: str
     noise: float
-    """The announced one, per coordinate."""
-    made: Callable[[np.random.Generator, Condition, float], Made]
-    """Of a source of random numbers, a condition and the noise itself."""
+    """Nominal standard deviation per coordinate."""
+    simulate: Callable[[np.random.Generator, Condition, float], SimulatedData]
+    """Simulate data for a random generator, a condition and the actual noise."""
     conditions: Sequence[Condition]
     quick: Sequence[Condition]
     seeds: int = 2
-    peers: Callable[[Made, float], dict[str, Peer]] | None = None
-    """Of the data and the user's number: those beside SciPy."""
+    peers: Callable[[SimulatedData, float], dict[str, Peer]] | None = None
+    """Return the peers other than SciPy for the data and the user's scale."""
     sweep: Sequence[float] = SWEEP
     methods: Sequence[str] | None = None
     n_oracles: int = 20
@@ -86,70 +86,72 @@ class MadeFamily:
         return [(condition, seed) for condition in self.conditions for seed in range(self.seeds)]
 
     def make(self, condition: Condition, seed: int) -> Instance:
-        made = self.made(random(self.name, condition, seed), condition, condition.get("noise", 1.0) * self.noise)
-        number = REACH * self.noise
+        data = self.simulate(random(self.name, condition, seed), condition, condition.get("noise", 1.0) * self.noise)
+        number = OUTLIER_SIGMAS * self.noise
         noise = condition.get("noise", 1.0) * self.noise
-        told = None if made.density is None else lambda: finite(made.error(likeliest(made, noise)))
-        return replace(instance(made, number, self.peers(made, number) if self.peers else {}), told_all=told)
+        known_noise = None if data.density is None else lambda: finite(data.error(likeliest(data, noise)))
+        return replace(instance(data, number, self.peers(data, number) if self.peers else {}), told_all=known_noise)
 
 
-def likeliest(made: Made, sigma: float) -> Any:
-    """The values that are likeliest under the noise σ, the share and the density of outliers: of where descents with
-    moves lead to from the start, from asker's own result, and from the truth, which nobody knows: there may be others
-    that are likelier still."""
-    assert made.density is not None
-    ratio = made.right.mean()
-    c = log(ratio / (1 - ratio) / (sqrt(2 * pi) * sigma * made.density))
-    kernel, own = Mixture(sqrt(2 * c) * sigma, c), asker.solve(asker.Problem(made.factors(None, made.start)))
-    problems = (asker.Problem(made.factors(kernel, values)) for values in (made.start, own.values[0], made.truth))
-    found = [asker.solve(problem, asker.METHODS["asker-moves"](), max_iterations=300) for problem in problems]
-    return min(found, key=lambda result: result.cost).values[0]
+def likeliest(data: SimulatedData, sigma: float) -> Any:
+    """Return the maximum likelihood values for known noise σ, outlier ratio and outlier density.
+
+    It is the best local optimum of descents with block moves from the initial guess, from asker's result and from the
+    truth; there may be a better one.
+    """
+    assert data.density is not None
+    ratio = data.right.mean()
+    c = log(ratio / (1 - ratio) / (sqrt(2 * pi) * sigma * data.density))
+    kernel, default = Mixture(sqrt(2 * c) * sigma, c), asker.solve(asker.Problem(data.factors(None, data.start)))
+    problems = (asker.Problem(data.factors(kernel, values)) for values in (data.start, default.values[0], data.truth))
+    optima = [asker.solve(problem, asker.METHODS["asker-moves"](), max_iterations=300) for problem in problems]
+    return min(optima, key=lambda result: result.cost).values[0]
 
 
-def instance(made: Made, number: float, peers: dict[str, Peer]) -> Instance:
-    """The instance of made data, with SciPy among its peers."""
+def instance(data: SimulatedData, number: float, peers: dict[str, Peer]) -> Instance:
+    """Return the instance of synthetic data, with SciPy among its peers."""
 
     def oracle() -> float:
-        factors = made.factors(asker.Quadratic(), made.truth, made.right)
-        return made.error(asker.solve(asker.Problem(factors), asker.IRLS()).values[0])
+        factors = data.factors(asker.Quadratic(), data.truth, data.right)
+        return data.error(asker.solve(asker.Problem(factors), asker.IRLS()).values[0])
 
-    scipy_peers = {f"SciPy {loss}": partial(scipy_error, made, loss) for loss in ("soft_l1", "cauchy")}
+    scipy_peers = {f"SciPy {loss}": partial(scipy_error, data, loss) for loss in ("soft_l1", "cauchy")}
     return Instance(
-        problem=lambda kernel: asker.Problem(made.factors(kernel, made.start)),
-        error=lambda result: finite(made.error(result.values[0])),
+        problem=lambda kernel: asker.Problem(data.factors(kernel, data.start)),
+        error=lambda result: finite(data.error(result.values[0])),
         oracle=oracle(),
         number=number,
-        at_truth=lambda: asker.Problem(made.factors(None, made.truth)),
+        at_truth=lambda: asker.Problem(data.factors(None, data.truth)),
         peers=scipy_peers | peers,
     )
 
 
 def finite(error: float) -> float:
-    """The error, or infinity for what is no number."""
+    """Return the error, or infinity if it is not finite."""
     return float(error) if np.isfinite(error) else np.inf
 
 
-def scipy_error(made: Made, loss: str, number: float | None) -> float:
-    """The error of `scipy.optimize.least_squares` with exact derivatives; its own `f_scale` is 1."""
-    factors = made.factors(None, made.start)
+def scipy_error(data: SimulatedData, loss: str, number: float | None) -> float:
+    """Return the error of `scipy.optimize.least_squares` with exact derivatives; its default `f_scale` is 1."""
+    factors = data.factors(None, data.start)
     unknowns = factors.slots[0].variables
     free = np.flatnonzero(~unknowns.fixed)
     arguments = (unknowns.rows, free, tuple(slot.index for slot in factors.slots), factors.data)
-    residuals = partial(_residuals, made.residual, unknowns.manifold)
+    residuals = partial(_residuals, data.residual, unknowns.manifold)
     with float64():
-        found = scipy.optimize.least_squares(
+        solution = scipy.optimize.least_squares(
             lambda step: np.asarray(residuals(step, *arguments)),
             np.zeros(len(free) * unknowns.manifold.tangent),
-            lambda step: np.asarray(_derivatives(made.residual, unknowns.manifold, step, *arguments)),
+            lambda step: np.asarray(_derivatives(data.residual, unknowns.manifold, step, *arguments)),
             loss=loss,
             f_scale=1.0 if number is None else number,
         )
-        rows = np.asarray(_moved(unknowns.manifold, found.x, unknowns.rows, free))
-    return finite(made.error(unknowns.manifold.unpack(rows)))
+        rows = np.asarray(_moved(unknowns.manifold, solution.x, unknowns.rows, free))
+    return finite(data.error(unknowns.manifold.unpack(rows)))
 
 
 def _moved(manifold: asker.Manifold, step: Any, rows: Any, free: Any) -> Any:
-    """The rows of all unknowns after one step, in which the free ones follow each other."""
+    """Return the values of all unknowns after a step in the tangent space of the free ones."""
     rows = jax.numpy.asarray(rows)
     steps = jax.numpy.reshape(step, (-1, manifold.tangent))
     return rows.at[free].set(jax.vmap(manifold.retract)(rows[free], steps))
@@ -157,7 +159,7 @@ def _moved(manifold: asker.Manifold, step: Any, rows: Any, free: Any) -> Any:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _residuals(residual: Any, manifold: Any, step: Any, rows: Any, free: Any, index: Any, data: Any) -> Any:
-    """All residuals as one vector."""
+    """Return all residuals as one vector."""
     moved = _moved(manifold, step, rows, free)
     views = [jax.vmap(manifold.view)(moved[i]) for i in index]
     return jax.vmap(residual)(*views, *data).ravel()
@@ -167,7 +169,7 @@ _derivatives = jax.jit(jax.jacfwd(_residuals, argnums=2), static_argnums=(0, 1))
 
 
 def mixed(condition: Condition, right: np.ndarray, wrong: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Observations, of which the first are clutter or, where the condition says so, of a second kind; who is right."""
+    """Return observations whose first ones are outliers, clutter or of the second kind, and the inlier mask."""
     is_right = np.arange(len(right)) >= round(condition["outliers"] * len(right))
     other = second if condition["clutter"] == "second" else wrong
     return np.where(is_right.reshape(-1, *[1] * (right.ndim - 1)), right, other), is_right
@@ -180,9 +182,9 @@ def random(family: str, condition: Condition, seed: int) -> np.random.Generator:
 
 @cache
 def module(name: str) -> Any:
-    """A module of another program; None, and a line that says so, where it cannot be imported."""
+    """Import a module of another program; print a message and return None if it cannot be imported."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        print(f"{name} is left out: {error}", file=sys.stderr)
+        print(f"{name} is skipped: {error}", file=sys.stderr)
         return None

@@ -1,14 +1,15 @@
-"""Dense stereo: teddy, cones and tsukuba.  The error is the share of the visible pixels that are off by more than 1.
+"""Dense stereo: teddy, cones and tsukuba.
 
-The images are matched whole, and the energy is over a part of them that is rich in edges of depth.  (Tsukuba comes
-without the truth of its right image: all its pixels with a truth count.)
+The error is the share of the visible pixels whose disparity error exceeds 1.  Matching uses the full_pair images; the
+energy covers a region with many depth discontinuities.  (Tsukuba has no true disparities for the right image: all
+pixels with a true disparity count.)
 
-There is no oracle in the sense of the other families: no inliers are known, and the energy is not how the images were
-made.  In its place stands what the energy keeps of the truth: plain IRLS with nothing given, from the true disparities
-(unknown ones from the nearest known).  Lower energies can have more bad pixels than that, and another model fewer; so
-a ratio below 1 is no error.
+There is no oracle in the sense of the other families: no inliers are known, and the energy is not the model of the
+images.  Instead, `oracle` is the error of plain IRLS with the default kernels, started at the true disparities (unknown
+ones are copied from the nearest known).  A lower energy can have more bad pixels, and another model fewer; a ratio
+below 1 is therefore possible.
 
-Peers are OpenCV's semi-global matching, and the lowest matching cost, which takes all: neither takes a number.
+The peers, OpenCV's semi-global matching and winner-takes-all matching, have no scale parameter.
 """
 
 from functools import cache
@@ -29,7 +30,7 @@ PAIRS: dict[str, tuple[int, float, slice, slice]] = {
     "cones": (59, 4.0, slice(150, 250), slice(150, 280)),
     "tsukuba": (15, 16.0, slice(100, 200), slice(140, 270)),
 }
-"""The largest disparity, the unit of the truth, and the rows and columns that are solved for."""
+"""Largest disparity, unit of the true disparities, and the rows and columns of the region."""
 STARTS = ("constant", "wta")
 SGBM_SMOOTHNESS = 8 * 3**2, 32 * 3**2  # P1 and P2 as OpenCV's documentation advises, for 3 × 3 blocks and grey images
 
@@ -41,15 +42,18 @@ class StereoFamily:
     methods = ("irls-huber", "irls-cauchy", "irls-gm", "irls", "mhq", "gnc", "moo", "asker", "asker-cauchy")
 
     def cases(self, quick: bool) -> list[tuple[Condition, int]]:
-        found = [name for name in PAIRS if (data_folder() / "stereo" / name / "disp2.png").exists()]
-        if len(found) < len(PAIRS):
-            print(f"stereo: {len(PAIRS) - len(found)} of {len(PAIRS)} pairs are not there; ASKER_DATA says where")
+        available = [name for name in PAIRS if (data_folder() / "stereo" / name / "disp2.png").exists()]
+        if len(available) < len(PAIRS):
+            n_missing = len(PAIRS) - len(available)
+            print(
+                f"stereo: {n_missing} of {len(PAIRS)} pairs are skipped, they do not exist; ASKER_DATA sets the folder"
+            )
         starts = STARTS[:1] if quick else STARTS
-        return [({"pair": name, "start": start}, 0) for name in found[: 1 if quick else None] for start in starts]
+        return [({"pair": name, "start": start}, 0) for name in available[: 1 if quick else None] for start in starts]
 
     def make(self, condition: Condition, seed: int) -> Instance:
         name = condition["pair"]
-        minima, truth, counted = given(name)
+        minima, truth, counted = region_of(name)
 
         def bad(disparity: np.ndarray) -> float:
             return disparity_errors(disparity, truth, counted).bad_1
@@ -75,14 +79,14 @@ FAMILY = StereoFamily()
 
 
 @cache
-def whole(name: str) -> StereoPair:
+def full_pair(name: str) -> StereoPair:
     return read_folder(data_folder() / "stereo" / name, PAIRS[name][1])
 
 
 @cache
-def given(name: str) -> tuple[Minima, np.ndarray, np.ndarray]:
-    """Of the part that is solved for: the minima, the truth, and which pixels count."""
-    pair, (largest, _, *part) = whole(name), PAIRS[name]
+def region_of(name: str) -> tuple[Minima, np.ndarray, np.ndarray]:
+    """Return the matching minima, the true disparities and the mask of the evaluated pixels in the region."""
+    pair, (largest, _, *part) = full_pair(name), PAIRS[name]
     assert pair.left_truth is not None
     counted = np.isfinite(pair.left_truth)
     if pair.right_truth is not None:
@@ -93,27 +97,27 @@ def given(name: str) -> tuple[Minima, np.ndarray, np.ndarray]:
 
 @cache
 def oracle(name: str) -> float:
-    """What the energy keeps of the truth: see above."""
+    """Return the error of plain IRLS from the truth, see above."""
     from scipy.ndimage import distance_transform_edt
 
-    minima, truth, counted = given(name)
+    minima, truth, counted = region_of(name)
     nearest = distance_transform_edt(~np.isfinite(truth), return_distances=False, return_indices=True)
-    made = energy(minima, PAIRS[name][0], truth[tuple(nearest)])
-    found = made.refined(asker.solve(made.problem, asker.IRLS()).values)
-    return disparity_errors(found, truth, counted).bad_1
+    stereo_problem = energy(minima, PAIRS[name][0], truth[tuple(nearest)])
+    refined = stereo_problem.refined(asker.solve(stereo_problem.problem, asker.IRLS()).values)
+    return disparity_errors(refined, truth, counted).bad_1
 
 
 @cache
 def sgbm(name: str) -> np.ndarray | None:
-    """OpenCV's semi-global matching over the whole images, of the part; None where OpenCV is not installed."""
+    """Return the region of OpenCV's semi-global matching of the whole images; None if OpenCV is not installed."""
     try:
         import cv2
     except ImportError:
         return None
-    pair, (largest, _, *part) = whole(name), PAIRS[name]
+    pair, (largest, _, *part) = full_pair(name), PAIRS[name]
     P1, P2 = SGBM_SMOOTHNESS
     n = 16 * (1 + largest // 16)  # a multiple of 16
     matcher = cv2.StereoSGBM_create(minDisparity=0, numDisparities=n, blockSize=3, P1=P1, P2=P2)
     left, right = (np.rint(image).astype(np.uint8) for image in (pair.left, pair.right))
-    found = matcher.compute(left, right) / 16.0
-    return np.where(found < 0, np.nan, found)[tuple(part)]
+    disparity = matcher.compute(left, right) / 16.0
+    return np.where(disparity < 0, np.nan, disparity)[tuple(part)]

@@ -1,6 +1,7 @@
-"""asker on one scene: `irls` with the Huber kernel, as the peers, or `asker` with the smooth truncated one.
+"""Run asker on one scene: `irls` with the Huber kernel, like the peers, or `asker` with the smooth truncated kernel.
 
-It adds `behind`, the observations that lie behind their camera at the start, and `in_front`, the costs without them.
+The report has two additional entries: `behind`, the number of observations behind their camera at the initial guess,
+and `in_front`, the costs without them.
 """
 
 import itertools
@@ -22,7 +23,7 @@ KERNELS = {"irls": ("huber", asker.Huber(1.0)), "asker": ("smooth truncated", as
 
 @dataclass
 class Watched:
-    """A strategy that reads the engine's clocks after every step."""
+    """Strategy that records the engine's timers after every step of another strategy."""
 
     strategy: Any
     clocks: list[dict[str, float]] = field(default_factory=list)
@@ -36,7 +37,7 @@ class Watched:
         return state
 
     def medians(self) -> dict[str, float]:
-        """Of each clock, per step, over the steps that took derivatives, without the first one."""
+        """Return the median seconds per step of each timer, over the steps with derivatives except the first."""
         steps = [{k: b[k] - a[k] for k in b} for a, b in itertools.pairwise(self.clocks)]
         full = [step for step in steps if step["linearise"] > 0] or steps
         return {k: statistics.median(step[k] for step in full) for k in full[0]}

@@ -1,8 +1,8 @@
-"""Ceres on one scene, through COLMAP's bundle adjuster.
+"""Run Ceres on one scene, through COLMAP's bundle adjuster.
 
-Cameras are COLMAP's RADIAL model, one per image, so that the residuals are those of BAL.  Nothing fixes the gauge.
-The time per iteration is what Ceres prints for each of them; the split is its summary, per call.  COLMAP keeps pose and
-intrinsics in two blocks, and counts an observation behind its camera as zero.
+The camera model is COLMAP's RADIAL, one camera per image, so that the residuals equal those of BAL.  The gauge is free.
+The time per iteration is the one that Ceres prints; the split is Ceres's summary, per call.  COLMAP has separate
+parameter blocks for pose and intrinsics, and the residual of an observation behind its camera is zero.
 """
 
 import io
@@ -37,7 +37,7 @@ def reconstruction(scene: Scene) -> pycolmap.Reconstruction:
 
 
 def add_images(model: pycolmap.Reconstruction, scene: Scene) -> np.ndarray:
-    """Add cameras and images; returns the place of every observation in its image."""
+    """Add cameras and images; return the index of every observation within its image."""
     R, t = forward_poses(scene.cameras)
     pixels = forward_pixels(scene.uv)
     order = np.argsort(scene.camera_index, kind="stable")
@@ -77,7 +77,7 @@ def options(args: Any, loss: str, iterations: int) -> pycolmap.BundleAdjustmentO
 
 
 def solve(model: pycolmap.Reconstruction, o: pycolmap.BundleAdjustmentOptions) -> tuple[Any, list[float], float]:
-    """The summary, the seconds of each accepted iteration (the first only evaluates the start), the cores in use."""
+    """Return the summary, the seconds of each accepted iteration (the first only evaluates), and the cores in use."""
     config = pycolmap.BundleAdjustmentConfig()
     for i in model.images:
         config.add_image(i)

@@ -1,8 +1,8 @@
-"""Covariances of poses by COLMAP and by GTSAM, of the same data and with the same noise; asker's in the same run.
+"""Covariances of poses by COLMAP, GTSAM and asker, for the same data and the same noise.
 
-COLMAP's come from `estimate_ba_covariance` for poses alone, with two images held.  GTSAM's `Marginals` factorises, and
-is then asked for one pose after the other, the first one held by a prior.  What a peer needs to take the data in is not
-in the time.  `agree` is the largest difference of a variance, as a part of it.
+COLMAP's `estimate_ba_covariance` computes the poses only, with two images constant.  GTSAM's `Marginals` factorises and
+then returns the covariances one by one; a prior fixes the first pose.  The time to import the data into a peer is not
+included.  `agree to` is the largest relative difference of a variance.
 """
 
 import tempfile
@@ -36,7 +36,7 @@ def timed(call: Any) -> tuple[float, Any]:
 
 
 def poses_timed(result: asker.Result, poses: asker.Variables) -> tuple[float, Any]:
-    """The second time, with nothing held from the first: that compiles."""
+    """Return the time and the covariances of a second computation without cached results; the first one compiles."""
     result.covariance(poses, sigma=1.0)
     return timed(partial(replace(result).covariance, poses, sigma=1.0))
 
@@ -45,7 +45,7 @@ def poses_timed(result: asker.Result, poses: asker.Variables) -> tuple[float, An
 
 
 def colmap_scene(n: int, n_observations: int, kind: str) -> ColmapModel:
-    """A made bundle at its truth, without outliers: COLMAP looks for none."""
+    """Return a synthetic bundle at its truth, without outliers, since COLMAP's covariance assumes none."""
     truth = make_scene(n, n_observations, kind=kind, outlier_ratio=0.0, seed=0).truth
     focal = np.tile([0.0, 1000.0, 1000.0], (n, 1))
     focal[:, 0] = truth.cameras[:, 6]
@@ -54,7 +54,7 @@ def colmap_scene(n: int, n_observations: int, kind: str) -> ColmapModel:
 
 
 def bundle_times(model: ColmapModel) -> tuple[float, float, float]:
-    """Seconds of asker and of COLMAP, and how far their variances are apart."""
+    """Return the seconds of asker and of COLMAP, and the largest relative difference of their variances."""
     ids = [int(k) for k in model.images.ids]
     made = colmap_problem(model, asker.Quadratic(1.0), gauge="fixed", hold=[ids[-1]])
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=0)
@@ -71,7 +71,7 @@ def bundle_times(model: ColmapModel) -> tuple[float, float, float]:
     options = pycolmap.BACovarianceOptions(params=pycolmap.BACovarianceOptionsParams.POSES)
     theirs, found = timed(partial(pycolmap.estimate_ba_covariance, options, loaded, adjuster))
     variances = np.array([np.diag(found.get_cam_cov_from_world(k)) for k in ids[1:-1]])
-    variances = variances[:, [3, 4, 5, 0, 1, 2]] * [1, 1, 1, 4, 4, 4]  # its rotations come first, as half angles
+    variances = variances[:, [3, 4, 5, 0, 1, 2]] * [1, 1, 1, 4, 4, 4]  # COLMAP's rotations come first, as half angles
     own = np.einsum("nqq->nq", C.blocks)[1:-1]
     return ours, theirs, float(np.abs(variances / own - 1).max())
 
@@ -80,7 +80,7 @@ def bundle_times(model: ColmapModel) -> tuple[float, float, float]:
 
 
 def graph_times(graph: PoseGraph) -> tuple[float, float, float]:
-    """Seconds of asker and of GTSAM, and how far their variances of positions are apart."""
+    """Return the seconds of asker and of GTSAM, and the largest relative difference of the position variances."""
     made = pose_graph_problem(graph, robust="none")
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=0)
     ours, C = poses_timed(result, made.poses)

@@ -1,7 +1,8 @@
-"""GTSAM on one pose graph: `GncLMOptimizer` (truncated least squares) with odometry as known inliers,
-Levenberg-Marquardt with a Huber loss on the loops, or plain Levenberg-Marquardt, timed by the iteration.
+"""Run GTSAM on one pose graph.
 
-Prints one line of JSON; `--out` gets the ids and the positions that were found.
+The method is `GncLMOptimizer` (truncated least squares) with odometry as known inliers, Levenberg-Marquardt with a
+Huber loss on the loops, or plain Levenberg-Marquardt with time per iteration.  The script prints one line of JSON;
+`--out` is the file of the ids and the estimated positions.
 """
 
 import argparse
@@ -15,12 +16,12 @@ from typing import Any
 import gtsam
 import numpy as np
 
-INLIERS = 0.99
-"""The share of the right measurements that count as inliers, as asker has it."""
+INLIER_PROBABILITY = 0.99
+"""Probability that a right measurement passes the inlier threshold, as in asker."""
 
 
 def read(path: Path) -> tuple[gtsam.NonlinearFactorGraph, gtsam.Values, list[int]]:
-    """The factors and one that holds the first pose, the start, and which factors are trusted."""
+    """Return the factors with a prior on the first pose, the initial guess, and the indices of the known inliers."""
     in_space = any(line.startswith("EDGE_SE3") for line in path.read_text().splitlines())
     graph, start = gtsam.readG2o(str(path), in_space)
     ends = [graph.at(k).keys() for k in range(graph.size())]
@@ -43,7 +44,7 @@ def positions(values: gtsam.Values) -> tuple[np.ndarray, np.ndarray]:
 
 
 def graduated(graph: Any, start: Any, trusted: list[int], inner_iterations: int | None) -> tuple[Any, dict[str, Any]]:
-    """inner_iterations: the most of Levenberg-Marquardt in one step of GNC; GTSAM's own default is 100."""
+    """Solve by GNC with at most `inner_iterations` of Levenberg-Marquardt in each step (GTSAM's default: 100)."""
     settings = gtsam.GncLMParams()
     if inner_iterations is not None:
         descent = settings.baseOptimizerParams
@@ -53,14 +54,14 @@ def graduated(graph: Any, start: Any, trusted: list[int], inner_iterations: int 
     settings.setKnownInliers(trusted)
     begin = time.perf_counter()
     optimizer = gtsam.GncLMOptimizer(graph, start, settings)
-    optimizer.setInlierCostThresholdsAtProbability(INLIERS)
+    optimizer.setInlierCostThresholdsAtProbability(INLIER_PROBABILITY)
     values = optimizer.optimize()
     kept = np.flatnonzero(np.asarray(optimizer.getWeights()) > 0.5)
     return values, {"seconds": time.perf_counter() - begin, "kept": kept[kept < graph.size() - 1].tolist()}
 
 
 def with_huber(graph: Any, start: Any, trusted: list[int], radius: float) -> tuple[Any, dict[str, Any]]:
-    """Levenberg-Marquardt; the loss turns at the `radius`, and acts on what is not trusted."""
+    """Solve by Levenberg-Marquardt with a Huber loss of threshold `radius` on all but the known inliers."""
     loss, sure = gtsam.noiseModel.mEstimator.Huber.Create(radius), set(trusted)
     robust = gtsam.NonlinearFactorGraph()
     for k in range(graph.size()):
@@ -87,9 +88,13 @@ def timed(graph: Any, start: Any, iterations: int) -> tuple[Any, dict[str, Any]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="plain g2o, not compressed")
-    parser.add_argument("--time-iterations", type=int, default=0, help="so many of plain least squares, at least 2")
-    parser.add_argument("--inner-iterations", type=int, help="at most, in each step of GNC (GTSAM: 100)")
-    parser.add_argument("--huber", type=float, help="no GNC: a Huber loss that turns at this whitened residual")
+    parser.add_argument(
+        "--time-iterations", type=int, default=0, help="time this many iterations of plain least squares, at least 2"
+    )
+    parser.add_argument("--inner-iterations", type=int, help="limit in each step of GNC (GTSAM: 100)")
+    parser.add_argument(
+        "--huber", type=float, help="use a Huber loss with this threshold on whitened residuals instead of GNC"
+    )
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     graph, start, trusted = read(args.file)

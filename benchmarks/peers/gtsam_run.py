@@ -1,7 +1,7 @@
-"""GTSAM on one scene: `GeneralSFMFactorPoseCal3Bundler`, six degrees of freedom per camera, fixed calibration.
+"""Run GTSAM on one scene: `GeneralSFMFactorPoseCal3Bundler`, six degrees of freedom per camera, fixed calibration.
 
-One `iterate()` tries dampings until one lowers the cost, so it may hold more than one linear solve.
-An observation behind its camera counts as zero.
+One `iterate()` increases the damping until the cost decreases, so it may contain more than one linear solve.
+The residual of an observation behind its camera is zero.
 """
 
 import statistics
@@ -17,7 +17,7 @@ OPTIMIZERS = {
     "general": (gtsam.LevenbergMarquardtOptimizer, gtsam.LevenbergMarquardtParams.CeresDefaults),
     "sfm": (gtsam.SfmLevenbergMarquardtOptimizer, gtsam.SfmLevenbergMarquardtParams.ceresDefaults),
 }
-SMALLEST_DAMPING = 1e-7  # nothing fixes the gauge, and GTSAM gives up on a singular system
+SMALLEST_DAMPING = 1e-7  # the gauge is free, and GTSAM terminates at a singular system
 
 
 def graph_of(scene: Scene) -> tuple[gtsam.NonlinearFactorGraph, gtsam.Values]:
@@ -38,7 +38,7 @@ def graph_of(scene: Scene) -> tuple[gtsam.NonlinearFactorGraph, gtsam.Values]:
 
 
 def iterate(optimizer: Any, iterations: int) -> tuple[list[float], int]:
-    """Seconds of each iteration, and how many lowered the cost."""
+    """Return the seconds of each iteration, and the number of iterations that decreased the cost."""
     times, accepted = [], 0
     for _ in range(iterations):
         cost, begin = optimizer.error(), time.perf_counter()

@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--ring", type=int, nargs=2, metavar=("CAMERAS", "OBSERVATIONS"), default=(8, 2000))
     args = parser.parse_args()
     bundle = read_bal(args.bal) if args.bal else make_scene(*args.ring, seed=0).start
-    part = args.out.with_suffix(".part.npz")  # a run that is cut short leaves no scene behind
+    part = args.out.with_suffix(".part.npz")  # an interrupted run leaves no incomplete scene
     np.savez(part, **{f.name: getattr(bundle, f.name) for f in dataclasses.fields(bundle)})
     part.replace(args.out)
 

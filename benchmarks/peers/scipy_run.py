@@ -1,8 +1,8 @@
-"""SciPy's `least_squares` on one scene: analytic sparse derivatives, `trf` with `lsmr`.
+"""Run SciPy's `least_squares` on one scene, with analytic sparse derivatives and `trf` with `lsmr`.
 
-SciPy applies the loss to each coordinate, not to the norm of a residual, so its cost is another one.
-An iteration ends with new derivatives.  The first trust region is far too large and takes some evaluations to shrink;
-they are allowed on top of `--iterations`, and the first iteration is not counted.
+SciPy applies the loss to each coordinate instead of the norm of a residual, so its cost differs.  An iteration ends
+with an evaluation of the derivatives.  The initial trust region is far too large; the evaluations that shrink it are
+allowed in addition to `--iterations`, and the first iteration is not timed.
 """
 
 import statistics
@@ -15,11 +15,11 @@ from common import Scene, cross_matrices, load, memory_mb, parser, report, rotat
 from scipy.optimize import least_squares
 from scipy.sparse import csr_matrix
 
-TO_SHRINK = 20  # evaluations until the trust region fits
+EXTRA_EVALUATIONS = 20  # that shrink the initial trust region
 
 
 class Residuals:
-    """All residuals of a scene and their derivatives, as functions of one vector: poses, then points."""
+    """Residuals of a scene and their sparse Jacobian as functions of one vector: poses, then points."""
 
     def __init__(self, scene: Scene):
         self.scene = scene
@@ -37,7 +37,7 @@ class Residuals:
         self.calls: list[tuple[str, float, float]] = []
 
     def _project(self, x: np.ndarray):
-        """Poses and R of the cameras; per observation f, k1, k2, then RX, z and the point p of the image plane."""
+        """Return the poses and R of the cameras; per observation f, k1, k2, RX, z and the normalised image point p."""
         i, j = self.scene.camera_index, self.scene.point_index
         n = len(self.scene.cameras)
         poses, points = x[: 6 * n].reshape(n, 6), x[6 * n :].reshape(-1, 3)
@@ -71,7 +71,7 @@ class Residuals:
 
 
 def left_jacobians(w: np.ndarray) -> np.ndarray:
-    """J with exp(w + d) ≈ exp(J d) exp(w) for every row."""
+    """Return the left Jacobian J of every row: exp(w + d) ≈ exp(J d) exp(w)."""
     theta = np.maximum(np.linalg.norm(w, axis=1), 1e-4)[:, None, None]
     K = cross_matrices(w)
     return np.eye(3) + (1 - np.cos(theta)) / theta**2 * K + (theta - np.sin(theta)) / theta**3 * K @ K
@@ -97,7 +97,7 @@ def minimise(problem: Residuals, iterations: int) -> Any:
         f_scale=1.0,
         x_scale="jac",
         tr_solver="lsmr",
-        max_nfev=iterations + TO_SHRINK,
+        max_nfev=iterations + EXTRA_EVALUATIONS,
         ftol=1e-15,
         xtol=None,
         gtol=None,

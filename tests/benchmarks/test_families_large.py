@@ -19,12 +19,12 @@ sys.path.append(str(ROOT / "benchmarks"))
 from families import bundle, graphs, rotations, stereo  # noqa: E402
 from families.design import balanced, data_folder, trimmed  # noqa: E402
 
-FAMILIES = [bundle.FAMILY, bundle.TAILED, rotations.FAMILY, *graphs.FAMILIES, stereo.FAMILY]
+FAMILIES = [bundle.FAMILY, bundle.TAILS_FAMILY, rotations.FAMILY, *graphs.FAMILIES, stereo.FAMILY]
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
 
 
 def first_case(family):
-    """A quick case; the test is skipped when the family has none for want of data."""
+    """A quick case; the test is skipped if the family has none because its data are missing."""
     cases = family.cases(quick=True)
     if not cases:
         pytest.skip(f"real data not found: {data_folder()} (set ASKER_DATA to its folder)")
@@ -36,7 +36,7 @@ def at_the_start(instance):
 
 
 @EVERY_FAMILY
-def test_a_case_made_twice_is_the_same(family):
+def test_the_same_arguments_give_the_same_case(family):
     case = first_case(family)
     a, b = family.make(*case), family.make(*case)
     assert a.oracle == b.oracle
@@ -70,7 +70,7 @@ def test_every_value_comes_equally_often_in_a_balanced_table():
     assert len(pairs) > 0.7 * len(list(product(*list(levels.values())[:2])))
 
 
-def test_one_in_twenty_may_be_lost_without_a_say():
+def test_one_outlier_in_twenty_does_not_change_the_trimmed_error():
     off = np.ones(20)
     off[3] = 100.0
     assert trimmed(off) == 1

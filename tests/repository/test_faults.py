@@ -1,4 +1,4 @@
-"""A small sample of `make faults`."""
+"""Small sample of the fault injection campaign, `make faults`."""
 
 import io
 import sys
@@ -9,10 +9,10 @@ import pytest
 
 import campaign
 from fault_trials import Part, Trial
-from mutation import ENOUGH, SABOTAGES, misplaced
+from mutation import MIN_DETECTED, MUTATIONS, ambiguous_edits
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="limits memory and looks for processes as Linux does"),
+    pytest.mark.skipif(sys.platform != "linux", reason="memory limits and process lookup are Linux-specific"),
     pytest.mark.filterwarnings("ignore::UserWarning:PIL.*"),
 ]
 
@@ -21,7 +21,7 @@ SLOW = {"code in the cache": 4, "signals to a solve": 4, "two at a time": 1}
 
 
 def rows(table):
-    """The numbers of each line of a table."""
+    """Return the numbers of each line of a table, by kind of trial."""
     return {line[:36].strip(): line[36:].split() for line in table.splitlines()[1:]}
 
 
@@ -46,18 +46,18 @@ def some_trials(folder, n, rng):
     yield Trial("never tried")
 
 
-def test_the_table_is_written_as_the_campaign_goes(tmp_path):
+def test_the_table_has_the_counts_and_the_faults(tmp_path):
     out = io.StringIO()
     table = campaign.Table(out)
     campaign.campaign([(Part("all", some_trials, 1, 1), 1)], 0, float("inf"), True, table)
-    found = rows(out.getvalue())
-    assert found["a reader"][:4] == ["2", "1", "1", "0"]
-    assert found["a solve"][:4] == ["2", "1", "0", "1"]
-    assert found["all"][:4] == ["4", "2", "1", "1"]
+    table_rows = rows(out.getvalue())
+    assert table_rows["a reader"][:4] == ["2", "1", "1", "0"]
+    assert table_rows["a solve"][:4] == ["2", "1", "0", "1"]
+    assert table_rows["all"][:4] == ["4", "2", "1", "1"]
     assert "FAULT a solve: other costs" in out.getvalue()
 
 
-def test_a_part_that_does_not_begin_is_a_fault():
+def test_a_part_whose_set_up_fails_is_a_fault():
     def broken(folder: Path, n: int, rng: np.random.Generator):
         yield from ()
         raise AssertionError("no data")
@@ -67,12 +67,12 @@ def test_a_part_that_does_not_begin_is_a_fault():
     assert table.n_faults == 1
 
 
-def test_every_sabotage_finds_its_place():
-    assert len(SABOTAGES) >= ENOUGH
-    assert misplaced(SABOTAGES) == []
+def test_the_text_of_every_mutation_occurs_once_in_the_source():
+    assert len(MUTATIONS) >= MIN_DETECTED
+    assert ambiguous_edits(MUTATIONS) == []
 
 
 def test_unknown_parts_are_refused(capsys):
     with pytest.raises(SystemExit):
         campaign.main(["--parts", "nothing"])
-    assert "known are readers, results" in capsys.readouterr().err
+    assert "readers, results" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Every reader on damaged files: an error that names the file, or a valid value; nothing else, and no more memory."""
+"""Fuzz tests of every reader: damaged files give an error that names the file or a valid value, with limited memory."""
 
 import bz2
 import gzip
@@ -21,12 +21,12 @@ from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
 from asker.cli import main
 from asker.io.images import read_grey
 from damage import around, damaged, repacked
-from fuzzing import CASES, MEMORY, Case, limits
+from fuzzing import CASES, MAX_BYTES, Case, limits
 from graphs import some_graph
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process as Linux does"),
+    pytest.mark.skipif(sys.platform != "linux", reason="memory limits are Linux-specific"),
     pytest.mark.filterwarnings("ignore::UserWarning:PIL.*"),
 ]
 
@@ -36,20 +36,20 @@ EVERY_CASE = pytest.mark.parametrize("name", CASES)
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
-    made = {}
+    cache = {}
 
     def case(name):
-        if name not in made:
+        if name not in cache:
             folder = tmp_path_factory.mktemp("fuzz") / "a"
             folder.mkdir()
-            made[name] = CASES[name](folder)
-        return made[name]
+            cache[name] = CASES[name](folder)
+        return cache[name]
 
     return case
 
 
 @EVERY_CASE
-def test_the_good_file_is_read(cases, name):
+def test_the_valid_file_is_read(cases, name):
     case = cases(name)
     for path, content in case.good.items():
         assert case.try_on(path, content) is None
@@ -65,7 +65,7 @@ FUZZ = settings(
 
 
 @EVERY_CASE
-def test_a_damaged_file_is_refused_by_name_or_read(cases, name):
+def test_a_damaged_file_is_rejected_by_name_or_read(cases, name):
     case = cases(name)
     refusals = []
 
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_refused_by_name_or_read(cases, name):
 
 
 @EVERY_CASE
-def test_a_file_that_is_cut_short_is_refused_or_read(cases, name):
+def test_a_truncated_file_is_rejected_or_read(cases, name):
     case = cases(name)
     for path, good in case.good.items():
         for n in sorted({0, 1, 2, len(good) // 3, len(good) // 2, len(good) - 9, len(good) - 1}):
@@ -97,7 +97,7 @@ TEXTS = ["BAL", "COLMAP text", "g2o SE2", "false loops", "plan"]
 
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32-be", "utf-8-sig"])
-def test_another_encoding_is_refused_or_read(cases, name, encoding):
+def test_another_encoding_is_rejected_or_read(cases, name, encoding):
     case = cases(name)
     path = case.files[0]
     refusal = case.try_on(path, case.good[path].decode().encode(encoding))
@@ -105,7 +105,7 @@ def test_another_encoding_is_refused_or_read(cases, name, encoding):
 
 
 @pytest.mark.parametrize("name", ["false loops", "plan", "recorded runs", "result", "checkpoint"])
-def test_nesting_without_end_is_refused(cases, name):
+def test_deep_nesting_is_rejected(cases, name):
     case = cases(name)
     path = case.files[-1] if name == "recorded runs" else case.files[0]
     deep = b"[" * 100_000
@@ -116,7 +116,7 @@ def test_nesting_without_end_is_refused(cases, name):
     assert case.try_on(path, b"a = " + deep if path.suffix == ".toml" else deep)
 
 
-# ------------------------------------------------------------------ promises that are not kept
+# ------------------------------------------------------------------ headers that announce more than the file has
 
 
 def png_of(width, height):
@@ -139,11 +139,11 @@ def npz_of(shape):
     return out.getvalue()
 
 
-HUGE = 10**12  # and twice the memory in compressed zeros
-PROMISES = {
+HUGE = 10**12  # an announced number; compressed zeros expand to twice the memory limit
+FORGED_HEADERS = {
     "BAL": [f"{HUGE} {HUGE} {HUGE}\n1 2 3\n".encode(), f"1 1 {HUGE}\n0 0 1 2\n".encode(), b"-1 1 1\n0 0 1 2\n"],
-    "BAL gz": [gzip.compress(f"1 1 {HUGE}\n".encode()), 64 * gzip.compress(bytes(MEMORY >> 5))],
-    "BAL bz2": [bz2.compress(f"1 1 {HUGE}\n".encode()), 64 * bz2.compress(bytes(MEMORY >> 5))],
+    "BAL gz": [gzip.compress(f"1 1 {HUGE}\n".encode()), 64 * gzip.compress(bytes(MAX_BYTES >> 5))],
+    "BAL bz2": [bz2.compress(f"1 1 {HUGE}\n".encode()), 64 * bz2.compress(bytes(MAX_BYTES >> 5))],
     "COLMAP binary": [struct.pack("<Q", n) + bytes(64) for n in (HUGE, 2**63, 2**64 - 1)],
     "g2o SE2": [b"VERTEX_SE2 9007199254740991 0 0 0\nVERTEX_SE2 1 0 0 0\n", b"VERTEX_SE2 -1 0 0 0\n"],
     "PNG": [png_of(2**31 - 1, 2**31 - 1), png_of(12_000, 7_000), png_of(0, 5)],
@@ -154,17 +154,17 @@ PROMISES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PROMISES)
-def test_a_promise_is_not_believed(cases, name):
+@pytest.mark.parametrize("name", FORGED_HEADERS)
+def test_a_forged_header_is_rejected(cases, name):
     case = cases(name)
     for path in case.files:
-        for content in PROMISES[name]:
+        for content in FORGED_HEADERS[name]:
             assert case.try_on(path, content), content[:60]
 
 
 def test_the_limit_of_memory_works():
     with pytest.raises(MemoryError), limits():
-        np.ones(MEMORY)
+        np.ones(MAX_BYTES)
 
 
 # ------------------------------------------------------------------ real files
@@ -172,18 +172,18 @@ def test_the_limit_of_memory_works():
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["bal/problem-49-7776-pre.txt.bz2", "g2o/intel.g2o.bz2", "g2o/parking-garage.g2o.bz2"])
-def test_damaged_real_files_are_refused_or_read(data_file, tmp_path, name):
+def test_damaged_real_files_are_rejected_or_read(data_file, tmp_path, name):
     good = data_file(name).read_bytes()
     path = tmp_path / Path(name).name
     path.write_bytes(good)
     is_graph = ".g2o" in name
     case = Case(tmp_path, partial(read_g2o if is_graph else read_bal, path))
     rng = np.random.default_rng(0)
-    for n in (0, 3, 4, 100, len(good) // 2, len(good) - 1):  # the archive
+    for n in (0, 3, 4, 100, len(good) // 2, len(good) - 1):  # truncated archives
         assert case.try_on(path, good[:n])
     for at in rng.integers(10, len(good), 3):
         assert case.try_on(path, good[:at] + bytes([good[at] ^ 64]) + good[at + 1 :])
-    text = bz2.decompress(good)[: 1 << 17]  # and what is in it
+    text = bz2.decompress(good)[: 1 << 17]  # the content
     plain = tmp_path / ("cut.g2o" if is_graph else "cut.txt")
     plain.write_bytes(text)
     case = Case(tmp_path, partial(read_g2o if is_graph else read_bal, plain), files=[plain])
@@ -194,7 +194,7 @@ def test_damaged_real_files_are_refused_or_read(data_file, tmp_path, name):
 
 
 @pytest.mark.data
-def test_damaged_real_images_are_refused_or_read(data_file, tmp_path):
+def test_damaged_real_images_are_rejected_or_read(data_file, tmp_path):
     good = data_file("stereo/teddy/im2.png").read_bytes()
     path = tmp_path / "a.png"
     path.write_bytes(good)

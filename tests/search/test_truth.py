@@ -93,10 +93,10 @@ def test_cases_are_named_once_and_can_be_written(family):
 @pytest.mark.parametrize(
     ("made", "same"),
     [
-        (fits.made_line, lambda x: x * (1, -1) + (np.pi, 0)),
-        (fits.made_sinusoid, lambda x: x * (-1, 1, 1, 1) + (0, 0, 3 * np.pi, 0)),
-        (lambda *a: fits.made_closed("ellipse", *a), lambda x: x[:, [0, 1, 3, 2, 4]] + (0, 0, 0, 0, np.pi / 2)),
-        (lambda *a: essential.made(*a[:1], {**CONDITION, "start": 5.0}, a[2]), lambda x: (x[0], -x[1])),
+        (fits.simulate_line, lambda x: x * (1, -1) + (np.pi, 0)),
+        (fits.simulate_sinusoid, lambda x: x * (-1, 1, 1, 1) + (0, 0, 3 * np.pi, 0)),
+        (lambda *a: fits.simulate_closed("ellipse", *a), lambda x: x[:, [0, 1, 3, 2, 4]] + (0, 0, 0, 0, np.pi / 2)),
+        (lambda *a: essential.simulate(*a[:1], {**CONDITION, "start": 5.0}, a[2]), lambda x: (x[0], -x[1])),
     ],
     ids=["line", "sinusoid", "ellipse", "essential"],
 )
@@ -224,7 +224,7 @@ def test_who_is_told_all_but_the_outliers_is_no_other_method(capsys):
     tables.print_tables(rows, every_condition=True)
     out = capsys.readouterr().out
     assert "| f | 1 | 0%, 9.00 |  |  |  |  |" in out
-    assert f"| {tables.TOLD_ALL} | 100% | 1.00 |" in out
+    assert f"| {tables.LABELS[tables.TOLD_ALL]} | 100% | 1.00 |" in out
 
 
 def test_the_likeliest_places_are_right_where_few_ranges_are_wrong():

@@ -83,7 +83,7 @@ def test_a_run_that_fails_leaves_the_former_result(results):
 def test_a_name_is_no_path(name, results, capsys):
     with pytest.raises(SystemExit):
         parsed("--record", name)
-    assert "is no name" in capsys.readouterr().err
+    assert "invalid name" in capsys.readouterr().err
 
 
 def test_no_path_and_no_host_is_told():

@@ -1,4 +1,4 @@
-"""`python tools/faults` runs the campaign; the helpers of the tests are found beside it."""
+"""Entry point of `python tools/faults`: run the campaign with tests/helpers on the module path."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Trials of the cache of compiled code: an entry that was changed is never executed.
+"""Trials of the cache of compiled code: a modified entry is never executed.
 
-The entries hold code for a residual with a constant that stands nowhere else.  An attack replaces the constant in
-them, so that code of a changed entry, where it is executed, shows in the solution.
+The entries contain code of a residual with a unique constant.  An attack replaces the constant in them, so that the
+execution of modified code changes the solution.
 """
 
 import hashlib
@@ -24,43 +24,43 @@ TRUE, FALSE = 1234.5678, 4321.8765
 
 
 def damage_entries(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` entries that are damaged, cut, renamed, or open to others: they are read as written or not at all."""
-    kept = Kept(folder / "kept")
+    """Damage or rename `n` entries, or make them writable by others: they must be read as written or not at all."""
+    store = Kept(folder / "store")
     kinds = {"damaged": _damaged, "under another name": _renamed, "others can write": _open_to_others}
     for what, change in kinds.items():
         for k in range(-(-n // len(kinds))):
             name, content = f"entry-{k}", rng.bytes(int(rng.integers(0, 300)))
-            kept.write(name, content)
-            good = kept.read(name) == content
-            name, may_be_read = change(kept, name, rng)
-            found = kept.read(name)
-            wrong = found is not None and (found != content or not may_be_read)
+            store.write(name, content)
+            good = store.read(name) == content
+            name, may_be_read = change(store, name, rng)
+            content_read = store.read(name)
+            wrong = content_read is not None and (content_read != content or not may_be_read)
             fault = "an entry is not read as written" if not good else "a changed entry is read" if wrong else None
-            yield Trial(f"cache entry, {what}", fault, refused=found is None)
+            yield Trial(f"cache entry, {what}", fault, refused=content_read is None)
 
 
-def _path(kept: Kept, name: str) -> Path:
-    assert kept.folder is not None
-    return kept.folder / name
+def _path(store: Kept, name: str) -> Path:
+    assert store.folder is not None
+    return store.folder / name
 
 
-def _damaged(kept: Kept, name: str, rng: np.random.Generator) -> tuple[str, bool]:
-    content = _path(kept, name).read_bytes()
-    _path(kept, name).write_bytes(spoiled(rng, content))
-    return name, _path(kept, name).read_bytes() == content
+def _damaged(store: Kept, name: str, rng: np.random.Generator) -> tuple[str, bool]:
+    content = _path(store, name).read_bytes()
+    _path(store, name).write_bytes(spoiled(rng, content))
+    return name, _path(store, name).read_bytes() == content
 
 
-def _renamed(kept: Kept, name: str, rng: np.random.Generator) -> tuple[str, bool]:
-    _path(kept, name).rename(_path(kept, f"other-{name}"))
+def _renamed(store: Kept, name: str, rng: np.random.Generator) -> tuple[str, bool]:
+    _path(store, name).rename(_path(store, f"other-{name}"))
     return f"other-{name}", False
 
 
-def _open_to_others(kept: Kept, name: str, rng: np.random.Generator) -> tuple[str, bool]:
-    _path(kept, name).chmod(0o666 if rng.random() < 0.5 else 0o620)
+def _open_to_others(store: Kept, name: str, rng: np.random.Generator) -> tuple[str, bool]:
+    _path(store, name).chmod(0o666 if rng.random() < 0.5 else 0o620)
     return name, False
 
 
-# ---- entries that are code
+# ---- entries with machine code
 
 
 def residual(x: Any, d: Any) -> Any:
@@ -68,7 +68,7 @@ def residual(x: Any, d: Any) -> Any:
 
 
 def solution(cache: Path) -> str:
-    """What a solve with compiled code in this folder returns; for a process of its own."""
+    """Return the solution of a solve with this cache folder, as text; to be called in a separate process."""
     os.environ["ASKER_CACHE"] = str(cache)
     import asker
 
@@ -80,27 +80,28 @@ def solution(cache: Path) -> str:
 
 
 def change_caches(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """About `n` solves with a cache in which entries were changed; its code is that of a solve before."""
-    importlib.import_module("asker._solve")  # once, and not in each process
+    """Solve about `n` times with a cache whose entries, written by an earlier solve, were modified."""
+    importlib.import_module("asker._solve")  # once instead of in each process
     importlib.import_module("asker.engines.cpu.engine")
     load_jax()
     code, right = in_child(lambda: solution(folder / "genuine"))
     assert code == 0, right
     entries = _attacked_entries(folder / "genuine")
     trusted = _solved(folder, rng, {path: _forged(path) for path in entries}, 0o600)
-    is_seen = trusted not in ((0, right), (1, "")) and bool(entries)
-    yield Trial("cached code, attack shows", None if is_seen else "forged entries that are trusted change no number")
+    is_effective = trusted not in ((0, right), (1, "")) and bool(entries)
+    fault = None if is_effective else "forged entries with a valid digest change no number"
+    yield Trial("cached code, attack shows", fault)
     for k in range(n):
         what, changes, mode = _attack(k * 4 // n, folder / "genuine", entries, rng)
-        code, told = _solved(folder, rng, changes, mode)
-        fault = None if (code, told) == (0, right) else f"exit code {code}: {told[:300]}, not {right}"
+        code, text = _solved(folder, rng, changes, mode)
+        fault = None if (code, text) == (0, right) else f"exit code {code}: {text[:300]}, not {right}"
         yield Trial(f"cached code, {what}", fault)
 
 
 def _attack(
     kind: int, genuine: Path, entries: list[Path], rng: np.random.Generator
 ) -> tuple[str, dict[Path, bytes | None], int]:
-    """What is done, the new contents of entries, and the permissions that they get."""
+    """Return the kind of attack, the new contents of entries, and their new permissions."""
     if kind == 0:
         return "other constant", {path: _patched(path.read_bytes()) for path in entries}, 0o600
     if kind == 1:
@@ -114,26 +115,26 @@ def _attack(
 
 
 def _solved(folder: Path, rng: np.random.Generator, changes: dict[Path, Any], mode: int) -> tuple[int, str]:
-    """The solution with a copy of the genuine cache in which files were changed."""
+    """Return the exit code and the solution with a copy of the genuine cache in which files were changed."""
     copy = folder / f"changed{rng.integers(10**9)}"
     shutil.copytree(folder / "genuine", copy)
     for path, content in changes.items():
         target = copy / path.relative_to(folder / "genuine")
         target.write_bytes(content)
         target.chmod(mode)
-    found = in_child(lambda: solution(copy))
+    outcome = in_child(lambda: solution(copy))
     shutil.rmtree(copy)
-    return found
+    return outcome
 
 
 def _attacked_entries(cache: Path) -> list[Path]:
-    """The entries in which the constant stands."""
+    """Return the entries that contain the constant."""
     contents = {path: path.read_bytes() for path in sorted(cache.rglob("*")) if path.is_file()}
     return [path for path, content in contents.items() if _patched(content) != content]
 
 
 def _patched(content: bytes) -> bytes:
-    """The same code with the other constant: as a number of 8 bytes, and as text."""
+    """Return the code with the other constant, replaced as a number of 8 bytes and as text."""
     for form in (lambda x: struct.pack("<d", x), lambda x: struct.pack(">d", x).hex().upper().encode(), _decimal):
         content = content.replace(form(TRUE), form(FALSE))
     return content
@@ -144,6 +145,6 @@ def _decimal(x: float) -> bytes:
 
 
 def _forged(path: Path) -> bytes:
-    """The patched content with a digest that fits, as only the user could write it."""
+    """Return the patched content with a valid digest, as only the owner of the cache could write it."""
     content = _patched(path.read_bytes()[32:])
     return hashlib.sha256(path.name.encode() + b"\0" + content).digest() + content

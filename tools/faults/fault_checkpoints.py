@@ -1,4 +1,4 @@
-"""Trials of checkpoints: a run that goes on ends bit for bit as one that was never stopped, or its file is refused."""
+"""Trials of checkpoints: a resumed run ends bit for bit like an uninterrupted one, or its file is rejected."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ STRATEGIES = {"IRLS": asker.IRLS(), "GNC": asker.GNC(), "ASKER": asker.ASKER(), 
 
 
 class Killed(BaseException):
-    """Ends a solve as nothing else does."""
+    """Exception that ends a solve and that no handler catches."""
 
 
 def curve(x: Any, t: Any, y: Any) -> Any:
@@ -37,14 +37,14 @@ def in_front(x: Any, t: Any, y: Any) -> Any:
 
 @dataclass(frozen=True)
 class Setting:
-    """All that decides a run."""
+    """Problem and settings that determine a run."""
 
     strategy: Any
     kernel: Any = asker.SmoothTruncated(0.5)
     residual: Any = curve
     valid: Any = None
     data: int = -1
-    """The observation whose last digit is changed; none where negative."""
+    """Index of the observation whose last digit is changed; negative for none."""
     weight: float = 1.0
     start: float = 2.0
 
@@ -69,19 +69,19 @@ class Setting:
 
 @cache
 def whole(setting: Setting) -> Any:
-    """The result of a run that nobody stops."""
+    """Return the result of an uninterrupted run."""
     return setting.solved()
 
 
 def numbers(result: Any) -> list[Any]:
-    """All numbers of a result but the seconds."""
+    """Return all numbers of a result except the seconds."""
     history = [(h.iteration, h.cost, h.best_cost, h.damping, h.accepted, repr(h.details)) for h in result.history]
     arrays = [result.values, result.residuals, result.weights, result.inliers]
     return [history, result.cost, result.initial_cost, result.status, *([a.tobytes() for a in x] for x in arrays)]
 
 
 def attack_checkpoints(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """About `n` runs that are stopped and go on; in three of four the file or the problem is changed between."""
+    """Interrupt and resume about `n` runs; in three of four the file or the problem is changed in between."""
     kinds = {"killed": unchanged, "changed file": spoil, "changed cost": change_cost, "other problem": change_problem}
     for what, change in kinds.items():
         for k in range(-(-n // len(kinds))):
@@ -91,14 +91,14 @@ def attack_checkpoints(folder: Path, n: int, rng: np.random.Generator) -> Iterat
 
 
 Change = Callable[[Path, Setting, np.random.Generator], "tuple[Setting, bool]"]
-"""Changes a file, and returns the setting to go on with, and whether that must be refused."""
+"""Function that changes a file and returns the setting of the resumed run and whether it must be rejected."""
 
 
 def _attacked(path: Path, setting: Setting, change: Change, rng: np.random.Generator) -> Trial:
     expected = numbers(whole(setting))
     for _ in range(rng.integers(1, 3)):
         every = int(rng.integers(1, 4))
-        stop_at = int(rng.integers(every + 1, max(every + 2, len(expected[0]))))  # the file is there by then
+        stop_at = int(rng.integers(every + 1, max(every + 2, len(expected[0]))))  # the file exists by then
 
         def kill(line: Any, stop_at: int = stop_at) -> None:
             if line.iteration >= stop_at:
@@ -110,14 +110,14 @@ def _attacked(path: Path, setting: Setting, change: Change, rng: np.random.Gener
         return Trial("")
     later, must_refuse = change(path, setting, rng)
     try:
-        found = numbers(later.solved(checkpoint=path))
+        resumed = numbers(later.solved(checkpoint=path))
     except asker.FileError as error:
-        return Trial("", None if change is not unchanged else f"a good file is refused: {error}", refused=True)
+        return Trial("", None if change is not unchanged else f"a good file is rejected: {error}", refused=True)
     except Exception as error:
         return Trial("", f"{type(error).__name__}: {error}")
     if must_refuse:
-        return Trial("", f"accepted after {later} and the file was changed")
-    return Trial("", None if found == expected else "the run ends elsewhere")
+        return Trial("", f"{later} is accepted although the file was changed")
+    return Trial("", None if resumed == expected else "the resumed run has another result")
 
 
 def unchanged(path: Path, setting: Setting, rng: np.random.Generator) -> tuple[Setting, bool]:
@@ -125,7 +125,7 @@ def unchanged(path: Path, setting: Setting, rng: np.random.Generator) -> tuple[S
 
 
 def spoil(path: Path, setting: Setting, rng: np.random.Generator) -> tuple[Setting, bool]:
-    """Damage the bytes, or write other numbers under the digest of the former ones."""
+    """Damage the bytes, or change numbers without the digest."""
     if rng.random() < 0.3:
         path.write_bytes(spoiled(rng, path.read_bytes()))
         return setting, False
@@ -142,7 +142,7 @@ def spoil(path: Path, setting: Setting, rng: np.random.Generator) -> tuple[Setti
 
 
 def change_cost(path: Path, setting: Setting, rng: np.random.Generator) -> tuple[Setting, bool]:
-    """Another cost at the start, with a digest that fits."""
+    """Change the initial cost and update the digest."""
     tree, arrays = _parts(path)
     tree["history"][0]["dict"]["cost"] *= 1 + 1e-4
     tree.pop("digest")
@@ -151,7 +151,7 @@ def change_cost(path: Path, setting: Setting, rng: np.random.Generator) -> tuple
 
 
 def change_problem(path: Path, setting: Setting, rng: np.random.Generator) -> tuple[Setting, bool]:
-    """Go on with another problem, or with other settings."""
+    """Resume with another problem or with other settings."""
     others = [
         replace(setting, data=int(rng.integers(80))),
         replace(setting, weight=1.0 + 1e-9),
@@ -176,11 +176,11 @@ def _parts(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _digest_of(tree: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """The digest of a checkpoint, as anybody can compute it."""
-    found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    """Return the digest of a checkpoint, computed without the package."""
+    digest = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
     for name in sorted(arrays):
-        found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode() + arrays[name].tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode() + arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 def _write(path: Path, tree: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""Trials of commands: signalled at any time, and two at a time; given again, they end with the right result."""
+"""Trials of commands that receive a signal at a random time or run concurrently; repeated, they end correctly."""
 
 import json
 import os
@@ -16,26 +16,26 @@ import numpy as np
 from asker.applications.bundle.bal import write_bal
 from asker.applications.bundle.synthetic import make_scene
 from asker.experiments.records import read_record
-from fault_trials import MOST_SECONDS, Trial, all_gone, temporary_files, usual_signals
+from fault_trials import MAX_SECONDS, Trial, all_gone, temporary_files, usual_signals
 
 PROGRAM = """
 import sys
 try:
     print("begun", file=sys.stderr, flush=True)
     from asker.cli import main
-except KeyboardInterrupt:  # before there is a program
+except KeyboardInterrupt:  # before the program has installed its handlers
     sys.exit(130)
 sys.exit(main())
 """
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
-POLITE = (signal.SIGTERM, signal.SIGINT)
-"""A command that is at work ends these itself: it keeps what it has, or says that there is nothing."""
+HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""Signals that a running command handles: it saves the present result, or reports that there is none."""
 INTERRUPTED = 130
 Process = subprocess.Popen[str]
 
 
 class Command:
-    """One command in a folder of its own, each time in a new process and a new session."""
+    """One command in a separate folder; each start is a new process in a new session."""
 
     def __init__(self, folder: Path, *arguments: Any):
         folder.mkdir(parents=True)
@@ -47,39 +47,39 @@ class Command:
         with open(self.errors, "w", encoding="utf-8") as err:
             return subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=err, **how)
 
-    def said(self) -> str:
-        """What stands on standard error, without the line with which it begins."""
+    def error_text(self) -> str:
+        """Return the text on standard error without the first line, which marks the start."""
         return self.errors.read_text(encoding="utf-8", errors="replace").removeprefix("begun\n")
 
     def has_begun(self) -> bool:
         return self.errors.stat().st_size > 0
 
     def wrong_end(self, process: Process) -> str | None:
-        """What is wrong when the command should end with a result."""
+        """Return the fault of a command that should end with a result, or None."""
         code = ended(process)
         if code is None:
             return "hangs"
-        return f"exit code {code}: {self.said()}" if code else None
+        return f"exit code {code}: {self.error_text()}" if code else None
 
 
 def ended(process: Process) -> int | None:
-    """The exit code; None for a process that hangs, which is killed."""
+    """Return the exit code; kill a process that hangs and return None."""
     try:
-        return process.wait(MOST_SECONDS)
+        return process.wait(MAX_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         return None
 
 
 def until(condition: Callable[[], bool], process: Process) -> None:
-    """Wait until something holds, or the process has ended."""
+    """Wait until the condition is true or the process has ended."""
     while not condition() and process.poll() is None:
         time.sleep(0.002)
 
 
 @contextmanager
 def killed_at_the_end(process: Process) -> Iterator[None]:
-    """Nothing of a process is left when a part of the campaign stops."""
+    """Context manager that kills the session of a process at the end."""
     try:
         yield
     finally:
@@ -88,7 +88,7 @@ def killed_at_the_end(process: Process) -> Iterator[None]:
 
 
 def scene_in(folder: Path) -> Path:
-    """A small bundle as a file."""
+    """Write a small bundle and return its file."""
     folder.mkdir(parents=True, exist_ok=True)
     write_bal(folder / "data.txt", make_scene(6, 300, start_error=5.0).start)
     return folder / "data.txt"
@@ -111,7 +111,7 @@ def solve_with_checkpoint(folder: Path, data: Path) -> Command:
 
 
 def signal_solves(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` solves that get a signal, as many of each kind: half at any time, half when they are at work."""
+    """Send a signal to `n` solves, all kinds equally often: half at a random time, half during the iterations."""
     data = scene_in(folder)
     alone = solve_with_checkpoint(folder / "alone", data)
     for _ in range(2):  # the first one compiles
@@ -123,11 +123,11 @@ def signal_solves(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tr
         for k in range(-(-n // len(SIGNALS))):
             command = solve_with_checkpoint(folder / f"{kind.name}{k}", data)
             fault = _signalled(command, kind, k % 2 == 0, rng.uniform(0, seconds))
-            yield Trial(f"solve, {kind.name}", fault or _goes_on(command, right))
+            yield Trial(f"solve, {kind.name}", fault or _resumed(command, right))
 
 
 def _signalled(command: Command, kind: signal.Signals, at_work: bool, delay: float) -> str | None:
-    """Send a signal, when the first checkpoint is there or after some time; what is wrong with the end."""
+    """Send a signal, at the first checkpoint or after some time; return the fault of the end, or None."""
     process = command.start()
     checkpoint, record = command.folder / "run.npz", command.folder / "run.json"
     with killed_at_the_end(process):
@@ -139,44 +139,48 @@ def _signalled(command: Command, kind: signal.Signals, at_work: bool, delay: flo
         code = ended(process)
         if code is None:
             return "hangs after the signal"
-        if fault := wrong_code(code, kind, works and not is_done, command.said()):
+        if fault := wrong_code(code, kind, works and not is_done, command.error_text()):
             return fault
         if works and code == 0 and not record.exists():
-            return "ends as with a result, and there is none"
-        return None if all_gone(process.pid) else "a process is left"
+            return "exit code 0 without a result"
+        return None if all_gone(process.pid) else "a child process still runs"
 
 
-def wrong_code(code: int, kind: signal.Signals, at_work: bool, said: str) -> str | None:
-    """What is wrong with the end of a command that got a signal."""
-    if kind not in POLITE:
-        return None if code in (0, -kind) else f"exit code {code}: {said}"
-    if "Traceback" in said:
-        return said
-    return None if code in (0, INTERRUPTED) or (code == -kind and not at_work) else f"exit code {code}: {said}"
+def wrong_code(code: int, kind: signal.Signals, at_work: bool, error_text: str) -> str | None:
+    """Return the fault in the exit code of a command that received a signal, or None."""
+    if kind not in HANDLED_SIGNALS:
+        return None if code in (0, -kind) else f"exit code {code}: {error_text}"
+    if "Traceback" in error_text:
+        return error_text
+    return None if code in (0, INTERRUPTED) or (code == -kind and not at_work) else f"exit code {code}: {error_text}"
 
 
-def _goes_on(command: Command, right: list[float]) -> str | None:
-    """What is wrong when the command is given again."""
+def _resumed(command: Command, right: list[float]) -> str | None:
+    """Repeat the command; return the fault of its result, or None."""
     process = command.start()
     with killed_at_the_end(process):
         if wrong := command.wrong_end(process):
             return wrong
-    left = temporary_files(command.folder)
-    if left:
-        return f"left over: {left}"
-    return None if costs_in(command.folder / "run.json") == right else "other costs than those of one run"
+    remaining = temporary_files(command.folder)
+    if remaining:
+        return f"temporary files remain: {remaining}"
+    return (
+        None
+        if costs_in(command.folder / "run.json") == right
+        else "the costs differ from those of an uninterrupted run"
+    )
 
 
-# ---- comparisons, with processes of their own
+# ---- comparisons, which have worker processes
 
 
 def numbers(out: Path) -> dict[str, Any]:
-    """The runs of a folder without the seconds."""
-    found = {}
+    """Return the numbers of the runs of a folder, without the seconds."""
+    runs = {}
     for folder in sorted(path for path in (out / "runs").iterdir() if path.is_dir()):
         record = read_record(folder)
-        found[folder.name] = record.cost, [(h["iteration"], h["cost"], h["best_cost"]) for h in record.history]
-    return found
+        runs[folder.name] = record.cost, [(h["iteration"], h["cost"], h["best_cost"]) for h in record.history]
+    return runs
 
 
 def compare_command(folder: Path, data: Path) -> Command:
@@ -185,7 +189,7 @@ def compare_command(folder: Path, data: Path) -> Command:
 
 
 def _compared_alone(folder: Path) -> tuple[Path, float, dict[str, Any]]:
-    """The data, how long a comparison takes that nobody disturbs, and what it finds."""
+    """Run an undisturbed comparison; return the data, its seconds and its numbers."""
     data = scene_in(folder)
     for name in ("first", "alone"):  # the first one compiles
         command, begin = compare_command(folder / name, data), time.monotonic()
@@ -193,8 +197,8 @@ def _compared_alone(folder: Path) -> tuple[Path, float, dict[str, Any]]:
     return data, time.monotonic() - begin, numbers(folder / "alone" / "out")
 
 
-def kill_comparisons(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` comparisons that get a signal at any time, as many of each kind, and are begun again."""
+def signal_comparisons(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """Send a signal to `n` comparisons at a random time, all kinds equally often, and repeat them."""
     data, seconds, right = _compared_alone(folder)
     for kind in SIGNALS[: max(1, min(n, len(SIGNALS)))]:
         for k in range(-(-n // len(SIGNALS))):
@@ -207,29 +211,31 @@ def kill_comparisons(folder: Path, n: int, rng: np.random.Generator) -> Iterator
                 with suppress(ProcessLookupError):  # it may end at this moment
                     (os.killpg if is_interactive and process.poll() is None else os.kill)(process.pid, kind)
                 code = ended(process)
-                fault = "hangs after the signal" if code is None else wrong_code(code, kind, False, command.said())
-                fault = fault or (None if all_gone(process.pid) else "a process is left")
+                fault = (
+                    "hangs after the signal" if code is None else wrong_code(code, kind, False, command.error_text())
+                )
+                fault = fault or (None if all_gone(process.pid) else "a child process still runs")
             yield Trial(f"compare, {kind.name}", fault or _ends_right(command, right))
 
 
 def _ends_right(command: Command, right: dict[str, Any]) -> str | None:
-    """What is wrong when a comparison is begun again."""
+    """Repeat a comparison; return the fault of its result, or None."""
     process = command.start()
     with killed_at_the_end(process):
         if wrong := command.wrong_end(process):
             return wrong
         if not all_gone(process.pid):
-            return "a process is left"
-    if left := temporary_files(command.folder):
-        return f"left over: {left}"
+            return "a child process still runs"
+    if remaining := temporary_files(command.folder):
+        return f"temporary files remain: {remaining}"
     try:
-        return None if numbers(command.folder / "out") == right else "other numbers than those of one comparison"
+        return None if numbers(command.folder / "out") == right else "the numbers differ from an undisturbed comparison"
     except ValueError as error:
         return str(error)
 
 
 def two_at_a_time(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` times two comparisons in one folder: one does the work, the other is refused, or finds all done."""
+    """Run two comparisons in one folder `n` times: one must succeed, the other succeed or be rejected."""
     data, seconds, right = _compared_alone(folder)
     for k in range(n):
         command = compare_command(folder / f"two{k}", data)
@@ -240,6 +246,6 @@ def two_at_a_time(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tr
             second = command.start()
             with killed_at_the_end(second):
                 codes = [ended(process) for process in (first, second)]
-        refused = codes.count(2) == 1 and "process" in command.said()
-        fault = None if codes == [0, 0] or (refused and 0 in codes) else f"exit codes {codes}: {command.said()}"
+        refused = codes.count(2) == 1 and "process" in command.error_text()
+        fault = None if codes == [0, 0] or (refused and 0 in codes) else f"exit codes {codes}: {command.error_text()}"
         yield Trial("two at a time", fault or _ends_right(command, right), refused)

@@ -1,4 +1,4 @@
-"""Trials of readers: a damaged file is refused by its name, or read as a valid one."""
+"""Trials of readers: a damaged file is rejected with an error that names it, or read as a valid one."""
 
 import bz2
 import json
@@ -22,17 +22,17 @@ from damage import edits, repacked, replaced, spoiled
 from fault_trials import Trial
 from fuzzing import CASES, Case, Hang
 
-MOST_EDITS = 5000
+MAX_EDITS = 5000
 REFERENCES: dict[Any, Any] = {
     read_bal: (reference_models.read_bal, reference_models.numbers_of_bundle),
     read_g2o: (reference_graphs.read_g2o, reference_graphs.numbers_of_graph),
     read_model: (reference_models.read_colmap, reference_models.numbers_of_model),
 }
-"""The reference reader of each reader of real data."""
+"""Reference reader, and extraction of its numbers, for each reader of real data."""
 
 
 def damage_readers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """About `n` damaged files, equally many for every reader."""
+    """Read about `n` damaged files, equally many for every reader."""
     for name, make in CASES.items():
         home = folder / name.replace(" ", "-").replace(",", "") / "a"
         home.mkdir(parents=True)
@@ -40,7 +40,7 @@ def damage_readers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[T
 
 
 def damage_real_files(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """About `n` damaged files, equally many for each of the real data sets that are at hand."""
+    """Read about `n` damaged files, equally many for each of the available real data sets."""
     real = [(name, source, read) for name, source, read in _real() if source.exists()]
     for name, source, read in real:
         home = folder / source.name.replace(".bz2", "")
@@ -54,7 +54,7 @@ def damage_real_files(folder: Path, n: int, rng: np.random.Generator) -> Iterato
 def _damage(name: str, case: Case, n: int, rng: np.random.Generator) -> Iterator[Trial]:
     for path, good in case.good.items():
         trial = attempt(name, case, path, good)
-        yield Trial(name, f"{path.name} is refused as it is") if trial.refused else trial
+        yield Trial(name, f"{path.name} is rejected although undamaged") if trial.refused else trial
     for _ in range(n):
         path = case.files[rng.integers(len(case.files))]
         yield attempt(name, case, path, damaged(rng, path, case.good[path]))
@@ -70,7 +70,7 @@ def _real() -> Iterator[tuple[str, Path, Any]]:
 
 
 def _copied(source: Path, home: Path) -> Path:
-    """The path that is read: a packed text is unpacked."""
+    """Copy a data set, decompressed, and return its path."""
     if source.is_file():
         path = home / source.name.removesuffix(".bz2")
         path.write_bytes(bz2.decompress(source.read_bytes()))
@@ -82,7 +82,7 @@ def _copied(source: Path, home: Path) -> Path:
 
 
 def attempt(what: str, case: Case, path: Path, content: bytes) -> Trial:
-    """How one damaged file is taken; one that is taken wrongly is kept in `runs/faults`."""
+    """Read one damaged file; keep it in `runs/faults` if there is a fault."""
     try:
         return Trial(what, refused=case.try_on(path, content) is not None)
     except Hang:
@@ -98,7 +98,7 @@ def attempt(what: str, case: Case, path: Path, content: bytes) -> Trial:
 
 
 def damaged(rng: np.random.Generator, path: Path, good: bytes) -> bytes:
-    """Bytes that are changed, or what they mean: what is packed, an entry of a table."""
+    """Return content with damaged bytes, or with damage inside the compression or in the decoded structure."""
     if path.suffix in (".gz", ".bz2") and rng.random() < 0.5:
         return repacked(path, good, lambda inner: spoiled(rng, inner))
     if path.suffix in (".json", ".jsonl") and rng.random() < 0.5:
@@ -114,5 +114,5 @@ def damaged(rng: np.random.Generator, path: Path, good: bytes) -> bytes:
 
 
 def _edited(rng: np.random.Generator, value: Any) -> Any:
-    every = [edit for edit, _ in zip(edits(value), range(MOST_EDITS), strict=False)]
+    every = [edit for edit, _ in zip(edits(value), range(MAX_EDITS), strict=False)]
     return replaced(value, *every[rng.integers(len(every))])

@@ -1,4 +1,4 @@
-"""Trials of results: their numbers are those that the definitions give, computed here without the package."""
+"""Trials of results: their numbers agree with the definitions, computed here without the package."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,18 +21,18 @@ PSI = {
 }
 """ψ of each kernel for τ = 1, as a function of v = u/τ²."""
 STRATEGIES = (asker.IRLS, asker.ASKER, asker.GNC)
-STEP = 1e-3
-"""A converged solution is compared with its neighbours at this distance, along each axis,"""
-LOWER = 1e-7
-"""and none of them may have a cost that is lower by this part of it."""
+NEIGHBOUR_STEP = 1e-3
+"""Distance, along each axis, of the neighbours with which a converged solution is compared."""
+NEIGHBOUR_RTOL = 1e-7
+"""Relative decrease of the cost at a neighbour that counts as a fault."""
 
 
 def product(x: Any, a: Any, y: Any) -> Any:
     return a @ x - y
 
 
-def judge_results(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` random problems, each solved once: cost, weights, the minimum, and what a saved result holds."""
+def verify_results(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
+    """Solve `n` random problems and verify cost, weights, minimum and the saved result."""
     for k in range(n):
         kernel, strategy = list(PSI)[k % len(PSI)], STRATEGIES[k * len(STRATEGIES) // n]
         fault = _fault(folder / "result.npz", kernel, strategy(), rng)
@@ -40,7 +40,7 @@ def judge_results(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tr
 
 
 def _fault(path: Path, kernel: Any, strategy: Any, rng: np.random.Generator) -> str:
-    """What is wrong with the result of a random problem; nothing where all is right."""
+    """Return the fault of the result of a random problem; empty if there is none."""
     n_x, n, p = int(rng.integers(1, 4)), 60, int(rng.integers(1, 4))
     index, A = rng.integers(0, n_x, n), rng.normal(size=(n, p, 2))
     truth, start = rng.normal(size=(n_x, 2)), rng.normal(size=(n_x, 2))
@@ -60,21 +60,23 @@ def _fault(path: Path, kernel: Any, strategy: Any, rng: np.random.Generator) -> 
     values = result.values[0]
     v = np.sum(residuals(values) ** 2, axis=1) / tau**2
     slope = (PSI[kernel](v + 1e-6) - PSI[kernel](np.maximum(v - 1e-6, 0))) / np.minimum(2e-6, v + 1e-6)
-    neighbours = [values + sign * STEP * axis.reshape(values.shape) for axis in np.eye(values.size) for sign in (1, -1)]
+    neighbours = [
+        values + sign * NEIGHBOUR_STEP * axis.reshape(values.shape) for axis in np.eye(values.size) for sign in (1, -1)
+    ]
     lowest = min(map(cost, neighbours))
-    if told := difference(
+    if fault := difference(
         {"cost": result.cost, "initial_cost": result.initial_cost},
         {"cost": cost(values), "initial_cost": cost(start)},
         tolerance=1e-9,
     ):
-        return told
+        return fault
     if not np.allclose(result.residuals[0], r := residuals(values), rtol=0, atol=1e-13 * np.abs(y).max()):
         return f"the residuals are {result.residuals[0]}, not {r}"
     if not np.allclose(result.weights[0], 2 * slope, atol=1e-4):
         return f"the weights are {result.weights[0]}, not {2 * slope}"
     if result.cost > result.initial_cost:
-        return f"the cost is {result.cost}, above that at the start, {result.initial_cost}"
-    if result.status is asker.Status.CONVERGED and lowest < result.cost * (1 - LOWER):
-        return f"the cost is {result.cost}, and beside the solution {lowest}"
+        return f"the cost is {result.cost}, above the initial cost {result.initial_cost}"
+    if result.status is asker.Status.CONVERGED and lowest < result.cost * (1 - NEIGHBOUR_RTOL):
+        return f"the cost is {result.cost}, and {lowest} at a neighbour of the solution"
     result.save(path)
     return difference(numbers_of_result(asker.Result.load(path), None), numbers_of_result(result, None))

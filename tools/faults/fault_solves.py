@@ -1,4 +1,4 @@
-"""Trials of solves without room for a cache, in forked processes, and from several threads; the costs are the same."""
+"""Trials of solves without disk space for the cache, in forked processes and in threads: the costs are the same."""
 
 import os
 import resource
@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from fault_processes import costs_in, scene_in, solve_command
-from fault_trials import MOST_SECONDS, Trial
+from fault_trials import MAX_SECONDS, Trial
 
-LITTLE = 20_000
-"""Bytes: less than machine code, more than what a solve writes."""
+MAX_FILE_BYTES = 20_000
+"""File size limit: less than machine code, more than the output of a solve."""
 
 
 def solve_anyway(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` solves that can keep no compiled code: no file may become that large."""
+    """Solve `n` times with a file size limit that prevents caching of compiled code."""
     data = scene_in(folder)
     alone = solve_command(folder / "alone", data)
     assert not (wrong := alone.wrong_end(alone.start())), wrong
@@ -25,14 +25,14 @@ def solve_anyway(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tri
     for k in range(n):
         command = solve_command(folder / f"solve{k}", data)
         settings = os.environ | {"ASKER_CACHE": str(folder / f"cache{k}")}
-        fault = command.wrong_end(command.start(env=settings, preexec_fn=_no_room))
+        fault = command.wrong_end(command.start(env=settings, preexec_fn=_limit_file_size))
         if not fault and costs_in(command.folder / "run.json") != right:
             fault = "other costs"
         yield Trial("solve, no room for a cache", fault)
 
 
-def _no_room() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LITTLE, LITTLE))
+def _limit_file_size() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
 
 
 FORKS = """
@@ -66,10 +66,10 @@ for k in range(int(sys.argv[1])):
 
 
 def fork_and_thread(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` times a solve in a forked process, and five from several Python threads."""
+    """Solve `n` times in a forked process, and five times from several Python threads."""
     command = [sys.executable, "-c", FORKS, str(n)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS)
     except subprocess.TimeoutExpired:
         yield Trial("solve, forked", "hangs")
         return

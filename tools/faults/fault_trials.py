@@ -1,4 +1,4 @@
-"""What a trial of the campaign is, and the processes of a trial."""
+"""Types of the campaign, and utilities for processes and temporary files."""
 
 import os
 import signal
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MOST_SECONDS = 600
-"""A process that takes longer hangs; a busy machine is no fault."""
+MAX_SECONDS = 600
+"""Time after which a process counts as hanging; it allows for a busy machine."""
 
 
 class Trial(NamedTuple):
-    """One trial: what was tried, what went wrong, and whether the input was refused as it should be."""
+    """One trial: its kind, the fault or None, and whether the input was rejected as it should be."""
 
     what: str
     fault: str | None = None
@@ -22,49 +22,49 @@ class Trial(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of the campaign: a generator of about `n` trials, with a folder of its own."""
+    """Part of the campaign: a generator of about `n` trials in a separate folder."""
 
     name: str
     run: Callable[[Path, int, np.random.Generator], Iterator[Trial]]
     short: int
-    """How many trials the short campaign has,"""
+    """Number of trials in the short campaign."""
     full: int
-    """and the full one."""
+    """Number of trials in the full campaign."""
 
 
 def usual_signals() -> None:
-    """For a new process: the signals that `nohup` and shells may have it ignore end it as usual."""
+    """Restore the default handlers of signals that `nohup` and shells may have set to be ignored."""
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def in_child(work: Callable[[], Any], seconds: int = 120) -> tuple[int, str]:
-    """Do some work in a forked process: its exit code, negative for a signal, and what the work returned as text.
+    """Call `work` in a forked process; return the exit code, negative for a signal, and the returned value as text.
 
-    An exception ends the process with code 1 and its text; a process that hangs is killed.
+    An exception is returned as exit code 1 and its text; a process that hangs is killed.
     """
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        code, told = 0, ""
+        code, text = 0, ""
         try:
             os.close(read)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(seconds)
-            told = str(work())
+            text = str(work())
         except BaseException as error:
-            code, told = 1, f"{type(error).__name__}: {error}"
+            code, text = 1, f"{type(error).__name__}: {error}"
         finally:
-            os.write(write, told.encode(errors="replace")[:60_000])
+            os.write(write, text.encode(errors="replace")[:60_000])
             os._exit(code)
     os.close(write)
     with open(read, "rb") as pipe:
-        told = pipe.read().decode()
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), told
+        text = pipe.read().decode()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
 
 
 def all_gone(session: int, seconds: float = 60) -> bool:
-    """Whether no process of a session is left, after a while."""
+    """Wait until all processes of a session have ended; return False if some remain after `seconds`."""
     deadline = time.monotonic() + seconds
     while any(_session(path) == session for path in Path("/proc").glob("[0-9]*/stat")):
         if time.monotonic() > deadline:
@@ -82,7 +82,7 @@ def _session(path: Path) -> int:
 
 
 def temporary_files(*folders: Path) -> list[str]:
-    """The names of files and folders that only a process at work may have."""
+    """Return the files and folders with the names of temporary ones, which should not outlive their process."""
     return [
         str(path.relative_to(folder))
         for folder in folders

@@ -1,4 +1,4 @@
-"""Trials of writers and locks: files and folders appear whole or not at all, and one process at a time is at work."""
+"""Trials of writers and locks: files and folders are written completely or not at all, and locks are exclusive."""
 
 import os
 import resource
@@ -20,18 +20,18 @@ from bundles import some_bundle
 from colmap_models import some_model
 from fault_trials import Trial, in_child, temporary_files, usual_signals
 
-ENOUGH = 300_000
-"""Bytes: more than the largest of the files takes."""
+MAX_FILE_BYTES = 300_000
+"""Upper limit of the random file size limits: more than the largest of the files."""
 
 
 @dataclass
 class Writer:
-    """Two values of a kind, written one over the other."""
+    """Two values of a kind, which are written alternately to the same place."""
 
     values: tuple[Any, Any]
     write: Callable[[Any], None]
     which: Callable[[], int]
-    """The number of the value that is there, whole; an error where neither is."""
+    """Return the index of the value that is stored; an exception if neither is stored completely."""
 
 
 def _model_writer(folder: Path) -> Writer:
@@ -41,8 +41,8 @@ def _model_writer(folder: Path) -> Writer:
 
     def which() -> int:
         assert (folder / "project.ini").read_text() == "a user's file"
-        found = read_model(folder)
-        same = [np.array_equal(found.points.xyz, m.points.xyz) and np.array_equal(found.images.xys, m.images.xys)
+        read = read_model(folder)
+        same = [np.array_equal(read.points.xyz, m.points.xyz) and np.array_equal(read.images.xys, m.images.xys)
                 for m in models]  # fmt: skip
         return same.index(True)
 
@@ -55,14 +55,14 @@ def _file_writer(folder: Path) -> Writer:
     path = folder / "a.txt"
 
     def which() -> int:
-        found = read_bal(path)
-        return [np.array_equal(found.uv, b.uv) and np.array_equal(found.points, b.points) for b in bundles].index(True)
+        read = read_bal(path)
+        return [np.array_equal(read.uv, b.uv) and np.array_equal(read.points, b.points) for b in bundles].index(True)
 
     return Writer(bundles, lambda bundle: write_bal(path, bundle), which)
 
 
 def kill_writers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` values written one over the other by a process that is killed, or may write no more than some bytes."""
+    """Overwrite a value `n` times by a process that is killed or has a file size limit."""
     makers = {"model": _model_writer, "file": _file_writer}
     for name, make in makers.items():
         home = folder / name
@@ -78,7 +78,7 @@ def kill_writers(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tri
 
 
 def _killed(writer: Writer, seconds: float) -> int:
-    """Write again and again until the process is killed."""
+    """Write repeatedly in a process that is killed after some seconds; return its exit code."""
     pid = os.fork()
     if not pid:
         try:
@@ -93,8 +93,8 @@ def _killed(writer: Writer, seconds: float) -> int:
 
 
 def _without_room(writer: Writer, rng: np.random.Generator) -> int:
-    """Write the other value where files may not grow beyond some size."""
-    size = int(rng.integers(ENOUGH))
+    """Write the other value with a random file size limit; return the exit code."""
+    size = int(rng.integers(MAX_FILE_BYTES))
     other = writer.values[1 - writer.which()]
 
     def write() -> None:
@@ -109,7 +109,7 @@ def _without_room(writer: Writer, rng: np.random.Generator) -> int:
 
 
 def _what_is_wrong(writer: Writer, folder: Path) -> str | None:
-    """Neither value is there whole, or something of a process that has ended stays after the next one."""
+    """Return the fault if neither value is complete, or if temporary files remain after the next write; else None."""
     try:
         at = writer.which()
         _write_elsewhere(writer, 1 - at)
@@ -117,18 +117,18 @@ def _what_is_wrong(writer: Writer, folder: Path) -> str | None:
             return "what is written is not what is read"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    left = temporary_files(folder.parent)
-    for name in left:
+    remaining = temporary_files(folder.parent)
+    for name in remaining:
         _remove(folder.parent / name)
-    return f"left over after the next write: {left[:3]}" if left else None
+    return f"temporary files remain after the next write: {remaining[:3]}" if remaining else None
 
 
 def _write_elsewhere(writer: Writer, k: int) -> float:
-    """Write a value in a process of its own, since each one removes once what others have left; returns the seconds."""
+    """Write a value in a new process, which removes the temporary files of ended ones; return the seconds."""
     begin = time.monotonic()
-    code, said = in_child(lambda: writer.write(writer.values[k]))
+    code, text = in_child(lambda: writer.write(writer.values[k]))
     if code:
-        raise RuntimeError(f"exit code {code}: {said}")
+        raise RuntimeError(f"exit code {code}: {text}")
     return time.monotonic() - begin
 
 
@@ -138,27 +138,27 @@ def _remove(path: Path) -> None:
 
 
 def hold_locks(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Trial]:
-    """`n` times a process works in a folder: nobody else may, and everybody when it has ended, however that was."""
+    """Lock a folder `n` times: other processes must be rejected until the process has ended in any way."""
     folder.mkdir(exist_ok=True)
     for _ in range(n):
-        ready, told = os.pipe()
+        ready, locked = os.pipe()
         pid = os.fork()
         if not pid:
             try:
                 usual_signals()
                 with alone_in(folder):
-                    os.write(told, b".")
+                    os.write(locked, b".")
                     time.sleep(60)
             finally:
                 os._exit(1)
-        os.close(told)
+        os.close(locked)
         os.read(ready, 1)
         os.close(ready)
         others = [in_child(lambda: _enter(folder))[1] for _ in range(2)]
         os.kill(pid, int(rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])))
         os.waitpid(pid, 0)
         after = _enter(folder)
-        fault = "two processes are at work" if others != ["refused"] * 2 else None
+        fault = "a second process gets the lock" if others != ["refused"] * 2 else None
         yield Trial("lock of a folder", fault or ("the lock outlives its process" if after != "entered" else None))
 
 

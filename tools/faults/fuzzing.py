@@ -1,4 +1,4 @@
-"""The readers with a good file of each, ways to damage it, and limits to read it within."""
+"""Readers under test with a valid file of each, and limits of memory and time for reading."""
 
 import json
 import resource
@@ -41,21 +41,21 @@ from colmap_models import rig_model
 from graphs import every_tag, some_graph, write_expmap, write_open3d, write_toro
 from reference_files import Refused, difference
 
-MEMORY = 1 << 29
-"""What reading a file of some kilobytes may take."""
-SECONDS = 20
-"""What it may take of a processor,"""
-MOST_SECONDS = 300
-"""and of time: a busy machine is no fault."""
+MAX_BYTES = 1 << 29
+"""Memory limit for reading a file of some kilobytes."""
+MAX_CPU_SECONDS = 20
+"""Limit of the processor time."""
+MAX_WALL_SECONDS = 300
+"""Limit of the wall time; it allows for a busy machine."""
 
 
 class Hang(BaseException):
-    """Not an error that a reader could catch."""
+    """Time limit reached; not an `Exception`, so that readers cannot catch it."""
 
 
 @contextmanager
 def limits():
-    """Less memory than a believed header would take, and an end."""
+    """Context manager that limits memory, to less than a forged header would allocate, and time."""
 
     def ring(*_):
         raise Hang
@@ -63,9 +63,12 @@ def limits():
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    timers = {signal.SIGVTALRM: (signal.ITIMER_VIRTUAL, SECONDS), signal.SIGALRM: (signal.ITIMER_REAL, MOST_SECONDS)}
+    timers = {
+        signal.SIGVTALRM: (signal.ITIMER_VIRTUAL, MAX_CPU_SECONDS),
+        signal.SIGALRM: (signal.ITIMER_REAL, MAX_WALL_SECONDS),
+    }
     before = {number: signal.signal(number, ring) for number in timers}
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, hard))
     for timer, seconds in timers.values():
         signal.setitimer(timer, seconds)
     try:
@@ -78,21 +81,21 @@ def limits():
             signal.signal(number, handler)
 
 
-# ------------------------------------------------------------------ the readers and a good file of each
+# ------------------------------------------------------------------ readers and a valid file of each
 
 
 @dataclass
 class Case:
-    """Files in a folder that a reader reads, and what holds of the value."""
+    """Files in a folder, their reader, and an invariant of the value that it returns."""
 
     folder: Path
     read: Any
-    holds: Any = lambda value: True
+    is_valid: Any = lambda value: True
     files: Any = None
     reference: Any = None
-    """A slow reader of the same files, as `reference_files` says; None where it has no opinion,"""
+    """Reference reader of the same files (see `reference_files`); it may return None for undecided cases."""
     numbers: Any = None
-    """and what it must return for a value that `read` returned."""
+    """Extraction of the numbers that the reference reader returns from a value that `read` returned."""
 
     def __post_init__(self):
         if self.files is None:
@@ -100,13 +103,13 @@ class Case:
         self.good = {path: path.read_bytes() for path in self.files}
 
     def try_on(self, path: Path, content: bytes) -> str | None:
-        """The refusal, or None when the file is read as valid."""
+        """Read the case with changed content; return the error message, or None if it is read as valid."""
         path.write_bytes(content)
         refusal = None
         try:
             with limits():
                 value = self.read()
-            assert self.holds(value), "what is read does not hold together"
+            assert self.is_valid(value), "the value violates its invariant"
             wrong = self._wrong_numbers(value) if self.reference else ""
             assert not wrong, wrong
         except FileError as error:
@@ -117,11 +120,11 @@ class Case:
         return refusal
 
     def _wrong_numbers(self, value: Any) -> str:
-        """How a value differs from what the reference reader finds; nothing where it does not."""
+        """Return the first difference to the reference reader's numbers; empty if there is none."""
         try:
             expected = self.reference()
         except Refused:
-            return "a file is read that violates its format"
+            return "a file that violates its format is read"
         return "" if expected is None else difference(self.numbers(value, expected), expected)
 
 
@@ -133,15 +136,17 @@ def bal_case(folder, suffix):
     bundle = some_bundle()
     path = folder / f"a{suffix}"
     write_bal(path, bundle)
-    holds = lambda b: finite(b.cameras, b.points, b.uv)  # noqa: E731
-    return Case(folder, partial(read_bal, path), holds, None, partial(models.read_bal, path), models.numbers_of_bundle)
+    is_valid = lambda b: finite(b.cameras, b.points, b.uv)  # noqa: E731
+    return Case(
+        folder, partial(read_bal, path), is_valid, None, partial(models.read_bal, path), models.numbers_of_bundle
+    )
 
 
 def colmap_case(folder, binary):
     write_model(folder, rig_model(n_frames=3, n_points=4), binary)
-    holds = lambda m: m.n_observations == len(m.tracks().features)  # noqa: E731
+    is_valid = lambda m: m.n_observations == len(m.tracks().features)  # noqa: E731
     reference = partial(models.read_colmap if binary else models.read_colmap_text, folder)
-    return Case(folder, partial(read_model, folder), holds, None, reference, models.numbers_of_model)
+    return Case(folder, partial(read_model, folder), is_valid, None, reference, models.numbers_of_model)
 
 
 def positions_case(folder):
@@ -221,7 +226,7 @@ def small_problem():
 
 
 def checkpoint_case(folder):
-    """A damaged checkpoint that is read is as it was written, or none at all."""
+    """Checkpoint of a small solve: a damaged one that is read must equal the one written, or be empty."""
     problem, strategy, path = small_problem(), asker.ASKER(), folder / "run.npz"
     asker.solve(problem, strategy, max_iterations=2, checkpoint=path, engine="cpu")
     engine = CpuEngine(problem, "auto", True, False)
@@ -244,9 +249,9 @@ def checkpoint_case(folder):
 def result_case(folder):
     path = folder / "result.npz"
     asker.solve(small_problem(), max_iterations=2).save(path)
-    holds = lambda r: str(r) and repr(r) and r._repr_html_()  # noqa: E731
+    is_valid = lambda r: str(r) and repr(r) and r._repr_html_()  # noqa: E731
     reference = partial(images.read_result, path)
-    return Case(folder, partial(asker.Result.load, path), holds, None, reference, images.numbers_of_result)
+    return Case(folder, partial(asker.Result.load, path), is_valid, None, reference, images.numbers_of_result)
 
 
 def false_loops_case(folder):
@@ -278,11 +283,11 @@ def plan_case(folder):
 
 
 SCENE = 'kind = "scene"\ncameras = 4\nobservations = 200'
-"""In a plan: an instance whose runs have drawings."""
+"""Instance of a plan whose runs have drawings."""
 
 
 def book_case(folder, plan=PLAN, sums=True):
-    """All that `asker report` reads; without their sums every file is looked at for what it holds."""
+    """Folder that `asker report` reads; without checksums each file must be validated by its content."""
     (folder.parent / "plan.toml").write_text(plan)
     made = read_plan(folder.parent / "plan.toml")
     write_index(made, folder)
@@ -305,7 +310,7 @@ def book_case(folder, plan=PLAN, sums=True):
 
 
 def _recorded(folder):
-    """The numbers of a run; nothing where its folder is not that of a finished one."""
+    """Return the numbers of a run; None if the folder is not that of a finished run."""
     try:
         record = read_record(folder)
     except FileError:
@@ -317,9 +322,9 @@ def rotations_case(folder):
     pairs, path = make_rotations(5, 8), folder / "pairs.txt"
     rows = zip(pairs.i, pairs.j, pairs.matrices.reshape(-1, 9).tolist(), strict=True)
     path.write_text("".join(f"{i} {j} {' '.join(map(repr, R))} 1\n" for i, j, R in rows))
-    holds = lambda r: finite(r.matrices, r.weights)  # noqa: E731
+    is_valid = lambda r: finite(r.matrices, r.weights)  # noqa: E731
     reference = partial(models.read_rotations, path)
-    return Case(folder, partial(read_rotations, path), holds, None, reference, models.numbers_of_rotations)
+    return Case(folder, partial(read_rotations, path), is_valid, None, reference, models.numbers_of_rotations)
 
 
 def pair_case(folder):
