@@ -1,4 +1,4 @@
-"""Similarities between points of which many are wrong."""
+"""Similarities between point sets with outliers."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from asker.geometry.rotations import matrix_from_angle_axis
 
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("n", [3, 4, 60])
-def test_a_similarity_is_found_among_wrong_points(n, scale):
+def test_a_robust_similarity_is_exact_despite_outliers(n, scale):
     rng = np.random.default_rng(n)
     R, t, s = matrix_from_angle_axis(rng.normal(size=(1, 3)))[0], np.array([100.0, -50.0, 3.0]), 2.5 if scale else 1.0
     source = rng.normal(size=(n, 3))
@@ -23,7 +23,7 @@ def test_a_similarity_is_found_among_wrong_points(n, scale):
         assert distances(similarity(source, target, scale), source, target)[~wrong].min() > 0.1
 
 
-def test_points_of_weight_zero_have_no_say():
+def test_points_of_weight_zero_are_ignored():
     rng = np.random.default_rng(0)
     source, target = rng.normal(size=(2, 9, 3))
     some = np.arange(9) < 6

@@ -1,4 +1,4 @@
-"""Laws of the manifolds: a new one is tested by being listed here."""
+"""Laws that hold for every manifold; to test a new manifold, list it in MANIFOLDS."""
 
 import jax
 import numpy as np
@@ -40,7 +40,7 @@ def unit_vectors(dim):
         x = rng.normal(size=(n, dim))
         x /= np.linalg.norm(x, axis=1, keepdims=True)
         x[:3] = 0.0
-        x[0, 0], x[1, 0], x[2, -1] = 1.0, -1.0, -1.0  # where a frame of the tangent plane may break
+        x[0, 0], x[1, 0], x[2, -1] = 1.0, -1.0, -1.0  # where a basis of the tangent plane may be discontinuous
         return x
 
     return draw
@@ -63,7 +63,7 @@ def anything(values):
     assert np.isfinite(values).all()
 
 
-# the manifold, values of N variables, whether values are on the manifold
+# manifold, function that draws N values, check that values are on the manifold
 MANIFOLDS = [
     (Euclidean(()), normal(), anything),
     (Euclidean(3), normal(3), anything),
@@ -87,7 +87,16 @@ MANIFOLDS = [
         lambda parts: is_rotation(parts[1][0]),
     ),
 ]
-LENGTHS = [1e-300, 1e-12, 0.99e-4, 1.01e-4, 0.3, np.pi, 2 * np.pi, 50.0]  # 1e-4: where the short series end
+LENGTHS = [
+    1e-300,
+    1e-12,
+    0.99e-4,
+    1.01e-4,
+    0.3,
+    np.pi,
+    2 * np.pi,
+    50.0,
+]  # 1e-4 separates Taylor series from closed forms
 
 EVERY_MANIFOLD = pytest.mark.parametrize(
     ("manifold", "draw", "check"), [pytest.param(*m, id=repr(m[0])) for m in MANIFOLDS]
@@ -105,7 +114,7 @@ def moved(manifold, rows, deltas):
 
 
 @EVERY_MANIFOLD
-def test_rows_there_and_back(manifold, draw, check):
+def test_unpack_is_the_inverse_of_pack(manifold, draw, check):
     values = draw(np.random.default_rng(0))
     rows = manifold.pack(values)
     assert rows.shape == (N, manifold.ambient)
@@ -115,7 +124,7 @@ def test_rows_there_and_back(manifold, draw, check):
 
 
 def rounding(manifold):
-    """Scale and rotation of a similarity are stored apart."""
+    """Return the rounding error of pack and unpack: scale and rotation of a similarity are stored separately."""
     return 5e-16 if manifold is Sim3 else 0.0
 
 
@@ -146,7 +155,7 @@ def test_the_view_is_one_of_the_values(manifold, draw, check):
 
 
 @EVERY_MANIFOLD
-def test_a_step_of_nothing_stays(manifold, draw, check):
+def test_a_zero_step_changes_nothing(manifold, draw, check):
     rows = manifold.pack(draw(np.random.default_rng(2)))
     stayed = moved(manifold, rows, np.zeros((N, manifold.tangent)))
     np.testing.assert_allclose(stayed, rows, rtol=0, atol=2e-16)
@@ -161,8 +170,8 @@ def test_a_step_stays_on_the_manifold(manifold, draw, check, length):
 
 
 @EVERY_MANIFOLD
-def test_every_direction_moves(manifold, draw, check):
-    """The derivative at δ = 0 has rank `tangent`, and JAX finds the one that small steps show."""
+def test_the_derivative_of_retract_has_full_rank(manifold, draw, check):
+    """The derivative at δ = 0 has rank `tangent`, and that of JAX agrees with finite differences."""
     import jax
 
     rows, h = manifold.pack(draw(np.random.default_rng(4))), 1e-6
@@ -178,7 +187,7 @@ def test_every_direction_moves(manifold, draw, check):
 
 
 @EVERY_MANIFOLD
-def test_jax_moves_to_the_same_place(manifold, draw, check):
+def test_retract_under_jax_agrees_with_numpy(manifold, draw, check):
     import jax
 
     rng = np.random.default_rng(5)
@@ -190,7 +199,7 @@ def test_jax_moves_to_the_same_place(manifold, draw, check):
 
 
 @EVERY_LENGTH
-def test_rotations_turn_as_scipy_says(length):
+def test_steps_of_rotations_agree_with_scipy(length):
     rng = np.random.default_rng(6)
     R, omega = rotations(rng), steps(SO3, length, rng)
     turn = Rotation.from_rotvec(omega).as_matrix()
@@ -200,7 +209,7 @@ def test_rotations_turn_as_scipy_says(length):
 
 
 @EVERY_LENGTH
-def test_poses_add_the_shift_and_turn_from_the_left(length):
+def test_steps_of_poses_add_translations_and_multiply_rotations_from_the_left(length):
     rng = np.random.default_rng(7)
     T, delta = poses(rng), steps(SE3, length, rng)
     after = SE3.unpack(moved(SE3, SE3.pack(T), delta))
@@ -210,7 +219,7 @@ def test_poses_add_the_shift_and_turn_from_the_left(length):
 
 
 @EVERY_LENGTH
-def test_poses_in_the_plane_move_in_their_own_frame(length):
+def test_steps_of_poses_in_the_plane_are_in_the_frame_of_the_pose(length):
     rng = np.random.default_rng(11)
     x, delta = rng.normal(size=(N, 3)), steps(SE2, length, rng)
     after = moved(SE2, x, delta)
@@ -226,7 +235,7 @@ ANGLES = [0.0, 1e-300, 1e-12, 0.99e-5, 2.01e-5, 0.0099, 0.0101, 0.3, 2.0, 3.1, n
 @pytest.mark.parametrize("angle", ANGLES)
 def test_the_logarithm_undoes_the_exponential(angle):
     omega = steps(SO3, angle, np.random.default_rng(12))
-    omega[:3] = angle * np.eye(3)  # each row of the quaternion's square
+    omega[:3] = angle * np.eye(3)  # each row of the outer product of the quaternion
     for w in omega:
         back = log_so3(exp_so3(w))
         np.testing.assert_allclose(min(back, -back, key=lambda v: v @ -w) if angle == np.pi else back, w, atol=2e-14)
@@ -258,8 +267,8 @@ def test_the_logarithm_of_a_similarity_undoes_the_exponential_of_its_twist(angle
         w, rho, twist = steps(SO3, angle, rng)[0], rng.normal(size=3), np.zeros((4, 4))
         twist[:3, :3], twist[:3, 3] = np.cross(w, np.eye(3)).T + sigma * np.eye(3), rho
         T = expm(twist)
-        found = log_sim3(T[:3, :3] / np.exp(sigma), T[:3, 3], np.exp(sigma))
-        np.testing.assert_allclose(found, [*rho, *w, sigma], atol=3e-12)
+        log = log_sim3(T[:3, :3] / np.exp(sigma), T[:3, 3], np.exp(sigma))
+        np.testing.assert_allclose(log, [*rho, *w, sigma], atol=3e-12)
 
 
 def moved_log_sim3(x, delta):
@@ -274,7 +283,7 @@ SLOPE = {f: jax.jit(jax.vmap(jax.jacfwd(f, argnums=1))) for f in (moved_log_sim3
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 0.0101, 0.0999, 2.0])
-def test_the_logarithm_of_a_similarity_has_the_slope_that_small_steps_show(angle):
+def test_the_logarithm_of_a_similarity_has_the_derivative_of_finite_differences(angle):
     rng, h = np.random.default_rng(16), 1e-5
     T = np.concatenate([similarities(rng), np.tile(np.eye(3, 4), (2, 1, 1))])
     turn = np.array([exp_so3(w) for w in steps(SO3, angle, rng)] + [np.eye(3), exp_so3(np.array([angle, 0, 0]))])
@@ -293,12 +302,12 @@ def test_the_logarithm_of_a_similarity_is_that_of_gtsam():
         scale = np.cbrt(np.linalg.det(T[:, :3]))
         other = gtsam.Similarity3(gtsam.Rot3(T[:, :3] / scale), T[:, 3] / scale, scale)  # s (R X + t)
         w, rho, sigma = np.split(gtsam.Similarity3.Logmap(other), [3, 6])
-        found = log_sim3(T[:, :3] / scale, T[:, 3], scale)
-        np.testing.assert_allclose(found, [*rho, *w, *sigma], atol=1e-9)
+        log = log_sim3(T[:, :3] / scale, T[:, 3], scale)
+        np.testing.assert_allclose(log, [*rho, *w, *sigma], atol=1e-9)
 
 
 @pytest.mark.parametrize("angle", ANGLES[:-2])
-def test_the_logarithm_has_the_slope_that_small_steps_show(angle):
+def test_the_logarithm_has_the_derivative_of_finite_differences(angle):
     rng, h = np.random.default_rng(14), 1e-6
     T = SE3.pack(poses(rng))
     T[:, :9] = np.array([exp_so3(w).ravel() for w in steps(SO3, angle, rng)])
@@ -335,7 +344,7 @@ MIRRORED[4, 0] *= -1
 NOT_A_NUMBER = poses(rng)
 NOT_A_NUMBER[2, 1, 3] = np.nan
 
-# values that the manifold cannot hold, and the words of the error
+# invalid values of a manifold, and words of the error message
 BAD = [
     (Euclidean(3), np.zeros((5, 4)), r"shape \(5, 4\), expected \(n, 3\)"),
     (Euclidean(3), np.zeros(3), r"shape \(3,\), expected \(n, 3\)"),
@@ -362,13 +371,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("manifold", "values", "words"), BAD, ids=[f"{m}: {words}" for m, _, words in BAD])
-def test_values_that_do_not_fit_are_refused_by_name(manifold, values, words):
+def test_invalid_values_are_rejected_with_the_name_of_the_variables(manifold, values, words):
     with pytest.raises(ProblemError, match=f"^landmarks: .*{words}"):
         Variables(values, manifold, name="landmarks")
 
 
 @EVERY_MANIFOLD
-def test_no_variables_are_fine(manifold, draw, check):
+def test_groups_without_variables_are_accepted(manifold, draw, check):
     def none(values):
         return tuple(map(none, values)) if isinstance(values, tuple) else values[:0]
 
@@ -378,7 +387,7 @@ def test_no_variables_are_fine(manifold, draw, check):
 
 
 @EVERY_MANIFOLD
-def test_units_are_mixed_where_there_are_parts(manifold, draw, check):
+def test_products_mix_units(manifold, draw, check):
     assert Variables(draw(np.random.default_rng(11)), manifold).mixes_units == isinstance(manifold, Product)
 
 
@@ -390,7 +399,7 @@ def test_damping_is_relative_where_a_manifold_mixes_units(mixed):
     assert asker.solve(asker.Problem(factors), engine="cpu").relative_damping is mixed
 
 
-def test_a_pose_in_the_plane_is_seen_as_one_in_space():
+def test_a_pose_in_the_plane_has_rotation_translation_and_angle():
     x = np.array([1.0, 2.0, 0.3])
     pose = SE2.view(x)
     c, s = np.cos(0.3), np.sin(0.3)
@@ -399,7 +408,7 @@ def test_a_pose_in_the_plane_is_seen_as_one_in_space():
     assert pose.angle == 0.3
     moved = SE2.view(SE2.retract(x, np.array([1.0, 0.0, 0.0])))
     np.testing.assert_allclose(moved.translation, pose.translation + pose.rotation @ [1.0, 0.0])
-    for at in (pose, jax.numpy.asarray(pose)):  # and as the numbers x, y, θ
+    for at in (pose, jax.numpy.asarray(pose)):  # arithmetic acts on x, y, θ
         np.testing.assert_allclose(at[:2] - np.ones(2), [0.0, 1.0])
         np.testing.assert_allclose(2 * at - at, x, rtol=1e-6)
         assert [float(v) for v in at] == pytest.approx(x.tolist(), rel=1e-6)
@@ -411,7 +420,7 @@ def test_messages_have_no_private_names(manifold):
 
 
 class Doubled(Euclidean):
-    """Inherits from the vectors, and moves otherwise."""
+    """Euclidean vectors with another retraction."""
 
     def retract(self, x, delta):
         return x + 2 * delta
@@ -422,9 +431,9 @@ OTHERS = [(BOUNDED, lambda rng: np.zeros((N, 2)), anything), (Doubled(3), normal
 
 
 @pytest.mark.parametrize(("manifold", "draw", "check"), [pytest.param(*m, id=repr(m[0])) for m in MANIFOLDS + OTHERS])
-def test_xla_moves_all_rows_as_the_manifold_moves_one(manifold, draw, check):
+def test_the_batched_retraction_of_xla_agrees_with_retract(manifold, draw, check):
     rng = np.random.default_rng(0)
     rows, deltas = manifold.pack(draw(rng)), steps(manifold, 0.3, rng)
     with float64():
-        found = np.asarray(retraction(manifold)(rows, deltas))
-    np.testing.assert_allclose(found, moved(manifold, rows, deltas), rtol=1e-13, atol=1e-13)
+        retracted = np.asarray(retraction(manifold)(rows, deltas))
+    np.testing.assert_allclose(retracted, moved(manifold, rows, deltas), rtol=1e-13, atol=1e-13)

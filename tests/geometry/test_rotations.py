@@ -1,4 +1,4 @@
-"""Laws of the maps between angle-axis vectors and rotation matrices."""
+"""Laws of the conversions between angle-axis vectors and rotation matrices."""
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ ANGLES = [0.0, 1e-300, 1e-12, 1e-8, 1e-4, 0.1, 1.0, np.pi / 2, 2.0, 3.0, np.pi -
 
 
 @pytest.mark.parametrize("angle", ANGLES)
-def test_there_and_back_gives_the_vector(angle):
+def test_round_trips_return_the_vector(angle):
     v = angle * axes()
     back = angle_axis_from_matrix(matrix_from_angle_axis(v))
     assert np.abs(back - v).max() <= 1e-14 * angle
 
 
-def test_there_and_back_on_random_angles():
+def test_round_trips_for_random_angles():
     v = axes(20_000) * np.random.default_rng(1).uniform(0, 3.14, (20_000, 1))
     np.testing.assert_allclose(angle_axis_from_matrix(matrix_from_angle_axis(v)), v, rtol=0, atol=1e-14)
 
@@ -58,19 +58,19 @@ def test_a_quarter_turn_about_z_takes_x_to_y():
     np.testing.assert_allclose(R @ [1, 0, 0], [0, 1, 0], atol=1e-15)
 
 
-def test_the_slope_at_zero_is_the_cross_product():
+def test_the_derivative_at_zero_is_the_cross_product():
     v, x, h = axes(50), axes(50, seed=2), 1e-7
     turned = np.einsum("nij,nj->ni", matrix_from_angle_axis(h * v), x)
     np.testing.assert_allclose((turned - x) / h, np.cross(v, x), atol=1e-6)
 
 
-def test_no_rotations_are_fine():
+def test_empty_arrays_are_accepted():
     assert matrix_from_angle_axis(np.zeros((0, 3))).shape == (0, 3, 3)
     assert angle_axis_from_matrix(np.zeros((0, 3, 3))).shape == (0, 3)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4), (1, 2, 3)])
-def test_a_wrong_shape_is_refused_by_name(shape):
+def test_a_wrong_shape_is_rejected_with_the_name_of_the_argument(shape):
     with pytest.raises(ValueError, match="v must"):
         matrix_from_angle_axis(np.zeros(shape))
     with pytest.raises(ValueError, match="R must"):

@@ -1,15 +1,15 @@
-"""Positions on the earth (WGS 84) in a local frame."""
+"""Geodetic positions (WGS 84) in Earth-centred and local frames."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 RADIUS, FLATTENING = 6378137.0, 1 / 298.257223563
-"""Of the ellipsoid: metres at the equator, and how much shorter the axis is."""
+"""Semi-major axis of the ellipsoid in metres, and its flattening."""
 
 
 def earth_centred(places: Floats) -> Floats:
-    """Metres from the centre of the earth, (n, 3), of latitude and longitude in degrees and height in metres."""
+    """Return Earth-centred positions in metres, (n, 3), from latitude and longitude in degrees and height in metres."""
     latitude, longitude = np.radians(places[:, 0]), np.radians(places[:, 1])
     e2 = FLATTENING * (2 - FLATTENING)
     normal = RADIUS / np.sqrt(1 - e2 * np.sin(latitude) ** 2)
@@ -19,7 +19,7 @@ def earth_centred(places: Floats) -> Floats:
 
 
 def east_north_up(places: Floats, origin: Floats) -> Floats:
-    """Metres east, north and up of the origin, (n, 3); both as latitude, longitude and height."""
+    """Return positions in metres east, north and up of the origin, (n, 3); both in latitude, longitude and height."""
     (sin_lat, sin_lon), (cos_lat, cos_lon) = np.sin(np.radians(origin[:2])), np.cos(np.radians(origin[:2]))
     axes = np.array(
         [

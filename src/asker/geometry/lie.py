@@ -1,6 +1,6 @@
-"""Exponentials and logarithms: rotations, poses and similarities as vectors.
+"""Exponential and logarithm maps of SO(3), SE(3), Sim(3) and SE(2).
 
-They run on NumPy arrays and on JAX tracers, for one rotation or pose.
+All functions take a single rotation or pose and run on NumPy arrays and on JAX tracers.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from asker.tracing.array_namespace import Array, namespace
 
 
 def exp_so3(omega: Array) -> Array:
-    """The rotation matrix exp([ω]×), smooth at ω = 0."""
+    """Return the rotation matrix exp([ω]×); derivatives exist at ω = 0."""
     xp = namespace(omega)
     t = omega @ omega  # θ²
     small = t < 1e-8
@@ -24,10 +24,10 @@ def exp_so3(omega: Array) -> Array:
 
 
 def log_so3(R: Array) -> Array:
-    """ω with exp([ω]×) = R and ‖ω‖ ≤ π, smooth everywhere but at the angle π.
+    """Return ω with exp([ω]×) = R and ‖ω‖ ≤ π; smooth everywhere except at the angle π.
 
-    By the quaternion q of R: 4qqᵀ is linear in R, and its row with the largest diagonal entry gives q without
-    cancellation.
+    The quaternion q of R is computed first: 4qqᵀ is linear in R, and its row with the largest diagonal entry gives q
+    without cancellation.
     """
     xp = namespace(R)
     (a, b, c), (d, e, f), (g, h, i) = R
@@ -52,7 +52,7 @@ def log_so3(R: Array) -> Array:
 
 
 def log_se3(R: Array, t: Array) -> Array:
-    """(ρ, ω), translation first, with exp of the twist = (R, t): ρ = t − ω×t/2 + c ω×(ω×t)."""
+    """Return the twist (ρ, ω), translation first, whose exponential is (R, t): ρ = t − ω×t/2 + c ω×(ω×t)."""
     xp = namespace(t)
     omega = log_so3(R)
     u = omega @ omega  # θ²
@@ -64,14 +64,14 @@ def log_se3(R: Array, t: Array) -> Array:
 
 
 def log_sim3(R: Array, t: Array, scale: Array) -> Array:
-    """(ρ, ω, σ), translation first, with exp of the twist = (R, t, scale).
+    """Return the twist (ρ, ω, σ), translation first, whose exponential is (R, t, scale).
 
-    t = Vρ, where V is a polynomial in Ω = [ω]×.  With f(z) = z/(eᶻ − 1) its inverse is
+    t = Vρ, where V is a polynomial in Ω = [ω]×.  With f(z) = z/(eᶻ − 1), its inverse is
 
         V⁻¹ = p + qΩ + rΩ²,   p = f(σ),   q = Im f(σ + iθ)/θ,   r = (f(σ) − Re f(σ + iθ))/θ²
 
-    f is summed by Bernoulli numbers up to |z| = 0.1.  Beyond, an angle below 1e-4 is taken as 1e-4 in q and r, which
-    changes ρ by 1e-12 of t at most.
+    For |z| ≤ 0.1, f is evaluated by its Taylor series with Bernoulli numbers.  For larger |z|, an angle below 1e-4 is
+    replaced by 1e-4 in q and r, which changes ρ by at most 1e-12 of t.
     """
     xp = namespace(t)
     omega, sigma = log_so3(R), xp.log(scale)
@@ -93,7 +93,10 @@ def log_sim3(R: Array, t: Array, scale: Array) -> Array:
 
 
 def log_se2(p: Array, theta: Array) -> Array:
-    """(ρ, θ) with exp of the twist = (R(θ), p), for |θ| ≤ π: ρ = k p − θ/2 (−p_y, p_x), k = θ/2 · cot(θ/2)."""
+    """Return the twist (ρ, θ), |θ| ≤ π, whose exponential is (R(θ), p).
+
+    ρ = k p − θ/2 (−p_y, p_x) with k = θ/2 · cot(θ/2).
+    """
     xp = namespace(p)
     half = theta / 2
     small = half * half < 1e-4

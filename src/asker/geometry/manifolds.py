@@ -1,13 +1,13 @@
-"""How a variable moves.
+"""Manifolds of variables.
 
-A manifold says how one variable is stored (`ambient` numbers in a flat row), how many directions it can move in
-(`tangent`), what a residual function is given (`view`), and where a step takes it (`retract`):
+A manifold defines how a variable is stored (a flat row of `ambient` numbers), its number of degrees of freedom
+(`tangent`), the argument that a residual function receives (`view`), and the result of a step (`retract`):
 
     x ⊞ δ = retract(x, δ),   retract(x, 0) = x
 
-`view` and `retract` are written for one variable, with the array functions that fit it; asker differentiates
-`retract` itself.  `pack` and `unpack` turn the user's array of many variables into rows and back.
-To add a manifold, write a class with these members; nothing has to be registered.
+`view` and `retract` are written for one variable, with array functions of its namespace (`asker.tracing`), and asker
+differentiates `retract`.  `pack` and `unpack` convert between the user's array of many variables and rows.
+To add a manifold, write a class with these members; no registration is needed.
 """
 
 import math
@@ -22,74 +22,74 @@ from asker.tracing.array_namespace import Array, namespace
 
 
 class Manifold(Protocol):
-    """What the solver asks of a manifold."""
+    """Interface of manifolds."""
 
     @property
     def ambient(self) -> int:
-        """How many numbers store one variable."""
+        """Number of coordinates that store one variable."""
 
     @property
     def tangent(self) -> int:
-        """How many directions it can move in."""
+        """Number of degrees of freedom of one variable."""
 
     @property
     def mixes_units(self) -> bool:
-        """Whether its directions have different units; the damping is then λ diag(H), and not λI."""
+        """Whether the coordinates of a step have different units; the damping is then λ diag(H) instead of λI."""
 
     def pack(self, values: Any) -> np.ndarray:
-        """The user's array of n variables as rows (n, ambient); a `ValueError` says what does not fit."""
+        """Return the rows (n, ambient) of the user's array of n variables; raise a `ValueError` if it is invalid."""
 
     def unpack(self, rows: np.ndarray) -> Any:
-        """The rows as the user gave them."""
+        """Return the user's array of rows, the inverse of `pack`."""
 
     def view(self, x: Array) -> Any:
-        """What a residual function is given of one row."""
+        """Return the argument of a residual function for one row."""
 
     def retract(self, x: Array, delta: Array) -> Array:
-        """The row to which a step (tangent,) takes a row."""
+        """Return the row x ⊞ δ after a step δ (tangent,)."""
 
 
 class Pose(NamedTuple):
-    """What a residual function sees of an SE(3) variable: X -> rotation X + translation."""
+    """Argument of a residual function for a variable on SE(3): X -> rotation X + translation."""
 
     rotation: Array
-    """(3, 3)"""
+    """Rotation matrix, (3, 3)."""
     translation: Array
-    """(3,)"""
+    """Translation, (3,)."""
 
 
 class Similarity(NamedTuple):
-    """What a residual function sees of a Sim(3) variable: X -> scale · rotation X + translation."""
+    """Argument of a residual function for a variable on Sim(3): X -> scale · rotation X + translation."""
 
     rotation: Array
-    """(3, 3)"""
+    """Rotation matrix, (3, 3)."""
     translation: Array
-    """(3,)"""
+    """Translation, (3,)."""
     scale: Array
-    """()"""
+    """Scale, ()."""
 
 
 class PlanePose:
-    """What a residual function sees of an SE(2) variable; in arithmetic, and by index, it is x, y, θ."""
+    """Argument of a residual function for a variable on SE(2); arithmetic and indexing act on the row x, y, θ."""
 
     def __init__(self, row: Array):
         self.row = row
 
     @property
     def rotation(self) -> Array:
-        """(2, 2)"""
+        """Rotation matrix, (2, 2)."""
         xp, theta = namespace(self.row), self.row[2]
         c, s = xp.cos(theta), xp.sin(theta)
         return xp.stack([c, -s, s, c]).reshape(2, 2)
 
     @property
     def translation(self) -> Array:
-        """(2,)"""
+        """Position, (2,)."""
         return self.row[:2]
 
     @property
     def angle(self) -> Array:
-        """θ"""
+        """Angle θ."""
         return self.row[2]
 
     def __getitem__(self, index: Any) -> Array:
@@ -121,15 +121,15 @@ class PlanePose:
 
 @dataclass(frozen=True)
 class Euclidean:
-    """Vectors (or arrays) that add: x ⊞ δ = x + δ."""
+    """Euclidean vectors or arrays: x ⊞ δ = x + δ."""
 
     shape: Any
-    """The shape of one variable; `()` for a number, 3 for a vector of three."""
+    """Shape of one variable; `()` for numbers, 3 for vectors of length 3."""
 
     def __post_init__(self) -> None:
         shape = self.shape if isinstance(self.shape, tuple | list) else (self.shape,)
         if not all(isinstance(size, int | np.integer) and size >= 0 for size in shape):
-            raise ValueError(f"shape must be a whole number or a tuple of such, not {self.shape!r}")
+            raise ValueError(f"shape must be a whole number or a tuple of whole numbers, not {self.shape!r}")
         object.__setattr__(self, "shape", tuple(map(int, shape)))
 
     mixes_units = False
@@ -198,7 +198,7 @@ class _SE3:
 
     ambient = 12
     tangent = 6
-    mixes_units = False  # damped as one: with λI, as in the paper
+    mixes_units = False  # damping with λI, as in the paper
 
     def __repr__(self) -> str:
         return "SE3"
@@ -225,7 +225,7 @@ class _Sim3:
 
     ambient = 13
     tangent = 7
-    mixes_units = False  # damped as one, like poses
+    mixes_units = False  # damping with λI, as for SE(3)
 
     def __repr__(self) -> str:
         return "Sim3"
@@ -257,12 +257,12 @@ class _Sim3:
 class _SE2:
     """Poses in the plane as rows (x, y, θ): (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ).
 
-    The step is in the pose's own frame, x ahead.  θ may be any number; it is not wrapped.
+    The step is expressed in the frame of the pose, whose x axis points ahead.  θ is not wrapped.
     """
 
     ambient = 3
     tangent = 3
-    mixes_units = False  # damped as one, like poses in space
+    mixes_units = False  # damping with λI, as for SE(3)
 
     def __repr__(self) -> str:
         return "SE2"
@@ -286,16 +286,16 @@ class _SE2:
 SO3 = _SO3()
 """Rotation matrices (n, 3, 3): R ⊞ δ = exp(δ) R."""
 SE3 = _SE3()
-"""Poses [R | t] as arrays (n, 3, 4), seen as a `Pose`: (R, t) ⊞ (δt, δω) = (exp(δω) R, t + δt)."""
+"""Poses [R | t] as arrays (n, 3, 4), viewed as a `Pose`: (R, t) ⊞ (δt, δω) = (exp(δω) R, t + δt)."""
 Sim3 = _Sim3()
-"""Similarities [sR | t] as arrays (n, 3, 4), seen as a `Similarity`."""
+"""Similarities [sR | t] as arrays (n, 3, 4), viewed as a `Similarity`."""
 SE2 = _SE2()
-"""Poses in the plane as rows (x, y, θ), seen as a `PlanePose`: (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ)."""
+"""Poses in the plane as rows (x, y, θ), viewed as a `PlanePose`: (p, θ) ⊞ (δp, δθ) = (p + R(θ) δp, θ + δθ)."""
 
 
 @dataclass(frozen=True)
 class Sphere:
-    """Unit vectors of `dim` numbers, moved along great circles."""
+    """Unit vectors of length `dim` (rows), with steps along great circles."""
 
     dim: int = 3
     mixes_units = False
@@ -328,7 +328,7 @@ class Sphere:
     def retract(self, x: Array, delta: Array) -> Array:
         xp = namespace(x)
         sign = xp.where(x[0] < 0, -1.0, 1.0)
-        v = xp.concatenate([(x[0] + sign)[None], x[1:]])  # the reflection that takes e₀ to −sign·x
+        v = xp.concatenate([(x[0] + sign)[None], x[1:]])  # Householder reflection that maps e₀ to −sign·x
         d = xp.concatenate([xp.zeros_like(delta[:1]), delta])
         d = d - 2 * v * (v @ d) / (v @ v)  # δ in the tangent plane at x
         t = delta @ delta
@@ -343,7 +343,7 @@ class Sphere:
 
 @dataclass(frozen=True, init=False)
 class Product:
-    """Several manifolds side by side: one variable with several parts.  Values and views are tuples."""
+    """Product of manifolds: one variable with several parts.  Values and views are tuples."""
 
     parts: tuple[Manifold, ...]
     mixes_units = True

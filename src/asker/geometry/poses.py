@@ -21,13 +21,13 @@ N_AXES: dict[Kind, int] = {"SE2": 2, "SE3": 3, "SIM3": 3}
 
 
 def matrices(kind: Kind, rows: Floats) -> Floats:
-    """[[R, t], [0, 1]] of each row: (n, 3, 3) for SE2, else (n, 4, 4); s R in place of R for SIM3."""
+    """Return matrices [[R, t], [0, 1]], with s R in place of R for SIM3: (n, 3, 3) for SE2, else (n, 4, 4)."""
     d = N_AXES[kind]
     T = np.zeros((len(rows), d + 1, d + 1))
     T[:, d, d] = 1
     T[:, :d, d] = rows[:, :d]
     if kind == "SE3":
-        T[:, :3, :3] = matrix_from_quaternion(np.roll(rows[:, 3:], 1, axis=1))  # a file has x y z w
+        T[:, :3, :3] = matrix_from_quaternion(np.roll(rows[:, 3:], 1, axis=1))  # rows have x y z w
     elif kind == "SIM3":
         T[:, :3, :3] = rows[:, 7, None, None] * matrix_from_quaternion(np.roll(rows[:, 3:7], 1, axis=1))
     else:
@@ -37,7 +37,7 @@ def matrices(kind: Kind, rows: Floats) -> Floats:
 
 
 def rows(kind: Kind, T: Floats) -> Floats:
-    """The inverse of `matrices`; −π < θ ≤ π, qw ≥ 0."""
+    """Return the rows of homogeneous matrices, the inverse of `matrices`; −π < θ ≤ π, qw ≥ 0."""
     if kind == "SIM3":
         s = scales(T)[:, None]
         turned = np.roll(quaternion_from_matrix(T[:, :3, :3] / s[:, :, None]), -1, axis=1)
@@ -48,12 +48,12 @@ def rows(kind: Kind, T: Floats) -> Floats:
 
 
 def scales(T: Floats) -> Floats:
-    """(n,): s of matrices with s R in them."""
+    """Return the scales s (n,) of homogeneous matrices that contain s R."""
     return np.sqrt((T[:, :3, :3] ** 2).sum(axis=(1, 2)) / 3)
 
 
 def inverses(kind: Kind, T: Floats) -> Floats:
-    """Of homogeneous matrices."""
+    """Return the inverses of homogeneous matrices."""
     d = N_AXES[kind]
     Rt = np.swapaxes(T[:, :d, :d], 1, 2)
     if kind == "SIM3":
@@ -65,5 +65,5 @@ def inverses(kind: Kind, T: Floats) -> Floats:
 
 
 def positions(kind: Kind, rows: Floats) -> Floats:
-    """(n, 2) or (n, 3)"""
+    """Return the positions, (n, 2) or (n, 3)."""
     return rows[:, : N_AXES[kind]]

@@ -1,7 +1,7 @@
-"""Rotations as angle-axis vectors, as quaternions and as matrices, and the way between them.
+"""Conversions between rotation matrices, quaternions and angle-axis vectors.
 
-An angle-axis vector v turns by the angle ‖v‖ about the axis v/‖v‖.  A quaternion is w x y z.
-All maps are exact to rounding at every angle, 0 and π included.
+An angle-axis vector v denotes the rotation by the angle ‖v‖ about the axis v/‖v‖.  A quaternion is w x y z.
+All conversions are accurate to rounding at every angle, 0 and π included.
 """
 
 from __future__ import annotations
@@ -13,21 +13,16 @@ Array = NDArray[np.float64]
 
 
 def matrix_from_angle_axis(v: ArrayLike) -> Array:
-    """R = I + (sin θ/θ) K + ((1 − cos θ)/θ²) K², with K x = v × x and θ = ‖v‖.  (n, 3) -> (n, 3, 3)"""
-    v = _checked(v, (3,), "v")
-    theta = np.linalg.norm(v, axis=1)[:, None, None]
-    x, y, z = v.T
-    o = np.zeros_like(x)
-    K = np.stack([o, -z, y, z, o, -x, -y, x, o], axis=1).reshape(-1, 3, 3)
-    a = np.sinc(theta / np.pi)
-    b = np.sinc(theta / (2 * np.pi)) ** 2 / 2  # 1 − cos θ = 2 sin²(θ/2)
-    return np.eye(3) + a * K + b * (K @ K)
+    """Return the rotation matrices of angle-axis vectors: (n, 3) -> (n, 3, 3)."""
+    from scipy.spatial.transform import Rotation
+
+    return Rotation.from_rotvec(_checked(v, (3,), "v")).as_matrix()
 
 
 def matrix_from_quaternion(q: ArrayLike) -> Array:
-    """The rotation of a quaternion of any length but 0.  (n, 4) -> (n, 3, 3)"""
+    """Return the rotation matrices of quaternions of any norm except 0, for which they are NaN: (n, 4) -> (n, 3, 3)."""
     q = _checked(q, (4,), "q")
-    q = q / np.abs(q).max(axis=1, keepdims=True)  # so that no square over- or underflows
+    q = q / np.abs(q).max(axis=1, keepdims=True)  # squares must neither overflow nor underflow
     w, x, y, z = (q / np.linalg.norm(q, axis=1, keepdims=True)).T
     rows = (
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
@@ -38,7 +33,7 @@ def matrix_from_quaternion(q: ArrayLike) -> Array:
 
 
 def quaternion_from_matrix(R: ArrayLike) -> Array:
-    """The unit quaternion with w ≥ 0 that turns as R does.  (n, 3, 3) -> (n, 4)
+    """Return the unit quaternions with w ≥ 0 of rotation matrices: (n, 3, 3) -> (n, 4).
 
     4qqᵀ is linear in R; its row with the largest diagonal entry gives q without cancellation (Shepperd 1978).
     """
@@ -60,9 +55,9 @@ def quaternion_from_matrix(R: ArrayLike) -> Array:
 
 
 def angle_axis_from_matrix(R: ArrayLike) -> Array:
-    """The vector with ‖v‖ ≤ π that turns as R does.  (n, 3, 3) -> (n, 3)
+    """Return the angle-axis vectors with ‖v‖ ≤ π of rotation matrices: (n, 3, 3) -> (n, 3).
 
-    At the angle π both v and −v are right; one of them is returned.
+    At the angle π, v and −v denote the same rotation; one of them is returned.
     """
     q = quaternion_from_matrix(R)
     w, xyz = q[:, 0], q[:, 1:]

@@ -14,7 +14,7 @@ import numpy as np
 
 from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
-from asker.geometry.gauge import Gauge, Seen, centres, put_back
+from asker.geometry.gauge import Gauge, Observed, centres, restore_gauge
 from asker.geometry.manifolds import SE3, Euclidean, Product
 from asker.geometry.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 from asker.kernels.kernel import Kernel
@@ -47,7 +47,7 @@ class BundleProblem:
         """The bundle with the solved cameras and points, in the frame of the start; `whole` if this is a part."""
         poses, free_intrinsics = self._cameras(values)
         bundle = self.bundle if whole is None else whole
-        poses, points = self._put_back(bundle, poses, values[self.points])
+        poses, points = self._restore_gauge(bundle, poses, values[self.points])
         return self._with(bundle, poses, free_intrinsics, points)
 
     def depths(self, values: Groups[Any]) -> np.ndarray:
@@ -73,8 +73,8 @@ class BundleProblem:
         counts = sums.by_variable(self.cameras, np.bincount(bundle.camera_index, minlength=len(poses)).astype(float))
         behind, before = sums.of(np.count_nonzero(depths < 0), np.count_nonzero(depths > 0))
         side = np.array([-1.0 if behind > before else 1.0])  # of the whole
-        seen = Seen(np.flatnonzero(counts > 0), bundle.point_index, side)
-        poses, points = put_back(camera_poses(bundle), poses, values[self.points], self.cameras.fixed, seen)
+        seen = Observed(np.flatnonzero(counts > 0), bundle.point_index, side)
+        poses, points = restore_gauge(camera_poses(bundle), poses, values[self.points], self.cameras.fixed, seen)
         return replace(part, bundle=self._with(bundle, poses, free_intrinsics, points))
 
     def _with(self, bundle: Bundle, poses: np.ndarray, free_intrinsics: np.ndarray, points: np.ndarray) -> Bundle:
@@ -84,9 +84,9 @@ class BundleProblem:
         cameras[:, 6 : self.dof] = free_intrinsics
         return replace(bundle, cameras=cameras, points=points)
 
-    def _put_back(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        seen = Seen(bundle.camera_index, bundle.point_index, _depths(bundle, poses, points))
-        return put_back(camera_poses(bundle), poses, points, self.cameras.fixed, seen)
+    def _restore_gauge(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        seen = Observed(bundle.camera_index, bundle.point_index, _depths(bundle, poses, points))
+        return restore_gauge(camera_poses(bundle), poses, points, self.cameras.fixed, seen)
 
 
 def _depths(bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from asker.applications.colmap.rigs import (
     rigs_of,
     sensor_poses,
 )
-from asker.geometry.gauge import Gauge, Seen, drift, moved
+from asker.geometry.gauge import Gauge, Observed, gauge_correction, transformed
 from asker.geometry.manifolds import SE3
 from asker.geometry.rotations import quaternion_from_matrix
 from asker.kernels.kernel import Kernel
@@ -123,12 +123,12 @@ class ColmapProblem:
         whole = composed(sensors[self.members.sensor], poses[self.members.frame])
         depth = np.einsum("ni,ni->n", whole[image, 2, :3], points[point]) + whole[image, 2, 3]
         behind = np.array([sees_behind(name) for name in self.model.cameras.models])
-        seen = Seen(self.members.frame[image], point, np.where(behind[camera], np.abs(depth), depth))
+        seen = Observed(self.members.frame[image], point, np.where(behind[camera], np.abs(depth), depth))
         turns = self.poses.manifold is SE3
-        fit = drift(self._start, poses, self.poses.fixed, seen, turns=turns, scales=not self.has_scale)
+        fit = gauge_correction(self._start, poses, self.poses.fixed, seen, turns=turns, scales=not self.has_scale)
         if fit is not None:
             sensors[:, :, 3] *= fit[0]
-        frames, xyz = moved(fit, poses, points, self.poses.fixed, seen)
+        frames, xyz = transformed(fit, poses, points, self.poses.fixed, seen)
         return frames, sensors, xyz
 
 

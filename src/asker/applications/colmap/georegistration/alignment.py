@@ -30,7 +30,7 @@ from asker.applications.colmap.model import ColmapModel, camera_poses
 from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojection_error import camera_centres, reprojection_norms
 from asker.geometry.alignment import Fit, robust_similarity
-from asker.geometry.gauge import poses_in
+from asker.geometry.gauge import transformed_poses
 from asker.geometry.rotations import quaternion_from_matrix
 from asker.kernels.efficiency import efficient_width
 from asker.kernels.kernel import Kernel
@@ -158,7 +158,7 @@ def anchored(
 def in_frame(model: ColmapModel, fit: Fit) -> ColmapModel:
     """The model after X -> s R X + t."""
     s, R, t = fit
-    poses = poses_in(fit, camera_poses(model))
+    poses = transformed_poses(fit, camera_poses(model))
     images = replace(model.images, qvecs=quaternion_from_matrix(poses[:, :, :3]), tvecs=poses[:, :, 3])
     rigs = None if model.rigs is None else replace(model.rigs, tvecs=s * model.rigs.tvecs)
     return replace(model, images=images, points=replace(model.points, xyz=s * model.points.xyz @ R.T + t), rigs=rigs)
