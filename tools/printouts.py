@@ -5,7 +5,7 @@
     python tools/printouts.py --figures             draw the figures of docs/images again
 
 ```python                      blocks of one page share one namespace and run in order
-```text                        after a block that is run: its printout
+```text                        after a block that is run: its printout; a line … stands for any lines
 print(x)  # [1.0]              the printout as a comment, for every top-level print of the block
 <!-- needs: bal/FILE -->       before a block: real data in the folder ASKER_DATA, linked into the working folder
 <!-- run -->                   before a shell block: its `asker` and `python FILE` commands are run
@@ -14,6 +14,7 @@ print(x)  # [1.0]              the printout as a comment, for every top-level pr
 import argparse
 import contextlib
 import io
+import itertools
 import os
 import re
 import runpy
@@ -31,6 +32,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"((?:<!-- [^>]* -->\n)*)```(python|text|sh)\n(.*?)```", re.S)
 COMMENT = re.compile(r"^(print\(.*\)  # )(.*)$", re.M)
 NUMBER = re.compile(r"(?<![\w.])[-+−]?\d+(?:\.\d*)?(?:e[-+]?\d+)?(?!\w)")
+ELLIPSIS = "…"
 SECONDS = re.compile(r"[\d.e+-]+ (m?s)\b")
 
 
@@ -162,13 +164,30 @@ def is_near(printed: str, shown: str) -> bool:
 
 def agree(printed: list[str], shown: list[str]) -> bool:
     """Return whether two printouts have the same text, and numbers that are near each other."""
+    if ELLIPSIS in shown:
+        return _has_excerpts(printed, shown)
     if without_numbers(printed) != without_numbers(shown):
         return False
     return all(is_near(a, b) for a, b in zip(numbers(printed), numbers(shown), strict=True))
 
 
+def _has_excerpts(printed: list[str], shown: list[str]) -> bool:
+    """Return whether the parts of `shown` between ellipses are printed, in this order."""
+    begin = 0
+    for is_ellipsis, group in itertools.groupby(shown, ELLIPSIS.__eq__):
+        excerpt = list(group)
+        if not is_ellipsis:
+            positions = range(begin, len(printed) - len(excerpt) + 1)
+            if (at := next((k for k in positions if agree(printed[k : k + len(excerpt)], excerpt)), None)) is None:
+                return False
+            begin = at + len(excerpt)
+    return True
+
+
 def _replacement(block: Block, printed: list[str]) -> tuple[tuple[int, int], str]:
     """Return the position and the text of a new printout."""
+    if ELLIPSIS in (block.printout or []):
+        raise ValueError(f"{block}: select the lines of a printout with … by hand")
     if block.printout_span:
         return block.printout_span, "".join(line.rstrip() + "\n" for line in printed)
     if len(printed) != len(block.printout or []):

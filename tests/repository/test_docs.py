@@ -120,6 +120,9 @@ def test_checks_can_fail():
     assert agree(["cost 3.1"], ["cost 3.11"])
     assert not agree(["cost 3.1"], ["cost 3.5"])
     assert not agree(["loss 3.1"], ["cost 3.1"])
+    assert agree(["a 1", "b", "c 2", "d"], ["…", "b", "…", "d"])
+    assert not agree(["a 1", "b", "c 2", "d"], ["…", "d", "…", "b"])
+    assert not agree(["a 1"], ["…", "a 2.5"])
 
 
 PAGE = """
