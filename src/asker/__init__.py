@@ -1,12 +1,11 @@
 """Robust estimation at large scale.
 
-Its names are listed in `asker._api`, and imported when the first of them is asked for: a command that only says what
-it can do needs none of them.
+The public names are listed in `asker._api` and imported on first access, so that `asker --help` starts quickly.
 """
 
 from typing import TYPE_CHECKING
 
-from asker.version import IMPORTED as _IMPORTED  # noqa: F401  before any other file of the package is read
+from asker.version import IMPORTED as _IMPORTED  # noqa: F401  imported before any other module of the package
 
 if TYPE_CHECKING:
     from asker._api import *  # noqa: F403  (what type checkers see)

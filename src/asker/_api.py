@@ -1,4 +1,4 @@
-"""The public names of asker."""
+"""Public names of asker."""
 
 from asker._solve import solve
 from asker.engines.cpu.threads import set_threads

@@ -1,4 +1,4 @@
-"""Checks of arguments that are no arrays: an error names the argument, what would be right, and what was given."""
+"""Checks of scalar arguments and settings; errors name the argument, the expectation and the actual value."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -6,37 +6,37 @@ from typing import Any
 import numpy as np
 
 PLAIN = (type(None), str, bool, int, float, complex, list, tuple, dict, type)
-"""What is no strategy and no schedule of one."""
+"""Types that are neither a strategy nor a schedule of one."""
 
 
 def is_number(x: Any) -> bool:
-    """Whether this is one real number; True and False are none."""
+    """Return whether x is a real number; booleans are not."""
     return np.ndim(x) == 0 and (x if hasattr(x, "dtype") else np.asarray(x)).dtype.kind in "fiu"
 
 
 def check_number(name: str, value: Any, least: float = 0.0, whole: bool = False) -> None:
-    """Refuse what is no number of at least this size, NaN included; a whole one may be written as 1e3."""
+    """Raise a `ValueError` unless value is a number ≥ `least`, which NaN is not; 1e3 is a whole number."""
     if not is_number(value) or not value >= least or (whole and float(value) % 1 != 0):
         bound = f"at least {least:g} and " if least > -np.inf else ""
         raise ValueError(f"{name} must be {bound}a {'whole ' if whole else ''}number, not {value!r}")
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Refuse what is no positive and finite number."""
+    """Raise a `ValueError` unless value is a positive, finite number."""
     if not is_number(value) or not 0 < value < np.inf:
         raise ValueError(f"{name} must be positive, finite and a number, not {value!r}")
 
 
 def check_function(name: str, value: Any) -> None:
-    """Refuse what cannot be called."""
+    """Raise a `ValueError` unless value is callable."""
     if not callable(value):
         raise ValueError(f"{name} must be a function, not {value!r}")
 
 
 def check_settings(settings: Any) -> None:
-    """Refuse fields of a strategy of asker's whose values are of another type than the fields, NaN and counts below 1.
+    """Raise a `ValueError` if a setting of a built-in strategy has the wrong type, is NaN, or is a count below 1.
 
-    The strategies inside of it are looked at, too; those that users write may annotate their fields as they like.
+    Nested strategies are checked as well; strategies of users are not.
     """
     if not is_dataclass(settings) or type(settings).__module__.split(".")[0] != "asker":
         return

@@ -1,4 +1,4 @@
-"""Which residual functions are seen to be affine."""
+"""Detection of affine residual functions."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +10,8 @@ from asker.scipy_compat.vector_problem import Functions, dense_problem
 
 def factors(residual, *, dim=3, data=True, **options):
     x = asker.Variables(np.ones((4, dim)), name="x", **options)
-    given = np.ones((4, dim)) if data else ()
-    return asker.Factors(residual, x[np.arange(4)], data=given, kernel=asker.SmoothTruncated(1.0))
+    values = np.ones((4, dim)) if data else ()
+    return asker.Factors(residual, x[np.arange(4)], data=values, kernel=asker.SmoothTruncated(1.0))
 
 
 @pytest.mark.parametrize(
@@ -51,26 +51,26 @@ def test_not_affine(residual):
     assert not factors(residual).is_linear
 
 
-def test_what_does_not_add_or_is_not_traced_is_not_linear():
+def test_linearity_depends_on_manifolds_fixed_variables_and_tracing():
     x = asker.Variables(np.tile(np.eye(3), (2, 1, 1)), asker.SO3, name="x")
     turned = asker.Factors(lambda R, a: R @ a, x[np.arange(2)], data=np.ones((2, 3)))
     assert not turned.is_linear
-    held = asker.Variables(np.tile(np.eye(3), (2, 1, 1)), asker.SO3, fixed=True)
+    constant = asker.Variables(np.tile(np.eye(3), (2, 1, 1)), asker.SO3, fixed=True)
     y = asker.Variables(np.zeros((2, 3)))
-    assert asker.Factors(lambda R, y: R @ y, held[np.arange(2)], y[np.arange(2)]).is_linear
+    assert asker.Factors(lambda R, y: R @ y, constant[np.arange(2)], y[np.arange(2)]).is_linear
     y = asker.Variables(np.zeros((2, 3)))
     batched = asker.Factors(lambda y: y, y[np.arange(2)], jacobian=lambda y: np.tile(np.eye(3), (2, 1, 1)))
     assert not batched.is_linear
     parts = asker.Variables((np.zeros((2, 3)), np.zeros(2)), asker.Product(asker.Euclidean(3), asker.Euclidean(())))
     assert asker.Factors(lambda xs: xs[0] * 2 + xs[1], parts[np.arange(2)]).is_linear
     assert not asker.Factors(lambda xs: xs[0] * xs[1], parts[np.arange(2)]).is_linear
-    given = factors(lambda x, a: x - a, data=True)
-    assert given.is_linear
-    assert asker.Problem(given).is_linear
-    assert not asker.Problem(given, turned).is_linear
+    affine = factors(lambda x, a: x - a, data=True)
+    assert affine.is_linear
+    assert asker.Problem(affine).is_linear
+    assert not asker.Problem(affine, turned).is_linear
 
 
-def test_robust_regression_forgets_its_start():
+def test_robust_linear_regression_is_independent_of_the_start():
     rng = np.random.default_rng(0)
     A, truth = rng.normal(size=(300, 4)), np.array([1.0, -2.0, 0.5, 3.0])
     b = A @ truth + rng.normal(0, 0.02, 300)

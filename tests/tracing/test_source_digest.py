@@ -1,4 +1,4 @@
-"""What asker's own functions are known by: the same in every process, and another once anything has changed."""
+"""Cache keys of built-in functions: the same in every process, and different after any change of the package."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def closing_over(x):
     return asker.Factors(lambda v: v, asker.Variables(np.zeros((1, 2)))[[0]], valid=x).condition().residual
 
 
-OWN = [
+BUILTIN = [
     error_se2, error_se3, partial(error_se2, 1.0), partial(error_se2, 2.0), closing_over(error_se2),
     closing_over(error_se3), (omega, asker.Cauchy(1.0)), (omega, asker.Cauchy(2.0)), (psi, asker.Cauchy(1.0)),
     (omega, asker.Tukey(1.0)), asker.SE2, asker.SE3, asker.Product(asker.SE3, asker.Euclidean(1)),
@@ -40,22 +40,22 @@ OWN = [
 ]  # fmt: skip
 
 
-def test_each_is_known_by_something_else():
-    known = [known_by(each) for each in OWN]
+def test_keys_of_builtin_functions_and_values_are_distinct():
+    known = [known_by(each) for each in BUILTIN]
     assert all(known)
-    assert len(set(known)) == len(OWN)
-    assert known == [known_by(each) for each in OWN]
+    assert len(set(known)) == len(BUILTIN)
+    assert known == [known_by(each) for each in BUILTIN]
 
 
 @pytest.mark.parametrize(
     "thing",
     [users, partial(error_se2, users), closing_over(users), (omega, UsersKernel()), [users], {"f": users}, object()],
 )
-def test_what_is_a_users_is_not_known(thing):
+def test_functions_and_classes_of_users_have_no_key(thing):
     assert known_by(thing) == b""
 
 
-# ---- in processes of their own, with a copy of the package that can be edited
+# ---- in separate processes, with an editable copy of the package
 
 SOLVE = """
 import sys
@@ -66,7 +66,7 @@ print(*sorted({name.split(".")[0] for name in sys.modules}))
 
 
 class Package:
-    """A copy of asker with a cache of its own."""
+    """Copy of asker with a separate cache."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -103,7 +103,7 @@ def scene(tmp_path):
     return path
 
 
-def test_a_warm_command_traces_nothing_and_an_edited_residual_is_traced_anew(package, scene):
+def test_a_command_with_a_warm_cache_traces_nothing_and_an_edited_residual_is_traced_again(package, scene):
     record = scene.with_suffix(".json")
 
     def solved(seed=0):
@@ -120,7 +120,7 @@ def test_a_warm_command_traces_nothing_and_an_edited_residual_is_traced_anew(pac
     assert solved() == (False, edited)
 
 
-def test_a_text_that_changed_after_it_was_imported_tells_nothing(package):
+def test_a_file_that_changed_after_the_import_gives_no_key(package):
     code = """
 import os, sys
 from pathlib import Path

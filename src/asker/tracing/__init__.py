@@ -1,1 +1,1 @@
-"""What is known of a JAX function: its digest, whether it is affine, which primitives it uses."""
+"""Analysis of JAX functions by tracing: digests, affinity, and the primitives that are used."""

@@ -1,8 +1,8 @@
-"""Whether a traced function is affine in some of its arguments.
+"""Detection of traced functions that are affine in some of their arguments.
 
-Every value in a jaxpr has a degree: 0 when it does not depend on those arguments, 1 when it is affine in them, 2 when
-it is anything else.  What no rule knows is 0 if all its inputs are, else 2: the answer may be a wrong no, never a
-wrong yes.
+Every value in a jaxpr has a degree: 0 if it is independent of these arguments, 1 if it is affine in them, 2 otherwise.
+The result of a primitive without a rule has degree 0 if all its inputs have, else 2.  The test is conservative: affine
+functions may be missed, but no function is wrongly reported as affine.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ CALLS = {"jit", "pjit"}
 
 
 def is_affine(closed_jaxpr: Any, degrees: list[int]) -> bool:
-    """`degrees`: 1 for the arguments in question, 0 for the others."""
+    """Return whether a function is affine in the arguments of degree 1; all others have degree 0."""
     return max(_walk(closed_jaxpr.jaxpr, degrees), default=0) <= 1
 
 

@@ -1,4 +1,4 @@
-"""Formulas that run on NumPy arrays and on JAX tracers alike, in double precision."""
+"""Array functions for formulas that run on NumPy arrays and on JAX tracers, and checks of arrays."""
 
 import math
 from contextlib import AbstractContextManager
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     Array = np.ndarray | jax.Array
 else:
     Array = Any  # JAX takes long to import
-"""What a formula, a manifold or a point holds: an array of NumPy's, or of JAX's (a tracer is one too)."""
+"""Array of NumPy or JAX, including tracers."""
 
 
 class ProblemError(ValueError):
-    """The arrays or functions of a problem do not fit together."""
+    """Error in the arrays or functions of a problem."""
 
 
 def namespace(x: Any) -> Any:
-    """The module whose `sqrt`, `where`, … fit `x`: `jax.numpy` while JAX traces, else NumPy."""
+    """Return the array namespace of `x`: `jax.numpy` for JAX arrays and tracers, else `numpy`."""
     return x.__array_namespace__() if hasattr(x, "__array_namespace__") else np
 
 
 def float64() -> AbstractContextManager:
-    """While this is open JAX works in float64; the user's own JAX settings stay as they are."""
+    """Return a context in which JAX computes in float64; the user's JAX settings are unaffected."""
     return enable_x64()
 
 
 def sum_of_rows(array: np.ndarray, numbers: np.ndarray | None = None) -> int:
-    """A sum over the rows of a hash of each row and its number: of parts of an array they add up (modulo 2⁶⁴)."""
+    """Return the sum of a hash of each row and its number; sums over parts of an array add up (modulo 2⁶⁴)."""
     kind = np.int64 if array.dtype.kind in "iu" else np.float64
     rows = np.ascontiguousarray(array, dtype=kind).reshape(len(array), math.prod(array.shape[1:]))
     total = (np.arange(len(rows)) if numbers is None else np.asarray(numbers)).astype(np.uint64)
@@ -44,9 +44,9 @@ def sum_of_rows(array: np.ndarray, numbers: np.ndarray | None = None) -> int:
 
 
 def as_argument(data: np.ndarray) -> np.ndarray:
-    """The same numbers in the type that a residual function is traced with: float64, int64, bool, or a narrow one.
+    """Return the data in the type with which a residual function is traced.
 
-    Numbers of 32 bits become wider.  Narrower and unsigned ones stay as they are: JAX rounds and overflows in them.
+    Numbers of 32 bits are converted to 64 bits.  Narrower and unsigned types are kept: JAX computes in them.
     """
     if is_narrow(data.dtype) or data.dtype.kind == "u":
         return np.ascontiguousarray(data)
@@ -54,28 +54,28 @@ def as_argument(data: np.ndarray) -> np.ndarray:
 
 
 def is_narrow(dtype: Any) -> bool:
-    """Whether arithmetic in this type rounds or overflows where that in 64 bits does not."""
+    """Return whether arithmetic in this type is less precise or overflows earlier than in 64 bits."""
     return dtype.kind != "b" and (dtype.itemsize < 4 or dtype == np.uint32)
 
 
 def has_masked(values: Any) -> bool:
-    """Whether some entries of an array, or of the arrays in a tuple or list, are masked."""
+    """Return whether any entry of an array, or of the arrays in a tuple or list, is masked."""
     parts = values if isinstance(values, tuple | list) else (values,)
     return any(isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x)) for x in parts)
 
 
 def dot(x: np.ndarray, y: np.ndarray) -> float:
-    """Σ xₖyₖ of long vectors, without BLAS: its threads wait for each other, long where a machine has other work."""
+    """Return Σ xₖyₖ without BLAS, whose threads wait for each other, which is slow on a busy machine."""
     return float(np.einsum("k,k->", x, y))
 
 
 def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The same of every row."""
+    """Return Σ xₖyₖ of each row."""
     return np.einsum("...k,...k->...", x, y)
 
 
 def numbers(what: str, value: Any) -> np.ndarray:
-    """An array of real or complex numbers that a user gave or a user's function returned; an error names it."""
+    """Return an array of real or complex numbers from the user or a user's function; errors name it by `what`."""
     if has_masked(value):
         raise ProblemError(f"{what} holds masked entries: leave these out")
     try:
@@ -89,7 +89,7 @@ def numbers(what: str, value: Any) -> np.ndarray:
 
 
 def real_numbers(what: str, value: Any) -> np.ndarray:
-    """The same as floats; complex numbers are refused."""
+    """Return an array of floats from the user or a user's function; complex numbers are rejected."""
     array = numbers(what, value)
     if array.dtype.kind == "c":
         raise ProblemError(f"{what} is complex, expected real numbers")
@@ -97,7 +97,7 @@ def real_numbers(what: str, value: Any) -> np.ndarray:
 
 
 def shaped(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Real numbers in a given shape; axes of length 1 may be missing, and nothing else is reshaped."""
+    """Return an array of floats in the expected shape; only axes of length 1 may be missing."""
     array = real_numbers(what, value)
     is_short = array.ndim < len(shape) and _without_ones(array.shape) == _without_ones(shape)
     if array.shape != shape and not is_short:

@@ -1,14 +1,14 @@
-"""What differs between the versions of JAX that asker works with: 0.5 to 0.12.  Nothing else asks for a version.
+"""Differences between the supported versions of JAX, 0.5 to 0.12.  No other module depends on the version.
 
-    0.5    the oldest that is tried (`make matrix`)
+    0.5    oldest version that is tested (`make matrix`)
     0.6    `jax.shard_map` leaves `jax.experimental`
     0.7    the primitive `pjit` is called `jit`; `enable_x64` leaves `jax.experimental` in 0.8
-    0.9    an index outside of an array is seen in the trace; before, the nearest element is read in silence
-    0.11   `scan` tells its constants and its carry by trees, `ft_in`, and not by two numbers
-    0.12   `closed_call` is gone, `eval_jaxpr` calls; new primitives: `log2`, `one_minus_square`, `polynomial`
+    0.9    an index out of bounds raises during tracing; before, the nearest element is read silently
+    0.11   `scan` describes its constants and its carry by trees, `ft_in`, instead of two numbers
+    0.12   `eval_jaxpr` replaces `closed_call`; new primitives: `log2`, `one_minus_square`, `polynomial`
 
-New primitives need rules of their own (`asker.engines.cpu.compiler.arithmetic_rules`); `test_jax_versions.py` names
-those that have none yet.
+New primitives need rules in `asker.engines.cpu.compiler.arithmetic_rules`; `test_jax_versions.py` lists the primitives
+without a rule.
 """
 
 import os
@@ -34,7 +34,7 @@ CALLS = {
     "custom_vjp_call_jaxpr": "fun_jaxpr",  # up to 0.5
     "remat2": "jaxpr",
 }
-"""Primitives that run a jaxpr on their arguments, and the parameter that holds it."""
+"""Primitives that call a jaxpr, and the parameter that contains it."""
 
 PASSED_OVER = frozenset({
     "_split_transpose", "accuracy", "axis_index_groups", "axis_name", "backend", "branches_platforms", "bwd",
@@ -44,23 +44,23 @@ PASSED_OVER = frozenset({
     "num_consts", "out_layouts", "out_sharding", "out_shardings", "out_trees", "out_type", "policy", "precision",
     "preferred_element_type", "prevent_cse", "resource_env", "sharding", "symbolic_zeros", "unroll", "weak_type",
 })  # fmt: skip
-"""Parameters that change no value: placement, precision, names, and derivatives that were taken already."""
+"""Parameters that do not affect values: placement, precision, names, and derivatives that were already computed."""
 
 
 @cache
 def traced_with() -> str:
-    """The versions of what traces a function."""
+    """Return the versions of the packages that trace a function."""
     return f"jax {version('jax')}, numpy {version('numpy')}"
 
 
 def called_jaxpr(name: str, params: Any) -> Any:
-    """The jaxpr that a call runs.  Up to 0.6 `custom_vjp_call` had it as `fun_jaxpr`."""
+    """Return the jaxpr that a primitive calls.  Up to 0.6, `custom_vjp_call` has it as `fun_jaxpr`."""
     key = CALLS[name]
     return params["fun_jaxpr"] if key not in params and "fun_jaxpr" in params else params[key]
 
 
 def scan_counts(params: Any, n_inputs: int) -> tuple[int, int]:
-    """How many of the inputs of a `scan` are constants, and how many are carried."""
+    """Return the numbers of constants and of carried values among the inputs of a `scan`."""
     if "ft_in" in params:  # from 0.11 on
         consts, carry, _ = params["ft_in"].update(list(range(n_inputs))).unpack()
         return len(list(consts)), len(list(carry))
@@ -68,7 +68,7 @@ def scan_counts(params: Any, n_inputs: int) -> tuple[int, int]:
 
 
 def platform_index(params: Any) -> int:
-    """Which branch a CPU takes: one that names it, or the one for all others, which is None (up to 0.6: the last)."""
+    """Return the branch for CPUs: the one that names them, else the default, which is None (up to 0.6: the last)."""
     platforms = params["platforms"]
     return next((k for k, names in enumerate(platforms) if names is None or "cpu" in names), len(platforms))
 
@@ -78,7 +78,10 @@ _loaded: Any = None
 
 
 def load_jax() -> Any:
-    """The module `jax`, whole: an import that Ctrl-C cuts short may crash, or swallow it."""
+    """Return the module `jax`.
+
+    Interrupts wait for the import: one that is interrupted by Ctrl-C may crash later or swallow the interrupt.
+    """
     global _loaded
     if _loaded is None:
         with _loading, interrupts_wait():
@@ -88,7 +91,7 @@ def load_jax() -> Any:
 
 
 def enable_x64() -> AbstractContextManager:
-    """While this is open, JAX works in float64."""
+    """Return a context in which JAX computes in float64."""
     jax = load_jax()
     if hasattr(jax, "enable_x64"):  # from 0.8 on
         return jax.enable_x64(True)
@@ -97,24 +100,25 @@ def enable_x64() -> AbstractContextManager:
     return enable_x64(True)
 
 
-_left_behind = False
-"""Whether XLA ran in a process that this one was forked from: its threads are there, and not here."""
+_forked_after_xla = False
+"""Whether XLA had run in the process that this one was forked from, whose threads do not exist here."""
 
 
-def _look_back() -> None:
-    global _left_behind, _loading
+def _after_fork() -> None:
+    """Update the state of this module in a forked process."""
+    global _forked_after_xla, _loading
     _loading = threading.Lock()
     bridge = sys.modules.get("jax._src.xla_bridge")
-    _left_behind = _left_behind or bool(getattr(bridge, "_backends", None))
+    _forked_after_xla = _forked_after_xla or bool(getattr(bridge, "_backends", None))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_look_back)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def check_xla() -> None:
-    """Say that XLA cannot run here, where it would wait forever.  Tracing needs no XLA."""
-    if _left_behind:
+    """Raise a `RuntimeError` if XLA would deadlock in this forked process.  Tracing does not need XLA."""
+    if _forked_after_xla:
         raise RuntimeError(
             "this process was forked from one in which JAX had run, so JAX cannot run here: "
             "start processes with multiprocessing's `spawn`"
@@ -122,7 +126,7 @@ def check_xla() -> None:
 
 
 def shard_map(function: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-    """`function` on each device's part, without the check of what is replicated."""
+    """Return `function` mapped over the shards of each device, without the check of replication."""
     import jax
 
     if hasattr(jax, "shard_map"):  # from 0.6 on
@@ -133,7 +137,7 @@ def shard_map(function: Callable[..., Any], mesh: Any, in_specs: Any, out_specs:
 
 
 def is_random_key(x: Any) -> bool:
-    """Whether this is an array of keys of `jax.random`, which NumPy has no type for."""
+    """Return whether x is an array of keys of `jax.random`, for which NumPy has no type."""
     if isinstance(x, np.ndarray) or not hasattr(x, "dtype"):
         return False
     import jax

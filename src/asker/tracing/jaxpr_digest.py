@@ -1,8 +1,8 @@
-"""Traced functions: whether JAX can differentiate one, which primitives it uses, and what it computes, as a digest.
+"""Properties of traced functions: differentiability, the primitives that are used, and a digest of the computation.
 
-The digest is the same for the same function in every process.  A jaxpr has equations on numbered values.  All that
-decides what comes out enters the digest: primitives, their parameters, types, literals, constants that the function
-closes over, and the jaxprs inside; addresses in memory do not.
+A function has the same digest in every process.  The digest covers everything in the jaxpr that determines the result:
+primitives, their parameters, types, literals, constants that the function closes over, and nested jaxprs, but not
+addresses in memory.
 """
 
 import hashlib
@@ -22,17 +22,19 @@ REMEDIES = {
     "TracerIntegerConversionError": "an index must not depend on a variable",
     "ConcretizationTypeError": "shapes and loops must not depend on a variable",
 }
-"""What helps against JAX's errors."""
+"""Remedies for errors of JAX."""
 
 
 def first_line(error: Exception) -> str:
+    """Return the first line of the message of an error."""
     return (str(error).splitlines() or [""])[0]
 
 
 def differentiated_with(names: Container[str], function: Callable[[Any, Any], Any], x: Any, data: Any) -> str:
-    """One of these primitives that JAX uses to differentiate `function(x, data)` with respect to x, for many at once.
+    """Return one of the named primitives that JAX uses to differentiate a function, "" if it uses none of them.
 
-    "" where it uses none of them, forwards or backwards; its error where it can do neither.
+    The batched derivative of `function(x, data)` with respect to x is traced in forward and in reverse mode.  The
+    result is "" if one of them uses none of the primitives.  If both modes fail, the error of JAX is raised.
     """
     import jax
 
@@ -44,45 +46,45 @@ def differentiated_with(names: Container[str], function: Callable[[Any, Any], An
         return pull(value)
 
     many = jax.tree.map(lambda array: array[None], (x, data))
-    found, errors = [], []
-    for way in (forwards, backwards):
+    names_used, errors = [], []
+    for mode in (forwards, backwards):
         try:
             with float64():
-                trace = jax.make_jaxpr(jax.vmap(way))(*many)
+                trace = jax.make_jaxpr(jax.vmap(mode))(*many)
         except Exception as e:
             errors.append(e)
             continue
         used = [name for name in applied(trace) if name in names]
         if not used:
             return ""
-        found += used
-    if not found:
+        names_used += used
+    if not names_used:
         raise errors[0]
-    return found[0]
+    return names_used[0]
 
 
 def applied(closed_jaxpr: Any) -> list[str]:
-    """The primitives that are applied to what depends on the arguments, also inside of others, in their order."""
+    """Return the primitives applied to values that depend on the arguments, in order, including nested ones."""
     jaxpr = closed_jaxpr.jaxpr
     return list(dict.fromkeys(_applied(jaxpr, [True] * len(jaxpr.invars))[0]))
 
 
-def _applied(jaxpr: Any, given: list[bool]) -> tuple[list[str], list[bool]]:
-    """Those of a jaxpr of whose arguments some depend on those of the whole, and which of its outputs do."""
+def _applied(jaxpr: Any, dependent: list[bool]) -> tuple[list[str], list[bool]]:
+    """Return the primitives applied to dependent values of a jaxpr, and a mask of its dependent outputs."""
     import jax
 
     names: list[str] = []
-    depends = dict(zip(jaxpr.invars, given, strict=True))
+    depends = dict(zip(jaxpr.invars, dependent, strict=True))
     for eqn in jaxpr.eqns:
-        of = [not hasattr(atom, "val") and depends.get(atom, False) for atom in eqn.invars]
-        name, outs = eqn.primitive.name, [any(of)] * len(eqn.outvars)
-        if any(of):
+        inputs = [not hasattr(atom, "val") and depends.get(atom, False) for atom in eqn.invars]
+        name, outs = eqn.primitive.name, [any(inputs)] * len(eqn.outvars)
+        if any(inputs):
             names.append(name)
             if name in CALLS:
                 inner = called_jaxpr(name, eqn.params)
-                more, outs = _applied(getattr(inner, "jaxpr", inner), of)
+                more, outs = _applied(getattr(inner, "jaxpr", inner), inputs)
                 names += more
-            elif name != "cond" or of[0]:  # of branches that are chosen beforehand one is taken
+            elif name != "cond" or inputs[0]:  # a condition that is constant selects one branch
                 inside: list[Any] = [getattr(x, "jaxpr", x) for x in jax.tree.leaves(list(eqn.params.values()))]
                 names += [n for j in inside if hasattr(j, "eqns") for n in _applied(j, [True] * len(j.invars))[0]]
         depends.update(zip(eqn.outvars, outs, strict=True))
@@ -90,12 +92,12 @@ def _applied(jaxpr: Any, given: list[bool]) -> tuple[list[str], list[bool]]:
 
 
 def digest_of_trace(closed_jaxpr: Any) -> bytes:
-    """Of what `jax.make_jaxpr` gives."""
+    """Return the digest of the result of `jax.make_jaxpr`."""
     return hashlib.sha256("\n".join(_value(closed_jaxpr)).encode()).digest()
 
 
 def _value(x: Any) -> Iterator[str]:
-    """A parameter, or anything inside one."""
+    """Yield text that identifies a parameter or a nested value of one."""
     import jax
 
     if hasattr(x, "jaxpr") and hasattr(x, "consts"):

@@ -1,8 +1,8 @@
-"""Functions of asker's own: what they compute is told by the text of the package, so that nothing need be traced again.
+"""Cache keys of asker's built-in functions: a digest of the package source replaces tracing.
 
-A function of a user's may read anything that can change, and is traced in every solve.  One of asker's own reads what
-stands in the package, and what it closes over.  Where these are plain values, and others of asker's own, a digest of
-all of it stands for the function in every process: an edited package has another digest.
+A user's function may depend on anything that can change, and is traced in every solve.  A built-in function depends
+only on the package and on the values that it closes over.  If these are plain values and built-in functions, a digest
+of them and of the package source identifies the function in every process; an edited package has another digest.
 """
 
 import hashlib
@@ -23,36 +23,36 @@ from asker.version import IMPORTED
 
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 PLAIN = (type(None), bool, int, float, str, bytes)
-_known: dict[bytes, Any] = {}
+_values: dict[bytes, Any] = {}
 
 
 def known_by(*things: Any) -> bytes:
-    """A digest that is the same for the same things in every process; empty where one of them is not asker's own."""
+    """Return a digest of functions and values that is the same in every process; b"" unless all are built-in."""
     try:
-        told = "\n".join(_told(things))
-    except _NotOwn:
+        description = "\n".join(_described(things))
+    except _NotBuiltin:
         return b""
-    text = _text_of_package()
-    return text and hashlib.sha256(text + told.encode()).digest()
+    package = _digest_of_package()
+    return package and hashlib.sha256(package + description.encode()).digest()
 
 
-def remembered(key: bytes, find: Callable[[], Any]) -> Any:
-    """What was found under this key, in this process or another; it must be made of lists, texts and numbers."""
-    if key not in _known:
+def remembered(key: bytes, compute: Callable[[], Any]) -> Any:
+    """Return the cached value of a key, of this process or the cache folder; it must be representable in JSON."""
+    if key not in _values:
         name = f"known-{key.hex()}"
         content = kept_code().read(name)
-        _known[key] = find() if content is None else json.loads(content)
+        _values[key] = compute() if content is None else json.loads(content)
         if content is None:
-            kept_code().write(name, json.dumps(_known[key]).encode())
-    return _known[key]
+            kept_code().write(name, json.dumps(_values[key]).encode())
+    return _values[key]
 
 
-class _NotOwn(Exception):
-    """Something that the text of the package does not tell."""
+class _NotBuiltin(Exception):
+    """Value that the package source does not determine."""
 
 
-def _told(x: Any) -> Iterator[str]:
-    """All that a value is, in words."""
+def _described(x: Any) -> Iterator[str]:
+    """Yield text that identifies a value."""
     if type(x) in PLAIN:
         yield repr(x)
     elif isinstance(x, np.ndarray | np.generic) and x.dtype != object:
@@ -61,25 +61,25 @@ def _told(x: Any) -> Iterator[str]:
     elif type(x) in (tuple, list):
         yield f"{len(x)} items"
         for item in x:
-            yield from _told(item)
+            yield from _described(item)
     elif type(x) is dict:
-        yield from _told(list(x.items()))
+        yield from _described(list(x.items()))
     elif type(x) is partial:
         yield "partial"
-        yield from _told((x.func, x.args, x.keywords))
+        yield from _described((x.func, x.args, x.keywords))
     elif isinstance(x, FunctionType) and x.__code__.co_filename.startswith(PACKAGE):
         yield from _code(x.__code__)
         closure = [cell.cell_contents for cell in x.__closure__ or ()]
-        yield from _told((x.__defaults__, x.__kwdefaults__, closure))
+        yield from _described((x.__defaults__, x.__kwdefaults__, closure))
     elif is_dataclass(x) and not isinstance(x, type) and type(x).__module__.split(".")[0] == "asker":
         yield f"{type(x).__module__} {type(x).__qualname__}"
-        yield from _told([getattr(x, field.name) for field in fields(x)])
+        yield from _described([getattr(x, field.name) for field in fields(x)])
     else:
-        raise _NotOwn
+        raise _NotBuiltin
 
 
 def _code(code: CodeType) -> Iterator[str]:
-    """Which function of the package it is; lambdas may share a line."""
+    """Yield text that identifies a function of the package; lambdas may share a line."""
     yield f"{code.co_filename[len(PACKAGE) :]} {code.co_qualname} {code.co_firstlineno}"
     yield f"{code.co_code.hex()} {code.co_names}"
     for x in code.co_consts:
@@ -90,10 +90,10 @@ def _code(code: CodeType) -> Iterator[str]:
 
 
 @cache
-def _text_of_package() -> bytes:
-    """A digest of all its files, and the versions of what it is traced with.
+def _digest_of_package() -> bytes:
+    """Return a digest of all files of the package and of the versions of JAX and NumPy.
 
-    Empty where a file has changed since this process began: then what was imported may be another text.
+    It is b"" if a file has changed since this process began: the imported code may then differ from the files.
     """
     digest = hashlib.sha256(traced_with().encode())
     for path in sorted(Path(PACKAGE).rglob("*.py")):

@@ -1,11 +1,12 @@
-"""The primitives of JAX that the CPU engine does not compile, by reason, and what is said of them.
+"""Primitives of JAX that the CPU engine does not compile, by reason, and the warning about them.
 
-A function that uses one of these is run by XLA.  What is compiled is in the table `RULES` of the engine's compiler; a
-test fails when JAX has a primitive that is in neither table.  Problems look it up, and know no engine: so it is here.
+A function that uses one of them is run by XLA.  The compiled primitives are in the table `RULES` of the engine's
+compiler; a test fails if JAX has a primitive that is in neither table.  The table is here because problems, which do
+not depend on engines, need it for the warning.
 """
 
 LEFT_OUT = {
-    "loops whose length is not known": [
+    "loops of unknown length": [
         "while",
     ],
     "factorisations by iteration, or too long to unroll": [
@@ -19,7 +20,7 @@ LEFT_OUT = {
         "bessel_i0e", "bessel_i1e", "cumlogsumexp", "digamma", "erf_inv", "igamma", "igamma_grad_a", "igammac",
         "nextafter", "polygamma", "random_gamma_grad", "regularized_incomplete_beta", "zeta",
     ],
-    "bits of whole numbers": [
+    "bits of integers": [
         "clz", "iota_2x32_shape", "mulhi", "population_count", "reduce_xor", "shift_left", "shift_right_arithmetic",
         "shift_right_logical",
     ],
@@ -55,19 +56,19 @@ LEFT_OUT = {
         "unreduced_reduce_scatter_start", "vary_unreduced_cast", "vary_unreduced_cast_p",
         "with_memory_space_constraint", "xla_pmap",
     ],
-    "memory that changes": [
+    "mutable memory": [
         "accum_grad_in_ref", "addupdate", "box_get", "box_set", "core_map", "create_linear", "empty", "empty2",
         "empty_ref", "free_ref", "freeze", "get", "log_extend", "log_read", "mutable_array", "new_box", "new_log",
         "new_ref", "pin", "run_state", "swap", "unpin",
     ],
-    "calls to the outside, and kernels of one device": [
+    "callbacks, and kernels of a device": [
         "after_all", "bias_bwd", "bias_fwd", "call_exported", "create_token", "cudnn_fusion", "debug_callback",
         "debug_print", "dot_product_attention_bwd", "dot_product_attention_bwd_wrapper",
         "dot_product_attention_fp8_bwd", "dot_product_attention_fp8_bwd_wrapper", "dot_product_attention_fp8_fwd",
         "dot_product_attention_fp8_fwd_wrapper", "dot_product_attention_fwd", "dot_product_attention_fwd_wrapper",
         "ffi_call", "infeed", "io_callback", "outfeed", "pure_callback",
     ],
-    "what JAX uses while it traces": [
+    "internal primitives of tracing": [
         "broadcast_to", "call", "call_hi_primitive", "call_hi_primitive_linearized", "check", "composite",
         "custom_jvp_call_jaxpr", "custom_lin", "custom_partitioning", "custom_transpose_call", "custom_vmap_call",
         "dce_sink", "dim_as_value", "dimension_size", "from_edtype", "linear_call", "remat_opt", "shape_assertion",
@@ -75,11 +76,13 @@ LEFT_OUT = {
     ],
 }  # fmt: skip
 NOT_COMPILED = frozenset(name for names in LEFT_OUT.values() for name in names)
-"""All of them."""
+"""Names of all primitives that the CPU engine does not compile."""
 
-CURES = 'with a GPU use engine="xla", else write it without, or pass batched NumPy functions and `jacobian=`'
+REMEDIES = 'with a GPU use engine="xla", else write it without, or pass batched NumPy functions and `jacobian=`'
 
 
 def cannot_compile(name: str, why: str = "") -> str:
-    """What is said of a primitive, and what helps."""
-    return f"the CPU engine cannot compile the JAX primitive '{name}'{why}; XLA computes it, which is slower: {CURES}"
+    """Return the warning that a primitive is not compiled, with remedies."""
+    return (
+        f"the CPU engine cannot compile the JAX primitive '{name}'{why}; XLA computes it, which is slower: {REMEDIES}"
+    )

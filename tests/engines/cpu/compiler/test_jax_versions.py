@@ -58,7 +58,7 @@ def test_people_can_read_which_primitives_are_known():
     compiled, left_out = primitives()
     assert compiled["sin"] == ""
     assert "6 rows" in compiled["cholesky"]
-    assert left_out["while"] == "loops whose length is not known"
+    assert left_out["while"] == "loops of unknown length"
     assert {name for names in LIMITS.values() for name in names} <= set(compiled)
 
 
