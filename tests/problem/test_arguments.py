@@ -194,7 +194,7 @@ OTHERS = [
     (lambda: asker.Product(5), "part 0 of a Product is 5, expected a manifold"),
     (lambda: asker.Sphere(0), "dim must be a whole number of at least 2, not 0"),
     (lambda: asker.Sphere("a"), "dim must be a whole number"),
-    (lambda: asker.Euclidean("a"), "shape must be a whole number or a tuple of such, not 'a'"),
+    (lambda: asker.Euclidean("a"), "shape must be a whole number or a tuple of whole numbers, not 'a'"),
     (lambda: asker.Euclidean(-1), "shape must be a whole number"),
     (lambda: asker.Euclidean(2.5), "shape must be a whole number"),
     (lambda: factors(None), "residual: residual is None, expected a function"),
