@@ -3,8 +3,8 @@
 #
 #     sbatch examples/cluster/slurm.sh scene.txt refined.txt
 #
-# The processes of a Slurm step find each other by Slurm's variables. What was killed, or requeued, goes on from its
-# checkpoint. File and checkpoint must lie where all nodes see them. Plain text: of compressed text each reads all.
+# The processes of a Slurm step connect by Slurm's variables. A killed or requeued job continues from its checkpoint.
+# File and checkpoint must be on a drive of all nodes. Use plain text: every process reads all of a compressed file.
 #SBATCH --job-name=asker
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
