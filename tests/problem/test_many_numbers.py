@@ -85,7 +85,7 @@ def test_a_long_computation_of_few_numbers_is_left_to_xla():
     v = asker.Variables([[100.0, 0.1]], name="ball")
     data = np.array([[61.0, 100.0]])
     factors = asker.Factors(falling, v[[0]], data=data, kernel=asker.Quadratic(tau=1.0))
-    with pytest.warns(UserWarning, match="operations, which are not compiled one by one: XLA computes it"):
+    with pytest.warns(UserWarning, match="operations, too many to compile; XLA runs it instead"):
         result = asker.solve(asker.Problem(factors))
     assert result.cost < 1e-12
 

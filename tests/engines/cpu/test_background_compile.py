@@ -1,4 +1,4 @@
-"""Machine code that is asked for is made, and not run; nobody waits for what will not come."""
+"""Background compilation: enqueued code is compiled and not run, and errors do not block callers."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asker.engines.cpu import background_compile
-from asker.engines.cpu.background_compile import asking
+from asker.engines.cpu.background_compile import precompiling
 from asker.engines.cpu.code_cache import Code
 from asker.engines.cpu.compiler import compile, compile_source, jit
 from asker.engines.cpu.engine import CpuEngine
@@ -26,30 +26,30 @@ def adding(number):
     return compile_source("add", ADD.format(name="add", number=number))
 
 
-def test_what_is_asked_for_is_made_and_not_run():
+def test_precompiled_functions_are_not_run():
     x, add = np.zeros(3), adding(1.25)
-    with asking():
+    with precompiling():
         add(0, 3, x)
     assert (x == 0).all()
     add(0, 3, x)
     assert (x == 1.25).all()
 
 
-def test_an_error_is_told_to_who_needs_the_code():
-    code = Code("wrong", "no text of LLVM's", lambda symbol: "wrong", lambda name: None)
-    background_compile.ask(code)
+def test_a_compilation_error_is_raised_in_the_caller():
+    code = Code("wrong", "not LLVM IR", lambda symbol: "wrong", lambda name: None)
+    background_compile.enqueue(code)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="parsing"):
-            background_compile.needed(code)
+            background_compile.compiled_address(code)
 
 
 def joined(x, y, d):
-    """Residuals of no use elsewhere: nobody has compiled their loops."""
+    """Residuals that no other test uses, so that their loops are not compiled yet."""
     return jnp.sin(x[:3]) * y + x[-3:] - d
 
 
 def problem(size):
-    """Each size has loops of its own."""
+    """A problem whose loops depend on the size."""
     rng = np.random.default_rng(size)
     x, y = Variables(rng.normal(size=(8, size)), name="x"), Variables(rng.normal(size=(60, 3)), name="y")
     i, j = np.arange(320) % 8, np.arange(320) % 60
@@ -60,23 +60,24 @@ def problem(size):
     ("size", "solver", "radial"),
     [(5, "dense-cholesky", False), (7, "dense-cholesky", True), (13, "sparse-cholesky", False), (10, "cg", True)],
 )
-def test_a_first_step_compiles_nothing_that_it_has_not_asked_for(size, solver, radial, monkeypatch):
-    asked, needed = [], []
-    monkeypatch.setattr(compile, "ask", lambda code: asked.append(code) or background_compile.ask(code))
-    monkeypatch.setattr(jit, "needed", lambda code: needed.append(code) or background_compile.needed(code))
+def test_all_code_of_a_first_step_is_precompiled(size, solver, radial, monkeypatch):
+    enqueued, used = [], []
+    enqueue, compiled_address = background_compile.enqueue, background_compile.compiled_address
+    monkeypatch.setattr(compile, "enqueue", lambda code: enqueued.append(code) or enqueue(code))
+    monkeypatch.setattr(jit, "compiled_address", lambda code: used.append(code) or compiled_address(code))
     with team_of(2):
         engine = CpuEngine(problem(size), solver)
         point = engine.start()
-        del needed[:]
+        del used[:]
         step = engine.solve(point, Model(point.u, point.u if radial else None, point.u), 1.0)
         if radial:
             engine.radial(step)
         engine.move(step)
-    assert len(set(needed) & set(asked)) > 2
-    assert solver == "cg" or not set(needed) - set(asked)  # its products come after the first
+    assert len(set(used) & set(enqueued)) > 2
+    assert solver == "cg" or not set(used) - set(enqueued)  # "cg" needs further loops for its products
 
 
-def test_a_step_is_the_same_with_one_thread_which_asks_for_nothing(monkeypatch):
+def test_one_thread_precompiles_nothing_and_computes_the_same_step(monkeypatch):
     steps = []
     for n in (2, 1):
         with team_of(n):
@@ -84,11 +85,11 @@ def test_a_step_is_the_same_with_one_thread_which_asks_for_nothing(monkeypatch):
             point = engine.start()
             delta = engine.solve(point, Model(point.u, None, point.u), 1.0).delta
             steps.append([delta[v] for v in engine.problem.variables])
-        monkeypatch.setattr("asker.engines.cpu.engine.asking", None)
+        monkeypatch.setattr("asker.engines.cpu.engine.precompiling", None)
     assert all(np.array_equal(a, b) for a, b in zip(*steps, strict=True))
 
 
-def test_nothing_is_held_of_a_step_whose_asking_was_interrupted(monkeypatch):
+def test_an_interrupted_precompilation_stores_no_derivatives(monkeypatch):
     def interrupted(system, linear, model):
         linear()
         raise KeyboardInterrupt
@@ -98,25 +99,25 @@ def test_nothing_is_held_of_a_step_whose_asking_was_interrupted(monkeypatch):
         point = engine.start()
         model = Model(point.u, None, point.u)
         with monkeypatch.context() as now:
-            now.setattr(System, "ask", interrupted)
+            now.setattr(System, "precompile", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 engine.solve(point, model, 1.0)
-        found, expected = (each.solve(each.start(), model, 1.0).delta for each in (engine, other))
+        delta, expected = (each.solve(each.start(), model, 1.0).delta for each in (engine, other))
         pairs = zip(engine.problem.variables, other.problem.variables, strict=True)
-        assert all(np.array_equal(found[v], expected[w]) for v, w in pairs)
+        assert all(np.array_equal(delta[v], expected[w]) for v, w in pairs)
 
 
 PROCESS = """
 import os
 import sys
 import numpy as np
-from asker.engines.cpu.background_compile import asking
+from asker.engines.cpu.background_compile import precompiling
 from asker.engines.cpu.compiler import compile_source
 
 def adding(number):
     return compile_source("add", {text!r}.format(name="add", number=number))
 
-with asking():
+with precompiling():
     for number in range(20):
         adding(number + 0.5)(0, 3, np.zeros(3))
 if {forks}:
@@ -131,7 +132,7 @@ if {forks}:
 
 
 @pytest.mark.parametrize("forks", [False, True])
-def test_a_process_ends_or_forks_while_code_is_made(forks, tmp_path, monkeypatch):
+def test_a_process_ends_or_forks_during_a_compilation(forks, tmp_path, monkeypatch):
     monkeypatch.setenv("ASKER_CACHE", str(tmp_path))
     if forks and sys.platform == "win32":
         pytest.skip("no forks")

@@ -47,8 +47,8 @@ def test_what_was_compiled_once_is_found_again(folder):
 
 
 def test_what_is_packed_is_other_code(folder):
-    for packed in (True, False):
-        compile_source("add_up", SOURCE, packed=packed)(0, 1, np.ones(1), np.ones(1))
+    for slp_vectorize in (True, False):
+        compile_source("add_up", SOURCE, slp_vectorize=slp_vectorize)(0, 1, np.ones(1), np.ones(1))
     assert len(os.listdir(folder)) == 2
 
 
@@ -115,7 +115,7 @@ def test_a_full_disk_costs_the_cache_alone(where, folder, monkeypatch):
     assert os.listdir(folder) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="who can write is not told here")
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="who can write is not on_miss here")
 class TestWhatOthersCanWrite:
     @pytest.mark.parametrize("mode", [0o777, 0o770, 0o707])
     def test_a_folder_is_refused(self, mode, folder):

@@ -43,7 +43,7 @@ LLVM = """
 lines = ["def long(start, stop, x, y):", "    for k in range(start, stop):", "        t = 0.1"]
 lines += [f"        t = math.exp(t) * x[k, {i}] - math.sin(t)" for i in range(4000)]
 source = "\\n".join([*lines, "        y[k] = t", ""])
-code_cache._made = interrupted_in(code_cache._made, 0.3)
+code_cache._compile_to_object = interrupted_in(code_cache._compile_to_object, 0.3)
 try:
     compile_source("long", source)(0, 1, np.zeros((1, 4000)), np.zeros(1))
 """
@@ -67,9 +67,9 @@ def solve(k):
     factors = asker.Factors(lambda p, y: (1 + 0.01 * k) * p[0] * jnp.exp(-p[1] * t) - y, curves[np.arange(40)], data=y)
     return asker.solve(asker.Problem(factors)).status
 
-made = code_cache._made
+made = code_cache._compile_to_object
 of_many = interrupted_in(made, 0.5)
-code_cache._made = lambda text, packed: (of_many if len(text) > 100_000 else made)(text, packed)
+code_cache._compile_to_object = lambda text, slp: (of_many if len(text) > 100_000 else made)(text, slp)
 jax.stages.Lowered.compile = interrupted_in(jax.stages.Lowered.compile, 0.1)
 try:
     for k in range(1000):
@@ -82,9 +82,9 @@ def seconds(script: str, cache: str, end: str) -> tuple[float, float]:
     """From the signal to its arrival, and to the end of the process."""
     environment = os.environ | {"ASKER_CACHE": cache}
     command = [sys.executable, "-W", "ignore", "-c", BEGIN + script + END.format(end=end)]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert not told.returncode or told.returncode == -signal.SIGINT, told.stderr
-    sent, arrived = map(float, told.stdout.split())
+    on_miss = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert not on_miss.returncode or on_miss.returncode == -signal.SIGINT, on_miss.stderr
+    sent, arrived = map(float, on_miss.stdout.split())
     return arrived - sent, time.time() - sent
 
 

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from asker.engines.cpu import code_cache
-from asker.engines.cpu.code_cache import FUNCTIONS_OF_A_ROOM, Code
+from asker.engines.cpu.code_cache import FUNCTIONS_PER_ENGINE, Code
 from asker.engines.sparsity import MOST_DERIVATIVES
 from asker.problem.factors import MAX_TRACED
 
@@ -75,17 +75,17 @@ def code(k: int) -> Code:
 
 def test_engines_die_with_the_last_of_their_functions(tmp_path, monkeypatch):
     monkeypatch.setenv("ASKER_CACHE", str(tmp_path))
-    monkeypatch.setattr(code_cache, "_room", None)  # the last one has functions of others
-    codes = [code(k) for k in range(3 * FUNCTIONS_OF_A_ROOM)]
-    first, last = weakref.ref(codes[0].room), weakref.ref(codes[-1].room)
-    middle = weakref.ref(codes[FUNCTIONS_OF_A_ROOM].room)
+    monkeypatch.setattr(code_cache, "_engine", None)  # the last one has functions of others
+    codes = [code(k) for k in range(3 * FUNCTIONS_PER_ENGINE)]
+    first, last = weakref.ref(codes[0].engine), weakref.ref(codes[-1].engine)
+    middle = weakref.ref(codes[FUNCTIONS_PER_ENGINE].engine)
     del codes[1:]
     gc.collect()
     assert first() is not None  # its first function is still there
     assert middle() is None
-    assert last() is code_cache._room  # the next function is loaded into it
-    codes[:] = [code(-k) for k in range(1, FUNCTIONS_OF_A_ROOM + 2)]
+    assert last() is code_cache._engine  # the next function is loaded into it
+    codes[:] = [code(-k) for k in range(1, FUNCTIONS_PER_ENGINE + 2)]
     gc.collect()
     assert first() is None
-    code(-FUNCTIONS_OF_A_ROOM - 2)
+    code(-FUNCTIONS_PER_ENGINE - 2)
     assert not code_cache._released

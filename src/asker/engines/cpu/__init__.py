@@ -1,17 +1,17 @@
 """The CPU engine.
 
-    engine.py    the verbs of `asker.engines.interface.Engine`
-    linear_model.py  a problem at a point: blocks of the inverse of H, for covariances
-    factors.py   residuals and derivatives of one factor group, as compiled loops
-    compiler/    from a JAX function of one observation to a loop in machine code
-    system/      the one linear system, block by block
-    sparse/      the sparse Cholesky factorisation that it may need
-    cholesky.py  the dense one, in tiles
-    machine_code.py  how LLVM makes it, what is kept of it, and who hears of compiling
-    ahead.py     machine code that is made beside other work, before it is run
-    threads.py   tasks for several threads
-    pool.py      arrays that are used again
+    engine.py              the operations of `asker.engines.interface.Engine`
+    linearized_problem.py  a problem linearised at a point: blocks of the inverse of H, for covariances
+    factor_loops.py        residuals and Jacobians of one factor group, as compiled loops
+    compiler/              compiles a JAX function of one observation into a machine-code loop over all observations
+    system/                the linear system of a step: assembly, Schur complement, solvers
+    sparse/                sparse Cholesky factorisation
+    cholesky.py            tiled dense Cholesky factorisation
+    background_compile.py  a thread that compiles while other code is traced
+    code_cache.py          object code of LLVM: compilation, cache on disk, loading
+    threads.py             thread teams and task scheduling
+    array_pool.py          reuse of large arrays
 
-Imports point one way: machine_code <- ahead, threads; threads <- cholesky <- sparse <- system <- factors <- engine,
-linear_model; ahead, threads <- compiler <- sparse, system, factors.
+Imports point one way: code_cache <- background_compile, threads; threads <- cholesky <- sparse <- system <-
+factor_loops <- engine, linearized_problem; background_compile, threads <- compiler <- sparse, system, factor_loops.
 """

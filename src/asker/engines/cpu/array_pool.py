@@ -1,6 +1,6 @@
-"""Arrays that nobody holds any more, used again.
+"""A pool of arrays that are reused once no other object refers to them.
 
-A large fresh array costs more than what is written into it: the system maps and clears its pages one by one.
+Allocating a large array costs more than filling it: the operating system maps and clears its pages one by one.
 """
 
 import sys
@@ -11,27 +11,28 @@ import numpy as np
 
 
 def _references_when_idle() -> int:
-    """How many references Python counts to an array that only a list and the loop over it hold."""
+    """Return the reference count of an array that is referenced only by a list and by the loop over that list."""
     for array in [np.empty(0)]:
         return sys.getrefcount(array)
     raise AssertionError
 
 
-IDLE = _references_when_idle()
+IDLE_REFERENCES = _references_when_idle()
 
 
 class Pool:
-    """Gives uninitialised arrays."""
+    """A source of uninitialised float arrays."""
 
     def __init__(self) -> None:
         self._arrays: defaultdict[int, list[np.ndarray]] = defaultdict(list)
-        """By their sizes, powers of 2: what nobody has written to takes no memory."""
+        """Arrays by their capacity, a power of 2.  Pages that were never written take no memory."""
 
     def empty(self, *shape: int) -> np.ndarray:
+        """Return an uninitialised array of this shape, reusing an idle one of the same capacity if there is any."""
         size = prod(shape)
         capacity = 1 << max(size - 1, 0).bit_length()
         for array in self._arrays[capacity]:
-            if sys.getrefcount(array) <= IDLE:
+            if sys.getrefcount(array) <= IDLE_REFERENCES:
                 return array[:size].reshape(shape)
         array = np.empty(capacity)
         self._arrays[capacity].append(array)

@@ -1,8 +1,8 @@
-"""Machine code that is made beside other work, before it is run.
+"""Compilation in a background thread.
 
-LLVM lets other Python threads run while it is at work.  Where it is known what will be run, all of it is asked for
-first: one function is compiled while the next is traced and printed.  A thread makes what is asked for, in order; what
-somebody waits for comes before all else.
+LLVM releases the interpreter's lock while it compiles, so one function can be compiled while the next one is traced and
+printed.  Code that is known to be needed is therefore enqueued in advance.  The thread compiles in order of enqueueing,
+except that code which a caller is waiting for comes first.
 """
 
 import atexit
@@ -16,95 +16,95 @@ from contextvars import ContextVar
 from asker.engines.cpu.code_cache import Code
 from asker.io.interrupts import LONGEST_WAIT
 
-_asking: ContextVar[bool] = ContextVar("asking", default=False)
-is_asking = _asking.get
+_precompiling: ContextVar[bool] = ContextVar("precompiling", default=False)
+is_precompiling = _precompiling.get
 
 
 @contextmanager
-def asking() -> Iterator[None]:
-    """While this is open, compiled functions that this thread calls are asked for, and not run: they return 0."""
-    before = _asking.set(True)
+def precompiling() -> Iterator[None]:
+    """Within this context, compiled functions called by this thread are enqueued for compilation and return 0."""
+    before = _precompiling.set(True)
     try:
         yield
     finally:
-        _asking.reset(before)
+        _precompiling.reset(before)
 
 
-def ask(code: Code) -> None:
-    """Have the thread make this code, after what it was asked for before."""
-    beside = _thread()
-    with beside.changed:
-        beside.asked.append(code)
-        beside.changed.notify_all()
+def enqueue(code: Code) -> None:
+    """Compile this code in the background, after what was enqueued before."""
+    thread = _thread()
+    with thread.changed:
+        thread.queue.append(code)
+        thread.changed.notify_all()
 
 
-def needed(code: Code) -> int:
-    """Where the function is, ready to be called.
+def compiled_address(code: Code) -> int:
+    """Return the address of a function, and compile it before if necessary.
 
-    LLVM hears of no signal while it is at work.  So the thread makes the code, and Ctrl-C ends the waiting.
+    LLVM does not react to signals.  The background thread therefore compiles, and Ctrl-C interrupts the wait for it.
     """
-    if not code.address and code.kept is None:
+    if not code.address and code.cached is None:
         _thread().wait_for(code)
     return code.make()
 
 
-class _Beside:
-    """The thread that makes code, and what it was asked for."""
+class _CompilerThread:
+    """The background thread and its queue."""
 
     def __init__(self) -> None:
-        self.asked: deque[Code] = deque()
+        self.queue: deque[Code] = deque()
         self.changed = threading.Condition()
-        self._at_work: Code | None = None
-        threading.Thread(target=self._work, name="asker_ahead", daemon=True).start()
+        self._current: Code | None = None
+        threading.Thread(target=self._work, name="asker_compiler", daemon=True).start()
         atexit.register(self.end)
 
     def wait_for(self, code: Code) -> None:
-        """Make this code next, and wait until that has worked or failed."""
+        """Compile this code next, and wait until it has been compiled or has failed."""
         with self.changed:
-            self.asked.appendleft(code)
+            self.queue.appendleft(code)
             self.changed.notify_all()
             try:
-                while not code.address and (code is self._at_work or code in self.asked):
+                while not code.address and (code is self._current or code in self.queue):
                     self.changed.wait(LONGEST_WAIT)
             finally:
                 with suppress(ValueError):
-                    self.asked.remove(code)
+                    self.queue.remove(code)
 
     def _work(self) -> None:
         while True:
             with self.changed:
-                self._at_work = None
+                self._current = None
                 self.changed.notify_all()
-                self.changed.wait_for(lambda: self.asked)
-                self._at_work = code = self.asked.popleft()
-            with suppress(Exception):  # who needs it makes it again, and is told
+                self.changed.wait_for(lambda: self.queue)
+                self._current = code = self.queue.popleft()
+            with suppress(Exception):  # the caller compiles it again, which raises the error there
                 code.make()
-            del code  # it holds an engine of LLVM's
+            del code  # it references an engine of LLVM
 
     def end(self) -> None:
-        """The process must not end while LLVM is at work."""
+        """Empty the queue and wait for the current compilation: the process must not exit while LLVM is running."""
         with self.changed:
-            self.asked.clear()
-            self.changed.wait_for(lambda: self._at_work is None)
+            self.queue.clear()
+            self.changed.wait_for(lambda: self._current is None)
 
 
-_beside: _Beside | None = None
+_compiler_thread: _CompilerThread | None = None
 
 
-def _thread() -> _Beside:
-    global _beside
-    if _beside is None:
-        _beside = _Beside()
-    return _beside
+def _thread() -> _CompilerThread:
+    global _compiler_thread
+    if _compiler_thread is None:
+        _compiler_thread = _CompilerThread()
+    return _compiler_thread
 
 
-def _begin_anew() -> None:
-    """Threads do not survive a fork: there is nobody to wait for."""
-    global _beside
-    if _beside is not None:
-        atexit.unregister(_beside.end)
-    _beside = None
+def _reset_after_fork() -> None:
+    """Forget the thread: threads do not survive a fork."""
+    global _compiler_thread
+    if _compiler_thread is not None:
+        atexit.unregister(_compiler_thread.end)
+    _compiler_thread = None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,11 +1,14 @@
-"""Dense Cholesky factorisation in tiles, shared among asker's own threads.
+"""Tiled dense Cholesky factorisation on asker's thread team.
 
-A LAPACK that brings its own threads lets them wait for each other at every step, which is slow on a machine that has
-other work too, and its rounding depends on their number.  Here each tile is a task for whichever thread is free, done
-by single-threaded BLAS; the result does not depend on the number of threads.
+The threads of a multithreaded LAPACK synchronise at every step, which is slow on a machine with other load, and its
+rounding depends on their number.  Here each tile is a task for a free thread, computed by single-threaded BLAS, so that
+the result does not depend on the number of threads.
 
 Matrices are upper triangles, A = RᵀR, in either memory order: the transpose of a row-major lower triangle is one too.
-What is below the diagonal is not used.
+Entries below the diagonal are not used.
+
+`system/small_cholesky.py` is a separate kernel because it takes a half to two thirds of the time of LAPACK up to
+`MAX_UNTILED_UNKNOWNS`, but twice the time of tiles at 1000 unknowns, and cannot factorise a panel of a front in place.
 """
 
 import os
@@ -17,33 +20,34 @@ import numpy as np
 
 from asker.engines.cpu.threads import run_tasks
 
-TILE = 256
-IN_ONE_CALL = 768  # up to this size one is faster than tiles
+TILE_SIZE = 256  # rows and columns
+MAX_UNTILED_UNKNOWNS = 768  # up to this size one call of LAPACK is faster than tiles
 
 
 class _OneThread:
-    """BLAS and LAPACK without threads of their own, for as long as anybody is inside.
+    """A reentrant context that limits BLAS and LAPACK to one thread.
 
-    Their number is of the process: the first to enter remembers it, the last to leave restores it.
+    The limit applies to the whole process: the first thread to enter saves the former limit, the last to leave restores
+    it.
     """
 
     def __init__(self) -> None:
-        self._begin_anew()
+        self._reset_after_fork()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin_anew)
+            os.register_at_fork(after_in_child=self._reset_after_fork)
 
-    def _begin_anew(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._lock, self._inside = threading.Lock(), 0
 
     @cached_property
     def _controller(self) -> Any:
-        import scipy.linalg  # noqa: F401  its BLAS is one of those that are found
+        import scipy.linalg  # noqa: F401  loads SciPy's BLAS, so that the controller detects it
         from threadpoolctl import ThreadpoolController
 
         return ThreadpoolController()
 
     def _take_control(self) -> None:
-        """In newer versions of threadpoolctl, the thread that sets the number is the only one to set it again."""
+        """Let any thread change the limit: newer versions of threadpoolctl reserve that to the thread that set it."""
         import threadpoolctl
 
         controller: Any = getattr(threadpoolctl, "OpenBLASController", None)
@@ -71,28 +75,28 @@ _one_thread = _OneThread()
 
 
 def one_blas_thread() -> _OneThread:
-    """A context in which BLAS and LAPACK start no threads of their own."""
+    """Return a context manager in which BLAS and LAPACK are single-threaded."""
     return _one_thread
 
 
 def factorise_rows(R: np.ndarray) -> bool:
-    """The first n rows of R take the place of those of A, (n, m).  False if a pivot is not positive."""
+    """Replace the first n rows of A, (n, m), by those of R in place.  Return False if a pivot is not positive."""
     n, m = R.shape
-    if n == m <= IN_ONE_CALL:
+    if n == m <= MAX_UNTILED_UNKNOWNS:
         return _in_one_call(R)
     rows, columns = _tiles(0, n), _tiles(0, n) + _tiles(n, m)
     return all(_finish_row(R, row, rows[k + 1 :], columns[k + 1 :]) for k, row in enumerate(rows))
 
 
 def subtract_gram(A: np.ndarray, R: np.ndarray) -> None:
-    """A −= RᵀR, the upper triangle."""
+    """Subtract RᵀR from the upper triangle of A."""
     tiles = _tiles(0, len(A))
     pairs = [(i, j) for k, i in enumerate(tiles) for j in tiles[k:]]
     run_tasks(lambda t: _subtract_product(A[pairs[t]], R[:, pairs[t][0]], R[:, pairs[t][1]]), len(pairs))
 
 
 def solve(R: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """x with RᵀR x = b."""
+    """Return x with RᵀR x = b."""
     from scipy.linalg import lapack
 
     x, _ = lapack.dpotrs(R, b, lower=0)
@@ -100,11 +104,11 @@ def solve(R: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _tiles(begin: int, end: int) -> list[slice]:
-    return [slice(k, min(k + TILE, end)) for k in range(begin, end, TILE)]
+    return [slice(k, min(k + TILE_SIZE, end)) for k in range(begin, end, TILE_SIZE)]
 
 
 def _corner(A: np.ndarray, **flags: int) -> np.ndarray | None:
-    """R of a small A; None where a pivot is not positive.  (LAPACK lets a NaN pass.)"""
+    """Return R of a small A, or None if a pivot is not positive.  LAPACK does not report a NaN."""
     from scipy.linalg import lapack
 
     R, failed = lapack.dpotrf(A, lower=0, **flags)
@@ -119,7 +123,7 @@ def _in_one_call(A: np.ndarray) -> bool:
 
 
 def _finish_row(R: np.ndarray, k: slice, rows: list[slice], columns: list[slice]) -> bool:
-    """One block row of R, and its part in the rows below."""
+    """Compute one block row of R, and update the rows below it."""
     from scipy.linalg import blas
 
     corner = _corner(R[k, k], clean=1)
@@ -137,7 +141,7 @@ def _finish_row(R: np.ndarray, k: slice, rows: list[slice], columns: list[slice]
 
 
 def _subtract_product(out: np.ndarray, X: np.ndarray, Y: np.ndarray) -> None:
-    """out −= XᵀY, with the product in the memory order of `out`, which may hold anything below the diagonal."""
+    """Subtract XᵀY from `out`, in the memory order of `out`; entries below its diagonal may be uninitialised."""
     with np.errstate(all="ignore"):
         if out.strides[0] < out.strides[1]:
             out.T[...] -= Y.T @ X

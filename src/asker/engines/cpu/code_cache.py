@@ -1,7 +1,7 @@
-"""Machine code: how LLVM makes it, what is kept of it in the cache folder, and who hears of compiling.
+"""Machine code: its compilation by LLVM, its cache on disk and the listeners that are notified of compilations.
 
-Each compiled function is one file that is whole or not there (`asker.io.cache.Kept`), under a name made from all that
-decides what the code is.
+Each compiled function is one file, written atomically (`asker.io.cache.Kept`).  The file name contains a digest of
+everything that determines the code.
 """
 
 import hashlib
@@ -18,77 +18,84 @@ from typing import Any
 from asker.io.cache import kept_code
 
 on_compile: list[Callable[[str], None]] = []
-"""Called with a function's name when it is compiled: for the first time on this machine, or for other types."""
-LONGEST_NAME = 40  # a file name has at most 255 bytes
-MARK = b"asker: an object file"
+"""Callbacks that receive the name of a function when it is compiled because the cache does not contain its code."""
+MAX_NAME_LENGTH = 40  # a file name has at most 255 bytes
+MAGIC = b"asker: an object file"
 
 
-def tell_of_compiling(name: str) -> None:
-    """Let `on_compile` hear of it."""
+def notify_compile(name: str) -> None:
+    """Call all listeners in `on_compile`."""
     for listener in on_compile:
         listener(name)
 
 
 @cache
-def beside(path: str) -> str:
-    """The text of the files beside this one: what they do decides what comes out."""
+def folder_source(path: str) -> str:
+    """Return the source text of all modules in the folder of `path`: cached output depends on it."""
     return "\0".join(file.read_text(encoding="utf-8") for file in sorted(Path(path).parent.glob("*.py")))
 
 
 class Code:
-    """The machine code of one function, wanted; `make` has LLVM make it, or load what is kept."""
+    """The machine code of one function; `make` compiles it, or loads it from the cache."""
 
     def __init__(
-        self, name: str, made_of: Any, text: Callable[[str], str], told: Callable[[str], None], packed: bool = True
+        self,
+        name: str,
+        key: Any,
+        text: Callable[[str], str],
+        on_miss: Callable[[str], None],
+        slp_vectorize: bool = True,
     ):
         """
-        made_of  all that decides its code, beside the machine and the version of LLVM
-        text     of a symbol: a module in LLVM's language that defines it
-        told     is called with the name where the code is not in the cache
-        packed   whether LLVM looks for statements that make one on vectors, which takes long where there are many
+        key            everything that determines the code, except the machine and the version of LLVM
+        text           maps a symbol to a module of LLVM IR that defines it
+        on_miss        called with the name if the code is not in the cache
+        slp_vectorize  run LLVM's SLP vectoriser, which is slow on long straight-line code
         """
-        self.symbol = f"{name[:LONGEST_NAME]}-{_digest(made_of, packed)}"
-        self.packed, self.address = packed, 0
-        self.room: _Room | None = None
-        self.kept = kept_code().read(self.symbol)
+        self.symbol = f"{name[:MAX_NAME_LENGTH]}-{_digest(key, slp_vectorize)}"
+        self.slp_vectorize, self.address = slp_vectorize, 0
+        self.engine: _JitEngine | None = None
+        self.cached = kept_code().read(self.symbol)
         self.text = ""
-        if self.kept is None or not self.kept.startswith(MARK):  # LLVM does not look before it reads
-            told(name)
-            self.kept, self.text = None, text(self.symbol)
+        if self.cached is None or not self.cached.startswith(MAGIC):  # LLVM does not validate an object file
+            on_miss(name)
+            self.cached, self.text = None, text(self.symbol)
 
     def make(self) -> int:
-        """Where the function is, ready to be called."""
-        with _making:
+        """Return the address of the function, ready to be called."""
+        with _llvm_lock:
             if not self.address:
-                code = self.kept or _made(self.text, self.packed)
-                self.room = _room_for_one()
-                address = self.room.load(self.symbol, code)
+                code = self.cached or _compile_to_object(self.text, self.slp_vectorize)
+                self.engine = _current_engine()
+                address = self.engine.load(self.symbol, code)
                 if self.text:
                     kept_code().write(self.symbol, code)
-                self.address, self.kept, self.text = address, None, ""
+                self.address, self.cached, self.text = address, None, ""
             return self.address
 
 
-_making = threading.Lock()  # LLVM's engine is for one thread at a time
+_llvm_lock = threading.Lock()  # LLVM's engines are not thread-safe
 
 
-def _begin_anew() -> None:
-    """A forked process has no thread that could hold a lock."""
-    global _making
-    _making = threading.Lock()
+def _reset_after_fork() -> None:
+    """Replace the lock: the thread that holds it does not exist in a forked process."""
+    global _llvm_lock
+    _llvm_lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):  # LLVM's own locks must be free then
+if hasattr(os, "register_at_fork"):  # LLVM's internal locks must be free during a fork
     os.register_at_fork(
-        before=lambda: _making.acquire(), after_in_parent=lambda: _making.release(), after_in_child=_begin_anew
+        before=lambda: _llvm_lock.acquire(),
+        after_in_parent=lambda: _llvm_lock.release(),
+        after_in_child=_reset_after_fork,
     )
 
 
-def _digest(made_of: Any, packed: bool) -> str:
-    return hashlib.sha256(repr((made_of, packed, _target())).encode()).hexdigest()
+def _digest(key: Any, slp_vectorize: bool) -> str:
+    return hashlib.sha256(repr((key, slp_vectorize, _target())).encode()).hexdigest()
 
 
-def _made(text: str, packed: bool) -> bytes:
+def _compile_to_object(text: str, slp_vectorize: bool) -> bytes:
     import llvmlite.binding as llvm
     from llvmlite.binding.newpassmanagers import NewPassManager
 
@@ -97,53 +104,53 @@ def _made(text: str, packed: bool) -> bytes:
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-    tuning.slp_vectorization, tuning.loop_vectorization = packed, True
-    tuning.loop_unrolling = False  # an eighth of the time, and as fast a code
+    tuning.slp_vectorization, tuning.loop_vectorization = slp_vectorize, True
+    tuning.loop_unrolling = False  # an eighth of the compilation time, and code of the same speed
     builder = llvm.create_pass_builder(machine, tuning)
     passes = builder.getModulePassManager()
     passes.run(module, builder)
-    NewPassManager._dispose(passes)  # llvmlite's class inherits another `_dispose`, which frees nothing: 0.13 MB each
+    NewPassManager._dispose(passes)  # llvmlite's class inherits a `_dispose` that frees nothing and leaks 0.13 MB
     passes.detach()
-    return MARK + bytes(machine.emit_object(module))
+    return MAGIC + bytes(machine.emit_object(module))
 
 
-class _Room:
-    """One of LLVM's engines with the machine code of some functions; it is released with the last of these."""
+class _JitEngine:
+    """An MCJIT engine of LLVM with the code of several functions; it is released with the last of them."""
 
     def __init__(self) -> None:
         import llvmlite.binding as llvm
 
         self.n = 0
-        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine())
-        weakref.finalize(self, _released.append, self.engine).atexit = False
+        self.mcjit = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine())
+        weakref.finalize(self, _released.append, self.mcjit).atexit = False
 
     def load(self, symbol: str, code: bytes) -> int:
-        """Where the function is from now on."""
+        """Load object code and return the address of the function in it."""
         import llvmlite.binding as llvm
 
-        self.engine.add_object_file(llvm.ObjectFileRef.from_data(code[len(MARK) :]))
-        self.engine.finalize_object()
+        self.mcjit.add_object_file(llvm.ObjectFileRef.from_data(code[len(MAGIC) :]))
+        self.mcjit.finalize_object()
         self.n += 1
-        address: int = self.engine.get_function_address(symbol)
+        address: int = self.mcjit.get_function_address(symbol)
         return address
 
 
-FUNCTIONS_OF_A_ROOM = 32
-"""An engine of its own for each function would take 1 ms and 50 kB more."""
-_room: _Room | None = None
+FUNCTIONS_PER_ENGINE = 32
+"""Functions that share an engine.  A separate engine for each function would cost 1 ms and 50 kB."""
+_engine: _JitEngine | None = None
 _released: deque[Any] = deque()
-"""Engines that nobody needs any more.  Python may find that out anywhere, also while LLVM is at work in another thread;
-they are closed when the next function is loaded."""
+"""Engines without functions.  A finaliser may run at any time, also while LLVM is running in another thread, so the
+engines are closed later, when the next function is loaded."""
 
 
-def _room_for_one() -> _Room:
-    """The engine that the next function is loaded into.  Each function keeps its own engine alive."""
-    global _room
+def _current_engine() -> _JitEngine:
+    """Return the engine that the next function is loaded into.  Each function keeps its engine alive."""
+    global _engine
     while _released:
         _released.popleft().close()
-    if _room is None or _room.n >= FUNCTIONS_OF_A_ROOM:
-        _room = _Room()
-    return _room
+    if _engine is None or _engine.n >= FUNCTIONS_PER_ENGINE:
+        _engine = _JitEngine()
+    return _engine
 
 
 @cache
@@ -163,7 +170,7 @@ def _new_machine() -> Any:
 
 @cache
 def vector_length() -> int:
-    """How many 64-bit floats a vector register of this machine holds."""
+    """Return the number of 64-bit floats in a SIMD register of this CPU."""
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
@@ -172,7 +179,7 @@ def vector_length() -> int:
 
 @cache
 def _target() -> tuple[str, ...]:
-    """All of the machine and the compiler that decides what the code is."""
+    """Return the properties of the CPU and of the compiler that determine the generated code."""
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features().flatten()

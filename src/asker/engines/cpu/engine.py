@@ -1,8 +1,8 @@
-"""The CPU engine: residuals, derivatives, per-residual formulas, the linear system, moves.
+"""The CPU engine: residuals, Jacobians, formulas per residual, the linear system, and updates of the variables.
 
-Strategies use the verbs alone (`asker.engines.interface.Verbs`).  Derivatives are computed when a step asks for them: a
-residual alone costs none.  Where variables are eliminated they are made inside of the loops that need them, else held
-until another point asks.
+Strategies use only the interface `asker.engines.interface.Verbs`.  Jacobians are evaluated when a step needs them, not
+with the residuals.  If variables are eliminated, Jacobians are evaluated inside the loops that use them; otherwise they
+are stored until they are needed at another point.
 """
 
 import time
@@ -17,11 +17,11 @@ from numpy import ndarray
 
 from asker.engines.bounds import shortened
 from asker.engines.cpu.array_pool import Pool
-from asker.engines.cpu.background_compile import asking
+from asker.engines.cpu.background_compile import precompiling
 from asker.engines.cpu.code_cache import on_compile
 from asker.engines.cpu.compiler import Argument
 from asker.engines.cpu.factor_loops import AnyLoop, FactorCode, compiled_loop
-from asker.engines.cpu.system import Derivatives, System, Weights, barred_out, radial_change, two_gradients
+from asker.engines.cpu.system import Derivatives, System, Weights, radial_change, two_gradients, without_active_bounds
 from asker.engines.cpu.threads import n_threads, team_of
 from asker.engines.interface import Formula, Model, PerFactor, Point, Step, Together, Tried
 from asker.engines.solvers import LinearSolver
@@ -33,22 +33,22 @@ from asker.problem.reductions import ALONE
 from asker.problem.variables import Variables
 from asker.tracing.source_digest import known_by
 
-LOOPS_KEPT = 256
-"""Loops of formulas, and of retractions, that are kept for other problems."""
+LOOP_CACHE_SIZE = 256
+"""Compiled loops of formulas, and of retractions, that are cached for other problems."""
 
 on_compile.append(lambda name: log.info("compiling %s (once on this machine)", name))
 
 
 @dataclass
-class _Held:
-    """The derivatives of the last point that asked for them; an engine under other kernels shares them."""
+class _StoredDerivatives:
+    """The derivatives at the last point where they were needed, shared with engines for other kernels."""
 
     linear: list[Derivatives] = field(default_factory=list)
     at: Point[ndarray] | None = None
 
 
 class _Clock:
-    """Adds the time that a block of statements takes, unless it fails."""
+    """A context manager that adds the duration of a block to a total, unless the block fails."""
 
     def __init__(self, seconds: dict[str, float], what: str):
         self.seconds, self.what = seconds, what
@@ -62,11 +62,11 @@ class _Clock:
 
 
 class CpuEngine:
-    """The engine of one machine's cores: compiled loops, and threads."""
+    """The engine for the CPU cores of one machine: compiled loops on threads."""
 
     name = "cpu"
     is_first = True
-    """Whether this process speaks for the run."""
+    """Whether this process writes output for the run."""
     sums = ALONE
 
     def __init__(
@@ -82,16 +82,16 @@ class CpuEngine:
         self.system = System(self.structure, linear_solver, relative_damping)
         self.pool = pool or Pool()
         whole = self.system.solver == "reference" or any(v.is_free and v.bounds for v in problem.variables)
-        self.factors = [FactorCode(f, self.pool, in_passing=not whole) for f in self.structure.factors]
+        self.factors = [FactorCode(f, self.pool, fuse_jacobians=not whole) for f in self.structure.factors]
         self._retractions = {v: _retraction(v) for v in problem.variables if v.is_free}
         self._partly_fixed = {v for v in self._retractions if v.fixed.any()}
         self._formula_loops: dict[tuple, list[AnyLoop]] = {}
-        self._held = _Held()
+        self._stored = _StoredDerivatives()
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
 
     @property
     def others(self) -> dict[str, Any]:
-        """None are kept: they are quickly made, and take memory."""
+        """Engines of subproblems; none are cached, since they are created quickly and take memory."""
         return {}
 
     def under(self, kernels: Sequence[Kernel]) -> "CpuEngine":
@@ -111,7 +111,7 @@ class CpuEngine:
 
     @property
     def last_gradient(self) -> float:
-        """‖g‖ of the last system that conjugate gradients solved."""
+        """Gradient norm ‖g‖ of the last system that conjugate gradients solved."""
         return self.system.last_gradient
 
     @last_gradient.setter
@@ -120,14 +120,14 @@ class CpuEngine:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Time spent so far; `assemble` and `factorise` are parts of `solve`."""
+        """Elapsed time by operation; `assemble` and `factorise` are parts of `solve`."""
         return self._seconds | self.system.seconds
 
     def _clock(self, what: str) -> "_Clock":
         return _Clock(self._seconds, what)
 
     def start(self) -> Point[ndarray]:
-        """The point where the problem starts."""
+        """Evaluate the initial point of the problem."""
         return self.evaluate(tuple(v.rows for v in self.problem.variables))
 
     def evaluate(self, theta: tuple[ndarray, ...]) -> Point[ndarray]:
@@ -161,28 +161,28 @@ class CpuEngine:
         b = model.a if model.b is None else model.b
         weights = [Weights(*abc, model.b is not None) for abc in zip(model.a, b, model.c, strict=True)]
         if self.system.solver != "reference" and all(code.will_be_compiled for code in self.factors):
-            self._ask_for_a_step(point, weights)
+            self._precompile_step(point, weights)
         linear = self._linearised(point)
         with self._clock("solve"):
-            free = barred_out(self.structure, linear, model.c, point.theta)
+            free = without_active_bounds(self.structure, linear, model.c, point.theta)
             delta = self.system.solve(free, weights, damping)
         return None if delta is None else Step(point, shortened(self.problem.variables, point.theta, delta))
 
-    def _ask_for_a_step(self, point: Point[ndarray], weights: list[Weights]) -> None:
-        """Have the loops of a step compiled beside each other, before the first one."""
+    def _precompile_step(self, point: Point[ndarray], weights: list[Weights]) -> None:
+        """Compile the loops of a step in the background, while further ones are traced, before the first step."""
         if n_threads() == 1:
             return
         try:
-            with asking(), team_of(1):
+            with precompiling(), team_of(1):
                 for v, rows in zip(self.problem.variables, point.theta, strict=True):
                     if v.is_free:
                         self._retract(v, rows, np.zeros((len(v), v.manifold.tangent)))
-                delta = self.system.ask(lambda: self._linearised(point), weights)
+                delta = self.system.precompile(lambda: self._linearised(point), weights)
                 if any(w.radial for w in weights):
                     self.radial(Step(point, delta))
-                self.residuals(point)  # a result tells them
+                self.residuals(point)  # part of every result
         finally:
-            self._held.at = None  # nothing was computed
+            self._stored.at = None  # the derivatives were not computed
 
     def radial(self, step: Step[ndarray]) -> PerFactor[ndarray]:
         linear = self._linearised(step.start)
@@ -225,14 +225,14 @@ class CpuEngine:
         return moved
 
     def done(self) -> None:
-        """Give back the couplings, and the derivatives where they are held."""
+        """Free the couplings of eliminated variables and the stored derivatives."""
         self.system.release()
-        self._held.linear, self._held.at = [], None
+        self._stored.linear, self._stored.at = [], None
         for code in self.factors:
             code.arrays.clear()
 
     def residuals(self, point: Point[ndarray]) -> PerFactor[ndarray]:
-        """The residuals (n, p) of each factor group, in the user's order, without weights."""
+        """Return the unweighted residuals (n, p) of each factor group, in the user's order."""
         rows = dict(zip(self.problem.variables, point.theta, strict=True))
         return tuple(code.residuals(rows) for code in self.factors)
 
@@ -263,27 +263,27 @@ class CpuEngine:
         return self
 
     def whole(self, arrays: PerFactor[ndarray]) -> PerFactor[ndarray]:
-        """Of all observations: there is one process only."""
+        """Return the arrays unchanged: a single process has all observations."""
         return arrays
 
     def any(self, here: bool) -> bool:
-        """Whether it is so in any process: there is one only."""
+        """Return the argument unchanged: there is a single process."""
         return here
 
     def fingerprint(self) -> bytes:
         return self.problem.fingerprint()
 
     def check_same(self, what: bytes, complaint: str) -> None:
-        """There is one process only."""
+        """Do nothing: there is a single process."""
 
     def _linearised(self, point: Point[ndarray]) -> list[Derivatives]:
-        """Derivatives at the point; those that are held are so until another point asks."""
-        held = self._held
-        if held.at is not point:
+        """Return the derivatives at the point; they are stored until they are needed at another point."""
+        stored = self._stored
+        if stored.at is not point:
             with self._clock("linearise"):
                 rows = dict(zip(self.problem.variables, point.theta, strict=True))
-                held.linear, held.at = [code.derivatives(rows) for code in self.factors], point
-        return held.linear
+                stored.linear, stored.at = [code.derivatives(rows) for code in self.factors], point
+        return stored.linear
 
     def _inputs(
         self, f: int, point: Point[ndarray], arrays: tuple[PerFactor[ndarray], ...], numbers: dict[str, float]
@@ -298,14 +298,14 @@ class CpuEngine:
 
     def _make_loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[AnyLoop]:
         def loop(code: FactorCode) -> AnyLoop:
-            unit = replace(code.factors.kernel, tau=1.0)  # τ is an argument of the loop
+            unit = replace(code.factors.kernel, tau=1.0)  # τ is an argument of the loop instead
             tau = Argument("each" if np.ndim(code.tau) else "scalar")
             return _formula_loop(unit, tau, formula, n_arrays, names, summed)
 
         return [loop(code) for code in self.factors]
 
 
-@lru_cache(LOOPS_KEPT)
+@lru_cache(LOOP_CACHE_SIZE)
 def _formula_loop(
     kernel: Any, tau: Argument, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool
 ) -> AnyLoop:
@@ -325,11 +325,11 @@ def _retraction(v: Variables) -> AnyLoop:
     manifold: Any = v.manifold
     try:
         return _retraction_on(manifold, v.name)
-    except TypeError:  # a manifold of a user's own may not be hashable
+    except TypeError:  # a user-defined manifold may not be hashable
         return _retraction_on.__wrapped__(manifold, v.name)
 
 
-@lru_cache(LOOPS_KEPT)
+@lru_cache(LOOP_CACHE_SIZE)
 def _retraction_on(m: Any, name: str) -> AnyLoop:
     def retract(x: Any, delta: Any) -> Any:
         return (m.retract(x, delta),), ()

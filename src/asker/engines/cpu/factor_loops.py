@@ -1,4 +1,4 @@
-"""Residuals and derivatives of one factor group, as compiled loops over its observations."""
+"""Residuals and Jacobians of one factor group, as compiled loops over its observations."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from asker.engines.cpu.array_pool import Pool
-from asker.engines.cpu.code_cache import beside
+from asker.engines.cpu.code_cache import folder_source
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, ReadsOutside, make_loop
-from asker.engines.cpu.system import Derivatives, InPassing, Linearization, shortened, spacious
+from asker.engines.cpu.system import Derivatives, FusedJacobian, Linearization, compressed, padded_rows
 from asker.engines.sparsity import MOST_DERIVATIVES, FactorStructure
 from asker.problem.factors import Factors
 from asker.problem.variables import ProblemError, Variables
@@ -28,25 +28,26 @@ def compiled_loop(
     what: str,
     known_by: bytes = b"",
     shortest: bool = True,
-    is_told: bool = False,
-    given: str = "",
+    quiet: bool = False,
+    signature: str = "",
     batched: bool = False,
 ) -> AnyLoop:
-    """`make_loop`, with a mistake in a user's function told as one of the problem; `given`: its arguments, in words.
+    """Make a loop as `make_loop` does, and report an error of the user's function as a `ProblemError`.
 
-    `batched`: nothing is compiled, and XLA runs the function.
+    quiet      do not warn if XLA runs the function
+    signature  description of the function's arguments, for the error message
+    batched    run the function by XLA, without compiling a loop
     """
     try:
-        told = "" if is_told else what
         if batched:
             return BatchedLoop(arguments, *functions)
-        return make_loop(name, arguments, *functions, what=told, known_by=known_by, shortest=shortest)
+        return make_loop(name, arguments, *functions, what="" if quiet else what, known_by=known_by, shortest=shortest)
     except ReadsOutside as error:
-        raise ProblemError(f"{what}: {error}{given and f'; it is given {given}'}") from None
+        raise ProblemError(f"{what}: {error}{signature and f'; its arguments are {signature}'}") from None
 
 
-def _tell_of_length(structure: FactorStructure) -> None:
-    """Once for the factors of a user's."""
+def _warn_of_size(structure: FactorStructure) -> None:
+    """Warn once per factor group of the user that its observations are too large to compile."""
     f, limit = structure.factors, f"more than {MOST_DERIVATIVES} are not compiled"
     if not f.origin.warned_too_large:
         f.origin.warned_too_large = True
@@ -55,35 +56,35 @@ def _tell_of_length(structure: FactorStructure) -> None:
 
 
 class FactorCode:
-    """The compiled residual and derivatives of one factor group, and its arrays in the engine's order.
+    """The compiled residual and Jacobian of one factor group, and its arrays in the engine's order.
 
-    A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ; where it is a
-    precision, τ is that of √w·r.
+    A weight w scales both r and τ by √w, which is equivalent to w·ψ since every kernel is homogeneous in τ.  If the
+    weight is a precision, τ applies to √w·r.
     """
 
-    def __init__(self, structure: FactorStructure, pool: Pool, in_passing: bool = False):
-        """`in_passing`: derivatives may be made where they are needed, and held nowhere."""
-        self.in_passing = in_passing and structure.eliminated is not None and len(structure.kept) <= 1
+    def __init__(self, structure: FactorStructure, pool: Pool, fuse_jacobians: bool = False):
+        """`fuse_jacobians`: compute Jacobians inside the loops that use them, if possible, without storing them."""
+        self.fuse_jacobians = fuse_jacobians and structure.eliminated is not None and len(structure.kept) <= 1
         self.structure, self.factors, self.pool = structure, structure.factors, pool
         f = structure.factors
         if structure.is_long and f.jacobian is None:
-            _tell_of_length(structure)
+            _warn_of_size(structure)
         self.root_weight = None if f.weight is None else np.sqrt(structure.sorted(f.weight))
-        self.tau = self._width(f)
+        self.tau = self._scaled_tau(f)
         self.data = [as_argument(structure.sorted(d)) for d in f.data]
         self.free_masks = [(~f.slots[k].variables.fixed).astype(float) for k in structure.free]
         self.loops: dict[str, AnyLoop] = f.compiled.setdefault(f.signature, {})
         self.arrays: dict[str, np.ndarray] = {}
-        """r and J of the last linearisation, shared with the code under other kernels."""
+        """r and J of the last linearisation, shared with copies for other kernels."""
 
     def under(self, factors: Factors) -> "FactorCode":
-        """The same code for the same factors under another kernel."""
+        """Return a copy for the same factors with another kernel."""
         other = copy(self)
-        other.factors, other.tau = factors, self._width(factors)
+        other.factors, other.tau = factors, self._scaled_tau(factors)
         return other
 
-    def _width(self, f: Factors) -> Any:
-        """τ as the loops take it: with √w, in the engine's order."""
+    def _scaled_tau(self, f: Factors) -> Any:
+        """Return τ scaled by √w, in the engine's order."""
         if f.weight_is_precision:
             return float(f.kernel.tau)
         tau = self.structure.sorted(f.tau) if isinstance(f.tau, np.ndarray) else f.tau
@@ -92,7 +93,7 @@ class FactorCode:
         return np.ascontiguousarray(tau * np.where(self.root_weight > 0, self.root_weight, 1.0))
 
     def evaluate(self, rows: Rows) -> tuple[np.ndarray, bool]:
-        """‖r‖² of every observation, and whether all are finite."""
+        """Return ‖r‖² of every observation, and whether all are finite."""
         n = self.factors.n
         if self.factors.jacobian is not None:
             r = self._batched_residual(rows)
@@ -103,33 +104,33 @@ class FactorCode:
         return u, not not_finite
 
     def derivatives(self, rows: Rows) -> Derivatives:
-        """Residuals and derivatives, held or made in passing; the next call may write to the same arrays."""
-        if self.in_passing and self.factors.jacobian is None:
+        """Return residuals and Jacobians, stored or fused; the next call may overwrite the same arrays."""
+        if self.fuse_jacobians and self.factors.jacobian is None:
             loop = self._loop("linearise")
             if isinstance(loop, Loop):
-                return InPassing(loop.source, loop.by_item, tuple(loop.in_order(self._inputs_of_derivatives(rows))))
-        return shortened(self.structure, self.linearise(rows))
+                return FusedJacobian(loop.source, loop.by_item, tuple(loop.in_order(self._inputs_of_derivatives(rows))))
+        return compressed(self.structure, self.linearise(rows))
 
     @property
     def will_be_compiled(self) -> bool:
-        """Whether derivatives will be made by a loop that nobody has asked for yet."""
+        """Whether Jacobians need a compiled loop that does not exist yet."""
         return not self.structure.is_long and self.factors.jacobian is None and "linearise" not in self.loops
 
     def linearise(self, rows: Rows) -> Linearization:
-        """Residuals and derivatives, held; the next call writes to the same arrays."""
+        """Return stored residuals and Jacobians; the next call overwrites the same arrays."""
         f = self.structure
-        if not f.width:  # every variable it touches is fixed
+        if not f.width:  # all its variables are fixed
             return Linearization(np.zeros((f.n, f.p)), np.zeros((f.n, 0)))
         if self.factors.jacobian is not None:
             return Linearization(self._batched_residual(rows), self._batched_jacobian(rows))
         if not self.arrays:
-            self.arrays |= {"J": spacious(f.n, f.p * f.width), "r": np.empty((f.n, f.p))}
+            self.arrays |= {"J": padded_rows(f.n, f.p * f.width), "r": np.empty((f.n, f.p))}
         r, J = self.arrays["r"], self.arrays["J"]
         self._loop("linearise")(f.n, self._inputs_of_derivatives(rows), [r, J])
         return Linearization(r, J)
 
     def residuals(self, rows: Rows) -> np.ndarray:
-        """Without weights, in the user's order."""
+        """Return the unweighted residuals in the user's order."""
         if self.factors.jacobian is not None:
             return self.structure.unsorted(self._batched_residual(rows, weighted=False))
         r = np.empty((self.structure.n, self.structure.p))
@@ -156,27 +157,34 @@ class FactorCode:
         if what not in self.loops:
             if what == "linearise":
                 arguments = self._arguments() + [Argument("gathered")] * len(self.free_masks)
-                ways = [partial(self._one_linearise, mode) for mode in ("jacfwd", "jacrev")]
+                functions = [partial(self._one_linearise, mode) for mode in ("jacfwd", "jacrev")]
             else:
-                arguments, ways = self._arguments(), [getattr(self, f"_one_{what}")]
+                arguments, functions = self._arguments(), [getattr(self, f"_one_{what}")]
             known_by = self._known_by() if self.factors.trace else b""
             f = self.factors
-            told = {"what": f.name, "known_by": known_by, "is_told": f.warned_uncompiled, "given": f.argument_shapes}
-            told["batched"] = self.structure.is_long
-            few = 2 * self.structure.p < self.structure.width  # a pass back is about two passes forward
-            self.loops[what] = compiled_loop(what, arguments, *ways, shortest=few, **told)  # type: ignore[arg-type]
+            self.loops[what] = compiled_loop(
+                what,
+                arguments,
+                *functions,
+                what=f.name,
+                known_by=known_by,
+                shortest=2 * self.structure.p < self.structure.width,  # a reverse pass costs about two forward passes
+                quiet=f.warned_uncompiled,
+                signature=f.argument_shapes,
+                batched=self.structure.is_long,
+            )
         return self.loops[what]
 
     def _known_by(self) -> bytes:
-        """What decides the loops beside their arguments: the residual, which variables move, and this file."""
+        """Return a digest of all that determines the loops: the residual, the fixed variables and this module."""
         groups = [slot.variables for slot in self.factors.slots]
         moved = [(v.manifold.tangent, v.is_free, bool(v.fixed.any())) for v in groups]
-        return self.factors.trace + f"{moved} {self.root_weight is None}\0{beside(__file__)}".encode()
+        return self.factors.trace + f"{moved} {self.root_weight is None}\0{folder_source(__file__)}".encode()
 
-    # ------------------------------------------------------------ of one observation, traced by JAX
+    # ------------------------------------------------------------ one observation, traced by JAX
 
     def _split(self, arguments: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Any]:
-        """Rows, data, and what the residual is multiplied with: √w, or nothing."""
+        """Return rows, data, and the function that scales the residual by √w, if there are weights."""
         n_slots, n_data = len(self.factors.slots), len(self.data)
         rows, data, rest = arguments[:n_slots], arguments[n_slots : n_slots + n_data], arguments[n_slots + n_data :]
         return rows, data, (lambda r: r * rest[0]) if rest else (lambda r: r)
@@ -209,7 +217,7 @@ class FactorCode:
             columns.append(jnp.where(mask > 0, block, 0.0) if v.fixed.any() else block)
         return (weighted(self.factors.residual_at(rows, data)), jnp.concatenate(columns, axis=1)), ()
 
-    # ------------------------------------------------------------ of all observations, by the user's own functions
+    # ------------------------------------------------------------ all observations, by the user's batched functions
 
     def _batched_residual(self, rows: Rows, weighted: bool = True) -> np.ndarray:
         f = self.factors
@@ -218,13 +226,13 @@ class FactorCode:
 
     def _batched_jacobian(self, rows: Rows) -> np.ndarray:
         f, structure = self.factors, self.structure
-        given = f.jacobians_of_all([rows[s.variables] for s in f.slots])
+        jacobians = f.jacobians_of_all([rows[s.variables] for s in f.slots])
         columns = []
         for k, mask in zip(structure.free, self.free_masks, strict=True):
-            J = given[k]
+            J = jacobians[k]
             assert J is not None
             columns.append(structure.sorted(J) * mask[structure.indices[k]][:, None, None])
-        flat = spacious(f.n, structure.p * structure.width)
+        flat = padded_rows(f.n, structure.p * structure.width)
         J = flat.reshape(f.n, structure.p, structure.width)
         np.concatenate(columns, axis=2, out=J)
         if self.root_weight is not None:

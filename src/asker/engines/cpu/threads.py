@@ -1,13 +1,13 @@
-"""Run a compiled loop over tasks on several threads.
+"""Thread teams that run the tasks of a compiled loop.
 
-Compiled loops release the interpreter's lock, so plain threads suffice.  How the work is cut into tasks depends on
-the work alone, never on the number of threads: sums are then the same whoever does them.
+Compiled loops release the interpreter's lock, so Python threads suffice.  The partition of the work into tasks does not
+depend on the number of threads, so that sums are reproducible.
 
-A solve has a team of its own, so that solves in several Python threads do not share one.  What is computed outside of
-a solve is done by the team of the process.
+Each solve has its own team, so that solves in several Python threads do not share one.  Computations outside of a solve
+use the team of the process.
 
-To wake a thread takes longer than many a loop does.  So who waits, for work or for the others' end, looks for a moment
-whether it is there before it sleeps (`_watch`).
+Waking a thread takes longer than many loops do.  A thread that waits for work, or for the end of others, therefore
+spins for a short time before it sleeps (`_spin`).
 """
 
 import ctypes
@@ -28,21 +28,21 @@ import numpy as np
 from asker._arguments import check_number
 from asker.engines.cpu.code_cache import Code
 
-LOOKS = 3000
-"""How often a thread looks before it sleeps: about 50 µs."""
+SPIN_ITERATIONS = 3000
+"""Iterations for which a thread spins before it sleeps: about 50 µs."""
 
 
 class _Job:
-    """What helpers are asked to do together with the thread that asks."""
+    """Work that helper threads share with the calling thread."""
 
     def __init__(self, work: Callable[[], None], n: int):
         self.work = work
-        self.tickets = list(range(n))  # one for each helper; who takes one begins
+        self.tickets = list(range(n))  # one for each helper, which takes it when it begins
         self.ended: SimpleQueue[BaseException | None] = SimpleQueue()
-        self.news = np.zeros(1, dtype=np.int64)
+        self.signal = np.zeros(1, dtype=np.int64)
 
-    def take_part(self) -> None:
-        """By a helper: the work, if it is still wanted."""
+    def run(self) -> None:
+        """Run the work in a helper thread, unless all tickets have been taken."""
         error: BaseException | None = None
         try:
             ticket = self.tickets.pop()
@@ -53,10 +53,10 @@ class _Job:
         except BaseException as e:
             error = e
         self.ended.put(error)
-        self.news[0] = 1 + ticket
+        self.signal[0] = 1 + ticket
 
     def finish(self, n: int) -> None:
-        """Wait for those of n helpers that have begun; the others need not begin any more."""
+        """Withdraw the tickets of helpers that have not begun, and wait for the others."""
         begun = n
         try:
             while True:
@@ -64,7 +64,7 @@ class _Job:
                 begun -= 1
         except IndexError:
             pass
-        errors = [_next_of(self.ended, self.news) for _ in range(begun)]
+        errors = [_get(self.ended, self.signal) for _ in range(begun)]
         for error in errors:
             if error is not None:
                 raise error
@@ -76,53 +76,55 @@ class _Helpers:
     def __init__(self, n: int):
         self.process = os.getpid()
         self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self.news = np.zeros(1, dtype=np.int64)
-        names = [f"asker_{k}" for k in range(n)]
-        self.threads = [threading.Thread(target=_help, args=(self.jobs, self.news), name=k, daemon=True) for k in names]
-        _watch()  # is made here, once
+        self.signal = np.zeros(1, dtype=np.int64)
+        names, target = [f"asker_{k}" for k in range(n)], (self.jobs, self.signal)
+        self.threads = [threading.Thread(target=_work_off, args=target, name=name, daemon=True) for name in names]
+        _spin()  # compile it once, in this thread
         for thread in self.threads:
             thread.start()
 
-    def ask(self, job: _Job, n: int) -> None:
+    def submit(self, job: _Job, n: int) -> None:
+        """Offer a job to n threads."""
         for _ in range(n):
             self.jobs.put(job)
-        self.news[0] += 1
+        self.signal[0] += 1
 
-    def let_go(self) -> None:
+    def stop(self) -> None:
+        """Let all threads end after their current job."""
         for _ in self.threads:
             self.jobs.put(None)
-        self.news[0] += 1
+        self.signal[0] += 1
 
 
-def _help(jobs: "SimpleQueue[_Job | None]", news: np.ndarray) -> None:
-    while (job := _next_of(jobs, news)) is not None:
-        job.take_part()
-        del job  # it holds arrays
+def _work_off(jobs: "SimpleQueue[_Job | None]", signal: np.ndarray) -> None:
+    while (job := _get(jobs, signal)) is not None:
+        job.run()
+        del job  # it references arrays
 
 
-def _next_of(queue: "SimpleQueue[Any]", news: np.ndarray) -> Any:
-    """The next of a queue; `news` is another number whenever something has come."""
-    before = int(news[0])
+def _get(queue: "SimpleQueue[Any]", signal: np.ndarray) -> Any:
+    """Wait for the next item of a queue; the number in `signal` changes whenever an item is put."""
+    before = int(signal[0])
     if queue.empty():
-        _watch()(news.ctypes.data, before, LOOKS)
+        _spin()(signal.ctypes.data, before, SPIN_ITERATIONS)
     return queue.get()
 
 
 @cache
-def _watch() -> Callable[[int, int, int], int]:
-    """A function (address, value, n): look n times, or until there is another value at the address."""
-    code = _watch_code()
+def _spin() -> Callable[[int, int, int], int]:
+    """Return a function (address, value, n) that spins while the address has the value, for n iterations at most."""
+    code = _spin_code()
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code.make())
 
 
 @cache
-def _watch_code() -> Code:
-    """It is released when nobody has it."""
-    return Code("watch", WATCH, lambda symbol: WATCH.format(symbol=symbol), lambda _: None)
+def _spin_code() -> Code:
+    """Return the code of `_spin`; this reference keeps it loaded."""
+    return Code("spin", SPIN, lambda symbol: SPIN.format(symbol=symbol), lambda _: None)
 
 
 PAUSE = "llvm.x86.sse2.pause" if platform.machine() in ("x86_64", "AMD64") else "llvm.donothing"
-WATCH = f"""
+SPIN = f"""
 declare void @{PAUSE}()
 define i64 @"{{symbol}}"(ptr %place, i64 %before, i64 %n) {{{{
 entry:
@@ -145,7 +147,7 @@ end:
 
 
 class Team:
-    """The thread that calls, and helpers that wait for work."""
+    """The calling thread and helper threads that wait for work."""
 
     def __init__(self, n: int):
         check_number("the number of threads", n, 1, whole=True)
@@ -153,112 +155,121 @@ class Team:
         self._helpers: _Helpers | None = None
 
     def run(self, task: Callable[[int], None], n_tasks: int) -> None:
-        """As `run_tasks`."""
+        """Call `task(0)` … `task(n_tasks - 1)`, each on a free thread of the team."""
         counter = count()
 
         def work() -> None:
             while (k := next(counter)) < n_tasks:
                 task(k)
 
-        def begin_nothing_new() -> None:
+        def skip_remaining_tasks() -> None:
             while next(counter) < n_tasks:
                 pass
 
-        self.together(work, n_tasks, begin_nothing_new)
+        self.run_concurrently(work, n_tasks, skip_remaining_tasks)
 
-    def together(self, work: Callable[[], None], most: int, at_the_end: Callable[[], None] = lambda: None) -> None:
-        """Call `work()` here, and at the same time in helpers: `most` calls in all, or fewer if the first one has
-        ended before others have begun.
+    def run_concurrently(
+        self, work: Callable[[], None], max_calls: int, on_exit: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call `work()` in this thread and concurrently in helpers: `max_calls` calls in all, or fewer if the call in
+        this thread ends before helpers have begun.
 
-        `at_the_end` is called after the first call, also after an error or Ctrl-C.
+        `on_exit` runs after the call in this thread, also after an error or Ctrl-C.
         """
-        n = min(self.n, most) - 1
+        n = min(self.n, max_calls) - 1
         if n < 1:
             work()
             return
-        job, helpers = _Job(work, n), self._helping()
+        job, helpers = _Job(work, n), self._started_helpers()
         try:
-            helpers.ask(job, n)
+            helpers.submit(job, n)
             work()
         finally:
-            at_the_end()
+            on_exit()
             job.finish(n)
 
-    def _helping(self) -> _Helpers:
+    def _started_helpers(self) -> _Helpers:
         if self._helpers is None or self._helpers.process != os.getpid():  # threads do not survive a fork
             self._helpers = _Helpers(self.n - 1)
-            weakref.finalize(self, self._helpers.let_go).atexit = False
+            weakref.finalize(self, self._helpers.stop).atexit = False
         return self._helpers
 
     def dissolve(self) -> None:
-        """Let the helpers go."""
+        """Stop the helpers and wait until they have ended."""
         if self._helpers is not None and self._helpers.process == os.getpid():
-            self._helpers.let_go()
+            self._helpers.stop()
             for thread in self._helpers.threads:
                 thread.join()
 
 
-_of_the_process: Team | None = None
-_of_a_solve: ContextVar[Team | None] = ContextVar("team", default=None)
+_process_team: Team | None = None
+_solve_team: ContextVar[Team | None] = ContextVar("team", default=None)
 
 
 def _default_threads() -> int:
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    setting = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(asked)) if asked.isdecimal() else cores
+    return max(1, int(setting)) if setting.isdecimal() else cores
 
 
 def set_threads(n: int) -> None:
-    """Use `n` threads where a solve is not told how many; all cores, or `OMP_NUM_THREADS`, when never called."""
-    global _of_the_process
-    _of_the_process = Team(n)  # another thread may be at work with the former one: it goes when nobody has it
+    """Set the default number of threads of a solve.
+
+    Parameters
+    ----------
+    n
+        Number of threads, used by every solve without `threads=`.  Without a call of this function it is the value of
+        `OMP_NUM_THREADS`, or else the number of cores.
+    """
+    global _process_team
+    _process_team = Team(n)  # another thread may be using the former team, which ends with its last reference
 
 
 def _team() -> Team:
-    if (team := _of_a_solve.get() or _of_the_process) is None:
+    if (team := _solve_team.get() or _process_team) is None:
         set_threads(_default_threads())
         return _team()
     return team
 
 
 def n_threads() -> int:
-    """How many threads asker uses here and now."""
+    """Return the number of threads of the current team."""
     return _team().n
 
 
 @contextmanager
 def team_of(n: int | None) -> Iterator[None]:
-    """While this is open, `n` threads work for what this thread computes; as many as ever when None."""
+    """Within this context, computations of this thread use a team of `n` threads; None keeps the current number."""
     team = Team(n_threads() if n is None else n)
-    before = _of_a_solve.set(team)
+    before = _solve_team.set(team)
     try:
         yield
     finally:
-        _of_a_solve.reset(before)
+        _solve_team.reset(before)
         team.dissolve()
 
 
 def run_tasks(task: Callable[[int], None], n_tasks: int) -> None:
-    """Call `task(0)` … `task(n_tasks - 1)`, each on whichever thread is free."""
+    """Call `task(0)` … `task(n_tasks - 1)`, each on a free thread of the current team."""
     _team().run(task, n_tasks)
 
 
-def run_together(work: Callable[[], None], most: int) -> None:
-    """Call `work()` on at most so many threads at once; each is to do what is left until nothing is."""
-    _team().together(work, most)
+def run_together(work: Callable[[], None], max_calls: int) -> None:
+    """Call `work()` concurrently on at most `max_calls` threads; each call takes tasks until none remain."""
+    _team().run_concurrently(work, max_calls)
 
 
 @lru_cache(maxsize=256)
-def even_bounds(n: int, smallest: int = 4096, most: int = 64) -> np.ndarray:
-    """Cut 0…n into tasks of equal length."""
-    n_tasks = max(1, min(most, -(-n // smallest)))
+def even_bounds(n: int, min_size: int = 4096, max_tasks: int = 64) -> np.ndarray:
+    """Return the bounds of tasks of equal length that partition the items 0…n."""
+    n_tasks = max(1, min(max_tasks, -(-n // min_size)))
     bounds = np.linspace(0, n, n_tasks + 1).astype(np.uint64)
-    bounds.setflags(write=False)  # it is given out again
+    bounds.setflags(write=False)  # the cache returns the same array again
     return bounds
 
 
-def balanced_bounds(work: np.ndarray, most: int = 64) -> np.ndarray:
-    """Cut the items 0…len(work) into tasks of about equal work."""
+def balanced_bounds(work: np.ndarray, max_tasks: int = 64) -> np.ndarray:
+    """Return the bounds of tasks of about equal work that partition the items 0…len(work)."""
     done = np.concatenate([[0.0], np.cumsum(work, dtype=float)])
-    cuts = np.searchsorted(done, np.linspace(0, done[-1], min(most, max(1, len(work))) + 1)[1:-1])
+    cuts = np.searchsorted(done, np.linspace(0, done[-1], min(max_tasks, max(1, len(work))) + 1)[1:-1])
     return np.unique(np.concatenate([[0], cuts, [len(work)]])).astype(np.uint64)

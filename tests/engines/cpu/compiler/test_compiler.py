@@ -12,7 +12,7 @@ import asker
 from asker.engines.cpu import compiler
 from asker.engines.cpu.code_cache import on_compile
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, NotCompiled, UnsupportedPrimitive, loops
-from asker.engines.cpu.compiler.scalars import LONGEST, Program
+from asker.engines.cpu.compiler.scalars import MAX_STATEMENTS, Program
 from asker.tracing.array_namespace import float64
 from asker.tracing.jaxpr_digest import differentiated_with
 from asker.tracing.unsupported_primitives import NOT_COMPILED
@@ -60,7 +60,7 @@ def test_values_and_derivatives_are_those_of_jax(name):
 
 NOT_FINITE = {
     "largest": lambda x: joined(jnp.maximum(x[0], x), jnp.maximum(x, x[0]), x.max(), x[::-1].max()),
-    "smallest": lambda x: joined(jnp.minimum(x[0], x), jnp.minimum(x, x[0]), x.min(), x[::-1].min()),
+    "min_size": lambda x: joined(jnp.minimum(x[0], x), jnp.minimum(x, x[0]), x.min(), x[::-1].min()),
     "clipped": lambda x: joined(jnp.clip(x, -1.0, 1.0), lax.clamp(x[0], x, 1.0), jax.nn.relu(x)),
     "chosen": lambda x: jnp.where(jnp.isnan(x), 5.0, jnp.where(jnp.isinf(x), 6.0, x)) + 0 * jnp.isfinite(x),
     "compared": lambda x: (x > x[0]) + 2.0 * (x <= x[0]) + 4.0 * (x == x) + 8.0 * (x != x),
@@ -277,7 +277,7 @@ def test_compiling_is_told():
 
 @pytest.mark.parametrize("n", [0, 1, 3, 8, 11])
 def test_pieces_that_xla_runs_overlap_and_are_added_once(n, monkeypatch):
-    monkeypatch.setattr(loops, "PIECE", 4)
+    monkeypatch.setattr(loops, "BATCH_SIZE", 4)
     x, out = np.arange(2.0 * n).reshape(n, 2), np.zeros((n, 2))
     loop = BatchedLoop([Argument("each", (2,)), Argument("scalar")], lambda x, s: ((s * x,), (x[0], s)))
     sums = loop(n, [x, 3.0], [out])
@@ -287,11 +287,11 @@ def test_pieces_that_xla_runs_overlap_and_are_added_once(n, monkeypatch):
 
 def test_a_program_of_too_many_statements_is_not_compiled():
     def long(x):
-        for _ in range(LONGEST + 1):
+        for _ in range(MAX_STATEMENTS + 1):
             x = jnp.sin(x)
         return (x,), ()
 
-    with pytest.raises(NotCompiled, match=f"more than {LONGEST} operations"):
+    with pytest.raises(NotCompiled, match=f"more than {MAX_STATEMENTS} operations"):
         Loop("long", [Argument("each")], long)
 
 

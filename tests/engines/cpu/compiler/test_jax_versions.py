@@ -13,7 +13,7 @@ from jax import lax
 
 import asker
 from asker.engines.cpu.compiler import Argument, BatchedLoop, Loop, UnsupportedPrimitive, primitives
-from asker.engines.cpu.compiler.arithmetic_rules import REFUSED, Parameters, check_parameters
+from asker.engines.cpu.compiler.arithmetic_rules import UNSUPPORTED_PARAMETERS, Parameters, check_parameters
 from asker.engines.cpu.compiler.jaxprs import RULES
 from asker.engines.cpu.compiler.supported_primitives import LIMITS
 from asker.io.interrupts import interrupts_wait
@@ -72,7 +72,10 @@ def test_every_parameter_of_this_jax_is_known():
                 name = eqn.primitive.name
                 seen.add(name)
                 if name in RULES:
-                    new |= {(name, key) for key in eqn.params.keys() - RULES[name].uses - PASSED_OVER - REFUSED}
+                    new |= {
+                        (name, key)
+                        for key in eqn.params.keys() - RULES[name].uses - PASSED_OVER - UNSUPPORTED_PARAMETERS
+                    }
     assert {"scan", "gather", "dot_general", "lu"} <= seen
     assert not new, f"JAX {jax.__version__} has parameters that the compiler does not know: {sorted(new)}"
 
@@ -104,7 +107,7 @@ def test_xla_computes_the_same_in_a_loop(name):
 
 
 def test_pieces_of_a_long_loop_make_the_whole(monkeypatch):
-    monkeypatch.setattr("asker.engines.cpu.compiler.loops.PIECE", 4)
+    monkeypatch.setattr("asker.engines.cpu.compiler.loops.BATCH_SIZE", 4)
     x, out = np.arange(10.0), np.empty(10)
     loop = BatchedLoop([Argument("each"), Argument("scalar")], lambda x, s: ((x * s,), (x,)))
     np.testing.assert_array_equal(loop(10, [x, 2.0], [out]), [45.0])

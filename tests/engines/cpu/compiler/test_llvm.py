@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from asker.engines.cpu.compiler import compile_source
-from asker.engines.cpu.compiler.expressions import NotInTheLanguage
+from asker.engines.cpu.compiler.expressions import UnsupportedSyntax
 
 n = 9
 RNG = np.random.default_rng(3)
@@ -87,7 +87,7 @@ def test_machine_code_computes_what_python_does(case):
      "out[k] = [1.0][0]", "for k in range(3):\n    k = 2", "out[x[k]] = 1.0", "import os"],
 )  # fmt: skip
 def test_what_is_not_in_the_language_is_refused(lines):
-    with pytest.raises((NotInTheLanguage, AssertionError)):
+    with pytest.raises((UnsupportedSyntax, AssertionError)):
         compile_source("loop", source("x, out", lines))(0, n, X, np.zeros(n))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from asker.engines.cpu.compiler import compiled
-from asker.engines.cpu.compiler.expressions import NotInTheLanguage
+from asker.engines.cpu.compiler.expressions import UnsupportedSyntax
 
 STEP = 3
 HALF = 0.5
@@ -111,5 +111,5 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_what_is_not_in_the_language_is_refused():
-    with pytest.raises(NotInTheLanguage):
+    with pytest.raises(UnsupportedSyntax):
         not_in_it(np.zeros(3))

@@ -82,10 +82,10 @@ GRAPHS = [
 def ordered(request, monkeypatch):
     """With each way to order a graph."""
     if request.param == "cut everywhere":
-        monkeypatch.setattr(elimination_tree, "WHOLE", 4)
-        monkeypatch.setattr(elimination_tree, "BOTH", 0)
+        monkeypatch.setattr(elimination_tree, "MAX_UNCUT_VERTICES", 4)
+        monkeypatch.setattr(elimination_tree, "MAX_VERTICES_FOR_BOTH", 0)
     if request.param == "never cut":
-        monkeypatch.setattr(elimination_tree, "LESS", np.inf)
+        monkeypatch.setattr(elimination_tree, "MAX_UNCUT_WORK_RATIO", np.inf)
 
 
 @pytest.mark.usefixtures("ordered")
@@ -162,14 +162,14 @@ EACH_SHARING = pytest.mark.parametrize("shared_out", ["whole", "rows", "tiles"])
 
 def share_out(how, monkeypatch):
     """Small fronts are treated as large ones are."""
-    monkeypatch.setattr(symbolic, "LAST", deque())
+    monkeypatch.setattr(symbolic, "RECENT_PATTERNS", deque())
     if how != "whole":
-        monkeypatch.setattr(symbolic, "SHARED", 0)
-        monkeypatch.setattr(symbolic, "TASKS", np.inf)
-        monkeypatch.setattr(multifrontal, "TILED", 0 if how == "tiles" else np.inf)
+        monkeypatch.setattr(symbolic, "MIN_SHARED_WORK", 0)
+        monkeypatch.setattr(symbolic, "N_TASKS", np.inf)
+        monkeypatch.setattr(multifrontal, "MIN_TILED_NUMBERS", 0 if how == "tiles" else np.inf)
     if how == "tiles":
-        monkeypatch.setattr(symbolic, "BROAD", 10)
-        monkeypatch.setattr(cholesky, "TILE", 8)
+        monkeypatch.setattr(symbolic, "MIN_UNSPLIT_PIVOTS", 10)
+        monkeypatch.setattr(cholesky, "TILE_SIZE", 8)
 
 
 def matrix(graph, dims, seed=0):
@@ -264,7 +264,7 @@ def test_dense_parts_that_do_not_touch_are_tasks():
     n = size * n_parts
     meeting = np.arange(n_parts + 1), np.arange(n_parts)
     fronts = Multifrontal(meeting, np.full(n_parts, size), (rows, columns))
-    assert len(fronts.tasks) >= symbolic.TASKS / 2
+    assert len(fronts.tasks) >= symbolic.N_TASKS / 2
     x = fronts.solve(np.where(rows == columns, 1.0 + size, 1.0), np.ones(n))
     np.testing.assert_allclose(x, 1 / (2 * size), rtol=1e-12)
 
@@ -290,5 +290,5 @@ def test_many_parts_that_do_not_touch_cost_no_more_than_their_number():
     ptr, columns = lower_triangle(n, a, b)
     at = np.arange(n), np.arange(n)
     fronts = Multifrontal((ptr, columns), np.ones(n, dtype=int), at)  # minutes, if one were split off at a time
-    assert len(fronts.tasks) + len(fronts.top) <= 2 * symbolic.TASKS
+    assert len(fronts.tasks) + len(fronts.top) <= 2 * symbolic.N_TASKS
     np.testing.assert_array_equal(fronts.solve(np.full(n, 4.0), np.full(n, 2.0)), 0.5)

@@ -33,16 +33,16 @@ def test_the_step_is_the_same(engine, monkeypatch):
     fewer = tuple(a * b for a, b in zip(*some, strict=True))
     weights = [ones, some[0], fewer, some[1], ones, some[0]]
     expected = steps(engine, weights)
-    assert engine.system.finish.thin is None
-    monkeypatch.setattr(schur_solve, "ANALYSIS", 0)
-    monkeypatch.setattr(schur_solve, "WORTH", 0.99)
-    thin = []
-    solve = schur_solve.SparseCholesky._thin
+    assert engine.system.finish.pruned is None
+    monkeypatch.setattr(schur_solve, "ANALYSIS_WORK_PER_VALUE", 0)
+    monkeypatch.setattr(schur_solve, "MAX_WORK_RATIO", 0.99)
+    pruned = []
+    solve = schur_solve.SparseCholesky._pruned
     monkeypatch.setattr(
-        schur_solve.SparseCholesky, "_thin", lambda self, values: thin.append(solve(self, values)) or thin[-1]
+        schur_solve.SparseCholesky, "_pruned", lambda self, values: pruned.append(solve(self, values)) or pruned[-1]
     )
     for ours, right in zip(steps(engine, weights), expected, strict=True):
         np.testing.assert_allclose(ours, right, rtol=1e-8, atol=1e-10)
-    n = [np.count_nonzero(each.blocks) for each in thin]
+    n = [np.count_nonzero(each.blocks) for each in pruned]
     assert n[2] < n[1] < n[0] == n[4]
     assert n[3] > n[2]  # blocks that were left out come back

@@ -68,8 +68,8 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
         monkeypatch.setattr(symbolic, "WIDEST", 2)
         monkeypatch.setattr(symbolic, "SHARED", 0)
     if name == "tiles":
-        monkeypatch.setattr(cholesky, "IN_ONE_CALL", 0)
-        monkeypatch.setattr(cholesky, "TILE", 4)
+        monkeypatch.setattr(cholesky, "MAX_UNTILED_UNKNOWNS", 0)
+        monkeypatch.setattr(cholesky, "TILE_SIZE", 4)
     if name == "stretches":  # several of them, and derivatives that are held beside
         monkeypatch.setattr(fused_jacobians, "STRETCH", 5)
 
@@ -142,7 +142,7 @@ def test_a_group_that_meets_itself_cannot_be_eliminated():
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
 @pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_kept_groups, graph])
 def test_long_rows_in_parts_give_the_same(structure, relative, monkeypatch):
-    monkeypatch.setattr(schur_complement, "SPLIT", 3)
+    monkeypatch.setattr(schur_complement, "MAX_ENTRIES_PER_ITEM", 3)
     setup = make_setup(structure)
     engine = CpuEngine(setup.problem, "dense-cholesky", relative_damping=relative)
     assert len(engine.system.reduced.values) > engine.structure.n_kept  # there are parts
@@ -178,8 +178,8 @@ def many_observations(rng):
 @pytest.mark.parametrize("structure", [two_kinds_of_observations, two_cameras_and_a_point, graph, many_observations])
 def test_any_number_of_threads_gives_the_same_step(structure, n_passes, thread_count, monkeypatch):
     monkeypatch.setattr(schur_complement.ReducedMatrix, "_n_passes", lambda *_: n_passes)
-    monkeypatch.setattr(cholesky, "IN_ONE_CALL", 0)
-    monkeypatch.setattr(cholesky, "TILE", 8)
+    monkeypatch.setattr(cholesky, "MAX_UNTILED_UNKNOWNS", 0)
+    monkeypatch.setattr(cholesky, "TILE_SIZE", 8)
     setup = make_setup(structure)
     matrices, steps = [], []
     for n in (1, 2, 5):

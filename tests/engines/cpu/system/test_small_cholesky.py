@@ -31,7 +31,7 @@ def test_the_solution_is_lapacks(n):
 @pytest.mark.parametrize("n", SIZES)
 def test_the_number_of_threads_does_not_matter(n, monkeypatch):
     found = []
-    monkeypatch.setattr(small_cholesky, "WORTH_SHARING", 0)
+    monkeypatch.setattr(small_cholesky, "MIN_SHARED_UNKNOWNS", 0)
     for n_threads in (1, 2, 5):
         with threads.team_of(n_threads):
             found.append(filled(n)[2].solve())

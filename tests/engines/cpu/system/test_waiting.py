@@ -15,7 +15,7 @@ def chain(start, stop, finished, x):
         if k > np.uint64(0):
             wait_for(finished, k - np.uint64(1), 1)
             x[k] = x[k - np.uint64(1)] * 0.5 + k
-        tell(finished, k, 1)
+        store_release(finished, k, 1)
 """
 )
 

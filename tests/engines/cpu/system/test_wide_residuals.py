@@ -69,7 +69,7 @@ def test_every_structure_without_printed_loops(structure, solver, monkeypatch):
 
 
 def test_parts_of_the_observations_give_the_same(monkeypatch):
-    monkeypatch.setattr(wide_residuals, "AT_ONCE", 500)
+    monkeypatch.setattr(wide_residuals, "NUMBERS_PER_BATCH", 500)
     setup = make_setup(broad)
     engine = CpuEngine(setup.problem, "sparse-cholesky")
     assert close(setup.flat(engine.solve(engine.start(), setup.model(engine), 0.03).delta), setup.step(0.03))

@@ -1,24 +1,25 @@
-"""The compiler: from a JAX function of one item to a loop over all items, in machine code.
+"""The compiler: it turns a JAX function of one item into a machine-code loop over all items.
 
-    trace       JAX makes a jaxpr of the function, with arrays as they are for one item                  loops.py
-    scalarise   the jaxpr is walked; its arrays become arrays of scalar values                          jaxprs.py
-                one rule for each primitive: arithmetic, sums and products                               rules.py
-                what moves values and computes nothing; indices; sorting                              movement.py
-                factorisations of small matrices                                                linear_algebra.py
-    simplify    statements are shared and folded; what nobody needs is not printed                     scalars.py
-    print       straight-line code inside one loop                                                       loops.py
-    compile     the text becomes LLVM's                                                                     llvm.py
-                several items at once, one in each lane of a vector                                      lanes.py
-                and that machine code, once per machine; it stays in the cache folder                   native.py
-                what is called                                                                         compile.py
-                Python functions, from their own text                                                functions.py
+    trace       JAX traces the function of one item to a jaxpr                                       loops.py
+    scalarise   the jaxpr is unrolled to scalar operations                                           jaxprs.py
+                rules for arithmetic, sums and products                                    arithmetic_rules.py
+                rules for data movement, indexing and sorting                                movement_rules.py
+                rules for factorisations of small matrices                                   linear_algebra.py
+    simplify    common subexpressions, constant folding, removal of dead code                       scalars.py
+    print       straight-line Python code inside one loop                                             loops.py
+    compile     the Python subset is translated to LLVM IR                              llvm.py, statements.py
+                expressions                                                                     expressions.py
+                loops over items in SIMD lanes                                                    vectorize.py
+                the IR is compiled to machine code, which is cached on disk                             jit.py
+                callable functions, with one specialisation per kind of arguments                   compile.py
+                functions written in the Python subset                                     python_functions.py
 
-What has no rule, or becomes too many statements, is run by XLA instead, a batch at a time.  `primitives()` lists what
-is known, and what is left out for which reason (known.py, `asker.tracing.unsupported_primitives`).  Engine xla takes
-the scalar program as it is, and prints nothing.
+A function that uses a primitive without a rule, or needs too many statements, is run by XLA in batches instead.
+`primitives()` lists the supported primitives, and the reason for each unsupported one (supported_primitives.py,
+`asker.tracing.unsupported_primitives`).  The xla engine uses the scalar program without printing it.
 
-Others import from here, and from no file inside.  The compiler knows arrays, versions of JAX, the cache folder and
-threads; it does not know what a residual, a problem or a strategy is.
+Other packages import from this module, not from its submodules.  The compiler depends on arrays, versions of JAX, the
+cache folder and threads, but not on residuals, problems or strategies.
 """
 
 from asker.engines.cpu.compiler.arithmetic_rules import ReadsOutside, UnsupportedPrimitive

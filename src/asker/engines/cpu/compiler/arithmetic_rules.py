@@ -1,4 +1,4 @@
-"""The table of rules from JAX primitives to scalar statements; arithmetic, sums and products stand here."""
+"""The table of rules from JAX primitives to scalar statements, and the rules for arithmetic, sums and products."""
 
 from collections.abc import Callable
 from itertools import product
@@ -11,39 +11,42 @@ from asker.tracing.array_namespace import is_narrow
 from asker.tracing.jax_compat import PASSED_OVER
 from asker.tracing.unsupported_primitives import cannot_compile
 
-Values = np.ndarray  # numbers when constant, else dtype object: Name | number
+Values = np.ndarray  # an array of numbers if constant, else of dtype object with elements Name | number
 
 
 class UnsupportedPrimitive(NotCompiled):
-    """A residual function uses an operation that the CPU engine cannot turn into scalar code."""
+    """A residual function uses a primitive that the CPU engine cannot translate to scalar code."""
 
     def __init__(self, name: str, why: str = ""):
         super().__init__(cannot_compile(name, why))
 
 
 class ReadsOutside(ValueError):
-    """A function reads an array at a constant index that it does not have."""
+    """A function reads an array at a constant index that is out of bounds."""
+
+
+RuleFunction = Callable[[Program, Any, list[Values]], list[Values]]
+"""A function that maps (program, equation, arguments) to the list of outputs."""
 
 
 class Rule(NamedTuple):
-    """How equations with one primitive become statements."""
+    """The translation of equations with one primitive to statements."""
 
-    apply: Callable[[Program, Any, list[Values]], list[Values]]
-    """From (program, equation, arguments) to the list of outputs."""
+    apply: RuleFunction
     uses: frozenset[str] = frozenset()
-    """The equation's parameters that it knows; what it may pass over for every primitive is in `PASSED_OVER`."""
+    """The parameters of the equation that the rule handles; those that any rule may ignore are in `PASSED_OVER`."""
 
 
 RULES: dict[str, Rule] = {}
 
-REFUSED = frozenset({"out_dtype"})
-"""Parameters that are known, and refused where they are used."""
+UNSUPPORTED_PARAMETERS = frozenset({"out_dtype"})
+"""Parameters that are known; an equation that sets one is rejected."""
 
 
-def rule(*names: str, uses: str = ""):
-    """Registers a rule for some primitives, with the names of the parameters that it knows."""
+def rule(*names: str, uses: str = "") -> Callable[[RuleFunction], RuleFunction]:
+    """Register a rule for some primitives, with the names of the parameters that it handles."""
 
-    def register(function):
+    def register(function: RuleFunction) -> RuleFunction:
         RULES.update(dict.fromkeys(names, Rule(function, frozenset(uses.split()))))
         return function
 
@@ -51,14 +54,14 @@ def rule(*names: str, uses: str = ""):
 
 
 def check_parameters(name: str, params: dict[str, Any], known: frozenset[str]) -> None:
-    """A parameter of a later JAX may change what is computed, unless it says that it is not used."""
+    """Reject a parameter of a later version of JAX, which may change the result, unless its value is empty."""
     for key in params.keys() - known - PASSED_OVER:
         if params[key] is not None and params[key] is not False and params[key] != ():
             raise UnsupportedPrimitive(name, f" with the parameter '{key}', which this version of asker does not know")
 
 
 class Parameters(dict):
-    """The parameters of an equation.  One that an unknown version of JAX has renamed is told by its name."""
+    """The parameters of an equation.  A missing one, which an unknown version of JAX may have renamed, is reported."""
 
     def __init__(self, name: str, params: dict[str, Any]):
         super().__init__(params)
@@ -69,7 +72,7 @@ class Parameters(dict):
 
 
 def each_element(function: Callable[..., Any], *arrays: Values) -> Values:
-    """`function` on each element of arrays of one shape (or scalars)."""
+    """Apply `function` to each element of arrays of one shape (or scalars)."""
     arrays = tuple(np.broadcast_arrays(*arrays))
     out = np.empty(arrays[0].shape, dtype=object)
     for index in np.ndindex(out.shape):
@@ -77,7 +80,7 @@ def each_element(function: Callable[..., Any], *arrays: Values) -> Values:
     return out
 
 
-def _elementwise(op: str):
+def _elementwise(op: str) -> RuleFunction:
     return lambda program, eqn, args: [each_element(lambda *xs: program.emit(op, *xs), *args)]
 
 
@@ -88,7 +91,7 @@ RULES["add_any"] = RULES["add"]
 
 
 @rule("div")
-def _div(program, eqn, args):
+def _div(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     if eqn.outvars[0].aval.dtype.kind == "f":
         return [each_element(lambda x, y: program.emit("div", x, y), *args)]
     if any(a.dtype == object for a in args):
@@ -97,7 +100,7 @@ def _div(program, eqn, args):
 
 
 @rule("rem")
-def _rem(program, eqn, args):
+def _rem(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     if eqn.outvars[0].aval.dtype.kind == "f":
         return [each_element(lambda x, y: program.emit("rem", x, y), *args)]
     as_floats = [each_element(lambda x: program.emit("float", x), a) for a in args]
@@ -105,15 +108,15 @@ def _rem(program, eqn, args):
 
 
 @rule("not")
-def _not(program, eqn, args):
+def _not(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     if eqn.outvars[0].aval.dtype.kind == "b":
         return [each_element(lambda x: program.emit("not", x), *args)]
-    return [each_element(lambda x: program.emit("sub", -1, x), *args)]  # all bits of an integer
+    return [each_element(lambda x: program.emit("sub", -1, x), *args)]  # the bitwise complement of an integer
 
 
 @rule("round", uses="rounding_method")
-def _round(program, eqn, args):
-    def half_away(x):
+def _round(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    def half_away(x: Any) -> Any:
         size = program.emit("floor", program.emit("add", program.emit("abs", x), 0.5))
         return program.emit("mul", program.emit("sign", x), size)
 
@@ -122,26 +125,26 @@ def _round(program, eqn, args):
 
 
 @rule("square")
-def _square(program, eqn, args):
+def _square(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [each_element(lambda x: program.emit("mul", x, x), *args)]
 
 
 @rule("one_minus_square")
-def _one_minus_square(program, eqn, args):
+def _one_minus_square(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [each_element(lambda x: program.emit("sub", 1.0, program.emit("mul", x, x)), *args)]
 
 
 @rule("log2")
-def _log2(program, eqn, args):
+def _log2(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [each_element(lambda x: program.emit("div", program.emit("log", x), float(np.log(2.0))), *args)]
 
 
 @rule("polynomial")
-def _polynomial(program, eqn, args):
-    """Coefficients come after the variable, the constant one first."""
+def _polynomial(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    """Evaluate a polynomial; its coefficients follow the variable, the constant term first."""
     x, *coefficients = args
 
-    def horner(x, *c):
+    def horner(x: Any, *c: Any) -> Any:
         total = c[-1]
         for k in reversed(c[:-1]):
             total = program.emit("add", program.emit("mul", total, x), k)
@@ -151,7 +154,7 @@ def _polynomial(program, eqn, args):
 
 
 @rule("bitcast_convert_type", uses="new_dtype")
-def _bitcast(program, eqn, args):
+def _bitcast(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     to, came = np.dtype(eqn.params["new_dtype"]), np.dtype(eqn.invars[0].aval.dtype)
     if args[0].dtype != object:
         return [np.asarray(args[0], came).view(to)]
@@ -162,18 +165,18 @@ def _bitcast(program, eqn, args):
 
 
 @rule("integer_pow", uses="y")
-def _integer_pow(program, eqn, args):
+def _integer_pow(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [each_element(lambda x: program.power(x, eqn.params["y"]), *args)]
 
 
 @rule("clamp")
-def _clamp(program, eqn, args):
+def _clamp(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [each_element(lambda lo, x, hi: program.emit("min", program.emit("max", x, lo), hi), *args)]
 
 
 @rule("select_n")
-def select_n(program, eqn, args):
-    def choose(which, *cases):
+def select_n(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    def choose(which: Any, *cases: Any) -> Any:
         if len(cases) == 2:
             return program.emit("select", which, cases[1], cases[0])
         chosen = cases[-1]
@@ -185,7 +188,7 @@ def select_n(program, eqn, args):
 
 
 @rule("convert_element_type", uses="new_dtype")
-def _convert(program, eqn, args):
+def _convert(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     to, came = np.dtype(eqn.params["new_dtype"]), eqn.invars[0].aval.dtype
     if args[0].dtype != object:
         return [args[0].astype(to)]
@@ -203,14 +206,14 @@ def _convert(program, eqn, args):
 
 
 @rule("copy", "name", "reduce_precision", "optimization_barrier", "stop_gradient", "pvary")
-def _identity(program, eqn, args):
+def _identity(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return args
 
 
-def _reduce(op: str):
+def _reduce(op: str) -> RuleFunction:
     empty = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf, "and": True, "or": False}[op]
 
-    def reduce(program, eqn, args):
+    def reduce(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
         axes = eqn.params["axes"]
         rest = [k for k in range(args[0].ndim) if k not in axes]
         shape = [args[0].shape[k] for k in rest]
@@ -230,8 +233,8 @@ for _name, _op in dict(sum="add", prod="mul", max="max", min="min", **{"and": "a
     RULES[f"reduce_{_name}"] = Rule(_reduce(_op), frozenset({"axes"}))
 
 
-def _running(op: str):
-    def running(program, eqn, args):
+def _running(op: str) -> RuleFunction:
+    def running(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
         axis, backwards = eqn.params["axis"], eqn.params["reverse"]
         x = np.moveaxis(args[0].astype(object), axis, 0)
         x = x[::-1] if backwards else x
@@ -248,10 +251,10 @@ for _name, _op in {"sum": "add", "prod": "mul", "max": "max", "min": "min"}.item
 
 
 @rule("dot_general", uses="dimension_numbers")
-def _dot_general(program, eqn, args):
+def _dot_general(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     (contract_x, contract_y), (batch_x, batch_y) = eqn.params["dimension_numbers"]
 
-    def arranged(a, batch, contract):  # (batch, free, contract), each flattened
+    def arranged(a: Values, batch: Any, contract: Any) -> Values:  # (batch, free, contract), each flattened
         free = [k for k in range(a.ndim) if k not in batch and k not in contract]
         shape = [int(np.prod([a.shape[k] for k in ks])) for ks in (batch, free, contract)]
         return a.transpose(*batch, *free, *contract).reshape(shape)

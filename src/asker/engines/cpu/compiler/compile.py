@@ -1,4 +1,4 @@
-"""Compile source, once per machine: the machine code stays in the cache folder."""
+"""Callable functions compiled from source text; their machine code is cached on disk."""
 
 import os
 import threading
@@ -7,8 +7,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from asker.engines.cpu.background_compile import ask, is_asking
-from asker.engines.cpu.code_cache import tell_of_compiling
+from asker.engines.cpu.background_compile import enqueue, is_precompiling
+from asker.engines.cpu.code_cache import notify_compile
 from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
 from asker.engines.cpu.compiler.jit import Native, kinds_of, with_known_type
 
@@ -16,35 +16,35 @@ _compiling = threading.Lock()
 _printed: "WeakValueDictionary[tuple[str, str, bool], Printed]" = WeakValueDictionary()
 
 
-def _begin_anew() -> None:
-    """A forked process has no thread that could hold a lock."""
+def _reset_after_fork() -> None:
+    """Replace the lock: the thread that holds it does not exist in a forked process."""
     global _compiling
     _compiling = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Compiled:
-    """A source in the small language of `llvm.py`, compiled for each kind of arguments when it is called with it."""
+    """A source in the Python subset of `llvm.py`, compiled for each kind of arguments at its first call with them."""
 
     name: str
-    """Of its last function, which is the one that is called."""
+    """Name of the last function of the source, which is the one that is called."""
     source: str
     fast = CONTRACT
-    """Rules of arithmetic that LLVM may set aside."""
-    packed = True
-    """Whether LLVM looks for statements that make one on vectors."""
+    """Fast-math flags of LLVM."""
+    slp_vectorize = True
+    """Whether LLVM's SLP vectoriser runs."""
 
     def __init__(self) -> None:
         self.natives: dict[tuple[Kind, ...], Native] = {}
         self.last: Native | None = None
 
     def run(self, *arguments: Any) -> int:
-        """What the function returns, 0 where that is nothing."""
-        if is_asking():
-            ask(self._native(kinds_of(arguments)).code)
+        """Call the function and return its value, 0 if it returns nothing."""
+        if is_precompiling():
+            enqueue(self._native(kinds_of(arguments)).code)
             return 0
         returned = None if self.last is None else self.last(*arguments)
         if returned is None:
@@ -55,8 +55,8 @@ class Compiled:
         return returned
 
     def prepare(self, *arguments: Any) -> None:
-        """Have the code for these arguments made now, by a thread that Ctrl-C reaches, and not when several begin."""
-        if self.last is None and not is_asking():
+        """Compile for these arguments now, in a thread that Ctrl-C can interrupt, before several threads call."""
+        if self.last is None and not is_precompiling():
             native = self._native(kinds_of(arguments))
             native.prepare()
             self.last = native
@@ -64,47 +64,49 @@ class Compiled:
     def _native(self, kinds: tuple[Kind, ...]) -> Native:
         with _compiling:
             if kinds not in self.natives:
-                self.natives[kinds] = Native(self.name, self.source, kinds, tell_of_compiling, self.fast, self.packed)
+                self.natives[kinds] = Native(
+                    self.name, self.source, kinds, notify_compile, self.fast, self.slp_vectorize
+                )
             return self.natives[kinds]
 
 
-def compile_source(name: str, source: str, packed: bool = True) -> "Printed":
-    """The function `name` defined by a text; the same object as long as somebody has it."""
+def compile_source(name: str, source: str, slp_vectorize: bool = True) -> "Printed":
+    """Return the function `name` defined by a source text; equal texts share one object while it is referenced."""
     with _compiling:
-        found = _printed.get((name, source, packed))
-        if found is None:
-            found = _printed[name, source, packed] = Printed(name, source, packed)
-        return found
+        printed = _printed.get((name, source, slp_vectorize))
+        if printed is None:
+            printed = _printed[name, source, slp_vectorize] = Printed(name, source, slp_vectorize)
+        return printed
 
 
 class Printed(Compiled):
-    """A function of start, stop and more that was printed as source, called task by task.
+    """A function of (start, stop, …), given as source text and called for each task.
 
-    Threads that share its tasks call it once each, and take the next task from a counter until none is left.  A
-    parameter `task` is the number of the task.
+    Each thread calls `share` once, which takes tasks from a counter until none remain.  A parameter `task` receives the
+    number of the task.
     """
 
-    def __init__(self, name: str, source: str, packed: bool = True):
+    def __init__(self, name: str, source: str, slp_vectorize: bool = True):
         super().__init__()
-        self.packed = packed
-        *_, last = source.split("\ndef ")  # to parse all of a long text takes long
+        self.slp_vectorize = slp_vectorize
+        *_, last = source.split("\ndef ")  # parsing all of a long text would be slow
         named = last[last.index("(") + 1 : last.index(")")].split(",")
         given = [parameter.strip() for parameter in named][2:]
         self.name, self.parameters = name, tuple(p for p in given if p != "task")
         self.source = source + TASK_BY_TASK.format(name=name, given=", ".join(given), named=", ".join(self.parameters))
 
     def __call__(self, start: int, stop: int, *args: Any) -> None:
-        """Of one task alone."""
+        """Run a single task."""
         self.share(np.zeros(1, dtype=np.int64), np.array([start, stop], dtype=np.uint64), *args)
 
     def share(self, counter: np.ndarray, bounds: np.ndarray, *args: Any) -> None:
-        """Do tasks until the counter has come to the last one; each lies between two of the bounds."""
+        """Run tasks until the counter has reached the last one; the bounds delimit the items of each task."""
         self.run(counter, bounds, *args)
 
     def in_order(self, named: dict[str, Any]) -> list[Any]:
-        """Named arguments as they follow start and stop."""
+        """Return named arguments in the order of the parameters after start and stop."""
         if named.keys() != set(self.parameters):
-            raise TypeError(f"{self.name} takes {', '.join(self.parameters)}, not {', '.join(named)}")
+            raise TypeError(f"{self.name} expects the arguments {', '.join(self.parameters)}, got {', '.join(named)}")
         return [named[name] for name in self.parameters]
 
 

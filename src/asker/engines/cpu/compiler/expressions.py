@@ -1,7 +1,7 @@
-"""Numbers and arrays in LLVM's language: what an expression of a printed loop becomes.
+"""Translation of the expressions of the Python subset to LLVM IR.
 
-Types follow NumPy's rules for scalars of 64 bits: whole numbers are added as such, a signed and an unsigned one as
-floats, and so is any number with a float.
+Types follow NumPy's rules for 64-bit scalars: integers are added as integers, a signed and an unsigned one as floats,
+and any number with a float as floats.
 """
 
 import ast
@@ -14,33 +14,33 @@ TYPES = {
     "float64": "double", "float32": "float", "bool": "i1",
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-COMPARED = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
-FLOATS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
-WHOLE = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
-BITS = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
+COMPARISONS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+FLOAT_OPERATIONS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
+INTEGER_OPERATIONS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+BIT_OPERATIONS = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
 INTRINSICS = {f"math.{name}": name for name in ("sqrt", "sin", "cos", "exp", "log")}
 INTRINSICS |= {f"np.{name}": name for name in ("floor", "ceil", "rint")}
-IN_LIBM = ["tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "log1p", "expm1"]
-LIBRARY = {f"math.{name}": name for name in [*IN_LIBM, "erf", "erfc", "lgamma"]} | {
-    "np.cbrt": "cbrt",
-    "np.fmod": "fmod",
-}
+LIBM_NAMES = [
+    "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "log1p", "expm1", "erf",
+    "erfc", "lgamma",
+]  # fmt: skip
+LIBM = {f"math.{name}": name for name in LIBM_NAMES} | {"np.cbrt": "cbrt", "np.fmod": "fmod"}
 YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
 CONVERSIONS = {"float": "float64", "int": "int64"} | {f"np.{name}": name for name in TYPES}
 
-# A NaN must stay a NaN, so of the fast-math rules only fused multiply-add is allowed, and where it is asked for sums in
-# another order.
+# A NaN must stay a NaN.  The only fast-math flags are therefore fused multiply-add and, where requested, reassociation
+# of sums.
 CONTRACT, REASSOCIATE = "contract ", "reassoc "
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The type of a value; with `ndim` that of an array of them."""
+    """The type of a scalar, of an array (`ndim` > 0) or of a SIMD vector (`lanes` > 1)."""
 
     dtype: str
     ndim: int = 0
     lanes: int = 1
-    """How many numbers a value is; with more than one, it is a vector."""
+    """Numbers in a SIMD vector; 1 for a scalar."""
 
     @property
     def llvm(self) -> str:
@@ -62,13 +62,13 @@ class Kind:
 
 
 UNKNOWN = "unknown"
-"""The length of what is a part of one array here and of another there."""
+"""The length of a name that is assigned arrays of different lengths."""
 FLOAT, WORD, UNSIGNED, BOOL = Kind("float64"), Kind("int64"), Kind("uint64"), Kind("bool")
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number, or an array: the distances of its axes in numbers, and their lengths, as LLVM names them."""
+    """A number or an array; `strides` (in numbers) and `shape` are names of values in the IR."""
 
     kind: Kind
     name: str
@@ -76,23 +76,23 @@ class Value:
     shape: tuple[str, ...] = ()
 
 
-class NotInTheLanguage(Exception):
-    """A printed loop has what is not in the small language: a mistake in asker."""
+class UnsupportedSyntax(Exception):
+    """A printed loop contains syntax outside of the Python subset, which is a bug in asker."""
 
 
 class Expressions:
-    """Lines of LLVM's language, one instruction each, and the values that they give."""
+    """LLVM IR under construction: instructions, one per line, and the values of the names in scope."""
 
     def __init__(self, in_memory: set[str], fast: str = CONTRACT):
         self.fast = fast
         self.lines: list[str] = []
         self.declared: set[str] = set()
         self.count = 0
-        self.known: dict[str, Value] = {}  # values, and pointers to places
+        self.known: dict[str, Value] = {}  # values, or pointers to stack slots
         self.in_memory = in_memory
 
     def new(self, text: str) -> str:
-        """A name for what an instruction gives."""
+        """Append an instruction and return the name of its result."""
         self.count += 1
         self.lines.append(f"%v{self.count} = {text}")
         return f"%v{self.count}"
@@ -102,7 +102,7 @@ class Expressions:
         return value
 
     def unknown(self, node: ast.AST) -> Any:
-        raise NotInTheLanguage(ast.unparse(node))
+        raise UnsupportedSyntax(ast.unparse(node))
 
     def _Constant(self, node: ast.Constant) -> Value:
         if isinstance(node.value, bool):
@@ -114,7 +114,7 @@ class Expressions:
 
     def _Name(self, node: ast.Name) -> Value:
         if node.id not in self.known:
-            raise NotInTheLanguage(f"{node.id} has no value here")
+            raise UnsupportedSyntax(f"{node.id} has no value here")
         known = self.known[node.id]
         if node.id not in self.in_memory:
             return known
@@ -129,12 +129,12 @@ class Expressions:
         return part if part.kind.ndim else self.loaded(part)
 
     def loaded(self, place: Value) -> Value:
-        """The number that stands there."""
+        """Load the number at an address."""
         name = self.new(f"load {place.kind.stored}, ptr {place.name}")
         return Value(place.kind, self.new(f"icmp ne i8 {name}, 0") if place.kind == BOOL else name)
 
     def part(self, node: ast.Subscript) -> Value:
-        """The part of an array that indices and slices name; where all axes have an index: the place of a number."""
+        """Return the subarray that indices and slices select, or the address of a number if every axis has an index."""
         array = self.value(node.value)
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if not array.kind.ndim or len(indices) > array.kind.ndim:
@@ -144,12 +144,12 @@ class Expressions:
             if isinstance(index, ast.Slice):
                 if index.step is not None:
                     self.unknown(node)
-                first = "0" if index.lower is None else self.whole(index.lower)
-                end = self.known_length(length) if index.upper is None else self.whole(index.upper)
+                first = "0" if index.lower is None else self.index(index.lower)
+                end = self.known_length(length) if index.upper is None else self.index(index.upper)
                 strides.append(stride)
                 shape.append(end if first == "0" else self.new(f"sub i64 {end}, {first}"))
             else:
-                first = self.whole(index)
+                first = self.index(index)
             term = first if stride == "1" else self.new(f"mul i64 {first}, {stride}")
             at = self.new(f"add i64 {at}, {term}") if at else term
         n = len(indices)
@@ -159,33 +159,33 @@ class Expressions:
 
     def known_length(self, length: str) -> str:
         if length == UNKNOWN:
-            raise NotInTheLanguage("the length of an array that is one of several")
+            raise UnsupportedSyntax("the length of a name that is assigned several arrays")
         return length
 
-    def whole(self, node: ast.expr) -> str:
-        """An index, as 64 bits."""
-        given = self.value(node)
-        if given.kind.is_float or given.kind.ndim:
-            raise NotInTheLanguage(f"the index {ast.unparse(node)} is not whole")
-        return self.converted(given, WORD if given.kind.is_signed else UNSIGNED).name
+    def index(self, node: ast.expr) -> str:
+        """Return an index as a 64-bit integer."""
+        value = self.value(node)
+        if value.kind.is_float or value.kind.ndim:
+            raise UnsupportedSyntax(f"the index {ast.unparse(node)} is not an integer")
+        return self.converted(value, WORD if value.kind.is_signed else UNSIGNED).name
 
     def _BinOp(self, node: ast.BinOp) -> Value:
         x, y, op = self.value(node.left), self.value(node.right), type(node.op)
         if op is ast.Pow:
             return self._function("pow", [self.converted(v, FLOAT) for v in (x, y)], intrinsic=True)
-        if op in BITS:
+        if op in BIT_OPERATIONS:
             kind = BOOL if x.kind == y.kind == BOOL else WORD if x.kind.is_signed or y.kind.is_signed else UNSIGNED
-            text = BITS[op]
+            text = BIT_OPERATIONS[op]
         elif op is ast.FloorDiv:
             return self._floor_division(self.converted(x, WORD).name, self.converted(y, WORD).name)
         else:
             kind = FLOAT if op is ast.Div and not common(x.kind, y.kind).is_float else common(x.kind, y.kind)
-            text = FLOATS[op] + " " + self.fast if kind.is_float else WHOLE[op]
+            text = FLOAT_OPERATIONS[op] + " " + self.fast if kind.is_float else INTEGER_OPERATIONS[op]
         names = [self.converted(v, kind).name for v in (x, y)]
         return Value(kind, self.new(f"{text} {kind.llvm} {names[0]}, {names[1]}"))
 
     def _floor_division(self, x: str, y: str) -> Value:
-        """As Python's: towards minus infinity."""
+        """Divide as Python does, rounding towards minus infinity."""
         quotient, rest = self.new(f"sdiv i64 {x}, {y}"), self.new(f"srem i64 {x}, {y}")
         signs = self.new(f"icmp slt i64 {self.new(f'xor i64 {rest}, {y}')}, 0")
         below = self.new(f"and i1 {signs}, {self.new(f'icmp ne i64 {rest}, 0')}")
@@ -207,11 +207,11 @@ class Expressions:
         x, y = self.value(node.left), self.value(right)
         kind = common(x.kind, y.kind)
         a, b = self.converted(x, kind).name, self.converted(y, kind).name
-        how = COMPARED[type(op)]
+        name = COMPARISONS[type(op)]
         if kind.is_float:
-            return Value(BOOL, self.new(f"fcmp {'u' if how == 'ne' else 'o'}{how} {kind.llvm} {a}, {b}"))
-        signed = "" if how in ("eq", "ne") else "s" if kind.is_signed else "u"
-        return Value(BOOL, self.new(f"icmp {signed}{how} {kind.llvm} {a}, {b}"))
+            return Value(BOOL, self.new(f"fcmp {'u' if name == 'ne' else 'o'}{name} {kind.llvm} {a}, {b}"))
+        sign = "" if name in ("eq", "ne") else "s" if kind.is_signed else "u"
+        return Value(BOOL, self.new(f"icmp {sign}{name} {kind.llvm} {a}, {b}"))
 
     def _IfExp(self, node: ast.IfExp) -> Value:
         test = self.converted(self.value(node.test), BOOL).name
@@ -222,7 +222,7 @@ class Expressions:
 
     def _Call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "reshape":
-            array, shape = self.value(node.func.value), tuple(self.whole(length) for length in node.args)
+            array, shape = self.value(node.func.value), tuple(self.index(length) for length in node.args)
             if array.strides != ("1",) or len(shape) != 2:
                 self.unknown(node)
             return Value(replace(array.kind, ndim=2), array.name, (shape[1], "1"), shape)
@@ -244,9 +244,9 @@ class Expressions:
             return Value(WORD, self.new(f"atomicrmw add ptr {args[0].name}, i64 1 monotonic"))
         if called == "vector" and args[0].kind.ndim == 1:
             return self._vector(args[0], args[1], ast.literal_eval(node.args[2]))
-        if called in ("seen", "tell") and args[0].kind == Kind("int64", 1):
-            return self._between_threads(called, *args)
-        if called == "let_others_run":
+        if called in ("load_acquire", "store_release") and args[0].kind == Kind("int64", 1):
+            return self._atomic(called, *args)
+        if called == "yield_thread":
             return Value(Kind("int32"), self.new(f"call i32 @{self.declare(YIELD, 'i32', '')}()"))
         if called in ("max", "min"):
             return self._extreme(called, *args)
@@ -258,22 +258,22 @@ class Expressions:
             return self._function("fabs", floats, intrinsic=True)
         if called in INTRINSICS:
             return self._function(INTRINSICS[called], floats, intrinsic=True)
-        if called in LIBRARY:
-            return self._function(LIBRARY[called], floats)
+        if called in LIBM:
+            return self._function(LIBM[called], floats)
         return self.unknown(node)
 
     def _vector(self, row: Value, first: Value, n: int) -> Value:
-        """n numbers of a row side by side, as one value."""
+        """Load n contiguous numbers of a row as a SIMD vector."""
         at, kind = self.converted(first, WORD).name, Kind(row.kind.dtype, lanes=n)
         place = self.new(f"getelementptr {row.kind.stored}, ptr {row.name}, i64 {at}")
         return Value(kind, self.new(f"load {kind.llvm}, ptr {place}, align 8"))
 
-    def _between_threads(self, called: str, array: Value, at: Value, *told: Value) -> Value:
-        """A number that one thread writes and others read: what was written before it is seen with it."""
+    def _atomic(self, called: str, array: Value, at: Value, *stored: Value) -> Value:
+        """Load a number with acquire semantics, or store one with release semantics."""
         place = self.new(f"getelementptr i64, ptr {array.name}, i64 {self.converted(at, WORD).name}")
-        if called == "seen":
+        if called == "load_acquire":
             return Value(WORD, self.new(f"load atomic i64, ptr {place} acquire, align 8"))
-        (value,) = (self.converted(x, WORD) for x in told)
+        (value,) = (self.converted(x, WORD) for x in stored)
         self.lines.append(f"store atomic i64 {value.name}, ptr {place} release, align 8")
         return value
 
@@ -294,18 +294,18 @@ class Expressions:
         return name
 
     def converted(self, x: Value, kind: Kind) -> Value:
-        """The same number as another type."""
+        """Convert a number to another type, or broadcast it to a vector."""
         if x.kind == kind:
             return x
         if x.kind.ndim or kind.ndim:
-            raise NotInTheLanguage(f"an array of {x.kind} as {kind}")
+            raise UnsupportedSyntax(f"an array of {x.kind} as {kind}")
         if kind.lanes > 1 and x.kind.lanes == 1:
             one = self.converted(x, replace(kind, lanes=1)).name
             first = self.new(f"insertelement {kind.llvm} poison, {TYPES[kind.dtype]} {one}, i64 0")
             all_ = f"<{kind.lanes} x i32> zeroinitializer"
             return Value(kind, self.new(f"shufflevector {kind.llvm} {first}, {kind.llvm} poison, {all_}"))
         if x.kind.lanes > 1:
-            raise NotInTheLanguage(f"a vector of {x.kind} as {kind}")
+            raise UnsupportedSyntax(f"a vector of {x.kind} as {kind}")
         a, b = x.kind.llvm, kind.llvm
         if kind == BOOL:
             text = f"fcmp une {a} {x.name}, 0.0" if x.kind.is_float else f"icmp ne {a} {x.name}, 0"
@@ -325,7 +325,7 @@ class Expressions:
 
 
 def common(x: Kind, y: Kind) -> Kind:
-    """The type in which two numbers are added or compared: whole numbers have 64 bits, and a vector is one."""
+    """Return the type in which two numbers are added or compared: 64 bits for integers, a vector if one is a vector."""
     if x.lanes != y.lanes:
         vector = max(x, y, key=lambda kind: kind.lanes)
         if not vector.is_float:

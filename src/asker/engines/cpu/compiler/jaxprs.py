@@ -1,8 +1,8 @@
-"""From a traced JAX function to a scalar program.
+"""Translation of a traced JAX function to a scalar program.
 
-`scalarise` walks a jaxpr whose arrays are arrays of scalar values.  Elementwise primitives become one statement per
-scalar, data movement moves the values, sums and products unroll, and nested calls are walked in place.  Constants
-are NumPy arrays; whatever depends on constants alone is folded.  The rules stand in one table, `RULES`.
+`scalarise` evaluates a jaxpr on arrays of scalar values.  Elementwise primitives become one statement per scalar, data
+movement permutes values, sums and products are unrolled, and nested calls are inlined.  Constants are NumPy arrays, and
+operations on constants are folded.  The table `RULES` contains one rule per primitive.
 """
 
 from typing import Any
@@ -26,11 +26,11 @@ from asker.tracing.jax_compat import CALLS, called_jaxpr, check_xla, is_random_k
 MOVES = {*CALLS, "cond", "copy", "custom_linear_solve", "name", "scan", "select_n", "stop_gradient"} | {
     name for name, rule_ in RULES.items() if rule_.apply.__module__ == movement_rules.__name__ and name != "scatter-add"
 }
-"""Primitives that compute nothing by themselves."""
+"""Primitives that only move or choose values."""
 
 
 def scalarise(program: Program, closed_jaxpr: Any, inputs: list[Values]) -> list[Values]:
-    """Walk a ClosedJaxpr; the outputs as arrays of values."""
+    """Evaluate a ClosedJaxpr and return its outputs as arrays of values."""
     return _walk(program, closed_jaxpr.jaxpr, [_array(c) for c in closed_jaxpr.consts], inputs)
 
 
@@ -38,7 +38,7 @@ def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Value
     env: dict[Any, Values] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, inputs, strict=True))
 
-    def read(atom):
+    def read(atom: Any) -> Values:
         return _array(atom.val) if hasattr(atom, "val") else env[atom]
 
     for eqn in jaxpr.eqns:
@@ -59,7 +59,7 @@ def _walk(program: Program, jaxpr: Any, consts: list[Values], inputs: list[Value
 
 
 def _check_width(eqn: Any, args: list[Values]) -> None:
-    """Everything is computed in 64 bits, so what rounds or overflows before is left to XLA."""
+    """Reject narrow types: everything is computed in 64 bits, without their rounding and overflow."""
     name = eqn.primitive.name
     if name in MOVES or not any(_array(a).dtype == object for a in args):
         return
@@ -69,7 +69,7 @@ def _check_width(eqn: Any, args: list[Values]) -> None:
 
 
 def _settled(x: Values, aval: Any) -> Values:
-    """With the shape that JAX promises, and as plain numbers once no name is left in it."""
+    """Return x in the shape of its abstract value, as an array of numbers if all elements are constants."""
     if is_random_key(x):
         return x
     x = np.asarray(x).reshape(aval.shape)
@@ -79,19 +79,19 @@ def _settled(x: Values, aval: Any) -> Values:
 
 
 def _array(x: Any) -> Values:
-    """As a NumPy array; random keys stay JAX's, and what is made of them beforehand is folded."""
+    """Return x as a NumPy array, except for a random key of JAX, on which operations are folded."""
     return x if is_random_key(x) else np.asarray(x)
 
 
 @rule(*CALLS, uses="jaxpr call_jaxpr fun_jaxpr")
-def _call(program, eqn, args):
+def _call(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     inner = called_jaxpr(eqn.primitive.name, eqn.params)
     return scalarise(program, inner, args) if hasattr(inner, "consts") else _walk(program, inner, [], args)
 
 
 @rule("custom_linear_solve", uses="const_lengths jaxprs")
-def _custom_linear_solve(program, eqn, args):
-    """By the function that solves; the others are for its derivatives, which were taken before."""
+def _custom_linear_solve(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    """Evaluate the `solve` function; the other ones serve differentiation, which is done before."""
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     before = lengths.matvec + lengths.vecmat
     right_hand_side = args[sum(lengths) :]
@@ -99,22 +99,22 @@ def _custom_linear_solve(program, eqn, args):
 
 
 @rule("cond", uses="branches")
-def _cond(program, eqn, args):
+def _cond(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     which, *operands = args
     branches = eqn.params["branches"]
     if which.dtype != object:
         return scalarise(program, branches[int(np.clip(which, 0, len(branches) - 1))], operands)
-    results = [scalarise(program, b, operands) for b in branches]  # all are computed, one is chosen
+    results = [scalarise(program, b, operands) for b in branches]  # all branches are evaluated, one is selected
     return [select_n(program, eqn, [which, *cases])[0] for cases in zip(*results, strict=True)]
 
 
 @rule("platform_index", uses="platforms has_default")
-def _platform_index(program, eqn, args):
+def _platform_index(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [np.array(platform_index(eqn.params), np.int32)]
 
 
 @rule("scan", uses="ft_in ft_out jaxpr length num_carry num_consts reverse")
-def _scan(program, eqn, args):
+def _scan(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     p = eqn.params
     n_consts, n_carry = scan_counts(p, len(args))
     consts, carry, sequences = args[:n_consts], args[n_consts : n_consts + n_carry], args[n_consts + n_carry :]

@@ -1,4 +1,4 @@
-"""From a text in the small language to a function that can be called with arrays."""
+"""Compilation of a source text in the Python subset to a function that is called with arrays."""
 
 import ctypes
 import hashlib
@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.background_compile import needed
-from asker.engines.cpu.code_cache import Code, beside, vector_length
+from asker.engines.cpu.background_compile import compiled_address
+from asker.engines.cpu.code_cache import Code, folder_source, vector_length
 from asker.engines.cpu.compiler.expressions import CONTRACT, Kind
-from asker.engines.cpu.compiler.llvm import REFUSED, to_llvm
+from asker.engines.cpu.compiler.llvm import BAD_ARGUMENTS, to_llvm
 
 HEAD = object.__basicsize__
-"""The size of what every Python object begins with; the data of a NumPy array stand behind it."""
+"""Size of the header of a Python object in bytes; the fields of a NumPy array follow it."""
 C_TYPES: dict[str, Any] = {
     "float64": ctypes.c_double, "float32": ctypes.c_float, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
     "bool": ctypes.c_bool,
@@ -22,7 +22,7 @@ C_TYPES: dict[str, Any] = {
 
 
 def kinds_of(arguments: tuple[Any, ...]) -> tuple[Kind, ...]:
-    """The kind of each argument: arrays that are contiguous, and numbers."""
+    """Return the kind of each argument, which must be a number or a contiguous array."""
     return tuple(map(_kind, arguments))
 
 
@@ -35,9 +35,9 @@ def _kind(x: Any) -> Kind:
 
 
 def with_known_type(x: Any) -> Any:
-    """The same array with NumPy's own object for its type, by whose address compiled code knows it.
+    """Return a view of an array with NumPy's canonical dtype object, which compiled code identifies by its address.
 
-    Arrays from a pickle, and those of C's `long long`, have another object that is equal to it.
+    Arrays from a pickle, and those of C's `long long`, have another dtype object that is equal to it.
     """
     if type(x) is not np.ndarray:
         return x
@@ -53,38 +53,38 @@ class Native:
         name: str,
         source: str,
         kinds: tuple[Kind, ...],
-        told: Callable[[str], None],
+        on_miss: Callable[[str], None],
         fast: str = CONTRACT,
-        packed: bool = True,
+        slp_vectorize: bool = True,
     ):
-        """`told` and `packed` as in `Code`; `fast` as in `to_llvm`."""
-        given = (kinds, HEAD, fast, vector_length())
-        made_of = (source, *given, _compiler())
+        """`on_miss` and `slp_vectorize` as in `Code`; `fast` as in `to_llvm`."""
+        options = (kinds, HEAD, fast, vector_length())
+        key = (source, *options, _compiler_digest())
         self.kinds = kinds
-        self.code = Code(name, made_of, lambda symbol: to_llvm(source, symbol, *given), told, packed)
+        self.code = Code(name, key, lambda symbol: to_llvm(source, symbol, *options), on_miss, slp_vectorize)
         expected = [np.ndarray, *[np.dtype(kind.dtype) for kind in kinds if kind.ndim]]
         self._types = (ctypes.c_void_p * len(expected))(*map(id, expected))
 
     @cached_property
     def _call(self) -> Callable[..., int]:
         types = [ctypes.py_object if kind.ndim else C_TYPES[kind.dtype] for kind in self.kinds]
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *types)  # lets other threads run
-        return prototype(needed(self.code))
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *types)  # releases the interpreter's lock
+        return prototype(compiled_address(self.code))
 
     def prepare(self) -> None:
-        """Have the code made, where it is not."""
+        """Compile the code unless it has been compiled before."""
         self._call  # noqa: B018
 
     def __call__(self, *arguments: Any) -> int | None:
-        """What the function returns, 0 where that is nothing; None where the arguments are of other kinds."""
+        """Return the function's value, 0 if it returns nothing, or None if the arguments are of other kinds."""
         try:
             returned: int = self._call(self._types, *arguments)
-        except ctypes.ArgumentError:  # a number in place of an array, or the other way round
+        except ctypes.ArgumentError:  # a number in place of an array, or vice versa
             return None
-        return None if returned == REFUSED else returned
+        return None if returned == BAD_ARGUMENTS else returned
 
 
 @cache
-def _compiler() -> str:
-    """What decides the code beside the source."""
-    return hashlib.sha256(beside(__file__).encode()).hexdigest()
+def _compiler_digest() -> str:
+    """Return a digest of this package's source, which determines the generated code."""
+    return hashlib.sha256(folder_source(__file__).encode()).hexdigest()

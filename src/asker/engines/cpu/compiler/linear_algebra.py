@@ -1,6 +1,6 @@
-"""Rules for factorisations of small matrices: they unroll, and rows are exchanged by choosing among values.
+"""Rules for factorisations of small matrices, which are unrolled; rows are exchanged by `select` statements.
 
-With these `jnp.linalg.solve`, `inv` and `det` of small matrices compile, and so do their derivatives.
+They support `jnp.linalg.solve`, `inv` and `det` of small matrices, and their derivatives.
 """
 
 from typing import Any
@@ -10,18 +10,18 @@ import numpy as np
 from asker.engines.cpu.compiler.arithmetic_rules import UnsupportedPrimitive, Values, rule
 from asker.engines.cpu.compiler.scalars import Program
 
-LARGEST = 6
-"""Rows of the largest matrix that is unrolled: the statements grow with the third power."""
+MAX_MATRIX_ROWS = 6
+"""Rows of the largest matrix that is unrolled: the number of statements grows with their third power."""
 
 
 def _check_size(name: str, n: int) -> None:
-    if n > LARGEST:
-        raise UnsupportedPrimitive(name, f" for a matrix of {n} rows (at most {LARGEST} are unrolled)")
+    if n > MAX_MATRIX_ROWS:
+        raise UnsupportedPrimitive(name, f" for a matrix of {n} rows (at most {MAX_MATRIX_ROWS} are unrolled)")
 
 
 @rule("lu", uses="pivot_size")
-def _lu(program, eqn, args):
-    """P A = L U; returns L and U in one matrix, the exchanges, and the permutation."""
+def _lu(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    """Factorise P A = L U; return L and U in one matrix, the exchanges and the permutation."""
     a = args[0].astype(object)
     *batch, m, n = a.shape
     _check_size("lu", m)
@@ -38,7 +38,7 @@ def _factorised(program: Program, a: Values) -> tuple[Values, list[Any], Values]
     pivots, order = [], np.array(range(m), dtype=object)
     for k in range(min(m, n)):
         largest, pivot = emit("abs", a[k, k]), k
-        for i in range(k + 1, m):  # the first of equal ones, as in LAPACK
+        for i in range(k + 1, m):  # the first one among equals, as in LAPACK
             size = emit("abs", a[i, k])
             larger = emit("gt", size, largest)
             largest, pivot = emit("select", larger, size, largest), emit("select", larger, i, pivot)
@@ -48,16 +48,16 @@ def _factorised(program: Program, a: Values) -> tuple[Values, list[Any], Values]
                 a[k, j], a[i, j] = emit("select", here, a[i, j], a[k, j]), emit("select", here, a[k, j], a[i, j])
             order[k], order[i] = emit("select", here, order[i], order[k]), emit("select", here, order[k], order[i])
         pivots.append(pivot)
-        nothing = emit("eq", a[k, k], 0.0)  # then the whole column is 0 and stays
+        is_zero = emit("eq", a[k, k], 0.0)  # then the whole column is 0 and is not divided
         for i in range(k + 1, m):
-            a[i, k] = emit("select", nothing, a[i, k], emit("div", a[i, k], a[k, k]))
+            a[i, k] = emit("select", is_zero, a[i, k], emit("div", a[i, k], a[k, k]))
             for j in range(k + 1, n):
                 a[i, j] = emit("sub", a[i, j], emit("mul", a[i, k], a[k, j]))
     return a, pivots, order
 
 
 @rule("lu_pivots_to_permutation", uses="permutation_size")
-def _pivots_to_permutation(program, eqn, args):
+def _pivots_to_permutation(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     pivots, m = args[0].astype(object), eqn.params["permutation_size"]
     out = np.empty((*pivots.shape[:-1], m), dtype=object)
     for b in np.ndindex(*pivots.shape[:-1]):
@@ -73,8 +73,8 @@ def _pivots_to_permutation(program, eqn, args):
 
 
 @rule("triangular_solve", uses="left_side lower transpose_a unit_diagonal")
-def _triangular_solve(program, eqn, args):
-    """x with A x = b, or x A = b, for a triangular A; both have the same leading axes."""
+def _triangular_solve(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    """Return x with A x = b, or x A = b, for a triangular A; both have the same leading axes."""
     a, b = (x.astype(object) for x in args)
     p = eqn.params
     _check_size("triangular_solve", a.shape[-1])
@@ -90,8 +90,8 @@ def _triangular_solve(program, eqn, args):
 
 
 @rule("cholesky", uses="symmetrize_input")
-def _cholesky(program, eqn, args):
-    """The lower factor; the root of a negative number is NaN, in JAX too."""
+def _cholesky(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    """Return the lower factor; the root of a negative pivot is NaN, as in JAX."""
     a, n = args[0].astype(object), args[0].shape[-1]
     _check_size("cholesky", n)
     out = np.full(a.shape, 0.0, dtype=object)

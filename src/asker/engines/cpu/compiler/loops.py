@@ -1,9 +1,9 @@
-"""Loops over observations (or variables) made from a JAX function of one of them.
+"""Compiled loops over observations (or variables), made from a JAX function of one item.
 
-`Loop(name, arguments, function)` traces `function` once, prints it as straight-line scalar code inside one loop and
-compiles that.  The function returns `(stores, sums)`: arrays written per item, and numbers added up over all items.
+`Loop(name, arguments, function)` traces `function` once, prints it as straight-line scalar code inside a loop and
+compiles that.  The function returns `(stores, sums)`: arrays written per item, and numbers summed over all items.
 
-What cannot be printed is run by XLA, `BatchedLoop`: slower, and the user is told.
+A function that cannot be compiled is run by XLA (`BatchedLoop`), which is slower; the user is warned.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from asker.engines.cpu.code_cache import beside
+from asker.engines.cpu.code_cache import folder_source
 from asker.engines.cpu.compiler.arithmetic_rules import UnsupportedPrimitive
 from asker.engines.cpu.compiler.compile import compile_source
 from asker.engines.cpu.compiler.jaxprs import scalarise
@@ -31,10 +31,11 @@ from asker.tracing.jax_compat import check_xla, traced_with
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of the traced function, and where item k finds it."""
+    """One argument of the traced function."""
 
     kind: Literal["each", "gathered", "scalar"]
-    """`each`: row k of an array.  `gathered`: row index[k] of an array.  `scalar`: the same number for all."""
+    """The value for item k: `each` is row k of an array, `gathered` is row index[k] of an array, and `scalar` is the
+    same number for all items."""
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
 
@@ -43,7 +44,7 @@ class Argument:
         return math.prod(self.shape)
 
     def inputs(self, program: Program, j: int) -> np.ndarray:
-        """The names that the printed loop reads this argument from."""
+        """Declare the inputs of the program that the printed loop reads for this argument."""
         if self.kind == "scalar":
             texts = [f"a{j}"]
         else:
@@ -53,7 +54,7 @@ class Argument:
 
 
 class Loop:
-    """A compiled loop.  Call it with n, the arrays in the order of the arguments, and the arrays to store into."""
+    """A compiled loop, called with n, the arrays in the order of the arguments, and the arrays to store into."""
 
     def __init__(
         self,
@@ -63,27 +64,28 @@ class Loop:
         known_by: bytes = b"",
         shortest: bool = True,
     ):
-        """Functions that compute the same are tried in turn; the shortest program is compiled, or else the first.
+        """Compile one of several functions that compute the same.
 
-        One that fails is passed over where another works: JAX differentiates some functions in one mode only.
-        What they compute may be `known_by` a digest: then the printed text is kept, and nothing is traced again.
+        functions  at least one of them must be traceable: JAX differentiates some functions in one mode only
+        known_by   digest of what the functions compute; if given, the printed text is cached and tracing is skipped
+        shortest   choose the shortest program, otherwise the first that can be traced
         """
         self.arguments = tuple(arguments)
         for argument in self.arguments:
-            if argument.dtype in NOT_COMPILED:
+            if argument.dtype in UNSUPPORTED_DTYPES:
                 raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
-        make = partial(_kept_text, known_by) if known_by else _text
+        make = partial(_cached_print, known_by) if known_by else _print_shortest
         text = make(name, self.arguments, functions, shortest)
         self.source = text.source
-        self.kernel = compile_source(name, text.source, packed=False)  # of what JAX traces there is little to pack
+        self.kernel = compile_source(name, text.source, slp_vectorize=False)  # traced code has little to vectorise
         self.store_shapes, self.n_sums = [tuple(shape) for shape in text.store_shapes], text.n_sums
         self._rows = tuple((np.dtype(a.dtype), a.size if a.shape else None) for a in self.arguments)
         kinds = {"each": (True,), "gathered": (False, True), "scalar": (False,)}
         self.by_item = tuple(by for argument in self.arguments for by in kinds[argument.kind])
-        """Which of the parameters behind start and stop have a row for each item; those to store into all have."""
+        """For each input parameter after start and stop, whether it has a row per item; output arrays always do."""
 
     def in_order(self, inputs: Sequence[Any]) -> list[Any]:
-        """The inputs as they follow start and stop."""
+        """Return the inputs in the order of the parameters after start and stop."""
         flat: list[Any] = []
         for argument, rows, value in zip(self.arguments, self._rows, inputs, strict=True):
             if argument.kind == "scalar":
@@ -95,7 +97,7 @@ class Loop:
         return flat
 
     def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
-        """Runs over items 0…n; returns the sums.  A gathered argument is given as a pair (rows, index)."""
+        """Run over the items 0…n and return the sums.  A gathered argument is a pair (rows, index)."""
         outs = [
             s.reshape(n, math.prod(shape)) if shape else s for s, shape in zip(stores, self.store_shapes, strict=True)
         ]
@@ -109,10 +111,10 @@ class Loop:
 
 
 class BatchedLoop:
-    """The same by `jit(vmap(function))`: for what the compiler does not know."""
+    """The same loop by `jit(vmap(function))`, for functions that the compiler does not support."""
 
     def __init__(self, arguments: Sequence[Argument], *functions: Callable[..., Any]):
-        """The first of the functions that JAX can trace is taken."""
+        """Use the first of the functions that JAX can trace."""
         import jax
 
         check_xla()
@@ -130,47 +132,46 @@ class BatchedLoop:
             raise errors[0]
         self.store_shapes, self.n_sums = [s.shape for s in stores], len(sums)
         largest = max((var.aval.size for eqn in trace.jaxpr.eqns for var in eqn.outvars), default=1)
-        self._piece = max(1, min(PIECE, LARGEST_PIECE // max(largest, 1)))
+        self._batch_size = max(1, min(BATCH_SIZE, MAX_BATCH_NUMBERS // max(largest, 1)))
         axes = [None if a.kind == "scalar" else 0 for a in arguments]
         self._run = jax.jit(jax.vmap(function, in_axes=axes))
         self._compiled: dict[int, Callable[..., Any]] = {}
-        """By the number of items."""
+        """Compiled programs by the number of items in a batch."""
 
     def __call__(self, n: int, inputs: Sequence[Any], stores: Sequence[np.ndarray] = ()) -> np.ndarray:
-        """As `Loop`'s, a piece at a time: the memory that XLA needs is bounded.
+        """Run as `Loop` does, batch by batch, which bounds the memory that XLA needs.
 
-        XLA compiles the function for each length of a piece.  So all pieces have the same, which is a power of 2, and
-        the last one may overlap another.
+        XLA compiles the function for each batch length.  All batches therefore have the same length, a power of 2, and
+        the last one may overlap the one before.
         """
         sums = np.zeros(self.n_sums)
-        length = 1 << min(max(n, 1).bit_length(), self._piece.bit_length()) - 1
+        length = 1 << min(max(n, 1).bit_length(), self._batch_size.bit_length()) - 1
         for start in range(0, n, length):
             first = min(start, n - length)
-            piece = slice(first, first + length)
-            found, added = self._called(
-                [_piece(a, x, piece) for a, x in zip(self.arguments, inputs, strict=True)], length
-            )
-            for store, value, shape in zip(stores, found, self.store_shapes, strict=True):
-                store.reshape(n, *shape)[piece] = value
-            sums += [np.broadcast_to(np.asarray(s), length)[start - first :].sum() for s in added]
+            items = slice(first, first + length)
+            batch = [_batch(a, x, items) for a, x in zip(self.arguments, inputs, strict=True)]
+            stored, terms = self._run_compiled(batch, length)
+            for store, value, shape in zip(stores, stored, self.store_shapes, strict=True):
+                store.reshape(n, *shape)[items] = value
+            sums += [np.broadcast_to(np.asarray(s), length)[start - first :].sum() for s in terms]
         return sums
 
-    def _called(self, arguments: list[Any], length: int) -> Any:
+    def _run_compiled(self, arguments: list[Any], length: int) -> Any:
         with float64():
             if length not in self._compiled:
                 self._compiled[length] = interruptible(self._run.lower(*arguments).compile)
             return self._compiled[length](*arguments)
 
 
-PIECE = 1 << 16  # items
-LARGEST_PIECE = 1 << 22  # numbers of the largest array that XLA makes
-NOT_COMPILED = ("float16", "uint64")  # no such arithmetic, or another one than that of JAX
+BATCH_SIZE = 1 << 16  # items
+MAX_BATCH_NUMBERS = 1 << 22  # numbers in the largest intermediate array of XLA
+UNSUPPORTED_DTYPES = ("float16", "uint64")  # their arithmetic is missing, or differs from that of JAX
 
 
-def _piece(argument: Argument, value: Any, piece: slice) -> Any:
+def _batch(argument: Argument, value: Any, items: slice) -> Any:
     if argument.kind == "scalar":
         return float(value)
-    rows = value[0][value[1][piece]] if argument.kind == "gathered" else value[piece]
+    rows = value[0][value[1][items]] if argument.kind == "gathered" else value[items]
     return rows.reshape(len(rows), *argument.shape)
 
 
@@ -182,8 +183,10 @@ def make_loop(
     known_by: bytes = b"",
     shortest: bool = True,
 ) -> Loop | BatchedLoop:
-    """A compiled loop; where the compiler does not know a primitive, or the program is too long, one that XLA runs,
-    with a warning about `what`, unless that is empty."""
+    """Return a compiled loop, or one that XLA runs if a primitive is not supported or the program is too long.
+
+    The latter warns about `what`, unless it is empty.
+    """
     try:
         return Loop(name, arguments, *functions, known_by=known_by, shortest=shortest)
     except NotCompiled as e:
@@ -193,21 +196,23 @@ def make_loop(
 
 
 def _as_rows(array: np.ndarray, dtype: np.dtype, size: int | None) -> np.ndarray:
-    """Rows of `size` numbers, or one number each."""
+    """Return an array as rows of `size` numbers, or of one number each if `size` is None."""
     if array.dtype != dtype or not array.flags.c_contiguous:
         raise TypeError(f"expected contiguous {dtype}, got {array.dtype}")
     return array if size is None else array.reshape(len(array), size)
 
 
-class _Text(NamedTuple):
-    """A printed loop, the shapes of what it stores, and how many sums it returns."""
+class _PrintedLoop(NamedTuple):
+    """The source of a printed loop, the shapes of its stored arrays per item, and the number of its sums."""
 
     source: str
     store_shapes: Sequence[Sequence[int]]
     n_sums: int
 
 
-def _text(name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]], shortest: bool) -> _Text:
+def _print_shortest(
+    name: str, arguments: Sequence[Argument], functions: Sequence[Callable[..., Any]], shortest: bool
+) -> _PrintedLoop:
     traced, errors = [], []
     for function in functions:
         try:
@@ -221,26 +226,26 @@ def _text(name: str, arguments: Sequence[Argument], functions: Sequence[Callable
     return min(traced, key=lambda t: len(t.lines)).text(name)
 
 
-def _kept_text(
+def _cached_print(
     known_by: bytes,
     name: str,
     arguments: Sequence[Argument],
     functions: Sequence[Callable[..., Any]],
     shortest: bool,
-) -> _Text:
-    """The text as it was printed on this machine before, by the same versions."""
-    versions = f"{name} {arguments} {shortest} {traced_with()}\0{beside(__file__)}"
-    kept = f"text-{name}-{hashlib.sha256(known_by + versions.encode()).hexdigest()}"
-    content = kept_code().read(kept)
+) -> _PrintedLoop:
+    """Return the printed loop from the cache, or print and cache it; the key contains the versions of JAX and asker."""
+    versions = f"{name} {arguments} {shortest} {traced_with()}\0{folder_source(__file__)}"
+    key = f"text-{name}-{hashlib.sha256(known_by + versions.encode()).hexdigest()}"
+    content = kept_code().read(key)
     if content is not None:
-        return _Text(*json.loads(content))
-    text = _text(name, arguments, functions, shortest)
-    kept_code().write(kept, json.dumps(text).encode())
+        return _PrintedLoop(*json.loads(content))
+    text = _print_shortest(name, arguments, functions, shortest)
+    kept_code().write(key, json.dumps(text).encode())
     return text
 
 
 class _Traced:
-    """A function of one item as a scalar program."""
+    """A traced function of one item, as a scalar program."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Argument, ...]):
         import jax
@@ -254,7 +259,8 @@ class _Traced:
         self.stores, self.sums = outs[: len(shapes[0])], outs[len(shapes[0]) :]
         self.lines = program.lines([v for out in outs for v in out.ravel()])
 
-    def text(self, name: str) -> "_Text":
+    def text(self, name: str) -> "_PrintedLoop":
+        """Print the loop."""
         parameters, before, after = ["start", "stop"], [], []
         for j, a in enumerate(self.arguments):
             parameters.append(f"a{j}")
@@ -274,4 +280,4 @@ class _Traced:
             + f"    for k in {'lanes' if is_gathered else 'range'}(start, stop):\n{body or '        pass'}\n"
             + "".join(f"    sums[task, {j}] = sum{j}\n" for j in range(len(self.sums)))
         )
-        return _Text(source, [out.shape for out in self.stores], len(self.sums))
+        return _PrintedLoop(source, [out.shape for out in self.stores], len(self.sums))

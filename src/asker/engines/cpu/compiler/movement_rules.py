@@ -1,4 +1,4 @@
-"""Rules for primitives that move values and compute nothing."""
+"""Rules for primitives that move or select values: reshaping, sorting, slicing, gather and scatter."""
 
 import math
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from asker.engines.cpu.compiler.scalars import Program
 
 
 @rule("reshape", "squeeze", uses="dimensions new_sizes")
-def _reshape(program, eqn, args):
+def _reshape(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [args[0].reshape(eqn.outvars[0].aval.shape)]
 
 
 @rule("transpose", uses="permutation")
-def _transpose(program, eqn, args):
+def _transpose(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [args[0].transpose(eqn.params["permutation"])]
 
 
 @rule("broadcast_in_dim", uses="shape broadcast_dimensions")
-def _broadcast_in_dim(program, eqn, args):
+def _broadcast_in_dim(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     shape, dims = eqn.params["shape"], eqn.params["broadcast_dimensions"]
     sizes = [1] * len(shape)
     for size, d in zip(args[0].shape, dims, strict=True):
@@ -31,44 +31,44 @@ def _broadcast_in_dim(program, eqn, args):
 
 
 @rule("slice", uses="start_indices limit_indices strides")
-def _slice(program, eqn, args):
+def _slice(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     p = eqn.params
     strides = p["strides"] or (1,) * args[0].ndim
     return [args[0][tuple(map(slice, p["start_indices"], p["limit_indices"], strides))]]
 
 
 @rule("concatenate", uses="dimension")
-def _concatenate(program, eqn, args):
+def _concatenate(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [np.concatenate([a.astype(object) for a in args], axis=eqn.params["dimension"])]
 
 
 @rule("stack", uses="axis")
-def _stack(program, eqn, args):
+def _stack(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [np.stack([a.astype(object) for a in args], axis=eqn.params["axis"])]
 
 
 @rule("unstack", uses="axis")
-def _unstack(program, eqn, args):
+def _unstack(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return list(np.moveaxis(args[0], eqn.params["axis"], 0))
 
 
 @rule("tile", uses="reps")
-def _tile(program, eqn, args):
+def _tile(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [np.tile(args[0], eqn.params["reps"])]
 
 
 @rule("split", uses="sizes axis")
-def _split(program, eqn, args):
+def _split(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return np.split(args[0], np.cumsum(eqn.params["sizes"])[:-1], axis=eqn.params["axis"])
 
 
 @rule("rev", uses="dimensions")
-def _rev(program, eqn, args):
+def _rev(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     return [np.flip(args[0], eqn.params["dimensions"])]
 
 
 @rule("iota", uses="shape dimension dtype")
-def _iota(program, eqn, args):
+def _iota(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     p = eqn.params
     along = [1] * len(p["shape"])
     along[p["dimension"]] = -1
@@ -76,7 +76,7 @@ def _iota(program, eqn, args):
 
 
 @rule("pad", uses="padding_config")
-def _pad(program, eqn, args):
+def _pad(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     x, value = args
     out = np.full(eqn.outvars[0].aval.shape, value.item(), dtype=object)
     places = [
@@ -87,17 +87,17 @@ def _pad(program, eqn, args):
     return [out]
 
 
-LONGEST_SORTED = 12
+MAX_SORT_LENGTH = 12
 
 
 @rule("sort", uses="dimension is_stable num_keys")
-def _sort(program, eqn, args):
-    """By exchanging neighbours that are in the wrong order: stable, and good for a few."""
+def _sort(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    """Sort by bubble sort, which is stable and needs no data-dependent control flow."""
     along, n_keys = eqn.params["dimension"], eqn.params["num_keys"]
     columns = [np.moveaxis(a.astype(object), along, 0) for a in args]
     n = len(columns[0])
-    if n > LONGEST_SORTED:
-        raise UnsupportedPrimitive("sort", f" for {n} values (at most {LONGEST_SORTED} are unrolled)")
+    if n > MAX_SORT_LENGTH:
+        raise UnsupportedPrimitive("sort", f" for {n} values (at most {MAX_SORT_LENGTH} are unrolled)")
     columns = [c.copy() for c in columns]
     for rest in np.ndindex(columns[0].shape[1:]):
         rows = [[c[k, *rest] for c in columns] for k in range(n)]
@@ -110,7 +110,7 @@ def _sort(program, eqn, args):
 
 
 def _in_order(program: Program, n_keys: int, a: list[Any], b: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Two rows, the smaller one first; a NaN is the largest."""
+    """Return two rows in ascending order; a NaN is the largest value."""
     emit = program.emit
 
     def above(x: Any, y: Any) -> Any:
@@ -118,34 +118,34 @@ def _in_order(program: Program, n_keys: int, a: list[Any], b: list[Any]) -> tupl
         return emit("or", emit("gt", x, y), unordered)
 
     swap: Any = False
-    for x, y in reversed(list(zip(a[:n_keys], b[:n_keys], strict=True))):  # the first key decides, if it can
+    for x, y in reversed(list(zip(a[:n_keys], b[:n_keys], strict=True))):  # earlier keys take precedence
         swap = emit("select", above(x, y), True, emit("select", above(y, x), False, swap))
     first = [emit("select", swap, y, x) for x, y in zip(a, b, strict=True)]
     return first, [emit("select", swap, x, y) for x, y in zip(a, b, strict=True)]
 
 
-# Indices.  A constant index moves values; one that is computed chooses among the places that there are.
+# Indices.  A constant index moves values; a computed index selects among all its possible values.
 
 SCATTERS = "dimension_numbers indices_are_sorted unique_indices mode update_jaxpr update_consts"
-MOST_PLACES = 64
-"""An index that is computed chooses among so many places at the most."""
+MAX_INDEX_TARGETS = 64
+"""The maximum number of possible values of a computed index."""
 
 
 def _dimensions(eqn: Any) -> dict[str, Any]:
-    """What `lax.gather` and `lax.scatter` need beside the arrays."""
+    """Return the parameters that `lax.gather` and `lax.scatter` take in addition to the arrays."""
     return {k: eqn.params[k] for k in ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")}
 
 
 def _places(eqn: Any, counts: list[int]) -> list[tuple[int, ...]]:
-    """All values that an index of several numbers can have, `counts` of each."""
-    if math.prod(counts) > MOST_PLACES:
-        why = f" with an index that is not constant, into more than {MOST_PLACES} places"
+    """Return all possible values of an index with `counts` values per component."""
+    if math.prod(counts) > MAX_INDEX_TARGETS:
+        why = f" with a computed index of more than {MAX_INDEX_TARGETS} possible values"
         raise UnsupportedPrimitive(eqn.primitive.name, why)
     return list(product(*map(range, counts)))
 
 
 def _is_at(program: Program, index: Any, place: tuple[int, ...]) -> Any:
-    """Whether an index, a row of scalars, is this place."""
+    """Emit the comparison of an index, a row of scalars, with a constant."""
     here: Any = True
     for k, at in zip(index, place, strict=True):
         equal = program.emit("eq", k, at)
@@ -154,13 +154,13 @@ def _is_at(program: Program, index: Any, place: tuple[int, ...]) -> Any:
 
 
 def _clipped(program: Program, index: Values, counts: list[int]) -> Values:
-    """The index, moved into the array."""
+    """Clamp the index to the bounds of the array."""
     limits = np.broadcast_to(np.array(counts) - 1, index.shape)
     return each_element(lambda k, most: program.emit("min", program.emit("max", k, 0), most), index, limits)
 
 
 def _chosen(program: Program, rows: Any, places: list[tuple[int, ...]], cases: list[Values], default: Any) -> Values:
-    """Of each element the case whose place is that element's index; `default` is None where one is certain."""
+    """Select for each element the case whose place equals its index, or `default`; None if one place always matches."""
     out = np.empty(cases[0].shape, dtype=object)
     for at in np.ndindex(out.shape):
         value = cases[-1][at] if default is None else default
@@ -171,16 +171,16 @@ def _chosen(program: Program, rows: Any, places: list[tuple[int, ...]], cases: l
 
 
 def _constant_start(starts: list[Values], sizes: Any, shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """The slice of a dynamic slice.  JAX moves one that is outside into the array, which no user means."""
+    """Return a dynamic slice as a constant one.  An index out of bounds, which JAX would clamp, is an error."""
     first = [int(s) for s in starts]
     for k, size, n in zip(first, sizes, shape, strict=True):
         if not 0 <= k <= n - size:
-            raise ReadsOutside(f"a function reads index {k} of an axis of size {n}")
+            raise ReadsOutside(f"the function reads index {k} of an axis of size {n}")
     return tuple(slice(k, k + size) for k, size in zip(first, sizes, strict=True))
 
 
 def _slices(program: Program, eqn: Any, starts: list[Values], sizes: Any, shape: tuple[int, ...]) -> Any:
-    """The index of a slice that begins at computed places, and for each place it may have: the slice."""
+    """Return the computed start of a slice, all its possible values, and the slice for each of them."""
     counts = [n - size + 1 for n, size in zip(shape, sizes, strict=True)]
     index = _clipped(program, np.array([s.item() for s in starts], dtype=object), counts)
     places = _places(eqn, counts)
@@ -188,7 +188,7 @@ def _slices(program: Program, eqn: Any, starts: list[Values], sizes: Any, shape:
 
 
 @rule("dynamic_slice", uses="slice_sizes")
-def _dynamic_slice(program, eqn, args):
+def _dynamic_slice(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     x, *starts = args
     sizes = eqn.params["slice_sizes"]
     if all(s.dtype != object for s in starts):
@@ -198,7 +198,7 @@ def _dynamic_slice(program, eqn, args):
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update_slice(program, eqn, args):
+def _dynamic_update_slice(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     x, update, *starts = args
     out = x.astype(object)
     if all(s.dtype != object for s in starts):
@@ -212,7 +212,7 @@ def _dynamic_update_slice(program, eqn, args):
 
 
 @rule("gather", uses="dimension_numbers slice_sizes indices_are_sorted unique_indices mode fill_value")
-def _gather(program, eqn, args):
+def _gather(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     x, index = args
     if index.dtype != object:
         return [_moved(eqn, [x, index], (0,))]
@@ -223,12 +223,12 @@ def _gather(program, eqn, args):
     fills = "FILL" in str(eqn.params["mode"])
     rows = index if fills else _clipped(program, index, counts)
     batch = [k for k in range(cases[0].ndim) if k not in d.offset_dims]
-    own = lambda at: rows[tuple(at[k] for k in batch)]  # noqa: E731
-    return [_chosen(program, own, places, cases, _fill_value(eqn) if fills else None)]
+    row_of = lambda at: rows[tuple(at[k] for k in batch)]  # noqa: E731
+    return [_chosen(program, row_of, places, cases, _fill_value(eqn) if fills else None)]
 
 
 def _moved(eqn: Any, args: list[Values], moved: tuple[int, ...]) -> Values:
-    """Run the primitive itself on integer positions, then put the values at those positions."""
+    """Apply the primitive to integer positions, then take the values at the resulting positions."""
     values = np.concatenate([args[k].astype(object).ravel() for k in moved])
     positions, start = list(args), 0
     for k in moved:
@@ -241,7 +241,7 @@ def _moved(eqn: Any, args: list[Values], moved: tuple[int, ...]) -> Values:
 
 
 def _rebound(eqn: Any, args: list[np.ndarray]) -> Any:
-    """The equation's primitive on other arguments (positions are integers, where the values were floats)."""
+    """Apply the equation's primitive to other arguments (integer positions in place of float values)."""
     from jax import lax
 
     if eqn.primitive.name == "scatter":
@@ -251,13 +251,13 @@ def _rebound(eqn: Any, args: list[np.ndarray]) -> Any:
 
 
 def _fill_value(eqn: Any) -> Any:
-    """What `gather` puts for an index out of bounds: NaN when JAX was not told."""
-    given = eqn.params.get("fill_value")
-    return np.nan if given is None else given
+    """Return the value of `gather` for an index out of bounds; the default is NaN."""
+    value = eqn.params.get("fill_value")
+    return np.nan if value is None else value
 
 
 @rule("scatter", uses=SCATTERS)
-def _scatter(program, eqn, args):
+def _scatter(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
     if args[1].dtype != object:
         return [_moved(eqn, args, (0, 2))]
     out = args[0].astype(object)
@@ -267,8 +267,8 @@ def _scatter(program, eqn, args):
 
 
 @rule("scatter-add", uses=SCATTERS)
-def _scatter_add(program, eqn, args):
-    """Linear in the updates: each one is added where it lands."""
+def _scatter_add(program: Program, eqn: Any, args: list[Values]) -> list[Values]:
+    """Add each update to the element at its index."""
     operand, index, updates = args
     out = operand.astype(object)
     if index.dtype != object:
@@ -281,7 +281,7 @@ def _scatter_add(program, eqn, args):
 
 
 def _computed_landings(program: Program, eqn: Any, operand: Values, index: Values, updates: Values) -> Iterator[Any]:
-    """Each place where an update may land, with the update and whether it does."""
+    """Yield each element that an update may be added to, with the update and the condition that it is."""
     d = eqn.params["dimension_numbers"]
     window = iter([updates.shape[k] for k in range(updates.ndim) if k in d.update_window_dims])
     dropped = (*d.inserted_window_dims, *d.operand_batching_dims)
@@ -296,7 +296,7 @@ def _computed_landings(program: Program, eqn: Any, operand: Values, index: Value
 
 
 def _landings(eqn: Any, shape: tuple[int, ...], index: Values, updates: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:
-    """Where in the operand each update is added, for a constant index."""
+    """Yield the position in the operand for each update, for a constant index."""
     from jax import lax
 
     for update in np.ndindex(updates):

@@ -1,12 +1,12 @@
-"""Python functions that are compiled from their own text: those in the small language of `llvm.py`.
+"""Python functions that are compiled from their source, in the Python subset of `llvm.py`.
 
     @compiled
     def add_up(x, total):
         for k in range(len(x)):
             total[0] += x[k]
 
-A function may call others that are compiled, and use numbers of its module.  A parameter whose annotation is a named
-tuple of arrays stands for all of them.
+A function may call other compiled functions and use numeric constants of its module.  A parameter that is annotated
+with a named tuple of arrays is expanded to its fields.
 """
 
 import ast
@@ -21,12 +21,12 @@ from asker.engines.cpu.compiler.expressions import CONTRACT, REASSOCIATE
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """A decorator.  Sums may be taken in another order, so that they are vectorised."""
+    """Compile the decorated function.  Sums may be reassociated, so that they are vectorised."""
     return Function(function)
 
 
 class Function(Compiled):
-    """A function in the small language."""
+    """A compiled Python function."""
 
     fast = CONTRACT + REASSOCIATE
 
@@ -39,7 +39,7 @@ class Function(Compiled):
 
     @cached_property
     def source(self) -> str:  # type: ignore[override]
-        """Its text behind those of all that it needs; records are told apart into arrays."""
+        """The source of all functions and constants it uses, then its own; named tuples are expanded to arrays."""
         parts: dict[str, str] = {}
         self._add_to(parts)
         return "\n".join(parts.values())
@@ -60,7 +60,7 @@ class Function(Compiled):
                 elif isinstance(value, int | float):
                     parts[node.id] = f"{node.id} = {value!r}"
         tree.decorator_list, tree.returns = [], None
-        parts[self.name] = ast.unparse(ast.fix_missing_locations(_Parted(records).visit(tree)))
+        parts[self.name] = ast.unparse(ast.fix_missing_locations(_ExpandRecords(records).visit(tree)))
 
 
 def _named(annotation: ast.expr | None, known: dict[str, Any]) -> Any:
@@ -68,7 +68,7 @@ def _named(annotation: ast.expr | None, known: dict[str, Any]) -> Any:
 
 
 def _flat(arguments: tuple[Any, ...]) -> Iterator[Any]:
-    """The arrays of named tuples one after the other, and whole numbers as Python's."""
+    """Expand named tuples to their arrays, and convert NumPy scalars to Python numbers."""
     for argument in arguments:
         if isinstance(argument, tuple):
             yield from _flat(argument)
@@ -76,25 +76,25 @@ def _flat(arguments: tuple[Any, ...]) -> Iterator[Any]:
             yield argument.item() if hasattr(argument, "item") and not argument.shape else argument
 
 
-class _Parted(ast.NodeTransformer):
-    """In place of a record, its fields: `F.first` is called F_first."""
+class _ExpandRecords(ast.NodeTransformer):
+    """Replace a named tuple by its fields: `F.first` becomes F_first."""
 
     def __init__(self, records: dict[str, tuple[str, ...]]):
         self.records = records
 
     def visit_arguments(self, node: ast.arguments) -> ast.arguments:
-        node.args = [ast.arg(name) for given in node.args for name in self._names(given.arg)]
+        node.args = [ast.arg(name) for argument in node.args for name in self._names(argument.arg)]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        node.args = [part for given in node.args for part in self._arguments(given)]
+        node.args = [part for argument in node.args for part in self._arguments(argument)]
         return node
 
-    def _arguments(self, given: ast.expr) -> list[ast.expr]:
-        return (
-            [ast.Name(name, ast.Load()) for name in self._names(given.id)] if isinstance(given, ast.Name) else [given]
-        )
+    def _arguments(self, argument: ast.expr) -> list[ast.expr]:
+        if not isinstance(argument, ast.Name):
+            return [argument]
+        return [ast.Name(name, ast.Load()) for name in self._names(argument.id)]
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)

@@ -1,7 +1,7 @@
-"""Straight-line scalar programs: the values, the statements and their simplification.
+"""Straight-line scalar programs: values, statements and algebraic simplification.
 
-A program is a list of statements `t7 = t3 * t5`.  Equal statements are shared, constants are folded, 0·x and 1·x
-vanish, and only what the outputs need is printed.  A value is a Python number or a `Name`.
+A program is a list of statements `t7 = t3 * t5`.  Common subexpressions are shared, constants are folded, 0·x and 1·x
+are simplified, and dead statements are not printed.  A value is a Python number or a `Name`.
 """
 
 import math
@@ -25,25 +25,25 @@ class Name:
 
 Value = Any  # Name | float | int | bool
 
-LONGEST = 4000
-"""Statements of a program that is compiled.  LLVM takes about 2 s for so many, and the time grows faster than their
-number; XLA compiles the arrays and loops that they come from, and runs them about as fast."""
-LONGEST_BEFORE = 4 * LONGEST
-"""The same with those that nobody needs in the end."""
+MAX_STATEMENTS = 4000
+"""The maximum number of statements of a compiled program.  LLVM takes about 2 s for them, and superlinear time for
+more; XLA compiles the original arrays and loops, and runs them about as fast."""
+MAX_UNPRUNED_STATEMENTS = 4 * MAX_STATEMENTS
+"""The same limit before dead statements are removed."""
 
 
 class NotCompiled(TypeError):
-    """A function that becomes no scalar program, or none that is compiled: XLA runs it."""
+    """A function cannot be translated to a scalar program, or to one that is small enough; XLA runs it instead."""
 
 
-class TooLong(NotCompiled):
-    """A function that becomes too many statements."""
+class TooManyStatements(NotCompiled):
+    """A function needs more than `MAX_STATEMENTS` statements."""
 
     def __init__(self) -> None:
-        super().__init__(f"it takes more than {LONGEST} operations, which are not compiled one by one: XLA computes it")
+        super().__init__(f"it needs more than {MAX_STATEMENTS} operations, too many to compile; XLA runs it instead")
 
 
-# operation -> how it is printed; every operand is a name or a literal
+# operation -> template of its Python expression; every operand is a name or a literal
 BITCASTS = {
     ("float64", "int64"): "float_as_int64",
     ("float64", "uint64"): "float_as_uint64",
@@ -59,7 +59,7 @@ TEMPLATES = (
         "div": "{} / {}",
         "neg": "-{}",
         "pow": "{} ** {}",
-        "max": "{0} if ({0} > {1}) | ({0} != {0}) else {1}",  # a NaN wins, as in JAX
+        "max": "{0} if ({0} > {1}) | ({0} != {0}) else {1}",  # a NaN is propagated, as in JAX
         "min": "{0} if ({0} < {1}) | ({0} != {0}) else {1}",
         "eq": "{} == {}",
         "ne": "{} != {}",
@@ -118,28 +118,28 @@ TEMPLATES = (
 )
 
 
-MOST_FACTORS = 32
+MAX_TRACKED_FACTORS = 32
 _SIGNED = ("neg", "mul", "add", "sub", "div")
 
 
 class Program:
-    """Statements in order, shared by value."""
+    """A list of statements without duplicates."""
 
     def __init__(self) -> None:
         self.statements: list[tuple[str, tuple[Value, ...]]] = []
         self._shared: dict[tuple, Name] = {}
         self._names: list[Name] = []
-        self._products: list[list[int]] = []  # of each statement: the statements whose product it is
+        self._products: list[list[int]] = []  # for each statement, the statements whose product it is
 
     def input(self, text: str) -> Name:
-        """A value that comes from outside, printed as `text`."""
+        """Declare an input, which is printed as `text`."""
         return self._append(("input", (text,)))
 
     def _append(self, statement: tuple[str, tuple[Value, ...]]) -> Name:
         key = _key(*statement)
         if key not in self._shared:
-            if len(self.statements) == LONGEST_BEFORE:
-                raise TooLong
+            if len(self.statements) == MAX_UNPRUNED_STATEMENTS:
+                raise TooManyStatements
             self._shared[key] = Name(len(self.statements))
             self._names.append(self._shared[key])
             self._products.append(self._multiplied(*statement) or [len(self.statements)])
@@ -147,13 +147,14 @@ class Program:
         return self._shared[key]
 
     def _multiplied(self, op: str, args: tuple[Value, ...]) -> list[int]:
-        """The factors of a product; none where there are too many to look for common ones."""
+        """Return the factors of a product, or an empty list if there are too many to search for common ones."""
         if op != "mul" or not all(isinstance(a, Name) for a in args):
             return []
         factors = self._products[args[0].index] + self._products[args[1].index]
-        return factors if len(factors) <= MOST_FACTORS else []
+        return factors if len(factors) <= MAX_TRACKED_FACTORS else []
 
     def emit(self, op: str, *args: Value) -> Value:
+        """Return the value of an operation, simplified if possible, otherwise by a new or shared statement."""
         simpler = _simplify(op, args)
         if simpler is not None:
             return simpler[0]
@@ -163,15 +164,15 @@ class Program:
             return getattr(self, f"_{op}")(*args)
         return self._append((op, args))
 
-    # Signs move outwards, ab + ac becomes a(b + c), and quotients become products with a shared reciprocal: then
-    # more statements are equal, and derivatives of matrix products fall back on the products themselves.
+    # Signs move outwards, ab + ac becomes a(b + c), and quotients become products with a shared reciprocal.  This makes
+    # more statements equal, and lets derivatives of matrix products reuse the products.
 
     def _neg(self, x: Name) -> Value:
         inner = self._unsigned(x)
         return inner if inner is not x else self._append(("neg", (x,)))
 
     def _unsigned(self, x: Value) -> Value:
-        """y where x = −y; else x itself."""
+        """Return y if x = −y, else x."""
         if isinstance(x, Name):
             op, args = self.statements[x.index]
             return args[0] if op == "neg" else x
@@ -213,19 +214,19 @@ class Program:
         return self._append(("sub", (x, y)))
 
     def _factors(self, x: Value) -> list[int]:
-        """The statements whose product x is, if it is one (x itself, otherwise)."""
+        """Return the statements whose product x is; x itself if it is not a product."""
         return self._products[x.index] if isinstance(x, Name) else []
 
     def _common_factors(self, x: Value, y: Value) -> list[int]:
-        """What two products have in common, if what is left of each is known already."""
+        """Return the common factors of two products if both cofactors have been computed already, else none."""
         p, q = Counter(self._factors(x)), Counter(self._factors(y))
         common = p & q
-        if common and self._known(p - common) and self._known(q - common):
+        if common and self._exists(p - common) and self._exists(q - common):
             return list(common.elements())
         return []
 
-    def _known(self, factors: Counter) -> bool:
-        """Whether the product needs no new statement."""
+    def _exists(self, factors: Counter) -> bool:
+        """Return whether the product has been computed already."""
         first, *rest = sorted(factors.elements()) or [None]
         for index in rest:
             known = self._shared.get(_key("mul", (self._names[first], self._names[index])))
@@ -254,7 +255,7 @@ class Program:
         return self.emit("mul", x, self._append(("div", (1.0, y))))
 
     def power(self, x: Value, exponent: int) -> Value:
-        """xⁿ by repeated squaring."""
+        """Return xⁿ by repeated squaring."""
         if exponent < 0:
             return self.power(self.emit("div", 1.0, x), -exponent)
         result: Value = 1.0
@@ -265,25 +266,29 @@ class Program:
         return result
 
     def sum(self, terms: Any) -> Value:
+        """Return the sum of several values, from left to right."""
         total: Value = 0.0
         for term in terms:
             total = self.emit("add", total, term)
         return total
 
     def needed(self, outputs: list[Value]) -> list[tuple[int, str, tuple[Value, ...]]]:
-        """The statements that `outputs` need: number, operation and operands.  `TooLong` where they are too many."""
-        found, stack = set(), [v.index for v in outputs if isinstance(v, Name)]
+        """Return the statements that `outputs` depend on, as (number, operation, operands).
+
+        Raises `TooManyStatements` above the limit.
+        """
+        live, stack = set(), [v.index for v in outputs if isinstance(v, Name)]
         while stack:
             k = stack.pop()
-            if k not in found:
-                found.add(k)
+            if k not in live:
+                live.add(k)
                 stack += [a.index for a in self.statements[k][1] if isinstance(a, Name)]
-        if len(found) > LONGEST:
-            raise TooLong
-        return [(k, *self.statements[k]) for k in sorted(found)]
+        if len(live) > MAX_STATEMENTS:
+            raise TooManyStatements
+        return [(k, *self.statements[k]) for k in sorted(live)]
 
     def lines(self, outputs: list[Value]) -> list[str]:
-        """The same as source lines."""
+        """Return the statements that `outputs` depend on, as source lines."""
         return [f"t{k} = {_printed(operation, operands)}" for k, operation, operands in self.needed(outputs)]
 
 
@@ -292,7 +297,7 @@ def _key(op: str, args: tuple[Value, ...]) -> tuple:
 
 
 def literal(value: Value) -> str:
-    """A value as source text."""
+    """Return a value as source text."""
     if isinstance(value, Name):
         return repr(value)
     if isinstance(value, (bool, np.bool_)):
@@ -320,7 +325,7 @@ def _order(x: Value) -> int:
 
 
 def _simplify(op: str, args: tuple[Value, ...]) -> tuple[Value] | None:
-    """The value without a new statement, where there is one (in a tuple, since the value may be anything)."""
+    """Return the value in a 1-tuple if it needs no new statement, else None."""
     if op == "select":
         which, yes, no = args
         if not isinstance(which, Name):
@@ -343,7 +348,7 @@ def _simplify(op: str, args: tuple[Value, ...]) -> tuple[Value] | None:
 
 
 def _evaluate(op: str, args: tuple[Value, ...]) -> Value:
-    """The operation on constants, with NumPy's rules (1/0 is infinity)."""
+    """Evaluate an operation on constants, by NumPy's rules (1/0 is infinity)."""
     scalars = [np.float64(a) if isinstance(a, (float, np.floating)) else a for a in args]
     names = {f"c{k}": a for k, a in enumerate(scalars)} | {"math": _NumpyAsMath, "np": np}
     with np.errstate(all="ignore"):
@@ -352,7 +357,7 @@ def _evaluate(op: str, args: tuple[Value, ...]) -> Value:
 
 
 class _NumpyAsMath:
-    """`math`'s names with NumPy's rules."""
+    """The functions of `math`, by NumPy's rules."""
 
     def __getattr__(self, name: str) -> Any:
         other = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}

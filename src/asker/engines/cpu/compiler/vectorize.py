@@ -1,15 +1,15 @@
-"""Straight-line statements for several items at once, one in each lane of a vector.
+"""Vectorisation of straight-line statements: several items at once, one in each SIMD lane.
 
     for k in lanes(start, stop):
         statements
 
-The statements are those of one item: names are assigned once, `array[k]` or `array[j, 3]` with a whole number j of the
-item is read or written, and names from outside are added to.  What all items have in a row is loaded and stored by
-rows, and turned in registers: a vector holds one number of each item.  Numbers are 64-bit floats and truth values;
-what else there is, is done item by item.
+The statements are those of one item: names are assigned once, `array[k]` or `array[j, 3]` with an integer j of the item
+is read or written, and outer names are incremented.  The rows of the items are loaded and stored as vectors and
+transposed in registers, so that a vector contains one number of each item.  Vectors contain 64-bit floats or booleans;
+other values are computed item by item.
 
-Every item is computed by the same operations as it would be alone, and sums are added up in order; LLVM may fuse other
-products and sums.
+Each item is computed by the same operations as it would be alone, and sums are accumulated in order; LLVM may fuse
+other products and sums.
 """
 
 import ast
@@ -17,23 +17,33 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from asker.engines.cpu.compiler.expressions import BITS, BOOL, COMPARED, FLOAT, FLOATS, INTRINSICS, Kind, Value, number
+from asker.engines.cpu.compiler.expressions import (
+    BIT_OPERATIONS,
+    BOOL,
+    COMPARISONS,
+    FLOAT,
+    FLOAT_OPERATIONS,
+    INTRINSICS,
+    Kind,
+    Value,
+    number,
+)
 
 
-class _OneByOne(Exception):
-    """What vectors do not have."""
+class _NotVectorised(Exception):
+    """An expression has no vector form."""
 
 
 class Lanes:
-    """The statements of some items; all that is not of an item is known to `outside`."""
+    """The vector code of some items; `outside` contains the names that do not depend on the item."""
 
     def __init__(self, outside: Any, counter: str, items: list[Value], body: list[ast.stmt]):
         self.outside, self.counter, self.n = outside, counter, len(items)
         self.floats, self.truths = f"<{self.n} x double>", f"<{self.n} x i1>"
         self.single: dict[str, list[Value]] = {counter: items}
-        """Of names that are no vectors, the value of each item."""
+        """The value of each item, for names that are not vectors."""
         self.wide: dict[str, Value] = {}
-        """Vectors, with the kind of their numbers."""
+        """Vectors, with the kind of their elements."""
         self.columns = _columns_read(body)
         self.read: dict[tuple[str, str, int], Value] = {}
         self.written: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
@@ -57,7 +67,7 @@ class Lanes:
         assert isinstance(target, ast.Name)
         try:
             self.wide[target.id] = self._value(statement.value)
-        except _OneByOne:
+        except _NotVectorised:
             values = list(self._one_by_one(statement.value))
             if values[0].kind in (FLOAT, BOOL):
                 self.wide[target.id] = self._joined(values)
@@ -68,10 +78,10 @@ class Lanes:
         assert isinstance(statement.target, ast.Name)
         vector = self._vector(statement.value, FLOAT)
         for lane in range(self.n):
-            sum_ = ast.BinOp(ast.Name(statement.target.id, ast.Load()), statement.op, ast.Name(ADDED, ast.Load()))
-            self.outside.known[ADDED] = self._lane(vector, lane)
+            sum_ = ast.BinOp(ast.Name(statement.target.id, ast.Load()), statement.op, ast.Name(LANE_VALUE, ast.Load()))
+            self.outside.known[LANE_VALUE] = self._lane(vector, lane)
             self.outside.assign(statement.target.id, self.outside.value(sum_))
-        del self.outside.known[ADDED]
+        del self.outside.known[LANE_VALUE]
 
     def _store(self, target: ast.Subscript, value: Value) -> None:
         array, index, column = _place(target)
@@ -87,7 +97,7 @@ class Lanes:
         for (array, index), columns in self.written.items():
             for first, width in _runs(sorted(columns), self.n):
                 vectors = [columns[first + t] for t in range(width)]
-                rows = self._turned(vectors + ["poison"] * (self.n - width))
+                rows = self._transposed(vectors + ["poison"] * (self.n - width))
                 narrow = ", ".join(f"i32 {t}" for t in range(width))
                 for lane, row in enumerate(rows):
                     part = self._new(
@@ -99,10 +109,10 @@ class Lanes:
     # ------------------------------------------------------------ values
 
     def _vector(self, node: ast.expr, kind: Kind) -> Value:
-        """A vector of this kind of numbers."""
+        """Evaluate an expression as a vector of this element type."""
         try:
             value = self._value(node)
-        except _OneByOne:
+        except _NotVectorised:
             value = self._joined([self.outside.converted(x, kind) for x in self._one_by_one(node)])
         if value.kind != kind:
             value = self._joined([self.outside.converted(self._lane(value, lane), kind) for lane in range(self.n)])
@@ -111,33 +121,33 @@ class Lanes:
     def _value(self, node: ast.expr) -> Value:
         method = getattr(self, f"_of_{type(node).__name__}", None)
         if method is None:
-            raise _OneByOne
+            raise _NotVectorised
         value: Value = method(node)
         return value
 
     def _of_Constant(self, node: ast.Constant) -> Value:
         if not isinstance(node.value, float):
-            raise _OneByOne
+            raise _NotVectorised
         return Value(FLOAT, f"<{', '.join([f'double {number(node.value)}'] * self.n)}>")
 
     def _of_Name(self, node: ast.Name) -> Value:
         if node.id in self.wide:
             return self.wide[node.id]
         if node.id in self.single:
-            raise _OneByOne
+            raise _NotVectorised
         value = self.outside.value(node)
         if value.kind != FLOAT:
-            raise _OneByOne
+            raise _NotVectorised
         self.wide[node.id] = self._joined([value] * self.n)
         return self.wide[node.id]
 
     def _of_Subscript(self, node: ast.Subscript) -> Value:
         array, index, column = _place(node)
         if index not in self.single or self.outside.known[array].kind.dtype != "float64":
-            raise _OneByOne
+            raise _NotVectorised
         if column is None:
             if index != self.counter:
-                raise _OneByOne
+                raise _NotVectorised
             place = self.outside.part(self._at(node, 0)).name
             return Value(FLOAT, self._new(f"load {self.floats}, ptr {place}, align 8"))
         if (array, index, column) not in self.read:
@@ -153,51 +163,52 @@ class Lanes:
                 row = self._new(f"load <{width} x double>, ptr {place}, align 8")
                 both = f"<{width} x double> {row}, <{width} x double> poison"
                 rows.append(self._new(f"shufflevector {both}, <{self.n} x i32> <{widened}>"))
-            for t, vector in enumerate(self._turned(rows)[:width]):
+            for t, vector in enumerate(self._transposed(rows)[:width]):
                 self.read[array, index, first + t] = Value(FLOAT, vector)
 
     def _of_BinOp(self, node: ast.BinOp) -> Value:
         op = type(node.op)
         x, y = self._value(node.left), self._value(node.right)
-        if op in FLOATS and x.kind == y.kind == FLOAT:
-            return Value(FLOAT, self._new(f"{FLOATS[op]} {self.outside.fast}{self.floats} {x.name}, {y.name}"))
-        if op in BITS and x.kind == y.kind == BOOL:
-            return Value(BOOL, self._new(f"{BITS[op]} {self.truths} {x.name}, {y.name}"))
-        raise _OneByOne
+        if op in FLOAT_OPERATIONS and x.kind == y.kind == FLOAT:
+            operation = f"{FLOAT_OPERATIONS[op]} {self.outside.fast}{self.floats}"
+            return Value(FLOAT, self._new(f"{operation} {x.name}, {y.name}"))
+        if op in BIT_OPERATIONS and x.kind == y.kind == BOOL:
+            return Value(BOOL, self._new(f"{BIT_OPERATIONS[op]} {self.truths} {x.name}, {y.name}"))
+        raise _NotVectorised
 
     def _of_UnaryOp(self, node: ast.UnaryOp) -> Value:
         x = self._value(node.operand)
         if not isinstance(node.op, ast.USub) or x.kind != FLOAT:
-            raise _OneByOne
+            raise _NotVectorised
         return Value(FLOAT, self._new(f"fneg {self.outside.fast}{self.floats} {x.name}"))
 
     def _of_Compare(self, node: ast.Compare) -> Value:
         ((op, right),) = zip(node.ops, node.comparators, strict=True)
         x, y = self._value(node.left), self._value(right)
         if not x.kind == y.kind == FLOAT:
-            raise _OneByOne
-        how = COMPARED[type(op)]
-        return Value(BOOL, self._new(f"fcmp {'u' if how == 'ne' else 'o'}{how} {self.floats} {x.name}, {y.name}"))
+            raise _NotVectorised
+        name = COMPARISONS[type(op)]
+        return Value(BOOL, self._new(f"fcmp {'u' if name == 'ne' else 'o'}{name} {self.floats} {x.name}, {y.name}"))
 
     def _of_IfExp(self, node: ast.IfExp) -> Value:
         test, x, y = (self._value(part) for part in (node.test, node.body, node.orelse))
         if test.kind != BOOL or not x.kind == y.kind == FLOAT:
-            raise _OneByOne
+            raise _NotVectorised
         names = f"{self.truths} {test.name}, {self.floats} {x.name}, {self.floats} {y.name}"
         return Value(FLOAT, self._new(f"select {names}"))
 
     def _of_Call(self, node: ast.Call) -> Value:
         if ast.unparse(node.func) != "math.sqrt":
-            raise _OneByOne
-        (x,) = (self._value(given) for given in node.args)
+            raise _NotVectorised
+        (x,) = (self._value(argument) for argument in node.args)
         name = self.outside.declare(f"llvm.{INTRINSICS['math.sqrt']}.v{self.n}f64", self.floats, self.floats)
         return Value(FLOAT, self._new(f"call {self.floats} @{name}({self.floats} {x.name})"))
 
     # ------------------------------------------------------------ between vectors and items
 
     def _one_by_one(self, node: ast.expr) -> Iterator[Value]:
-        """What an expression is for each item."""
-        names = dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name))  # in the order of the text
+        """Evaluate an expression for each item."""
+        names = dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name))  # in a deterministic order
         outside = self.outside.known
         for lane in range(self.n):
             single = {name: self.single[name][lane] for name in names if name in self.single}
@@ -218,16 +229,16 @@ class Lanes:
         return Value(kind, vector)
 
     def _at(self, node: ast.Subscript, lane: int) -> ast.Subscript:
-        """The same part of an array, of one item."""
+        """Return the subscript for one item."""
         array, index, column = _place(node)
-        self.outside.known[ITEM] = self.single[index][lane]
-        indices: list[ast.expr] = [ast.Name(ITEM, ast.Load())]
+        self.outside.known[ITEM_INDEX] = self.single[index][lane]
+        indices: list[ast.expr] = [ast.Name(ITEM_INDEX, ast.Load())]
         indices += [] if column is None else [ast.Constant(column)]
         one = ast.Tuple(indices, ast.Load()) if len(indices) > 1 else indices[0]
         return ast.Subscript(ast.Name(array, ast.Load()), one, ast.Load())
 
     def _row(self, array: str, index: str, column: int, lane: int) -> str:
-        """The place of a number in the row of an item."""
+        """Return the address of a number in the row of an item."""
         node = ast.Subscript(
             ast.Name(array, ast.Load()),
             ast.Tuple([ast.Name(index, ast.Load()), ast.Constant(column)], ast.Load()),
@@ -235,8 +246,8 @@ class Lanes:
         )
         return str(self.outside.part(self._at(node, lane)).name)
 
-    def _turned(self, vectors: list[str]) -> list[str]:
-        """Rows as columns: number j of vector i becomes number i of vector j."""
+    def _transposed(self, vectors: list[str]) -> list[str]:
+        """Transpose: element j of vector i becomes element i of vector j."""
         n, step = self.n, 1
         while step < n:
             turned = list(vectors)
@@ -250,40 +261,40 @@ class Lanes:
         return vectors
 
 
-ADDED, ITEM = "number of an item", "an item"  # no names of a text
+LANE_VALUE, ITEM_INDEX = "lane value", "item index"  # not valid identifiers, so distinct from names in the source
 
 
 def _place(node: ast.Subscript) -> tuple[str, str, int | None]:
-    """Array, index and column of `array[index]` or `array[index, column]`."""
+    """Return the array, index and column of `array[index]` or `array[index, column]`."""
     indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     index, *column = indices
     if not isinstance(node.value, ast.Name) or not isinstance(index, ast.Name) or len(column) > 1:
-        raise _OneByOne
+        raise _NotVectorised
     if not column:
         return node.value.id, index.id, None
     if not isinstance(column[0], ast.Constant):
-        raise _OneByOne
+        raise _NotVectorised
     return node.value.id, index.id, int(column[0].value)  # type: ignore[arg-type]
 
 
 def _columns_read(body: list[ast.stmt]) -> dict[tuple[str, str], set[int]]:
-    found: dict[tuple[str, str], set[int]] = defaultdict(set)
-    left: list[ast.AST] = [statement.value for statement in body if isinstance(statement, ast.Assign | ast.AugAssign)]
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.BinOp):  # most are
-            left += (node.left, node.right)
+    columns: dict[tuple[str, str], set[int]] = defaultdict(set)
+    stack: list[ast.AST] = [statement.value for statement in body if isinstance(statement, ast.Assign | ast.AugAssign)]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.BinOp):  # the most frequent case
+            stack += (node.left, node.right)
         elif isinstance(node, ast.Subscript):
             array, index, column = _place(node)
             if column is not None:
-                found[array, index].add(column)
+                columns[array, index].add(column)
         elif not isinstance(node, ast.Name | ast.Constant):
-            left += ast.iter_child_nodes(node)
-    return found
+            stack += ast.iter_child_nodes(node)
+    return columns
 
 
 def _runs(columns: list[int], longest: int) -> Iterator[tuple[int, int]]:
-    """First and number of columns that lie side by side, so many at most."""
+    """Yield the first column and the length of each contiguous run of columns, of at most `longest`."""
     while columns:
         width = next((t for t in range(1, len(columns)) if columns[t] != columns[0] + t), len(columns))
         width = min(width, longest)

@@ -1,19 +1,20 @@
-"""The sparse Cholesky factorisation: A x = b for a large matrix with few numbers in each row.
+"""Sparse Cholesky factorisation: A x = b for a large sparse positive definite matrix.
 
-    order       thin cuts take the graph of the matrix apart                                        dissection.py
-                minimum degree orders what lies between them                                    minimum_degree.py
-                both make one tree of fronts                                                  elimination_tree.py
-    symbolic    where every number lies, in panels and on stacks; which subtrees are tasks            symbolic.py
-    wide        larger fronts, for an engine that does many of them at once                              wide.py
-    numeric     front by front: assemble, eliminate, leave the rest to the parent; substitute     multifrontal.py
-    invert      those numbers of A⁻¹ that lie where the factor has some                       selected_inverse.py
+    ordering      nested dissection                                                        nested_dissection.py
+                  minimum degree between the separators                                       minimum_degree.py
+                  the elimination tree of fronts of both                                    elimination_tree.py
+    symbolic      memory layout of panels and update stacks, parallel tasks                         symbolic.py
+    amalgamation  larger supernodes, for an engine that processes many in parallel     supernode_amalgamation.py
+    numeric       multifrontal factorisation and substitution                                   multifrontal.py
+    inverse       the entries of A⁻¹ on the pattern of the factor                           selected_inverse.py
 
-The first two are done once for a pattern, the third for every matrix, the last where it is asked for.  Others import
-from here alone.  The room knows dense Cholesky in tiles and threads, and no problem.
+Ordering and symbolic factorisation are done once per pattern, the numeric factorisation once per matrix, the inverse on
+request.  Other packages import from this module only.  The package depends on tiled dense Cholesky, the compiler and
+threads, but not on problems.
 """
 
 from asker.engines.cpu.sparse.multifrontal import Multifrontal
-from asker.engines.cpu.sparse.selected_inverse import selected_inverse, solve_again
+from asker.engines.cpu.sparse.selected_inverse import selected_inverse, solve_factorised
 from asker.engines.cpu.sparse.supernode_amalgamation import WideFronts, wide_fronts
 
-__all__ = ["Multifrontal", "WideFronts", "selected_inverse", "solve_again", "wide_fronts"]
+__all__ = ["Multifrontal", "WideFronts", "selected_inverse", "solve_factorised", "wide_fronts"]

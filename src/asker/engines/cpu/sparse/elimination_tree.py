@@ -1,9 +1,9 @@
-"""The order in which a sparse matrix is eliminated, and the tree of its fronts.
+"""The elimination order of a sparse matrix, and its tree of fronts (supernodes).
 
-Thin cuts take the graph apart (dissection.py), minimum degree orders what lies between them (minimum_degree.py).
-Cuts suit meshes, and they give work to all threads; long ways that meet here and there are better left whole.  So both
-are tried where that takes little time.  A front is a cut, or a few vertices that were put together because that stores
-few zeros; one of its vertices names it.
+Nested dissection splits the graph by separators (nested_dissection.py), and minimum degree orders the parts between
+them (minimum_degree.py).  Separators suit meshes and expose parallelism; long trajectories with few loop closures are
+ordered better by minimum degree alone.  Both are tried if that takes little time.  A front is a separator, or several
+vertices that were amalgamated because that stores few zeros; it is identified by one of its vertices.
 """
 
 from typing import NamedTuple
@@ -12,97 +12,98 @@ import numpy as np
 
 from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.sparse.minimum_degree import eliminate
-from asker.engines.cpu.sparse.nested_dissection import cuts
+from asker.engines.cpu.sparse.nested_dissection import separators
 
-HUB = 10.0  # a vertex with more than HUB·√n neighbours, or more than
-MOST = 1000  # this, is eliminated last: minimum degree would look at all its neighbours again and again
-WHOLE = 200  # vertices up to which a part is not cut
-BOTH = 100_000  # vertices up to which the order without cuts is tried too
-LESS = 0.8  # it is taken if it does less than this share of the work
-NARROW = 28  # unknowns up to which a front, with those it is coupled to, may hold any zeros
-ZEROS = 0.15  # share of zeros in a larger one
+HUB_DEGREE_FACTOR = 10.0  # a vertex with more than HUB_DEGREE_FACTOR·√n or MAX_HUB_DEGREE neighbours is a hub, which is
+MAX_HUB_DEGREE = 1000  # eliminated last: minimum degree would traverse its neighbours again and again
+MAX_UNCUT_VERTICES = 200  # parts of up to so many vertices are not dissected
+MAX_VERTICES_FOR_BOTH = 100_000  # graphs of up to so many vertices are also ordered without dissection,
+MAX_UNCUT_WORK_RATIO = 0.8  # which is chosen if it needs less than this fraction of the work
+SMALL_FRONT_UNKNOWNS = 28  # fronts with up to so many rows may contain any number of zeros,
+MAX_ZERO_FRACTION = 0.15  # larger ones up to this fraction
 
 
 class Tree(NamedTuple):
-    """Fronts in the order of elimination: each comes after its children, and every subtree is in a row."""
+    """Fronts in postorder: children come before their parent, and each subtree is contiguous."""
 
     order: np.ndarray
-    """The vertex in each place."""
+    """The vertices in the order of elimination."""
     first: np.ndarray
     """(n + 1,): front k eliminates the vertices order[first[k]:first[k + 1]]."""
     parent: np.ndarray
-    """The front that takes what front k leaves; −1 for none."""
+    """The front that the update of front k is added to; −1 for none."""
 
 
 class Graph(NamedTuple):
-    """The neighbours of v are neighbours[ptr[v]:ptr[v + 1]]."""
+    """A graph in CSR form: the neighbours of v are neighbours[ptr[v]:ptr[v + 1]]."""
 
     ptr: np.ndarray
     neighbours: np.ndarray
     weight: np.ndarray
-    """Unknowns of each vertex."""
+    """Number of unknowns of each vertex."""
 
 
-class Cutting(NamedTuple):
-    """What `dissection.cuts` returns; −1 stands for none."""
+class Dissection(NamedTuple):
+    """The result of `nested_dissection.separators`; −1 stands for none."""
 
     own: np.ndarray
-    """The cut that a vertex is in."""
+    """The separator that contains a vertex."""
     over: np.ndarray
-    """The cut above a vertex that is in none."""
+    """The innermost separator around a vertex that is in none."""
     above: np.ndarray
-    """The cut above each cut."""
+    """The parent of each separator."""
 
 
 def elimination_tree(graph: Graph) -> Tree:
-    cut, whole = elimination_trees(graph, BOTH)
-    if whole is None:
+    """Return the tree of fronts with dissection, or without if that needs less work."""
+    cut, uncut = elimination_trees(graph, MAX_VERTICES_FOR_BOTH)
+    if uncut is None:
         return cut
-    return whole if work_of(whole.order, graph) < LESS * work_of(cut.order, graph) else cut
+    return uncut if work_of(uncut.order, graph) < MAX_UNCUT_WORK_RATIO * work_of(cut.order, graph) else cut
 
 
-def elimination_trees(graph: Graph, most: int) -> tuple[Tree, Tree | None]:
-    """One with cuts, and one without, if there are cuts and no more than `most` vertices."""
+def elimination_trees(graph: Graph, max_vertices: int) -> tuple[Tree, Tree | None]:
+    """Return the tree with dissection, and the one without if there are separators and at most `max_vertices`."""
     degree = np.diff(graph.ptr)
-    is_hub = degree > max(min(HUB * np.sqrt(len(degree)), MOST), NARROW)
+    is_hub = degree > max(min(HUB_DEGREE_FACTOR * np.sqrt(len(degree)), MAX_HUB_DEGREE), SMALL_FRONT_UNKNOWNS)
     others = np.flatnonzero(~is_hub)
-    cutting = Cutting(*cuts(*_among(others, graph)[:2], WHOLE))
-    tree = _tree(_below_hubs(is_hub, cutting), graph)
-    if len(degree) > most or not len(cutting.above):
+    dissection = Dissection(*separators(*_subgraph(others, graph)[:2], MAX_UNCUT_VERTICES))
+    tree = _tree(_with_hubs_on_top(is_hub, dissection), graph)
+    if len(degree) > max_vertices or not len(dissection.above):
         return tree, None
     none = np.full(len(others), -1)
-    return tree, _tree(_below_hubs(is_hub, Cutting(none, none, none[:0])), graph)
+    return tree, _tree(_with_hubs_on_top(is_hub, Dissection(none, none, none[:0])), graph)
 
 
 def work_of(order: np.ndarray, graph: Graph) -> float:
-    """Multiply-adds of a factorisation: over the vertices, unknowns × (unknowns they are coupled to)²."""
+    """Return the multiply-adds of a factorisation: the sum over vertices of unknowns × (rows of their columns)²."""
     n, total = len(order), np.zeros(1)
-    _add_up_work(order, graph, np.argsort(order), *np.full((3, n), -1), np.zeros(n, np.int64), total)
+    _count_work(order, graph, np.argsort(order), *np.full((3, n), -1), np.zeros(n, np.int64), total)
     return float(total[0])
 
 
-def _below_hubs(is_hub: np.ndarray, cutting: Cutting) -> Cutting:
-    """A few vertices that meet nearly all others leave no thin cut: they are a cut above all."""
+def _with_hubs_on_top(is_hub: np.ndarray, dissection: Dissection) -> Dissection:
+    """Add the hubs as the topmost separator: with them the graph has no thin separator."""
     if not is_hub.any():
-        return cutting
+        return dissection
     own, over = np.zeros(len(is_hub), dtype=np.int64), np.full(len(is_hub), -1)
-    own[~is_hub], over[~is_hub] = np.where(cutting.own >= 0, cutting.own + 1, -1), cutting.over + 1
-    return Cutting(own, over, np.concatenate([[-1], cutting.above + 1]))
+    own[~is_hub], over[~is_hub] = np.where(dissection.own >= 0, dissection.own + 1, -1), dissection.over + 1
+    return Dissection(own, over, np.concatenate([[-1], dissection.above + 1]))
 
 
-def _tree(cutting: Cutting, graph: Graph) -> Tree:
-    n, own = len(graph.weight), cutting.own
+def _tree(dissection: Dissection, graph: Graph) -> Tree:
+    n, own = len(graph.weight), dissection.own
     cut, rest = np.flatnonzero(own >= 0), np.flatnonzero(own < 0)
-    cut = cut[np.argsort(-own[cut], kind="stable")]  # those below come first
-    name = np.full(len(cutting.above) + 1, -1)
+    cut = cut[np.argsort(-own[cut], kind="stable")]  # inner separators come first
+    name = np.full(len(dissection.above) + 1, -1)
     name[own[cut]] = cut  # the last entry stands for none
-    between = _among(rest, graph)
+    between = _subgraph(rest, graph)
     order, parent, load = eliminate(*between)
-    inner, above_inner = put_together(order, parent, load, between.weight, NARROW, ZEROS)
+    inner, above_inner = amalgamate(order, parent, load, between.weight, SMALL_FRONT_UNKNOWNS, MAX_ZERO_FRACTION)
     front, above = np.empty(n, dtype=np.int64), np.full(n, -1)
     front[cut], front[rest] = name[own[cut]], rest[inner]
-    above[name[:-1]] = name[cutting.above]
-    above[rest] = np.where(above_inner >= 0, rest[above_inner], name[cutting.over[rest]])
+    above[name[:-1]] = name[dissection.above]
+    above[rest] = np.where(above_inner >= 0, rest[above_inner], name[dissection.over[rest]])
     order = np.concatenate([rest[order], cut])
     rank = np.full(n, -1)
     _postorder(order[front[order] == order], above, *np.zeros((2, n), np.int64), rank)
@@ -112,40 +113,41 @@ def _tree(cutting: Cutting, graph: Graph) -> Tree:
     return Tree(order, first, np.where(above[names] >= 0, rank[above[names]], -1))
 
 
-def _among(some: np.ndarray, graph: Graph) -> Graph:
-    """The graph of some vertices, which are numbered anew."""
+def _subgraph(vertices: np.ndarray, graph: Graph) -> Graph:
+    """Return the subgraph induced by some vertices, which are renumbered."""
     n = len(graph.weight)
     number = np.full(n, -1)
-    number[some] = np.arange(len(some))
+    number[vertices] = np.arange(len(vertices))
     source, target = number[np.repeat(np.arange(n), np.diff(graph.ptr))], number[graph.neighbours]
     inside = (source >= 0) & (target >= 0)
-    counts = np.bincount(source[inside], minlength=len(some))
-    return Graph(np.concatenate([[0], np.cumsum(counts)]), target[inside], graph.weight[some])
+    counts = np.bincount(source[inside], minlength=len(vertices))
+    return Graph(np.concatenate([[0], np.cumsum(counts)]), target[inside], graph.weight[vertices])
 
 
-def put_together(
-    order: np.ndarray, parent: np.ndarray, load: np.ndarray, weight: np.ndarray, narrow: int, share: float
+def amalgamate(
+    order: np.ndarray, parent: np.ndarray, load: np.ndarray, weight: np.ndarray, max_small: int, max_zeros: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The front of each vertex, and the one above each front; −1 for none.
+    """Merge the vertices of an elimination tree to fronts.
 
-    `load`: unknowns that a vertex is still coupled to; a front of up to `narrow` unknowns, with those it is coupled to,
-    may hold any zeros, a larger one a share.
+    Returns the front of each vertex and the parent of each front, −1 for none.  `load` is the number of unknowns that a
+    vertex is coupled to when it is eliminated.  Fronts of up to `max_small` rows may contain any number of zeros,
+    larger ones the fraction `max_zeros`.
     """
     n = len(order)
     front, above = np.arange(n), np.full(n, -1)
-    _gather(order, parent, load, weight.copy(), np.zeros(n, np.int64), front, above, narrow, share)
+    _merge_fronts(order, parent, load, weight.copy(), np.zeros(n, np.int64), front, above, max_small, max_zeros)
     return front, above
 
 
 @compiled
-def _gather(order, parent, load, width, zeros, front, above, narrow, share):
-    """`width`: unknowns of a vertex, later those of its front; `zeros`: in a front."""
+def _merge_fronts(order, parent, load, width, zeros, front, above, max_small, max_zeros):
+    """Merge fronts into their parents; `width` becomes the unknowns of each front, `zeros` its number of zeros."""
     for c in order:  # children come before parents, so the front of c is complete
         p = parent[c]
         if p >= 0:
             wide = width[c] + width[p]
             empty = zeros[c] + zeros[p] + width[c] * (width[p] + load[p] - load[c])
-            if wide + load[p] <= narrow or empty <= share * wide * (wide / 2 + load[p]):
+            if wide + load[p] <= max_small or empty <= max_zeros * wide * (wide / 2 + load[p]):
                 front[c], width[p], zeros[p] = p, wide, empty
     for k in range(len(order) - 1, -1, -1):
         v = order[k]
@@ -156,13 +158,13 @@ def _gather(order, parent, load, width, zeros, front, above, narrow, share):
 
 @compiled
 def _postorder(fronts, above, inside, taken, rank):
-    """The rank of each front, so that a subtree has ranks in a row; `fronts`: children before parents."""
+    """Compute the postorder rank of each front, from fronts in any order with children before parents."""
     for f in fronts:
         inside[f] += 1
         if above[f] >= 0:
             inside[above[f]] += inside[f]
     end = len(fronts)
-    for k in range(len(fronts) - 1, -1, -1):  # a subtree ends where the one of the sibling met before begins
+    for k in range(len(fronts) - 1, -1, -1):  # a subtree ends where the subtree of the previous sibling begins
         last = fronts[k]
         over = above[last]
         if over < 0:
@@ -174,8 +176,8 @@ def _postorder(fronts, above, inside, taken, rank):
 
 
 @compiled
-def _add_up_work(order, graph: Graph, rank, parent, ancestor, mark, height, total):
-    """`rank`: the place of each vertex in the order."""
+def _count_work(order, graph: Graph, rank, parent, ancestor, mark, height, total):
+    """Add up the work of a factorisation; `rank` is the position of each vertex in the order."""
     n = len(order)
     for k in range(n):  # the elimination tree (Liu 1986)
         for e in range(graph.ptr[order[k]], graph.ptr[order[k] + 1]):
@@ -186,7 +188,7 @@ def _add_up_work(order, graph: Graph, rank, parent, ancestor, mark, height, tota
                 if above < 0:
                     parent[i] = k
                 i = above
-    for k in range(n):  # row k of L lies on the ways up from its neighbours
+    for k in range(n):  # the pattern of row k of L is the union of the paths from its neighbours towards the root
         mark[k] = k
         for e in range(graph.ptr[order[k]], graph.ptr[order[k] + 1]):
             i = rank[graph.neighbours[e]]
@@ -195,5 +197,5 @@ def _add_up_work(order, graph: Graph, rank, parent, ancestor, mark, height, tota
                 height[i] += graph.weight[order[k]]
                 i = parent[i]
     for k in range(n):
-        own = float(graph.weight[order[k]])
-        total[0] += own * (own + height[k]) * (own + height[k])
+        width = float(graph.weight[order[k]])
+        total[0] += width * (width + height[k]) * (width + height[k])

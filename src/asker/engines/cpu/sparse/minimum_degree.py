@@ -1,4 +1,4 @@
-"""Minimum degree: an order of elimination for graphs that no thin cut takes apart.
+"""Approximate minimum degree ordering.
 
 Amestoy, Davis, Duff: An Approximate Minimum Degree Ordering Algorithm, 1996.
 
@@ -7,8 +7,9 @@ Symbols     E_i, A_i -> the list of vertex i, elements first    L_e -> members[a
 Algorithm   (1) take the vertex p of least degree   (2) L_p = A_p ∪ ⋃ L_e over E_p, without p; those e are absorbed
             (3) w_e = |L_e \\ L_p|   (4) for each i in L_p: p joins E_i, what L_p implies leaves A_i
             (5) d_i = min(d_i + |L_p \\ i|, |A_i| + |L_p \\ i| + Σ w_e), a bound on the degree
-Deviations  vertices weigh as many unknowns as they have and are not merged when they become alike (blocks are alike
-            already); no aggressive absorption, so that an element is absorbed by its parent in the elimination tree
+Deviations  vertices are weighted by their number of unknowns and indistinguishable vertices are not merged (a vertex
+            already is a block of unknowns); no aggressive absorption, so that an element is absorbed by its parent in
+            the elimination tree
 """
 
 from typing import NamedTuple
@@ -19,9 +20,9 @@ from asker.engines.cpu.compiler import compiled
 
 
 def eliminate(ptr: np.ndarray, neighbours: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Order, parent of each vertex in the elimination tree, and how many unknowns it is still coupled to.
+    """Return the order, the parent of each vertex in the elimination tree, and the unknowns it is then coupled to.
 
-    The neighbours of v are neighbours[ptr[v]:ptr[v + 1]], each of them once and v not among them.
+    The neighbours of v are neighbours[ptr[v]:ptr[v + 1]], without duplicates and without v.
     """
     n, total = len(weight), int(weight.sum())
     order, load, degree, n_elements, at, size, outside, pruned = np.zeros((8, n), np.int64)
@@ -37,7 +38,7 @@ def eliminate(ptr: np.ndarray, neighbours: np.ndarray, weight: np.ndarray) -> tu
 
 
 class Queues(NamedTuple):
-    """The vertices of each degree, chained."""
+    """A doubly linked list of the vertices of each degree."""
 
     head: np.ndarray
     after: np.ndarray
@@ -45,7 +46,7 @@ class Queues(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """What eliminated vertices leave: L_e = members[at[e] : at[e] + size[e]], of `load[e]` unknowns."""
+    """The elements of eliminated vertices: L_e = members[at[e] : at[e] + size[e]], of `load[e]` unknowns."""
 
     members: np.ndarray
     at: np.ndarray
@@ -98,7 +99,10 @@ def _eliminate(
 
 @compiled
 def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
-    """Of a vertex's elements and vertices: p joins, what p implies leaves.  How many of each, and Σ w_e + |A_i|."""
+    """Add p to a vertex's elements, and remove elements and vertices that p covers.
+
+    Returns the number of elements, the number of elements and vertices, and Σ w_e + |A_i|.
+    """
     m, more = 0, 0
     for e in both[:n_elements]:
         if parent[e] < 0:
@@ -139,7 +143,7 @@ def _unlist(v, degree, queues: Queues):
 
 @compiled
 def _join(vertices, k, mark, members, end):
-    """Those that step k has not seen yet go to the end of `members`."""
+    """Append the vertices that are not marked with k yet to `members`."""
     for v in vertices:
         if mark[v] != k:
             mark[v] = k
@@ -150,7 +154,7 @@ def _join(vertices, k, mark, members, end):
 
 @compiled
 def _compact(order, E: Elements):
-    """Close the gaps of absorbed elements; the others lie in the order of their making."""
+    """Close the gaps of absorbed elements; the others are stored in the order of elimination."""
     end = 0
     for e in order:
         if E.parent[e] < 0:

@@ -1,12 +1,12 @@
-"""Sparse Cholesky factorisation by fronts.
+"""Multifrontal sparse Cholesky factorisation.
 
 Duff, Reid: The Multifrontal Solution of Indefinite Sparse Symmetric Linear Equations, 1983.
 
-A front is a small dense matrix: the unknowns that it eliminates, then those they are still coupled to.  It sums the
-matrix's own numbers and what its children left, eliminates, and leaves the rest to its parent.  What stays is its panel
-R = [R₁₁ R₁₂], the rows of Lᵀ.  Whole subtrees are tasks for the threads; the few fronts above them are done one after
-the other, the large ones in rows or in tiles (cholesky.py) that are shared out.  Everything but the numbers themselves
-is worked out once (symbolic.py).
+A front is a small dense matrix over the unknowns that it eliminates and those that they are coupled to.  It sums the
+entries of the matrix and the updates of its children, eliminates, and passes its update (Schur complement) to its
+parent.  Its panel R = [R₁₁ R₁₂], the rows of Lᵀ, is kept.  Whole subtrees are parallel tasks; the few fronts above them
+are processed one after the other, the large ones in parallel by rows or tiles (cholesky.py).  Everything except the
+numeric values is computed once (symbolic.py).
 """
 
 import math
@@ -18,21 +18,21 @@ from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.sparse.symbolic import Fronts, analyse
 from asker.engines.cpu.threads import even_bounds, run_tasks
 
-TILED = 100_000  # numbers in a panel, from which on tiles are faster than rows
-STRIP = 512  # columns updated at a time: a strip of a panel stays in the cache
+MIN_TILED_NUMBERS = 100_000  # numbers in a panel, from which on tiles are faster than rows
+STRIP = 512  # columns updated at a time: a strip of a panel fits into the cache
 
 
 class Multifrontal:
-    """Analysed once for a pattern; then `solve` for any values and right-hand side."""
+    """A solver that is analysed once for a pattern, and then solves for any values and right-hand side."""
 
     def __init__(self, meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]):
-        """As `analyse`."""
+        """Analyse the pattern; the arguments are those of `analyse`."""
         self.order, self.fronts, self.work, self.tasks, self.top, n_panels, n_updates = analyse(meeting, dims, at)
         self.panels, self.updates = np.empty(n_panels), np.empty(n_updates)
         self.left = np.empty(len(self.fronts.coupled))
 
     def solve(self, values: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-        """x with A x = b; None when A is not positive definite."""
+        """Return x with A x = b, or None if A is not positive definite."""
         x = b[self.order]
         arrays = (values, self.panels, self.updates, self.left, x)
         ok = np.ones(len(self.tasks) + 1, dtype=bool)
@@ -50,32 +50,32 @@ class Multifrontal:
         out[self.order] = x
         return out
 
-    def ask(self, values: np.ndarray, b: np.ndarray) -> None:
-        """Ask for what `solve` will run (`asker.engines.cpu.background_compile`)."""
+    def precompile(self, values: np.ndarray, b: np.ndarray) -> None:
+        """Enqueue the compilation of the functions of `solve` (`asker.engines.cpu.background_compile`)."""
         factorise_fronts(0, 0, self.fronts, values, self.panels, self.updates, self.left, b)
         substitute_fronts(0, 0, self.fronts, self.panels, self.left, b)
 
     def _factorise_top(self, arrays: tuple[np.ndarray, ...]) -> bool:
-        """The fronts above the subtrees."""
+        """Factorise the fronts above the subtrees."""
         with cholesky.one_blas_thread():
             for begin, end, is_small in self.top:
-                done = factorise_fronts(begin, end, self.fronts, *arrays) if is_small else self._shared(begin, *arrays)
-                if not done:
+                run = factorise_fronts(begin, end, self.fronts, *arrays) if is_small else self._parallel(begin, *arrays)
+                if not run:
                     return False
         return True
 
-    def _shared(self, k: int, values: np.ndarray, *arrays: np.ndarray) -> bool:
-        """A large front, by all threads."""
+    def _parallel(self, k: int, values: np.ndarray, *arrays: np.ndarray) -> bool:
+        """Factorise one large front with all threads."""
         assemble_front(k, self.fronts, values, *arrays)
         pivots, R, U, y, t = parts_of_front.python(k, self.fronts, *arrays)
-        in_tiles = R.size >= TILED
+        in_tiles = R.size >= MIN_TILED_NUMBERS
         if not (cholesky.factorise_rows(R) if in_tiles else eliminate_in_panel(R)):
             return False
         substitute_forward(R, y, t)
         if in_tiles:
             cholesky.subtract_gram(U, R[:, pivots:])
         else:
-            cuts = even_bounds(len(U), smallest=64, most=32).astype(np.int64)
+            cuts = even_bounds(len(U), min_size=64, max_tasks=32).astype(np.int64)
             run_tasks(lambda i: update_rest(R, U, cuts[i], cuts[i + 1]), len(cuts) - 1)
         leave_update(k, self.fronts, self.updates)
         return True
@@ -83,7 +83,7 @@ class Multifrontal:
 
 @compiled
 def subtract_rows(out, times, A):
-    """out −= Σ_k times[k] A[k], as many numbers as `out` has."""
+    """Subtract Σ_k times[k] A[k] from `out`, over the length of `out`."""
     k = 0
     while k + 8 <= len(times):
         r0, r1, r2, r3, r4, r5, r6, r7 = A[k], A[k + 1], A[k + 2], A[k + 3], A[k + 4], A[k + 5], A[k + 6], A[k + 7]
@@ -102,7 +102,7 @@ def subtract_rows(out, times, A):
 
 @compiled
 def parts_of_front(k, F: Fronts, panels, updates, left_over, x):
-    """Number of unknowns eliminated; panel, update, and the parts of the right-hand side for both."""
+    """Return the number of pivots of a front, its panel and update, and the right-hand sides of both."""
     pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     R = panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
     U = updates[F.update[k] : F.update[k] + left * left].reshape(left, left)
@@ -111,7 +111,7 @@ def parts_of_front(k, F: Fronts, panels, updates, left_over, x):
 
 @compiled
 def assemble_front(k, F: Fronts, values, panels, updates, left_over, x):
-    """Sum up what the matrix and the children give."""
+    """Sum the entries of the matrix and the updates of the children into a front."""
     pivots, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
     for m in range(F.panel[k], F.panel[k + 1]):
         panels[m] = 0.0
@@ -138,14 +138,14 @@ def assemble_front(k, F: Fronts, values, panels, updates, left_over, x):
 
 @compiled
 def _scatter(row, shift, numbers, place, begin):
-    """Add numbers to a row, in their places."""
+    """Add numbers to a row at given positions."""
     for j in range(begin, len(place)):
         row[place[j] - shift] += numbers[j]
 
 
 @compiled
 def substitute_forward(R, y, t):
-    """Of a front: y becomes R₁₁⁻ᵀ y, and t −= R₁₂ᵀ y."""
+    """Substitute forward in a front: y becomes R₁₁⁻ᵀ y, then t −= R₁₂ᵀ y."""
     pivots = len(y)
     for i in range(pivots):
         y[i] /= R[i, i]
@@ -157,7 +157,7 @@ def substitute_forward(R, y, t):
 
 @compiled
 def eliminate_in_panel(R):
-    """False if a pivot is not positive."""
+    """Factorise a panel in place; return False if a pivot is not positive."""
     for i in range(len(R)):
         subtract_rows(R[i, i:], R[:i, i], R[:i, i:])
         pivot = R[i, i]
@@ -171,7 +171,7 @@ def eliminate_in_panel(R):
 
 @compiled
 def update_rest(R, U, begin, end):
-    """U −= R₁₂ᵀ R₁₂, the rows begin … end − 1."""
+    """Subtract the rows begin … end − 1 of R₁₂ᵀ R₁₂ from U."""
     pivots = len(R)
     for strip in range(begin // STRIP * STRIP, len(U), STRIP):
         stop = min(strip + STRIP, len(U))
@@ -182,7 +182,7 @@ def update_rest(R, U, begin, end):
 
 @compiled
 def leave_update(k, F: Fronts, updates):
-    """Move it down to where the parent looks; the places may overlap."""
+    """Move the update of a front to the position where its parent reads it; the two may overlap."""
     left = F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     if F.rest[k] != F.update[k]:
         for i in range(left):
@@ -192,6 +192,7 @@ def leave_update(k, F: Fronts, updates):
 
 @compiled
 def factorise_fronts(begin, end, F: Fronts, values, panels, updates, left_over, x):
+    """Factorise the fronts begin … end − 1 and substitute forward; return False if a pivot is not positive."""
     for k in range(begin, end):
         assemble_front(k, F, values, panels, updates, left_over, x)
         _, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)

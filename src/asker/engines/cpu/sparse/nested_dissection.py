@@ -1,36 +1,40 @@
-"""Nested dissection: thin cuts that take a graph apart.
+"""Nested dissection: recursive splitting of a graph by small vertex separators.
 
-A graph is cut by a small set of vertices into two parts that do not touch, each part again, and so on; a cut is
-eliminated after both of its parts (George: Nested Dissection of a Regular Finite Element Mesh, 1973).  A cut is the
-thinnest level of a breadth-first search that leaves enough on either side (George, Liu 1978).  It is made if it is as
-thin as a planar graph always has one, √8 √n of n vertices (Lipton, Tarjan 1979).  What has none, such as a pose graph
-with loops between places that have nothing to do with each other, is left whole.
+A separator splits a graph into two parts without edges between them, which are split recursively; it is eliminated
+after both parts (George: Nested Dissection of a Regular Finite Element Mesh, 1973).  The separator is the smallest
+level of a breadth-first search that leaves a minimum fraction of the vertices on either side (George, Liu 1978).  It is
+used if it is no larger than the bound for planar graphs, √8 √n of n vertices (Lipton, Tarjan 1979).  A graph without
+such a separator, such as a pose graph with loop closures between arbitrary places, is not split.
 """
 
 import numpy as np
 
 from asker.engines.cpu.compiler import compiled
 
-SIDE = 0.25  # least share of the vertices on either side of a cut
+MIN_SIDE_FRACTION = 0.25  # minimum fraction of the vertices on either side of a separator
 
 
-def cuts(ptr: np.ndarray, neighbours: np.ndarray, whole: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The number of each vertex's cut, −1 for none; the cut above each vertex's part; the cut above each cut.
+def separators(ptr: np.ndarray, neighbours: np.ndarray, max_uncut: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the separator of each vertex, the one above each vertex's part, and the one above each separator.
 
-    The neighbours of v are neighbours[ptr[v]:ptr[v + 1]].  A part of up to `whole` vertices is not cut.  A cut has a
-    smaller number than those of its parts.
+    The neighbours of v are neighbours[ptr[v]:ptr[v + 1]].  A part of up to `max_uncut` vertices is not split.  A
+    separator has a smaller number than those of its parts; −1 stands for none.
     """
     n = len(ptr) - 1
     own, over, level = np.full((3, n), -1)
     part, queue, moved, parent = np.zeros((4, n), np.int64)
     todo = np.empty((n + 2, 3), np.int64)
-    n_cuts = _cuts(whole, ptr, neighbours, np.arange(n), own, over, part, level, queue, moved, parent, todo)
+    n_cuts = _separators(max_uncut, ptr, neighbours, np.arange(n), own, over, part, level, queue, moved, parent, todo)
     return own, over, parent[:n_cuts].copy()
 
 
 @compiled
-def _cuts(whole, ptr, neighbours, order, own, over, part, level, queue, moved, parent, todo):
-    """`part`: of each vertex; parts are told apart by growing labels.  `todo`: begin, end, and the cut above."""
+def _separators(max_uncut, ptr, neighbours, order, own, over, part, level, queue, moved, parent, todo):
+    """Split the graph and return the number of separators.
+
+    `part` labels the part of each vertex, with increasing labels; a row of the stack `todo` is (begin, end, separator
+    above).
+    """
     n = len(order)
     n_cuts, label = 0, 0
     waiting = _push(todo, 0, 0, n, -1)
@@ -39,7 +43,7 @@ def _cuts(whole, ptr, neighbours, order, own, over, part, level, queue, moved, p
         lo, hi, above = todo[waiting, 0], todo[waiting, 1], todo[waiting, 2]
         for k in range(lo, hi):
             over[order[k]] = above
-        if hi - lo <= whole:
+        if hi - lo <= max_uncut:
             continue
         label += 1
         for k in range(lo, hi):
@@ -47,15 +51,15 @@ def _cuts(whole, ptr, neighbours, order, own, over, part, level, queue, moved, p
         reached = _far_search(order[lo], part, label, ptr, neighbours, level, queue)
         if reached < hi - lo:
             waiting = _queue_components(
-                order, lo, hi, reached, above, whole, part, label, ptr, neighbours, level, queue, todo, waiting
+                order, lo, hi, reached, above, max_uncut, part, label, ptr, neighbours, level, queue, todo, waiting
             )
             continue
-        cut = _thinnest_level(queue[:reached], level)
+        cut = _smallest_level(queue[:reached], level)
         if cut < 0:
             continue
         a, b, c = lo, 0, 0
         for v in queue[:reached]:
-            if level[v] == cut and _meets_beyond(v, part, label, ptr, neighbours, level):
+            if level[v] == cut and _has_deeper_neighbour(v, part, label, ptr, neighbours, level):
                 c += 1
                 moved[n - c] = v
             elif level[v] <= cut:
@@ -87,7 +91,7 @@ def _push(todo, waiting, begin, end, above):
 
 @compiled
 def _search(start, part, label, ptr, neighbours, level, queue):
-    """Breadth-first within one part; returns how many were reached.  They lie in `queue`, their distance in `level`."""
+    """Search one part breadth-first; return the number of vertices reached, with `queue` and `level` filled."""
     queue[0] = start
     level[start] = 0
     reached, done = 1, 0
@@ -105,7 +109,7 @@ def _search(start, part, label, ptr, neighbours, level, queue):
 
 @compiled
 def _far_search(start, part, label, ptr, neighbours, level, queue):
-    """A search from a vertex that is far from others."""
+    """Search from a pseudo-peripheral vertex."""
     reached = _search(start, part, label, ptr, neighbours, level, queue)
     deepest = 0
     for _ in range(4):
@@ -121,22 +125,22 @@ def _far_search(start, part, label, ptr, neighbours, level, queue):
 
 
 @compiled
-def _thinnest_level(queue, level):
-    """The level of fewest vertices with enough on either side; −1 where there is none."""
+def _smallest_level(queue, level):
+    """Return the level of fewest vertices with the minimum fraction on either side, −1 if there is none."""
     n = len(queue)
     begin, best, fewest = 1, -1, n
     for depth in range(1, level[queue[n - 1]]):
         end = begin
         while level[queue[end]] == depth:
             end += 1
-        if min(begin, n - end) >= SIDE * n and end - begin < fewest:
+        if min(begin, n - end) >= MIN_SIDE_FRACTION * n and end - begin < fewest:
             best, fewest = depth, end - begin
         begin = end
     return best
 
 
 @compiled
-def _meets_beyond(v, part, label, ptr, neighbours, level):
+def _has_deeper_neighbour(v, part, label, ptr, neighbours, level):
     for e in range(ptr[v], ptr[v + 1]):
         w = neighbours[e]
         if part[w] == label and level[w] > level[v]:
@@ -145,12 +149,14 @@ def _meets_beyond(v, part, label, ptr, neighbours, level):
 
 
 @compiled
-def _queue_components(order, lo, hi, reached, above, whole, part, label, ptr, neighbours, level, queue, todo, waiting):
-    """Parts that do not touch anyway; small ones go together.  The first one has been searched already."""
+def _queue_components(
+    order, lo, hi, reached, above, max_uncut, part, label, ptr, neighbours, level, queue, todo, waiting
+):
+    """Push the connected components of a part; small ones are combined.  The first one has been searched already."""
     begin, size = 0, 0
     for k in range(lo, hi + 1):
         if reached > size:  # a component has just been searched
-            if reached - begin > whole and size > begin:
+            if reached - begin > max_uncut and size > begin:
                 waiting = _push(todo, waiting, lo + begin, lo + size, above)
                 begin = size
             size = reached

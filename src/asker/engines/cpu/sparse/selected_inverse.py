@@ -1,4 +1,4 @@
-"""Those numbers of A⁻¹ that lie where the factor of A has some, from its fronts.
+"""The entries of A⁻¹ on the pattern of the Cholesky factor of A, from its fronts.
 
 Takahashi, Fagan, Chin: Formation of a Sparse Bus Impedance Matrix and its Application to Short Circuit Study, 1973.
 Campbell, Davis: Computing the Sparse Inverse Subset: an Inverse Multifrontal Approach, 1995.
@@ -7,9 +7,9 @@ With F the unknowns that a front eliminates, B those they are coupled to, R = [R
 
     G = R₁₁⁻¹ R₁₂,   Z_FB = −G Z_BB,   Z_FF = R₁₁⁻¹ R₁₁⁻ᵀ − Z_FB Gᵀ
 
-Z_BB is a part of what the parent has found: the fronts are gone through from the last to the first, and each hands its
-children what they need.  That lies where the factorisation had left the children's updates, whose times of use are the
-same, backwards.
+Z_BB is a submatrix of the inverse in the parent.  The fronts are therefore processed from the last to the first, and
+each passes its children their Z_BB.  It is stored in the memory of the children's updates, whose lifetimes are the same
+in reverse.
 """
 
 import numpy as np
@@ -26,8 +26,8 @@ from asker.engines.cpu.sparse.symbolic import Fronts
 from asker.engines.cpu.threads import run_tasks
 
 
-def solve_again(fronts: Multifrontal, B: np.ndarray) -> np.ndarray:
-    """X with A X = B, (n, k), once A is factorised."""
+def solve_factorised(fronts: Multifrontal, B: np.ndarray) -> np.ndarray:
+    """Return X with A X = B, (n, k), after A has been factorised."""
     out = np.empty_like(B)
     for column in range(B.shape[1]):
         x = np.ascontiguousarray(B[fronts.order, column])
@@ -39,7 +39,7 @@ def solve_again(fronts: Multifrontal, B: np.ndarray) -> np.ndarray:
 
 
 def selected_inverse(fronts: Multifrontal, n_values: int) -> np.ndarray:
-    """The numbers of A⁻¹ in the places of the values of A, once A is factorised; 0 for those above the diagonal."""
+    """Return the entries of A⁻¹ on the pattern of A, after A has been factorised; 0 above the diagonal."""
     F, Z = fronts.fronts, np.empty_like(fronts.panels)
     with cholesky.one_blas_thread():
         for begin, end, is_small in reversed(fronts.top):
@@ -54,7 +54,7 @@ def selected_inverse(fronts: Multifrontal, n_values: int) -> np.ndarray:
 
 
 def _invert_run(begin: int, end: int, fronts: Multifrontal, Z: np.ndarray) -> None:
-    """Small fronts, one after the other."""
+    """Invert a range of small fronts, one after the other."""
     F = fronts.fronts
     left = np.diff(F.coupled_ptr[begin : end + 1]).max(initial=0)
     work, Z_BB = np.empty(np.diff(F.panel[begin : end + 1]).max(initial=0)), np.empty(left**2)
@@ -62,25 +62,25 @@ def _invert_run(begin: int, end: int, fronts: Multifrontal, Z: np.ndarray) -> No
 
 
 def _invert_large(k: int, fronts: Multifrontal, Z: np.ndarray) -> None:
-    """A large front: its products are shared out by columns."""
+    """Invert a large front, with its matrix products split among the threads by rows."""
     from scipy.linalg import blas, lapack
 
     F = fronts.fronts
     pivots, left, R, P, Z_BB = _parts.python(k, F, fronts.panels, fronts.updates, Z)
-    Z_BB = Z_BB.copy()  # the children may overwrite where it lay
+    Z_BB = Z_BB.copy()  # its memory may be overwritten by the children
     R11 = np.asfortranarray(R[:, :pivots])
     T, _ = lapack.dtrtri(R11, lower=0)
     T = np.triu(T)
     G = np.ascontiguousarray(blas.dtrmm(1.0, T, R[:, pivots:])) if left else np.zeros((pivots, 0))
     cuts = np.linspace(0, pivots, max(1, min(16, pivots // 32)) + 1).astype(int)
 
-    def rows(t: int) -> None:
-        own = slice(cuts[t], cuts[t + 1])
-        P[own, pivots:] = -(G[own] @ Z_BB)
-        P[own, :pivots] = T[own] @ T.T - P[own, pivots:] @ G.T
+    def invert_rows(t: int) -> None:
+        rows = slice(cuts[t], cuts[t + 1])
+        P[rows, pivots:] = -(G[rows] @ Z_BB)
+        P[rows, :pivots] = T[rows] @ T.T - P[rows, pivots:] @ G.T
 
-    run_tasks(rows, len(cuts) - 1)
-    _hand_down(k, F, fronts.updates, P, Z_BB)
+    run_tasks(invert_rows, len(cuts) - 1)
+    _pass_to_children(k, F, fronts.updates, P, Z_BB)
 
 
 @compiled
@@ -104,7 +104,7 @@ def _forward(n, F: Fronts, panels, left_over, x):
 
 @compiled
 def _parts(k, F: Fronts, panels, updates, Z):
-    """Sizes of a front, its panel, the panel of the inverse, and Z_BB."""
+    """Return the sizes of a front, its panel, the panel of the inverse, and Z_BB."""
     pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     R = panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
     P = Z[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
@@ -112,8 +112,8 @@ def _parts(k, F: Fronts, panels, updates, Z):
 
 
 @compiled
-def _hand_down(k, F: Fronts, updates, P, Z_BB):
-    """To each child the part of the inverse that belongs to its B."""
+def _pass_to_children(k, F: Fronts, updates, P, Z_BB):
+    """Copy to each child the block Z_BB of the inverse."""
     pivots = len(P)
     for c in F.child[F.child_ptr[k] : F.child_ptr[k + 1]]:
         place = F.place[F.coupled_ptr[c] : F.coupled_ptr[c + 1]]
@@ -132,15 +132,15 @@ def _hand_down(k, F: Fronts, updates, P, Z_BB):
 
 
 @compiled
-def _invert_fronts(begin, end, F: Fronts, panels, updates, Z, work, room):
-    """`work` and `room` hold the numbers of the largest panel, and of the largest Z_BB."""
+def _invert_fronts(begin, end, F: Fronts, panels, updates, Z, work, work_BB):
+    """Invert a range of fronts; `work` and `work_BB` have the sizes of the largest panel and of the largest Z_BB."""
     for k in range(end - 1, begin - 1, -1):
-        pivots, left, R, P, given = _parts(k, F, panels, updates, Z)
+        pivots, left, R, P, passed = _parts(k, F, panels, updates, Z)
         W = work[: F.panel[k + 1] - F.panel[k]].reshape(pivots, pivots + left)  # R₁₁⁻¹ [I R₁₂]
-        Z_BB = room[: left * left].reshape(left, left)  # the children may overwrite where it lay
+        Z_BB = work_BB[: left * left].reshape(left, left)  # a copy, since the children may overwrite its memory
         for i in range(left):
             for j in range(left):
-                Z_BB[i, j] = given[i, j]
+                Z_BB[i, j] = passed[i, j]
         for i in range(pivots - 1, -1, -1):
             w = W[i]
             for m in range(pivots):
@@ -159,12 +159,12 @@ def _invert_fronts(begin, end, F: Fronts, panels, updates, Z, work, room):
                 P[i, m] = 0.0
             _add_products(P[i], W[i, :pivots], W, 0, 1.0)
             _add_products(P[i], P[i, pivots:], W, pivots, -1.0)
-        _hand_down(k, F, updates, P, Z_BB)
+        _pass_to_children(k, F, updates, P, Z_BB)
 
 
 @compiled
 def _add_products(out, x, A, begin, sign):
-    """out[j] += sign · Σ_m x[m] A[j, begin + m], over the rows of A."""
+    """Add sign · Σ_m x[m] A[j, begin + m] to out[j], for each row j of A."""
     j = 0
     while j + 4 <= len(A):
         a, b, c, d = A[j, begin:], A[j + 1, begin:], A[j + 2, begin:], A[j + 3, begin:]

@@ -1,36 +1,37 @@
-"""Fronts for those who want few and wide ones: whole variables, put together as far as that stores few zeros."""
+"""Amalgamation of supernodes to few wide fronts that store few zeros, for an engine that processes many in parallel."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from asker.engines.cpu.sparse.elimination_tree import BOTH, Tree, elimination_trees, put_together
+from asker.engines.cpu.sparse.elimination_tree import MAX_VERTICES_FOR_BOTH, Tree, amalgamate, elimination_trees
 from asker.engines.cpu.sparse.symbolic import children_of, coupled_later, graph_of, pointers
 
 
 class WideFronts(NamedTuple):
-    """Unknowns are numbered in the order of elimination; children come before their parents."""
+    """Fronts in postorder; unknowns are numbered in the order of elimination."""
 
     order: np.ndarray
-    """The unknown that comes in each place."""
+    """The unknowns in the order of elimination."""
     first: np.ndarray
     """Front k eliminates the unknowns first[k] … first[k + 1] − 1."""
     parent: np.ndarray
-    """−1 for none."""
+    """The parent of each front, −1 for none."""
     coupled_ptr: np.ndarray
     coupled: np.ndarray
-    """Those unknowns that they are still coupled to, ascending."""
+    """The unknowns that each front is coupled to when it is eliminated, ascending."""
 
 
 def wide_fronts(
     meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, narrow: Sequence[int], zeros: float
 ) -> Iterator[WideFronts]:
-    """Several ways to factorise a pattern: with cuts and without, and with fronts of different sizes.
+    """Yield several sets of fronts for a pattern: with dissection and without, and with fronts of different sizes.
 
-    `meeting` and `dims` as in `analyse`; a front of up to `narrow` unknowns may hold any zeros, a larger one a share.
+    `meeting` and `dims` are as in `analyse`.  For each size in `narrow`, fronts of up to this many rows may contain any
+    number of zeros, larger ones the fraction `zeros`.
     """
-    for tree in elimination_trees(graph_of(*meeting, dims.astype(np.int64)), BOTH):
+    for tree in elimination_trees(graph_of(*meeting, dims.astype(np.int64)), MAX_VERTICES_FOR_BOTH):
         if tree is None:
             continue
         ptr, coupled = _coupled(tree, meeting)
@@ -38,7 +39,7 @@ def wide_fronts(
         load = _summed(sizes[coupled], ptr)
         for size in narrow:
             own = _summed(sizes, tree.first)
-            names = put_together(np.arange(len(load)), tree.parent, load, own, size, zeros)
+            names = amalgamate(np.arange(len(load)), tree.parent, load, own, size, zeros)
             yield _of_unknowns(_renamed(tree, *names), meeting, dims)
 
 
@@ -57,7 +58,7 @@ def _of_unknowns(tree: Tree, meeting: tuple[np.ndarray, np.ndarray], dims: np.nd
 
 
 def _coupled(tree: Tree, meeting: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The variables that each front is coupled to, by their place in the order."""
+    """Return the variables that each front is coupled to, by their position in the order."""
     n_fronts = len(tree.parent)
     rank = np.empty_like(tree.order)
     rank[tree.order] = np.arange(len(rank))
@@ -69,7 +70,7 @@ def _coupled(tree: Tree, meeting: tuple[np.ndarray, np.ndarray]) -> tuple[np.nda
 
 
 def _renamed(tree: Tree, front: np.ndarray, above: np.ndarray) -> Tree:
-    """The tree of fronts that were put together, each named after its highest."""
+    """Return the tree of amalgamated fronts, each identified by its topmost front."""
     names = np.flatnonzero(front == np.arange(len(front)))
     number = np.full(len(front), -1)
     number[names] = np.arange(len(names))
@@ -84,5 +85,5 @@ def _summed(x: np.ndarray, ptr: np.ndarray) -> np.ndarray:
 
 
 def _spelled_out(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """begins[k], begins[k] + 1, … sizes[k] of them, for each k."""
+    """Concatenate the ranges begins[k] … begins[k] + sizes[k] − 1."""
     return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())

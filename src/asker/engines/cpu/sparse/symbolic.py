@@ -1,8 +1,8 @@
-"""The symbolic factorisation: where everything is, worked out once for a pattern.
+"""Symbolic factorisation: index structures and memory layout, computed once per sparsity pattern.
 
-A front that eliminates many unknowns becomes a chain of narrower ones, whose panels stay in the cache; a very broad one
-stays whole and is left to tiles.  Whole subtrees with little work are tasks for the threads.  Updates lie on stacks: a
-front's is computed on top of those of its children, and left where they were.
+A front that eliminates many unknowns is split into a chain of narrower ones, whose panels fit into the cache; a very
+wide one is not split and is factorised in tiles.  Whole subtrees with little work are parallel tasks.  Updates are
+stored on stacks: the update of a front is computed on top of those of its children and then moved down to replace them.
 """
 
 from collections import deque
@@ -13,67 +13,68 @@ import numpy as np
 from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.sparse.elimination_tree import Graph, elimination_tree
 
-WIDEST = 96  # unknowns eliminated by one front; wider ones become a chain
-BROAD = 384  # but from here on they stay whole, if they are much of the work
-TASKS = 32  # a subtree with less than 1/TASKS of the work is one task
-SHARED = 2e6  # multiply-adds from which a front above the subtrees is shared out
-MOST_REMEMBERED = 1_000_000  # values of a pattern that is remembered: of a larger one the numbers take long
+MAX_FRONT_PIVOTS = 96  # unknowns eliminated by one front; wider fronts are split into a chain,
+MIN_UNSPLIT_PIVOTS = 384  # except from this width on, if they are a large part of the work
+N_TASKS = 32  # a subtree with less than 1/N_TASKS of the work is one task
+MIN_SHARED_WORK = 2e6  # multiply-adds from which a front above the subtrees is processed by several threads
+MAX_CACHED_VALUES = 1_000_000  # matrix values of a cached pattern: for more, the numeric part takes most of the time
 
 
 class Fronts(NamedTuple):
-    """Where everything is; unknowns are numbered in the order of elimination."""
+    """The index structure of the fronts; unknowns are numbered in the order of elimination."""
 
     first: np.ndarray
     """Front k eliminates the unknowns first[k] … first[k + 1] − 1."""
     coupled_ptr: np.ndarray
     coupled: np.ndarray
-    """Those unknowns that they are still coupled to, ascending."""
+    """The unknowns that each front is coupled to when it is eliminated, ascending."""
     place: np.ndarray
-    """Of each of `coupled`: its number in the parent's front."""
+    """The index of each entry of `coupled` in the parent's front."""
     child_ptr: np.ndarray
     child: np.ndarray
     value_ptr: np.ndarray
     source: np.ndarray
-    """Which values of the matrix a front holds,"""
+    """The values of the matrix that are assembled into each front,"""
     target: np.ndarray
-    """and where in the panels."""
+    """and their positions in the panels."""
     panel: np.ndarray
-    """Where its panel begins."""
+    """The position of each panel."""
     update: np.ndarray
-    """Where its update, the upper triangle of a square, is computed,"""
+    """The position where each update, the upper triangle of a square, is computed,"""
     rest: np.ndarray
-    """and where it is left for the parent."""
+    """and the position where the parent reads it."""
 
 
 class Symbolic(NamedTuple):
-    """All of a factorisation but the numbers."""
+    """The symbolic factorisation of a pattern."""
 
     order: np.ndarray
-    """The unknown that comes in each place."""
+    """The unknowns in the order of elimination."""
     fronts: Fronts
     work: np.ndarray
     """Multiply-adds of each front."""
     tasks: list[tuple[int, int]]
-    """Ranges of fronts that need nothing from others."""
+    """Independent ranges of fronts."""
     top: list[tuple[int, int, bool]]
-    """Ranges of those above, in order, and whether they are small; a large front stands alone."""
+    """Ranges of the fronts above them, in order, and whether they are small; a large front is a range of its own."""
     n_panels: int
     n_updates: int
 
 
 def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Symbolic:
-    """The symbolic factorisation of a pattern; that of a pattern like one of the last ones is known.
+    """Return the symbolic factorisation of a pattern, from the cache if it equals one of the last patterns.
 
-    `meeting`: which variables meet, pointers and columns of a lower triangle; `dims`: the unknowns of each;
-    `at`: row and column of every value that will come.  Those above the diagonal are passed over.
+    meeting  block pattern: CSR pointers and columns of the lower triangle over the variables
+    dims     number of unknowns of each variable
+    at       row and column of every value of the matrix; values above the diagonal are ignored
     """
     pattern = (*meeting, dims, *at)
-    for known, symbolic in tuple(LAST):
+    for known, symbolic in tuple(RECENT_PATTERNS):
         if all(map(np.array_equal, known, pattern)):
             return symbolic
     symbolic = _analysed(meeting, dims, at)
-    if len(at[0]) <= MOST_REMEMBERED:
-        LAST.append((pattern, symbolic))
+    if len(at[0]) <= MAX_CACHED_VALUES:
+        RECENT_PATTERNS.append((pattern, symbolic))
     return symbolic
 
 
@@ -101,29 +102,30 @@ def _analysed(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tupl
     target = np.empty(len(i), np.int64)
     _find_targets(first, coupled_ptr, coupled, value_ptr, panel, i, j, target)
     work = ((pivots + left) ** 3.0 - left**3.0) / 3
-    tasks, top = _subtrees(parent, work, pivots >= BROAD)
+    tasks, top = _subtrees(parent, work, pivots >= MIN_UNSPLIT_PIVOTS)
     update, rest, size = _memory(child_ptr, child, left, tasks, top)
     fronts = Fronts(
         first, coupled_ptr, coupled, place, child_ptr, child, value_ptr, source, target, panel, update, rest
     )
-    return Symbolic(order, fronts, work, tasks, _runs(top, work[top] < SHARED), int(panel[-1]), size)
+    return Symbolic(order, fronts, work, tasks, _group_top(top, work[top] < MIN_SHARED_WORK), int(panel[-1]), size)
 
 
-LAST: deque[tuple[tuple[np.ndarray, ...], Symbolic]] = deque(maxlen=4)
-"""The patterns that were analysed last: a problem is often solved again with other numbers."""
+RECENT_PATTERNS: deque[tuple[tuple[np.ndarray, ...], Symbolic]] = deque(maxlen=4)
+"""The patterns analysed last: a problem is often solved again with other values."""
 
 
 def pointers(numbers: np.ndarray, n: int) -> np.ndarray:
+    """Return CSR pointers to the groups of items with the numbers 0 … n − 1."""
     return np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=n))])
 
 
 def children_of(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pointers and numbers of the fronts whose parent each is."""
+    """Return CSR pointers and numbers of the children of each front."""
     return pointers(parent + 1, len(parent) + 1)[1:], np.argsort(parent, kind="stable")
 
 
 def graph_of(ptr: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> Graph:
-    """Both neighbours of every edge, from a lower triangle."""
+    """Return the graph whose edges are the entries of a lower triangle."""
     n = len(ptr) - 1
     rows = np.repeat(np.arange(n), np.diff(ptr))
     edge = rows != columns
@@ -132,10 +134,10 @@ def graph_of(ptr: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> Graph:
 
 
 def _chains(first: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Fronts that eliminate too many unknowns for one, and are no work for all threads, are cut into chains."""
+    """Split fronts that eliminate many unknowns into chains, unless they are large enough for all threads."""
     widths = np.diff(first)
-    is_broad = (widths >= BROAD) & (widths**3.0 > (widths**3.0).sum() / TASKS)
-    links = np.where(is_broad, 1, np.maximum(1, -(-widths // WIDEST)))
+    is_broad = (widths >= MIN_UNSPLIT_PIVOTS) & (widths**3.0 > (widths**3.0).sum() / N_TASKS)
+    links = np.where(is_broad, 1, np.maximum(1, -(-widths // MAX_FRONT_PIVOTS)))
     ends = np.cumsum(links)
     begins = ends - links
     number = np.arange(ends[-1] if len(ends) else 0)
@@ -147,25 +149,25 @@ def _chains(first: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _subtrees(parent: np.ndarray, work: np.ndarray, is_broad: np.ndarray) -> tuple[list[tuple[int, int]], np.ndarray]:
-    """Ranges of fronts that are whole subtrees with little work, and the fronts above all of these."""
+    """Return ranges of fronts that are whole subtrees with little work, and the fronts above them."""
     total, begin = np.where(is_broad, np.inf, work), np.arange(len(parent))
     _accumulate(parent, total, begin)
-    limit = work.sum() / TASKS
+    limit = work.sum() / N_TASKS
     small = total <= limit
     roots = np.flatnonzero(small & ~np.where(parent >= 0, small[parent], False))
-    # Neighbours go together, up to that limit.
+    # Adjacent subtrees are combined, up to that limit.
     done = np.cumsum(total[roots])
     new = (begin[roots] != np.append(-1, roots[:-1] + 1)) | (done // limit != np.append(-1, done[:-1] // limit))
     return [(int(begin[g[0]]), int(g[-1]) + 1) for g in _split(roots, new)], np.flatnonzero(~small)
 
 
 def _split(numbers: np.ndarray, is_first: np.ndarray) -> list[np.ndarray]:
-    """Groups, each of which begins where `is_first` says so."""
+    """Split numbers into groups that begin where `is_first` is true."""
     return [group for group in np.split(numbers, np.flatnonzero(is_first)) if len(group)]
 
 
-def _runs(fronts: np.ndarray, is_small: np.ndarray) -> list[tuple[int, int, bool]]:
-    """First front, end, and whether it is a run of small ones; large ones stand alone."""
+def _group_top(fronts: np.ndarray, is_small: np.ndarray) -> list[tuple[int, int, bool]]:
+    """Return ranges of consecutive small fronts, and of single large ones, as (first, end, is_small)."""
     alone = ~is_small | ~np.append(False, is_small[:-1])
     runs = _split(fronts, alone | (np.diff(fronts, prepend=-2) > 1))
     small = dict(zip(fronts.tolist(), is_small.tolist(), strict=True))
@@ -181,36 +183,41 @@ def _accumulate(parent, total, begin):
             begin[p] = min(begin[p], begin[k])
 
 
-def coupled_later(first, child_ptr, child, value_ptr, columns) -> tuple[np.ndarray, np.ndarray]:
-    """The unknowns that each front is coupled to: its values' and its children's, as far as they come later."""
+def coupled_later(
+    first: np.ndarray, child_ptr: np.ndarray, child: np.ndarray, value_ptr: np.ndarray, columns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the unknowns that each front is coupled to, as CSR pointers and numbers.
+
+    They are those of its matrix values and of its children that are eliminated later.
+    """
     n, size = len(first) - 1, int(first[-1])
-    ptr, seen, coupled = np.zeros(n + 1, np.int64), np.full(size, -1), np.empty(max(1024, 4 * size), np.int64)
+    ptr, mark, coupled = np.zeros(n + 1, np.int64), np.full(size, -1), np.empty(max(1024, 4 * size), np.int64)
     k = 0
-    while (k := _couple(k, first, child_ptr, child, value_ptr, columns, seen, ptr, coupled)) < n:
+    while (k := _couple(k, first, child_ptr, child, value_ptr, columns, mark, ptr, coupled)) < n:
         coupled = np.concatenate([coupled, np.empty_like(coupled)])
     before = np.repeat(np.arange(n) * size, np.diff(ptr))
-    return ptr, np.sort(coupled[: ptr[n]] + before) - before  # those of each front ascend
+    return ptr, np.sort(coupled[: ptr[n]] + before) - before  # ascending within each front
 
 
 @compiled
-def _couple(begin, first, child_ptr, child, value_ptr, columns, seen, ptr, coupled):
-    """From the front `begin` on; returns the one that there is no room for."""
+def _couple(begin, first, child_ptr, child, value_ptr, columns, mark, ptr, coupled):
+    """Continue with the front `begin`; return the front at which `coupled` is full, or the number of fronts."""
     n = len(first) - 1
     for k in range(begin, n):
         size = ptr[k]
-        most = value_ptr[k + 1] - value_ptr[k]
+        bound = value_ptr[k + 1] - value_ptr[k]
         for c in child[child_ptr[k] : child_ptr[k + 1]]:
-            most += ptr[c + 1] - ptr[c]
-        if size + most > len(coupled):
+            bound += ptr[c + 1] - ptr[c]
+        if size + bound > len(coupled):
             return k
         for j in columns[value_ptr[k] : value_ptr[k + 1]]:
-            if j >= first[k + 1] and seen[j] != k:
-                seen[j], coupled[size] = k, j
+            if j >= first[k + 1] and mark[j] != k:
+                mark[j], coupled[size] = k, j
                 size += 1
         for c in child[child_ptr[k] : child_ptr[k + 1]]:
             for j in coupled[ptr[c] : ptr[c + 1]]:
-                if j >= first[k + 1] and seen[j] != k:
-                    seen[j], coupled[size] = k, j
+                if j >= first[k + 1] and mark[j] != k:
+                    mark[j], coupled[size] = k, j
                     size += 1
         ptr[k + 1] = size
     return n
@@ -218,7 +225,7 @@ def _couple(begin, first, child_ptr, child, value_ptr, columns, seen, ptr, coupl
 
 @compiled
 def _find_places(first, parent, coupled_ptr, coupled, place):
-    """The number of each coupled unknown in the parent's front."""
+    """Compute the index of each coupled unknown in the parent's front."""
     for k in range(len(parent)):
         p = parent[k]
         if p >= 0:
@@ -236,7 +243,7 @@ def _find_places(first, parent, coupled_ptr, coupled, place):
 
 @compiled
 def _find_targets(first, coupled_ptr, coupled, value_ptr, panel, i, j, target):
-    """Where in the panels each value of the matrix goes."""
+    """Compute the position of each matrix value in the panels."""
     for k in range(len(first) - 1):
         pivots = first[k + 1] - first[k]
         width = pivots + coupled_ptr[k + 1] - coupled_ptr[k]
@@ -250,6 +257,7 @@ def _find_targets(first, coupled_ptr, coupled, value_ptr, panel, i, j, target):
 
 @compiled
 def _number_of(x, ascending):
+    """Return the index of x in an ascending array."""
     low, high = 0, len(ascending)
     while low < high:
         middle = (low + high) // 2
@@ -260,8 +268,13 @@ def _number_of(x, ascending):
     return low
 
 
-def _memory(child_ptr, child, left, tasks, top) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where updates are computed and left: a stack for each task, and one for the fronts above."""
+def _memory(
+    child_ptr: np.ndarray, child: np.ndarray, left: np.ndarray, tasks: list[tuple[int, int]], top: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the positions of updates before and after they are moved, and the size of all stacks.
+
+    Each task has its own stack, and the fronts above the tasks share one.
+    """
     update, rest = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
     size = 0
     for begin, end in tasks:
@@ -271,7 +284,7 @@ def _memory(child_ptr, child, left, tasks, top) -> tuple[np.ndarray, np.ndarray,
 
 @compiled
 def _stack(fronts, child_ptr, child, left, base, update, rest):
-    """Returns the end of the highest place used.  What lies below `base` belongs to others."""
+    """Assign positions on one stack, which begins at `base`; return its maximum end."""
     end, highest = base, base
     for k in fronts:
         bottom = end

@@ -2,51 +2,52 @@
 
     (Σ Jᵢᵀ (aᵢ I + bᵢ rᵢ rᵢᵀ) Jᵢ + λI) δ = −Σ cᵢ Jᵢᵀ rᵢ
 
-    choose      dense, sparse, or by conjugate gradients                                                 system.py
-    eliminate   one group of variables leaves the system: L, z and Y                                elimination.py
-                the loops for it                                                                         blocks.py
-                derivatives, made inside of them                                                     in_passing.py
-    assemble    the matrix of those that are kept, S = H_KK − YYᵀ, row by row                           reduced.py
-                the loops for it                                                                    matrix_rows.py
-    solve       Cholesky, dense or sparse                                                             factorise.py
-                the dense one of few unknowns, in blocks                                         small_cholesky.py
-                or products with S alone                                                    conjugate_gradients.py
-    substitute  back, for the eliminated variables                                                  elimination.py
-    invert      blocks of the inverse, without damping                                                  inverse.py
-                of the kept variables, and from these of the eliminated ones                       kept_inverse.py
-                the own blocks of single variables                                                   own_blocks.py
-                how uncertain each observation is                                                     predicted.py
+    solver       dense or sparse Cholesky, or conjugate gradients                                     system.py
+    elimination  one group of variables E is eliminated: L, z and Y                       schur_elimination.py
+                 loops for it                                                                         blocks.py
+                 Jacobians evaluated inside of these loops                                   fused_jacobians.py
+    assembly     the Schur complement of the kept variables K, S = H_KK − YYᵀ, row by row   schur_complement.py
+                 loops for it                                                                     schur_rows.py
+    solution     Cholesky factorisation, dense or sparse                                         schur_solve.py
+                 blocked dense Cholesky for few unknowns                                      small_cholesky.py
+                 matrix-free conjugate gradients                                         conjugate_gradients.py
+    back-substitution for the eliminated variables                                         schur_elimination.py
+    inverse      blocks of the inverse, without damping                                              inverse.py
+                 blocks of kept variables, and from these of eliminated ones                   schur_inverse.py
+                 diagonal blocks of H                                                        diagonal_blocks.py
+                 prediction variances of observations                                    prediction_variance.py
 
-`reference.py` writes the same system as one dense matrix: the oracle of all that.  `gradients.py` has what needs
-derivatives and no system, wide.py what is done where an observation has too many derivatives for a loop that is
-printed.  Other loops are straight-line code for the block sizes at hand (printing.py).
+`dense_reference.py` solves the same system as one dense matrix and is the test oracle.  `gradients.py` computes
+gradients and directional derivatives without a system; `wide_residuals.py` handles observations with too many
+derivatives for printed loops.  All other loops are straight-line code for the given block sizes (`codegen.py`).
 
-Others import from here, and from no file inside.  Who touches whom comes from `asker.engines.sparsity`, what holds
-directions that are not determined from `asker.engines.inverse_blocks`.
+*Kept* variables are those that are not eliminated (the cameras of a bundle adjustment problem).  Other packages import
+from this module, not from its submodules.  The sparsity structure comes from `asker.engines.sparsity`, the
+regularisation of undetermined directions from `asker.engines.inverse_blocks`.
 """
 
-from asker.engines.cpu.system.codegen import spacious
-from asker.engines.cpu.system.diagonal_blocks import own_blocks
-from asker.engines.cpu.system.gradients import barred_out, radial_change, two_gradients
+from asker.engines.cpu.system.codegen import padded_rows
+from asker.engines.cpu.system.diagonal_blocks import diagonal_hessian_blocks
+from asker.engines.cpu.system.gradients import radial_change, two_gradients, without_active_bounds
 from asker.engines.cpu.system.inverse import Inverse
-from asker.engines.cpu.system.linearization import Derivatives, InPassing, Linearization, Weights
-from asker.engines.cpu.system.prediction_variance import predicted
+from asker.engines.cpu.system.linearization import Derivatives, FusedJacobian, Linearization, Weights
+from asker.engines.cpu.system.prediction_variance import prediction_variances
 from asker.engines.cpu.system.system import System, choose_solver
-from asker.engines.cpu.system.wide_residuals import shortened
+from asker.engines.cpu.system.wide_residuals import compressed
 
 __all__ = [
     "Derivatives",
-    "InPassing",
+    "FusedJacobian",
     "Inverse",
     "Linearization",
     "System",
     "Weights",
-    "barred_out",
     "choose_solver",
-    "own_blocks",
-    "predicted",
+    "compressed",
+    "diagonal_hessian_blocks",
+    "padded_rows",
+    "prediction_variances",
     "radial_change",
-    "shortened",
-    "spacious",
     "two_gradients",
+    "without_active_bounds",
 ]

@@ -1,9 +1,9 @@
-"""Loops for the elimination of one group of variables, block by block.
+"""Loops for the block-wise elimination of one group of variables.
 
     Hᵢ = Jᵢᵀ Mᵢ Jᵢ,   Mᵢ = aᵢ I + bᵢ rᵢ rᵢᵀ,   gᵢ = cᵢ Jᵢᵀ rᵢ
 
-J holds one row of p·D numbers per observation.  An eliminated variable of d numbers has a block V = L Lᵀ, stored as
-d(d+1)/2 numbers row by row; its coupling to the K numbers of the kept slots is Yᵀ = L⁻¹Wᵀ with W = J_Kᵀ M J_E, d rows
+J has one row of p·D numbers per observation.  An eliminated variable of dimension d has a block V = L Lᵀ, stored as
+d(d+1)/2 numbers row by row.  Its coupling to the K unknowns of the kept slots is Yᵀ = L⁻¹Wᵀ with W = J_Kᵀ M J_E, d rows
 of K numbers per observation.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from asker.engines.cpu.compiler import Printed, compile_source
 from asker.engines.cpu.system import fused_jacobians
 from asker.engines.cpu.system.codegen import (
-    LOOPS_KEPT,
+    LOOP_CACHE_SIZE,
     add_products,
     dot,
     indented,
@@ -27,13 +27,13 @@ from asker.engines.cpu.system.codegen import (
     vectors,
     weighted,
 )
-from asker.engines.cpu.system.fused_jacobians import How
+from asker.engines.cpu.system.fused_jacobians import Fusion
 
 
 class Group(NamedTuple):
-    """A factor group with an eliminated slot, as the elimination sees it."""
+    """The dimensions of a factor group with an eliminated slot."""
 
-    how: How
+    fused: Fusion
     p: int
     D: int
     kept: tuple[tuple[int, int], ...]
@@ -44,20 +44,20 @@ class Group(NamedTuple):
     radial: bool
 
 
-@lru_cache(LOOPS_KEPT)  # `how` holds the text of a user's function
+@lru_cache(LOOP_CACHE_SIZE)  # `fused` contains the source of a user's function
 def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed:
-    """L, z, Y and the own blocks of kept variables, one stretch of eliminated variables after the other.
+    """Return the loop that computes L, z, Y and the diagonal blocks of kept variables.
 
-    While a stretch is at work, its derivatives are in the cache.
+    It processes the eliminated variables in chunks whose derivatives fit into the cache.
     """
     d, texts, given, cleared, sums, couplings = groups[0].d, [], [], [], [], []
     for m, g in enumerate(groups):
         n_kept, part = len(g.kept), f"[first{m}:last{m}]"
-        texts += [fused_jacobians.text(m, g.how), _eliminated_blocks(f"eliminated_blocks{m}", g)]
-        given += [f"ptr{m}, a{m}, b{m}, c{m}, {fused_jacobians.parameters(m, g.how)}"]
+        texts += [fused_jacobians.text(m, g.fused), _eliminated_blocks(f"eliminated_blocks{m}", g)]
+        given += [f"ptr{m}, a{m}, b{m}, c{m}, {fused_jacobians.parameters(m, g.fused)}"]
         model = f"J{m}_, r{m}_, a{m}{part}, b{m}{part}, c{m}{part}"
         sums += [f"first{m} = np.uint64(ptr{m}[first])", f"last{m} = np.uint64(ptr{m}[last])"]
-        sums += fused_jacobians.made(m, g.how, f"first{m}", f"last{m}")
+        sums += fused_jacobians.evaluation(m, g.fused, f"first{m}", f"last{m}")
         sums += [f"eliminated_blocks{m}(first, last, first{m}, ptr{m}, {model}, V, g)"]
         if n_kept:
             texts += [_coupling(f"coupling{m}", g)]
@@ -70,10 +70,10 @@ def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed
     add = ["for j in range(first, last):", *[f"    V[j, {q}] += stiffness[j, {q}]" for q in range(size)]]
     driver = text_of(
         "eliminate",
-        f"task, stretches, damping, V, g, failed, {'stiffness, ' if stiff else ''}{', '.join(given)}",
+        f"task, chunks, damping, V, g, failed, {'stiffness, ' if stiff else ''}{', '.join(given)}",
         cleared,
-        "for stretch in range(start, stop):",
-        "    first, last = np.uint64(stretches[stretch]), np.uint64(stretches[stretch + np.uint64(1)])",
+        "for chunk in range(start, stop):",
+        "    first, last = np.uint64(chunks[chunk]), np.uint64(chunks[chunk + np.uint64(1)])",
         "    for j in range(first, last):",
         indented(2, [f"V[j, {q}] = 0.0" for q in range(size)] + [f"g[j, {q}] = 0.0" for q in range(d)]),
         indented(1, sums + (add if stiff else []) + ["factor_blocks(first, last, damping, V, g, failed)"] + couplings),
@@ -82,7 +82,7 @@ def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed
 
 
 def _cleared(name: str, dim: int) -> list[str]:
-    """The task's own sums, set to zero."""
+    """Return statements that set the sums of a task to zero."""
     lines = [f"U{name}[task, v, {q}, {t}] = 0.0" for q in range(dim) for t in range(lanes(dim))]
     return [
         f"for v in range(len(U{name}[task])):",
@@ -91,7 +91,7 @@ def _cleared(name: str, dim: int) -> list[str]:
 
 
 def _eliminated_blocks(name: str, group: Group) -> str:
-    """V += Σ JᵀMJ and g += Σ cJᵀr for each eliminated variable; `first` is the observation of the first row of J."""
+    """Return the loop V += Σ JᵀMJ, g += Σ cJᵀr over eliminated variables; row 0 of J is observation `first`."""
     _, p, D, _, offset, d, radial = group
     lower = [(q, s) for q in range(d) for s in range(q + 1)]
     return text_of(
@@ -111,7 +111,10 @@ def _eliminated_blocks(name: str, group: Group) -> str:
 
 
 def _factor_blocks(d: int, relative: bool) -> str:
-    """V + λI (relative: V + λ diag V) = L Lᵀ in place, z = L⁻¹g in place of g; failed[0] where V is not positive."""
+    """Return the loop that factorises V + λI (relative: V + λ diag V) = L Lᵀ and replaces g by z = L⁻¹g, in place.
+
+    It sets failed[0] if a pivot is not positive.
+    """
     lines = []
     for q in range(d):
         for s in range(q):
@@ -122,7 +125,7 @@ def _factor_blocks(d: int, relative: bool) -> str:
         unit = f"({entry} if {entry} > 0.0 else 1.0)" if relative else "1.0"
         lines.append(f"added = damping * {unit}")
         lines.append(f"pivot = V[j, {packed(q, q)}] + added{terms}")
-        lines.append("pivot = added if pivot < added else pivot")  # never below, but for rounding
+        lines.append("pivot = added if pivot < added else pivot")  # it can only be smaller by rounding
         lines += ["bad |= not pivot > 0.0", f"l{q}_{q} = math.sqrt(pivot) if pivot > 0.0 else 1.0"]
     for q in range(d):
         terms = "".join(f" - l{q}_{s} * z{s}" for s in range(q))
@@ -143,10 +146,10 @@ def _factor_blocks(d: int, relative: bool) -> str:
 
 
 def _coupling(name: str, group: Group) -> str:
-    """Yᵀ = L⁻¹ (J_KᵀMJ_E)ᵀ for each observation.
+    """Return the loop Yᵀ = L⁻¹ (J_KᵀMJ_E)ᵀ over observations.
 
-    On the way, the own blocks of the kept variables: U += J_AᵀMJ_A and G += cJ_Aᵀr, since J is at hand here in the
-    order in which it lies.
+    It also accumulates the diagonal blocks and gradients of the kept variables, U += J_AᵀMJ_A and G += cJ_Aᵀr, since it
+    reads J in memory order.
     """
     _, p, D, kept, offset, d, radial = group
     K = sum(size for _, size in kept)
@@ -159,7 +162,7 @@ def _coupling(name: str, group: Group) -> str:
             for q in range(lanes(size)):
                 terms = "".join(f" - y{q}_{m} * l{s}_{m}" for m in range(s))
                 lines.append(f"y{q}_{s} = ({dot(p, 'x', q, 'm', s)}{terms}) * i{s}")
-        wide = lanes(size) if len(kept) == 1 else size  # what is too much is written over by the next row
+        wide = lanes(size) if len(kept) == 1 else size  # excess numbers are overwritten by the next row
         lines += [f"Y[k, {s * K + row + q}] = y{q}_{s}" for s in range(d) for q in range(wide if s < d - 1 else size)]
         lines += [f"v = np.uint64(variable{n}[k])", *weighted("x", p, size, radial, "n")]
         lines += [f"G{n}[v, {q}] += c_k * xg_{q}" for q in range(size)]
@@ -184,7 +187,7 @@ Slots = tuple[tuple[int, int], ...]
 
 @cache
 def couple_back(d: int, slots: Slots) -> Printed:
-    """t += Yᵀx for each eliminated variable."""
+    """Return the loop t += Yᵀx over eliminated variables."""
     return compile_source("couple_back", _couple_back("couple_back", d, slots))
 
 
@@ -210,7 +213,7 @@ def _couple_back(name: str, d: int, slots: Slots) -> str:
 
 @cache
 def couple_forward(d: int, at: int, dim: int, K: int) -> Printed:
-    """y −= Y t for each kept variable of one slot."""
+    """Return the loop y −= Y t over the kept variables of one slot."""
     return printed(
         "couple_forward",
         "ptr, observations, index, Y, t, first_row, y",
@@ -231,7 +234,10 @@ def couple_forward(d: int, at: int, dim: int, K: int) -> Printed:
 
 @cache
 def schur_diagonal(d: int, at: int, dim: int, K: int) -> Printed:
-    """B −= Y Yᵀ for each kept variable of one slot: the diagonal blocks, as if it saw each eliminated one once."""
+    """Return the loop B −= Y Yᵀ over the diagonal blocks of the kept variables of one slot.
+
+    It is exact if each kept variable shares at most one observation with each eliminated variable.
+    """
     lower = [(q, s) for q in range(dim) for s in range(q + 1)]
     return printed(
         "schur_diagonal",
@@ -249,7 +255,7 @@ def schur_diagonal(d: int, at: int, dim: int, K: int) -> Printed:
 
 @cache
 def substitute(d: int, groups: tuple[Slots, ...]) -> Printed:
-    """δ = −L⁻ᵀ(z + Yᵀx) for each eliminated variable."""
+    """Return the loop δ = −L⁻ᵀ(z + Yᵀx) over eliminated variables."""
     texts, given, calls = [], [], []
     for m, slots in enumerate(groups):
         columns = ", ".join(f"columns{m}_{n}" for n in range(len(slots)))
@@ -269,7 +275,7 @@ def substitute(d: int, groups: tuple[Slots, ...]) -> Printed:
 
 @cache
 def solve_transposed(d: int) -> Printed:
-    """δ = −L⁻ᵀ t for each eliminated variable; δ may take the place of t."""
+    """Return the loop δ = −L⁻ᵀ t over eliminated variables; δ and t may be the same array."""
     return compile_source("solve_transposed", _solve_transposed(d))
 
 

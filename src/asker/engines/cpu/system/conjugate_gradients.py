@@ -1,4 +1,4 @@
-"""Conjugate gradients on S = H_KK − YYᵀ, which is never formed."""
+"""Preconditioned conjugate gradients on the implicit Schur complement S = H_KK − YYᵀ."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,15 +17,15 @@ Product = Callable[[np.ndarray], np.ndarray]
 
 
 class ConjugateGradients:
-    """The solver of the reduced system by products with S; preconditioned by its diagonal blocks."""
+    """The matrix-free solver of the reduced system, with a block Jacobi or power series preconditioner."""
 
     def __init__(self, structure: Structure, reduced: ReducedMatrix, settings: CG):
-        """`reduced` holds H_KK alone."""
+        """`reduced` contains H_KK only."""
         self.structure, self.reduced, self.settings = structure, reduced, settings
         self.symmetric = Symmetric(structure.n_kept, *reduced.coordinates())
 
     def __call__(self, e: Elimination, damping: np.ndarray, last_gradient: float) -> tuple[np.ndarray | None, float]:
-        """x, and ‖g‖, which the next solve compares its own with; None where a number is not finite."""
+        """Return x, or None if a number is not finite, and ‖g‖, which sets the tolerance of the next solve."""
         H, g = self.symmetric(self.reduced.values, damping), self.reduced.gradient
         if not (np.isfinite(H.data).all() and np.isfinite(g).all()):
             return None, last_gradient
@@ -56,7 +56,10 @@ class ConjugateGradients:
         return conjugate_gradients(product, precondition, -g, tol, self.settings.max_iterations), size
 
     def _inverse_diagonal_blocks(self, H: Any, e: Elimination) -> Delta:
-        """(n, d, d) of each kept group; of H_KK where those of S are not safely positive definite."""
+        """Return the inverse diagonal blocks (n, d, d) of S for each kept group.
+
+        A block of S that is not safely positive definite is replaced by that of H_KK.
+        """
         inverse = {}
         for v, first in self.structure.first.items():
             d, n = v.manifold.tangent, len(v)
@@ -74,9 +77,9 @@ class ConjugateGradients:
 
 
 def _positive(B: np.ndarray) -> np.ndarray:
-    """Which of the symmetric blocks (n, d, d) are safely positive definite."""
-    smallest = np.linalg.eigvalsh(B)[:, 0]
-    return smallest > 1e-12 * np.abs(B).max(axis=(1, 2))
+    """Return which of the symmetric blocks (n, d, d) are safely positive definite."""
+    min_size = np.linalg.eigvalsh(B)[:, 0]
+    return min_size > 1e-12 * np.abs(B).max(axis=(1, 2))
 
 
 def conjugate_gradients(
@@ -86,7 +89,7 @@ def conjugate_gradients(
     tol: float,
     max_iterations: int,
 ) -> np.ndarray | None:
-    """Preconditioned conjugate gradients; stops at ‖b − Ax‖ ≤ tol ‖b‖.  None where a number stops being finite."""
+    """Solve Ax = b by preconditioned conjugate gradients until ‖b − Ax‖ ≤ tol ‖b‖; return None if x is not finite."""
     x = np.zeros_like(b)
     r = b.copy()
     z = precondition(r)
@@ -98,7 +101,7 @@ def conjugate_gradients(
             break
         Ap = product(p)
         curvature = dot(p, Ap)
-        if not curvature > 0:  # rounding, or not positive definite: what we have is a descent direction
+        if not curvature > 0:  # rounding, or not positive definite: x is a descent direction anyway
             break
         step = rz / curvature
         x += step * p

@@ -1,4 +1,4 @@
-"""The one linear system as one dense matrix: the oracle of the other solvers, and the door for small problems."""
+"""The linear system as a dense matrix: the test oracle of the other solvers, and the solver of very small problems."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from asker.engines.sparsity import FactorStructure, Structure
 
 
 def unit_of_damping(diagonal: np.ndarray, relative: bool) -> np.ndarray:
-    """Return what λ is multiplied with, from the diagonal of H; 1 where that is 0, as is the gradient."""
+    """Return the factor of λ for each unknown: diag H if relative (1 if that is 0, as is the gradient then), else 1."""
     return np.where(diagonal > 0, diagonal, 1.0) if relative else np.ones_like(diagonal)
 
 
@@ -18,7 +18,7 @@ def reference(
     damping: float,
     relative: bool = False,
 ) -> Delta | None:
-    """The step δ over all free variables; None when the matrix is singular."""
+    """Return the step δ of all free variables, or None if the matrix is singular."""
     free = [v for v in structure.problem.variables if v.is_free]
     sizes = [len(v) * v.manifold.tangent for v in free]
     first = dict(zip(free, np.cumsum([0, *sizes])[:-1].tolist(), strict=True))
@@ -38,7 +38,7 @@ def reference(
 
 
 def _add(f: FactorStructure, lin: Linearization, abc: Weights, first: dict, H: np.ndarray, g: np.ndarray) -> None:
-    """H += Σ Jᵀ(aI + b rrᵀ)J and g += Σ c Jᵀr of one factor group."""
+    """Add Σ Jᵀ(aI + b rrᵀ)J to H and Σ c Jᵀr to g for one factor group."""
     p = lin.r.shape[1]
     J = lin.J.reshape(f.n, p, f.width)
     Jr = np.einsum("npd,np->nd", J, lin.r)

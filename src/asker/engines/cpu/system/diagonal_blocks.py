@@ -1,4 +1,4 @@
-"""The own blocks of all variables."""
+"""The diagonal blocks of the Gauss-Newton Hessian."""
 
 import numpy as np
 
@@ -8,8 +8,10 @@ from asker.engines.sparsity import Structure
 from asker.problem.variables import Variables
 
 
-def own_blocks(structure: Structure, linear: list[Linearization], model: list[Weights]) -> dict[Variables, np.ndarray]:
-    """The block Σ a JᵀJ of every variable, (n, d, d) for each free group; b is passed over."""
+def diagonal_hessian_blocks(
+    structure: Structure, linear: list[Linearization], model: list[Weights]
+) -> dict[Variables, np.ndarray]:
+    """Return the block Σ a JᵀJ of every variable, (n, d, d) for each free group; b is ignored."""
     blocks = {v: np.zeros((len(v), v.manifold.tangent, v.manifold.tangent)) for v in _free(structure)}
     for f, lin, w in zip(structure.factors, linear, model, strict=True):
         J = lin.J.reshape(f.n, lin.r.shape[1], f.width)
@@ -18,8 +20,8 @@ def own_blocks(structure: Structure, linear: list[Linearization], model: list[We
             B = blocks[v]
             if f.is_wide:
                 columns = slice(offset, offset + v.manifold.tangent)
-                for some in wide_residuals.parts(f.n, J.shape[1] * f.width):
-                    np.add.at(B, f.indices[slot][some], wide_residuals.products(J[some], w.a[some], columns, columns))
+                for rows in wide_residuals.batches(f.n, J.shape[1] * f.width):
+                    np.add.at(B, f.indices[slot][rows], wide_residuals.products(J[rows], w.a[rows], columns, columns))
                 continue
             for q in range(B.shape[1]):
                 weighted = w.a[:, None] * J[:, :, offset + q]

@@ -1,71 +1,74 @@
-"""Residuals and derivatives inside of a printed loop, a stretch of observations at a time.
+"""Residuals and Jacobians evaluated inside a printed loop, one chunk of observations at a time.
 
-A loop that needs r and J of factor group m names `parameters(m, …)` and has `made(m, …)` where a stretch begins: behind
-that, r{m}_ and J{m}_ are those of its observations.  They are parts of arrays (`Linearization`), or made on the spot in
-arrays of the thread, which stay in its cache (`InPassing`).
+A loop that uses r and J of factor group m has the `parameters(m, …)` and the statements `evaluation(m, …)` at the
+beginning of a chunk, after which r{m}_ and J{m}_ are those of its observations.  They are slices of arrays
+(`Linearization`), or evaluated into small arrays of the thread, which stay in its cache (`FusedJacobian`).
 """
 
 from typing import Any
 
 import numpy as np
 
-from asker.engines.cpu.system.codegen import spacious
-from asker.engines.cpu.system.linearization import Derivatives, InPassing
+from asker.engines.cpu.system.codegen import padded_rows
+from asker.engines.cpu.system.linearization import Derivatives, FusedJacobian
 from asker.engines.sparsity import FactorStructure
 
-STRETCH = 256
-"""Observations whose derivatives are made at a time; one more variable's at most."""
+CHUNK_OBSERVATIONS = 256
+"""Observations in a chunk, plus at most those of one more variable."""
 
-How = tuple[str, tuple[bool, ...]] | None
-"""What a printed loop has to know of the derivatives: the text that makes them and its arguments; None: arrays."""
-
-
-def how(lin: Derivatives) -> How:
-    return (lin.text, lin.by_observation) if isinstance(lin, InPassing) else None
+Fusion = tuple[str, tuple[bool, ...]] | None
+"""The source of the function that evaluates r and J, and whether each of its arguments has a row per observation; None
+if r and J are stored in arrays."""
 
 
-def text(m: int, how: How) -> str:
-    """The function that the loop calls."""
-    return "" if how is None else how[0].replace("def linearise(", f"def linearise{m}(", 1)
+def fusion(lin: Derivatives) -> Fusion:
+    """Return how a loop obtains r and J."""
+    return (lin.text, lin.by_observation) if isinstance(lin, FusedJacobian) else None
 
 
-def parameters(m: int, how: How) -> str:
-    return ", ".join([f"r{m}", f"J{m}", *[f"x{m}_{k}" for k in range(0 if how is None else len(how[1]))]])
+def text(m: int, fused: Fusion) -> str:
+    """Return the source of the function that the loop calls."""
+    return "" if fused is None else fused[0].replace("def linearise(", f"def linearise{m}(", 1)
 
 
-def made(m: int, how: How, first: str, last: str) -> list[str]:
-    """Lines behind which r{m}_ and J{m}_ are of the observations first…last."""
+def parameters(m: int, fused: Fusion) -> str:
+    """Return the parameters of the loop for r and J."""
+    return ", ".join([f"r{m}", f"J{m}", *[f"x{m}_{k}" for k in range(0 if fused is None else len(fused[1]))]])
+
+
+def evaluation(m: int, fused: Fusion, first: str, last: str) -> list[str]:
+    """Return statements that define r{m}_ and J{m}_ of the observations first…last."""
     part = f"[{first}:{last}]"
-    if how is None:
+    if fused is None:
         return [f"r{m}_ = r{m}{part}", f"J{m}_ = J{m}{part}"]
-    given = [f"x{m}_{k}{part if by else ''}" for k, by in enumerate(how[1])]
+    arguments = [f"x{m}_{k}{part if by else ''}" for k, by in enumerate(fused[1])]
     return [
         f"r{m}_ = r{m}",
         f"J{m}_ = J{m}",
-        f"linearise{m}(np.uint64(0), {last} - {first}, {', '.join(given)}, r{m}, J{m})",
+        f"linearise{m}(np.uint64(0), {last} - {first}, {', '.join(arguments)}, r{m}, J{m})",
     ]
 
 
 def shared(m: int, lin: Derivatives) -> dict[str, Any]:
-    """The arguments that all threads have."""
-    if isinstance(lin, InPassing):
+    """Return the arguments that are shared by all threads."""
+    if isinstance(lin, FusedJacobian):
         return {f"x{m}_{k}": x for k, x in enumerate(lin.arguments)}
     return {f"r{m}": lin.r, f"J{m}": lin.J}
 
 
-def own(m: int, lin: Derivatives, f: FactorStructure, longest: int) -> dict[str, np.ndarray]:
-    """The arguments that each thread has for itself: room for the longest stretch."""
-    if not isinstance(lin, InPassing):
+def private(m: int, lin: Derivatives, f: FactorStructure, size: int) -> dict[str, np.ndarray]:
+    """Return the arguments that each thread allocates: r and J of `size` observations."""
+    if not isinstance(lin, FusedJacobian):
         return {}
-    return {f"r{m}": np.empty((longest, f.p)), f"J{m}": spacious(longest, f.p * f.width)}
+    return {f"r{m}": np.empty((size, f.p)), f"J{m}": padded_rows(size, f.p * f.width)}
 
 
-def stretches(ptr: np.ndarray) -> np.ndarray:
-    """Cut the variables whose observations are ptr[j]…ptr[j + 1] into stretches."""
-    cuts = np.searchsorted(ptr, np.arange(STRETCH, ptr[-1], STRETCH))
+def chunks(ptr: np.ndarray) -> np.ndarray:
+    """Return the bounds of chunks of variables, where variable j has the observations ptr[j]…ptr[j + 1]."""
+    cuts = np.searchsorted(ptr, np.arange(CHUNK_OBSERVATIONS, ptr[-1], CHUNK_OBSERVATIONS))
     return np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).astype(np.int64)
 
 
 def longest(ptr: np.ndarray, cuts: np.ndarray) -> int:
-    """How many observations a stretch has at most."""
+    """Return the maximum number of observations in a chunk."""
     return int(np.diff(ptr[cuts]).max(initial=0))

@@ -1,6 +1,7 @@
-"""Blocks of the inverse on the processor: those of the kept variables from the reduced matrix (kept_inverse.py), those
-of the eliminated ones in one pass over their couplings.  What is held, and the formulas:
-`asker.engines.inverse_blocks`.
+"""Blocks of the inverse of the Hessian.
+
+Those of kept variables come from the inverse of the Schur complement (schur_inverse.py), those of eliminated variables
+from one pass over their couplings.  `asker.engines.inverse_blocks` has the formulas and the regularisation.
 """
 
 from functools import cached_property
@@ -10,7 +11,7 @@ import numpy as np
 
 from asker.engines.cpu.system import blocks
 from asker.engines.cpu.system.codegen import run_loop
-from asker.engines.cpu.system.diagonal_blocks import own_blocks
+from asker.engines.cpu.system.diagonal_blocks import diagonal_hessian_blocks
 from asker.engines.cpu.system.linearization import Linearization, Weights
 from asker.engines.cpu.system.schur_complement import ReducedMatrix
 from asker.engines.cpu.system.schur_elimination import Eliminator
@@ -30,20 +31,20 @@ from asker.problem.variables import Variables
 
 
 class Couplings(NamedTuple):
-    """Who is coupled to the eliminated variables, one entry after the other for each of them."""
+    """The couplings of each eliminated variable to kept ones, in CSR form."""
 
     ptr: np.ndarray
     number: np.ndarray
-    """Of the kept variable, among all kept ones."""
+    """The number of the kept variable among all kept variables."""
     where: np.ndarray
-    """The first of its numbers in Y, one factor group after the other."""
+    """The position of its first number in Y, over all factor groups."""
     stride: np.ndarray
     entry: tuple[tuple[np.ndarray, ...], ...]
-    """For each factor group and kept slot: the entry of each observation."""
+    """The coupling of each observation, for each factor group and kept slot."""
 
 
 class Inverse(HeldInverse):
-    """M, factorised."""
+    """The factorised inverse M of the regularised Hessian."""
 
     kept: PlacedInverse
 
@@ -57,7 +58,7 @@ class Inverse(HeldInverse):
         super().__init__(structure, stiffening)
 
     def _own_blocks(self) -> dict[Variables, np.ndarray]:
-        return own_blocks(self.structure, self.linear, self.model)
+        return diagonal_hessian_blocks(self.structure, self.linear, self.model)
 
     def _assembled(self) -> PlacedInverse:
         reduced = ReducedMatrix(self.structure, self.dense)
@@ -75,7 +76,7 @@ class Inverse(HeldInverse):
     # ------------------------------------------------------------ solutions
 
     def solve(self, B: Columns) -> Columns:
-        """M B"""
+        """Return M B."""
         e, k = self.structure.eliminated, next(iter(B.values())).shape[2]
         right = [B[v].reshape(-1, k) for v in self.structure.kept]
         X = np.concatenate([*right, np.zeros((0, k))])
@@ -93,7 +94,7 @@ class Inverse(HeldInverse):
         return self._columns(X) | {e: self._backward(X, Z)}
 
     def _forward(self, B: np.ndarray) -> np.ndarray:
-        """L⁻¹ B"""
+        """Return L⁻¹ B."""
         L, Z = self.elimination.L, np.empty_like(B)
         for q in range(B.shape[1]):
             first = q * (q + 1) // 2
@@ -102,47 +103,47 @@ class Inverse(HeldInverse):
         return Z
 
     def _backward(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """L⁻ᵀ (Z − Yᵀ X)"""
+        """Return L⁻ᵀ (Z − Yᵀ X)."""
         out = np.empty_like(Z)
         for column in range(Z.shape[2]):
             t = -Z[:, :, column]
             self.elimination.couple_back(np.ascontiguousarray(X[:, column]), t)
             delta = np.empty_like(t)
             loop = blocks.solve_transposed(t.shape[1])
-            run_loop(loop, even_bounds(len(t), smallest=1024), L=self.elimination.L, t=t, delta=delta)
+            run_loop(loop, even_bounds(len(t), min_size=1024), L=self.elimination.L, t=t, delta=delta)
             out[:, :, column] = delta
         return out
 
     # ------------------------------------------------------------ blocks
 
     def _number(self, v: Variables) -> int:
-        """Of its first variable, among all kept ones."""
+        """Return the number of the group's first variable among all kept variables."""
         return int(np.searchsorted(self.structure.kept_variables[0], self.structure.first[v]))
 
     def of_kept(self, v: Variables, i: np.ndarray, w: Variables, j: np.ndarray) -> np.ndarray:
         out = np.empty((len(i), v.manifold.tangent, w.manifold.tangent))
         first, second = self._number(v) + i.astype(np.int64), self._number(w) + j.astype(np.int64)
         if blocks_of_pairs(first, second, self.kept.layout, self.values, out):
-            raise LookupError("two variables do not meet")
+            raise LookupError("the block of two variables is not on the sparsity pattern of the inverse")
         return out
 
     @cached_property
     def couplings(self) -> Couplings:
-        """Those of all factor groups."""
-        found = [np.zeros((4, 0), dtype=np.int64)]  # eliminated variable, number, where and stride of each
+        """The couplings of all factor groups."""
+        parts = [np.zeros((4, 0), dtype=np.int64)]  # eliminated variable, number, where and stride of each
         begin = 0
         for f, e, Y in self.elimination.coupled():
             for s in f.kept:
                 where = begin + np.arange(f.n) * Y.shape[1] + s.offset_in_Y
-                found.append(
+                parts.append(
                     np.array([e.index, self._number(s.variables) + s.index, where, np.full(f.n, f.kept_width)])
                 )
             begin += Y.size
-        index, *rest = np.concatenate(found, axis=1)
+        index, *rest = np.concatenate(parts, axis=1)
         order = np.argsort(index, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        entries = iter(np.split(place, np.cumsum([part.shape[1] for part in found])))
+        entries = iter(np.split(place, np.cumsum([part.shape[1] for part in parts])))
         next(entries)
         of = [tuple(next(entries) for _ in f.kept) if f.eliminated is not None else () for f in self.structure.factors]
         ptr = np.concatenate([[0], np.cumsum(np.bincount(index, minlength=self.structure.n_eliminated))])
@@ -153,7 +154,7 @@ class Inverse(HeldInverse):
         return self.inverted(with_couplings=False)[0]
 
     def inverted(self, with_couplings: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Blocks of the eliminated variables, and those with the kept ones that each is coupled to."""
+        """Return the diagonal blocks of eliminated variables and, if requested, the blocks of their couplings."""
         c, d = self.couplings, self.elimination.d
         out = np.empty((self.structure.n_eliminated, d, d))
         widest = int(self.structure.kept_variables[1].max(initial=0))

@@ -1,4 +1,4 @@
-"""What the linear system is made of, factor group by factor group."""
+"""The data of the linear system, per factor group."""
 
 from typing import Any, NamedTuple
 
@@ -7,34 +7,34 @@ import numpy as np
 from asker.problem.variables import Variables
 
 Delta = dict[Variables, np.ndarray]
-"""A number for every direction of every variable: (n, tangent) for each group."""
+"""A tangent vector of every variable: (n, tangent) for each group."""
 
 
 class Linearization(NamedTuple):
-    """One factor group at a point: residuals and derivatives, observation by observation."""
+    """The residuals and Jacobians of one factor group at a point."""
 
     r: np.ndarray  # (n, p)
     J: np.ndarray  # (n, p·D)
 
 
-class InPassing(NamedTuple):
-    """One factor group at a point whose residuals and derivatives are made where they are needed, and held nowhere.
+class FusedJacobian(NamedTuple):
+    """One factor group at a point, with residuals and Jacobians that are evaluated in the loops that use them.
 
-    To make them again costs less than to write them to memory and to read them (in_passing.py).
+    Evaluating them again costs less than writing them to memory and reading them (fused_jacobians.py).
     """
 
     text: str
-    """A printed loop `linearise(start, stop, *arguments, r, J)`."""
+    """The source of a loop `linearise(start, stop, *arguments, r, J)`."""
     by_observation: tuple[bool, ...]
-    """Which of the arguments have a row for each observation."""
+    """Whether each argument has a row per observation."""
     arguments: tuple[Any, ...]
 
 
-Derivatives = Linearization | InPassing
+Derivatives = Linearization | FusedJacobian
 
 
 class Weights(NamedTuple):
-    """One factor group's part of a model: a, b, c per residual; `radial` says whether b is there."""
+    """The weights a, b, c per residual of one factor group; b is used only if `radial`."""
 
     a: np.ndarray
     b: np.ndarray

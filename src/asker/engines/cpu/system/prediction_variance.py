@@ -1,32 +1,32 @@
-"""How uncertain the observations of a linearised problem are themselves: tr(J M Jᵀ), observation by observation."""
+"""Prediction variances tr(J M Jᵀ) of the observations of a linearised problem."""
 
 import numpy as np
 
 from asker.engines.cpu.system.inverse import Inverse
 from asker.engines.sparsity import FactorStructure
 
-AT_ONCE = 100_000
-"""Observations whose blocks are held at a time."""
+OBSERVATIONS_PER_BATCH = 100_000
+"""Observations processed at a time, which bounds the memory of their blocks."""
 
 
-def predicted(inverse: Inverse) -> list[np.ndarray]:
-    """tr(J M Jᵀ) of every observation, for each factor group, in the engine's order.
+def prediction_variances(inverse: Inverse) -> list[np.ndarray]:
+    """Return tr(J M Jᵀ) of every observation, for each factor group, in the engine's order.
 
-    M may be any inverse: what the data do not determine has no part in it, since JN = 0.
+    M may be any generalised inverse: undetermined directions N do not contribute, since JN = 0.
     """
     structure = inverse.structure
-    own, cross = inverse.inverted(with_couplings=True) if structure.n_eliminated else (np.zeros(0), np.zeros(0))
+    blocks, cross = inverse.inverted(with_couplings=True) if structure.n_eliminated else (np.zeros(0), np.zeros(0))
     outs = []
     for k, f in enumerate(structure.factors):
         out = np.zeros(f.n)
-        for begin in range(0, f.n, AT_ONCE):
-            part = slice(begin, min(begin + AT_ONCE, f.n))
-            out[part] = _of(inverse, k, f, part, own, cross)
+        for begin in range(0, f.n, OBSERVATIONS_PER_BATCH):
+            part = slice(begin, min(begin + OBSERVATIONS_PER_BATCH, f.n))
+            out[part] = _of(inverse, k, f, part, blocks, cross)
         outs.append(out)
     return outs
 
 
-def _of(inverse: Inverse, k: int, f: FactorStructure, part: slice, own: np.ndarray, cross: np.ndarray) -> np.ndarray:
+def _of(inverse: Inverse, k: int, f: FactorStructure, part: slice, blocks: np.ndarray, cross: np.ndarray) -> np.ndarray:
     linear = inverse.linear[k]
     J = linear.J.reshape(f.n, linear.r.shape[1], f.width)[part]
     total = np.zeros(len(J))
@@ -43,5 +43,5 @@ def _of(inverse: Inverse, k: int, f: FactorStructure, part: slice, own: np.ndarr
             entries = inverse.couplings.entry[k][m][part]
             add(s.offset, f.eliminated.offset, cross[entries, : s.dim], 2.0)
     if f.eliminated is not None:
-        add(f.eliminated.offset, f.eliminated.offset, own[f.eliminated.index[part]], 1.0)
+        add(f.eliminated.offset, f.eliminated.offset, blocks[f.eliminated.index[part]], 1.0)
     return total

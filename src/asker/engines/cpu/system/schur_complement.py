@@ -1,6 +1,6 @@
-"""The matrix of the kept variables, S = H_KK − Y Yᵀ, dense or sparse, assembled row by row.
+"""The Schur complement of the kept variables, S = H_KK − Y Yᵀ, dense or sparse, assembled row by row.
 
-Only the lower triangle is computed.  Each variable owns the rows of its numbers, so threads never meet.
+Only the lower triangle is computed.  The rows of a variable are written by one thread at a time.
 """
 
 from collections.abc import Sequence
@@ -19,36 +19,36 @@ from asker.engines.cpu.system.wide_residuals import WideGroup
 from asker.engines.cpu.threads import balanced_bounds, even_bounds
 from asker.engines.sparsity import FactorStructure, KeptSlot, Structure
 
-SPLIT = 1 << 16  # a row of the matrix with more observations than this is summed in parts
-WORK_OF_A_TASK = 10_000  # blocks; a task that is much smaller costs more to hand out than to do
-PASS_BYTES = 1 << 23  # of Y in a pass over the rows: what stays in the cache that all share while all rows use it
-SHORT_PASS_BYTES = 1 << 20  # the same in the cache of one core, where the matrix itself is small
+MAX_ENTRIES_PER_ITEM = 1 << 16  # observations; the rows of a variable with more are summed in several items
+BLOCKS_PER_TASK = 10_000  # the scheduling overhead of much smaller tasks would exceed their work
+MAX_PASS_BYTES = 1 << 23  # bytes of Y in a pass over the rows, which fit into the shared cache
+MAX_CORE_PASS_BYTES = 1 << 20  # the same for the cache of one core, if the matrix itself is small
 
 
 class RowPasses:
-    """How the rows of the matrix that belong to one kept slot are shared out.
+    """The partition of the rows of one kept slot into items and tasks.
 
-    Items (variable, first entry, last entry, target row, number among all kept variables, own row, pass): one for each
-    variable, or several for one with very many observations, whose later parts are summed in spare rows of the matrix.
-    With several passes, each takes the observations of all variables that lie in one stretch of memory, and a variable
-    waits for its own item of the pass before.
+    An item is (variable, first entry, last entry, target row, number among all kept variables, row, pass).  A variable
+    has one item, or several if it has very many observations; the later ones are summed in spare rows of the matrix.
+    With several passes, each processes the observations in one range of memory for all variables, and the item of a
+    variable waits for that of the previous pass.
     """
 
     def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None, n_passes: int):
-        """`work` per entry of slot.observations; `spare`: first spare row, None for no parts."""
+        """`work` is given per entry of slot.observations; `spare` is the first spare row, None for one item per row."""
         n = len(slot.observations)
         done = np.concatenate([[0], np.cumsum(work)])
-        self.most = int(np.clip(done[-1] / n_passes / WORK_OF_A_TASK, 4, 64))
+        self.max_tasks = int(np.clip(done[-1] / n_passes / BLOCKS_PER_TASK, 4, 64))
         v = np.arange(slot.n_variables)
-        own = slot.first + v * slot.dim
-        self.moves: list[tuple[int, int, int]] = []  # own row, spare row, number of rows: to add at the end
+        row = slot.first + v * slot.dim
+        self.moves: list[tuple[int, int, int]] = []  # (row, spare row, number of rows) to add up at the end
         if n_passes == 1 and spare is not None:
-            self.items, self.bounds = self._in_parts(slot, done, v, own, number, spare)
+            self.items, self.bounds = self._in_parts(slot, done, v, row, number, spare)
             return
         order = np.repeat(v, np.diff(slot.ptr)) * n + slot.observations  # ascending
         stops = [np.searchsorted(order, v * n + stop) for stop in np.linspace(0, n, n_passes + 1).astype(int)]
         passes = [
-            self._shared(done, [v, first, last, own, number + v, np.where(k == 0, own, -1), np.full_like(v, k)])
+            self._balanced(done, [v, first, last, row, number + v, np.where(k == 0, row, -1), np.full_like(v, k)])
             for k, (first, last) in enumerate(pairwise(stops))
         ]
         self.items = np.concatenate([items for items, _ in passes])
@@ -56,41 +56,42 @@ class RowPasses:
         self.bounds = np.append(np.concatenate(cuts), np.uint64(len(self.items)))
 
     def _in_parts(
-        self, slot: KeptSlot, done: np.ndarray, v: np.ndarray, own: np.ndarray, number: int, spare: int
+        self, slot: KeptSlot, done: np.ndarray, v: np.ndarray, row: np.ndarray, number: int, spare: int
     ) -> tuple[np.ndarray, np.ndarray]:
         counts = np.diff(slot.ptr)
-        parts = np.maximum(1, -(-counts // SPLIT))
+        parts = np.maximum(1, -(-counts // MAX_ENTRIES_PER_ITEM))
         size = -(-counts // parts)
         v = np.repeat(v, parts)
         part = np.arange(len(v)) - np.repeat(np.cumsum(parts) - parts, parts)
         first = slot.ptr[v] + part * size[v]
         last = np.minimum(first + size[v], slot.ptr[v + 1])
-        target = own[v]
+        target = row[v]
         extra = np.flatnonzero(part > 0)
         target[extra] = spare + np.arange(extra.size) * slot.dim
-        self.moves = [(int(own[v[e]]), int(target[e]), slot.dim) for e in extra]
-        return self._shared(done, [v, first, last, target, number + v, own[v], np.zeros_like(v)])
+        self.moves = [(int(row[v[e]]), int(target[e]), slot.dim) for e in extra]
+        return self._balanced(done, [v, first, last, target, number + v, row[v], np.zeros_like(v)])
 
-    def _shared(self, done: np.ndarray, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Items, and tasks of about equal work; `done` is the work before each entry."""
+    def _balanced(self, done: np.ndarray, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the items, and the bounds of tasks of about equal work; `done` is the work before each entry."""
         items = np.ascontiguousarray(np.column_stack(columns).astype(np.int64))
-        return items, balanced_bounds(1.0 + done[columns[2]] - done[columns[1]], self.most)
+        return items, balanced_bounds(1.0 + done[columns[2]] - done[columns[1]], self.max_tasks)
 
 
 class ReducedMatrix:
-    """The matrix S and the reduced gradient: storage, symbolic work and assembly.
+    """The matrix S and the reduced gradient: storage, index structures and assembly.
 
-    Dense: rows of whole vectors (`printing.lanes`), and spare rows.  Sparse: values over a fixed pattern.
+    A dense matrix has rows of whole SIMD vectors (`codegen.lanes`), and spare rows.  A sparse one has values on a fixed
+    block pattern.
     """
 
     def __init__(self, structure: Structure, dense: bool, eliminate: bool = True):
-        """`eliminate=False` assembles H_KK alone."""
+        """`eliminate=False` assembles H_KK only."""
         self.structure, self.dense, self.eliminate = structure, dense, eliminate
         self.starts, self.dims = structure.kept_variables
         self.lane_of = np.concatenate([[0], np.cumsum([lanes(d) for d in self.dims.tolist()])]).astype(np.int64)
         spare = structure.n_kept
         self._passes: dict[KeptSlot, RowPasses] = {}
-        self._begins: dict[int, KeptSlot] = {}  # for each group's first column, the slot whose rows come first
+        self._begins: dict[int, KeptSlot] = {}  # the slot whose rows are assembled first, by its group's first column
         for f in structure.factors:
             for slot in f.kept:
                 work = _work_per_entry(structure, f, slot)
@@ -102,7 +103,7 @@ class ReducedMatrix:
         groups = [(k, f) for k, f in enumerate(structure.factors) if f.eliminated is not None]
         self._sharing = [(k, f, slot) for k, f in groups for slot in f.kept] if eliminate else []
         """Factor groups and kept slots whose variables share eliminated ones."""
-        self._firsts = self._found_firsts() if eliminate else {}
+        self._firsts = self._first_observations() if eliminate else {}
         self._rows_made: dict[tuple[int, int], _Rows] = {}
         self._lanes = {slot: self._lanes_of(slot) for slot in self._passes}
         self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
@@ -114,11 +115,11 @@ class ReducedMatrix:
         wide = {k: f for k, f in enumerate(structure.factors) if f.is_wide}
         self._wide = {k: WideGroup(f, self._places(f)) for k, f in wide.items()}
         self._clears = dense and not wide
-        """Whether who begins a row of the dense matrix clears it."""
+        """Whether the first item of a row of the dense matrix sets it to zero."""
 
     def _places(self, f: FactorStructure) -> dict[tuple[KeptSlot, KeptSlot], tuple[np.ndarray, np.ndarray]]:
-        """As `WideGroup` takes them, for all pairs of kept slots."""
-        found, n = {}, len(self.dims)
+        """Return the argument `places` of `WideGroup`, for all pairs of kept slots."""
+        places, n = {}, len(self.dims)
         number = {s: self._number(s) + (s.columns - s.first).astype(np.int64) // s.dim for s in f.kept}
         rows = np.repeat(np.arange(len(self.pattern_ptr)), self.pattern_ptr[:, 1] - self.pattern_ptr[:, 0])
         widths = self.dims[self.pattern]
@@ -132,42 +133,45 @@ class ReducedMatrix:
                 block = np.searchsorted(rows * n + self.pattern, row * n + np.minimum(column, row))
                 first, _, value, stride = self.pattern_ptr[row].T
                 place = value + before[block] - before[first]
-            found[A, B] = np.where(column <= row, place, -1), np.ascontiguousarray(stride)
-        return found
+            places[A, B] = np.where(column <= row, place, -1), np.ascontiguousarray(stride)
+        return places
 
     def _n_passes(self, f: FactorStructure, slot: KeptSlot, work: np.ndarray) -> int:
-        """Enough that a pass stays in the cache; sparse: if adding the strips once a pass costs little."""
+        """Return the number of passes such that Y of a pass fits into the cache.
+
+        A sparse matrix has a single pass if adding the strips once per pass would be expensive.
+        """
         if f.eliminated is None:
             return 1
         bytes_of_Y = 8 * f.kept_width * f.eliminated.dim
-        is_small = self.dense and 8 * self.structure.n_kept * int(self.lane_of[-1]) <= PASS_BYTES
-        wanted = max(-(-f.n * bytes_of_Y // (SHORT_PASS_BYTES if is_small else PASS_BYTES)), 1)
+        is_small = self.dense and 8 * self.structure.n_kept * int(self.lane_of[-1]) <= MAX_PASS_BYTES
+        wanted = max(-(-f.n * bytes_of_Y // (MAX_CORE_PASS_BYTES if is_small else MAX_PASS_BYTES)), 1)
         if self.dense:
             return wanted
         strips = 16 * slot.n_variables * slot.dim * int(self.lane_of[-1])
         return wanted if 4 * wanted * strips <= bytes_of_Y * work.sum() else 1
 
-    def _found_firsts(self) -> dict[tuple[KeptSlot, FactorStructure], np.ndarray]:
-        """For each entry of a slot, and each factor group, the group's first observation of its eliminated variable.
+    def _first_observations(self) -> dict[tuple[KeptSlot, FactorStructure], np.ndarray]:
+        """Return the first observation in each factor group of the eliminated variable of each entry of a slot.
 
-        It could be looked up in two steps, but a row begins with waiting for it.
+        It is tabulated because two dependent lookups at the beginning of each entry would stall.
         """
         groups = [f for f in self.structure.factors if f.eliminated is not None and f.kept]
-        found = {}
+        firsts = {}
         for f, other in product(groups, groups):
             assert f.eliminated is not None
             assert other.eliminated is not None
             for slot in f.kept:
                 first = other.eliminated.ptr[f.eliminated.index[slot.observations]]
-                found[slot, other] = first.astype(np.int32)
-        return found
+                firsts[slot, other] = first.astype(np.int32)
+        return firsts
 
     def _number(self, slot: KeptSlot) -> int:
-        """The number of the slot's first variable among all kept ones."""
+        """Return the number of the slot's first variable among all kept variables."""
         return int(np.searchsorted(self.starts, slot.first))
 
     def _lanes_of(self, slot: KeptSlot) -> np.ndarray:
-        """First strip column of each observation's variable."""
+        """Return the first strip column of each observation's variable."""
         variable = self._number(slot) + (slot.columns - slot.first) // slot.dim
         return self.lane_of[variable].astype(np.int32)
 
@@ -179,9 +183,9 @@ class ReducedMatrix:
         self.values = np.zeros(values[-1])
 
     def assemble(self, linear: Sequence[Derivatives], model: list[Weights], elimination: Elimination) -> None:
-        """S and the reduced gradient for the weights of `model`."""
-        begun = self.structure.n_kept if self._clears else 0  # the rows before are cleared by those who begin them
-        for array in (self.values[begun:], self.g, self.diagonals):
+        """Compute S and the reduced gradient for the weights of `model`."""
+        first = self.structure.n_kept if self._clears else 0  # the rows before it are cleared by their first items
+        for array in (self.values[first:], self.g, self.diagonals):
             array[...] = 0.0
         for k, f in enumerate(self.structure.factors):
             if k in self._wide:
@@ -197,17 +201,17 @@ class ReducedMatrix:
                     assert isinstance(lin, Linearization)
                     named |= {"J": lin.J, "r": lin.r, "a": w.a, "b": w.b, "c": w.c, "radial": w.radial}
                 if f.eliminated is not None:
-                    U, G = elimination.own[k][m]
+                    U, G = elimination.diagonal_blocks[k][m]
                     named |= {"YA": elimination.Y[k], "z": elimination.z, "U": U, "G": G}
                     named |= {f"Y{n}": elimination.Y[other] for n, (other, _, _) in enumerate(self._sharing)}
                 run_loop_with(loop, self._passes[slot].bounds, partial(self._strip, slot.dim), **named)
         for rows in self._passes.values():
-            for own, target, dim in rows.moves:
+            for row, spare, dim in rows.moves:
                 for array in (self.values, self.g, self.diagonals):
-                    array[own : own + dim] += array[target : target + dim]
+                    array[row : row + dim] += array[spare : spare + dim]
 
     def _rows(self, k: int, m: int) -> "_Rows":
-        """The rows of kept slot m of factor group k."""
+        """Return the loop of the rows of kept slot m of factor group k."""
         key = k, m
         if key not in self._rows_made:
             self._rows_made[key] = self._make_rows(*key)
@@ -215,8 +219,8 @@ class ReducedMatrix:
 
     def _make_rows(self, k: int, m: int) -> "_Rows":
         f = self.structure.factors[k]
-        slot, is_eliminating = f.kept[m], f.eliminated is not None  # then the own blocks come from the elimination
-        others = [s for s in f.kept if not (is_eliminating and s is slot)]
+        slot, is_eliminating = f.kept[m], f.eliminated is not None
+        others = [s for s in f.kept if not (is_eliminating and s is slot)]  # the elimination computes diagonal blocks
         fixed: dict[str, Any] = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of, "S": self.values}
         fixed |= {"pattern_ptr": self.pattern_ptr, "pattern": self.pattern, "g": self.g, "diagonal": self.diagonals}
         fixed |= {"items": self._passes[slot].items, "first_lane": int(self.lane_of[self._number(slot)])}
@@ -237,7 +241,7 @@ class ReducedMatrix:
         return _Rows(matrix_rows(spec), fixed, bool(others))
 
     def _strip(self, dim: int) -> dict[str, np.ndarray]:
-        """Where a thread sums sparse rows."""
+        """Allocate the strip in which a thread sums sparse rows."""
         return {} if self.dense else {"strip": np.zeros((dim, int(self.lane_of[-1]) + SLACK))}
 
     @property
@@ -247,12 +251,14 @@ class ReducedMatrix:
 
     @property
     def diagonal(self) -> np.ndarray:
-        """diag H_KK, before the elimination."""
+        """The diagonal of H_KK, before the elimination."""
         return self.diagonals[: self.structure.n_kept]
 
     def unit_scale(self, damping: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The dense matrix, damped: what rows and columns are scaled with so that the diagonal is 1, that diagonal,
-        and the right-hand side, scaled."""
+        """Scale the dense damped matrix to a unit diagonal.
+
+        Returns the scale of rows and columns, the scaled diagonal (1 up to rounding) and the scaled right-hand side.
+        """
         scale, unit, right = np.empty((3, self.structure.n_kept))
         named = {"S": self.values, "diagonal_lane": self._diagonal_lane, "damping": damping, "g": self.g}
         run_loop(unit_scale(), even_bounds(len(scale)), scale=scale, unit=unit, right=right, **named)
@@ -264,14 +270,16 @@ class ReducedMatrix:
         return np.arange(self.structure.n_kept) + np.repeat(self.lane_of[:-1] - self.starts, self.dims)
 
     def copy_scaled(self, scale: np.ndarray, out: np.ndarray) -> None:
-        """The lower triangle of the dense matrix, rows and columns scaled."""
+        """Copy the lower triangle of the dense matrix, with rows and columns scaled."""
         self._copy(scaled_lower(), scale, out)
 
     def copy_upper(
         self, scale: np.ndarray, unit: np.ndarray, right: np.ndarray, out: np.ndarray, column: int, strip: int
     ) -> None:
-        """The same transposed, with the diagonal `unit`, `right` in a column, and zeros left of the diagonal in strips
-        of columns."""
+        """Copy the transpose of the scaled lower triangle, with the diagonal `unit` and with `right` in a column.
+
+        Entries to the left of the diagonal within a strip of columns are set to zero.
+        """
         self._copy(scaled_upper(strip), scale, out, unit=unit, right=right, column_of_right=column)
 
     def _copy(self, loop: Printed, scale: np.ndarray, out: np.ndarray, **more: Any) -> None:
@@ -280,8 +288,8 @@ class ReducedMatrix:
 
     @cached_property
     def _triangle(self) -> np.ndarray:
-        """Tasks of about equal work over the rows of a triangle."""
-        return balanced_bounds(np.arange(1.0, len(self.starts) + 1), most=max(1, min(64, len(self.values) // 128)))
+        """The bounds of tasks of about equal work over the rows of a triangle."""
+        return balanced_bounds(np.arange(1.0, len(self.starts) + 1), max_tasks=max(1, min(64, len(self.values) // 128)))
 
     @property
     def matrix(self) -> np.ndarray:
@@ -292,31 +300,31 @@ class ReducedMatrix:
         return out
 
     def meeting(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which variables meet in the sparse matrix: pointers and columns of a lower triangle."""
+        """Return the block pattern of the sparse matrix: CSR pointers and columns of a lower triangle."""
         return np.append(self.pattern_ptr[:, 0], len(self.pattern)), self.pattern
 
     @cached_property
     def block_of_value(self) -> np.ndarray:
-        """The block of every sparse value."""
+        """The number of the block of every sparse value."""
         ptr, columns = self.meeting()
         sizes = self.dims[columns]
         rows = np.repeat(np.arange(len(self.dims)), self.dims)  # the variable of each row of the matrix
-        blocks = np.repeat(np.arange(len(columns)), sizes)  # of the values of each variable's first row
+        blocks = np.repeat(np.arange(len(columns)), sizes)  # for the values of each variable's first row
         begin = np.concatenate([[0], np.cumsum(sizes)])[ptr]
         return blocks[_expand(begin[rows], np.diff(begin)[rows])]
 
     def blocks_with(self, is_one: np.ndarray) -> np.ndarray:
-        """Which sparse blocks have a value of a mask; those on the diagonal are always among them."""
+        """Return which sparse blocks contain a value of the mask, or are on the diagonal."""
         ptr, columns = self.meeting()
-        found = np.repeat(np.arange(len(self.dims)), np.diff(ptr)) == columns
-        found[self.block_of_value[is_one]] = True
-        return found
+        blocks = np.repeat(np.arange(len(self.dims)), np.diff(ptr)) == columns
+        blocks[self.block_of_value[is_one]] = True
+        return blocks
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column of every sparse value (whole diagonal blocks are among them)."""
+        """Return the row and column of every sparse value; diagonal blocks are complete."""
         widths = self.pattern_ptr[:, 3]
         rows = np.repeat(_expand(self.starts, self.dims), np.repeat(widths, self.dims))
-        columns = _expand(self.starts[self.pattern], self.dims[self.pattern])  # of each variable's rows, once
+        columns = _expand(self.starts[self.pattern], self.dims[self.pattern])  # for one row of each variable
         offset = np.concatenate([[0], np.cumsum(widths)])[:-1]
         per_row = np.repeat(offset, self.dims)
         return rows, columns[_expand(per_row, np.repeat(widths, self.dims))]
@@ -327,20 +335,20 @@ class _Rows(NamedTuple):
 
     loop: Printed
     fixed: dict[str, Any]
-    """Arguments that are always the same."""
+    """The arguments that do not change between assemblies."""
     has_others: bool
-    """Whether its factors have other kept slots, so that it takes J and weights."""
+    """Whether the factors have other kept slots, so that the loop needs J and weights."""
 
 
 def _expand(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """start, start + 1, … start + count − 1 for each pair, one after the other."""
+    """Concatenate the ranges start … start + count − 1."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) - np.repeat(ends - counts, counts) + np.repeat(starts, counts)
 
 
 def _work_per_entry(structure: Structure, f: FactorStructure, slot: KeptSlot) -> np.ndarray:
-    """About how many blocks each observation of the slot's variables adds to."""
+    """Return the approximate number of blocks that each observation of the slot's variables contributes to."""
     work = np.ones(f.n)
     if f.eliminated is not None:
         for other in structure.factors:

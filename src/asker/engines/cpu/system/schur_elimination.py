@@ -1,4 +1,4 @@
-"""The elimination of one group of variables, and what is left of it.
+"""The elimination of one group of variables: factorised blocks, couplings and back-substitution.
 
 With V the blocks of the eliminated variables E, W = H_KE their coupling to the kept ones K and g_E their gradient:
 
@@ -14,18 +14,18 @@ import numpy as np
 
 from asker.engines.cpu.compiler import Printed
 from asker.engines.cpu.system import blocks, fused_jacobians
-from asker.engines.cpu.system.codegen import aligned, lanes, run_loop, run_loop_with, spacious
+from asker.engines.cpu.system.codegen import aligned, lanes, padded_rows, run_loop, run_loop_with
 from asker.engines.cpu.system.linearization import Derivatives, Weights
 from asker.engines.cpu.threads import even_bounds
 from asker.engines.sparsity import EliminatedSlot, FactorStructure, Structure
 
-LARGEST_SUMS = 1 << 26  # bytes
+MAX_SUM_BYTES = 1 << 26  # bytes
 
 
-class OwnBlocks(NamedTuple):
-    """What a factor group adds to the diagonal blocks and to the gradient of the variables of one kept slot.
+class DiagonalBlocks(NamedTuple):
+    """The contribution of a factor group to the diagonal blocks and gradient of the variables of one kept slot.
 
-    Each task of the elimination has a sum of its own.
+    Each task of the elimination has a separate sum.
     """
 
     U: np.ndarray  # (tasks, n, dim, lanes)
@@ -34,79 +34,79 @@ class OwnBlocks(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Elimination:
-    """What is left of the eliminated variables, for one point, model and damping.
+    """The result of an elimination for one point, model and damping.
 
-    The next elimination writes to the same arrays.
+    The next elimination overwrites the same arrays.
     """
 
     structure: Structure
     L: np.ndarray
-    """(n, d(d+1)/2): lower triangles, row by row."""
+    """(n, d(d+1)/2): the lower triangles, row by row."""
     z: np.ndarray
     """(n, d)"""
     Y: tuple[np.ndarray, ...]
-    """(observations, d·K) for each factor group with both kinds of slots, else nothing."""
-    own: tuple[tuple[OwnBlocks, ...], ...]
-    """For each factor group with an eliminated slot: the own blocks of its kept slots, in passing."""
+    """(observations, d·K) for each factor group with both kinds of slots, else empty."""
+    diagonal_blocks: tuple[tuple[DiagonalBlocks, ...], ...]
+    """The diagonal blocks of the kept slots of each factor group with an eliminated slot."""
 
     @property
     def d(self) -> int:
         return self.z.shape[1]
 
     def coupled(self) -> Iterator[tuple[FactorStructure, EliminatedSlot, np.ndarray]]:
-        """The factor groups with both kinds of slots, and their Y."""
+        """Yield the factor groups with both kinds of slots, and their Y."""
         for f, Y in zip(self.structure.factors, self.Y, strict=True):
             if f.eliminated is not None and f.kept:
                 yield f, f.eliminated, Y
 
     def couple_back(self, x: np.ndarray, t: np.ndarray) -> None:
-        """t += Yᵀx."""
+        """Add Yᵀx to t."""
         for f, e, Y in self.coupled():
             loop = blocks.couple_back(self.d, tuple((s.offset_in_Y, s.dim) for s in f.kept))
             columns = {f"columns{m}": s.columns for m, s in enumerate(f.kept)}
-            run_loop(loop, even_bounds(len(t), smallest=1024), ptr=e.ptr, Y=Y, x=x, t=t, **columns)
+            run_loop(loop, even_bounds(len(t), min_size=1024), ptr=e.ptr, Y=Y, x=x, t=t, **columns)
 
     def couple_forward(self, t: np.ndarray, y: np.ndarray) -> None:
-        """y −= Y t."""
+        """Subtract Y t from y."""
         for f, e, Y in self.coupled():
             for s in f.kept:
                 loop = blocks.couple_forward(self.d, s.offset_in_Y, s.dim, f.kept_width)
-                seen = {"ptr": s.ptr, "observations": s.observations, "index": e.index}
-                run_loop(loop, even_bounds(s.n_variables, smallest=8), Y=Y, t=t, first_row=s.first, y=y, **seen)
+                named = {"ptr": s.ptr, "observations": s.observations, "index": e.index}
+                run_loop(loop, even_bounds(s.n_variables, min_size=8), Y=Y, t=t, first_row=s.first, y=y, **named)
 
     def subtract_diagonal(self, first: int, B: np.ndarray) -> None:
-        """B −= the diagonal blocks of YYᵀ, for the kept group whose columns begin at `first`."""
+        """Subtract the diagonal blocks of YYᵀ from B, for the kept group whose columns begin at `first`."""
         for f, _, Y in self.coupled():
             for s in f.kept:
                 if s.first == first:
                     loop = blocks.schur_diagonal(self.d, s.offset_in_Y, s.dim, f.kept_width)
-                    run_loop(loop, even_bounds(len(B), smallest=8), ptr=s.ptr, observations=s.observations, Y=Y, B=B)
+                    run_loop(loop, even_bounds(len(B), min_size=8), ptr=s.ptr, observations=s.observations, Y=Y, B=B)
 
     def substitute(self, x: np.ndarray) -> np.ndarray:
-        """δ_E from δ_K = x."""
+        """Return δ_E for δ_K = x."""
         delta, coupled, named = np.empty_like(self.z), list(self.coupled()), dict[str, np.ndarray]()
         for m, (f, e, Y) in enumerate(coupled):
             named |= {f"ptr{m}": e.ptr, f"Y{m}": Y} | {f"columns{m}_{n}": s.columns for n, s in enumerate(f.kept)}
         loop = blocks.substitute(self.d, tuple(tuple((s.offset_in_Y, s.dim) for s in f.kept) for f, _, _ in coupled))
-        run_loop(loop, even_bounds(len(delta), smallest=1024), L=self.L, z=self.z, x=x, delta=delta, **named)
+        run_loop(loop, even_bounds(len(delta), min_size=1024), L=self.L, z=self.z, x=x, delta=delta, **named)
         return delta
 
 
 class Eliminator:
-    """The arrays of an elimination, made once for a problem's structure and filled again and again."""
+    """The elimination for a problem's structure; its arrays are allocated once and reused."""
 
     def __init__(self, structure: Structure, relative: bool):
-        """`relative`: V + λ diag(V) in place of V + λI."""
+        """`relative` adds λ diag(V) instead of λI."""
         self.structure, self.relative = structure, relative
         e = structure.eliminated
         d, n = 0 if e is None else e.manifold.tangent, structure.n_eliminated
         self._L, self._z = np.empty((n, d * (d + 1) // 2)), np.empty((n, d))
         self._groups = [(k, f, f.eliminated) for k, f in enumerate(structure.factors) if f.eliminated is not None]
         ends = sum((g.ptr for _, _, g in self._groups), start=np.zeros(n + 1, dtype=np.int64))
-        self._stretches = fused_jacobians.stretches(ends)
-        self._longest = [fused_jacobians.longest(g.ptr, self._stretches) for _, _, g in self._groups]
+        self._chunks = fused_jacobians.chunks(ends)
+        self._longest = [fused_jacobians.longest(g.ptr, self._chunks) for _, _, g in self._groups]
         self._bounds, self._sums = self._tasks(int(ends[-1]))
-        self._fixed: dict[str, Any] = {"stretches": self._stretches, "V": self._L, "g": self._z}
+        self._fixed: dict[str, Any] = {"chunks": self._chunks, "V": self._L, "g": self._z}
         for m, (_, f, g) in enumerate(self._groups):
             self._fixed |= {f"ptr{m}": g.ptr} | ({f"index{m}": g.index} if f.kept else {})
             for n, (s, (U, G)) in enumerate(zip(f.kept, self._sums[m], strict=True)):
@@ -117,25 +117,25 @@ class Eliminator:
     def _Y(self) -> tuple[np.ndarray, ...]:
         d = self._z.shape[1]
         widths = [(f.n, f.kept_width * d) if f.eliminated is not None else (0, 0) for f in self.structure.factors]
-        return tuple(spacious(*shape) for shape in widths)
+        return tuple(padded_rows(*shape) for shape in widths)
 
     def release(self) -> None:
-        """Give the couplings back, which are most of the memory, until there is something to eliminate again."""
+        """Free the couplings, which take most of the memory, until the next elimination."""
         self.__dict__.pop("_Y", None)
 
-    def _tasks(self, n_observations: int) -> tuple[np.ndarray, list[list[OwnBlocks]]]:
-        """Tasks of stretches, and the sums of own blocks for each task; few tasks where the sums would be large."""
+    def _tasks(self, n_observations: int) -> tuple[np.ndarray, list[list[DiagonalBlocks]]]:
+        """Return the tasks, ranges of chunks, and the diagonal blocks of each task; fewer tasks if these are large."""
         kept = [f.kept for _, f, _ in self._groups]
         bytes_each = sum(8 * s.n_variables * s.dim * (lanes(s.dim) + 1) for slots in kept for s in slots)
-        most = min(64, max(1, n_observations // 2048), LARGEST_SUMS // max(bytes_each, 1))
-        bounds = even_bounds(len(self._stretches) - 1, smallest=1, most=max(1, most))
+        max_tasks = min(64, max(1, n_observations // 2048), MAX_SUM_BYTES // max(bytes_each, 1))
+        bounds = even_bounds(len(self._chunks) - 1, min_size=1, max_tasks=max(1, max_tasks))
         shapes = [[(len(bounds) - 1, s.n_variables, s.dim) for s in slots] for slots in kept]
-        return bounds, [[OwnBlocks(aligned(*a, lanes(a[2])), np.empty(a)) for a in slots] for slots in shapes]
+        return bounds, [[DiagonalBlocks(aligned(*a, lanes(a[2])), np.empty(a)) for a in slots] for slots in shapes]
 
     def __call__(
         self, linear: Sequence[Derivatives], model: list[Weights], damping: float, stiffness: np.ndarray | None = None
     ) -> Elimination | None:
-        """None if some V is not positive definite; `stiffness` is added to V, packed as L."""
+        """Eliminate; return None if a block V is not positive definite.  `stiffness`, packed as L, is added to V."""
         L, z, structure = self._L, self._z, self.structure
         if structure.eliminated is None:
             return Elimination(structure, L, z, self._Y, ((),) * len(self._Y))
@@ -149,29 +149,29 @@ class Eliminator:
         if stiffness is not None:
             named["stiffness"] = stiffness
 
-        def own() -> dict[str, np.ndarray]:
-            found: dict[str, np.ndarray] = {}
+        def private() -> dict[str, np.ndarray]:
+            arrays: dict[str, np.ndarray] = {}
             for m, (k, f, _) in enumerate(self._groups):
-                found |= fused_jacobians.own(m, linear[k], f, self._longest[m])
-            return found
+                arrays |= fused_jacobians.private(m, linear[k], f, self._longest[m])
+            return arrays
 
-        run_loop_with(self._loop(linear, model, stiffness is not None), self._bounds, own, **named)
-        return None if failed[0] else Elimination(structure, L, z, self._Y, self._own_blocks())
+        run_loop_with(self._loop(linear, model, stiffness is not None), self._bounds, private, **named)
+        return None if failed[0] else Elimination(structure, L, z, self._Y, self._diagonal_blocks())
 
     def _loop(self, linear: Sequence[Derivatives], model: list[Weights], stiff: bool) -> Printed:
-        hows = [(fused_jacobians.how(linear[k]), model[k].radial) for k, _, _ in self._groups]
-        key = *hows, stiff
+        variants = [(fused_jacobians.fusion(linear[k]), model[k].radial) for k, _, _ in self._groups]
+        key = *variants, stiff
         if key not in self._loops:
             specs = []
-            for (how, radial), (_, f, e) in zip(hows, self._groups, strict=True):
+            for (fused, radial), (_, f, e) in zip(variants, self._groups, strict=True):
                 kept = tuple((s.offset, s.dim) for s in f.kept)
-                specs.append(blocks.Group(how, f.height, f.width, kept, e.offset, e.dim, radial))
+                specs.append(blocks.Group(fused, f.height, f.width, kept, e.offset, e.dim, radial))
             self._loops[key] = blocks.eliminate(tuple(specs), self.relative, stiff)
         return self._loops[key]
 
-    def _own_blocks(self) -> tuple[tuple[OwnBlocks, ...], ...]:
-        """Of each factor group."""
-        found: list[tuple[OwnBlocks, ...]] = [()] * len(self.structure.factors)
+    def _diagonal_blocks(self) -> tuple[tuple[DiagonalBlocks, ...], ...]:
+        """Return the diagonal blocks of each factor group; empty without an eliminated slot."""
+        by_group: list[tuple[DiagonalBlocks, ...]] = [()] * len(self.structure.factors)
         for (k, _, _), sums in zip(self._groups, self._sums, strict=True):
-            found[k] = tuple(sums)
-        return tuple(found)
+            by_group[k] = tuple(sums)
+        return tuple(by_group)

@@ -1,6 +1,6 @@
-"""The inverse of the reduced matrix: solutions, and blocks where variables meet.
+"""The inverse of the Schur complement: solutions, and blocks of the inverse.
 
-A dense matrix is inverted whole.  Of a sparse one those blocks are found where its factor has some.
+A dense matrix is inverted completely, a sparse one only on the pattern of its Cholesky factor.
 """
 
 from contextlib import nullcontext
@@ -13,36 +13,36 @@ from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.system.schur_complement import ReducedMatrix
 from asker.engines.inverse_blocks import KeptInverse
 
-SMALL = 2000
-"""Unknowns up to which a dense inverse is not worth a second thread, which others may need."""
+MAX_SERIAL_UNKNOWNS = 2000
+"""Unknowns up to which a dense inverse is computed by one thread, since more would save little time."""
 
 
 class Layout(NamedTuple):
-    """Where the block of two variables lies in the values of a matrix."""
+    """The memory layout of a matrix, in which the block of two variables is located."""
 
     n: int
-    """Of a dense matrix, all rows and columns of it; 0 for a sparse one, of which only the lower triangle is kept."""
+    """Number of rows and columns of a dense matrix; 0 for a sparse one, which stores only the lower triangle."""
     starts: np.ndarray
     dims: np.ndarray
     pattern_ptr: np.ndarray
     pattern: np.ndarray
     offset: np.ndarray
-    """Of each block of the pattern: its first column in the rows of its variable."""
+    """The first column of each block of the pattern within the rows of its variable."""
 
 
 _NONE, _NO_PATTERN = np.zeros(0, dtype=np.int64), np.zeros((0, 4), dtype=np.int64)
 NO_LAYOUT = Layout(0, _NONE, _NONE, _NO_PATTERN, _NONE, _NONE)
-"""Of a matrix without rows."""
+"""The layout of a matrix without rows."""
 
 
 class PlacedInverse(KeptInverse, Protocol):
-    """One whose values lie in a layout."""
+    """The inverse of the Schur complement, with values in a known layout."""
 
     layout: Layout
 
 
 class DenseInverse:
-    """By Cholesky in tiles."""
+    """The dense inverse, by tiled Cholesky factorisation."""
 
     def __init__(self, reduced: ReducedMatrix):
         self.reduced, n = reduced, reduced.structure.n_kept
@@ -63,14 +63,14 @@ class DenseInverse:
     def values(self) -> np.ndarray:
         from scipy.linalg import lapack
 
-        with cholesky.one_blas_thread() if len(self.lower) <= SMALL else nullcontext():
+        with cholesky.one_blas_thread() if len(self.lower) <= MAX_SERIAL_UNKNOWNS else nullcontext():
             Z, _ = lapack.dpotri(self.lower.T, lower=0)
         upper = np.triu(Z)
         return (upper + np.triu(Z, 1).T).ravel()
 
 
 class SparseInverse:
-    """By fronts."""
+    """The sparse selected inverse, by multifrontal Cholesky factorisation."""
 
     def __init__(self, reduced: ReducedMatrix):
         from asker.engines.cpu.sparse import Multifrontal
@@ -85,9 +85,9 @@ class SparseInverse:
         counts = np.diff(reduced.pattern_ptr[:, :2], axis=1)[:, 0]
         offset = before[:-1] - np.repeat(first, counts)
         self.layout = Layout(0, reduced.starts, reduced.dims, reduced.pattern_ptr, reduced.pattern, offset)
-        own = reduced.pattern_ptr[:, 2] + widths - reduced.dims  # the own block comes last
-        self.places = _diagonal_blocks(own, widths, reduced.dims)
-        mirrored = _diagonal_blocks(own, widths, reduced.dims, transposed=True)
+        first = reduced.pattern_ptr[:, 2] + widths - reduced.dims  # the diagonal block comes last
+        self.places = _diagonal_blocks(first, widths, reduced.dims)
+        mirrored = _diagonal_blocks(first, widths, reduced.dims, transposed=True)
         is_upper = self.places < mirrored
         self.upper, self.lower = self.places[is_upper], mirrored[is_upper]
 
@@ -98,9 +98,9 @@ class SparseInverse:
         return self.fronts.solve(v, np.zeros(len(diagonal))) is not None
 
     def solve(self, B: np.ndarray) -> np.ndarray:
-        from asker.engines.cpu.sparse import solve_again
+        from asker.engines.cpu.sparse import solve_factorised
 
-        return solve_again(self.fronts, B)
+        return solve_factorised(self.fronts, B)
 
     def values(self) -> np.ndarray:
         from asker.engines.cpu.sparse import selected_inverse
@@ -111,7 +111,7 @@ class SparseInverse:
 
 
 def _diagonal_blocks(first: np.ndarray, width: np.ndarray, dims: np.ndarray, transposed: bool = False) -> np.ndarray:
-    """The places of the numbers of all diagonal blocks, row by row, one block after the other."""
+    """Return the positions of the numbers of all diagonal blocks, row by row, one block after the other."""
     sizes = dims**2
     number = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     d = np.repeat(dims, sizes)
@@ -123,7 +123,10 @@ def _diagonal_blocks(first: np.ndarray, width: np.ndarray, dims: np.ndarray, tra
 
 @compiled
 def _place(v: int, w: int, layout: Layout) -> Any:
-    """First number, width of a row, and whether the block of the variables v and w is there transposed; −1 if not."""
+    """Return the first position of the block of two variables, its row width, and whether it is stored transposed.
+
+    The position is −1 if the block is not stored.
+    """
     if layout.n > 0:
         return layout.starts[v] * layout.n + layout.starts[w], layout.n, False
     row, column = max(v, w), min(v, w)
@@ -142,7 +145,7 @@ def _place(v: int, w: int, layout: Layout) -> Any:
 
 @compiled
 def blocks_of_pairs(v: np.ndarray, w: np.ndarray, layout: Layout, values: np.ndarray, out: np.ndarray) -> int:
-    """out[k] = the block of the variables v[k] and w[k]; returns how many are not there."""
+    """Copy the block of the variables v[k] and w[k] to out[k]; return the number of blocks that are not stored."""
     missing = 0
     for k in range(len(v)):
         base, width, is_transposed = _place(v[k], w[k], layout)
@@ -161,14 +164,14 @@ def invert_eliminated(
     begin: int, end: int, ptr: np.ndarray, number: np.ndarray, where: np.ndarray, stride: np.ndarray, Y: np.ndarray,
     L: np.ndarray, layout: Layout, values: np.ndarray, out: np.ndarray, cross: np.ndarray,
 ) -> None:  # fmt: skip
-    """out = L⁻ᵀ(I + YᵀZY)L⁻¹ of each eliminated variable, and cross = −Z Y L⁻¹ of each of its couplings, if asked for.
+    """Compute out = L⁻ᵀ(I + YᵀZY)L⁻¹ of each eliminated variable and, unless `cross` is empty, cross = −Z Y L⁻¹.
 
-    Coupling e is to the kept variable number[e]; its numbers in Y begin at where[e], in rows of stride[e].  Z being
-    symmetric, a pair of couplings counts twice and not again the other way round, where no cross is asked for.
+    Coupling e is to the kept variable number[e]; its numbers in Y begin at where[e], in rows of stride[e].  Since Z is
+    symmetric, a pair of couplings is visited once and counted twice if `cross` is empty.
     """
     d = out.shape[1]
-    room = np.empty((layout.dims.max(initial=0), d)), np.empty((d, d)), np.empty((d, d))
-    _invert_eliminated(begin, end, ptr, number, where, stride, Y, L, layout, values, out, cross, *room)
+    work = np.empty((layout.dims.max(initial=0), d)), np.empty((d, d)), np.empty((d, d))
+    _invert_eliminated(begin, end, ptr, number, where, stride, Y, L, layout, values, out, cross, *work)
 
 
 @compiled
@@ -222,7 +225,7 @@ def _invert_eliminated(
 
 @compiled
 def _invert_lower(L: np.ndarray, G: np.ndarray) -> None:
-    """G = L⁻¹ of a packed lower triangle."""
+    """Invert a packed lower triangle, G = L⁻¹."""
     for s in range(len(G)):
         for q in range(s, len(G)):
             total = 1.0 if q == s else 0.0

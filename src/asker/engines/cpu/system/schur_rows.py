@@ -1,4 +1,4 @@
-"""Loops for the rows of the reduced matrix, S = H_KK − YYᵀ."""
+"""Loops for the rows of the Schur complement, S = H_KK − YYᵀ."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +22,7 @@ LANE = "lane + np.uint64({t})"
 
 @dataclass(frozen=True)
 class RowsSpec:
-    """What the rows of one kept slot A are made of; all else is told when they are made, so that slots share a loop."""
+    """The dimensions that determine the loop of a kept slot A; all other data are arguments, so that slots share it."""
 
     p: int
     D: int
@@ -30,7 +30,7 @@ class RowsSpec:
     gram: tuple[int, ...]
     """Sizes of the kept slots B of the same factor whose J_AᵀMJ_B is added here."""
     d: int
-    """Size of the eliminated variables; 0 where none are eliminated: then the own blocks and g are made here too."""
+    """Size of the eliminated variables; 0 if there are none: then the diagonal blocks and g are computed here too."""
     in_Y: tuple[int, int]
     """First row of A in its factor's Y, and K of that factor."""
     schur: tuple[tuple[int, int, int, bool], ...]
@@ -41,13 +41,13 @@ class RowsSpec:
 
 @cache
 def matrix_rows(spec: RowsSpec) -> Printed:
-    """The rows of one kept slot: S += J_AᵀMJ_B − Y_A Y_Bᵀ, g += cJ_Aᵀr − Y_A z, diagonal += diag J_AᵀMJ_A.
+    """Return the loop of a kept slot: S += J_AᵀMJ_B − Y_A Y_Bᵀ, g += cJ_Aᵀr − Y_A z, diagonal += diag J_AᵀMJ_A.
 
-    An item is one variable, or a part of its observations (`RowPasses`); only columns at or below the diagonal count.
-    Dense: S is the matrix with its columns in lanes.  Sparse: the rows are summed in a private strip and then added to
-    S, which holds the values of the blocks that `pattern` lists, row after row.  U and G are the own blocks and
-    gradients that `eliminate` made, one for each of its tasks.  `at` and `gram_at` are the first Jacobian columns of A
-    and of each B; `clear`: whether dense rows are not yet begun, and hold anything.
+    An item is one variable, or a part of its observations (`RowPasses`); only the lower triangle is computed.  A dense
+    S is the matrix with its columns in lanes.  For a sparse S, rows are summed in a private strip and then added to S,
+    the values of the blocks listed in `pattern`, row by row.  U and G are the diagonal blocks and gradients of
+    `eliminate`, one for each of its tasks.  `at` and `gram_at` are the first Jacobian columns of A and of each B.
+    `clear` means that dense rows are uninitialised.
     """
     dim, special = spec.dim, [f"{name}{n}" for n in range(len(spec.gram)) for name in ("gram_lane", "gram_at")]
     if spec.gram:
@@ -63,24 +63,24 @@ def matrix_rows(spec: RowsSpec) -> Printed:
         "for item in range(start, stop):",
         "    wait_for(finished, items[item, 0], items[item, 6])",
         indented(1, [f"s{q} = S[items[item, 3] + {q}]" for q in range(dim)] if spec.dense else []),
-        f"    own = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
+        f"    own_lane = np.uint64(first_lane + items[item, 0] * {lanes(dim)})",
         indented(1, [f"g{q}, h{q} = 0.0, 0.0" for q in range(dim)]),
         "    target = items[item, 3]",
         "    if target == items[item, 5]:",
-        indented(2, ["pass", *(_cleared(dim) if spec.dense else []), *(_own_blocks(dim) if spec.d else [])]),
+        indented(2, ["pass", *(_cleared(dim) if spec.dense else []), *(_diagonal_block(dim) if spec.d else [])]),
         "    for entry in range(np.uint64(items[item, 1]), np.uint64(items[item, 2])):",
         "        k = np.uint64(observations[entry])",
         indented(2, _gram_body(spec) + (_schur_body(spec) if spec.d else [])),
         indented(1, [f"g[target + {q}] += g{q}" for q in range(dim)]),
         indented(1, [f"diagonal[target + {q}] += h{q}" for q in range(dim)]),
         indented(1, [] if spec.dense else _flush(dim)),
-        "    tell(finished, items[item, 0], items[item, 6] + 1)",
+        "    store_release(finished, items[item, 0], items[item, 6] + 1)",
     )
     return compile_source("matrix_rows", WAIT_FOR + text)
 
 
 def _gram_body(spec: RowsSpec) -> list[str]:
-    """J_AᵀMJ_B of one observation, for every B."""
+    """Return the statements that add J_AᵀMJ_B of one observation, for every B."""
     if not spec.gram:
         return []
     p, D, dim = spec.p, spec.D, spec.dim
@@ -92,36 +92,36 @@ def _gram_body(spec: RowsSpec) -> list[str]:
     for n, size in enumerate(spec.gram):
         inner = [line for i in range(p) for line in vectors(f"y{n}_{i}", "J[k]", f"gram_at{n} + {i * D} + {{t}}", size)]
         inner += add_products("+", dim, size, [(f"m{i}_", f"y{n}_{i}") for i in range(p)], "s{q}", LANE)
-        if size == dim:  # perhaps another slot, with perhaps the same variable
+        if size == dim:  # B may be another slot of the same group, with the same variable
             more = _columns("z", p, D, f"gram_at{n}", dim)
             more += [f"h{q} += {dot(p, 'm', q, 'z', q)}" for q in range(dim)]
-            inner += [f"if gram_at{n} != at:", "    if lane == own:", *indented(2, more)]
-        body += [f"lane = np.uint64(gram_lane{n}[k])", "if lane <= own:", *indented(1, inner)]
+            inner += [f"if gram_at{n} != at:", "    if lane == own_lane:", *indented(2, more)]
+        body += [f"lane = np.uint64(gram_lane{n}[k])", "if lane <= own_lane:", *indented(1, inner)]
     return body
 
 
 def _columns(x: str, p: int, D: int, at: str, n: int) -> list[str]:
-    """x_iq, the numbers of a block of J of observation k: n columns from `at`."""
+    """Load x_iq, the block of n columns from `at` of J of observation k."""
     return [f"{x}{i}_{q} = J[k, {at} + {i * D + q}]" for i in range(p) for q in range(n)]
 
 
 def _cleared(dim: int) -> list[str]:
-    """The columns of an item's rows that count, set to zero."""
-    rows = [f"for t in range(own + np.uint64({lanes(dim)})):", *[f"    s{q}[t] = 0.0" for q in range(dim)]]
+    """Return the statements that set the lower triangle of an item's rows to zero."""
+    rows = [f"for t in range(own_lane + np.uint64({lanes(dim)})):", *[f"    s{q}[t] = 0.0" for q in range(dim)]]
     return ["if clear:", *indented(1, rows)]
 
 
-def _own_blocks(dim: int) -> list[str]:
-    """The own blocks and gradients of an item's variable, once a row."""
+def _diagonal_block(dim: int) -> list[str]:
+    """Return the statements that add the diagonal block and gradient of an item's variable, once per row."""
     lines = ["v = items[item, 0]", "for t in range(len(U)):"]
     for q in range(dim):
         lines += [f"    g{q} += G[t, v, {q}]", f"    h{q} += U[t, v, {q}, {q}]"]
-        lines += [f"    s{q}[own + np.uint64({n})] += U[t, v, {q}, {n}]" for n in range(lanes(dim))]
+        lines += [f"    s{q}[own_lane + np.uint64({n})] += U[t, v, {q}, {n}]" for n in range(lanes(dim))]
     return lines
 
 
 def _schur_body(spec: RowsSpec) -> list[str]:
-    """−Y_A Y_Bᵀ and −Y_A z of one observation, for every B that shares its eliminated variable."""
+    """Return the statements that add −Y_A Y_Bᵀ, for every B with the same eliminated variable, and −Y_A z."""
     d, (at_x, K) = spec.d, spec.in_Y
     body = ["j = np.uint64(index[k])"]
     body += [f"w{s}_{q} = YA[k, {s * K + at_x + q}]" for s in range(d) for q in range(spec.dim)]
@@ -132,7 +132,7 @@ def _schur_body(spec: RowsSpec) -> list[str]:
         body += [
             f"for o in range(np.uint64(first{n}[entry]), np.uint64(ptr{n}[j + np.uint64(1)])):",
             f"    lane = np.uint64(schur_lane{n}[o])",
-            "    if lane > own:",
+            "    if lane > own_lane:",
             "        break" if ascending else "        continue",
             *indented(1, inner),
         ]
@@ -140,7 +140,7 @@ def _schur_body(spec: RowsSpec) -> list[str]:
 
 
 def _flush(dim: int) -> list[str]:
-    """Add the strip to the values of a sparse row, block by block, and clear it."""
+    """Return the statements that add the strip to the values of a sparse row, block by block, and clear it."""
     return [
         "variable = items[item, 4]",
         "value = pattern_ptr[variable, 2]",
@@ -158,7 +158,7 @@ def _flush(dim: int) -> list[str]:
 
 @cache
 def scaled_lower() -> Printed:
-    """The lower triangle of a dense matrix whose columns are in lanes, out of them, rows and columns scaled."""
+    """Return the loop that copies the lower triangle of a dense matrix out of lanes, with rows and columns scaled."""
     return printed(
         "scaled_lower",
         "starts, dims, lane_of, S, scale, out",
@@ -173,7 +173,7 @@ def scaled_lower() -> Printed:
 
 @cache
 def unit_scale() -> Printed:
-    """What rows and columns are scaled with so that the damped diagonal is 1; that diagonal, and −g, scaled."""
+    """Return the loop that computes the scale 1/√(damped diagonal), the scaled diagonal, and −g scaled."""
     return printed(
         "unit_scale",
         "S, diagonal_lane, damping, g, scale, unit, right",
@@ -188,8 +188,10 @@ def unit_scale() -> Printed:
 
 @cache
 def scaled_upper(strip: int) -> Printed:
-    """The same as `scaled_lower`, transposed, with a diagonal that is given and, in a column behind it, a right-hand
-    side; what is left of the diagonal within a strip of columns is set to zero."""
+    """Return the loop of `scaled_lower` transposed, with a given diagonal and a right-hand side in a further column.
+
+    Entries to the left of the diagonal within a strip of columns are set to zero.
+    """
     return printed(
         "scaled_upper",
         "starts, dims, lane_of, S, scale, unit, right, column_of_right, out",

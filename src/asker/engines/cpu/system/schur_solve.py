@@ -1,7 +1,7 @@
 """Solve (S + damping) x = −g for the kept variables, by dense or by sparse Cholesky.
 
-When Cholesky fails, a factorisation that may pivot is tried on the same matrix, scaled to a unit diagonal; when that
-fails too, the answer is None.
+If Cholesky fails, a factorisation with pivoting is tried on the same matrix, scaled to a unit diagonal; if that fails
+too, the result is None.
 """
 
 from typing import Any
@@ -16,36 +16,35 @@ SYMMETRIC_MODE: dict[str, Any] = {"diag_pivot_thresh": 0.0, "options": {"Symmetr
 
 
 def _unit_scale(diagonal: np.ndarray) -> np.ndarray:
-    """What rows and columns are multiplied with so that the diagonal is 1."""
+    """Return the scale of rows and columns with which the diagonal is 1."""
     return 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
 
 
 def if_finite(x: np.ndarray) -> np.ndarray | None:
-    """x, or None where it is no answer."""
+    """Return x, or None if it is not finite."""
     return x if np.isfinite(x).all() else None
 
 
 class DenseCholesky:
-    """Cholesky of the dense matrix, in blocks or, where it is large, in tiles; LAPACK's indefinite solver where that
-    fails."""
+    """The dense solver: blocked Cholesky, or tiled for large matrices; LAPACK's indefinite solver if that fails."""
 
     def __init__(self, reduced: ReducedMatrix):
         self.reduced, self.scaled = reduced, np.empty((0, 0))
         self.small: SmallCholesky | None = None
 
     def __call__(self, damping: np.ndarray) -> np.ndarray | None:
-        """x, once the matrix is assembled."""
+        """Return x for the assembled matrix."""
         d, unit, right = self.reduced.unit_scale(damping)
-        is_small = len(d) <= cholesky.IN_ONE_CALL
+        is_small = len(d) <= cholesky.MAX_UNTILED_UNKNOWNS
         x = (self._in_blocks if is_small else self._in_tiles)(d, unit, right)
         if x is None:
             x = self._pivoted(d, unit, right)
         return None if x is None else if_finite(d * x)
 
-    def ask(self) -> None:
-        """Ask for what a call will run."""
+    def precompile(self) -> None:
+        """Enqueue the compilation of the functions of a call."""
         n = self.reduced.structure.n_kept
-        if 0 < n <= cholesky.IN_ONE_CALL:
+        if 0 < n <= cholesky.MAX_UNTILED_UNKNOWNS:
             self._in_blocks(*self.reduced.unit_scale(np.zeros(n)))
 
     def _in_blocks(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
@@ -55,7 +54,7 @@ class DenseCholesky:
         return self.small.solve()
 
     def _in_tiles(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        """Of the lower triangle of a row-major matrix."""
+        """Factorise the lower triangle of a row-major matrix, and solve."""
         self._fill(d, unit)
         with cholesky.one_blas_thread():
             return cholesky.solve(self.scaled.T, right) if cholesky.factorise_rows(self.scaled.T) else None
@@ -76,10 +75,10 @@ class DenseCholesky:
 
 
 class Symmetric:
-    """A whole sparse matrix from the values of its lower triangle, with the pattern found once."""
+    """A full symmetric sparse matrix from the values of its lower triangle; the pattern is computed once."""
 
     def __init__(self, n: int, rows: np.ndarray, columns: np.ndarray, rank: np.ndarray | None = None):
-        """Values above the diagonal are passed over; `rank` permutes rows and columns."""
+        """Values above the diagonal are ignored; `rank` permutes rows and columns."""
         from scipy import sparse
 
         lower = np.flatnonzero(rows >= columns)
@@ -99,54 +98,54 @@ class Symmetric:
         return self.matrix
 
 
-ANALYSIS = 1000  # multiply-adds in the time that a pattern is analysed in, for each of its values
-WORTH = 0.5  # share of the work that a factorisation without them may cost
-FEWER = 0.99  # share of the blocks from which on it is tried again
+ANALYSIS_WORK_PER_VALUE = 1000  # time of the analysis of a pattern, in multiply-adds per value of the matrix
+MAX_WORK_RATIO = 0.5  # a pattern without zero blocks is used if it needs at most this fraction of the work
+MAX_BLOCK_RATIO = 0.99  # it is analysed if it has at most this fraction of the blocks of the last analysis
 
 
 class SparseCholesky:
-    """By fronts (multifrontal.py); by SuperLU where a pivot is not positive.
+    """The sparse solver: multifrontal Cholesky; SuperLU if a pivot is not positive.
 
-    Observations of weight 0 leave blocks of zeros.  Where the factorisation takes longer than its analysis, it is
-    analysed again without them: a false loop of a pose graph that is refused fills nothing in.
+    Observations of weight 0 leave zero blocks.  If the factorisation takes longer than its analysis, the pattern is
+    analysed again without them, so that a rejected loop closure of a pose graph causes no fill-in.
     """
 
     def __init__(self, reduced: ReducedMatrix):
-        """The pattern is analysed here, once."""
+        """Analyse the complete pattern once."""
         from asker.engines.cpu.sparse import Multifrontal
 
         self.reduced = reduced
         rows, columns = self.at = reduced.coordinates()
         self.diagonal = np.flatnonzero(rows == columns)
         self.fronts = Multifrontal(reduced.meeting(), reduced.dims, self.at)
-        self.thin: _Thin | None = None
-        self._tried = len(reduced.pattern)  # so many blocks were used when it was last analysed
+        self.pruned: _Pruned | None = None
+        self._n_analysed = len(reduced.pattern)  # number of blocks at the last analysis
 
     def __call__(self, damping: np.ndarray) -> np.ndarray | None:
-        """x, once the matrix is assembled."""
+        """Return x for the assembled matrix."""
         v, g = self.reduced.values.copy(), self.reduced.gradient
-        thin = self._thin(v)
+        pruned = self._pruned(v)
         v[self.diagonal] += damping
-        x = self.fronts.solve(v, -g) if thin is None else thin.fronts.solve(v[thin.source], -g)
+        x = self.fronts.solve(v, -g) if pruned is None else pruned.fronts.solve(v[pruned.source], -g)
         return if_finite(x) if x is not None else self._pivoted(v, -g)
 
-    def ask(self) -> None:
-        """Ask for what a call will run."""
-        self.fronts.ask(self.reduced.values, self.reduced.gradient)
+    def precompile(self) -> None:
+        """Enqueue the compilation of the functions of a call."""
+        self.fronts.precompile(self.reduced.values, self.reduced.gradient)
 
-    def _thin(self, values: np.ndarray) -> "_Thin | None":
-        """The factorisation without blocks of zeros, if that is worth it."""
-        full, heavy = self.fronts.work.sum(), ANALYSIS * len(values)
+    def _pruned(self, values: np.ndarray) -> "_Pruned | None":
+        """Return the factorisation without zero blocks, or None if it does not pay."""
+        full, heavy = self.fronts.work.sum(), ANALYSIS_WORK_PER_VALUE * len(values)
         if full < heavy:
             return None
-        used, thin = self.reduced.blocks_with(values != 0), self.thin
-        is_fewer = np.count_nonzero(used) <= FEWER * self._tried
-        if thin is not None and not (used & ~thin.blocks).any() and (thin.work < heavy or not is_fewer):
-            return thin
-        if thin is not None or is_fewer:
-            thin, self._tried = _Thin(self.reduced, self.at, used), int(np.count_nonzero(used))
-            self.thin = thin if thin.work <= WORTH * full else None
-        return self.thin
+        used, pruned = self.reduced.blocks_with(values != 0), self.pruned
+        is_fewer = np.count_nonzero(used) <= MAX_BLOCK_RATIO * self._n_analysed
+        if pruned is not None and not (used & ~pruned.blocks).any() and (pruned.work < heavy or not is_fewer):
+            return pruned
+        if pruned is not None or is_fewer:
+            pruned, self._n_analysed = _Pruned(self.reduced, self.at, used), int(np.count_nonzero(used))
+            self.pruned = pruned if pruned.work <= MAX_WORK_RATIO * full else None
+        return self.pruned
 
     def _pivoted(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
         from scipy.sparse.linalg import splu
@@ -166,8 +165,8 @@ class SparseCholesky:
         return if_finite(d * lu.solve((d * b)[order])[rank])
 
 
-class _Thin:
-    """The factorisation of some blocks of a sparse matrix."""
+class _Pruned:
+    """The factorisation of a subset of the blocks of a sparse matrix."""
 
     def __init__(self, reduced: ReducedMatrix, at: tuple[np.ndarray, np.ndarray], blocks: np.ndarray):
         from asker.engines.cpu.sparse import Multifrontal

@@ -1,14 +1,14 @@
-"""Cholesky factorisation of a few hundred unknowns, by printed loops that threads share.
+"""Blocked dense Cholesky factorisation of up to a few hundred unknowns, by multithreaded compiled loops.
 
-LAPACK on one thread takes as long for them as all else of an iteration does on two, and with several its rounding
-depends on their number.  Here a matrix is A = RᵀR with R in rows, and a right-hand side is one more column of A, so
-that R⁻ᵀb comes out beside R.
+Single-threaded LAPACK takes as long for them as the rest of an iteration on two threads, and the rounding of
+multithreaded LAPACK depends on the number of threads.  The matrix is A = RᵀR with R stored by rows.  The right-hand
+side is an additional column of A, so that the factorisation also computes R⁻ᵀb.
 
-Rows are finished in blocks of 8 and panels of 32, and columns are shared out by panels, too: for each panel of rows, a
-task has one panel of columns.  Who has those that the next rows begin with finishes their diagonal block at once, so
-that others seldom wait for it.  What is left of the diagonal may hold anything.
+Rows are processed in blocks of 8 and panels of 32, and columns in panels: a task is one panel of rows and columns.  The
+task with the columns of the next diagonal block also factorises that block, so that other tasks seldom wait for it.
+Entries to the left of the diagonal may be uninitialised.
 
-Where all is one panel, plain loops do it: they are as fast there, and compiled in a tenth of the time.
+A matrix of a single panel is factorised by plain loops, which are as fast there and compile in a tenth of the time.
 """
 
 import math
@@ -21,20 +21,20 @@ from asker.engines.cpu.system.codegen import WAIT_FOR, aligned, indented
 from asker.engines.cpu.threads import run_together
 
 BLOCK, STRIP, PANEL = 8, 16, 32
-WORTH_SHARING = 384  # unknowns from which on several threads are faster than one, which need not wait
+MIN_SHARED_UNKNOWNS = 384  # unknowns from which several threads are faster than one
 
 
 class SmallCholesky:
-    """Room for a matrix of n unknowns, with its right-hand side."""
+    """The storage and solver of a system of n unknowns."""
 
     def __init__(self, n: int):
         self.n, self.padded = n, -(-n // STRIP) * STRIP
         self.R = aligned(self.padded, self.padded + STRIP)
-        self.R[...] = 0.0  # rows that are put on to the end are those of the identity
+        self.R[...] = 0.0  # rows of padding are those of the identity
         self.diagonal = self.R.reshape(-1)[:: self.R.shape[1] + 1][: self.padded]
-        """The diagonal of A, to be filled."""
+        """The diagonal of A, an input."""
         self.right = self.R[:n, self.padded]
-        """b, to be filled."""
+        """The right-hand side b, an input."""
         n_rows, self._n_columns = (-(-length // PANEL) for length in self.R.shape)
         items = [(rows, columns) for rows in range(n_rows) for columns in range(rows + 1, self._n_columns)]
         self._items = np.array([(-1, 0), *items], dtype=np.int64)
@@ -42,7 +42,7 @@ class SmallCholesky:
         self._corners = aligned(self.padded, BLOCK + 1)
 
     def solve(self) -> np.ndarray | None:
-        """x with A x = b, once A and b are filled; None if a pivot is not positive."""
+        """Return x with A x = b for the current A and b, or None if a pivot is not positive."""
         x = np.empty(self.n)
         if _factor_panel(self.R, self.padded, x) if self.n <= PANEL else self._has_failed():
             return None
@@ -50,21 +50,22 @@ class SmallCholesky:
         return x
 
     def _has_failed(self) -> bool:
-        """Factorise, in blocks; whether a pivot is not positive."""
+        """Factorise in blocks, and return whether a pivot is not positive."""
         self.diagonal[self.n :] = 1.0
         counter, finished = np.zeros(1, dtype=np.int64), np.zeros(self._n_columns, dtype=np.int64)
         failed, loop = np.zeros(1, dtype=bool), _panels()
         arguments = counter, self._bounds, self._items, finished, self.R, self._corners, failed
         loop.prepare(*arguments)
-        run_together(lambda: loop.share(*arguments), len(self._items) if self.n >= WORTH_SHARING else 1)
+        run_together(lambda: loop.share(*arguments), len(self._items) if self.n >= MIN_SHARED_UNKNOWNS else 1)
         return bool(failed[0])
 
 
 @cache
 def _panels() -> Printed:
-    """Items (panel of rows, panel of columns): these rows are finished in these columns; there are none in panel −1.
+    """Return the loop over items (panel of rows, panel of columns), which computes these rows of R in these columns.
 
-    In columns that the next rows begin with, these are finished too.  finished[columns] counts panels of rows.
+    The item whose columns contain the next diagonal block factorises that block too; panel −1 has no rows.
+    finished[columns] is the number of finished panels of rows.
     """
     driver = """
 def panels(start, stop, items, finished, R, corners, failed):
@@ -83,7 +84,7 @@ def panels(start, stop, items, finished, R, corners, failed):
                 if j <= i:
                     factor_corner(i, R, corners, failed)
                 divide_by_corner(i, j, R, corners)
-        tell(finished, columns, rows + (2 if is_next else 1))
+        store_release(finished, columns, rows + (2 if is_next else 1))
 """
     numbers = f"STRIP = {STRIP}\nPANEL = {PANEL}\nBLOCK = {BLOCK}\nALIGNED = {2**62 - STRIP}\n"
     parts = [numbers, WAIT_FOR, _subtract_rows_above(), _factor_corner(), _divide(), driver]
@@ -91,7 +92,7 @@ def panels(start, stop, items, finished, R, corners, failed):
 
 
 def _row(x: str, q: int) -> str:
-    """A strip of columns of row q of a block."""
+    """Return the expression of a strip of columns of row q of a block."""
     return f"vector(R[{x} + np.uint64({q})], j, {STRIP})"
 
 
@@ -100,7 +101,7 @@ def _put(q: int, value: str) -> str:
 
 
 def _subtract_rows_above() -> str:
-    """A −= Σ_k R[k]ᵀR[k] in a block of rows and a strip of columns, over all rows k above."""
+    """Return the function A −= Σ_k R[k]ᵀR[k] for a block of rows and a strip of columns, over all rows k above."""
     lines = [f"y{m} = {_row('k', m)}" for m in range(BLOCK)]
     for q in range(BLOCK):
         terms = [f" - R[k + np.uint64({m}), i + np.uint64({q})] * y{m}" for m in range(BLOCK)]
@@ -110,7 +111,7 @@ def _subtract_rows_above() -> str:
 
 
 def _factor_corner() -> str:
-    """R of the diagonal block of 8 rows, with 1 over each pivot behind its row, in `corners`."""
+    """Return the function that factorises a diagonal block into `corners`, with inverse pivots at the ends of rows."""
     lines = []
     for q in range(BLOCK):
         for s in range(q, BLOCK):
@@ -125,7 +126,7 @@ def _factor_corner() -> str:
 
 
 def _divide() -> str:
-    """A block of rows of A, times the inverse of its corner, transposed: rows of R, in a strip of columns."""
+    """Return the function that divides a block of rows of A by its transposed corner, in a strip of columns."""
     lines = [f"c{m}_{q} = corners[i + np.uint64({m}), {q}]" for q in range(BLOCK) for m in range(q)]
     lines += [f"d{q} = corners[i + np.uint64({q}), {BLOCK}]" for q in range(BLOCK)]
     for q in range(BLOCK):
@@ -137,7 +138,7 @@ def _divide() -> str:
 
 @compiled
 def _factor_panel(R: np.ndarray, column: int, x: np.ndarray) -> int:
-    """R and, in a column of it, R⁻ᵀb, of as many unknowns as x has; 1 if a pivot is not positive."""
+    """Compute R and, in one of its columns, R⁻ᵀb for len(x) unknowns; return 1 if a pivot is not positive."""
     n = len(x)
     for i in range(n):
         for k in range(i):
@@ -156,7 +157,7 @@ def _factor_panel(R: np.ndarray, column: int, x: np.ndarray) -> int:
 
 @compiled
 def _substitute_back(R: np.ndarray, column: int, x: np.ndarray) -> None:
-    """x = R⁻¹ y, with y in a column of R."""
+    """Compute x = R⁻¹ y, with y in a column of R."""
     n = len(x)
     for i in range(n - 1, -1, -1):
         s = 0.0

@@ -1,8 +1,9 @@
-"""The one linear system,
+"""The linear system of a step,
 
     (Σ Jᵢᵀ (aᵢ I + bᵢ rᵢ rᵢᵀ) Jᵢ + λI) δ = −Σ cᵢ Jᵢᵀ rᵢ,
 
-solved by eliminating one group of variables (elimination.py) and factorising, or iterating on, what is left.
+solved by eliminating one group of variables (schur_elimination.py) and solving for the kept ones by Cholesky
+factorisation or conjugate gradients.
 """
 
 import time
@@ -21,7 +22,7 @@ from asker.engines.sparsity import Structure
 
 
 class System:
-    """Analysed once for a problem's structure; then `solve` for any point, weights and damping."""
+    """The linear solver of a problem's structure, which is analysed once."""
 
     def __init__(
         self,
@@ -29,16 +30,16 @@ class System:
         solver: LinearSolver = "auto",
         relative_damping: bool = False,
     ):
-        """`relative_damping`: λ diag(H) in place of λI, for variables whose numbers have different units."""
+        """`relative_damping` adds λ diag(H) instead of λI, for variables whose components have different units."""
         settings = solver if isinstance(solver, CG) else CG()
         solver = "cg" if isinstance(solver, CG) else solver
         if solver not in CPU_SOLVERS:
-            raise ValueError(f"linear_solver must be one of {', '.join(CPU_SOLVERS)}, or CG(...), not {solver!r}")
+            raise ValueError(f"linear_solver must be one of {', '.join(CPU_SOLVERS)} or CG(...), not {solver!r}")
         self.structure = structure
         self.solver = choose_solver(structure) if solver == "auto" else solver
         self.relative = relative_damping
         self.last_gradient = np.inf
-        """‖g‖ of the last system that conjugate gradients solved."""
+        """Gradient norm ‖g‖ of the last system that conjugate gradients solved."""
         self.seconds = {"assemble": 0.0, "factorise": 0.0}
         if self.solver == "reference":
             return
@@ -51,10 +52,10 @@ class System:
             self.finish = (DenseCholesky if self.solver == "dense-cholesky" else SparseCholesky)(self.reduced)
 
     def solve(self, linear: Sequence[Derivatives], model: list[Weights], damping: float) -> Delta | None:
-        """The step δ, or None when no way of factorising worked."""
+        """Return the step δ, or None if every factorisation fails."""
         if self.solver == "reference":
-            held = [lin for lin in linear if isinstance(lin, Linearization)]
-            return reference(self.structure, held, model, damping, self.relative)
+            stored = [lin for lin in linear if isinstance(lin, Linearization)]
+            return reference(self.structure, stored, model, damping, self.relative)
         begin = time.perf_counter()
         elimination = self.eliminate(linear, model, damping)
         if elimination is None:
@@ -72,10 +73,13 @@ class System:
         self.seconds["factorise"] += time.perf_counter() - assembled
         return None if x is None else self._substituted(elimination, x)
 
-    def ask(self, linear: Callable[[], Sequence[Derivatives]], model: list[Weights]) -> Delta:
-        """Ask for what `solve` will run, and give back a step as it comes (`asker.engines.cpu.background_compile`)."""
+    def precompile(self, linear: Callable[[], Sequence[Derivatives]], model: list[Weights]) -> Delta:
+        """Enqueue the compilation of the functions of `solve`, and return a step of arbitrary values.
+
+        It must be called within `asker.engines.cpu.background_compile.precompiling`.
+        """
         if not isinstance(self.finish, ConjugateGradients):
-            self.finish.ask()
+            self.finish.precompile()
         derivatives = linear()
         elimination = self.eliminate(derivatives, model, 1.0)
         assert elimination is not None
@@ -84,12 +88,12 @@ class System:
         return self._substituted(elimination, np.zeros(self.structure.n_kept))
 
     def release(self) -> None:
-        """Give back most of the memory, until there is something to solve again."""
+        """Free most of the memory until the next solve."""
         if self.solver != "reference":
             self.eliminate.release()
 
     def _substituted(self, elimination: Elimination, x: np.ndarray) -> Delta:
-        """δ of all free variables from that of the kept ones."""
+        """Return δ of all free variables from that of the kept ones."""
         delta = self.structure.parts(x)
         if self.structure.eliminated is not None:
             delta[self.structure.eliminated] = elimination.substitute(x)
@@ -97,24 +101,27 @@ class System:
 
 
 # Measured by benchmarks/growth.py.
-ONE_LONG_VECTOR = 12  # unknowns from which plain matrix products beat printed blocks
-SMALL = 1500  # unknowns up to which the dense matrix costs next to nothing
-LARGEST_DENSE = 20_000  # unknowns: 3 GB
-NEARLY_FULL = 0.5  # share of the matrix from which the dense one is faster
-LARGEST_SPARSE = 2e9  # filled places, before the fill-in of the factorisation
+MIN_SINGLE_VECTOR_UNKNOWNS = 12  # unknowns of a single variable from which plain matrix products are faster
+MAX_SMALL_UNKNOWNS = 1500  # unknowns up to which the matrix is always dense
+MAX_DENSE_UNKNOWNS = 20_000  # unknowns of the largest dense matrix: 3 GB
+MIN_DENSE_FILL = 0.5  # fraction of nonzeros from which a dense matrix is faster
+MAX_SPARSE_ENTRIES = 2e9  # nonzeros of the largest sparse matrix, before the fill-in of its factorisation
 
 
 def choose_solver(structure: Structure) -> str:
-    """Dense where the reduced matrix is small or nearly full, else sparse, else conjugate gradients."""
+    """Return the solver: dense if the reduced matrix is small or nearly full, else sparse, or "cg" if it is too large.
+
+    A single variable with many components is solved by "reference".
+    """
     n = structure.n_kept
     kept = structure.kept
-    if len(structure.problem.variables) == len(kept) == 1 == len(kept[0]) and n > ONE_LONG_VECTOR:
+    if len(structure.problem.variables) == len(kept) == 1 == len(kept[0]) and n > MIN_SINGLE_VECTOR_UNKNOWNS:
         return "reference"
-    if n <= SMALL:
+    if n <= MAX_SMALL_UNKNOWNS:
         return "dense-cholesky"
     ptr, columns = structure.pattern(after_elimination=True)
     _, dims = structure.kept_variables
     filled = 2 * float(np.sum(np.repeat(dims, np.diff(ptr)) * dims[columns]))
-    if n <= LARGEST_DENSE and filled > NEARLY_FULL * n**2:
+    if n <= MAX_DENSE_UNKNOWNS and filled > MIN_DENSE_FILL * n**2:
         return "dense-cholesky"
-    return "cg" if filled > LARGEST_SPARSE else "sparse-cholesky"
+    return "cg" if filled > MAX_SPARSE_ENTRIES else "sparse-cholesky"

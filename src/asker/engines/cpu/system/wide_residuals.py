@@ -1,14 +1,16 @@
-"""Observations with many derivatives: their part of the linear system by plain matrix products.
+"""Observations with many derivatives: their contribution to the linear system by NumPy's matrix products.
 
-A printed loop has a statement for every product of two numbers; of J with p rows and D columns there are p·D² in a
-block.  Where these are too many to be compiled (`asker.engines.sparsity.MOST_DERIVATIVES`), two things are done.
+A printed loop has a statement for every scalar product, p·D² for the block of J with p rows and D columns.  If these
+are too many to compile (`asker.engines.sparsity.MOST_DERIVATIVES`), two measures are taken.
 
-An orthogonal Q changes none of JᵀJ, Jᵀr and rᵀJδ, and a linear system knows no more of an observation.  So where p > D,
+The linear system depends on an observation only by JᵀJ, Jᵀr and rᵀJδ, which are invariant under an orthogonal Q.  If
+p > D, the QR factorisation
 
-    [J r] = Q R,
+    [J r] = Q R
 
-and the first D rows of R take the place of J and r (`shortened`).  If even these are many, blocks are made by NumPy's
-matrix products, some observations at a time, and added to the reduced matrix by one loop for all sizes (`WideGroup`).
+is computed, and the first D rows of R replace J and r (`compressed`).  If D is large too, blocks are computed by
+NumPy's matrix products in batches of observations, and added to the reduced matrix by one loop for all sizes
+(`WideGroup`).
 """
 
 from collections.abc import Iterator
@@ -17,50 +19,50 @@ import numpy as np
 
 from asker.engines.cpu.cholesky import one_blas_thread
 from asker.engines.cpu.compiler import compiled
-from asker.engines.cpu.system.codegen import spacious
+from asker.engines.cpu.system.codegen import padded_rows
 from asker.engines.cpu.system.linearization import Delta, Linearization, Weights
 from asker.engines.cpu.threads import run_tasks
 from asker.engines.sparsity import FactorStructure, KeptSlot
 
-AT_ONCE = 1 << 20
-"""Numbers of J, or of blocks, that are copied at a time."""
+NUMBERS_PER_BATCH = 1 << 20
+"""Numbers of J, or of blocks, in a batch of observations."""
 
 
-def parts(n: int, numbers: int) -> list[slice]:
-    """The observations 0…n in parts of about `AT_ONCE` numbers, so many for each."""
-    step = max(1, AT_ONCE // max(numbers, 1))
+def batches(n: int, numbers: int) -> list[slice]:
+    """Return batches of the observations 0…n with about `NUMBERS_PER_BATCH` numbers, given the numbers of each."""
+    step = max(1, NUMBERS_PER_BATCH // max(numbers, 1))
     return [slice(begin, min(begin + step, n)) for begin in range(0, n, step)]
 
 
-def shortened(f: FactorStructure, lin: Linearization) -> Linearization:
-    """The same with as many rows of J and r as a linear system needs, `f.height`."""
+def compressed(f: FactorStructure, lin: Linearization) -> Linearization:
+    """Return J and r reduced to `f.height` rows per observation, by a QR factorisation."""
     p, D = lin.r.shape[1], f.width
     if p == f.height:
         return lin
-    J, out = lin.J.reshape(f.n, p, D), Linearization(np.empty((f.n, D)), spacious(f.n, D * D))
-    some = parts(f.n, p * (D + 1))
+    J, out = lin.J.reshape(f.n, p, D), Linearization(np.empty((f.n, D)), padded_rows(f.n, D * D))
+    slices = batches(f.n, p * (D + 1))
 
     def work(k: int) -> None:
-        R = np.asarray(np.linalg.qr(np.concatenate([J[some[k]], lin.r[some[k], :, None]], axis=2), mode="r"))
-        out.J[some[k]], out.r[some[k]] = R[:, :D, :D].reshape(len(R), -1), R[:, :D, D]
+        R = np.asarray(np.linalg.qr(np.concatenate([J[slices[k]], lin.r[slices[k], :, None]], axis=2), mode="r"))
+        out.J[slices[k]], out.r[slices[k]] = R[:, :D, :D].reshape(len(R), -1), R[:, :D, D]
 
     with one_blas_thread():
-        run_tasks(work, len(some))
+        run_tasks(work, len(slices))
     return out
 
 
 def add_gradients(f: FactorStructure, lin: Linearization, weights: tuple[np.ndarray, ...], G: Delta) -> None:
-    """G[v][m] += Σ c Jᵀr for each array m of weights c, and for all variables."""
+    """Add Σ c Jᵀr to G[v][m] for each array m of weights c and all variables v."""
     Jr = _gradients(f, lin)
     for k, start in zip(f.free, f.offsets, strict=True):
         v = f.factors.slots[k].variables
-        own = Jr[:, start : start + v.manifold.tangent]
+        block = Jr[:, start : start + v.manifold.tangent]
         for m, c in enumerate(weights):
-            np.add.at(G[v][m], f.indices[k], c[:, None] * own)
+            np.add.at(G[v][m], f.indices[k], c[:, None] * block)
 
 
 def radial_change(f: FactorStructure, lin: Linearization, delta: Delta, out: np.ndarray) -> None:
-    """out = rᵀJδ."""
+    """Compute out = rᵀJδ."""
     Jr = _gradients(f, lin)
     out[...] = 0.0
     for k, start in zip(f.free, f.offsets, strict=True):
@@ -69,50 +71,50 @@ def radial_change(f: FactorStructure, lin: Linearization, delta: Delta, out: np.
 
 
 def _gradients(f: FactorStructure, lin: Linearization) -> np.ndarray:
-    """Jᵀr of every observation, (n, D)."""
+    """Return Jᵀr of every observation, (n, D)."""
     J = lin.J.reshape(f.n, lin.r.shape[1], f.width)
     return np.matmul(lin.r[:, None, :], J)[:, 0]
 
 
 def products(J: np.ndarray, a: np.ndarray, first: slice, second: slice) -> np.ndarray:
-    """a JᵀJ of every observation, in these columns."""
+    """Return a JᵀJ of every observation, for two ranges of columns."""
     A, B = J[:, :, first], J[:, :, second]
-    with one_blas_thread():  # for each product it would wait for all of them
+    with one_blas_thread():  # otherwise BLAS would synchronise its threads at every small product
         return np.asarray(np.matmul(np.swapaxes(A * a[:, None, None], 1, 2), B))
 
 
 class WideGroup:
-    """What a factor group adds to the reduced matrix; nothing of it is eliminated."""
+    """The contribution of a wide factor group, of which no variable is eliminated, to the reduced matrix."""
 
     def __init__(self, f: FactorStructure, places: dict[tuple[KeptSlot, KeptSlot], tuple[np.ndarray, np.ndarray]]):
-        """`places`: where the block of each observation begins among the values of the matrix, −1 where it lies above
-        the diagonal, and how far its rows lie from each other."""
+        """`places` has the position of each observation's block in the values of the matrix, −1 if it is above the
+        diagonal, and the stride of its rows."""
         self.f, self.places = f, places
 
     def add(self, lin: Linearization, w: Weights, values: np.ndarray, g: np.ndarray, diagonal: np.ndarray) -> None:
-        """S += Jᵀ(aI + b rrᵀ)J, g += cJᵀr, diagonal += diag JᵀMJ."""
+        """Add Jᵀ(aI + b rrᵀ)J to S, cJᵀr to g and diag JᵀMJ to the diagonal."""
         f, Jr = self.f, _gradients(self.f, lin)
         for slot in f.kept:
-            own = slot.columns[:, None] + np.arange(slot.dim)
-            np.add.at(g, own, w.c[:, None] * Jr[:, _columns(slot)])
+            unknowns = slot.columns[:, None] + np.arange(slot.dim)
+            np.add.at(g, unknowns, w.c[:, None] * Jr[:, _columns(slot)])
         for (A, B), (place, stride) in self.places.items():
-            for some, C in self._blocks(lin, w, Jr, A, B):
-                add_blocks(C, place[some], stride[some], values)
-                if A.first == B.first:  # one group of variables, and perhaps the same variable
-                    those = np.flatnonzero(A.columns[some] == B.columns[some])
-                    own = A.columns[some][those, None] + np.arange(A.dim)
-                    np.add.at(diagonal, own, np.diagonal(C[those], axis1=1, axis2=2))
+            for batch, C in self._blocks(lin, w, Jr, A, B):
+                add_blocks(C, place[batch], stride[batch], values)
+                if A.first == B.first:  # the same group, with the same variable in some observations
+                    same = np.flatnonzero(A.columns[batch] == B.columns[batch])
+                    unknowns = A.columns[batch][same, None] + np.arange(A.dim)
+                    np.add.at(diagonal, unknowns, np.diagonal(C[same], axis1=1, axis2=2))
 
     def _blocks(
         self, lin: Linearization, w: Weights, Jr: np.ndarray, A: KeptSlot, B: KeptSlot
     ) -> Iterator[tuple[slice, np.ndarray]]:
         J = lin.J.reshape(self.f.n, lin.r.shape[1], self.f.width)
         first, second = _columns(A), _columns(B)
-        for some in parts(self.f.n, self.f.width * max(J.shape[1], self.f.width)):
-            C = products(J[some], w.a[some], first, second)
+        for batch in batches(self.f.n, self.f.width * max(J.shape[1], self.f.width)):
+            C = products(J[batch], w.a[batch], first, second)
             if w.radial:
-                C += (w.b[some, None] * Jr[some, first])[:, :, None] * Jr[some, None, second]
-            yield some, C
+                C += (w.b[batch, None] * Jr[batch, first])[:, :, None] * Jr[batch, None, second]
+            yield batch, C
 
 
 def _columns(slot: KeptSlot) -> slice:
@@ -121,7 +123,7 @@ def _columns(slot: KeptSlot) -> slice:
 
 @compiled
 def add_blocks(C: np.ndarray, place: np.ndarray, stride: np.ndarray, values: np.ndarray) -> None:
-    """values += C, block by block; those with a negative place are passed over."""
+    """Add C to the values, block by block; blocks with a negative position are skipped."""
     for k in range(len(place)):
         if place[k] >= 0:
             for q in range(len(C[k])):
