@@ -68,10 +68,10 @@ def run_case(case: Case, time_limit: float) -> Row:
         "case": list(case),
         "near": bool(error <= 1.5 * near),
         "error": error / (1.5 * near),
-        "kept": int(np.count_nonzero(is_false & ~outcome.refused)),
-        "lost": int(np.count_nonzero(outcome.refused & ~is_false)),
+        "kept": int(np.count_nonzero(is_false & ~outcome.rejected)),
+        "lost": int(np.count_nonzero(outcome.rejected & ~is_false)),
         "seconds": round(seconds, 2),
-        "is_cut_short": outcome.found.is_cut_short,
+        "is_cut_short": outcome.search.stopped_early,
     }
 
 
@@ -85,7 +85,7 @@ def print_clean(names: list[str]) -> None:
         graph = replace(clean, poses=odometry_poses(clean))
         seconds, (fit, outcome) = least_times(partial(plain, graph), partial(pose_graph.refine, graph))
         cells = [name, graph.n_poses, graph.n_loops, f"{seconds[0]:.3f}", fit.iterations, f"{seconds[1]:.3f}"]
-        cells += [f"{seconds[1] / seconds[0]:.2f}", np.count_nonzero(outcome.refused)]
+        cells += [f"{seconds[1] / seconds[0]:.2f}", np.count_nonzero(outcome.rejected)]
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 

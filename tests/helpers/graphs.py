@@ -8,7 +8,7 @@ import pytest
 from scipy.linalg import expm, logm
 from scipy.spatial.transform import Rotation
 
-from asker.applications.pose_graph.formats.g2o_tags import MEASURED
+from asker.applications.pose_graph.formats.g2o_tags import MEASUREMENT_TAGS
 from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGraph
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
@@ -47,12 +47,12 @@ def every_tag(kind, seed=0) -> PoseGraph:
     rng, graph, d = np.random.default_rng(seed), some_graph(kind, seed=seed), poses.N_AXES[kind]
     landmarks = Landmarks(np.array([50, 20, 31]), rng.normal(size=(3, d)), np.array([False, True, False]))
     offsets = {k: some_poses(kind, 1, rng)[0] for k in (3, 0)}
-    measured = {tag: some_measured(tag, rng) for tag, of in MEASURED.items() if of.kind == kind}
+    measured = {tag: some_measured(tag, rng) for tag, of in MEASUREMENT_TAGS.items() if of.kind == kind}
     return replace(graph, landmarks=landmarks, measured=measured, offsets=offsets)
 
 
 def some_measured(tag, rng, n=3) -> Measurements:
-    of = MEASURED[tag]
+    of = MEASUREMENT_TAGS[tag]
     ends = np.stack([rng.permutation(n) for _ in of.ends], axis=1).astype(np.int32)
     values = some_poses(of.kind, n, rng) if of.is_pose else rng.normal(size=(n, of.n_values))
     offsets = np.array([3, 0, 3])[:n] if of.has_offset else np.zeros(0, np.int64)

@@ -25,7 +25,6 @@ LONG_FILES = {
 LONG_FUNCTIONS = {
     "asker/_solve.py solve",
     "bundle/problem.py bundle_problem",
-    "pose_graph/refine.py refine",
     "scipy_compat/curve_fit.py curve_fit",
     "scipy_compat/least_squares.py least_squares",
     "xla/engine.py __init__",

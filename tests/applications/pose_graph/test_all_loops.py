@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 import asker
 from asker.applications.pose_graph.formats.g2o import read_g2o
-from asker.applications.pose_graph.initial.chordal_init import chordal
+from asker.applications.pose_graph.initial.chordal_init import chordal_initialization
 from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
 from asker.applications.pose_graph.loops import loop_search
 from asker.applications.pose_graph.loops.false_loops import add_false_loops
@@ -59,8 +59,8 @@ def test_a_graph_without_false_loops_costs_least_squares(make, solves):
     fit = asker.solve(made.problem, asker.IRLS(), tol=1e-12)
     found = refine(graph)
     assert len(solves) == 2  # the one above, and the same
-    assert not found.refused.any()
-    assert [r.noise_share == np.inf for r in found.found.rounds] == [True, False]
+    assert not found.rejected.any()
+    assert [r.noise_scale == np.inf for r in found.search.rounds] == [True, False]
     np.testing.assert_array_equal(found.refined.poses, made.refined(fit.values).poses)
     assert found.record["iterations"] == fit.iterations
     assert found.record["status"] == "converged"
@@ -72,16 +72,16 @@ def test_loops_that_contradict_odometry_are_not_believed_for_long_tails():
     """Single loops that are far off."""
     graph = large_with_long_tails()
     bad, is_false = add_false_loops(graph, 4.01 / graph.n_loops, "local", seed=7)
-    np.testing.assert_array_equal(refine(bad).refused, is_false)
+    np.testing.assert_array_equal(refine(bad).rejected, is_false)
 
 
 def test_where_edges_are_turned_least_squares_begin_where_loops_are_closed(solves):
     graph = circle(n=60)[1]
     graph.poses[30:, 2] += np.pi / 2
     found = refine(graph)
-    np.testing.assert_array_equal(found.found.fit.made.graph.poses, chordal(graph).poses)
+    np.testing.assert_array_equal(found.search.fit.graph_problem.graph.poses, chordal_initialization(graph).poses)
     assert [r.iterations > 0 for r in solves] == [False, False, True]  # two were compared
-    assert not found.refused.any()
+    assert not found.rejected.any()
 
 
 @pytest.mark.parametrize("robust", ["loops", "all"])
@@ -90,9 +90,9 @@ def test_a_result_under_other_kernels_is_that_of_a_solve_without_steps(robust):
     made = pose_graph_problem(graph, robust="none")
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=0)
     kernels = asker.SmoothTruncated(5.0), robust, asker.SmoothTruncated(9.0)
-    other = made.under(*kernels)
+    other = made.with_kernels(*kernels)
     expected = asker.solve(pose_graph_problem(graph, *kernels).problem, asker.IRLS(), max_iterations=0, start=result)
-    seen = other.seen(result)
+    seen = other.reweighted(result)
     assert seen.cost == pytest.approx(expected.cost, rel=1e-12)
     assert (seen.iterations, seen.history[0].cost) == (0, seen.cost)
     for name in ("weights", "inliers", "within_inflection", "residuals"):
@@ -105,13 +105,13 @@ def test_false_loops_are_no_part_of_it(made, kind):
     graph = CLEAN[made]()
     bad, is_false = add_false_loops(graph, 2.01 / graph.n_loops, kind, seed=7)
     assert is_false.sum() == 2
-    np.testing.assert_array_equal(refine(bad).refused, is_false)
+    np.testing.assert_array_equal(refine(bad).rejected, is_false)
 
 
 def test_the_cost_before_is_that_of_the_start():
     graph, _ = add_false_loops(circle(n=60)[1], 0.3, "random", seed=1)
     found = refine(graph)
-    chosen = found.found.chosen.made
+    chosen = found.search.chosen.graph_problem
     u, kernels = residual_norms(graph) ** 2, chosen.problem.factors
     expected = sum(f.kernel.psi(u[of]).sum() for f, of in zip(kernels, chosen.edges.values(), strict=True))
     assert found.record["initial_cost"] == pytest.approx(expected, rel=1e-9)
@@ -123,7 +123,7 @@ def test_no_right_loop_of_csail_is_lost_to_an_exchange(data_file):
     """Without the loop that is furthest off, Ψ of a narrow kernel is lower."""
     graph = read_g2o(data_file("g2o/CSAIL.g2o.bz2"))
     bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.1, "local", seed=1)
-    np.testing.assert_array_equal(refine(bad).refused, is_false)
+    np.testing.assert_array_equal(refine(bad).rejected, is_false)
 
 
 @pytest.mark.data
@@ -133,7 +133,7 @@ def test_the_right_loops_of_mit_are_found_among_half_as_many_false_ones(data_fil
     """A chain of odometry that is far off: trials that begin where the last ended stay in poor minima."""
     graph = read_g2o(data_file("g2o/MIT.g2o.bz2"))
     bad, is_false = add_false_loops(replace(graph, poses=odometry_poses(graph)), 0.5, kind, seed=seed)
-    np.testing.assert_array_equal(refine(bad).refused, is_false)
+    np.testing.assert_array_equal(refine(bad).rejected, is_false)
 
 
 class Scripted:
@@ -143,17 +143,17 @@ class Scripted:
         self.script, self.shares, self.methods = list(script), [], []
 
     def __call__(self, problem, strategy, time_limit=None, max_iterations=0):
-        seen, cost, refused = self.script[len(self.shares)]
+        seen, cost, rejected = self.script[len(self.shares)]
         self.shares.append(problem.factors[-1].kernel.tau / default_tau("SE2"))
         self.methods.append(type(strategy).__name__)
-        return self.result(problem, seen, cost, refused)
+        return self.result(problem, seen, cost, rejected)
 
-    def result(self, problem, seen, cost, refused):
+    def result(self, problem, seen, cost, rejected):
         result = asker.solve(problem, asker.IRLS(), max_iterations=0)
         n = [f.n for f in problem.factors]
         spare = 1 - (problem.factors[0].n) / sum(n)  # of the numbers; the others are used up
         size = seen * np.sqrt(spare * chi2.ppf(0.5, 3))
-        kept = [np.ones(n[0], bool), ~np.isin(np.arange(n[1]), refused)]
+        kept = [np.ones(n[0], bool), ~np.isin(np.arange(n[1]), rejected)]
         names = result.weights.names
         return replace(
             result,
@@ -169,7 +169,7 @@ def test_what_is_fitted_first_and_refused_does_not_keep_least_squares_from_being
     made = pose_graph_problem(bad)
     searched = searched_with(bad, asker.solve)
     searched.rounds.append(Round(1.0, made, asker.solve(made.problem, asker.IRLS())))
-    assert [np.isinf(r.noise_share) for r in searched._first()] == [True, False, True, False, False]
+    assert [np.isinf(r.noise_scale) for r in searched._initial_solutions()] == [True, False, True, False, False]
 
 
 def searched_with(graph, solve):
@@ -183,7 +183,7 @@ def exchanged(script):
     solve = Scripted(script)
     searched = searched_with(made.graph, solve)
     searched.rounds.append(Round(1.0, made, solve.result(made.problem, 0.3, 20.0, [0])))
-    found = searched._exchanged(searched.rounds[0])
+    found = searched._exchange_inliers(searched.rounds[0])
     assert len(solve.shares) == len(script)
     return found, solve
 

@@ -7,7 +7,11 @@ import pytest
 
 import asker
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.initial.chordal_init import chordal, chordal_rows, is_turned
+from asker.applications.pose_graph.initial.chordal_init import (
+    chordal_initialization,
+    chordal_start,
+    has_large_rotation_error,
+)
 from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.geometry import poses
 from asker.geometry.poses import N_AXES, N_DOF
@@ -41,7 +45,7 @@ def exact(kind, n=30, seed=1):
 @pytest.mark.parametrize("kind", ["SE2", "SE3", "SIM3"])
 def test_measurements_that_agree_give_the_truth(kind):
     T, graph = exact(kind)
-    np.testing.assert_allclose(poses.matrices(kind, chordal(graph).poses), T, atol=1e-8)
+    np.testing.assert_allclose(poses.matrices(kind, chordal_initialization(graph).poses), T, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["SE2", "SE3", "SIM3"])
@@ -51,21 +55,21 @@ def test_an_edge_is_turned_from_a_right_angle_on(kind, angle, turns):
     turn = np.eye(N_AXES[kind] + 1)
     turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
     T[-1] = T[-1] @ turn  # the end of some edges
-    assert is_turned(replace(graph, poses=poses.rows(kind, T))) == turns
+    assert has_large_rotation_error(replace(graph, poses=poses.rows(kind, T))) == turns
 
 
 def test_poses_that_are_fixed_stay():
     T, graph = exact("SE3")
     graph.fixed[[3, 7]] = True
     graph.poses[[3, 7]] = poses.rows("SE3", T[[3, 7]])
-    found = chordal(graph)
+    found = chordal_initialization(graph)
     np.testing.assert_array_equal(found.poses[[3, 7]], graph.poses[[3, 7]])
     np.testing.assert_allclose(poses.matrices("SE3", found.poses), T, atol=1e-8)
 
 
 def test_poses_that_no_edge_ties_are_not_found():
     _, graph = exact("SE2")
-    assert chordal(graph.with_edges((graph.i != 29) & (graph.j != 29))) is None
+    assert chordal_initialization(graph.with_edges((graph.i != 29) & (graph.j != 29))) is None
 
 
 def test_a_long_chain_that_drifts_begins_far_lower():
@@ -73,7 +77,7 @@ def test_a_long_chain_that_drifts_begins_far_lower():
     graph = circle(n=400)[1]
     drifting = replace(graph, measurements=graph.measurements.copy())
     drifting.measurements[graph.is_odometry, 2] += 0.03
-    made = [pose_graph_problem(of, robust="none") for of in (drifting, chordal(drifting))]
+    made = [pose_graph_problem(of, robust="none") for of in (drifting, chordal_initialization(drifting))]
     ends = [asker.solve(one.problem, asker.IRLS(), max_iterations=30) for one in made]
     assert ends[1].initial_cost < ends[0].initial_cost / 10
     assert ends[1].cost <= ends[0].cost * (1 + 1e-6)
@@ -85,5 +89,5 @@ def test_only_what_is_believed_counts():
     made = pose_graph_problem(graph)
     weights = [np.ones(len(index)) for index in made.edges.values()]
     weights[1][-1] = 0.0
-    (rows,) = chordal_rows(made, tuple(weights))
+    (rows,) = chordal_start(made, tuple(weights))
     np.testing.assert_allclose(rows[:, :2], T[:, :2, 2], atol=1e-8)

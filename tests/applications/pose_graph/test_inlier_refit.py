@@ -27,10 +27,10 @@ def test_the_end_is_the_optimum_of_the_right_loops(kind):
     _, start = circle(kind)
     bad, is_false = add_false_loops(start, 0.5, "random", seed=1)
     made, result = solved(bad)
-    refused = made.refused(result)
-    assert refused[is_false].all()
+    rejected = made.rejected(result)
+    assert rejected[is_false].all()
     again = refit(made, result, asker.solve)
-    clean, best = solved(start.with_edges(~refused[: start.n_edges]), robust="none")
+    clean, best = solved(start.with_edges(~rejected[: start.n_edges]), robust="none")
     optimum = clean.refined(best.values)
     assert again.result.cost == pytest.approx(best.cost, rel=1e-10)
     assert error(again.graph, optimum) < 1e-7 < error(made.refined(result.values), optimum)
@@ -41,7 +41,7 @@ def test_poses_that_lose_all_edges_stay():
     _, start = circle()
     start.measurements[[9, 10], 0] += 50.0  # no loop ties pose 10
     made, result = solved(start, robust="all")
-    assert set(np.flatnonzero(made.refused(result)).tolist()) >= {9, 10}
+    assert set(np.flatnonzero(made.rejected(result)).tolist()) >= {9, 10}
     before, again = made.refined(result.values), refit(made, result, asker.solve)
     moved = np.any(again.graph.poses != before.poses, axis=1)
     assert np.flatnonzero(~moved).tolist() == [0, 10]
@@ -52,14 +52,14 @@ def test_poses_that_lose_all_edges_stay():
 def test_where_no_loop_is_kept_there_is_nothing_to_fit(robust):
     made = pose_graph_problem(circle()[1], asker.SmoothTruncated(1e-9), robust)
     result = asker.solve(made.problem, max_iterations=0)
-    assert made.refused(result)[~made.graph.is_odometry].all()
+    assert made.rejected(result)[~made.graph.is_odometry].all()
     assert refit(made, result, asker.solve) is None
 
 
 def test_convex_kernels_refuse_nothing():
     made, result = solved(add_false_loops(circle()[1], 0.5, "random", seed=1)[0], kernel=asker.Huber(1.0))
     assert not result.inliers["loops"].all()
-    assert not made.refused(result).any()
+    assert not made.rejected(result).any()
 
 
 def test_the_command_ends_with_it(asks, tmp_path):
@@ -83,7 +83,7 @@ def test_the_command_ends_with_it(asks, tmp_path):
         assert run["trajectory_error"] == pytest.approx(error(end, truth), rel=1e-9)
     assert [run["refit"] is None for run in runs] == [False, True, True, True, True]
     assert (runs[2]["iterations"], runs[3]["status"]) == (0, "time_limit")
-    assert "Least squares with what was kept: " in asks("solve", file)[1]
+    assert "Least squares on the inliers: " in asks("solve", file)[1]
 
 
 def interrupted(*_, **__):
@@ -123,5 +123,5 @@ def test_refused_odometry_is_told(asks, tmp_path):
     told = tmp_path / "run.json"
     code, text, _ = asks("solve", tmp_path / "a.g2o", "--robust", "all", "--json", told)
     assert code == 0
-    assert "2 edges of odometry refused" in text
+    assert "2 odometry edges rejected" in text
     assert json.loads(told.read_text())["refused_odometry"] == [[9, 10], [10, 11]]

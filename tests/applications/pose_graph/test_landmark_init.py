@@ -10,10 +10,10 @@ from scipy.spatial.transform import Rotation
 
 from asker.applications import pose_graph
 from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
-from asker.applications.pose_graph.formats.g2o_tags import MEASURED
+from asker.applications.pose_graph.formats.g2o_tags import MEASUREMENT_TAGS
 from asker.applications.pose_graph.graph import Landmarks, Measurements
 from asker.applications.pose_graph.initial.landmark_init import offset_rows
-from asker.applications.pose_graph.initial.prior_frame import moved_to_priors
+from asker.applications.pose_graph.initial.prior_frame import aligned_with_priors
 from asker.applications.pose_graph.problem import measured_norms, pose_graph_problem
 from asker.cli import main
 from asker.geometry import poses
@@ -28,7 +28,7 @@ def test_a_graph_with_every_tag_reads_back_bit_for_bit(tmp_path, kind):
     write_g2o(tmp_path / "a.g2o", every_tag(kind))
     read = read_g2o(tmp_path / "a.g2o", strict=True)
     assert_same_bits(read, every_tag(kind))
-    assert set(read.measured) == {tag for tag, of in MEASURED.items() if of.kind == kind}
+    assert set(read.measured) == {tag for tag, of in MEASUREMENT_TAGS.items() if of.kind == kind}
 
 
 def test_fields_stand_where_the_format_says(tmp_path):
@@ -82,13 +82,13 @@ BAD = [
     ("EDGE_SE2_XY 0 7 1 0 5 0", r":7: this edge needs 7 numbers, found 6"),
     ("VERTEX_XY 8 1", r":7: this vertex needs 3 numbers, found 2"),
     ("PARAMS_SE2OFFSET 0 1 1", r":7: this offset needs 4 numbers, found 3"),
-    ("VERTEX_XY 8 1 1", r":7: nothing measures landmark 8"),
-    ("VERTEX_XY 7 1 1", r":7: vertex 7 was given before, in line 3"),
-    ("EDGE_SE2_XY 0 7 2 0 5 0 5", r":7: the same edge was given before, in line 5"),
+    ("VERTEX_XY 8 1 1", r":7: landmark 8 has no measurements"),
+    ("VERTEX_XY 7 1 1", r":7: vertex 7 was defined before, in line 3"),
+    ("EDGE_SE2_XY 0 7 2 0 5 0 5", r":7: duplicate of the edge in line 5"),
     ("EDGE_SE2_XY 0 7 2 0 5 0 -5", r":7: the information matrix has a negative eigenvalue, -5"),
     ("EDGE_SE2_POINTXY_OFFSET 0 7 3 2 0 5 0 5", r":7: there is no PARAMS_SE2OFFSET 3"),
-    ("EDGE_SE2_XY 3 7 2 0 5 0 5", r":7: an edge to nowhere: no vertex is connected with vertex 3"),
-    ("EDGE_BEARING_SE2_XY 0 8 2 5", r":7: no measurements say where landmark 8 is"),
+    ("EDGE_SE2_XY 3 7 2 0 5 0 5", r":7: no edges connect vertex 3"),
+    ("EDGE_BEARING_SE2_XY 0 8 2 5", r":7: measurements do not determine landmark 8"),
     ("EDGE_SE3_PRIORXYZ 0 1 2 3 1 0 0 1 0 1", r":7: SE2 and SE3 in one file"),
 ]
 
@@ -102,8 +102,8 @@ def test_a_bad_line_is_refused_with_its_number(tmp_path, line, message):
 
 
 DIRTY = [
-    ("VERTEX_XY 8 1 1", "1 landmark that nothing measures left out"),
-    ("EDGE_SE2_XY 0 7 2 0 5 0 5", "1 edge given before read once"),
+    ("VERTEX_XY 8 1 1", "1 landmark without measurements dropped"),
+    ("EDGE_SE2_XY 0 7 2 0 5 0 5", "1 duplicate edge dropped"),
 ]
 
 
@@ -119,7 +119,7 @@ def test_dirt_is_left_out_and_told(tmp_path, line, told):
 def test_a_sensor_whose_offset_is_not_given_is_at_the_pose(tmp_path):
     (tmp_path / "a.g2o").write_text("\n".join([*GOOD, "EDGE_SE2_POINTXY_OFFSET 0 7 3 2 0 5 0 5"]))
     found = read_g2o(tmp_path / "a.g2o")
-    assert found.repairs == ("1 measurement with an offset that no line gives: taken as none",)
+    assert found.repairs == ("1 measurement with an undefined sensor offset: taken as the identity",)
     assert found.offsets[3].tolist() == [0, 0, 0]
 
 
@@ -130,7 +130,7 @@ def test_parts_may_be_tied_by_landmarks_or_priors_alone(tmp_path):
     (tmp_path / "b.g2o").write_text(two + "EDGE_PRIOR_SE2 0 0 0 0 1 0 0 1 0 1\nEDGE_PRIOR_SE2 5 0 0 0 1 0 0 1 0 1\n")
     assert read_g2o(tmp_path / "b.g2o").n_measured == 2
     (tmp_path / "c.g2o").write_text(two + "EDGE_SE2_XY 0 7 2 0 5 0 5\nEDGE_SE2_XY 5 8 1 0 5 0 5\n")
-    with pytest.raises(FileError, match=r":2: the graph has 2 parts: no edges lead from vertex 0 to vertex 5"):
+    with pytest.raises(FileError, match=r":2: the graph has 2 components: no edges lead from vertex 0 to vertex 5"):
         read_g2o(tmp_path / "c.g2o")
 
 
@@ -138,7 +138,7 @@ def test_parts_may_be_tied_by_landmarks_or_priors_alone(tmp_path):
     ("change", "message"),
     [
         ({"values": np.zeros((3, 3))}, r"EDGE_SE2_XY values must have shape \(3, 2\)"),
-        ({"ends": np.full((3, 2), 6, np.int32)}, "EDGE_SE2_XY ends must hold integers from 0 to 5"),
+        ({"ends": np.full((3, 2), 6, np.int32)}, "EDGE_SE2_XY ends must be integers from 0 to 5"),
         ({"information": np.tile(-np.eye(2), (3, 1, 1))}, "EDGE_SE2_XY information must be positive semidefinite"),
     ],
 )
@@ -155,7 +155,7 @@ def test_measurements_that_could_not_be_read_are_not_written(tmp_path, change, m
 
 def expected(graph, tag, k):
     """The residual before whitening, by homogeneous matrices."""
-    of, m, d = MEASURED[tag], graph.measured[tag], poses.N_AXES[graph.kind]
+    of, m, d = MEASUREMENT_TAGS[tag], graph.measured[tag], poses.N_AXES[graph.kind]
     T = np.eye(d + 1)
     if of.ends[0] == "pose":
         T = poses.matrices(graph.kind, graph.poses)[m.ends[k, 0]]
@@ -173,9 +173,9 @@ def expected(graph, tag, k):
     return seen - m.values[k]
 
 
-@pytest.mark.parametrize("tag", MEASURED)
+@pytest.mark.parametrize("tag", MEASUREMENT_TAGS)
 def test_residuals_are_what_the_tag_says(tag):
-    graph = every_tag(MEASURED[tag].kind)
+    graph = every_tag(MEASUREMENT_TAGS[tag].kind)
     graph = replace(graph, measured={tag: graph.measured[tag]})
     r = np.array([expected(graph, tag, k) for k in range(3)])
     squares = np.einsum("ni,nij,nj->n", r, graph.measured[tag].information, r)
@@ -184,7 +184,7 @@ def test_residuals_are_what_the_tag_says(tag):
 
 def gtsam_error(gtsam, graph, tag, k):
     """½‖r‖² by factors of GTSAM, or by what its poses see."""
-    of, m = MEASURED[tag], graph.measured[tag]
+    of, m = MEASUREMENT_TAGS[tag], graph.measured[tag]
     noise = gtsam.noiseModel.Gaussian.Information(m.information[k])
     rows = [graph.poses[m.ends[k, 0]] if of.ends[0] == "pose" else None, m.values[k]]
     rows += [offset_rows(graph, m)[k]] if of.has_offset else []
@@ -216,10 +216,10 @@ def gtsam_error(gtsam, graph, tag, k):
     return 0.5 * noise.squaredMahalanobisDistance(X.transformTo(point) - m.values[k])
 
 
-@pytest.mark.parametrize("tag", MEASURED)
+@pytest.mark.parametrize("tag", MEASUREMENT_TAGS)
 def test_costs_are_those_of_gtsam(tag):
     gtsam = pytest.importorskip("gtsam")
-    graph = every_tag(MEASURED[tag].kind)
+    graph = every_tag(MEASUREMENT_TAGS[tag].kind)
     graph = replace(graph, measured={tag: graph.measured[tag]})
     other = [gtsam_error(gtsam, graph, tag, k) for k in range(3)]
     np.testing.assert_allclose(measured_norms(graph)[tag] ** 2 / 2, other, rtol=1e-9)
@@ -233,8 +233,8 @@ def test_costs_are_those_of_gtsam(tag):
 def test_false_sightings_are_refused_and_named(kind, bearings):
     truth, graph, is_false = with_landmarks(kind, bearings=bearings)
     outcome = pose_graph.refine(graph)
-    (tag, refused), found = *outcome.refused_measured.items(), outcome.refined
-    np.testing.assert_array_equal(refused, is_false)
+    (tag, rejected), found = *outcome.rejected_measurements.items(), outcome.refined
+    np.testing.assert_array_equal(rejected, is_false)
     assert error(found, truth) < 0.1 * error(graph, truth)
     np.testing.assert_allclose(found.landmarks.points, truth.landmarks.points, atol=0.15)
     record = outcome.record["measured"][tag]
@@ -261,19 +261,19 @@ def with_positions(n_false=8, turn=2.0):
 def test_positions_put_the_graph_on_the_map_and_false_ones_are_refused():
     truth, graph, is_false = with_positions()
     outcome = pose_graph.refine(graph)
-    np.testing.assert_array_equal(outcome.refused_measured["EDGE_PRIOR_SE2_XY"], is_false)
+    np.testing.assert_array_equal(outcome.rejected_measurements["EDGE_PRIOR_SE2_XY"], is_false)
     assert np.abs(outcome.refined.poses[:, :2] - truth.poses[:, :2]).max() < 0.15
-    assert not outcome.refused.any()
+    assert not outcome.rejected.any()
 
 
 def test_a_graph_is_moved_to_its_priors():
     truth, graph, _ = with_positions()
-    moved = moved_to_priors(graph)
+    moved = aligned_with_priors(graph)
     assert np.linalg.norm(moved.poses[:, :2] - truth.poses[:, :2], axis=1).max() < 1.0  # as far as odometry drifts
     turns = np.diff(moved.poses[:, 2]) - np.diff(graph.poses[:, 2])
     np.testing.assert_allclose(turns, 0, atol=1e-12)
     held = replace(graph, fixed=np.arange(graph.n_poses) == 4)
-    assert moved_to_priors(held) is held
+    assert aligned_with_priors(held) is held
 
 
 @EVERY_KIND
@@ -282,7 +282,7 @@ def test_one_prior_of_a_pose_says_where_all_are(kind):
     graph = replace(graph, fixed=np.zeros(graph.n_poses, bool), landmarks=Landmarks())
     tag = "EDGE_PRIOR_SE2" if kind == "SE2" else "EDGE_SE3_PRIOR"
     graph = replace(graph, measured={tag: graph.measured[tag].chosen(np.array([False, True, False]))})
-    np.testing.assert_allclose(measured_norms(moved_to_priors(graph))[tag], 0, atol=1e-9)
+    np.testing.assert_allclose(measured_norms(aligned_with_priors(graph))[tag], 0, atol=1e-9)
 
 
 def test_with_priors_no_pose_is_held():

@@ -9,7 +9,7 @@ from scipy.linalg import expm
 import asker
 from asker.applications.pose_graph.loops import loop_consistency, work_budget
 from asker.applications.pose_graph.loops.false_loops import add_false_loops
-from asker.applications.pose_graph.loops.loop_consistency import LoopSupport
+from asker.applications.pose_graph.loops.loop_consistency import LoopConsistency
 from asker.applications.pose_graph.loops.loop_search import solve_pose_graph
 from asker.geometry import poses
 from asker.geometry.poses import N_DOF
@@ -20,8 +20,8 @@ FALSE = pytest.mark.parametrize("false", ["random", "local"])
 
 
 def ties(graph):
-    of = LoopSupport(graph)
-    return [of._with_odometry, *of._with_others]
+    of = LoopConsistency(graph)
+    return [of._odometry_cycles, *of._neighbour_cycles]
 
 
 @EVERY_FILE_KIND
@@ -57,7 +57,7 @@ def graphs(kind):
 @FALSE
 def test_the_better_supported_half_is_right(kind, false):
     graph, is_false = add_false_loops(circle(kind, n=180)[1], 0.5, false, seed=2)
-    order = LoopSupport(graph).order
+    order = LoopConsistency(graph).order
     assert np.array_equal(np.sort(order), np.flatnonzero(~graph.is_odometry))
     assert np.count_nonzero(is_false[order[: len(order) // 2]]) <= 2
 
@@ -66,14 +66,14 @@ def test_the_better_supported_half_is_right(kind, false):
 def test_support_does_not_depend_on_how_much_noise_is_announced(kind):
     graph, _ = add_false_loops(circle(kind, n=90)[1], 0.3, "random", seed=2)
     louder = replace(graph, information=graph.information / 100)
-    assert np.mean(LoopSupport(graph).order == LoopSupport(louder).order) > 0.9
+    assert np.mean(LoopConsistency(graph).order == LoopConsistency(louder).order) > 0.9
 
 
 @EVERY_KIND
 def test_loops_contradict_each_other_where_some_are_false(kind):
     start = circle(kind, n=180)[1]
-    assert not LoopSupport(start).contradicts
-    assert LoopSupport(add_false_loops(start, 0.1, "random", seed=3)[0]).contradicts
+    assert not LoopConsistency(start).has_inconsistent_loops
+    assert LoopConsistency(add_false_loops(start, 0.1, "random", seed=3)[0]).has_inconsistent_loops
 
 
 def test_where_odometry_is_missing_a_short_loop_leads_around():
@@ -87,32 +87,32 @@ def test_where_odometry_is_missing_a_short_loop_leads_around():
     )
     gap = ~((np.minimum(across.i, across.j) == 40) & across.is_odometry)
     alone = graph.with_edges(gap[:-1] & graph.is_odometry)
-    assert np.array_equal(LoopSupport(alone).way.part, np.arange(90) > 40)
-    whole = LoopSupport(across.with_edges(gap))
-    assert len(np.unique(whole.way.part)) == 1
-    np.testing.assert_allclose(whole.way.T[-1], LoopSupport(graph).way.T[-1], atol=1e-9)
+    assert np.array_equal(LoopConsistency(alone).chain.segment, np.arange(90) > 40)
+    whole = LoopConsistency(across.with_edges(gap))
+    assert len(np.unique(whole.chain.segment)) == 1
+    np.testing.assert_allclose(whole.chain.T[-1], LoopConsistency(graph).chain.T[-1], atol=1e-9)
 
 
 def _composed(graph, k):
     """Two steps of odometry from pose k, as one measurement."""
-    T = LoopSupport(graph).way.T
+    T = LoopConsistency(graph).chain.T
     return poses.rows(graph.kind, poses.inverses(graph.kind, T[k : k + 1]) @ T[k + 2 : k + 3])
 
 
 def test_the_first_loops_tie_all_poses():
     graph = circle(n=90)[1]
     gap = ~((np.minimum(graph.i, graph.j) == 40) & graph.is_odometry)
-    of = LoopSupport(graph.with_edges(gap))
+    of = LoopConsistency(graph.with_edges(gap))
     is_loop = ~of.graph.is_odometry
-    assert np.count_nonzero(of.first(0) & is_loop) == 1
+    assert np.count_nonzero(of.most_consistent(0) & is_loop) == 1
     n = of.n // 2
-    assert n <= np.count_nonzero(of.first(n) & is_loop) <= n + 1
+    assert n <= np.count_nonzero(of.most_consistent(n) & is_loop) <= n + 1
 
 
 @FALSE
 def test_a_large_graph_is_solved_without_all_loops_at_once(false, monkeypatch):
     """Least squares with the supported loops, then descents: the method itself is not needed."""
-    monkeypatch.setattr(work_budget, "FIRST", 1.0)
+    monkeypatch.setattr(work_budget, "INEXACT_WORK", 1.0)
     graph, is_false = add_false_loops(circle(n=150)[1], 0.3, false, seed=1)
     methods = []
 
@@ -122,4 +122,4 @@ def test_a_large_graph_is_solved_without_all_loops_at_once(false, monkeypatch):
 
     found = solve_pose_graph(graph, heard, asker.ASKER(), thorough=True).chosen
     assert asker.ASKER not in methods
-    assert np.count_nonzero(found.made.refused(found.result) != is_false) <= 1
+    assert np.count_nonzero(found.graph_problem.rejected(found.result) != is_false) <= 1

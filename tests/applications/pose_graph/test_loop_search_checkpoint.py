@@ -19,15 +19,15 @@ def with_false_loops(n=30):
 
 
 def assert_same(outcome, expected):
-    assert len(outcome.found.rounds) == len(expected.found.rounds)
-    for one, other in zip(outcome.found.rounds, expected.found.rounds, strict=True):
-        assert one.noise_share == other.noise_share
+    assert len(outcome.search.rounds) == len(expected.search.rounds)
+    for one, other in zip(outcome.search.rounds, expected.search.rounds, strict=True):
+        assert one.noise_scale == other.noise_scale
         assert_same_result(one.result, other.result)
     assert (outcome.refit is None) == (expected.refit is None)
     if expected.refit:
         assert_same_result(outcome.refit.result, expected.refit.result)
     np.testing.assert_array_equal(outcome.refined.poses, expected.refined.poses)
-    np.testing.assert_array_equal(outcome.refused, expected.refused)
+    np.testing.assert_array_equal(outcome.rejected, expected.rejected)
 
 
 def assert_same_result(result, expected):
@@ -89,8 +89,8 @@ def test_an_interrupt_between_two_solves_leaves_a_file_that_goes_on(tmp_path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("asker.applications.pose_graph.loops.loop_search.GraphSearch._exchanged", interrupted)
-        assert refine(graph, checkpoint=file).found.is_cut_short
+        patch.setattr("asker.applications.pose_graph.loops.loop_search.GraphSearch._exchange_inliers", interrupted)
+        assert refine(graph, checkpoint=file).search.stopped_early
     done = Lines()
     assert_same(refine(graph, checkpoint=file, on_iteration=done), refine(graph))
     assert [x for x in done.told if x[0] == 0] != []

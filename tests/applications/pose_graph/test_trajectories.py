@@ -73,10 +73,10 @@ def test_evo_reads_what_is_written_and_finds_the_same_error(tmp_path, kind, suff
     [
         ("a.tum", "", r": there is no pose"),
         ("a.tum", "# time\n0 1 2 3 0 0 0\n", r":2: this pose needs 8 numbers, found 7"),
-        ("a.tum", "0 1 2 3 0 0 0 1\n1 1 2 3 0 0 0 0\n", r":2: this quaternion is no rotation"),
+        ("a.tum", "0 1 2 3 0 0 0 1\n1 1 2 3 0 0 0 0\n", r":2: this quaternion is not a rotation"),
         ("a.tum", "0 1 2 3 0 0 0 1\n0 1 2 3 0 0 0 1\n", r": two lines have the same time"),
         ("a.kitti", "1 0 0 0 0 1 0 0 0 0 x 0\n", r":1: expected a finite number, found 'x'"),
-        ("a.kitti", "1 0 0 0 0 2 0 0 0 0 1 0\n", r":1: the left 3×3 of this pose is no rotation"),
+        ("a.kitti", "1 0 0 0 0 2 0 0 0 0 1 0\n", r":1: the left 3×3 of this pose is not a rotation"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, name, text, message):
@@ -88,7 +88,7 @@ def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, name, text, mess
 def test_times_that_are_no_ids_match_by_length_alone(tmp_path):
     (tmp_path / "a.tum").write_text("1305031.5 1 2 3 0 0 0 1\n1305031.25 1 2 4 0 0 0 1\n")
     assert read_trajectory(tmp_path / "a.tum", "SE3").ids.tolist() == [1, 0]
-    with pytest.raises(FileError, match=r":1: this time is no id of a pose.*--truth-by length"):
+    with pytest.raises(FileError, match=r":1: this time is not the id of a pose.*--truth-by length"):
         read_trajectory(tmp_path / "a.tum", "SE3", np.arange(2))
 
 
@@ -104,7 +104,7 @@ def test_a_truth_of_another_form_is_the_same_truth(tmp_path, suffix):
 def test_a_kitti_file_of_another_length_does_not_match(tmp_path):
     truth, graph = circle("SE2", n=30)
     write_trajectory(tmp_path / "t.kitti", replace(truth, ids=truth.ids[:20], poses=truth.poses[:20]))
-    with pytest.raises(FileError, match="has 20 poses, the graph 30"):
+    with pytest.raises(FileError, match="20 poses, but the graph has 30"):
         read_trajectory(tmp_path / "t.kitti", "SE2", graph.ids)
 
 
@@ -134,9 +134,9 @@ def test_a_figure_is_aligned_with_the_truth(tmp_path):
     turned = replace(truth, poses=poses.rows("SE2", T))
     xyz, _ = draw._aligned(turned, true_positions(turned, truth))
     np.testing.assert_allclose(xyz, truth.poses[:, :2], atol=1e-12)
-    refused = np.zeros(truth.n_edges, bool)
+    rejected = np.zeros(truth.n_edges, bool)
     draw.draw_trajectories(
-        tmp_path / "a.svg", {"before": turned, "after": truth}, refused, true_positions(turned, truth)
+        tmp_path / "a.svg", {"before": turned, "after": truth}, rejected, true_positions(turned, truth)
     )
     text = (tmp_path / "a.svg").read_text()
     assert "truth" in text

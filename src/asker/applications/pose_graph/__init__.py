@@ -1,4 +1,4 @@
-"""Pose graphs: g2o files, the problem, false loops, the noise that is there, and `refine`."""
+"""Pose graph optimisation: g2o files, false loop closures, the noise scale, and `refine`."""
 
 from asker.applications.pose_graph.formats.detection import read_graph
 from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
@@ -7,7 +7,7 @@ from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGra
 from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
 from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.applications.pose_graph.loops.loop_search import solve_pose_graph
-from asker.applications.pose_graph.loops.noise_scale import noise_share
+from asker.applications.pose_graph.loops.noise_scale import noise_scale
 from asker.applications.pose_graph.options import Options, Robust
 from asker.applications.pose_graph.problem import (
     PoseGraphProblem,
@@ -31,7 +31,7 @@ __all__ = [
     "add_false_loops",
     "default_tau",
     "inlier_radius",
-    "noise_share",
+    "noise_scale",
     "odometry_poses",
     "pose_graph_problem",
     "read_g2o",

@@ -1,4 +1,4 @@
-"""Drawings of trajectories."""
+"""Figures of trajectories."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,39 +13,52 @@ from asker.geometry.alignment import similarity
 from asker.geometry.poses import Kind
 from asker.io.figures import figure
 
-MOST_LOOPS = 2000  # refused ones on a page
+MAX_REJECTED_ON_PAGE = 2000  # rejected loop closures per trajectory
 UNITS: dict[Kind, str] = {"SE2": "m", "SE3": "m", "SIM3": "in the unit of the file"}
-"""g2o files are in metres; similarities in whatever the first one has."""
+"""g2o files are in metres; similarities have the scale of the first pose."""
 
 
-def seen_axes(xyz: np.ndarray) -> np.ndarray:
-    """The two axes along which positions (n, 2) or (n, 3) are spread the most, in order."""
+def widest_axes(xyz: np.ndarray) -> np.ndarray:
+    """Return the two axes along which positions (n, 2) or (n, 3) extend the most, in increasing order."""
     return np.sort(np.argsort(-np.ptp(xyz, axis=0), kind="stable")[:2])
 
 
 def draw_trajectories(
-    path: Path, graphs: dict[str, PoseGraph], refused: np.ndarray, truth: tuple[np.ndarray, np.ndarray] | None = None
+    path: Path, graphs: dict[str, PoseGraph], rejected: np.ndarray, truth: tuple[np.ndarray, np.ndarray] | None = None
 ) -> None:
-    """The same graph side by side: the way in order of ids, loops that are kept in grey, refused ones in colour.
+    """Draw states of a graph next to each other: the trajectory in order of ids, accepted and rejected loop closures.
 
-    A graph in space is seen along the axis in which its last state is flattest.  With a truth (as `true_positions`
-    returns it) each state is aligned with it, and it is drawn too.
+    Graphs in space are projected along the axis in which the last state extends the least.
+
+    Parameters
+    ----------
+    path
+        Image file to write.
+    graphs
+        States of the graph, by title.
+    refused
+        Mask of the rejected edges, (n_edges,).
+    truth
+        Result of `true_positions`; each state is aligned with it, and it is drawn too.
     """
     from matplotlib.collections import LineCollection
 
     placed = {name: _aligned(graph, truth) for name, graph in graphs.items()}
-    axes = seen_axes(list(placed.values())[-1][0])
+    axes = widest_axes(list(placed.values())[-1][0])
     with figure(path, 5 * len(graphs), 4.8) as drawn:
         for ax, (name, graph) in zip(drawn.subplots(1, len(graphs), squeeze=False)[0], graphs.items(), strict=True):
             xy, points = (x[:, axes] for x in placed[name])
             ends = np.stack([xy[graph.i], xy[graph.j]], axis=1)
-            kept = ~refused & ~graph.is_odometry
-            for label, which, color in (("loops kept", kept, "#b0b0b0"), ("loops refused", refused, "#d55e00")):
-                ax.add_collection(LineCollection(list(ends[which]), colors=color, linewidths=0.5, label=label))
+            accepted = ~rejected & ~graph.is_odometry
+            for label, mask, color in (
+                ("accepted loops", accepted, "#b0b0b0"),
+                ("rejected loops", rejected, "#d55e00"),
+            ):
+                ax.add_collection(LineCollection(list(ends[mask]), colors=color, linewidths=0.5, label=label))
             if truth is not None:
-                index, where = truth
-                ax.plot(*where[np.argsort(graph.ids[index])][:, axes].T, "k--", linewidth=0.8, label="truth")
-            ax.plot(*xy[np.argsort(graph.ids)].T, color="#0072b2", linewidth=1.0, label="way")
+                index, positions = truth
+                ax.plot(*positions[np.argsort(graph.ids[index])][:, axes].T, "k--", linewidth=0.8, label="truth")
+            ax.plot(*xy[np.argsort(graph.ids)].T, color="#0072b2", linewidth=1.0, label="trajectory")
             if len(points):
                 ax.plot(*points.T, ".", color="#009e73", markersize=4, label="landmarks")
             ax.set_aspect("equal", adjustable="datalim")
@@ -56,7 +69,7 @@ def draw_trajectories(
 
 
 def _aligned(graph: PoseGraph, truth: tuple[np.ndarray, np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
-    """The positions of poses and of landmarks, in the frame of a truth."""
+    """Return the positions of poses and of landmarks, aligned with the true positions if these are known."""
     xyz = poses.positions(graph.kind, graph.poses)
     points = graph.landmarks.points[:, : xyz.shape[1]]
     if truth is None:
@@ -65,13 +78,13 @@ def _aligned(graph: PoseGraph, truth: tuple[np.ndarray, np.ndarray] | None) -> t
     return s * xyz @ R.T + t, s * points @ R.T + t
 
 
-# ---- for studies
+# ---- for experiments
 
 
-def plot_arrays(before: PoseGraph, after: PoseGraph, refused: np.ndarray) -> Arrays:
-    """What is recorded of a run: the way before and after, and the loops, in the two axes of the widest spread."""
+def plot_arrays(before: PoseGraph, after: PoseGraph, rejected: np.ndarray) -> Arrays:
+    """Return the arrays of a run that figures need: the trajectory before and after, and the loop closures, in 2-D."""
     xy = poses.positions(after.kind, after.poses)
-    axes = seen_axes(xy)
+    axes = widest_axes(xy)
     order = np.argsort(after.ids)
     loops = ~after.is_odometry
     ends = np.stack([xy[after.i[loops]], xy[after.j[loops]]], axis=1)[:, :, axes]
@@ -79,30 +92,30 @@ def plot_arrays(before: PoseGraph, after: PoseGraph, refused: np.ndarray) -> Arr
         "way_before": poses.positions(before.kind, before.poses)[order][:, axes].astype(np.float32),
         "way": xy[order][:, axes].astype(np.float32),
         "loops": ends.astype(np.float32),
-        "refused": refused[loops],
+        "refused": rejected[loops],
     }
 
 
 def page(runs: Runs) -> dict[str, Any]:
-    """The way at the start and where each method puts it, with the loops that it refuses."""
+    """Return the trajectory at the start and after each method, with the rejected loop closures, for an HTML report."""
     paths = []
     for instance, of_instance in runs.items():
         for k, (label, run) in enumerate(of_instance.items()):
             a = run.arrays()
             if k == 0:
                 paths.append({"instance": instance, "label": "before", "way": a["way_before"].tolist(), "refused": []})
-            refused = a["loops"][a["refused"]][:MOST_LOOPS].tolist()
-            paths.append({"instance": instance, "label": label, "way": a["way"].tolist(), "refused": refused})
+            rejected = a["loops"][a["refused"]][:MAX_REJECTED_ON_PAGE].tolist()
+            paths.append({"instance": instance, "label": label, "way": a["way"].tolist(), "refused": rejected})
     return {"paths": paths}
 
 
 def figures(runs: Runs) -> dict[str, Callable[[Path], None]]:
-    """The ways of every method."""
-    return {"trajectories": lambda path: draw_ways(path, runs)} if runs else {}
+    """Return a function that draws the trajectories of every method."""
+    return {"trajectories": lambda path: draw_trajectory_grid(path, runs)} if runs else {}
 
 
-def draw_ways(path: Path, runs: Runs) -> None:
-    """A row for each instance, a column for each method."""
+def draw_trajectory_grid(path: Path, runs: Runs) -> None:
+    """Draw trajectories in a grid with a row for each instance and a column for each method."""
     from matplotlib.collections import LineCollection
 
     columns = max(map(len, runs.values()))

@@ -1,19 +1,19 @@
-"""Pose graphs as a `Problem`: poses, odometry that is trusted, and loop closures that may be wrong.
+"""Pose graphs as a `Problem`: odometry with a quadratic cost, and loop closures with a robust kernel.
 
 The residual of an edge with measurement M between poses A and B is  r = W·log(M⁻¹ A⁻¹ B)  with WᵀW = Ω, W the upper
 Cholesky factor of the edge's information matrix: ‖r‖² is the squared Mahalanobis distance.
 
-log is that of SE(3), SE(2) or Sim(3), translation first: costs are those of GTSAM's `BetweenFactorPose3`,
-`BetweenFactorPose2` and `BetweenFactorSimilarity3`.  (g2o takes the translation and the quaternion's vector, or the
-angle, of M⁻¹ A⁻¹ B as they are; the optimum then differs in the fifth digit.)
+log is that of SE(3), SE(2) or Sim(3), translation first: costs equal those of GTSAM's `BetweenFactorPose3`,
+`BetweenFactorPose2` and `BetweenFactorSimilarity3`.  (g2o uses the translation of M⁻¹ A⁻¹ B and the vector part of its
+quaternion, or its angle, without a logarithm; the optimum then differs in the fifth digit.)
 
-Measurements of landmarks and priors are groups of their own (`residuals`), each under a kernel of its own: they may be
-wrong, too.
+Landmark measurements and priors form one factor group per tag (`residuals`), each with a kernel scaled to its number
+of residual components: they may contain outliers, too.
 
-A right measurement with right Ω has ‖r‖² distributed as χ² with as many degrees of freedom as r has numbers.
-`default_tau` puts the kernel's inflection, up to which a residual counts as an inlier, at the 99 % quantile:
-τ = √3·√χ²(0.99) for the smooth truncated kernel, 5.83 for poses in the plane and 7.10 in space.  For measurements with
-more or fewer numbers it is wider or narrower in the same way.
+For an inlier with correct Ω, ‖r‖² is χ² distributed with as many degrees of freedom as r has components.
+`default_tau` puts the inflection point of the kernel, which is the inlier threshold, at the 99 % quantile:
+τ = √3·√χ²(0.99) for the smooth truncated kernel, 5.83 for poses in the plane and 7.10 in space.  It is adapted in the
+same way to measurements with more or fewer components.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,10 +23,16 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.applications.pose_graph.formats.g2o_tags import MEASURED
+from asker.applications.pose_graph.formats.g2o_tags import MEASUREMENT_TAGS
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.options import Robust
-from asker.applications.pose_graph.residuals import MANIFOLDS, edge_residual, measured_residual, stored, views
+from asker.applications.pose_graph.residuals import (
+    MANIFOLDS,
+    edge_residual,
+    manifold_values,
+    measured_residual,
+    pose_arguments,
+)
 from asker.geometry import poses
 from asker.geometry.manifolds import Euclidean
 from asker.geometry.poses import N_DOF, Kind
@@ -37,31 +43,31 @@ from asker.problem.problem import Factors, Problem, ProblemError, Variables
 from asker.solver.result import Result
 from asker.tracing.array_namespace import float64
 
-INLIERS = 0.99
-"""The share of the right measurements that count as inliers."""
+INLIER_PROBABILITY = 0.99
+"""Probability that an inlier lies within the inlier threshold."""
 
 
 def inlier_radius(kind: Kind) -> float:
-    """‖r‖ that a right measurement stays below with probability `INLIERS`."""
+    """Return the threshold of ‖r‖ that an inlier satisfies with probability `INLIER_PROBABILITY`."""
     return _radius(N_DOF[kind])
 
 
 def _radius(n_dof: int) -> float:
     from scipy.special import chdtri
 
-    return float(np.sqrt(chdtri(n_dof, 1 - INLIERS)))
+    return float(np.sqrt(chdtri(n_dof, 1 - INLIER_PROBABILITY)))
 
 
 def default_tau(kind: Kind) -> float:
-    """τ of the smooth truncated kernel whose inflection is the `inlier_radius`."""
+    """Return the τ of the smooth truncated kernel whose inflection point is the `inlier_radius`."""
     return inlier_radius(kind) / SmoothTruncated.unit_inflection
 
 
 @dataclass(frozen=True, eq=False)
 class PoseGraphProblem:
-    """A pose graph's problem with its variables, and which measurement each residual belongs to.
+    """A pose graph, its `Problem` and variables, and the mapping from residuals to measurements.
 
-    Its factor groups are those of `edges`, and then one for each tag of the graph's `measured`.
+    The factor groups are those of `edges`, followed by one for each tag of the graph's `measured`.
     """
 
     graph: PoseGraph
@@ -69,48 +75,48 @@ class PoseGraphProblem:
     poses: Variables
     landmarks: Variables | None
     edges: dict[str, NDArray[np.intp]]
-    """The edges of each factor group, "odometry" and "loops"; a group without edges is left out."""
+    """Edge indices of the factor groups "odometry" and "loops"; a group without edges is omitted."""
 
     def refined(self, values: Groups[Any]) -> PoseGraph:
-        """The graph with the solved poses and landmarks."""
-        graph, found = self.graph, values[self.poses]
+        """Return the graph with the poses and landmarks of a solution."""
+        graph, rows = self.graph, values[self.poses]
         if graph.kind != "SE2":
-            found = poses.rows(graph.kind, found)  # (n, 3, 4)
-        graph = replace(graph, poses=np.where(self.poses.fixed[:, None], graph.poses, found))
+            rows = poses.rows(graph.kind, rows)  # (n, 3, 4)
+        graph = replace(graph, poses=np.where(self.poses.fixed[:, None], graph.poses, rows))
         if self.landmarks is None:
             return graph
         return replace(graph, landmarks=replace(graph.landmarks, points=values[self.landmarks]))
 
     @property
     def is_robust(self) -> np.ndarray:
-        """(n_edges,): whether an edge is under a kernel that may give it up; a convex one does not."""
+        """(n_edges,): whether the edge has a kernel that can reject it, i.e. one that is not convex."""
         return self.per_edge([np.full(f.n, not f.kernel.convex) for f in self.problem.factors])
 
     @property
     def n_unknown(self) -> int:
-        """How many numbers are to be found."""
+        """Number of unknowns: the degrees of freedom of all variables that are not constant."""
         n = N_DOF[self.graph.kind] * int(np.count_nonzero(~self.poses.fixed))
         if self.landmarks is None:
             return n
         return n + self.landmarks.manifold.tangent * int(np.count_nonzero(~self.landmarks.fixed))
 
-    def refused(self, result: Result) -> np.ndarray:
-        """(n_edges,): the edges to which such a kernel gives half of the full weight or less."""
+    def rejected(self, result: Result) -> np.ndarray:
+        """Return the mask of rejected edges, (n_edges,): weight at most 0.5 under a kernel that is not convex."""
         return self.is_robust & (self.per_edge(result.weights) <= 0.5)
 
-    def refused_measured(self, result: Result) -> dict[str, np.ndarray]:
-        """The same of the measurements beside the edges, by tag."""
+    def rejected_measurements(self, result: Result) -> dict[str, np.ndarray]:
+        """Return the masks of the other measurements that are rejected, by tag."""
         robust = self.per_measured([np.full(f.n, not f.kernel.convex) for f in self.problem.factors])
         return {tag: robust[tag] & (w <= 0.5) for tag, w in self.per_measured(result.weights).items()}
 
-    def under(self, kernel: Kernel, robust: Robust, announced: Kernel) -> "PoseGraphProblem":
-        """The same problem under other kernels, as `pose_graph_problem` has them."""
+    def with_kernels(self, kernel: Kernel, robust: Robust, announced: Kernel) -> "PoseGraphProblem":
+        """Return the same problem with other kernels, as `pose_graph_problem` would choose them."""
         kernels = [*_kernels(self.graph.kind, self.edges, kernel, robust).values()]
         kernels += [_measured_kernel(self.graph.kind, tag, announced) for tag in self.graph.measured]
         return replace(self, problem=self.problem.under(kernels))
 
-    def seen(self, result: Result) -> Result:
-        """A result of the same problem under other kernels, as it is under these: nothing is solved."""
+    def reweighted(self, result: Result) -> Result:
+        """Evaluate a result of the same problem with the kernels of this one, without solving."""
         factors, names = self.problem.factors, result.residuals.names
         pairs = [(f.kernel, (r**2).sum(axis=1)) for f, r in zip(factors, result.residuals, strict=True)]
         cost = float(sum(kernel.psi(u).sum() for kernel, u in pairs))
@@ -127,25 +133,43 @@ class PoseGraphProblem:
         )
 
     def per_edge(self, groups: Sequence[np.ndarray]) -> np.ndarray:
-        """What a `Result` holds for each factor group, in the order of the graph's edges."""
+        """Return values of the edges' factor groups of a `Result`, in the order of the graph's edges."""
         out = np.zeros((self.graph.n_edges, *groups[0].shape[1:]), groups[0].dtype)
         for index, values in zip(self.edges.values(), groups, strict=False):
             out[index] = values
         return out
 
     def per_measured(self, groups: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """What a `Result` holds for each factor group, of those beside the edges."""
+        """Return values of the other factor groups of a `Result`, by tag."""
         return dict(zip(self.graph.measured, groups[len(self.edges) :], strict=True))
 
 
 def pose_graph_problem(
     graph: PoseGraph, kernel: Kernel | None = None, robust: Robust = "loops", announced: Kernel | None = None
 ) -> PoseGraphProblem:
-    """Relative pose errors under `kernel`: smooth truncated with `default_tau` when not given.
+    """Create the least-squares problem of a pose graph.
 
-    robust: the kernel acts on "loops", landmarks and priors (odometry is trusted), on "all" edges, or on "none" (least
-    squares).  announced: the kernel of landmarks and priors, as wide as for loops; `kernel` when not given.
-    The poses that the graph fixes stay; without such, and without priors, the first one does.
+    Constant poses of the graph remain constant.  If there are neither constant vertices nor priors, the first pose is
+    constant, which fixes the gauge.
+
+    Parameters
+    ----------
+    graph
+        Poses, landmarks and measurements.
+    kernel
+        Robust kernel of the edges; smooth truncated with `default_tau` by default.
+    robust
+        "loops": the kernel applies to loop closures, landmarks and priors; "all": also to odometry; "none": to nothing
+        (least squares).
+    announced
+        Kernel of landmarks and priors, for the stated noise and in the scale of the edges; `kernel` by default.
+
+    Raises
+    ------
+    ValueError
+        If `robust` is none of these.
+    ProblemError
+        If the graph has no measurements.
     """
     if robust not in get_args(Robust):
         raise ValueError(f"robust must be 'loops', 'all' or 'none', not {robust!r}")
@@ -154,7 +178,7 @@ def pose_graph_problem(
     kernel = SmoothTruncated(default_tau(graph.kind)) if kernel is None else kernel
     fixed = graph.fixed.copy()
     fixed[0] |= not (fixed.any() or graph.landmarks.fixed.any() or graph.has_priors)
-    variables = Variables(stored(graph), MANIFOLDS[graph.kind], fixed, "poses")
+    variables = Variables(manifold_values(graph), MANIFOLDS[graph.kind], fixed, "poses")
     residual, data = edge_residual(graph)
     odometry = graph.is_odometry
     groups = {"odometry": np.flatnonzero(odometry), "loops": np.flatnonzero(~odometry)}
@@ -164,64 +188,65 @@ def pose_graph_problem(
         slots = variables[graph.i[index]], variables[graph.j[index]]
         factors.append(Factors(residual, *slots, data=tuple(d[index] for d in data), kernel=psi, name=name))
     landmarks = _landmarks(graph)
-    psi = _trusted(graph.kind) if robust == "none" else (announced or kernel)
+    psi = _quadratic(graph.kind) if robust == "none" else (announced or kernel)
     factors += [_measured_factors(graph, tag, variables, landmarks, psi) for tag in graph.measured]
     return PoseGraphProblem(graph, Problem(*factors), variables, landmarks, edges)
 
 
-def _trusted(kind: Kind) -> Kernel:
+def _quadratic(kind: Kind) -> Kernel:
     return Quadratic(inlier_radius(kind))
 
 
 def _kernels(kind: Kind, edges: Iterable[str], kernel: Kernel, robust: Robust) -> dict[str, Kernel]:
-    """Of the groups of edges."""
+    """Return the kernel of each group of edges."""
     is_robust = {"odometry": robust == "all", "loops": robust != "none"}
-    return {name: kernel if is_robust[name] else _trusted(kind) for name in edges}
+    return {name: kernel if is_robust[name] else _quadratic(kind) for name in edges}
 
 
 def _measured_kernel(kind: Kind, tag: str, kernel: Kernel) -> Kernel:
-    """A kernel that is for poses, as wide for what has more or fewer numbers."""
-    return replace(kernel, tau=kernel.tau * _radius(MEASURED[tag].n_dof) / inlier_radius(kind))
+    """Return a kernel for poses with its width adapted to the number of residual components of a tag."""
+    return replace(kernel, tau=kernel.tau * _radius(MEASUREMENT_TAGS[tag].n_dof) / inlier_radius(kind))
 
 
 def _landmarks(graph: PoseGraph) -> Variables | None:
-    """Those that nothing measures stay."""
-    own = graph.landmarks
-    columns = [m.ends[:, -1] for tag, m in graph.measured.items() if "landmark" in MEASURED[tag].ends]
+    """Return the variables of the landmarks; those without measurements are constant."""
+    landmarks = graph.landmarks
+    columns = [m.ends[:, -1] for tag, m in graph.measured.items() if "landmark" in MEASUREMENT_TAGS[tag].ends]
     if not columns:
         return None
-    unseen = ~np.isin(np.arange(len(own)), np.concatenate(columns))
-    return Variables(own.points, Euclidean(own.points.shape[1]), own.fixed | unseen, "landmarks")
+    unmeasured = ~np.isin(np.arange(len(landmarks)), np.concatenate(columns))
+    manifold = Euclidean(landmarks.points.shape[1])
+    return Variables(landmarks.points, manifold, landmarks.fixed | unmeasured, "landmarks")
 
 
 def _measured_factors(
     graph: PoseGraph, tag: str, poses: Variables, landmarks: Variables | None, kernel: Kernel
 ) -> Factors:
-    """The measurements of a tag, under a kernel that is for poses."""
-    of = {"pose": poses, "landmark": landmarks}
+    """Return the factors of the measurements of a tag; `kernel` is in the scale of poses."""
+    variables = {"pose": poses, "landmark": landmarks}
     ends = graph.measured[tag].ends
-    slots = [of[end][ends[:, k]] for k, end in enumerate(MEASURED[tag].ends)]  # type: ignore[index]
+    slots = [variables[end][ends[:, k]] for k, end in enumerate(MEASUREMENT_TAGS[tag].ends)]  # type: ignore[index]
     residual, data = measured_residual(graph, tag)
     return Factors(residual, *slots, data=data, kernel=_measured_kernel(graph.kind, tag, kernel), name=tag)
 
 
 def residual_norms(graph: PoseGraph) -> np.ndarray:
-    """‖r‖ of every edge, (n_edges,), as `solve` has it at the start; infinite where it is not finite."""
+    """Return ‖r‖ of every edge at the initial values, (n_edges,); infinite if it is not finite."""
     residual, data = edge_residual(graph)
-    return _norms(residual, views(graph, graph.i), views(graph, graph.j), *data)
+    return _norms(residual, pose_arguments(graph, graph.i), pose_arguments(graph, graph.j), *data)
 
 
 def measured_norms(graph: PoseGraph) -> dict[str, np.ndarray]:
-    """The same for the measurements beside the edges, by tag."""
-    found = {}
+    """Return ‖r‖ of the other measurements at the initial values, by tag."""
+    norms = {}
     for tag, m in graph.measured.items():
         residual, data = measured_residual(graph, tag)
         ends = [
-            views(graph, m.ends[:, k]) if end == "pose" else graph.landmarks.points[m.ends[:, k]]
-            for k, end in enumerate(MEASURED[tag].ends)
+            pose_arguments(graph, m.ends[:, k]) if end == "pose" else graph.landmarks.points[m.ends[:, k]]
+            for k, end in enumerate(MEASUREMENT_TAGS[tag].ends)
         ]
-        found[tag] = _norms(residual, *ends, *data)
-    return found
+        norms[tag] = _norms(residual, *ends, *data)
+    return norms
 
 
 def _norms(residual: Any, *arguments: Any) -> np.ndarray:

@@ -1,32 +1,51 @@
-"""The truth of a pose graph: where it has the graph's poses.  `trajectory_error` measures how far off they are."""
+"""True positions of the poses of a graph, for `trajectory_error`."""
 
 import numpy as np
 
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.options import By
+from asker.applications.pose_graph.options import TruthMatching
 from asker.geometry import poses
 
 
-def true_positions(graph: PoseGraph, truth: PoseGraph, by: By = "id") -> tuple[np.ndarray, np.ndarray]:
-    """Indices of poses of the graph, and where the truth has them.
+def true_positions(graph: PoseGraph, truth: PoseGraph, by: TruthMatching = "id") -> tuple[np.ndarray, np.ndarray]:
+    """Return the poses of a graph whose true positions are known, and these positions.
 
-    by: "id", the poses whose ids are in both; "length", the point of the truth at the same part of the way travelled,
-    for a truth that was recorded at other times.  The way is that of the graph's odometry.
+    Parameters
+    ----------
+    graph
+        Graph to evaluate.
+    truth
+        True trajectory, as a graph of the same kind.
+    by
+        "id" matches poses with equal ids.  "length" matches each pose with the point of the true trajectory at the same
+        fraction of the travelled distance, for a truth recorded at other times; odometry measures the graph's distance.
+
+    Returns
+    -------
+    index : ndarray, (m,)
+        Indices of poses of the graph.
+    positions : ndarray, (m, 2) or (m, 3)
+        True positions.
+
+    Raises
+    ------
+    ValueError
+        If the two differ in kind, or have fewer than three ids in common.
     """
     if graph.kind != truth.kind:
         raise ValueError(f"the graph is {graph.kind}, but its truth is {truth.kind}")
-    where = poses.positions(truth.kind, truth.poses)
+    positions = poses.positions(truth.kind, truth.poses)
     if by == "length":
         order = np.argsort(graph.ids)
-        return order, _at(where[np.argsort(truth.ids)], _way(graph))
+        return order, _points_at(positions[np.argsort(truth.ids)], _travelled_fraction(graph))
     common, k, m = np.intersect1d(graph.ids, truth.ids, return_indices=True)
     if len(common) < 3:
         raise ValueError(f"the graph and its truth have {len(common)} ids in common; an alignment needs 3")
-    return k, where[m]
+    return k, positions[m]
 
 
-def _way(graph: PoseGraph) -> np.ndarray:
-    """The part of the way travelled up to each pose, in the order of ids."""
+def _travelled_fraction(graph: PoseGraph) -> np.ndarray:
+    """Return the fraction of the odometry's length travelled up to each pose, in the order of ids."""
     order = np.argsort(graph.ids)
     rank = np.empty(len(order), int)
     rank[order] = np.arange(len(order))
@@ -34,13 +53,13 @@ def _way(graph: PoseGraph) -> np.ndarray:
     steps = np.zeros(graph.n_poses)
     later = np.maximum(rank[graph.i], rank[graph.j])[odometry]
     steps[later] = np.linalg.norm(poses.positions(graph.kind, graph.measurements[odometry]), axis=1)
-    way = np.cumsum(steps)
-    if not way[-1] > 0:
-        raise ValueError("the graph has no odometry to measure the way with")
-    return way / way[-1]
+    distance = np.cumsum(steps)
+    if not distance[-1] > 0:
+        raise ValueError("the graph has no odometry to measure the travelled distance; use --truth-by id")
+    return distance / distance[-1]
 
 
-def _at(path: np.ndarray, way: np.ndarray) -> np.ndarray:
-    """Points of a path at parts of its length."""
+def _points_at(path: np.ndarray, fraction: np.ndarray) -> np.ndarray:
+    """Return the points of a path at given fractions of its length."""
     length = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
-    return np.stack([np.interp(way * length[-1], length, axis) for axis in path.T], axis=1)
+    return np.stack([np.interp(fraction * length[-1], length, axis) for axis in path.T], axis=1)

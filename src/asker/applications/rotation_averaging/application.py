@@ -1,4 +1,4 @@
-"""Rotation averaging as an application."""
+"""Rotation averaging as an application of the command line and of experiments."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from asker.solver.result import Result
 
 
 class RotationAveraging(Application):
-    """Relative rotations, some of them wrong; absolute ones are wanted."""
+    """Relative rotations, some of which are outliers, from which absolute ones are estimated."""
 
     name = "rotation_averaging"
     title = "relative rotations"

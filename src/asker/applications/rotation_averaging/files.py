@@ -2,9 +2,9 @@
 
     a b  r11 r12 r13 r21 r22 r23 r31 r32 r33  [weight]
 
-One line for each pair: two names or numbers, the entries of R row by row, and a weight, 1 when it is not given.  R
-takes the frame of a to that of b: R_b ≈ R R_a.  What follows # is a comment.  Absolute rotations are written in the
-same way, with one name in a line.
+A line has two names or numbers of frames, the entries of R row by row, and an optional weight, 1 by default.  R maps
+from frame a to frame b: R_b ≈ R R_a.  Text after # is a comment.  Absolute rotations are written in the same format,
+with one name per line.
 """
 
 import os
@@ -22,7 +22,7 @@ OFF = 1e-3  # the entries of RᵀR may differ by this from those of the identity
 
 @dataclass(frozen=True, eq=False)
 class Rotations:
-    """Absolute rotations (n, 3, 3), by name."""
+    """Absolute rotations (n, 3, 3) by name."""
 
     names: tuple[str, ...]
     matrices: np.ndarray
@@ -41,12 +41,12 @@ class RelativeRotations:
     outliers: np.ndarray | None = None  # (n_pairs,): which are known to be wrong, where that is known
 
     def with_pairs(self, chosen: np.ndarray) -> "RelativeRotations":
-        """All frames, and the pairs of a mask."""
+        """Return all frames, but only the pairs of a mask."""
         names = ("i", "j", "matrices", "weights", *(["outliers"] if self.outliers is not None else []))
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     def start(self) -> np.ndarray:
-        """(n, 3, 3): along a spanning tree of pairs that close with others, the first frame at the identity."""
+        """Return initial rotations (n, 3, 3), composed along a spanning tree of consistent pairs."""
         R = np.tile(np.eye(3), (len(self.names), 1, 1))
         tree = spanning_tree(self.i, self.j, 2 + self.disagreement(), len(R), 1)
         for k, parent, edge in zip(*tree, strict=True):
@@ -54,7 +54,10 @@ class RelativeRotations:
         return R
 
     def disagreement(self) -> np.ndarray:
-        """(n_pairs,): how far a pair is from the ways over a third frame, at the best quarter of them; at most 3."""
+        """Return the error of each pair in cycles of length three, (n_pairs,).
+
+        It is the lower quartile over the third frames of ‖R_kj R_ik − R_ij‖, or 3 (more than the maximum) without any.
+        """
         n = len(self.names)
         key = np.concatenate([self.i * n + self.j, self.j * n + self.i])  # of both directions, sorted
         order = np.argsort(key, kind="stable")
@@ -75,13 +78,13 @@ class RelativeRotations:
 
 
 def lines(text: bytes) -> list[tuple[int, list[str]]]:
-    """The words of each line that has any, and the line's number."""
+    """Return the line number and the words of each line that is not empty."""
     told = ([os.fsdecode(word) for word in line.partition(b"#")[0].split()] for line in text.split(b"\n"))
     return [(number, words) for number, words in enumerate(told, 1) if words]
 
 
 def is_a_pair(words: list[str]) -> bool:
-    """Whether a line has two names, nine numbers and perhaps a weight."""
+    """Return whether a line has two names, nine numbers and an optional weight."""
     try:
         return len([parse_number(word) for word in words[2:]]) in (9, 10)
     except ValueError:
@@ -89,7 +92,13 @@ def is_a_pair(words: list[str]) -> bool:
 
 
 def read_rotations(path: FilePath) -> RelativeRotations:
-    """Read relative rotations, also from `.gz` or `.bz2`.  Anything wrong in the file is a `FileError`."""
+    """Read relative rotations, also from `.gz` or `.bz2`.
+
+    Raises
+    ------
+    FileError
+        If the file is invalid or its pairs do not connect all frames.
+    """
     told = lines(read_text_bytes(path))
     if not told:
         raise FileError(path, "there is no relative rotation in this file")
@@ -116,7 +125,7 @@ def read_rotations(path: FilePath) -> RelativeRotations:
 
 
 def write_rotations(path: FilePath, rotations: Rotations) -> None:
-    """Write absolute rotations: a name and nine numbers in a line."""
+    """Write absolute rotations, one name and nine numbers per line."""
     with write_whole(path) as file:
         for name, R in zip(rotations.names, rotations.matrices.reshape(-1, 9).tolist(), strict=True):
             file.write(os.fsencode(f"{name} {' '.join(map(repr, R))}\n"))

@@ -1,7 +1,7 @@
-"""Rotation averaging as a `Problem`, rotations with a known truth, and `refine`.
+"""Rotation averaging as a `Problem`, synthetic rotations, and `refine`.
 
-The residual of a pair is 2 sin(θ/2) times the axis of E = R R_i R_jᵀ, in degrees: its norm is the angle θ as long as
-that is small, and that of (R_j − R R_i)/√2 whatever it is.  It has three numbers, as the noise of a rotation has.
+The residual of a pair is 2 sin(θ/2) times the axis of E = R R_i R_jᵀ, in degrees: its norm is the angle θ if that is
+small, and always that of (R_j − R R_i)/√2.  It has three components, like the noise of a rotation.
 """
 
 from dataclasses import dataclass
@@ -30,23 +30,34 @@ from asker.uncertainty.covariance import Uncertainty
 TAU = 5.0  # degrees
 DEGREES = np.degrees(1)
 OPPOSITE = 1e-12
-"""1 + tr E, at least: it is 0 where θ = 180°, and the axis is not known."""
+"""Lower bound of 1 + tr E, which is 0 at θ = 180°, where the axis is not unique."""
 
 
 @dataclass(frozen=True, eq=False)
 class AveragingProblem:
-    """The problem, with its variables by name."""
+    """Relative rotations, their `Problem` and its variables."""
 
     data: RelativeRotations
     problem: asker.Problem
     rotations: asker.Variables
 
     def refined(self, values: Any) -> Rotations:
+        """Return the absolute rotations of a solution."""
         return Rotations(self.data.names, values[self.rotations])
 
 
 def averaging_problem(data: RelativeRotations, kernel: asker.Kernel | None = None) -> AveragingProblem:
-    """Angles under `kernel`; when not given, the noise is not known.  The first rotation is held."""
+    """Create the problem of rotation averaging.
+
+    The first rotation is constant, which fixes the gauge.
+
+    Parameters
+    ----------
+    data
+        Relative rotations.
+    kernel
+        Kernel of the errors in degrees; by default, their noise scale is estimated.
+    """
     R = asker.Variables(data.start(), asker.SO3, fixed=np.arange(len(data.names)) == 0, name="rotations")
 
     def difference(Ri, Rj, Rij):
@@ -64,7 +75,26 @@ def averaging_problem(data: RelativeRotations, kernel: asker.Kernel | None = Non
 def make_rotations(
     n: int = 60, n_pairs: int | None = None, noise: float = 1.5, outlier_ratio: float = 0.2, seed: int = 0
 ) -> RelativeRotations:
-    """Random rotations; `noise` is in degrees per axis, outliers are any rotation.  15 pairs for each by default."""
+    """Generate random rotations and relative rotations with outliers.
+
+    Parameters
+    ----------
+    n
+        Number of rotations.
+    n_pairs
+        Number of relative rotations; 15 n by default, or all pairs if these are fewer.
+    noise
+        Standard deviation of the noise, in degrees per axis.
+    outlier_ratio
+        Fraction of the pairs that are replaced by uniformly distributed rotations.
+    seed
+        Seed of the random number generator.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the pairs are too few to connect all rotations or more than there are.
+    """
     most = n * (n - 1) // 2
     n_pairs = min(15 * n, most) if n_pairs is None else n_pairs
     if n < 2 or not n - 1 <= n_pairs <= most or not 0 <= outlier_ratio < 1 or not 0 <= noise < 180:
@@ -85,18 +115,18 @@ def make_rotations(
 
 
 def residual_norms(data: RelativeRotations, R: np.ndarray) -> np.ndarray:
-    """(n_pairs,): how far each pair is from the rotations R (n, 3, 3), in degrees."""
+    """Return the residual norm of each pair, (n_pairs,), in degrees, for rotations R (n, 3, 3)."""
     return DEGREES * np.linalg.norm(R[data.j] - data.matrices @ R[data.i], axis=(1, 2)) / np.sqrt(2)
 
 
 def angle_errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """(n,): degrees from the truth, once a rotation of the whole has aligned the two."""
+    """Return the errors of rotations, (n,), in degrees, after alignment with the true ones by a common rotation."""
     aligned = found @ median_rotation(truth, found).T
     return np.degrees(2 * np.arcsin(np.clip(np.linalg.norm(aligned - truth, axis=(1, 2)) / np.sqrt(8), 0, 1)))
 
 
 def data_covariances(data: RelativeRotations, result: asker.Result) -> DataCovariances:
-    """Covariances of rotations, as steps in radians; the first rotation is held."""
+    """Return the covariances of rotations as tangent vectors, in radians²; the first rotation is constant."""
 
     def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
         return {"rotation_covariances": of.covariance("rotations").blocks}
@@ -107,7 +137,26 @@ def data_covariances(data: RelativeRotations, result: asker.Result) -> DataCovar
 def refine(
     data: RelativeRotations, method: str | None = None, kernel: str | None = None, tau: Any = None, **limits: Any
 ) -> Outcome:
-    """Find absolute rotations as `asker solve` does: `tau` is in degrees, `limits` go to `asker.solve`."""
+    """Estimate absolute rotations, as `asker solve` does.
+
+    Parameters
+    ----------
+    data
+        Relative rotations.
+    method
+        One of `asker.METHODS`.
+    kernel
+        One of `asker.KERNELS`, with parameters as in "barron:alpha=-2".
+    tau
+        Width of the kernel in degrees.  Without method, kernel and τ, the noise scale is estimated.
+    limits
+        Further keyword arguments of `asker.solve`.
+
+    Returns
+    -------
+    Outcome
+        `refined` are the absolute rotations.
+    """
     asked = MethodRequest(method, kernel, tau)
     psi = asked.psi(TAU)
     with compilations() as compiled:

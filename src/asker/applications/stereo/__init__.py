@@ -1,4 +1,4 @@
-"""Dense stereo: matching, the energy, pairs with a known truth, and `refine`."""
+"""Dense stereo: matching costs, the energy, image pairs with known disparities, and `refine`."""
 
 from asker.applications.stereo.errors import DisparityErrors, disparity_errors, visible
 from asker.applications.stereo.matching import Matching, Minima, cost_volume, local_minima, match

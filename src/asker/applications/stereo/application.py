@@ -1,4 +1,4 @@
-"""Dense stereo as an application: folders that hold a pair in the Middlebury layout."""
+"""Dense stereo as an application, for folders with an image pair in the Middlebury layout."""
 
 import base64
 from collections.abc import Callable
@@ -27,7 +27,7 @@ PAIR = (MIDDLEBURY["left"], MIDDLEBURY["right"])
 
 
 class DenseStereo(Application):
-    """Two rectified images; the disparity of every pixel is wanted."""
+    """Two rectified images, whose disparity is estimated at every pixel."""
 
     name = "stereo"
     title = "stereo pairs"
@@ -157,7 +157,7 @@ def _error_table(found: dict[str, np.ndarray], pair: StereoPair) -> Table:
 
 
 def _maps(of_instance: Any) -> dict[str, np.ndarray]:
-    """The winner that takes all, the methods, and the truth where it is known."""
+    """Return the disparity maps of winner-takes-all, of the methods, and the true one if it is known."""
     maps: dict[str, np.ndarray] = {}
     for label, run in of_instance.items():
         arrays = run.arrays()

@@ -1,4 +1,4 @@
-"""Drawings of disparity maps."""
+"""Figures of disparity maps."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from asker.io.figures import figure
 
 
 def draw_maps(path: Path, maps: dict[str, dict[str, np.ndarray]]) -> None:
-    """A row for each pair, its disparity maps side by side in the same colours."""
+    """Draw disparity maps in a grid with a row and a colour scale for each image pair."""
     columns = max(map(len, maps.values()))
     with figure(path, 2.6 * columns, 2.5 * len(maps)) as drawn:
         grid = drawn.subplots(len(maps), columns, squeeze=False)

@@ -1,4 +1,4 @@
-"""How good a disparity map is, where the truth is known."""
+"""Errors of a disparity map with respect to true disparities."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,20 +12,35 @@ from asker.problem.problem import ProblemError
 
 @dataclass(frozen=True)
 class DisparityErrors:
-    """Over the pixels whose true disparity is known."""
+    """Errors over the pixels with a known true disparity."""
 
     bad_0_5: float
-    """Share of the pixels that are off by more than half a pixel,"""
+    """Fraction of the pixels with an error of more than half a pixel."""
     bad_1: float
-    """by more than one pixel,"""
+    """Fraction of the pixels with an error of more than one pixel."""
     bad_2: float
-    """by more than two pixels."""
+    """Fraction of the pixels with an error of more than two pixels."""
     mean_error: float
-    """In pixels."""
+    """Mean absolute error, in pixels."""
 
 
 def disparity_errors(disparity: np.ndarray, truth: np.ndarray, among: np.ndarray | None = None) -> DisparityErrors:
-    """Against the true disparities, NaN where unknown; `among`: a mask of the pixels to count."""
+    """Return the errors of a disparity map.
+
+    Parameters
+    ----------
+    disparity
+        Disparity map, (H, W).
+    truth
+        True disparities, (H, W); NaN if unknown.
+    among
+        Mask of the pixels to evaluate; all by default.
+
+    Raises
+    ------
+    ProblemError
+        If the shapes differ, or no true disparity is known.
+    """
     if disparity.shape != truth.shape:
         raise ProblemError(f"the disparity map has shape {disparity.shape}, the truth {truth.shape}")
     known = np.isfinite(truth) if among is None else np.isfinite(truth) & among
@@ -40,7 +55,7 @@ def disparity_errors(disparity: np.ndarray, truth: np.ndarray, among: np.ndarray
 
 
 def visible(left_truth: np.ndarray, right_truth: np.ndarray) -> np.ndarray:
-    """Which pixels on the left are seen on the right: the disparity there leads back to within a pixel."""
+    """Return the mask of left pixels that are visible on the right: both true disparities agree to within a pixel."""
     if left_truth.shape != right_truth.shape:
         raise ProblemError(f"the two truths differ in shape: {left_truth.shape} and {right_truth.shape}")
     width = left_truth.shape[1]
@@ -52,7 +67,7 @@ def visible(left_truth: np.ndarray, right_truth: np.ndarray) -> np.ndarray:
 
 
 def errors_by_part(disparity: np.ndarray, pair: StereoPair) -> Iterator[tuple[str, DisparityErrors]]:
-    """Errors over all pixels, and over the visible and the hidden ones, as far as the pair's truths are known."""
+    """Yield errors over all, the visible and the occluded pixels, as far as the true disparities are known."""
     if pair.left_truth is None:
         return
     known = np.isfinite(pair.left_truth)
@@ -66,7 +81,7 @@ def errors_by_part(disparity: np.ndarray, pair: StereoPair) -> Iterator[tuple[st
 
 
 def error_record(disparity: np.ndarray, winner: np.ndarray, pair: StereoPair) -> dict[str, Any]:
-    """The errors of a result, and of the winner that takes all, for records."""
+    """Return a record of the errors of a disparity map, and of those of winner-takes-all."""
     record: dict[str, float] = {}
     for prefix, found in (("", disparity), ("wta_", winner)):
         for suffix, errors in errors_by_part(found, pair):

@@ -1,4 +1,4 @@
-"""Matching two rectified images: a cost for each pixel and disparity, and its local minima."""
+"""Matching of two rectified images: a cost for each pixel and disparity, and its local minima."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,16 +15,17 @@ FLAT = 1e-6  # a window whose standard deviation is a smaller part of its mean h
 
 @dataclass(frozen=True)
 class Matching:
-    """How two pixels are compared."""
+    """Settings of the matching cost."""
 
     max_disparity: int
     cost: Cost = "zncc"
-    """1 − zero-mean normalised cross-correlation; census: the part of a window's pixels that are on another side of
-    its centre, averaged over the window; absolute: the mean absolute difference."""
+    """Cost of a window: "zncc" is 1 − zero-mean normalised cross-correlation; "census" the fraction of the pixels whose
+    comparison with the centre differs, averaged over the window; "absolute" the mean absolute difference.
+    """
     window: int = 7
     """Side of the square window, odd."""
     n_minima: int = 2
-    """K: how many local minima of a pixel become data terms."""
+    """K: number of local minima per pixel that become data terms."""
 
     def __post_init__(self) -> None:
         if self.cost not in get_args(Cost):
@@ -38,7 +39,7 @@ class Matching:
 
 
 def cost_volume(left: np.ndarray, right: np.ndarray, matching: Matching) -> np.ndarray:
-    """(D + 1, H, W): the cost of matching pixel (y, x) on the left with (y, x − d); infinite outside the image."""
+    """Return the costs (D + 1, H, W) of matching left pixel (y, x) with right pixel (y, x − d), infinite outside."""
     left, right = _checked(left, right, matching)
     prepare, compare = COSTS[matching.cost]
     half = matching.window // 2
@@ -53,16 +54,16 @@ def cost_volume(left: np.ndarray, right: np.ndarray, matching: Matching) -> np.n
 
 @dataclass(frozen=True, eq=False)
 class Minima:
-    """What is kept of a cost volume."""
+    """Local minima of a cost volume."""
 
     disparity: np.ndarray
-    """(H, W, K): the lowest local minima, the lowest first; NaN where there are fewer."""
+    """(H, W, K): disparities of the lowest local minima, in increasing order of cost; NaN if there are fewer."""
     winner: np.ndarray
-    """(H, W): where the cost is lowest, refined where that is a local minimum."""
+    """(H, W): disparity of the lowest cost, with subpixel refinement if it is a local minimum."""
 
 
 def local_minima(volume: np.ndarray, n: int) -> Minima:
-    """The `n` lowest strict local minima along d of each pixel, refined by a parabola."""
+    """Return the `n` lowest strict local minima along d of each pixel, refined by a parabola."""
     before, here, after = volume[:-2], volume[1:-1], volume[2:]
     with np.errstate(invalid="ignore", over="ignore"):
         strict = (here < before) & (here < after) & np.isfinite(before) & np.isfinite(after)
@@ -85,7 +86,7 @@ def local_minima(volume: np.ndarray, n: int) -> Minima:
 
 
 def match(left: np.ndarray, right: np.ndarray, matching: Matching) -> Minima:
-    """The minima of the cost volume, which is made a band of rows at a time."""
+    """Return the minima of the cost volume, which is computed in bands of rows to limit memory."""
     left, right = _checked(left, right, matching)
     height, width = left.shape
     reach = matching.window - 1  # of a pixel's cost; census looks through a window at windows
@@ -122,7 +123,7 @@ def _size(image: np.ndarray) -> str:
 
 
 def _mean(image: np.ndarray, window: int) -> np.ndarray:
-    """Over a square window; the border is mirrored."""
+    """Return the mean over a square window, with reflection at the border."""
     from scipy.ndimage import uniform_filter
 
     return uniform_filter(image, window, mode="mirror")

@@ -1,4 +1,4 @@
-"""What can be asked of dense stereo."""
+"""Options for dense stereo."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ STARTS: tuple[Start, ...] = get_args(Start)
 
 @dataclass(frozen=True)
 class EnergyOptions:
-    """What the energy is made of."""
+    """Options of the energy."""
 
     max_disparity: int | None = option(
         None, "The largest disparity, in pixels.", min=2, show_default="an eighth of the width"
@@ -29,7 +29,7 @@ class EnergyOptions:
 
 @dataclass(frozen=True)
 class Options(EnergyOptions):
-    """Of `asker solve` for a stereo pair, and of `asker stereo`."""
+    """Options of `asker solve` for a stereo pair, and of `asker stereo`."""
 
     pfm: Path | None = option(None, "Write the disparities as PFM too.", writes=True)
     picture: Path | None = option(None, "Write them as a coloured PNG.", writes=True)

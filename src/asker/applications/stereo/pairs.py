@@ -1,6 +1,6 @@
-"""Stereo pairs: in folders of the Middlebury layout, and made ones with a known truth.
+"""Stereo pairs: folders in the Middlebury layout, and synthetic pairs with known disparities.
 
-A made pair shows slanted planes at several depths, textured and noisy.
+A synthetic pair shows slanted planes at several depths, with texture and noise.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SMOOTH = 0.8  # pixels: blur of the texture, so that neighbouring pixels have so
 
 @dataclass(frozen=True, eq=False)
 class StereoPair:
-    """Two rectified grey images, and the true disparities of both where they are known."""
+    """Two rectified grey images, and their true disparities if known."""
 
     left: np.ndarray
     right: np.ndarray
@@ -30,14 +30,14 @@ class StereoPair:
 def read_pair(
     left: Path, right: Path, truth: Path | None = None, truth_right: Path | None = None, scale: float = SCALE
 ) -> StereoPair:
-    """A pair from its images, and its truths where they are given."""
+    """Read a pair from its images, with true disparities if their files are given."""
     images = read_grey(left), read_grey(right)
     true, true_right = (None if p is None else _read_truth(p, scale, images[0].shape) for p in (truth, truth_right))
     return StereoPair(*images, true, true_right)
 
 
 def read_folder(folder: Path, scale: float = SCALE) -> StereoPair:
-    """A pair from a folder of the Middlebury layout; its truths where they are there."""
+    """Read a pair from a folder in the Middlebury layout, with true disparities if it has them."""
     paths = {key: folder / name for key, name in MIDDLEBURY.items()}
     truths = [paths[key] if paths[key].exists() else None for key in ("truth", "truth_right")]
     return read_pair(paths["left"], paths["right"], truths[0], truths[1] if truths[0] else None, scale)
@@ -59,9 +59,25 @@ def make_pair(
     noise: float = 0.2,
     seed: int = 0,
 ) -> StereoPair:
-    """Rectangles on slanted planes before a slanted background, rendered from farthest to nearest.
+    """Render rectangles on slanted planes in front of a slanted background, from far to near.
 
-    noise   standard deviation of a grey value; the texture lies between 0 and 1
+    Parameters
+    ----------
+    height, width
+        Size of the images, in pixels.
+    max_disparity
+        Largest disparity, in pixels.
+    n_planes
+        Number of rectangles.
+    noise
+        Standard deviation of the noise of grey values; the texture has values around 0.5 with standard deviation 0.2.
+    seed
+        Seed of the random number generator.
+
+    Raises
+    ------
+    ValueError
+        If the images are too small for the disparities.
     """
     if height < 8 or width <= 2 * max_disparity or max_disparity < 4:
         raise ValueError(f"{width}×{height} is too small for disparities up to {max_disparity}")

@@ -1,11 +1,11 @@
-"""Dense stereo: two rectified images, a matching cost, and a robust energy over the disparity of every pixel.
+"""Dense stereo: a robust energy over the disparity of every pixel of two rectified images.
 
 Le, Zach: A Graduated Filter Method for Large Scale Robust Estimation, CVPR 2020, Section 6.2:
 
     Σ_p (η Σ_k ψ_data(d_p − d̂_pk) + Σ_q ψ_reg(d_p − d_q))
 
-d̂_pk are the K lowest local minima of the matching cost along d, refined by a parabola; q are the four neighbours, each
-pair counted once.  The paper states neither the matching cost nor K nor τ: see `Matching` for what is used here.
+d̂_pk are the K lowest local minima of the matching cost along d, refined by a parabola; q are the four neighbours, with
+each pair counted once.  The paper states neither the matching cost nor K nor τ: see `Matching` for our choice.
 """
 
 from dataclasses import dataclass
@@ -25,20 +25,20 @@ TAU = 1.0  # pixels; window, K and τ are those with the fewest bad pixels in be
 
 @dataclass(frozen=True, eq=False)
 class StereoProblem:
-    """The energy over the disparities of an image."""
+    """Energy over the disparities of an image."""
 
     problem: Problem
     disparity: Variables
-    """One number per pixel, row by row."""
+    """One value per pixel, row by row."""
     minima: Minima
 
     def refined(self, values: Groups[np.ndarray]) -> np.ndarray:
-        """The solved disparities as an image."""
+        """Return the disparities of a solution as an image."""
         return values[self.disparity].reshape(self.minima.winner.shape)
 
 
 def stereo_problem(left: np.ndarray, right: np.ndarray, matching: Matching, **more: Any) -> StereoProblem:
-    """The energy of two rectified grey images (H, W); `more` is for `energy`."""
+    """Return the energy of two rectified grey images (H, W); further arguments are those of `energy`."""
     return energy(match(left, right, matching), matching.max_disparity, **more)
 
 
@@ -51,11 +51,28 @@ def energy(
     smoothness_kernel: Kernel | None = None,
     seed: int = 0,
 ) -> StereoProblem:
-    """The energy over given minima.
+    """Create the energy for given minima of the matching cost.
 
-    start              constant (the middle of the range), wta (the lowest matching cost), random, or an image
-    eta                weight η of the data terms
-    data_kernel, smoothness_kernel   ψ_data and ψ_reg; smooth truncated with τ = 1 when not given
+    Parameters
+    ----------
+    minima
+        Local minima of the matching cost.
+    max_disparity
+        Largest disparity, in pixels.
+    start
+        Initial disparities: "constant" (the middle of the range), "wta" (the lowest matching cost), "random", or an
+        image.
+    eta
+        Weight η of the data terms.
+    data_kernel, smoothness_kernel
+        ψ_data and ψ_reg; smooth truncated with τ = 1 by default.
+    seed
+        Seed for random initial disparities.
+
+    Raises
+    ------
+    ProblemError
+        If no pixel has a local minimum, or `start` is invalid.
     """
     height, width, _ = minima.disparity.shape
     disparity = Variables(_start(start, minima, max_disparity, seed).reshape(-1, 1), name="disparity")

@@ -1,4 +1,4 @@
-"""Dense stereo in one call: what `asker stereo` does with a pair."""
+"""Dense stereo in one call, as `asker stereo` runs it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,13 +16,13 @@ ITERATIONS = 150
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StereoOutcome(Outcome):
-    """What `refine` ends with; `refined` is the disparity of every pixel."""
+    """Result of `refine`; `refined` is the disparity map."""
 
     minima: Minima
 
 
 def largest_disparity(pair: StereoPair, asked: int | None) -> int:
-    """What was asked for; else that of a made pair, or an eighth of the width."""
+    """Return the requested largest disparity, else that of a synthetic pair, else an eighth of the width."""
     return asked or pair.max_disparity or max(2, pair.left.shape[1] // 8)
 
 
@@ -42,15 +42,27 @@ def refine(
     max_iterations: int = ITERATIONS,
     **limits: Any,
 ) -> StereoOutcome:
-    """Find the disparity of every pixel of a rectified pair.
+    """Estimate the disparity of every pixel of a rectified pair.
 
-    method         one of `asker.METHODS`
-    kernel, tau    one of `asker.KERNELS`, with parameters as in "barron:alpha=-2", and its width in pixels, 1 when not
-                   given; for the data and for neighbours
-    max_disparity  in pixels; that of a made pair, or an eighth of the width, when not given
-    cost, window, n_minima   as in `Matching`
-    start, eta, seed   as in `energy`
-    limits         go to `asker.solve`: tol, time_limit, on_iteration, engine, ...
+    Parameters
+    ----------
+    pair
+        Two rectified images.
+    method
+        One of `asker.METHODS`.
+    kernel, tau
+        One of `asker.KERNELS`, with parameters as in "barron:alpha=-2", and its width in pixels (1 by default); they
+        apply to data and smoothness terms.
+    max_disparity
+        Largest disparity, in pixels; by default that of a synthetic pair, or an eighth of the width.
+    cost, window, n_minima
+        As in `Matching`.
+    start, eta, seed
+        As in `energy`.
+    max_iterations
+        Largest number of iterations.
+    limits
+        Further keyword arguments of `asker.solve`: tol, time_limit, on_iteration, engine, ...
     """
     tau = 1.0 if tau is None else tau
     kernel = kernel or "smooth-truncated"

@@ -1,1 +1,1 @@
-"""Files of pose graphs and trajectories."""
+"""File formats of pose graphs and trajectories."""

@@ -1,4 +1,4 @@
-"""Files of pose graphs: which format one has is seen from its content."""
+"""Detection of the file format of a pose graph from its content."""
 
 from asker.applications.pose_graph.formats import toro
 from asker.applications.pose_graph.formats.file_issues import Information
@@ -10,9 +10,15 @@ from asker.io.files import FileError, FilePath, beginning
 
 
 def read_graph(path: FilePath, information: Information = "nearest", strict: bool = False) -> PoseGraph:
-    """Read a pose graph: g2o, TORO, or the JSON of Open3D.  The arguments are those of `read_g2o`."""
+    """Read a pose graph in g2o, TORO or Open3D JSON format.
+
+    Parameters
+    ----------
+    path, information, strict
+        As for `read_g2o`.
+    """
     if str(path).lower().endswith((TUM, KITTI)):
-        raise FileError(path, "a trajectory has no edges to solve; it can be the --truth of a graph")
+        raise FileError(path, "a trajectory has no edges to solve; it can be used as --truth of a graph")
     if _is_open3d(beginning(path)):
         return read_open3d(path, information, strict)
     if _first_tag(beginning(path)) in toro.TAGS:
@@ -21,7 +27,7 @@ def read_graph(path: FilePath, information: Information = "nearest", strict: boo
 
 
 def is_graph(path: FilePath) -> bool:
-    """Whether a file looks like a pose graph."""
+    """Return whether the content of a file looks like a pose graph."""
     begin = beginning(path)
     return _first_tag(begin).startswith(("VERTEX", "EDGE", "PARAMS_SE", "FIX")) or _is_open3d(begin)
 
@@ -31,7 +37,7 @@ def _is_open3d(begin: bytes) -> bool:
 
 
 def _first_tag(begin: bytes) -> str:
-    """The first word of the first line that is no comment."""
+    """Return the first word of the first line that is not a comment."""
     lines = (line.split(None, 1) for line in begin.split(b"\n"))
     first = next((words[0] for words in lines if words and not words[0].startswith(b"#")), b"")
     return first.decode("latin-1")

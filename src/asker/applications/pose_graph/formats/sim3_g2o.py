@@ -1,11 +1,11 @@
-"""Similarities as g2o and ORB-SLAM write them.
+"""Similarities as logarithms, the format of g2o and ORB-SLAM.
 
     VERTEX_SIM3:EXPMAP id ω₁ ω₂ ω₃ υ₁ υ₂ υ₃ σ  fx fy cx cy
     EDGE_SIM3:EXPMAP i j ω₁ ω₂ ω₃ υ₁ υ₂ υ₃ σ  Ω
 
-The seven numbers are the logarithm of a similarity, rotation first (Strasdat, Montiel, Davison, RSS 2010): that of a
-vertex leads from the camera to the world, and that of an edge says where j is, seen from i.  Ω has their order.  The
-numbers of cameras, of which ORB-SLAM writes as many as its cameras have, are passed over.
+The seven numbers are the logarithm of a similarity, rotation first (Strasdat, Montiel, Davison, RSS 2010).  That of a
+vertex maps from the camera to the world, and that of an edge is j relative to i.  Ω has the same order.  The camera
+parameters at the end, whose number varies in ORB-SLAM, are ignored.
 """
 
 import numpy as np
@@ -15,32 +15,32 @@ from asker.applications.pose_graph.formats.tagged_lines import Lines, parse
 from asker.geometry.rotations import matrix_from_angle_axis, quaternion_from_matrix
 from asker.io.files import FileError, FilePath
 
-FORMS = {
+LOGARITHM_TAGS = {
     "VERTEX_SIM3:EXPMAP": ("VERTEX_SIM3:QUAT", "vertex"),
     "EDGE_SIM3:EXPMAP": ("EDGE_SIM3:QUAT", "edge"),
 }
-"""Of each tag: the one whose numbers it gives, and what a line is called."""
+"""Tag of the quaternion form, and what a line describes, by tag."""
 N_LOG = 7
 TRANSLATION_FIRST = [3, 4, 5, 0, 1, 2, 6]
 
 
-def without_logarithms(path: FilePath, found: dict[str, Lines]) -> dict[str, Lines]:
-    """Parsed lines of the tags in `FORMS` under the tags that they stand for; the others as they are."""
-    out = {tag: lines for tag, lines in found.items() if tag not in FORMS}
-    for tag, (target, name) in FORMS.items():
-        if tag not in found:
+def convert_logarithms(path: FilePath, by_tag: dict[str, Lines]) -> dict[str, Lines]:
+    """Return parsed lines with logarithms converted to quaternion form; other lines are unchanged."""
+    out = {tag: lines for tag, lines in by_tag.items() if tag not in LOGARITHM_TAGS}
+    for tag, (target, name) in LOGARITHM_TAGS.items():
+        if tag not in by_tag:
             continue
-        n_names, n_upper = TAGS[target].n_names, len(_upper_triangle(TAGS[target].n_dof))
-        lines, n = found[tag], n_names + N_LOG + n_upper
+        n_ids, n_upper = TAGS[target].n_ids, len(_upper_triangle(TAGS[target].n_dof))
+        lines, n = by_tag[tag], n_ids + N_LOG + n_upper
         if not n_upper:
             lines.text = [b" ".join(text.split()[:n]) for text in lines.text]
         parse(path, [(name, lines, n)])
-        names, log, upper = np.split(lines.numbers, [n_names, n_names + N_LOG], axis=1)
+        names, log, upper = np.split(lines.numbers, [n_ids, n_ids + N_LOG], axis=1)
         with np.errstate(all="ignore"):
             rows = similarities(log)
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if bad.size:
-            raise FileError(path, "no similarity has this logarithm: its numbers are too large", lines.line[bad[0]])
+            raise FileError(path, "the logarithm of a similarity has too large numbers", lines.line[bad[0]])
         numbers = np.concatenate([names, rows, upper[:, _upper_triangle(TAGS[target].n_dof)]], axis=1)
         other = out.setdefault(target, Lines([], [], numbers[:0]))
         other.line += lines.line
@@ -49,7 +49,7 @@ def without_logarithms(path: FilePath, found: dict[str, Lines]) -> dict[str, Lin
 
 
 def similarities(log: np.ndarray) -> np.ndarray:
-    """The rows x y z qx qy qz qw s, (n, 8), of logarithms ω υ σ, (n, 7).
+    """Return the rows x y z qx qy qz qw s, (n, 8), of logarithms ω υ σ, (n, 7).
 
     t = Vυ, where V is the integral of exp(xσ) exp(x[ω]×) over 0 … 1.  With g(z) = (eᶻ − 1)/z and the axis K = [ω]×/θ
 
@@ -67,12 +67,12 @@ def similarities(log: np.ndarray) -> np.ndarray:
 
 
 def _mean_exp(z: np.ndarray) -> np.ndarray:
-    """(eᶻ − 1)/z"""
+    """Return (eᶻ − 1)/z."""
     return np.where(z == 0, 1.0, np.expm1(z) / np.where(z == 0, 1.0, z))
 
 
 def _upper_triangle(d: int) -> np.ndarray:
-    """Where the entries of an upper triangle, row by row, stand in one whose rotation comes first; (0,) for d = 0."""
+    """Return the permutation of an upper triangle's entries from rotation first to translation first; (0,) if d = 0."""
     place = np.zeros((d, d), np.intp)
     rows, columns = np.triu_indices(d)
     place[rows, columns] = place[columns, rows] = np.arange(len(rows))

@@ -1,1 +1,1 @@
-"""Where the solve of a pose graph begins."""
+"""Initial values of pose graphs."""

@@ -1,32 +1,32 @@
-"""The frame of a graph with priors: where they say that it is.
+"""Alignment of a pose graph with its priors.
 
-Poses may come in a frame of their own, such as that of the first one, and priors in that of a map.  A prior that is far
-off has no weight, so the whole graph is moved to its priors before it is solved.
+Poses may be relative to the first one, and priors relative to a map.  A robust kernel would reject such priors, so the
+whole graph is moved to the frame of the priors before it is solved.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from asker.applications.pose_graph.formats.g2o_tags import MEASURED
+from asker.applications.pose_graph.formats.g2o_tags import MEASUREMENT_TAGS
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.initial.landmark_init import offset_rows
 from asker.geometry import poses
 from asker.geometry.alignment import distances, similarity
 from asker.geometry.poses import N_AXES
 
-ROUNDS = 20
-"""Of reweighting: the sum of distances is small in the end, and not that of their squares."""
+REWEIGHTING_ITERATIONS = 20
+"""Number of iterations of reweighted least squares, which minimise the sum of distances, not of their squares."""
 
 
-def moved_to_priors(graph: PoseGraph) -> PoseGraph:
-    """The graph in the frame of its priors; as it is where there are none, or where something is fixed."""
+def aligned_with_priors(graph: PoseGraph) -> PoseGraph:
+    """Return the graph aligned with its priors; unchanged if it has none, or if a vertex is constant."""
     if not graph.has_priors or graph.fixed.any() or graph.landmarks.fixed.any():
         return graph
     d = N_AXES[graph.kind]
     T = _motion(graph)
     moved = poses.rows(graph.kind, T @ poses.matrices(graph.kind, graph.poses))
-    if graph.kind == "SE2":  # by the same turn for all, so that an angle may be any number as before
+    if graph.kind == "SE2":  # add the same angle to all, so that multiples of 2π are preserved
         moved[:, 2] = graph.poses[:, 2] + np.arctan2(T[1, 0], T[0, 0])
     points = graph.landmarks.points
     points = points @ T[:d, :d].T + T[:d, d] if len(points) else points
@@ -34,54 +34,54 @@ def moved_to_priors(graph: PoseGraph) -> PoseGraph:
 
 
 def _motion(graph: PoseGraph) -> np.ndarray:
-    """The motion as a homogeneous matrix."""
+    """Return the rigid motion as a homogeneous matrix."""
     d = N_AXES[graph.kind]
-    here, there = _positions(graph)
-    whole = _pose_prior(graph)
+    positions, priors = _positions(graph)
+    motion = _pose_prior(graph)
     T = np.eye(d + 1)
-    if len(here) < 3 and whole is not None:
-        return whole
-    if len(here) == 1:
-        T[:d, d] = (there - here)[0]
+    if len(positions) < 3 and motion is not None:
+        return motion
+    if len(positions) == 1:
+        T[:d, d] = (priors - positions)[0]
         return T
-    weights = np.ones(len(here))
-    for _ in range(ROUNDS):
-        fit = similarity(here, there, scale=False, weights=weights)
-        off = distances(fit, here, there)
-        weights = 1 / np.maximum(off, 1e-6 * off.max() + 1e-300)
+    weights = np.ones(len(positions))
+    for _ in range(REWEIGHTING_ITERATIONS):
+        fit = similarity(positions, priors, scale=False, weights=weights)
+        errors = distances(fit, positions, priors)
+        weights = 1 / np.maximum(errors, 1e-6 * errors.max() + 1e-300)
         weights /= weights.max()
     T[:d, :d], T[:d, d] = fit[1:]
     return T
 
 
 def _positions(graph: PoseGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Positions that priors are of, and where they say these are."""
+    """Return the positions that have priors, and the positions that these priors state."""
     d = N_AXES[graph.kind]
-    here, there = [], []
+    positions, priors = [], []
     for tag, m in graph.measured.items():
-        if MEASURED[tag].ends == ("landmark",):
-            here.append(graph.landmarks.points[m.ends[:, 0]])
-            there.append(m.values)
-        elif MEASURED[tag].ends == ("pose",):
-            here.append(poses.positions(graph.kind, graph.poses)[m.ends[:, 0]])
-            there.append(_pose_rows(graph, tag)[:, :d])
-    return np.concatenate(here), np.concatenate(there)
+        if MEASUREMENT_TAGS[tag].ends == ("landmark",):
+            positions.append(graph.landmarks.points[m.ends[:, 0]])
+            priors.append(m.values)
+        elif MEASUREMENT_TAGS[tag].ends == ("pose",):
+            positions.append(poses.positions(graph.kind, graph.poses)[m.ends[:, 0]])
+            priors.append(_pose_rows(graph, tag)[:, :d])
+    return np.concatenate(positions), np.concatenate(priors)
 
 
 def _pose_prior(graph: PoseGraph) -> np.ndarray | None:
-    """The motion by the first prior of a whole pose."""
-    tag = next((tag for tag in graph.measured if MEASURED[tag].is_pose), None)
+    """Return the motion according to the first prior of a full pose."""
+    tag = next((tag for tag in graph.measured if MEASUREMENT_TAGS[tag].is_pose), None)
     if tag is None:
         return None
-    of = graph.poses[graph.measured[tag].ends[:1, 0]]
-    X, M = (poses.matrices(graph.kind, rows) for rows in (of, _pose_rows(graph, tag)[:1]))
+    first = graph.poses[graph.measured[tag].ends[:1, 0]]
+    X, M = (poses.matrices(graph.kind, rows) for rows in (first, _pose_rows(graph, tag)[:1]))
     return (M @ poses.inverses(graph.kind, X))[0]
 
 
 def _pose_rows(graph: PoseGraph, tag: str) -> np.ndarray:
-    """What priors say of poses, without the offset of a sensor."""
+    """Return the poses that priors state, corrected for sensor offsets."""
     m = graph.measured[tag]
-    if not (MEASURED[tag].is_pose and MEASURED[tag].has_offset):
+    if not (MEASUREMENT_TAGS[tag].is_pose and MEASUREMENT_TAGS[tag].has_offset):
         return m.values
     X = poses.matrices(graph.kind, m.values) @ poses.inverses(
         graph.kind, poses.matrices(graph.kind, offset_rows(graph, m))

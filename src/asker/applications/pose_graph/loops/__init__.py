@@ -1,1 +1,1 @@
-"""Which loop closures are right."""
+"""Detection of false loop closures."""

@@ -1,10 +1,10 @@
-"""False loop closures added to a pose graph, to see who falls for them.
+"""Synthetic false loop closures, to test robustness against them.
 
-A false loop repeats what one of the graph's loops measured, with its information, between two other poses.
+A false loop closure repeats the measurement and information of a true one between two other poses.
 
-    random    anywhere
-    local     between poses that are near in time: 2 to NEAR ids apart
-    grouped   in runs of up to GROUP neighbours that all say the same: i + k is seen from j + k
+    random    between any poses
+    local     between poses that are 2 to MAX_LOCAL_GAP ids apart
+    grouped   in runs of up to MAX_GROUP_SIZE consecutive pairs (i + k, j + k) that agree with each other
 """
 
 from dataclasses import replace
@@ -17,15 +17,36 @@ from asker.io.files import FileError, FilePath
 from asker.io.json import read_json
 
 FalseLoops = Literal["random", "grouped", "local"]
-NEAR, GROUP = 20, 10
+MAX_LOCAL_GAP, MAX_GROUP_SIZE = 20, 10
 
 
 def add_false_loops(
     graph: PoseGraph, ratio: float, kind: FalseLoops = "random", seed: int = 0
 ) -> tuple[PoseGraph, np.ndarray]:
-    """The graph with `ratio` times as many false loops as it has loops, and a mask (n_edges,) that says which.
+    """Add synthetic false loop closures to a pose graph.
 
-    They stand after the edges of the graph.  The same seed gives the same loops.
+    Parameters
+    ----------
+    graph
+        Graph with at least one loop closure.
+    ratio
+        Number of false loop closures divided by the number of loop closures of the graph, 0 to 100.
+    kind
+        "random", "local" or "grouped", see above.
+    seed
+        Seed of the random number generator.
+
+    Returns
+    -------
+    graph : PoseGraph
+        Graph with the false loop closures after its own edges.
+    is_false : ndarray, (n_edges,)
+        Mask of the false loop closures.
+
+    Raises
+    ------
+    ValueError
+        If the graph has no loop closures, or too few pairs of poses without an edge.
     """
     if kind not in get_args(FalseLoops):
         raise ValueError(f"kind must be one of {', '.join(get_args(FalseLoops))}, not {kind!r}")
@@ -50,7 +71,7 @@ def add_false_loops(
 
 
 def _draw(graph: PoseGraph, n: int, kind: FalseLoops, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`n` pairs of poses, as ranks of their ids, that no edge ties yet; and the run that each belongs to."""
+    """Draw `n` pairs of poses without an edge, as ranks of their ids, and the run to which each pair belongs."""
     ids = np.sort(graph.ids)
     ends = np.searchsorted(ids, np.stack([graph.ids[graph.i], graph.ids[graph.j]], axis=1))
     taken = {(min(e), max(e)) for e in ends.tolist()}
@@ -60,11 +81,11 @@ def _draw(graph: PoseGraph, n: int, kind: FalseLoops, rng: np.random.Generator) 
     while len(pairs) < n:
         tries += 1
         if tries > 100 * (n + 1):
-            raise ValueError(f"the graph has no room for {n} more loops of this kind")
+            raise ValueError(f"the graph has too few pairs of poses for {n} more loops of this kind")
         a, b = (int(k) for k in rng.integers(0, len(ids), 2))
         if kind == "local":
-            b = a + int(rng.integers(-NEAR, NEAR + 1))
-        for k in range(int(rng.integers(2, GROUP + 1)) if kind == "grouped" else 1):
+            b = a + int(rng.integers(-MAX_LOCAL_GAP, MAX_LOCAL_GAP + 1))
+        for k in range(int(rng.integers(2, MAX_GROUP_SIZE + 1)) if kind == "grouped" else 1):
             pair = (min(a + k, b + k), max(a + k, b + k))
             if _fits(pair, ids) and pair not in taken and len(pairs) < n:
                 taken.add(pair)
@@ -74,18 +95,18 @@ def _draw(graph: PoseGraph, n: int, kind: FalseLoops, rng: np.random.Generator) 
 
 
 def _fits(pair: tuple[int, int], ids: np.ndarray) -> bool:
-    """Whether both poses exist, and are not consecutive."""
+    """Return whether both poses exist and are not consecutive."""
     return pair[0] >= 0 and pair[1] < len(ids) and bool(ids[pair[1]] - ids[pair[0]] > 1)
 
 
 def false_loops_record(graph: PoseGraph, is_false: np.ndarray) -> dict[str, Any]:
-    """Which edges are false, for `read_false_loops`."""
+    """Return a record of the false edges, for `read_false_loops`."""
     return {"false_edges": np.flatnonzero(is_false), "false_loops": graph.named(is_false)}
 
 
 def read_false_loops(path: FilePath, graph: PoseGraph) -> np.ndarray:
-    """The mask of the edges that `asker corrupt --json` has recorded."""
-    what = "what `asker corrupt --json` writes"
+    """Read the mask of false edges from a file written by `asker corrupt --json`."""
+    what = "a file of `asker corrupt --json`"
     record = read_json(path, what)
     try:
         index = _integers(record["false_edges"])
@@ -102,8 +123,8 @@ def read_false_loops(path: FilePath, graph: PoseGraph) -> np.ndarray:
 
 
 def _integers(value: list[Any]) -> np.ndarray:
-    """A list of integers, or of lists of them, as an array; a `ValueError` where it holds anything else."""
-    found = np.array(value)
-    if found.size and found.dtype.kind != "i":  # text and fractions would be converted in silence
+    """Convert a list of integers, or of lists of them, to an array; raise a `ValueError` for any other content."""
+    array = np.array(value)
+    if array.size and array.dtype.kind != "i":  # text and fractions would be converted silently
         raise ValueError("not integers")
-    return found.astype(int)
+    return array.astype(int)

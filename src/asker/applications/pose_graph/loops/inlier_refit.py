@@ -1,8 +1,9 @@
-"""Least squares with the edges that a robust solution keeps.
+"""Least squares with the inliers of a robust solution.
 
-A kernel weighs what it keeps: the less, the further it is off, in units of a noise that is often a guess.  Once it is
-known which edges to believe (those with more than half of the full weight), their information matrices say what each is
-worth.  False loops fill the sparse factor: where many are refused, this costs little beside the search.
+A robust kernel also reduces the weights of inliers, and its width depends on an uncertain noise scale.  Once the
+inliers are known (edges with more than half of the full weight), their information matrices are the right weights.
+False loop closures cause fill-in of the sparse factor: without many of them, this step is cheap compared with the
+search.
 """
 
 from collections.abc import Callable
@@ -17,34 +18,47 @@ from asker.solver.result import Result
 from asker.strategies.irls import IRLS
 
 TOL = 1e-12
-"""Long chains are ill-conditioned: with 1e-8 the trajectory of parking-garage is 0.7 mm from where this one leads."""
+"""Relative tolerance.  Long chains are ill-conditioned: with 1e-8, parking-garage ends 0.7 mm from the optimum."""
 
 
 @dataclass(frozen=True, eq=False)
 class Refit:
+    """Least-squares solution of the inliers."""
+
     graph: PoseGraph
-    """With all edges, the refused ones too."""
+    """Refined graph with all edges, including rejected ones."""
     kept: NDArray[np.bool_]
-    """(n_edges,)"""
+    """(n_edges,): mask of the inliers."""
     result: Result
 
 
 def plain_from(result: Result) -> IRLS:
-    """A plain descent from where another ended, no more damped than that was."""
+    """Return IRLS without graduation, damped no more than another solve was at its end."""
     return IRLS(min(IRLS.damping, result.history[-1].damping))
 
 
 def refit(made: PoseGraphProblem, result: Result, solve: Callable[..., Result]) -> Refit | None:
-    """Solve again, from where a robust solution ended; None where that kept odometry alone, which fits as
-    it is.
+    """Solve by least squares with the inliers of a robust solution, starting from it.
 
-    solve: called as solve(problem, strategy, tol=…)
+    Parameters
+    ----------
+    made
+        Robust problem.
+    result
+        Result of the robust problem.
+    solve
+        Function called as solve(problem, strategy, tol=…).
+
+    Returns
+    -------
+    Refit or None
+        None if the inliers are odometry only, which already fits exactly.
     """
-    found, kept = made.refined(result.values), ~made.refused(result)
-    others = {tag: ~refused for tag, refused in made.refused_measured(result).items()}
-    if not (np.any(kept & ~found.is_odometry) or any(map(np.any, others.values()))):
+    robust, kept = made.refined(result.values), ~made.rejected(result)
+    others = {tag: ~rejected for tag, rejected in made.rejected_measurements(result).items()}
+    if not (np.any(kept & ~robust.is_odometry) or any(map(np.any, others.values()))):
         return None
-    plain = pose_graph_problem(found.with_edges(kept).with_measured(others), robust="none")
+    plain = pose_graph_problem(robust.with_edges(kept).with_measured(others), robust="none")
     again = solve(plain.problem, plain_from(result), tol=TOL)
     refined = plain.refined(again.values)
-    return Refit(replace(found, poses=refined.poses, landmarks=refined.landmarks), kept, again)
+    return Refit(replace(robust, poses=refined.poses, landmarks=refined.landmarks), kept, again)

@@ -1,93 +1,86 @@
-"""The search for the loops to believe, where a pose graph may announce more noise than it has.
+"""Search for the true loop closures of a pose graph whose stated noise may be too large.
 
-Where too much noise is announced, a false loop can be had for a little bent odometry: Ψ itself is lower with it.  The
-noise can be seen in what was kept (`noise`):
+If the stated noise is too large, a false loop closure costs less than the odometry that it bends: Ψ itself is lower
+with it.  The actual noise scale is estimated from the inliers (`noise_scale`).
 
-(0) least squares with all loops: from the start, where that turns no edge by a right angle.  Where all edges are as
-    near as noise lets them be, and a kernel for CLOSE times the noise that is seen refuses none where they are, that is
-    all; in a large graph whose loops do not contradict each other (`support`), a kernel as wide as in (5) decides.
-    Else least squares, then a plain descent: from where linear systems close the loops (`chordal`) or from the start,
-    whichever fits better, and from where a narrow Cauchy kernel leads.  The same proof ends it.
-    Where a descent refuses none, it is (1); else the lowest of them and (1) goes on.
-    Where an iteration is dear, the first of them alone is tried, and least squares end when a step gains little.
-    Where a graph is large and its loops contradict each other, all loops at once fill the matrix in, and
-    least squares take the better supported half of them, then more as long as these fit together and do not show much
-    more noise.  Where that is much less than announced, (4) goes on from there; else a descent from there is (1),
-    by way of a kernel TAIL times as wide, and where what it keeps is as near as the noise lets it be, that is all.
-    Either is believed where it keeps what was fitted together;
-(1) solve with the noise as announced;
-(2) the share of it that is there: Σ‖r‖² over what was kept, for each number that the poses have not used up, in units
-    of what was announced.  The mean of ‖r‖² is seen in medians, one over the loops and one over odometry, so that up to
-    half of the loops kept may be false;
-(3) where that is much less, solve again with that share of τ, from where the last solution ended; back to (2).  The
-    kernels of ASKER's default begin as wide as the last ones: what those gave up is not pulled at again, and fills no
-    matrix in.  Where an iteration is dear, few of them are made;
-(4) descend on Ψ with TAIL times the last share, from each of these solutions, and take the lowest: right loops in
-    the tails come back, and a solution that (3) left for a worse one does too;
-(5) descend from there once more, with TAIL times the share that 95 % quantiles show in place of medians.  Where tails
-    are long this is wider than (4), though no more than WIDER times, and more right loops come back; else it is
-    narrower.  It does not choose between solutions: a kernel this wide may prefer false loops;
-(6) where loops are refused, single ones are put in and out of those that are believed (`asker.Exchanges`), with CLOSE
-    times the share; from the start of the graph, too, but where loops are many only if the first pays, or leaves edges
-    further off than the noise.  What is believed on trial begins where linear systems close it, if it fits better
-    there: a long chain of odometry has poor minima of its own.  Where much less noise is seen there, back to (4).  Else
-    the last descent is repeated from there; where it has given loops up and brought none back, it is believed if Ψ of
-    (4) is lower with it: a narrow kernel gives up right loops in the tails.
+Algorithm
+(0) Least squares with all loop closures, from the initial poses, unless these have an edge with a rotation error of 90°
+    or more.  If the χ² test passes, and a kernel for SELECTION_FACTOR times the observed noise rejects no edge, the
+    search ends; in a large graph with consistent loop closures (`loop_consistency`), a kernel as wide as in (5)
+    suffices.
+    Otherwise least squares, then a descent on Ψ: from the chordal initialisation or the initial poses, whichever has
+    the lower cost, and from a solution with a narrow Cauchy kernel.  The search ends after the same test.
+    If a descent rejects no edge, it replaces (1); otherwise the search continues from the best of them and (1).
+    If iterations are expensive, only the first start is tried, and least squares terminates when a step gains little.
+    In a large graph with inconsistent loop closures, all of them together would cause fill-in.  Least squares takes the
+    more consistent half, then more as long as they fit together and the noise scale does not grow much.  If that is
+    much smaller than stated, (4) follows; otherwise a descent from there replaces (1), by way of a kernel TAIL_FACTOR
+    times as wide, and the search ends if the inliers pass the χ² test.  Either result is discarded if it rejects loop
+    closures that were fitted together.
+(1) Solve with the stated noise.
+(2) Estimate the noise scale: Σ‖r‖² over the inliers, per degree of freedom, relative to the stated noise.  The mean of
+    ‖r‖² is estimated from two medians, over loop closures and over odometry, so that up to half of the accepted loop
+    closures may be false.
+(3) If it is much smaller, solve again with τ times the noise scale, from the last solution; back to (2).  The kernels
+    of ASKER's default begin as wide as the last ones: edges rejected so far have no weight and cause no fill-in.  If
+    iterations are expensive, few of them are made.
+(4) Minimise Ψ with TAIL_FACTOR times the last noise scale from each of these solutions, and take the lowest: inliers in
+    the tails are accepted again, and a solution that (3) replaced by a worse one is recovered.
+(5) Minimise once more from there, with TAIL_FACTOR times the noise scale that 95 % quantiles yield in place of medians.
+    With heavy tails this is wider than (4), by at most MAX_TAIL_RATIO, and accepts more inliers; otherwise it is
+    narrower.  It does not select between solutions: a kernel this wide may prefer false loop closures.
+(6) If loop closures are rejected, exchange single inliers (`asker.Exchanges`) with SELECTION_FACTOR times the noise
+    scale; also from the initial poses, but in a large graph only if the first exchange lowers Ψ or fails the χ² test.
+    Each trial set of inliers starts from its chordal initialisation if that has a lower cost: a long chain of odometry
+    has poor local minima.  If the noise scale is much smaller then, back to (4).  Otherwise the last descent is
+    repeated from there; if it has rejected loop closures and accepted none, it is chosen only if Ψ of (4) is lower: a
+    narrow kernel rejects inliers in the tails.
 
-Where TAIL times the first share is 1 or more, Ψ is right as it is, and (6) comes after (1).
+If TAIL_FACTOR times the first noise scale is 1 or more, Ψ with the stated noise is suitable, and (6) follows (1).
 
-Landmarks and priors have the noise that is announced for them: the share is that of the edges.
+The noise scale is that of the edges; landmarks and priors keep their stated noise.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.initial.chordal_init import chordal, chordal_rows, is_turned
+from asker.applications.pose_graph.initial.chordal_init import has_large_rotation_error
 from asker.applications.pose_graph.loops import work_budget
 from asker.applications.pose_graph.loops.inlier_refit import TOL, plain_from
-from asker.applications.pose_graph.loops.loop_consistency import LoopSupport
 from asker.applications.pose_graph.loops.noise_scale import (
-    CLOSE,
-    MUCH_LESS,
-    TAIL,
+    NOISE_DROP_RATIO,
+    TAIL_FACTOR,
     Round,
-    Solved,
-    announces_too_much,
+    SearchResult,
     is_noisier,
-    keeps,
     lowest,
-    noise_share,
+    noise_scale,
+    overstates_noise,
+    retains_loops,
 )
+from asker.applications.pose_graph.loops.round_solver import INEXACT_TOL, RoundSolver
 from asker.applications.pose_graph.options import Robust
-from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem, default_tau, pose_graph_problem
+from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
 from asker.kernels.kernel import Kernel
 from asker.kernels.kernels import Cauchy, SmoothTruncated
 from asker.solver.result import Result, Status
 from asker.solver.time_budget import Clock
 from asker.strategies.asker import ASKER
-from asker.strategies.composite.inlier_exchange import Exchanges
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy
 
-NARROW = 0.1
-"""The width of the Cauchy kernel of (0), in τ."""
-TAIL_QUANTILE = 0.95
-WIDER = 2.0
-"""With 5 in its place, false loops come in."""
-ROUGHLY, CLOSELY = 0.1, 1e-2
-"""The part of the cost that a step of least squares must gain where they need not be exact: loops that do not fit are
-not worth many steps.  The latter where others are compared with the end."""
-GROWTH = 1 / 64
-"""Of the loops: the smallest number that is added to those that fit."""
-REFUSED = 0.5
-"""Of the full weight."""
-PAYS = 1e-3
-"""The part by which Ψ falls where an exchange has changed something."""
+CAUCHY_TAU_FACTOR = 0.1
+"""Width of the Cauchy kernel of (0), as a fraction of τ."""
+COMPARISON_TOL = 1e-2
+"""Relative decrease of the cost at which the least squares terminates with which larger sets are compared."""
+MIN_GROWTH_FRACTION = 1 / 64
+"""Smallest number of loop closures added to those that fit, as a fraction of all."""
+MIN_EXCHANGE_GAIN = 1e-3
+"""Relative decrease of Ψ above which an exchange was successful."""
 
 
 def solve_pose_graph(
@@ -100,187 +93,172 @@ def solve_pose_graph(
     time_limit: float | None = None,
     noise: Literal["announced", "estimated"] = "estimated",
     thorough: bool = False,
-) -> Solved:
-    """Solve a pose graph by the steps (0) to (6) above.
+) -> SearchResult:
+    """Solve a pose graph by steps (0) to (6) above.
 
-    solve       called for each round as solve(problem, strategy, time_limit=…)
-    kernel      called with tau=…, which is `tau` times the share of the noise
-    tau         for the noise as announced; `default_tau` when not given
-    time_limit  seconds, for all rounds together; a round that is cut short is the last one
-    noise       "announced": (1) is all
-    thorough    whether (0) and (6) are done
+    Parameters
+    ----------
+    graph
+        Poses, landmarks and measurements.
+    solve
+        Function called for each round as solve(problem, strategy, time_limit=…).
+    strategy
+        Strategy of (1) and (3).
+    kernel
+        Function called with tau=…, which is `tau` times the noise scale.
+    tau
+        Kernel width for the stated noise; `default_tau` by default.
+    robust
+        Edges with a robust kernel, as in `pose_graph_problem`.
+    time_limit
+        Time limit of all rounds together, in seconds; a round that exceeds it is the last one.
+    noise
+        "announced" stops after (1).
+    thorough
+        Whether (0) and (6) are run.
+
+    Raises
+    ------
+    ValueError
+        If the noise is to be estimated without a kernel that can reject edges.
     """
     tau = default_tau(graph.kind) if tau is None else tau
     if noise == "estimated" and (robust == "none" or kernel(tau=tau).convex):
-        raise ValueError("the noise is estimated under a kernel that is not convex, on the loops or on all edges")
+        raise ValueError('noise="estimated" needs a non-convex kernel on the loop closures or on all edges')
     search = GraphSearch(graph, solve, strategy, kernel, tau, robust, Clock(time_limit), noise == "estimated", thorough)
     try:
-        return search.solved()
-    except KeyboardInterrupt:  # between two solves; one that is under way ends by itself
+        return search.search()
+    except KeyboardInterrupt:  # between two solves; a running one handles it itself
         if not (search.rounds or search.descents):
             raise
-        return search.so_far()
+        return search.interrupted()
 
 
 @dataclass
-class GraphSearch:
-    """The rounds of one graph."""
+class GraphSearch(RoundSolver):
+    """Search for the true loop closures of one graph."""
 
-    graph: PoseGraph
-    solve: Callable[..., Result]
-    strategy: Strategy
-    kernel: Callable[..., Kernel]
-    tau: float
-    robust: Robust
-    clock: Clock
-    estimates: bool
-    thorough: bool
     rounds: list[Round] = field(default_factory=list)
-    """(0) to (3): the last one is the best."""
+    """Rounds of (0) to (3); the last one is the best."""
     descents: list[Round] = field(default_factory=list)
-    """(4) to (6)"""
+    """Rounds of (4) to (6)."""
     fit: Round | None = None
-    """Least squares with all edges, from the start of the graph."""
-    is_begun: bool = False
+    """Least squares with all edges, from the initial poses."""
+    has_initial_descent: bool = False
     """Whether the first descent of (0) was made."""
 
-    def solved(self) -> Solved:
-        if self.thorough and self.estimates and not is_turned(self.graph):
-            self.fit = self._fitted(self.graph)
-            if found := self._proven(self.fit):
-                return found
-        if self.thorough and self.estimates and self.is_large and (found := self._fitted_first()):
-            return found
-        if found := self._with_all_loops(self._first()):
-            return found
+    def search(self) -> SearchResult:
+        """Run all steps."""
+        if self.thorough and self.estimates_noise and not has_large_rotation_error(self.graph):
+            self.fit = self.least_squares(self.graph)
+            if result := self._accepted(self.fit):
+                return result
+        if self.thorough and self.estimates_noise and self.is_large and (result := self._from_consistent_loops()):
+            return result
+        if result := self._first_accepted(self._initial_solutions()):
+            return result
         self.rounds.sort(key=lambda r: -r.result.cost)
-        return self._with_the_noise_seen() if self.estimates else Solved(self.rounds[-1], self.rounds)
+        return self._with_estimated_noise() if self.estimates_noise else SearchResult(self.rounds[-1], self.rounds)
 
-    def so_far(self) -> Solved:
-        """After an interrupt."""
+    def interrupted(self) -> SearchResult:
+        """Return the best solution so far, with the status of an interrupt."""
         chosen = lowest(self.descents) if self.descents else self.rounds[-1]
         *done, newest = self.rounds + self.descents
-        return Solved(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
+        return SearchResult(chosen, [*done, replace(newest, result=replace(newest.result, status=Status.INTERRUPTED))])
 
-    @cached_property
-    def support(self) -> LoopSupport:
-        return LoopSupport(self.graph)
-
-    @property
-    def few(self) -> dict[str, int]:
-        """The limit of descents that need not be exact."""
-        return {"max_iterations": work_budget.few_iterations(self.graph)} if self.thorough else {}
-
-    @cached_property
-    def is_dear(self) -> bool:
-        return work_budget.is_dear(self.graph)
-
-    @cached_property
-    def is_large(self) -> bool:
-        return work_budget.is_large(self.graph)
-
-    def _first(self) -> Iterator[Round]:
-        """(0) and (1); each is made when it is asked for."""
-        if any(r.fits_together for r in self.rounds):
+    def _initial_solutions(self) -> Iterator[Round]:
+        """Yield the solutions of (0) and (1), each solved on demand."""
+        if any(r.accepts_all for r in self.rounds):
             return
-        if self.thorough and not self.is_begun:
-            yield from self._from_least_squares(self._better_begun(self.graph))
-        if self.thorough and not self.is_dear:
-            made = pose_graph_problem(self.graph, Cauchy(NARROW * self.tau), self.robust)
-            yield from self._from_least_squares(made.refined(self._solve(made.problem, IRLS(), **self.few).values))
-        yield self._run(self.graph, 1.0, self.strategy)
-
-    def _better_begun(self, graph: PoseGraph) -> PoseGraph:
-        """A graph where its loops are closed, if it fits better there than where it is."""
-        found = chordal(graph)
-        if found is None:
-            return graph
-        made = [pose_graph_problem(start, robust="none") for start in (graph, found)]
-        before, after = (self._solve(one.problem, IRLS(), max_iterations=0).cost for one in made)
-        return found if after < before else graph
+        if self.thorough and not self.has_initial_descent:
+            yield from self._from_least_squares(self.better_start(self.graph))
+        if self.thorough and not self.is_expensive:
+            made = pose_graph_problem(self.graph, Cauchy(CAUCHY_TAU_FACTOR * self.tau), self.robust)
+            result = self.run_problem(made.problem, IRLS(), **self.inexact_limits)
+            yield from self._from_least_squares(made.refined(result.values))
+        yield self.run(self.graph, 1.0, self.strategy)
 
     def _from_least_squares(self, start: PoseGraph) -> Iterator[Round]:
-        """Least squares with all edges, and a descent from there."""
-        fit = self.fit if self.fit and start is self.graph else self._fitted(start)
+        """Yield least squares with all edges, and a descent from there."""
+        fit = self.fit if self.fit and start is self.graph else self.least_squares(start)
         yield fit
-        yield self._run(fit.refined, 1.0, IRLS(), **self.few)
+        yield self.run(fit.refined, 1.0, IRLS(), **self.inexact_limits)
 
-    def _fitted(self, start: PoseGraph) -> Round:
-        """Least squares with all edges."""
-        everything = pose_graph_problem(start, robust="none")
-        tol = ROUGHLY if self.is_dear else TOL
-        return Round(np.inf, everything, self._solve(everything.problem, IRLS(), tol=tol, **self.few))
+    def _first_accepted(self, solutions: Iterator[Round]) -> SearchResult | None:
+        """Return the first solution that accepts all edges, also with the observed noise.
 
-    def _with_all_loops(self, tried: Iterator[Round]) -> Solved | None:
-        """The first one that keeps all edges, also with the noise that is seen.  Without such, the descents are rounds,
-        up to one that keeps all edges with the noise as announced."""
-        for one in tried:
-            if self.thorough and self.estimates and (found := self._proven(one)):
-                return found
-            if np.isfinite(one.noise_share):
+        Otherwise the descents become rounds, up to one that accepts all edges with the stated noise.
+        """
+        for one in solutions:
+            if self.thorough and self.estimates_noise and (result := self._accepted(one)):
+                return result
+            if np.isfinite(one.noise_scale):
                 self.rounds.append(one)
-                if self.thorough and one.fits_together:
+                if self.thorough and one.accepts_all:
                     break
         return None
 
-    def _proven(self, one: Round) -> Solved | None:
-        """All edges, where one that keeps them does so with the noise that is seen, too."""
-        if not (one.result.status is Status.CONVERGED and one.fits_together):
+    def _accepted(self, one: Round) -> SearchResult | None:
+        """Return the result with all edges, if a solution accepts all of them also with the observed noise."""
+        if not (one.result.status is Status.CONVERGED and one.accepts_all):
             return None
         done = [*self.rounds, one]
-        if self.is_dear:  # it was rough
-            end = self._solve(one.made.problem, plain_from(one.result), tol=TOL, start=one.result.values)
+        if self.is_expensive:  # the solution is inexact so far
+            end = self.run_problem(one.graph_problem.problem, plain_from(one.result), tol=TOL, start=one.result.values)
             done.append(one := replace(one, result=end))
-        share = noise_share(one.made, one.result)
-        close = self._seen(one, self._close(share))
-        if not close.fits_together and self.is_large and not self.support.contradicts:
-            close = self._seen(one, self._tail(one.made, one.result, share or 1.0))
-        if not close.fits_together:
+        scale = noise_scale(one.graph_problem, one.result)
+        narrow = self.reweighted(one, self.selection_scale(scale))
+        if not narrow.accepts_all and self.is_large and not self.consistency.has_inconsistent_loops:
+            narrow = self.reweighted(one, self.tail_scale(one.graph_problem, one.result, scale or 1.0))
+        if not narrow.accepts_all:
             return None
-        return Solved(close, [*done, close], one if np.isinf(one.noise_share) else None)
+        return SearchResult(narrow, [*done, narrow], one if np.isinf(one.noise_scale) else None)
 
-    def _fitted_first(self) -> Solved | None:
-        """(0), where a graph is large"""
-        if not self.support.contradicts:
-            self.is_begun = True
-            return self._with_all_loops(self._from_least_squares(self._better_begun(self.graph)))
-        found = self._grown(self.support)
-        if found is None:
+    def _from_consistent_loops(self) -> SearchResult | None:
+        """Run (0) for a large graph; None if its result is discarded."""
+        if not self.consistency.has_inconsistent_loops:
+            self.has_initial_descent = True
+            return self._first_accepted(self._from_least_squares(self.better_start(self.graph)))
+        grown = self._largest_consistent_fit()
+        if grown is None:
             return None
-        grown, fitted = found
-        start, share = self._whole(grown.refined), noise_share(grown.made, grown.result)
-        if share is not None and announces_too_much(share):
-            close = self._run(start, TAIL * share, IRLS(), **self.few)
-            if close.is_cut_short:
-                return Solved(close, [close])
-            if not keeps(close, fitted):
+        fit, fitted = grown
+        start, scale = self.with_poses_of(fit.refined), noise_scale(fit.graph_problem, fit.result)
+        if scale is not None and overstates_noise(scale):
+            narrow = self.run(start, TAIL_FACTOR * scale, IRLS(), **self.inexact_limits)
+            if narrow.stopped_early:
+                return SearchResult(narrow, [narrow])
+            if not retains_loops(narrow, fitted):
                 return None
-            self.descents.append(close)
-            return self._widened([close.refined], share)
-        wide = self._run(start, TAIL, IRLS(), **self.few)
-        if wide.is_cut_short:
-            return Solved(wide, [wide])
-        self.rounds.append(self._run(wide.refined, 1.0, IRLS()))
-        if not (self.rounds[-1].is_cut_short or keeps(self.rounds[-1], fitted)):
-            self.rounds.append(self._run(start, 1.0, IRLS()))
+            self.descents.append(narrow)
+            return self._widen_kernel([narrow.refined], scale)
+        wide = self.run(start, TAIL_FACTOR, IRLS(), **self.inexact_limits)
+        if wide.stopped_early:
+            return SearchResult(wide, [wide])
+        self.rounds.append(self.run(wide.refined, 1.0, IRLS()))
+        if not (self.rounds[-1].stopped_early or retains_loops(self.rounds[-1], fitted)):
+            self.rounds.append(self.run(start, 1.0, IRLS()))
         best = lowest(self.rounds)
-        if self.rounds[-1].is_cut_short:
-            return Solved(best, self.rounds)
-        if not keeps(best, fitted):
+        if self.rounds[-1].stopped_early:
+            return SearchResult(best, self.rounds)
+        if not retains_loops(best, fitted):
             return None
-        return Solved(best, self.rounds) if best.is_likely else self._exchanged(best)
+        return SearchResult(best, self.rounds) if best.passes_chi2_test else self._exchange_inliers(best)
 
-    def _grown(self, support: LoopSupport) -> tuple[Round, np.ndarray] | None:
-        """Least squares with the better supported loops, half of them, then more, as many as fit together, and a mask
-        of the edges in it; None where half of the loops do not."""
-        grown, n, step = None, (support.n + 1) // 2, support.n // 4
-        while step > GROWTH * support.n:
-            fitted = support.first(n)
+    def _largest_consistent_fit(self) -> tuple[Round, np.ndarray] | None:
+        """Return least squares with as many of the most consistent loop closures as fit together, and their mask.
+
+        The first half of the loop closures must fit, otherwise the result is None.
+        """
+        grown, n, step = None, (self.consistency.n + 1) // 2, self.consistency.n // 4
+        while step > MIN_GROWTH_FRACTION * self.consistency.n:
+            fitted = self.consistency.most_consistent(n)
             start = grown[0].refined if grown else self.graph
             part = replace(self.graph.with_edges(fitted), poses=start.poses, landmarks=start.landmarks)
-            made = pose_graph_problem(self._better_begun(part), robust="none")
-            fit = Round(np.inf, made, self._solve(made.problem, IRLS(), tol=ROUGHLY if grown else CLOSELY))
-            fits = self._fits(made, fit.result) and not (grown and is_noisier(fit, grown[0]))
+            made = pose_graph_problem(self.better_start(part), robust="none")
+            result = self.run_problem(made.problem, IRLS(), tol=INEXACT_TOL if grown else COMPARISON_TOL)
+            fit = Round(np.inf, made, result)
+            fits = self.fits_all_edges(made, fit.result) and not (grown and is_noisier(fit, grown[0]))
             if not fits and grown is None:
                 return None
             if fits:
@@ -288,114 +266,80 @@ class GraphSearch:
             n, step = n + (step if fits else -step), step // 2
         return grown
 
-    def _fits(self, made: PoseGraphProblem, result: Result) -> bool:
-        """Whether least squares leave all edges where the noise lets them be, but for as many loops as are so far off
-        by chance."""
-        u = made.per_edge([(r**2).sum(axis=1) for r in result.residuals])[~made.graph.is_odometry]
-        kernel = self.kernel(tau=self._tail(made, result, noise_share(made, result) or 1.0) * self.tau)
-        n_far = np.count_nonzero(kernel.omega(u) <= REFUSED)
-        return Round(1.0, made, result).is_likely and bool(n_far <= (1 - INLIERS) * len(u))
-
-    def _tail(self, made: PoseGraphProblem, result: Result, share: float) -> float:
-        """The share that a kernel allows for which is as wide as the tails of what was kept; (5)"""
-        seen = noise_share(made, result, TAIL_QUANTILE)
-        return 1.0 if seen is None else min(TAIL * min(seen, WIDER * share), 1.0)
-
-    def _whole(self, part: PoseGraph) -> PoseGraph:
-        """The graph with the poses of one that has some of its edges."""
-        return replace(self.graph, poses=part.poses, landmarks=part.landmarks)
-
-    def _with_the_noise_seen(self) -> Solved:
-        """(2) to (6)"""
-        while not self.rounds[-1].is_cut_short:
-            share = noise_share(self.rounds[-1].made, self.rounds[-1].result)  # (2)
-            if share is None or not announces_too_much(share) or share > MUCH_LESS * self.rounds[-1].noise_share:
+    def _with_estimated_noise(self) -> SearchResult:
+        """Run (2) to (6)."""
+        while not self.rounds[-1].stopped_early:
+            last = self.rounds[-1]
+            scale = noise_scale(last.graph_problem, last.result)  # (2)
+            if scale is None or not overstates_noise(scale) or scale > NOISE_DROP_RATIO * last.noise_scale:
                 break
-            how = _narrowing(self.strategy, self.rounds[-1].noise_share / share)
-            limits = self.few if self.is_dear else {}
-            self.rounds.append(self._run(self.rounds[-1].refined, share, how, **limits))  # (3)
+            strategy = _narrowing(self.strategy, last.noise_scale / scale)
+            limits = self.inexact_limits if self.is_expensive else {}
+            self.rounds.append(self.run(last.refined, scale, strategy, **limits))  # (3)
         last = self.rounds[-1]
-        if last.noise_share == 1:
-            return self._exchanged(last)
-        if last.is_cut_short:  # its kernel gives up right loops in the tails
-            wide = self._run(last.refined, TAIL * last.noise_share, IRLS(), max_iterations=0)
+        if last.noise_scale == 1:
+            return self._exchange_inliers(last)
+        if last.stopped_early:  # its kernel rejects inliers in the tails
+            wide = self.run(last.refined, TAIL_FACTOR * last.noise_scale, IRLS(), max_iterations=0)
             wide = replace(wide, result=replace(wide.result, status=last.result.status))
-            return Solved(wide, [*self.rounds, wide])
-        return self._widened([r.refined for r in reversed(self.rounds)], last.noise_share)
+            return SearchResult(wide, [*self.rounds, wide])
+        return self._widen_kernel([r.refined for r in reversed(self.rounds)], last.noise_scale)
 
-    def _widened(self, starts: list[PoseGraph], seen: float) -> Solved:
-        """(4) to (6)"""
-        for k, start in enumerate(starts):  # (4), first that a cut should not cost
-            self.descents.append(self._run(start, TAIL * seen, IRLS(), **(self.few if k else {})))
-            if self.descents[-1].is_cut_short:
-                return Solved(lowest(self.descents), self.rounds + self.descents)
+    def _widen_kernel(self, starts: list[PoseGraph], scale: float) -> SearchResult:
+        """Run (4) to (6)."""
+        for k, start in enumerate(starts):  # (4), the best start first in case of an early stop
+            limits = self.inexact_limits if k else {}
+            self.descents.append(self.run(start, TAIL_FACTOR * scale, IRLS(), **limits))
+            if self.descents[-1].stopped_early:
+                return SearchResult(lowest(self.descents), self.rounds + self.descents)
         chosen = lowest(self.descents)
-        if noise_share(chosen.made, chosen.result) is not None:
-            chosen = self._run(chosen.refined, self._tail(chosen.made, chosen.result, seen), IRLS())  # (5)
+        if noise_scale(chosen.graph_problem, chosen.result) is not None:
+            width = self.tail_scale(chosen.graph_problem, chosen.result, scale)
+            chosen = self.run(chosen.refined, width, IRLS())  # (5)
             self.descents.append(chosen)
-        return self._exchanged(chosen)
+        return self._exchange_inliers(chosen)
 
-    def _exchanged(self, found: Round) -> Solved:
-        """(6)"""
+    def _exchange_inliers(self, solution: Round) -> SearchResult:
+        """Run (6)."""
         before = self.rounds + self.descents
-        if not self.thorough or found.is_cut_short or found.fits_together:
-            return Solved(found, before)
+        if not self.thorough or solution.stopped_early or solution.accepts_all:
+            return SearchResult(solution, before)
         n = work_budget.exchange_iterations(self.graph, sum(r.result.iterations for r in before))
         if not n:
-            return Solved(found, before)
-        share = noise_share(found.made, found.result) or 1.0
-        width = self._close(share)
-        done = [self._run(found.refined, width, IRLS())]
+            return SearchResult(solution, before)
+        scale = noise_scale(solution.graph_problem, solution.result) or 1.0
+        width = self.selection_scale(scale)
+        done = [self.run(solution.refined, width, IRLS())]
         for start in (done[0].refined, self.graph):
-            if not done[-1].is_cut_short:
-                done.append(self._exchange(start, width, n))
-            if done[-1].is_cut_short:
-                return Solved(found, before + done)
-            pays = done[-1].result.cost < (1 - PAYS) * done[0].result.cost
-            if self.is_large and done[-1].is_likely and not pays:
+            if not done[-1].stopped_early:
+                done.append(self.exchange(start, width, n))
+            if done[-1].stopped_early:
+                return SearchResult(solution, before + done)
+            gains = done[-1].result.cost < (1 - MIN_EXCHANGE_GAIN) * done[0].result.cost
+            if self.is_large and done[-1].passes_chi2_test and not gains:
                 break
         best = lowest(done)
-        seen = noise_share(best.made, best.result)
-        if seen is not None and announces_too_much(seen) and seen <= MUCH_LESS * share:
+        new_scale = noise_scale(best.graph_problem, best.result)
+        if new_scale is not None and overstates_noise(new_scale) and new_scale <= NOISE_DROP_RATIO * scale:
             self.rounds, self.descents = before + done, []
-            return self._widened([best.refined], seen)
-        last = self._run(best.refined, found.noise_share, IRLS())
-        if last.is_cut_short:
-            return Solved(found, [*before, *done, last])
-        if np.any(found.made.refused(found.result) & ~last.made.refused(last.result)):
-            return Solved(last, [*before, *done, last])
-        ends = [self._run(end.refined, min(TAIL * share, 1.0), IRLS()) for end in (found, last)]
-        is_better = not any(end.is_cut_short for end in ends) and ends[1].result.cost < ends[0].result.cost
-        return Solved(last if is_better else found, [*before, *done, last, *ends])
+            return self._widen_kernel([best.refined], new_scale)
+        return self._compare(solution, best, before + done, scale)
 
-    def _exchange(self, start: PoseGraph, share: float, n: int) -> Round:
-        made = self._made(start, share)
-        return Round(
-            share, made, self._solve(made.problem, Exchanges(restart=partial(chordal_rows, made)), max_iterations=n)
-        )
-
-    def _close(self, share: float | None) -> float:
-        """The share that a kernel allows for which chooses between solutions."""
-        return min(CLOSE * (share or 1.0), 1.0)
-
-    def _run(self, start: PoseGraph, share: float, how: Strategy, **limits: int) -> Round:
-        made = self._made(start, share)
-        return Round(share, made, self._solve(made.problem, how, **limits))
-
-    def _seen(self, found: Round, share: float) -> Round:
-        """A round as it is under the kernel for a share of the noise."""
-        made = found.made.under(self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
-        return Round(share, made, made.seen(found.result))
-
-    def _made(self, start: PoseGraph, share: float) -> PoseGraphProblem:
-        return pose_graph_problem(start, self.kernel(tau=share * self.tau), self.robust, self.kernel(tau=self.tau))
-
-    def _solve(self, problem: Any, how: Strategy, **limits: Any) -> Result:
-        return self.solve(problem, how, time_limit=self.clock.left(), **limits)
+    def _compare(self, solution: Round, exchanged: Round, before: list[Round], scale: float) -> SearchResult:
+        """Repeat the last descent from exchanged inliers and choose between the two solutions, the end of (6)."""
+        last = self.run(exchanged.refined, solution.noise_scale, IRLS())
+        if last.stopped_early:
+            return SearchResult(solution, [*before, last])
+        rejected, rejected_now = (r.graph_problem.rejected(r.result) for r in (solution, last))
+        if np.any(rejected & ~rejected_now):
+            return SearchResult(last, [*before, last])
+        ends = [self.run(end.refined, min(TAIL_FACTOR * scale, 1.0), IRLS()) for end in (solution, last)]
+        is_better = not any(end.stopped_early for end in ends) and ends[1].result.cost < ends[0].result.cost
+        return SearchResult(last if is_better else solution, [*before, last, *ends])
 
 
-def _narrowing(how: Strategy, times: float) -> Strategy:
-    """Our mode of ASKER with kernels that begin so many times as wide as they end; another method as it is."""
-    if not (isinstance(how, ASKER) and how.reach):
-        return how
-    return replace(how, s0=float(np.sqrt(times - 1)), reach=0.0)
+def _narrowing(strategy: Strategy, ratio: float) -> Strategy:
+    """Return ASKER's default with initial kernels `ratio` times as wide as the final ones; others are unchanged."""
+    if not (isinstance(strategy, ASKER) and strategy.reach):
+        return strategy
+    return replace(strategy, s0=float(np.sqrt(ratio - 1)), reach=0.0)

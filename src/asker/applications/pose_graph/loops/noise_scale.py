@@ -1,100 +1,114 @@
-"""The noise that a solution of a pose graph shows, beside what its information matrices announce.
+"""Noise scale of a pose graph: observed relative to stated standard deviations.
 
-Those are often guesses: the matrices of public graphs announce 1.5 to 170 times the noise that their loops show.
+Information matrices are often guesses: those of public graphs state 1.5 to 170 times the noise that their loop closures
+have.  The noise scale is the square root of the variance factor (reduced χ²), estimated from quantiles.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from asker.applications.pose_graph.formats.g2o_tags import MEASURED
+from asker.applications.pose_graph.formats.g2o_tags import MEASUREMENT_TAGS
 from asker.applications.pose_graph.graph import PoseGraph
-from asker.applications.pose_graph.problem import INLIERS, PoseGraphProblem
+from asker.applications.pose_graph.problem import INLIER_PROBABILITY, PoseGraphProblem
 from asker.geometry.poses import N_DOF
 from asker.solver.result import Result, Status
 
-TAIL = 4.0
-"""What a kernel allows for, beyond the share that is seen: noise has longer tails than its quantiles say."""
-CLOSE = 2.0
-"""The same, where solutions are chosen."""
-UNLIKELY = 1e-3
-"""The chance of a cost that edges which fit together do not have."""
-MUCH_LESS = 0.5
-"""Of the share that a solution had: below this another round is worth it."""
-LEAST = 1e-3
-"""Data without noise would leave no τ at all."""
-CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
+TAIL_FACTOR = 4.0
+"""Width of a kernel relative to the noise scale that also accepts inliers in heavy tails."""
+SELECTION_FACTOR = 2.0
+"""Width of a kernel relative to the noise scale that selects between solutions."""
+CHI2_SIGNIFICANCE = 1e-3
+"""Significance level of χ² tests."""
+NOISE_DROP_RATIO = 0.5
+"""Noise scale relative to the previous one below which another round is solved."""
+MIN_NOISE_SCALE = 1e-3
+"""Lower bound of the noise scale: noise-free data would leave no τ at all."""
+EARLY_STOPS = (Status.TIME_LIMIT, Status.INTERRUPTED, Status.STOPPED)
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """One solve on the way."""
+    """One solve of the search."""
 
-    noise_share: float
-    """The share of the announced noise that its kernel allows for; infinite for least squares."""
-    made: PoseGraphProblem
+    noise_scale: float
+    """Noise scale for which the kernel is chosen; infinite for least squares."""
+    graph_problem: PoseGraphProblem
     result: Result
 
     @property
     def refined(self) -> PoseGraph:
-        return self.made.refined(self.result.values)
+        return self.graph_problem.refined(self.result.values)
 
     @property
-    def is_cut_short(self) -> bool:
-        return self.result.status in CUT_SHORT
+    def stopped_early(self) -> bool:
+        return self.result.status in EARLY_STOPS
 
     @property
-    def fits_together(self) -> bool:
-        """Whether no edge is refused, and all of them are as near as noise lets them be."""
-        others = self.made.refused_measured(self.result).values()
-        return self.is_likely and not self.made.refused(self.result).any() and not any(map(np.any, others))
+    def accepts_all(self) -> bool:
+        """Whether no measurement is rejected and the χ² test passes."""
+        edges = self.graph_problem.rejected(self.result)
+        others = self.graph_problem.rejected_measurements(self.result).values()
+        return self.passes_chi2_test and not edges.any() and not any(map(np.any, others))
 
     @property
-    def is_likely(self) -> bool:
-        """Whether the edges that are kept are no further off than the announced noise allows for."""
+    def passes_chi2_test(self) -> bool:
+        """Whether the accepted measurements pass a χ² test with the stated noise."""
         from scipy.special import chdtrc
 
-        made, result = self.made, self.result
-        kept = ~made.refused(result)
+        made, result = self.graph_problem, self.result
+        kept = ~made.rejected(result)
         squares = [(r**2).sum(axis=1) for r in result.residuals]
         n = N_DOF[made.graph.kind] * int(np.count_nonzero(kept))
         total = made.per_edge(squares)[kept].sum()
         others = made.per_measured(squares)
-        for tag, refused in made.refused_measured(result).items():
-            n += MEASURED[tag].n_dof * int(np.count_nonzero(~refused))
-            total += others[tag][~refused].sum()
-        return bool(chdtrc(max(n - made.n_unknown, N_DOF[made.graph.kind]), total) > UNLIKELY)
+        for tag, rejected in made.rejected_measurements(result).items():
+            n += MEASUREMENT_TAGS[tag].n_dof * int(np.count_nonzero(~rejected))
+            total += others[tag][~rejected].sum()
+        return bool(chdtrc(max(n - made.n_unknown, N_DOF[made.graph.kind]), total) > CHI2_SIGNIFICANCE)
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
-    """A solved graph: the round that counts, and all of them."""
+class SearchResult:
+    """Result of a search: the selected round, and all rounds."""
 
     chosen: Round
     rounds: list[Round]
     fit: Round | None = None
-    """Least squares with all edges, where that is all: nothing is left to fit."""
+    """Least squares with all edges if these are all accepted: no refit is required then."""
 
     @property
-    def is_cut_short(self) -> bool:
-        return self.rounds[-1].is_cut_short
+    def stopped_early(self) -> bool:
+        return self.rounds[-1].stopped_early
 
     @property
-    def ended(self) -> Result:
-        """Says why the solving ended."""
-        return self.rounds[-1].result if self.is_cut_short else self.chosen.result
+    def last_result(self) -> Result:
+        """Result whose status tells why the search terminated."""
+        return self.rounds[-1].result if self.stopped_early else self.chosen.result
 
 
-def announces_too_much(share: float) -> bool:
-    """Whether a solution that shows this share of the announced noise should be solved again."""
-    return TAIL * share < 1
+def overstates_noise(scale: float) -> bool:
+    """Return whether a graph with this noise scale should be solved again with a narrower kernel."""
+    return TAIL_FACTOR * scale < 1
 
 
-def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float | None:
-    """How much of the announced noise the edges show that lie within the inflection point of their kernel; None where
-    no loop is among them.
+def noise_scale(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -> float | None:
+    """Estimate the noise scale from the edges within the inflection point of their kernels.
 
-    quantile: of ‖r‖, which is compared with what was announced.
+    Parameters
+    ----------
+    made
+        Solved problem.
+    result
+        Its solution.
+    quantile
+        Quantile of ‖r‖ that is compared with that of the χ distribution, for loop closures and odometry separately.
+
+    Returns
+    -------
+    float or None
+        Observed divided by stated standard deviations, corrected for the degrees of freedom; None if no loop closure is
+        an inlier.
     """
     from scipy.special import chdtri
 
@@ -105,31 +119,31 @@ def noise_share(made: PoseGraphProblem, result: Result, quantile: float = 0.5) -
     norms = made.per_edge([np.linalg.norm(r, axis=1) for r in result.residuals])
     unit = chdtri(N_DOF[made.graph.kind], 1 - quantile)
     squares = sum(
-        np.count_nonzero(of) * float(np.quantile(norms[of], quantile)) ** 2 / unit
-        for of in (loops, odometry)
-        if of.any()
+        np.count_nonzero(mask) * float(np.quantile(norms[mask], quantile)) ** 2 / unit
+        for mask in (loops, odometry)
+        if mask.any()
     )
     n = N_DOF[made.graph.kind] * np.count_nonzero(inliers)
     others = made.per_measured(result.within_inflection)
-    n_others = sum(MEASURED[tag].n_dof * np.count_nonzero(of) for tag, of in others.items())
-    used = made.n_unknown * (n / (n + n_others)) / N_DOF[made.graph.kind]  # by the edges, if all are used alike
-    n_spare = max(np.count_nonzero(inliers) - used, 1)
-    return max(float(np.sqrt(squares / n_spare)), LEAST)
+    n_others = sum(MEASUREMENT_TAGS[tag].n_dof * np.count_nonzero(mask) for tag, mask in others.items())
+    n_used = made.n_unknown * (n / (n + n_others)) / N_DOF[made.graph.kind]  # in edges, each with N_DOF residuals
+    n_redundant = max(np.count_nonzero(inliers) - n_used, 1)
+    return max(float(np.sqrt(squares / n_redundant)), MIN_NOISE_SCALE)
 
 
 def is_noisier(one: Round, other: Round) -> bool:
-    """Whether much more noise is seen; one that bends for false loops may still be within what is announced."""
-    seen = [noise_share(r.made, r.result) or 1.0 for r in (one, other)]
-    return MUCH_LESS * seen[0] > seen[1]
+    """Return whether the noise scale of a round far exceeds that of another, as if false loops bent odometry."""
+    scales = [noise_scale(r.graph_problem, r.result) or 1.0 for r in (one, other)]
+    return NOISE_DROP_RATIO * scales[0] > scales[1]
 
 
-def keeps(found: Round, fitted: np.ndarray) -> bool:
-    """Whether the loops of a mask are kept, but for as many as are far off by chance."""
-    loops = fitted & ~found.made.graph.is_odometry
-    n_refused = np.count_nonzero(found.made.refused(found.result) & loops)
-    return bool(n_refused <= (1 - INLIERS) * np.count_nonzero(loops))
+def retains_loops(round_: Round, mask: np.ndarray) -> bool:
+    """Return whether the loop closures of a mask are accepted, up to the expected number of false rejections."""
+    loops = mask & ~round_.graph_problem.graph.is_odometry
+    n_rejected = np.count_nonzero(round_.graph_problem.rejected(round_.result) & loops)
+    return bool(n_rejected <= (1 - INLIER_PROBABILITY) * np.count_nonzero(loops))
 
 
 def lowest(rounds: list[Round]) -> Round:
-    """The one with the lowest cost."""
+    """Return the round with the lowest cost."""
     return min(rounds, key=lambda r: r.result.cost)

@@ -1,41 +1,44 @@
-"""How much work the solves of a pose graph are, and how much of it is worth doing."""
+"""Iteration limits of the solves of a loop search, from the size of the pose graph."""
 
 import numpy as np
 
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.geometry.poses import N_DOF
 
-FIRST, FEW = 3e6, (20, 100)
-"""The work of a descent that need not be exact, as iterations · poses · (unknowns of a pose)³; iterations at least and
-at most."""
-EXCHANGES, ONE = 8e5, 30
-"""Exchanges may take a quarter of the iterations so far, or the square of this over the work of one, if that is more;
-where that is less than one exchange takes, none is made."""
-MANY = 0.25
-"""Loops for each pose of a graph."""
+INEXACT_WORK = 3e6
+"""Work of a solve that need not be exact: iterations · poses · (unknowns per pose)³."""
+MIN_INEXACT_ITERATIONS, MAX_INEXACT_ITERATIONS = 20, 100
+"""Bounds of the iteration limit that follows from `INEXACT_WORK`."""
+EXCHANGE_WORK = 8e5
+"""Exchanges take up to (EXCHANGE_WORK / work of one)² iterations, or a quarter of those before if these are more."""
+MIN_EXCHANGE_ITERATIONS = 30
+"""Iterations that a single exchange requires: none is made if the limit is lower."""
+LARGE_LOOPS_PER_POSE = 0.25
+"""Number of loop closures per pose above which a graph counts as large."""
 
 
-def work(graph: PoseGraph) -> int:
-    """Of one iteration, about."""
+def iteration_work(graph: PoseGraph) -> int:
+    """Return the approximate work of one iteration: poses · (unknowns per pose)³."""
     return graph.n_poses * N_DOF[graph.kind] ** 3
 
 
-def few_iterations(graph: PoseGraph) -> int:
-    """The most that a descent has which need not be exact."""
-    return int(np.clip(FIRST / work(graph), *FEW))
+def inexact_iterations(graph: PoseGraph) -> int:
+    """Return the largest number of iterations of a solve that need not be exact."""
+    return int(np.clip(INEXACT_WORK / iteration_work(graph), MIN_INEXACT_ITERATIONS, MAX_INEXACT_ITERATIONS))
 
 
-def is_dear(graph: PoseGraph) -> bool:
-    """Whether an iteration is dear."""
-    return FIRST / work(graph) < FEW[0]
+def is_expensive(graph: PoseGraph) -> bool:
+    """Return whether single iterations are expensive."""
+    return INEXACT_WORK / iteration_work(graph) < MIN_INEXACT_ITERATIONS
 
 
 def is_large(graph: PoseGraph) -> bool:
-    """Whether it has so many loops that they say which of them are right; where loops are few, each decides."""
-    return graph.n_loops > MANY * graph.n_poses and FIRST / work(graph) < FEW[1]
+    """Return whether the loop closures are so many that they can be checked against each other."""
+    has_many_loops = graph.n_loops > LARGE_LOOPS_PER_POSE * graph.n_poses
+    return has_many_loops and INEXACT_WORK / iteration_work(graph) < MAX_INEXACT_ITERATIONS
 
 
 def exchange_iterations(graph: PoseGraph, n_before: int) -> int:
-    """The most that exchanges have, after so many; 0 where none is worth it."""
-    n = int(max((EXCHANGES / work(graph)) ** 2, n_before / 4))
-    return n if n >= ONE else 0
+    """Return the largest number of exchange iterations after `n_before` others; 0 if they are not worthwhile."""
+    n = int(max((EXCHANGE_WORK / iteration_work(graph)) ** 2, n_before / 4))
+    return n if n >= MIN_EXCHANGE_ITERATIONS else 0
