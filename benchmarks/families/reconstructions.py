@@ -19,7 +19,7 @@ import asker
 from asker.applications.bundle.truth_errors import extent
 from asker.applications.colmap import Cameras, ColmapModel, Frames, Images, Points, Positions, Rigs, refine, to_pycolmap
 from asker.applications.colmap.cameras import project
-from asker.applications.colmap.georegistration.alignment import centre_off, in_frame
+from asker.applications.colmap.georegistration.alignment import centre_error, in_frame
 from asker.applications.colmap.model import NO_POINT, camera_poses
 from asker.applications.colmap.problem import colmap_problem
 from asker.applications.colmap.reprojection_error import camera_centres
@@ -203,7 +203,7 @@ def with_fixes(
     """Return bundle adjustment with the chosen fixes, whitened such that both noises have the same scale."""
     problem = colmap_problem(model, kernel)
     data, weight = (xyz[chosen], np.full((len(chosen), 3), FIX_NOISE)), np.full(len(chosen), noise**2)
-    fixes = asker.Factors(centre_off, problem.poses[chosen], data=data, kernel=kernel, weight=weight, name="fixes")
+    fixes = asker.Factors(centre_error, problem.poses[chosen], data=data, kernel=kernel, weight=weight, name="fixes")
     return asker.Problem(*problem.problem.factors, fixes)
 
 

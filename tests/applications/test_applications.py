@@ -1,4 +1,4 @@
-"""Laws of every application: its interface, whose a path is, and that one call does what a command does."""
+"""Tests of every application: its interface, detection of its files, and equality of `refine` and the command."""
 
 import inspect
 import json
@@ -29,26 +29,26 @@ TIMES = {"seconds", "compiled"}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """For every application a file or folder with an ordinary name."""
+    """Return a file or folder for every application."""
     return write_data(tmp_path_factory.mktemp("data"))
 
 
 @EVERY
-def test_an_application_says_what_it_is(application):
+def test_an_application_implements_the_interface(application):
     for name in ("name", "title", "expects", "experiment_title"):
         assert getattr(application, name)
     for one in fields(application.options_class):
         assert one.metadata["help"].endswith("."), one.name
         assert one.name in OPTIONS.fields
-    own = vars(type(application))
-    for name in ("owns", "load", "write", "counts", "info", "refine", "tell", "sizes", "problem", "judge"):
-        assert name in own, name
-        wanted, found = (inspect.signature(of).parameters for of in (getattr(Application, name), own[name]))
-        assert list(wanted) == list(found), name
+    methods = vars(type(application))
+    for name in ("owns", "load", "write", "counts", "info", "refine", "report", "sizes", "problem", "evaluate"):
+        assert name in methods, name
+        expected, actual = (inspect.signature(f).parameters for f in (getattr(Application, name), methods[name]))
+        assert list(expected) == list(actual), name
 
 
 @EVERY
-def test_what_a_path_is_is_seen_from_what_is_in_it(application, data, tmp_path):
+def test_the_application_of_a_path_is_detected_from_its_content(application, data, tmp_path):
     path = data[application.name]
     assert [a.name for a in applications() if a.owns(path)] == [application.name]
     assert application.reads_folder == path.is_dir()
@@ -57,7 +57,7 @@ def test_what_a_path_is_is_seen_from_what_is_in_it(application, data, tmp_path):
     assert application_of(renamed) is application
 
 
-def test_a_path_that_nobody_knows_names_the_applications(asks, tmp_path):
+def test_an_unknown_path_is_rejected_with_a_list_of_applications(asks, tmp_path):
     (tmp_path / "note.txt").write_text("hello")
     (tmp_path / "empty").write_text("")
     for path, what in (
@@ -74,21 +74,21 @@ def test_a_path_that_nobody_knows_names_the_applications(asks, tmp_path):
         application_of(tmp_path / "none")
 
 
-def test_a_folder_further_down_is_named_and_that_of_a_file(data, tmp_path):
+def test_a_nearby_folder_is_suggested(data, tmp_path):
     model = tmp_path / "project" / "sparse" / "0"
     shutil.copytree(data["colmap"], model)
     for path in (tmp_path / "project", next(model.glob("images.*"))):
-        with pytest.raises(FileError, match=r"is it .*sparse.0 that you mean"):
+        with pytest.raises(FileError, match=r"did you mean .*sparse.0\?"):
             application_of(path)
 
 
-def test_a_broken_file_with_a_telling_name_is_read_as_what_it_says(tmp_path):
+def test_a_damaged_file_is_detected_from_its_name(tmp_path):
     (tmp_path / "a.g2o").write_text("VERTX_SE2 0 0 0 0\n")
     assert application_of(tmp_path / "a.g2o").name == "pose_graph"
 
 
 @EVERY
-def test_options_of_others_are_refused(asks, data, application):
+def test_options_of_other_applications_are_rejected(asks, data, application):
     for name, owners in OPTIONS.owners.items():
         if "" in owners or application.title in owners:
             continue
@@ -115,42 +115,42 @@ def without_times(x):
 
 
 @EVERY
-def test_one_call_does_what_the_command_does(application, data, tmp_path):
-    path, told = data[application.name], tmp_path / "run.json"
-    assert main(["solve", str(path), "--iterations", "60", "--json", str(told), "--quiet"]) == 0
+def test_refine_and_the_command_agree(application, data, tmp_path):
+    path, record_file = data[application.name], tmp_path / "run.json"
+    assert main(["solve", str(path), "--iterations", "60", "--json", str(record_file), "--quiet"]) == 0
     read, refine = READERS[application.name]
     outcome = refine(read(path), max_iterations=60)
-    record = json.loads(told.read_text())
+    record = json.loads(record_file.read_text())
     assert record.pop("folder" if path.is_dir() else "file") == str(path)
     assert without_times(record) == without_times(plain(outcome.record))
     assert outcome.succeeded
 
 
 @EVERY
-def test_what_is_held_out_judges_a_result(application, data, tmp_path, asks):
-    path, told = data[application.name], tmp_path / "run.json"
-    given = "solve", path, "--holdout", "0.2", "--iterations", "20", "--quiet"
+def test_held_out_observations_validate_a_result(application, data, tmp_path, asks):
+    path, record_file = data[application.name], tmp_path / "run.json"
+    arguments = "solve", path, "--holdout", "0.2", "--iterations", "20", "--quiet"
     if application.name == "stereo":
-        assert asks(*given) == (2, "", "asker: --holdout: of stereo pairs nothing can be held out\n")
+        assert asks(*arguments) == (2, "", "asker: --holdout: of stereo pairs nothing can be held out\n")
         return
-    code, out, _ = asks(*given, "--json", told)
+    code, out, _ = asks(*arguments, "--json", record_file)
     assert code == 0
     assert "held out" in out
-    record = json.loads(told.read_text())
-    judged = record["holdout"]
-    assert (judged["share"], judged["seed"]) == (0.2, 0)
-    assert 0 <= judged["score"] <= 1
-    assert judged["n"] > 0
+    record = json.loads(record_file.read_text())
+    holdout = record["holdout"]
+    assert (holdout["share"], holdout["seed"]) == (0.2, 0)
+    assert 0 <= holdout["score"] <= 1
+    assert holdout["n"] > 0
     read, refine = READERS[application.name]
     whole = refine(read(path), max_iterations=20)
-    assert record["cost"] == whole.record["cost"]  # it was solved again, with everything
-    assert asks(*given, "--no-again", "--json", told)[0] == 0
-    alone = json.loads(told.read_text())
-    assert alone["holdout"] == judged
+    assert record["cost"] == whole.record["cost"]  # solved again with all observations
+    assert asks(*arguments, "--no-again", "--json", record_file)[0] == 0
+    alone = json.loads(record_file.read_text())
+    assert alone["holdout"] == holdout
     assert alone["cost"] != record["cost"]
 
 
-def test_what_does_not_go_with_held_out_observations_is_told(asks, data, tmp_path):
+def test_options_that_contradict_holdout_are_rejected(asks, data, tmp_path):
     file, out = data["bundle"], tmp_path / "out.txt"
     for more, message in (
         (["--holdout", "0"], "--holdout must lie strictly between 0 and 1, as 0.1 does, got 0"),
@@ -180,14 +180,14 @@ def test_what_does_not_go_with_held_out_observations_is_told(asks, data, tmp_pat
 
 
 @EVERY
-def test_methods_are_ranked_by_what_is_held_out(application, data, tmp_path, asks):
+def test_methods_are_ranked_by_the_hold_out_score(application, data, tmp_path, asks):
     if application.name == "stereo":
         pytest.skip("nothing can be held out")
     out = tmp_path / "out"
     more = ["--methods", "irls", "--kernels", "cauchy,huber", "--iterations", "5", "--processes", "1", "--quiet"]
-    code, told, _ = asks("compare", data[application.name], *more, "--holdout", "0.2", "--output", out)
+    code, text, _ = asks("compare", data[application.name], *more, "--holdout", "0.2", "--output", out)
     assert code == 0
-    assert "the lowest held-out score" in told
+    assert "the lowest held-out score" in text
     page = (out / "index.html").read_text()
     shown = json.loads(page.partition('<script id="data" type="application/json">')[2].partition("</script>")[0])
     rows = shown["groups"][0]["rows"]
@@ -216,7 +216,7 @@ def test_methods_are_compared_and_drawn(application, data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", [k for k, (a, s) in sources().items() if s.place is None and a.holds_out])
-def test_made_data_is_held_out_too(kind, tmp_path):
+def test_hold_out_of_synthetic_data(kind, tmp_path):
     if kind == "mean":
         pytest.skip("the paper's mean has one variable and is no application")
     plan, out = tmp_path / "plan.toml", tmp_path / "out"
@@ -228,7 +228,7 @@ def test_made_data_is_held_out_too(kind, tmp_path):
     assert 0 < record["held_out_score"] <= 1
 
 
-def test_a_run_without_a_number_is_shown_last(data, tmp_path, capsys):
+def test_a_run_without_a_score_is_ranked_last(data, tmp_path, capsys):
     out = tmp_path / "out"
     asked = ["--methods", "irls,gnc", "--iterations", "2", "--processes", "1", "--holdout", "0.2", "--quiet"]
     assert main(["compare", str(data["bundle"]), *asked, "--output", str(out)]) == 0
@@ -242,7 +242,7 @@ def test_a_run_without_a_number_is_shown_last(data, tmp_path, capsys):
     assert [row["method"] for row in shown["groups"][0]["ranking"]] == ["irls", "gnc"]
 
 
-def test_when_every_run_fails_the_reason_is_told(tmp_path, asks):
+def test_the_reason_is_reported_if_every_run_fails(tmp_path, asks):
     graph = circle(drift=0.02)[1]
     pose_graph.write_g2o(tmp_path / "way.g2o", graph.with_edges(graph.is_odometry))
     out = tmp_path / "out"
@@ -251,22 +251,22 @@ def test_when_every_run_fails_the_reason_is_told(tmp_path, asks):
     assert "loops are held out, and this one has none" in err
 
 
-def test_what_was_interrupted_is_not_written_without_what_was_held_out(data, tmp_path, asks, monkeypatch):
+def test_an_interrupted_holdout_writes_the_record_only(data, tmp_path, asks, monkeypatch):
     def interrupted(*arguments, **more):
         return replace(solve(*arguments, **more), status=asker.Status.INTERRUPTED)
 
     solve = asker.solve
     monkeypatch.setattr(asker, "solve", interrupted)
-    out, told = tmp_path / "out.txt", tmp_path / "run.json"
-    given = "--holdout", "0.2", "--iterations", "3", "--output", out, "--json", told
+    out, record_file = tmp_path / "out.txt", tmp_path / "run.json"
+    given = "--holdout", "0.2", "--iterations", "3", "--output", out, "--json", record_file
     code, printed, _ = asks("solve", data["bundle"], *given, "--quiet")
     assert code == 130
     assert "nothing but --json is written" in printed
-    assert told.exists()
+    assert record_file.exists()
     assert not out.exists()
 
 
-def test_a_plan_may_hold_out_and_name_kernels(data, tmp_path):
+def test_a_plan_can_hold_out_and_specify_kernels(data, tmp_path):
     plan = tmp_path / "plan.toml"
     text = f'[instances.mine]\nfile = "{data["bundle"]}"\n[[groups]]\ninstances = ["mine"]\n'
     text += "iterations = 2\nholdout = 0.1\n"
@@ -288,7 +288,7 @@ def test_a_plan_may_hold_out_and_name_kernels(data, tmp_path):
             read_plan(bad)
 
 
-def test_a_plan_may_name_instances_of_any_application(data, tmp_path):
+def test_a_plan_can_have_instances_of_any_application(data, tmp_path):
     text = 'title = "All"\n'
     for name, path in data.items():
         source = next(a for a in applications() if a.name == name).sources[0]
@@ -299,13 +299,13 @@ def test_a_plan_may_name_instances_of_any_application(data, tmp_path):
     assert len(list((tmp_path / "out" / "runs").glob("*/result.json"))) == len(data)
 
 
-def test_every_source_has_its_own_kind():
+def test_kinds_of_sources_are_unique():
     assert len(sources()) == sum(len(a.sources) for a in applications()) + 1  # and the robust mean
 
 
 @pytest.mark.parametrize("name", app.COMMANDS)
-def test_no_command_is_a_switchboard(name):
-    """A function takes few parameters; options are the fields of dataclasses."""
+def test_commands_have_few_parameters(name):
+    """Options are fields of dataclasses, not parameters."""
     command = app.command_named(name).callback.__wrapped__
     assert command.__code__.co_argcount + command.__code__.co_kwonlyargcount <= 12
 

@@ -1,4 +1,4 @@
-"""Covariances of refined data: in its frame, in files, and what hangs on too little."""
+"""Covariances of refined data in its frame and in files, and weakly determined variables."""
 
 import json
 from types import SimpleNamespace
@@ -36,18 +36,18 @@ def test_the_covariance_of_a_centre_follows_from_that_of_its_pose():
 
 
 def test_covariances_are_in_the_frame_of_the_refined_data():
-    """The same problem ten times as large has ten times the errors, once the gauge is put back."""
+    """Errors do not depend on the scale of the solution before alignment."""
     scene = make_scene(4, 200, outlier_ratio=0.0, start_error=0.5, seed=0)
     made = bundle_problem(scene.start, SmoothTruncated(3.0))
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=30)
-    sure = data_covariances(made, result)
-    assert sure.of.n_gauge == 7
-    assert np.allclose(camera_centres(made.refined(result.values)), centres(sure.result[made.cameras]))
+    covariances = data_covariances(made, result)
+    assert covariances.of.n_gauge == 7
+    assert np.allclose(camera_centres(made.refined(result.values)), centres(covariances.result[made.cameras]))
     poses, points = result[made.cameras].copy(), 10 * result[made.points]
     poses[:, :, 3] *= 10
     moved = data_covariances(made, with_values(result, {made.cameras: poses, made.points: points}))
-    assert np.allclose(moved.errors("point"), sure.errors("point"), rtol=1e-4)
-    assert np.allclose(moved.errors("centre"), sure.errors("centre"), rtol=1e-4)
+    assert np.allclose(moved.errors("point"), covariances.errors("point"), rtol=1e-4)
+    assert np.allclose(moved.errors("centre"), covariances.errors("centre"), rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +56,18 @@ def graph():
     return truth
 
 
-def test_a_graph_says_how_sure_its_poses_are(graph):
+def test_covariances_of_a_pose_graph(graph):
     outcome = pose_graph.refine(graph)
     C = outcome.covariances.arrays
     assert C["pose_covariances"].shape == (60, 3, 3)
-    assert not C["pose_covariances"][0].any()  # it is held
+    assert not C["pose_covariances"][0].any()  # the first pose is constant
     assert np.allclose(
         np.trace(C["position_covariances"], axis1=1, axis2=2), np.einsum("nqq->n", C["pose_covariances"][:, :2, :2])
     )
     assert outcome.covariances.errors("position")[1:].min() > 0
 
 
-def test_the_command_writes_them(graph, asks, tmp_path):
+def test_the_command_writes_covariances(graph, asks, tmp_path):
     write_g2o(tmp_path / "a.g2o", graph)
     names = "--covariance", tmp_path / "c.npz", "--ellipses", tmp_path / "e.png", "--report", tmp_path / "r.json"
     code, _, err = asks("solve", tmp_path / "a.g2o", "--quiet", *names)
@@ -86,24 +86,24 @@ def test_the_command_writes_them(graph, asks, tmp_path):
     assert asks("solve", tmp_path / "a.g2o", "--covariance", tmp_path / "c.txt")[2].endswith("must end with .npz\n")
 
 
-def test_a_bundle_tells_the_error_of_every_camera_and_point(asks, tmp_path):
+def test_a_report_has_the_error_of_every_camera_and_point(asks, tmp_path):
     scene = make_scene(4, 200, outlier_ratio=0.1, start_error=0.5, seed=0)
     write_bal(tmp_path / "a.txt", scene.start)
     asked = "--report", tmp_path / "r.json", "--covariance", tmp_path / "c.npz", "--quiet"
     code, _, err = asks("solve", tmp_path / "a.txt", *asked, "--method", "irls", "--tau", "2")
     assert code == 0, err
     report, (_, arrays) = json.loads((tmp_path / "r.json").read_text()), read_npz(tmp_path / "c.npz", "covariances")
-    told = report["standard_errors"]
-    assert "7 directions" in told["gauge"]
-    assert np.allclose(told["cameras"], np.sqrt(np.einsum("nqq->n", arrays["centre_covariances"])))
+    errors = report["standard_errors"]
+    assert "7 directions" in errors["gauge"]
+    assert np.allclose(errors["cameras"], np.sqrt(np.einsum("nqq->n", arrays["centre_covariances"])))
     known = np.isfinite(arrays["point_covariances"]).all(axis=(1, 2))
-    assert [x is not None for x in told["points"]] == known.tolist()
-    assert np.allclose(told["by_chance"]["points"], arrays["point_chances"])
+    assert [x is not None for x in errors["points"]] == known.tolist()
+    assert np.allclose(errors["by_chance"]["points"], arrays["point_chances"])
     assert sum(report["points"]["n_observations"]) == sum(report["cameras"]["n_observations"]) == 200
     assert 0.8 * 200 < sum(report["points"]["inliers"]) <= 200
 
 
-def test_a_page_shows_how_sure_points_are():
+def test_a_page_has_standard_errors_of_points():
     scene = make_scene(4, 200, outlier_ratio=0.1, start_error=0.5, seed=0)
     made = APPLICATION.problem(scene, {"tau": 2.0})
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=10)
@@ -116,16 +116,16 @@ def test_a_page_shows_how_sure_points_are():
     known = [x for x in after["errors"] if x is not None]
     assert np.median(known) == pytest.approx(0, abs=0.02)  # the logarithm of 1
     empty = point_cloud_plots.Cloud(np.zeros((3, 3)), np.zeros((2, 3)), np.zeros(0, bool))
-    failing = SimpleNamespace(errors=_cannot_be_told)
+    failing = SimpleNamespace(errors=_not_estimated)
     arrays = point_cloud_plots.plot_arrays(np.zeros(0, int), empty, empty, failing)
     assert np.isnan(arrays["errors"]).all()
 
 
-def _cannot_be_told(name):
-    raise asker.ProblemError("the noise cannot be told")
+def _not_estimated(name):
+    raise asker.ProblemError("the noise cannot be estimated")
 
 
-def test_what_hangs_on_too_little_is_told_worst_first():
+def test_weakly_determined_variables_are_listed_worst_first():
     scene = make_scene(4, 200, outlier_ratio=0.0, start_error=0.5, seed=0)
     made = bundle_problem(scene.start, SmoothTruncated(3.0))
     (f,) = made.problem.factors
@@ -137,12 +137,12 @@ def test_what_hangs_on_too_little_is_told_worst_first():
     assert support.n_inliers[4] == 1
     assert np.isinf(support.uncertainty[4])
     table, *_ = weak_variables_report(result, {"points": range(len(made.points))})
-    assert table.rows[0] == ["4", "1", "open"]
+    assert table.rows[0] == ["4", "1", "infinite"]
     known = np.isfinite(support.uncertainty)
     assert np.median(support.uncertainty[known]) == pytest.approx(1)
 
 
-def test_a_block_that_is_no_number_holds_nothing():
+def test_a_block_with_nan_has_infinite_uncertainty():
     x = asker.Variables(np.zeros((3, 2)), fixed=np.array([False, False, True]))
     B = np.stack([np.eye(2), np.full((2, 2), np.nan), np.zeros((2, 2))])
     assert weak_variables._uncertainty(x, B).tolist() == [1, np.inf, 0]

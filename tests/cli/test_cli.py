@@ -252,7 +252,7 @@ def test_a_start_without_finite_residuals_is_refused(asks, tmp_path, scene):
     assert_refused(asks("solve", tmp_path / "flat.txt"), "not finite at the start")
     code, out, err = asks("info", tmp_path / "flat.txt")
     assert (code, err) == (0, "")
-    assert "not finite at the start: 400 observations" in out
+    assert "not finite initially: 400 observations" in out
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_info_tells_counts_and_the_start(asks, scene_file):
     assert costs[0] != costs[1]
     for camera, cost in zip(CAMERAS, costs, strict=True):
         assert re.search(rf"{camera} camera +{re.escape(cost)} ", text)
-    assert "behind their camera at the start: 0 observations of 0 points" in text
+    assert "behind their camera initially: 0 observations of 0 points" in text
 
 
 def test_info_counts_what_is_behind_its_camera(asks, tmp_path, scene):
@@ -412,7 +412,7 @@ def test_info_counts_what_is_behind_its_camera(asks, tmp_path, scene):
     points[k] -= 2 * away  # to the other side of its first camera
     write_bal(tmp_path / "a.txt", replace(scene.start, points=points))
     _, text, _ = asks("info", tmp_path / "a.txt")
-    n = int(re.search(r"behind their camera at the start: (\d+) observations of 1 points", text)[1])
+    n = int(re.search(r"behind their camera initially: (\d+) observations of 1 points", text)[1])
     assert 1 <= n <= np.count_nonzero(scene.start.point_index == k)
 
 

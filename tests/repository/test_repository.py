@@ -24,7 +24,6 @@ LONG_FILES = {
 }  # exceptions, by their last two names
 LONG_FUNCTIONS = {
     "asker/_solve.py solve",
-    "bundle/problem.py bundle_problem",
     "scipy_compat/curve_fit.py curve_fit",
     "scipy_compat/least_squares.py least_squares",
     "xla/engine.py __init__",

@@ -1,9 +1,10 @@
-"""Applications: a room for each kind of data that asker refines.
+"""Applications: one package for each kind of data that asker refines.
 
-What `asker solve` does with a file, one call does: `from asker.applications import pose_graph`, then
-`pose_graph.refine(pose_graph.read_g2o(path))`.  A new application is one folder here, whose `room.py` has a
-                                                 `APPLICATION`
-(see `asker.applications.application`), and its name in `APPLICATIONS`.
+Each has a function `refine` that does the same as `asker solve` does with a file, as in
+`pose_graph.refine(pose_graph.read_g2o(path))` after `from asker.applications import pose_graph`.
+
+A new application is a package in this folder whose `application.py` defines `APPLICATION` (see
+`asker.applications.application`), and whose name is listed in `APPLICATIONS`.
 """
 
 import stat
@@ -25,17 +26,17 @@ APPLICATIONS = (
     "pose_graph",
     "stereo",
 )
-"""The first that owns a path has it."""
+"""Names of the packages; a path belongs to the first application that accepts it."""
 
 
 @cache
 def applications() -> "tuple[Application, ...]":
-    """All that are listed."""
+    """Return the applications in the order of `APPLICATIONS`."""
     return tuple(import_module(f"{__name__}.{name}.application").APPLICATION for name in APPLICATIONS)
 
 
 def application_of(path: Path) -> "Application":
-    """The application that a file or folder belongs to, as its content says."""
+    """Return the application of a file or folder, detected from its content."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError) as e:
@@ -52,12 +53,12 @@ def application_of(path: Path) -> "Application":
             return application
     what = "folder" if path.is_dir() else "empty file" if path.stat().st_size == 0 else "file"
     known = "; ".join(a.expects for a in applications() if a.reads_folder == path.is_dir())
-    near = f"; is it {folder} that you mean?" if (folder := _known_near(path)) else ""
-    raise FileError(path, f"no application knows this {what}; it is none of: {known}{near}")
+    hint = f"; did you mean {folder}?" if (folder := _nearby_data(path)) else ""
+    raise FileError(path, f"no application can read this {what}; expected one of: {known}{hint}")
 
 
-def _known_near(path: Path) -> Path | None:
-    """A folder that an application knows: that of a file, or one up to two levels down, as sparse/0 of a project."""
-    inner = [sorted(found for found in path.glob(pattern) if found.is_dir()) for pattern in ("*", "*/*")]
-    near = [path.parent] if path.is_file() else chain(*inner)
-    return next((folder for folder in near if any(a.reads_folder and a.owns(folder) for a in applications())), None)
+def _nearby_data(path: Path) -> Path | None:
+    """Return a folder that an application can read: the parent of a file, or one up to two levels below a folder."""
+    inner = [sorted(entry for entry in path.glob(pattern) if entry.is_dir()) for pattern in ("*", "*/*")]
+    candidates = [path.parent] if path.is_file() else chain(*inner)
+    return next((c for c in candidates if any(a.reads_folder and a.owns(c) for a in applications())), None)

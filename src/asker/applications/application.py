@@ -1,7 +1,7 @@
-"""The interface of an application: all that the shell and the study know of one.
+"""The interface between an application and the command line and experiments.
 
-An application is one kind of data that asker refines.  It lives in a folder of its own, a room, and is listed once, in
-`asker.applications`.  See `asker.applications.rotation_averaging` for a small one.
+An application is one kind of data that asker refines.  It is a package of its own, listed in `asker.applications`.
+`asker.applications.rotation_averaging` is a small example.
 """
 
 from collections.abc import Callable
@@ -21,72 +21,78 @@ from asker.solver.result import Result
 
 Arrays = dict[str, np.ndarray]
 Write = tuple[Path | None, Callable[[Path], None]]
-"""A file that may have been asked for, and what writes it."""
+"""The path of an output file, None if it was not requested, and the function that writes it."""
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
-    """A field of `Application.options_class`: its default, its help text, and more for the command line.
+    """Return a field of `Application.options_class`.
 
-    names    such as "--refit/--no-refit", where the name of the field does not do
-    choices  the values that are allowed
-    least    the smallest number that is allowed
-    above    a number that it must be larger than
-    check    called with the option's name and its value; raises a ValueError
-    writes   True for the path of a file that is written
-    reads    True for the path of a file that is read
-    other keywords go to `typer.Option`
+    Parameters
+    ----------
+    default
+        The value if the option is not given.
+    help
+        The help text of the command line.
+    **more
+        `names`: the flags, such as "--refit/--no-refit", if they do not follow from the name of the field.
+        `choices`: the allowed values.
+        `least`: the smallest allowed number.
+        `above`: a number that the value must exceed.
+        `check`: a function of the option's name and value that raises a ValueError for a bad value.
+        `writes`, `reads`: True for the path of an output file or of an input file.
+        All other keywords are passed to `typer.Option`.
     """
     return field(default=default, metadata={"help": help, **more})
 
 
 @dataclass(frozen=True)
 class NoOptions:
-    """Of an application that has none of its own."""
+    """Options of an application without any."""
 
 
 class DataProblem(Protocol):
-    """A problem that was made from data, and the way back."""
+    """A problem built from data, with the conversion of its solution back into data."""
 
     @property
     def problem(self) -> Problem: ...
 
     def refined(self, values: Any) -> Any:
-        """The data with the solved variables."""
+        """Return the data with the solved variables."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the data of a plan's instance comes from."""
+    """A kind of data that an experiment plan can name."""
 
     kind: str
-    """Its name in a plan."""
+    """The value of `kind` in a plan."""
     keys: dict[str, Any]
-    """What a plan may say of an instance, with defaults; None stands for a number that follows from the data."""
+    """The keys of an instance in a plan, with their defaults; None stands for a number derived from the data."""
     place: str | None = None
-    """The key that holds a path, if there is one: "file" or "folder"."""
+    """The key whose value is a path, "file" or "folder"; None if the data are synthetic."""
     load: Callable[[dict[str, Any]], Any] | None = None
-    """Makes the data from the keys; when not given, the application loads what is at the `place`."""
+    """Generates the data from the keys; None if the application loads the path under `place`."""
     choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Of keys: the values that are allowed."""
+    """Allowed values, by key."""
     needed_mb: Callable[[dict[str, Any]], float] | None = None
-    """About how much memory a run takes; generous.  When not given: by the size of the file at the `place`."""
+    """An upper estimate of the memory of a run in MB; None if it follows from the size of the file under `place`."""
 
     def memory(self, keys: dict[str, Any]) -> float:
-        """About how much memory a run takes, in MB."""
+        """Return an upper estimate of the memory of a run in MB."""
         if self.needed_mb is not None:
             return self.needed_mb(keys)
         return 400.0 if self.place is None else 400.0 + 25 * text_mb(Path(keys[self.place]))
 
 
 def text_mb(path: Path) -> float:
-    """The size of a text file once it is unpacked, about."""
+    """Return the approximate size of a text file in MB after decompression."""
     if not path.is_file():
         return 0.0
     return path.stat().st_size * (6 if path.suffix in (".bz2", ".gz") else 1.5) / 1e6
 
 
 class RecordedRun(Protocol):
-    """A finished run of a study, as far as drawings look at it."""
+    """A finished run of an experiment, as far as plots need it."""
 
     @property
     def method(self) -> str: ...
@@ -100,151 +106,169 @@ class RecordedRun(Protocol):
 
 
 Runs = dict[str, dict[str, RecordedRun]]
-"""Of each instance: its runs by label."""
+"""The runs of each instance by label."""
 
 
 class Application:
-    """What a room offers.  A subclass says what its own data needs."""
+    """One kind of data: how to read it, build its problem, refine it, report the result and write it.
+
+    A subclass implements the methods that its data need.
+    """
 
     name: str
-    """Of the room."""
+    """The name of the package."""
     title: str
-    """What its data is called, in the plural; its options stand under it in the help."""
+    """The name of the data in the plural; the heading of the options in the help."""
     expects: str
-    """What it looks for in a path, in one line."""
+    """A description of the accepted files in one line."""
     endings: tuple[str, ...] = ()
-    """Names that are its own even where the content is not what it should be."""
+    """File name endings that select this application even if the content is damaged."""
     options_class: type = NoOptions
-    """A frozen dataclass; each field is made by `option`."""
-    tau: str = "found with the noise, else 1"
+    """A frozen dataclass whose fields are created by `option`."""
+    tau: str = "estimated with the noise, else 1"
     """The default of τ, in words."""
     iterations: int = 100
     holds_out: bool = True
-    """Whether observations can be held out."""
+    """True if observations can be held out for validation."""
     has_covariances: bool = False
-    """Whether its outcomes say how sure they are."""
+    """True if outcomes have covariances."""
     several_processes: bool = False
-    """Whether several processes can solve one problem of it together."""
+    """True if several processes can solve one problem together."""
     writes_parts: bool = False
-    """Whether each of several processes can write what it has."""
+    """True if each of several processes can write its part of the result."""
     reads_folder: bool = False
-    """Whether its data is a folder."""
+    """True if the data are a folder."""
     writes_folder: bool = False
-    """Whether `write` makes a folder."""
+    """True if `write` creates a folder."""
     cost_name: str = "cost"
     sources: tuple[Source, ...] = ()
-    """For plans; the first one is that of a path."""
+    """Kinds of data for experiment plans; the first one reads a path."""
     experiment_title: str = ""
-    """Of a group of runs in a comparison."""
+    """The title of a group of runs in a comparison."""
     symbol: str = "Ψ"
-    """The cost, on the axis of a curve."""
+    """The symbol of the cost on the axis of a plot."""
     columns: tuple[tuple[str, str], ...] = ()
-    """Facts that `judge` finds, and the titles of their columns; one that ends with % is for a ratio."""
+    """Keys that `evaluate` returns, with the titles of their columns; a title ending with % marks a ratio."""
     truth: str = ""
-    """The fact of `columns` that is the error against a truth: where it is known, methods are ranked by it."""
+    """The key of `columns` that is the error with respect to ground truth; methods are ranked by it if it is known."""
     plots_filter: bool = True
-    """Whether a page shows the inside of ASKER."""
+    """True if the HTML page plots the filter of ASKER."""
     plots_parameter_studies: bool = False
-    """Whether there are drawings of groups that study a setting too, and not of comparisons alone."""
+    """True if plots are also drawn for parameter studies, not only for comparisons of methods."""
 
     def owns(self, path: Path) -> bool:
-        """Whether what is in the file or folder belongs to this application."""
+        """Return True if the content of the file or folder belongs to this application."""
         raise NotImplementedError
 
     def reads(self, path: Path) -> list[Path]:
-        """The files that `load` reads, or would read if they were there."""
+        """Return the files that `load` reads if they exist."""
         return [path]
 
     def written(self, output: Path) -> list[Path]:
-        """All that `write` makes."""
+        """Return the paths of all files and folders that `write` creates."""
         return [output]
 
     def load(self, path: Path) -> Any:
-        """Read the data.  Anything wrong in it is a `FileError`."""
+        """Return the data read from a path; raise a `FileError` if they are invalid."""
         raise NotImplementedError
 
     def load_as(self, path: Path, options: Any) -> Any:
-        """The same as the options ask for, where they say something of reading."""
+        """Return the data read with the options that affect reading."""
         return self.load(path)
 
     def load_portion(self, path: Path, options: Any, process: int, n_processes: int) -> Any:
-        """Read the part of the data that one of several processes holds: all of it; their devices share the work."""
+        """Return the portion of the data for one of several processes.
+
+        By default every process reads all data, and their devices share the work.
+        """
         from asker.engines.xla import distributed
 
-        found = sha256()
+        digest = sha256()
         for file in (file for file in self.reads(path) if file.is_file()):
             with open_regular(file) as raw:
-                found.update(sha256(raw.read()).digest())
-        distributed.check_same(found.digest(), "were given different files")
+                digest.update(sha256(raw.read()).digest())
+        distributed.check_same(digest.digest(), "were given different files")
         return self.load_as(path, options)
 
     def in_parts(self, data: Any) -> Any:
-        """What `load_portion` has read, so that each process keeps what it finds; where it `writes_parts`."""
+        """Return the portion marked so that each process keeps its part of the result (if `writes_parts`)."""
         raise NotImplementedError
 
     def write_part(self, output: Path, data: Any, process: int, n_processes: int) -> Path:
-        """Write what one of several processes has found; returns the file."""
+        """Write the part of the result of one of several processes and return the path of the file."""
         raise NotImplementedError
 
     def write(self, path: Path, data: Any) -> None:
-        """Write what was found."""
+        """Write refined data."""
         raise NotImplementedError
 
     def counts(self, data: Any) -> str:
-        """The size of the data, in words."""
+        """Return the size of the data in words."""
         raise NotImplementedError
 
     def info(self, data: Any, tau: float | None) -> ReportItems:
-        """What the data is like, and how good its start is."""
+        """Return statistics of the data and of the residuals at the initial values."""
         raise NotImplementedError
 
     def check(self, path: Path, output: Path | None, options: Any) -> None:
-        """Refuse options that do not go together, before the work."""
+        """Raise a ValueError or FileError if options contradict each other, before any computation."""
 
     def refine(self, data: Any, options: Any, say: Say, **common: Any) -> Outcome:
-        """The room's `refine` with what the options ask for; `say` may be told what is being done."""
+        """Call the application's `refine` with the options; `say` receives progress messages."""
         raise NotImplementedError
 
     def iteration_limit(self, options: Any) -> int | None:
-        """Of a solve, where none are given; None: as many as it takes."""
+        """Return the default of `max_iterations`; None leaves it to the solver."""
         return self.iterations
 
     def report(self, data: Any, outcome: Any, options: Any) -> ReportItems:
-        """What became of it."""
+        """Return the text and tables that describe an outcome."""
         raise NotImplementedError
 
     def outputs(self, outcome: Any, options: Any, output: Path | None) -> list[Write]:
-        """The files to write beside `--json`."""
+        """Return the files to write in addition to `--json`."""
         return [(output, lambda path: self.write(path, outcome.refined))]
 
     def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
-        """The data without a share of its observations; `keys` are options, or those of a `Source`."""
-        raise ValueError(f"of {self.title} nothing can be held out")
+        """Return the data split into training and held-out observations.
+
+        Parameters
+        ----------
+        data
+            The data of the application.
+        keys
+            Options of the command line, or the keys of a `Source`.
+        share
+            The fraction of the observations to hold out.
+        seed
+            The seed of the random choice.
+        """
+        raise ValueError(f"{self.title} have no observations that can be held out")
 
     def sizes(self, data: Any) -> dict[str, Any]:
-        """The size of the data, for records."""
+        """Return the size of the data for a record."""
         raise NotImplementedError
 
     def problem(self, data: Any, keys: dict[str, Any]) -> DataProblem:
-        """The problem of an instance, for any method; `keys` are those of its `Source`."""
+        """Return the problem of an instance; `keys` are those of its `Source`."""
         raise NotImplementedError
 
     def relative_damping(self, made: Any) -> bool | None:
-        """How a run of a study is damped, as in `asker.solve`; None lets that decide."""
+        """Return `relative_damping` of `asker.solve` for a run of an experiment; None selects its default."""
         return None
 
     def evaluate(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
-        """Facts about a result: inliers, and errors where the truth is known."""
+        """Return metrics of a result: inlier ratios, and errors if the ground truth is known."""
         raise NotImplementedError
 
     def plot_arrays(self, data: Any, made: Any, result: Result, keys: dict[str, Any]) -> Arrays:
-        """The arrays that drawings need."""
+        """Return the arrays that plots need."""
         return {}
 
     def page(self, runs: Runs) -> dict[str, Any]:
-        """Drawings for a page: what `experiments/page.html` knows as clouds, space, paths, maps, bars or mean."""
+        """Return the plots of an HTML page by kind: clouds, space, paths, maps, bars or mean."""
         return {}
 
     def figures(self, runs: Runs) -> dict[str, Callable[[Path], None]]:
-        """Figures for a paper, by name."""
+        """Return functions that write figures for a paper, by name."""
         return {}

@@ -1,4 +1,4 @@
-"""Public data sets: where they are, and how to get them.
+"""Public data sets: addresses, download and lookup on the local machine.
 
     Bundle Adjustment in the Large      Agarwal, Snavely, Seitz, Szeliski, ECCV 2010
     Middlebury 2003, teddy and cones    Scharstein, Szeliski, CVPR 2003
@@ -6,9 +6,9 @@
     Pose graphs, Carlone's collection   Carlone, Censi, IEEE Transactions on Robotics 2014
     Pose graphs, from RRR               Latif, Cadena, Neira, IJRR 2013
 
-A data set is looked for in a folder of the user's, in the folder `ASKER_DATA`, in the cache, and then on the network.
-All three folders have the same layout: `bal/problem-49-7776-pre.txt.bz2`, `stereo/teddy/im2.png`, `g2o/intel.g2o`
-(or `g2o/intel.g2o.bz2`).
+A data set is searched for in a folder given by the user, in the folder `ASKER_DATA` and in the cache, and then
+downloaded.  All three folders have the same layout: `bal/problem-49-7776-pre.txt.bz2`, `stereo/teddy/im2.png`,
+`g2o/intel.g2o` (or `g2o/intel.g2o.bz2`).
 """
 
 import hashlib
@@ -49,7 +49,7 @@ BAL_SIZES = {
     "final": """
         93-61203 394-100368 871-527480 961-187103 1936-649673 3068-310854 4585-1324582 13682-4456117""",
 }
-"""Cameras and points of every instance."""
+"""Numbers of cameras and points of every instance, as n_cameras-n_points."""
 
 PAPER_CAMERAS = {
     "ladybug": (49, 318),
@@ -69,7 +69,7 @@ SE_SYNC_GRAPHS = {
     "parking-garage": ("1661 poses, 6275 edges", "3ac0a31bfb601d7455d451e2546655cb5dececf51a7823f57c8a7e0fe1ca6527"),
     "cubicle": ("5750 poses, 16869 edges", "f7781d485383cec86d47d7650970132c36d6f3a1f4e5d62a49b7f8245c0a6465"),
 }
-"""Size, and the SHA-256 of the file's content, of graphs that come with SE-Sync."""
+"""Size and SHA-256 checksum of the graphs distributed with SE-Sync."""
 
 OTHER_GRAPHS = {
     "M3500": (
@@ -93,48 +93,48 @@ OTHER_GRAPHS = {
         f"{RRR_HOME}/1a4219381f1165c699c7877cb50940c703b795bf/datasets/NewCollege/NewCollege_odometry_bow_tr.g2o",
     ),
 }
-"""Size and address of graphs from Carlone's collection, from DPGO and from RRR.  Their checksums are not known."""
+"""Size and address of graphs from Carlone's collection, from DPGO and from RRR.  Their checksums are unknown."""
 
 PAIR = ("im2.png", "im6.png", "disp2.png", "disp6.png")
 PIXELS = (450, 375)
 KB, MB = 1000, 1000_000
-"""Limits of what is downloaded: a point or an edge takes less than 1 KB, whatever is packed; 1 MB for what is small."""
+"""Units of download limits: at most 1 KB per point or edge, compressed or not, plus 1 MB for everything else."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """One file, or the files of one folder."""
+    """A data set: one file, or the files of one folder."""
 
     name: str
     size: str
-    """What is known of it before it is read."""
+    """The size in words."""
     home: str
-    """The address of the folder that holds the files."""
+    """The address of the folder with the files."""
     folder: str
-    """The same in a folder of data."""
+    """The path of that folder within a local data folder."""
     files: tuple[str, ...]
     check: Check
-    """Refuses what is not this data set, as far as its content is known."""
+    """Raises a `FileError` if a file is not from this data set."""
     most_bytes: int
-    """No file of it is larger; generous."""
+    """An upper bound of the size of each file."""
     name_at_home: str | None = None
-    """What its one file is called there, where that is another name."""
+    """The name of the single file at `home`, if it differs from that in `files`."""
 
     @property
     def kind(self) -> str:
-        """Of its instances in a plan: bal, stereo, ...; folders of data are named after them."""
+        """The kind of its instances in a plan: bal, stereo, ..."""
         return self.folder.split("/")[0]
 
-    def below(self, data: Path) -> Path:
-        """Its place in a folder of data: the file, or the folder of the files."""
+    def path_in(self, data: Path) -> Path:
+        """Return its path within a data folder: that of the single file, or of the folder with the files."""
         return data / self.folder / self.files[0] if len(self.files) == 1 else data / self.folder
 
     def found_in(self, data: Path) -> Path | None:
-        """The same where all of it is there.  One file may be packed, with `.bz2` after its name."""
-        place = self.below(data)
+        """Return its path within a data folder if it is complete; a single file may have `.bz2` appended."""
+        path = self.path_in(data)
         if len(self.files) == 1:
-            return next((p for p in (place, Path(f"{place}.bz2")) if p.is_file()), None)
-        return place if all((place / file).is_file() for file in self.files) else None
+            return next((p for p in (path, Path(f"{path}.bz2")) if p.is_file()), None)
+        return path if all((path / file).is_file() for file in self.files) else None
 
 
 def _bal(family: str, size: str) -> DataSet:
@@ -151,10 +151,10 @@ def _bal(family: str, size: str) -> DataSet:
 
 
 def check_bundle(path: Path, n_cameras: int, n_points: int) -> None:
-    """Refuse a BAL file that cannot be read, or has another size."""
-    found = read_bal(path)
-    if (found.n_cameras, found.n_points) != (n_cameras, n_points):
-        sizes = f"{found.n_cameras} cameras and {found.n_points} points"
+    """Raise a `FileError` if a BAL file cannot be read or has another size."""
+    bundle = read_bal(path)
+    if (bundle.n_cameras, bundle.n_points) != (n_cameras, n_points):
+        sizes = f"{bundle.n_cameras} cameras and {bundle.n_points} points"
         raise FileError(path, f"it has {sizes}, not {n_cameras} and {n_points}")
 
 
@@ -165,7 +165,7 @@ def _pair(name: str) -> DataSet:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse an image of a pair that is broken, or has another size."""
+    """Raise a `FileError` if an image of a stereo pair is damaged or has another size."""
     check_image(path)
     height, width = read_grey(path).shape
     if (width, height) != PIXELS:
@@ -180,26 +180,26 @@ def _graph(name: str, size: str, address: str, sha256: str | None = None) -> Dat
 
 
 def check_graph(path: Path, counts: list[int], sha256: str | None = None) -> None:
-    """Refuse a pose graph with another checksum, or other numbers of poses and edges where that is not known.
+    """Raise a `FileError` if a pose graph has another checksum or, if it is unknown, other numbers of poses and edges.
 
-    It is not read as a graph: some public ones are broken in ways that `read_g2o` refuses.
+    The numbers are counted without `read_g2o`, since some public files have errors that it rejects.
     """
     content = read_text_bytes(path)
     if not content.startswith((b"VERTEX", b"EDGE")):
-        raise FileError(path, "this is no g2o file")
+        raise FileError(path, "this is not a g2o file")
     if sha256:
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise FileError(path, "its content is not the one that is known by this name")
+            raise FileError(path, "its checksum differs from that of the published file")
         return
     lines = [line.split()[:3] for line in content.splitlines() if line.strip()]
     edges = [words for words in lines if words[0].startswith(b"EDGE")]
     poses = {words[-1] for words in edges} | {words[1] for words in lines if len(words) > 1}
-    once = {line for line in content.splitlines() if line.startswith(b"EDGE")}  # one stands twice in some copies
+    once = {line for line in content.splitlines() if line.startswith(b"EDGE")}  # some copies repeat an edge
     if counts not in ([len(poses), n][: len(counts)] for n in (len(edges), len(once))):
         raise FileError(path, f"it has {len(poses)} poses and {len(edges)} edges, not {' and '.join(map(str, counts))}")
 
 
-BAL = {made.name: made for family, sizes in BAL_SIZES.items() for made in (_bal(family, s) for s in sizes.split())}
+BAL = {entry.name: entry for family, sizes in BAL_SIZES.items() for entry in (_bal(family, s) for s in sizes.split())}
 PAPER = tuple(f"{family}-{n}" for family, cameras in PAPER_CAMERAS.items() for n in cameras)
 STEREO = {name: _pair(name) for name in ("teddy", "cones")}
 POSE_GRAPHS = {
@@ -209,58 +209,90 @@ DATA_SETS = BAL | STEREO | POSE_GRAPHS
 
 
 def folders(data: FilePath | None = None) -> dict[str, Path]:
-    """The folders to look in, in this order, by what they are called."""
-    found = {}
+    """Return the data folders to search, in this order, by name."""
+    paths = {}
     if data is not None:
-        found["--data"] = Path(data)
-        if not found["--data"].is_dir():
+        paths["--data"] = Path(data)
+        if not paths["--data"].is_dir():
             raise FileError(data, "there is no such folder")
-    if asked := os.environ.get("ASKER_DATA"):
-        found["ASKER_DATA"] = Path(asked)
-    return found | {"cache": cache_folder() / "data"}
+    if variable := os.environ.get("ASKER_DATA"):
+        paths["ASKER_DATA"] = Path(variable)
+    return paths | {"cache": cache_folder() / "data"}
 
 
 def locate(name: str, data: FilePath | None = None) -> Path | None:
-    """The file of a data set, or its folder if it has several files.  None if it is not on this machine."""
-    wanted = _known(name)
-    return next((found for folder in folders(data).values() if (found := wanted.found_in(folder))), None)
+    """Return the path of a data set on this machine.
+
+    Parameters
+    ----------
+    name
+        A key of `DATA_SETS`.
+    data
+        A folder to search first.
+
+    Returns
+    -------
+    Path or None
+        The file, or the folder if the data set has several files; None if it is not on this machine.
+    """
+    data_set = _data_set(name)
+    return next((path for folder in folders(data).values() if (path := data_set.found_in(folder))), None)
 
 
 def fetch(
     name: str, data: FilePath | None = None, progress: Say = lambda text: None, mirror: str | None = None
 ) -> Path:
-    """Like `locate`, but what is not on this machine is downloaded into the cache.
+    """Return the path of a data set; download it into the cache if it is not on this machine.
 
-    `mirror`, or the environment variable `ASKER_MIRROR`, is the address of a folder of data to download from, in place
-    of the public homes.
+    Parameters
+    ----------
+    name
+        A key of `DATA_SETS`.
+    data
+        A folder to search first.
+    progress
+        Receives progress messages.
+    mirror
+        The address of a data folder to download from instead of the public addresses; the default is the environment
+        variable `ASKER_MIRROR`.
+
+    Returns
+    -------
+    Path
+        The file, or the folder if the data set has several files.
+
+    Raises
+    ------
+    Unreachable
+        If the address cannot be reached; the message says how to download the files by hand.
     """
-    if found := locate(name, data):
-        return found
-    wanted = _known(name)
+    if path := locate(name, data):
+        return path
+    data_set = _data_set(name)
     mirror = mirror or os.environ.get("ASKER_MIRROR")
-    home = _home(wanted, mirror)
-    there = (wanted.name_at_home,) if wanted.name_at_home and not mirror else wanted.files
+    home = _home(data_set, mirror)
+    remote_names = (data_set.name_at_home,) if data_set.name_at_home and not mirror else data_set.files
     cache = folders()["cache"]
-    folder = cache / wanted.folder
+    folder = cache / data_set.folder
     try:
-        for called, file in zip(there, wanted.files, strict=True):
-            download(f"{home}/{called}", folder / file, wanted.check, progress, wanted.most_bytes)
+        for remote_name, file in zip(remote_names, data_set.files, strict=True):
+            download(f"{home}/{remote_name}", folder / file, data_set.check, progress, data_set.most_bytes)
     except Unreachable as e:
-        renamed = "" if there == wanted.files else f" as {wanted.files[0]}"
-        by_hand = f"download {', '.join(there)} from {home}/ by hand and put it into {folder}{renamed}"
+        renamed = "" if remote_names == data_set.files else f" as {data_set.files[0]}"
+        by_hand = f"download {', '.join(remote_names)} from {home}/ by hand and put it into {folder}{renamed}"
         raise Unreachable(e.path, f"{e.what}; {by_hand}") from e
-    return wanted.below(cache)
+    return data_set.path_in(cache)
 
 
-def _known(name: str) -> DataSet:
+def _data_set(name: str) -> DataSet:
     if name not in DATA_SETS:
-        raise ValueError(f"there is no data set {name!r}; asker.applications.datasets.DATA_SETS has them all")
+        raise ValueError(f"there is no data set {name!r}; asker.applications.datasets.DATA_SETS lists all")
     return DATA_SETS[name]
 
 
-def _home(wanted: DataSet, mirror: str | None) -> str:
+def _home(data_set: DataSet, mirror: str | None) -> str:
     if not mirror:
-        return wanted.home
+        return data_set.home
     if not mirror.startswith(("http://", "https://")):
         raise ValueError(f"the mirror must be an address that begins with http:// or https://, got {mirror!r}")
-    return f"{mirror.rstrip('/')}/{wanted.folder}"
+    return f"{mirror.rstrip('/')}/{data_set.folder}"

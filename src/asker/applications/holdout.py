@@ -1,4 +1,4 @@
-"""Data without some of its observations, and what judges a result by those: `asker.holdout` for the data of a room."""
+"""Hold-out validation of application data: refine without some observations, then predict these."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,35 +10,35 @@ from asker.solver.holdout import LIMITS, Prediction
 
 @dataclass(frozen=True, eq=False)
 class HoldoutSplit:
-    """Data that some observations were taken from."""
+    """Data split into training observations and held-out observations."""
 
     training: Any
-    """The data without them."""
+    """The data without the held-out observations."""
     predicted: Callable[[Any], Prediction]
-    """Of refined data: how well it predicts them."""
+    """Returns the prediction errors of refined data at the held-out observations."""
     unit: str
-    """What their residuals are measured in."""
+    """The unit of the residuals."""
     n_may: int
-    """Of how many observations they were drawn."""
+    """The number of observations from which the held-out ones were drawn."""
 
     def record(self, refined: Any, size: float = 1.0) -> dict[str, Any]:
-        """What `--json` says of it; `size` is how many units a good residual has, about."""
+        """Return the record for `--json`; `size` is the residual norm, in units, that scores are relative to."""
         unit = self.unit if size == 1 else f"× {size:g} {self.unit}"
         return {"unit": unit, "n_may": self.n_may} | Prediction(self.predicted(refined).norms / size).as_dict()
 
 
 def holdout_report(record: dict[str, Any], solved_again: bool) -> ReportItems:
-    """What a person reads of a record."""
+    """Return the lines and the table that describe a hold-out record."""
     unit, n, asked = record["unit"], record["n"], round(record["share"] * record["n_may"])
     rows = [["score, 0 to 1", f"{record['score']:.4f}"]]
     rows += [[name, f"{record[name]:.3g} {unit}"] for name in ("median", "mean")]
     rows += [[f"up to {limit} {unit}", percent(record[f"below_{limit}"])] for limit in LIMITS]
     if record["n_lost"]:
-        rows.append(["lost: behind a camera, say", str(record["n_lost"])])
-    told: ReportItems = []
+        rows.append(["not predicted (such as points behind a camera)", str(record["n_lost"])])
+    items: ReportItems = []
     if n < asked:
-        told.append(f"{n} observations were held out, not {asked}: the variables need the others.")
+        items.append(f"{n} observations were held out instead of {asked}: the variables need the others.")
     if solved_again:
         how = f"{record['iterations']} iterations: {record['message']}"
-        told.append(f"Above: solved with everything.  Below: solved without {n} observations, which judge it ({how}).")
-    return [*told, Table((f"{n} held out", "predicted"), rows)]
+        items.append(f"Above: solved with all observations.  Below: solved without {n} held-out observations ({how}).")
+    return [*items, Table((f"{n} held out", "predicted"), rows)]

@@ -1,4 +1,4 @@
-"""What every `refine` returns, and the steps that they share: names of methods and kernels, counting compilations."""
+"""The result type of every `refine`, and the steps they share: choice of method and kernel, and records."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,37 +14,38 @@ from asker.problem.reductions import ALONE, Sums
 from asker.statistics.inliers import inlier_radius, radius_of
 
 INFLECTION = asker.SmoothTruncated.unit_inflection
-"""The inflection point of the smooth truncated kernel, over τ: what Le and Zach count as inliers lies within it."""
+"""The inflection point of the smooth truncated kernel divided by τ; Le and Zach count residuals below it as inliers."""
 
 Say = Callable[[str], None]
+"""Receives progress messages."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Outcome:
-    """What a `refine` ends with."""
+    """The result of a `refine`, with records and refined data computed on first access."""
 
     result: asker.Result
-    """Of the solve that counts."""
+    """The result of the final solve."""
     make_record: Callable[[], dict[str, Any]]
-    """Makes `record`."""
+    """Computes `record`."""
     succeeded: bool
-    """Whether the cost fell, or there was nothing to gain."""
+    """True if the cost decreased, or the solve converged."""
     make: Callable[[], Any]
-    """Makes `refined`."""
+    """Computes `refined`."""
     make_covariances: Callable[[], DataCovariances] | None = field(default=None, kw_only=True)
-    """Compute `covariances`; None if the application has none."""
+    """Computes `covariances`; None if the application has none."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """What `--json` writes, beside the name of the file; made when it is asked for."""
+        """The record for `--json`, without the name of the file."""
         return self.make_record()
 
     @cached_property
     def refined(self) -> Any:
-        """The data with the solved variables; made when it is asked for."""
+        """The data with the solved variables."""
         return self.make()
 
     @cached_property
@@ -56,31 +57,31 @@ class Outcome:
 
 
 def kernel_from_keys(keys: dict[str, Any], tau: float = 1.0) -> asker.Kernel:
-    """The kernel that the keys of a study's run ask for; `tau` where they name none."""
+    """Return the kernel specified by the keys of a run; `tau` is used if the keys specify none."""
     return asker.kernel_named(keys.get("kernel", "smooth-truncated"), tau if keys["tau"] is None else keys["tau"])
 
 
 def silent(text: str) -> None:
-    """Says nothing of what is being done."""
+    """Ignore a progress message."""
 
 
-def select_strategy(method: str | None, plain: bool) -> tuple[str, asker.Strategy]:
-    """A method's name and strategy: ASKER when none is named, or IRLS where there is nothing to refuse (`plain`)."""
-    method = ("irls" if plain else "asker") if method is None else method
+def select_strategy(method: str | None, convex: bool) -> tuple[str, asker.Strategy]:
+    """Return the name and the strategy of a method; the default is IRLS for a convex kernel, else ASKER."""
+    method = ("irls" if convex else "asker") if method is None else method
     if method not in asker.METHODS:
         raise ValueError(f"method must be one of {', '.join(asker.METHODS)}, not {method!r}")
     return method, asker.METHODS[method]()
 
 
 def solve_succeeded(result: asker.Result) -> bool:
-    """Whether something was gained, or there was nothing to gain."""
-    fine = (asker.Status.CONVERGED, asker.Status.INTERRUPTED)
-    return result.cost < result.initial_cost or result.cost == 0 or result.status in fine
+    """Return True if the cost decreased, is zero, or the solve converged or was interrupted."""
+    ended = (asker.Status.CONVERGED, asker.Status.INTERRUPTED)
+    return result.cost < result.initial_cost or result.cost == 0 or result.status in ended
 
 
 @contextmanager
 def compilations() -> Iterator[list[str]]:
-    """The kernels that are compiled meanwhile, by name."""
+    """Collect the names of the functions that are compiled within the context."""
     from asker.engines.cpu.code_cache import on_compile
 
     names: list[str] = []
@@ -93,40 +94,40 @@ def compilations() -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class MethodRequest:
-    """What a user has asked for: a method, a kernel and its width; or nothing of that."""
+    """The method, kernel and kernel width τ that a user has specified; None for each one not specified."""
 
     method: str | None
     kernel: str | None
     tau: float | None
 
     @property
-    def finds_noise(self) -> bool:
-        """Whether nothing was given, so that the noise is found while solving, and kernel and width with it."""
+    def estimates_noise(self) -> bool:
+        """True if none is specified: the noise, and with it the kernel and its width, are estimated."""
         return self.method is None and self.kernel is None and self.tau is None
 
     def psi(self, tau: float) -> asker.Kernel | None:
-        """The kernel, of this width when no other was given; None where it is to be found."""
-        if self.finds_noise:
+        """Return the kernel, with `tau` as its default width; None if it is to be estimated."""
+        if self.estimates_noise:
             return None
         return asker.kernel_named(self.kernel or "smooth-truncated", tau if self.tau is None else self.tau)
 
     def strategy(self, psi: asker.Kernel | None) -> asker.Strategy | None:
-        """The method's, or that which suits the kernel; None where several ways are tried."""
+        """Return the strategy of the method, or the default for the kernel; None if the noise is estimated."""
         return None if psi is None else select_strategy(self.method, psi.convex)[1]
 
     def record(self, result: asker.Result) -> dict[str, Any]:
-        """What `--json` says of method and kernel: those that were used; of several factor groups the widest."""
+        """Return the method, kernel and τ for `--json`; of several factor groups, those with the largest τ."""
         assert result.problem is not None
         widest = max((f for f in result.problem.factors), key=lambda f: float(np.max(f.tau)))
         names = {of: name for name, of in asker.KERNELS.items()}
-        kernel = names[type(widest.kernel)] if self.finds_noise else self.kernel or "smooth-truncated"
-        method = "asker" if self.finds_noise else select_strategy(self.method, widest.kernel.convex)[0]
-        found = {"finds_noise": self.finds_noise, "doubts": list(result.doubts)}
-        return {"method": method, "kernel": kernel, "tau": float(np.max(widest.tau))} | found
+        kernel = names[type(widest.kernel)] if self.estimates_noise else self.kernel or "smooth-truncated"
+        method = "asker" if self.estimates_noise else select_strategy(self.method, widest.kernel.convex)[0]
+        estimate = {"finds_noise": self.estimates_noise, "doubts": list(result.doubts)}
+        return {"method": method, "kernel": kernel, "tau": float(np.max(widest.tau))} | estimate
 
 
 def inlier_radii(result: asker.Result) -> list[float]:
-    """Return the largest ‖r‖ of an inlier of weight 1, for each factor group; infinite where nothing is rejected."""
+    """Return the largest ‖r‖ of an inlier of weight 1 for each factor group; infinite if none can be rejected."""
     assert result.problem is not None
     pairs = zip(result.problem.factors, result.noise, strict=True)
     return [float(np.max(radius_of(f, noise), initial=0.0)) for f, noise in pairs]
@@ -138,27 +139,27 @@ def finite_or_none(x: float) -> float | None:
 
 
 def noise_record(result: asker.Result, sums: Sums = ALONE) -> dict[str, Any]:
-    """What `--json` says of the noise, by factor group."""
+    """Return the estimated noise for `--json`, by factor group."""
     each = zip(result.noise.items(), result.residuals, strict=True)
     return {name: _plain_noise(noise, r, sums) for (name, noise), r in each}
 
 
 def _plain_noise(noise: asker.Noise, r: np.ndarray, sums: Sums) -> dict[str, Any]:
-    """What cannot be told is None.
+    """Return the record of one factor group; values are None if the noise could not be estimated.
 
-    border_ratio  the part of the observations that lie beyond the limit of inliers, but not beyond twice that: next to
-                  none where inliers and outliers are two kinds of things
+    `border_ratio` is the fraction of the observations with residuals between one and two times the inlier limit.  It is
+    close to zero if inliers and outliers are clearly separated.
     """
     limit, norms = inlier_radius(r.shape[1], noise.sigma), np.linalg.norm(r, axis=1)
     near = sums.mean((norms > limit) & (norms <= 2 * limit))
     known = {"sigma": noise.sigma, "uncertainty": noise.uncertainty, "tau": noise.tau}
     known |= {"inlier_limit": limit, "border_ratio": 0.0 if np.isnan(near) else near}
-    told = known if noise.is_known else dict.fromkeys(known)
-    return told | {"inlier_ratio": noise.inlier_ratio}
+    values = known if noise.is_known else dict.fromkeys(known)
+    return values | {"inlier_ratio": noise.inlier_ratio}
 
 
 def solve_record(result: asker.Result) -> dict[str, Any]:
-    """What `--json` says of every solve."""
+    """Return the entries of `--json` that every solve has."""
     return {
         "engine": result.engine,
         "linear_solver": result.linear_solver,

@@ -1,4 +1,4 @@
-"""What bundle adjustment and COLMAP models share: options and reprojection errors."""
+"""Options, data checks and reprojection errors shared by BAL files and COLMAP models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,89 +15,93 @@ from asker.io.file_issues import STRICT_HELP, Dirt
 from asker.problem.reductions import ALONE, Sums
 
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
-ROSE = 1.01
-"""A mean error that has grown by more than this factor is explained."""
+MEAN_RISE_FACTOR = 1.01
+"""Growth of the mean error above which an explanation is printed."""
 
 
 @dataclass(frozen=True)
 class ReconstructionOptions:
-    """Of cameras and points."""
+    """Options of bundle adjustment."""
 
-    gauge: str = option("free", "fixed: the pose of the first image stays; or free.", choices=GAUGES)
+    gauge: str = option("free", "fixed: the pose of the first image is constant; or free.", choices=GAUGES)
     strict: bool = option(False, STRICT_HELP, names="--strict")
-    ply: Path | None = option(None, "Write points and cameras for a viewer.", writes=True)
+    ply: Path | None = option(None, "Write points and cameras as a PLY file.", writes=True)
     report: Path | None = option(None, REPORT_HELP, writes=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Named:
-    """Cameras, images or points, and which of them each observation has."""
+class IndexedRecords:
+    """Cameras, images or points, and the index of the one that each observation refers to."""
 
-    what: str
+    kind: str
     ids: np.ndarray
     index: np.ndarray
 
-    def first(self, k: int) -> str:
-        """The one of an observation, by name."""
-        return f"{self.what} {self.ids[self.index[k]]}"
+    def name_of(self, k: int) -> str:
+        """Return the kind and id of the record of observation k."""
+        return f"{self.kind} {self.ids[self.index[k]]}"
 
 
-def look_over(dirt: Dirt, images: Named, points: Named, *others: Named) -> None:
-    """Find what nothing shows, and points that an image shows twice.  All of it stays as it is."""
-    for of in (*others, images, points):
-        unseen = np.bincount(of.index, minlength=len(of.ids)) == 0
-        error = f"{of.what} {of.ids[np.argmax(unseen)]} has no observation" if unseen.any() else ""
-        dirt.found(unseen, f"{of.what}{{s}} without an observation", error)
+def check_observations(dirt: Dirt, images: IndexedRecords, points: IndexedRecords, *others: IndexedRecords) -> None:
+    """Report records without an observation, and repeated observations of a point in an image; change nothing."""
+    for records in (*others, images, points):
+        unseen = np.bincount(records.index, minlength=len(records.ids)) == 0
+        error = f"{records.kind} {records.ids[np.argmax(unseen)]} has no observation" if unseen.any() else ""
+        dirt.found(unseen, f"{records.kind}{{s}} without an observation", error)
     key = images.index.astype(np.int64) * len(points.ids) + points.index
     order = np.argsort(key, kind="stable")
-    again = order[1:][np.diff(key[order]) == 0]
-    error = f"{images.first(again.min())} shows {points.first(again.min())} twice" if again.size else ""
-    dirt.found(again >= 0, "observation{s} of a point in an image that shows it already", error)
+    repeated = order[1:][np.diff(key[order]) == 0]
+    first = repeated.min(initial=len(key))
+    error = f"{images.name_of(first)} has two observations of {points.name_of(first)}" if repeated.size else ""
+    dirt.found(repeated >= 0, "repeated observation{s} of a point in an image", error)
 
 
 def issues_report(dirt: Sequence[str]) -> ReportItems:
-    """One line; nothing where there was none."""
-    return [f"Found in the file, and kept: {'; '.join(dirt)}."] if dirt else []
+    """Return one line about issues in the data; no line if there are none."""
+    return [f"Issues in the data (left unchanged): {'; '.join(dirt)}."] if dirt else []
 
 
 class ErrorFigures(NamedTuple):
-    """Reprojection errors in pixels, of the observations that have one: ‖r‖ of each; NaN where none has."""
+    """Statistics of reprojection errors ‖r‖ in pixels, over the observations that have one; NaN if there are none."""
 
     mean: float
     median: float
     inlier_mean: float
     inlier_median: float
     n_behind: int
-    """Observations without an error: their point is not in front of the camera."""
+    """The number of observations without an error because the point is not in front of the camera."""
 
 
 class ReprojectionErrors(NamedTuple):
-    """Before and after a solve; inliers are both times those that are so after it."""
+    """Reprojection errors before and after a solve; both use the inliers after the solve."""
 
     before: ErrorFigures
     after: ErrorFigures
 
     @classmethod
     def of(cls, before: np.ndarray, after: np.ndarray, inliers: np.ndarray, sums: Sums = ALONE) -> "ReprojectionErrors":
-        """From the errors of all observations, infinite where there is none, and a mask; or of those of a portion."""
+        """Compute the statistics from residual norms, infinite for points behind their camera, and the inlier mask.
+
+        If `sums` adds over processes, the arrays are those of one process.
+        """
         return cls(_figures(before, inliers, sums), _figures(after, inliers, sums))
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the statistics for `--json`."""
         return {when: figures._asdict() for when, figures in self._asdict().items()}
 
 
 def _figures(norms: np.ndarray, inliers: np.ndarray, sums: Sums) -> ErrorFigures:
     has = np.isfinite(norms)
     (n_behind,) = sums.of(np.count_nonzero(~has))
-    r, own = norms[has], norms[has & inliers]
-    return ErrorFigures(sums.mean(r), sums.median(r), sums.mean(own), sums.median(own), int(n_behind))
+    r, inlier_r = norms[has], norms[has & inliers]
+    return ErrorFigures(sums.mean(r), sums.median(r), sums.mean(inlier_r), sums.median(inlier_r), int(n_behind))
 
 
 def reprojection_report(errors: ReprojectionErrors) -> ReportItems:
-    """What a person reads of reprojection errors."""
+    """Return the lines that describe reprojection errors."""
     before, after = errors
-    told: ReportItems = [
+    items: ReportItems = [
         f"{title} {_change(*means)} px, median {_change(*medians)} px"
         for title, means, medians in (
             ("Error of all observations: mean", (before.mean, after.mean), (before.median, after.median)),
@@ -108,12 +112,14 @@ def reprojection_report(errors: ReprojectionErrors) -> ReportItems:
             ),
         )
     ]
-    if after.mean > ROSE * before.mean and after.median <= before.median:
-        told.append("The mean rose and the median did not: some observations are far off now, outliers or lost points.")
+    if after.mean > MEAN_RISE_FACTOR * before.mean and after.median <= before.median:
+        items.append(
+            "The mean rose but the median did not: some observations, outliers or lost points, have larger errors."
+        )
     if before.n_behind or after.n_behind:
         counts = f"{before.n_behind} before, {after.n_behind} after"
-        told.append(f"Observations of points behind their camera have no error, and are left out: {counts}.")
-    return told
+        items.append(f"Observations of points behind their camera, which have no error, are excluded: {counts}.")
+    return items
 
 
 def _change(before: float, after: float) -> str:

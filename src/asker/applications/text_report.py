@@ -1,4 +1,4 @@
-"""What a person reads of data or of a result: lines and tables, which the shell prints."""
+"""Lines and tables that describe data and results; the command line prints them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,94 +8,107 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Table:
-    """Titles and rows; the first column is text, the others are numbers."""
+    """A table with a header; the first column is text, the others are numbers."""
 
     header: tuple[str, ...]
     rows: list[list[str]]
 
 
 ReportItems = list[str | Table]
-FITS = 2.0
-"""A τ within this factor of the one that the noise asks for is left alone."""
-ROUGH = 0.2
-"""Twice the uncertainty of a noise, from which on it is a rough figure."""
-BLURRED = 0.05
-"""The part of the observations just beyond the limit of inliers, from which on that is no clear border.  Where the
-noise is Gaussian and outliers are anywhere, it is below 0.01."""
+TAU_FACTOR = 2.0
+"""Another τ is recommended if the one used differs from that of the estimated noise by more than this factor."""
+MAX_RELATIVE_UNCERTAINTY = 0.2
+"""Two standard errors of an estimated noise scale, relative to it, above which the estimate is called rough."""
+MAX_BORDER_RATIO = 0.05
+"""The fraction of observations between one and two inlier limits above which inliers and outliers are said to overlap.
+It is below 0.01 for Gaussian noise and uniform outliers."""
 
 
 def percent(ratio: Any) -> str:
+    """Return a ratio as a percentage."""
     return f"{100 * ratio:.3g} %"
 
 
 def number_of(n: int, what: str) -> str:
-    """In the plural but for one."""
+    """Return a count with its noun, in the plural unless n is 1."""
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def count_table(*rows: tuple[str, np.ndarray, int]) -> Table:
-    """How often each of n things is named in an index: (title, index, n)."""
-    told = []
+    """Return a table of occurrence statistics; each row is (title, index array, number of distinct values)."""
+    body = []
     for title, index, n in rows:
         times = np.bincount(index, minlength=n)
         middle = f"{np.median(times):g}", f"{times.mean():.1f}"
-        told.append([title, f"{times.min()}", *middle, f"{times.max()}"])
-    return Table(("", "fewest", "median", "mean", "most"), told)
+        body.append([title, f"{times.min()}", *middle, f"{times.max()}"])
+    return Table(("", "min", "median", "mean", "max"), body)
+
+
+def method_line(record: dict[str, Any], unit: str) -> str:
+    """Return the method, kernel and τ that the user has specified, or that the noise was estimated instead."""
+    if record["finds_noise"]:
+        return "estimated noise"
+    return f"{record['method']}, {record['kernel']} kernel, tau {record['tau']:g} {unit}"
 
 
 def before_and_after(record: dict[str, Any], *rows: list[str]) -> Table:
-    """The cost before and after, and more rows."""
+    """Return a table of the cost before and after a solve, with further rows."""
     costs = [f"{record[key]:.7g}" for key in ("initial_cost", "cost")]
     return Table(("", "before", "after"), [["cost", *costs], *rows])
 
 
 def inliers_within(radius: float | None, unit: str) -> str:
-    """Return the title of a count of inliers; `radius` is None where nothing is rejected."""
+    """Return the title of a row of inlier ratios; `radius` is None if no observation can be rejected."""
     return "inliers" if radius is None else f"inliers ({radius:.3g} {unit})"
 
 
 def noise_report(record: dict[str, Any], unit: str) -> ReportItems:
-    """The noise that was found, how sure it is, and the τ that follows where the one that was used does not fit it."""
-    told: ReportItems = []
+    """Return the estimated noise, its uncertainty, a better τ if the one used does not fit, and doubts."""
+    items: ReportItems = []
     for name, noise in record["noise"].items():
         of, ratio = f" of {name}" if len(record["noise"]) > 1 else "", percent(noise["inlier_ratio"])
         if noise["sigma"] is None:
             all_count = f": all residuals count as noise, tau is {record['tau']:.2g} {unit}"
             done = all_count if record["finds_noise"] else ""
-            told.append(f"The noise{of} cannot be told, since too few observations agree{done}.")
+            items.append(f"The noise{of} cannot be estimated, since too few observations agree{done}.")
         elif noise["sigma"] == 0:
-            told.append(f"There is no noise{of}: {ratio} of the observations are fitted exactly.")
+            items.append(f"There is no noise{of}: {ratio} of the observations are fitted exactly.")
         else:
             sigma, advice = f"{noise['sigma']:.2g} {unit}", _advice(record, noise)
-            told.append(f"The noise{of} is {sigma} in each coordinate of {ratio} of the observations{advice}.")
-            told.append(f"That is {_how_sure(noise, unit)}.")
-    return told + [f"Note: {doubt}." for doubt in record.get("doubts", ())]
+            items.append(
+                f"The estimated noise{of} is {sigma} in each coordinate of {ratio} of the observations{advice}."
+            )
+            items.append(f"This estimate {_reliability(noise, unit)}.")
+    return items + [f"Note: {doubt}." for doubt in record.get("doubts", ())]
 
 
 def _advice(record: dict[str, Any], noise: dict[str, Any]) -> str:
-    fits = record["tau"] / FITS <= noise["tau"] <= FITS * record["tau"] or record["kernel"] != "smooth-truncated"
+    fits = (
+        record["tau"] / TAU_FACTOR <= noise["tau"] <= TAU_FACTOR * record["tau"]
+        or record["kernel"] != "smooth-truncated"
+    )
     return "" if fits else f" (--tau {noise['tau']:.2g} would fit it)"
 
 
-def _how_sure(noise: dict[str, Any], unit: str) -> str:
-    """In words.  What most often makes the noise doubtful is not that it rests on few, but that it has no border."""
+def _reliability(noise: dict[str, Any], unit: str) -> str:
+    """Return the uncertainty of an estimated noise scale, or the reason why it is doubtful, in words."""
     margin = 2 * noise["uncertainty"]
-    if margin > ROUGH:
-        return f"a rough figure: it rests on few observations, and may be {100 * margin:.0f} % off"
-    if noise["border_ratio"] > BLURRED:
+    if margin > MAX_RELATIVE_UNCERTAINTY:
+        return f"is rough: it is based on few observations, with an uncertainty of {100 * margin:.0f} %"
+    if noise["border_ratio"] > MAX_BORDER_RATIO:
         limit, ratio = noise["inlier_limit"], percent(noise["border_ratio"])
         errors = f"{ratio} have errors of {limit:.3g} to {2 * limit:.3g} {unit}"
-        return f"not sure: inliers and outliers are not clearly apart, and {errors}"
-    few = ", but most observations do not agree with it" if noise["inlier_ratio"] < 0.5 else ""
-    return f"sure to {100 * max(margin, 0.01):.0f} %, if the solution is right{few}"
+        return f"is doubtful: inliers and outliers overlap, and {errors}"
+    few = ", but most observations are outliers" if noise["inlier_ratio"] < 0.5 else ""
+    return f"has an uncertainty of {100 * max(margin, 0.01):.0f} % if the solution is correct{few}"
 
 
 def termination_line(record: dict[str, Any]) -> str:
-    """How a solve ended."""
+    """Return the iterations, time and termination of a solve."""
     n = record["iterations"]
     return f"{n} iteration{'' if n == 1 else 's'} in {record['seconds']:.3g} s: {record['message']}"
 
 
 def compilation_note(record: dict[str, Any]) -> ReportItems:
-    """A word on a time that is longer than the next one."""
-    return ["The time includes compiling, which is done once on this machine."] if record["compiled"] else []
+    """Return a note if the time includes compilation."""
+    return ["The time includes compilation, which is cached for later runs."] if record["compiled"] else []

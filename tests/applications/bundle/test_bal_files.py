@@ -1,4 +1,4 @@
-"""Files: whole or not at all, exact, and every bad one refused with its name and line."""
+"""BAL files and point clouds: exact and atomic writing, and rejection of invalid files with name and line."""
 
 import errno
 import os
@@ -42,7 +42,7 @@ def test_a_written_bundle_reads_back_bit_for_bit(tmp_path, suffix):
     assert_same_bits(read_bal(tmp_path / f"a{suffix}"), bundle)
 
 
-def test_chunks_do_not_show(tmp_path, monkeypatch):
+def test_results_do_not_depend_on_the_chunk_size(tmp_path, monkeypatch):
     bundle = some_bundle(4, 30, 100)
     write_bal(tmp_path / "a.txt", bundle)
     monkeypatch.setattr(bal, "CHUNK_BYTES", 50)
@@ -53,14 +53,14 @@ def test_chunks_do_not_show(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("space", [b" ", b"\t", b"\r\n", b"\n\n  "], ids=repr)
-def test_only_the_order_of_the_numbers_counts(tmp_path, space):
+def test_any_white_space_separates_numbers(tmp_path, space):
     write_bal(tmp_path / "a.txt", some_bundle())
     numbers = (tmp_path / "a.txt").read_bytes().split()
     (tmp_path / "b.txt").write_bytes(space + space.join(numbers) + space)
     assert_same_bits(read_bal(tmp_path / "b.txt"), some_bundle())
 
 
-def test_fields_stand_where_the_format_says(tmp_path):
+def test_fields_are_in_the_order_of_the_format(tmp_path):
     (tmp_path / "a.txt").write_text("1 2 1\n0 1   -3.5e+00 4\n" + "\n".join(map(str, range(15))))
     bundle = read_bal(tmp_path / "a.txt")
     assert (bundle.n_cameras, bundle.n_points, bundle.n_observations) == (1, 2, 1)
@@ -72,7 +72,7 @@ def test_fields_stand_where_the_format_says(tmp_path):
 
 @pytest.mark.data
 @pytest.mark.parametrize("counts", [(21, 11315, 36455), (49, 7776, 31843), (16, 22106, 83718)], ids=str)
-def test_real_files_survive_a_round_trip(data_file, tmp_path, counts):
+def test_real_files_are_preserved_by_a_round_trip(data_file, tmp_path, counts):
     bundle = read_bal(data_file(f"bal/problem-{counts[0]}-{counts[1]}-pre.txt.bz2"))
     assert (bundle.n_cameras, bundle.n_points, bundle.n_observations) == counts
     assert set(bundle.point_index) == set(range(counts[1]))
@@ -80,18 +80,18 @@ def test_real_files_survive_a_round_trip(data_file, tmp_path, counts):
     assert_same_bits(read_bal(tmp_path / "a.txt"), bundle)
 
 
-def test_parts_of_a_file_make_the_whole(tmp_path):
+def test_the_parts_of_a_file_make_up_the_bundle(tmp_path):
     bundle = make_scene(5, 400).start
     write_bal(tmp_path / "a.txt", bundle)
     parts = [read_bal_portion(tmp_path / "a.txt", k, 3) for k in range(3)]
     points, uv = np.empty_like(bundle.points), np.empty_like(bundle.uv)
     for part in parts:
-        own = part.bundle
-        np.testing.assert_array_equal(own.cameras, bundle.cameras)
-        points[part.points] = own.points
-        uv[part.observations] = own.uv
-        np.testing.assert_array_equal(part.points[own.point_index], bundle.point_index[part.observations])
-        np.testing.assert_array_equal(own.camera_index, bundle.camera_index[part.observations])
+        local = part.bundle
+        np.testing.assert_array_equal(local.cameras, bundle.cameras)
+        points[part.points] = local.points
+        uv[part.observations] = local.uv
+        np.testing.assert_array_equal(part.points[local.point_index], bundle.point_index[part.observations])
+        np.testing.assert_array_equal(local.camera_index, bundle.camera_index[part.observations])
         assert (part.n_points, part.n_observations) == (bundle.n_points, bundle.n_observations)
     np.testing.assert_array_equal(points, bundle.points)
     np.testing.assert_array_equal(uv, bundle.uv)
@@ -107,28 +107,28 @@ def test_white_space_before_the_header(tmp_path, blanks):
     assert_same_bits(read_bal(tmp_path / "b.txt"), some_bundle(n_observations=40))
 
 
-def test_a_word_without_end_is_not_read_to_its_end(tmp_path):
+def test_a_very_long_word_is_rejected_before_its_end(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"2 3 5\n" + b"y" * (8 << 20))
     with open(path, "rb") as file:
         text = bal._Text(path, file)
         n, _, _ = text.header()
-        with pytest.raises(FileError, match=r":2: expected a finite number, found 'y{40}'$"):
+        with pytest.raises(FileError, match=r":2: expected a finite number, got 'y{40}'$"):
             list(text.numbers(n))
         assert file.tell() < 3 << 20
 
 
 def test_more_processes_than_points(tmp_path):
     write_bal(tmp_path / "a.txt", some_bundle())
-    with pytest.raises(FileError, match="3 points cannot be dealt to 4 processes"):
+    with pytest.raises(FileError, match="3 points cannot be distributed to 4 processes"):
         read_bal_portion(tmp_path / "a.txt", 0, 4)
 
 
-# ---- bad BAL files: the good one has the header, 5 observations, 18 + 9 numbers: 33 lines
+# ---- invalid BAL files: the valid one has a header, 5 observations and 18 + 9 numbers in 33 lines
 
 
 def put(line: int, new: str):
-    """Replace a line, counted from 1."""
+    """Return a function that replaces a line, counted from 1."""
     return lambda lines: [*lines[: line - 1], new, *lines[line:]]
 
 
@@ -145,41 +145,41 @@ BAD_FILES = [
     ("no points", put(1, "2 0 5"), rf":1: .*{HEADER}"),
     ("no observations", put(1, "2 3 0"), rf":1: .*{HEADER}"),
     ("header after blank lines", lambda lines: ["", "", "x"], rf":3: .*{HEADER}.*'x'"),
-    ("absurd counts", put(1, " ".join(["9" * 18] * 3)), r":33: .*too early.*found 47$"),
-    ("absurd count", put(1, "2 3 99999999999999999"), r":33: .*too early.* 400000000000000023 .*found 47$"),
+    ("absurd counts", put(1, " ".join(["9" * 18] * 3)), r":33: .*too early.*got 47$"),
+    ("absurd count", put(1, "2 3 99999999999999999"), r":33: .*too early.* 400000000000000023 .*got 47$"),
     ("count past all integers", put(1, "2 3 " + "9" * 5000), rf":1: .*{HEADER}"),
-    ("one camera too many promised", put(1, "3 3 5"), r":33: .*too early.* promises 56 .*found 47$"),
-    ("truncated", lambda lines: lines[:20], r":20: .*too early.* promises 47 .*found 34$"),
-    ("one number short", lambda lines: lines[:-1], r":32: .*too early.* promises 47 .*found 46$"),
-    ("only a header", lambda lines: lines[:1], r":1: .*too early.* promises 47 .*found 0$"),
-    ("extra numbers", lambda lines: [*lines, "1.5", "2"], r":34: .*before '1.5'.* promises 47 .*found 49$"),
-    ("a word", put(9, "spam"), r":9: expected a finite number, found 'spam'"),
-    ("a word in an observation", put(3, "0 0 1.0 x"), r":3: .*number, found 'x'"),
-    ("a comment at the end", lambda lines: [*lines, "# end"], r":34: .*number, found '#'"),
-    ("two numbers glued", put(9, "1.2.3"), r":9: .*number, found '1.2.3'"),
-    ("a decimal comma", put(9, "1,5"), r":9: .*number, found '1,5'"),
-    ("an underscore", put(9, "1_000"), r":9: .*number, found '1_000'"),
-    ("a null byte", put(9, "1\0"), r":9: .*number, found '1\\x00'"),
-    ("not a text", put(9, "\xff\xfe"), r":9: .*number, found '\\x"),
-    ("a long word", put(9, "y" * 10_000), r":9: .*number, found 'y{40}'$"),
-    ("NaN in a camera", put(7, "nan"), r":7: .*finite number, found 'nan'"),
-    ("infinity in a point", put(33, "-inf"), r":33: .*finite number, found '-inf'"),
-    ("NaN in an observation", put(2, "0 0 NaN 1"), r":2: .*finite number, found 'NaN'"),
-    ("NaN as an index", put(2, "nan 0 1 1"), r":2: .*finite number, found 'nan'"),
-    ("overflow", put(33, "1e999"), r":33: .*finite number, found '1e999'"),
-    ("camera too large", put(4, "2 0 1 1"), r":4: the camera index .* from 0 to 1, found '2'"),
-    ("camera negative", put(4, "-1 0 1 1"), r":4: the camera index .* from 0 to 1, found '-1'"),
-    ("camera not an integer", put(6, "0.5 0 1 1"), r":6: the camera index .* from 0 to 1, found '0.5'"),
-    ("point too large", put(2, "0 3 1 1"), r":2: the point index .* from 0 to 2, found '3'"),
-    ("point negative", put(2, "0 -7 1 1"), r":2: the point index .* from 0 to 2, found '-7'"),
-    ("point not an integer", put(2, "0 1.25 1 1"), r":2: the point index .* from 0 to 2, found '1.25'"),
-    ("index past all integers", put(2, "0 1e300 1 1"), r":2: the point index .* found '1e300'"),
+    ("one camera too many in the header", put(1, "3 3 5"), r":33: .*too early.* implies 56 .*got 47$"),
+    ("truncated", lambda lines: lines[:20], r":20: .*too early.* implies 47 .*got 34$"),
+    ("one number short", lambda lines: lines[:-1], r":32: .*too early.* implies 47 .*got 46$"),
+    ("only a header", lambda lines: lines[:1], r":1: .*too early.* implies 47 .*got 0$"),
+    ("extra numbers", lambda lines: [*lines, "1.5", "2"], r":34: .*from '1.5'.* implies 47 .*got 49$"),
+    ("a word", put(9, "spam"), r":9: expected a finite number, got 'spam'"),
+    ("a word in an observation", put(3, "0 0 1.0 x"), r":3: .*number, got 'x'"),
+    ("a comment at the end", lambda lines: [*lines, "# end"], r":34: .*number, got '#'"),
+    ("two numbers glued", put(9, "1.2.3"), r":9: .*number, got '1.2.3'"),
+    ("a decimal comma", put(9, "1,5"), r":9: .*number, got '1,5'"),
+    ("an underscore", put(9, "1_000"), r":9: .*number, got '1_000'"),
+    ("a null byte", put(9, "1\0"), r":9: .*number, got '1\\x00'"),
+    ("not a text", put(9, "\xff\xfe"), r":9: .*number, got '\\x"),
+    ("a long word", put(9, "y" * 10_000), r":9: .*number, got 'y{40}'$"),
+    ("NaN in a camera", put(7, "nan"), r":7: .*finite number, got 'nan'"),
+    ("infinity in a point", put(33, "-inf"), r":33: .*finite number, got '-inf'"),
+    ("NaN in an observation", put(2, "0 0 NaN 1"), r":2: .*finite number, got 'NaN'"),
+    ("NaN as an index", put(2, "nan 0 1 1"), r":2: .*finite number, got 'nan'"),
+    ("overflow", put(33, "1e999"), r":33: .*finite number, got '1e999'"),
+    ("camera too large", put(4, "2 0 1 1"), r":4: the camera index .* from 0 to 1, got '2'"),
+    ("camera negative", put(4, "-1 0 1 1"), r":4: the camera index .* from 0 to 1, got '-1'"),
+    ("camera not an integer", put(6, "0.5 0 1 1"), r":6: the camera index .* from 0 to 1, got '0.5'"),
+    ("point too large", put(2, "0 3 1 1"), r":2: the point index .* from 0 to 2, got '3'"),
+    ("point negative", put(2, "0 -7 1 1"), r":2: the point index .* from 0 to 2, got '-7'"),
+    ("point not an integer", put(2, "0 1.25 1 1"), r":2: the point index .* from 0 to 2, got '1.25'"),
+    ("index past all integers", put(2, "0 1e300 1 1"), r":2: the point index .* got '1e300'"),
 ]
 
 
 @pytest.mark.parametrize("chunk", [bal.CHUNK_BYTES, 10], ids=["one chunk", "many chunks"])
 @pytest.mark.parametrize(("mutate", "message"), [row[1:] for row in BAD_FILES], ids=[row[0] for row in BAD_FILES])
-def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, monkeypatch, mutate, message, chunk):
+def test_an_invalid_file_is_rejected_with_its_name_and_line(tmp_path, monkeypatch, mutate, message, chunk):
     path = tmp_path / "bad.txt"
     write_bal(path, some_bundle())
     lines = path.read_text().splitlines()
@@ -207,7 +207,7 @@ BAD_BUNDLES = [
 
 
 @pytest.mark.parametrize(("name", "array", "message"), BAD_BUNDLES)
-def test_a_bundle_that_could_not_be_read_is_not_written(tmp_path, name, array, message):
+def test_an_invalid_bundle_is_not_written(tmp_path, name, array, message):
     with pytest.raises(ValueError, match=message):
         write_bal(tmp_path / "a.txt", replace(some_bundle(), **{name: array}))
     assert list(tmp_path.iterdir()) == []
@@ -216,16 +216,16 @@ def test_a_bundle_that_could_not_be_read_is_not_written(tmp_path, name, array, m
 # ---- opening files
 
 
-def refused(path, message):
+def rejected(path, message):
     return pytest.raises(FileError, match=f"^{re.escape(str(path))}: .*{message}")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_missing_file_and_a_folder_are_refused(tmp_path, suffix):
-    with refused(tmp_path / f"none{suffix}", "no such file"):
+def test_a_missing_file_and_a_folder_are_rejected(tmp_path, suffix):
+    with rejected(tmp_path / f"none{suffix}", "no such file"):
         read_text_bytes(tmp_path / f"none{suffix}")
     (tmp_path / f"folder{suffix}").mkdir()
-    with refused(tmp_path / f"folder{suffix}", "folder"):
+    with rejected(tmp_path / f"folder{suffix}", "folder"):
         read_text_bytes(tmp_path / f"folder{suffix}")
 
 
@@ -236,12 +236,12 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path, suffix):
         (OSError(errno.EIO, "Input/output error"), "Input/output"),
     ],
 )
-def test_a_file_that_cannot_be_opened_is_refused(tmp_path, monkeypatch, error, message):
+def test_a_file_that_cannot_be_opened_is_rejected(tmp_path, monkeypatch, error, message):
     def refuse(*_, **__):
         raise error
 
     monkeypatch.setattr("asker.io.files.open", refuse, raising=False)
-    with refused(tmp_path / "a.txt", message):
+    with rejected(tmp_path / "a.txt", message):
         read_text_bytes(tmp_path / "a.txt")
 
 
@@ -251,21 +251,21 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path, monkeypatch, error, m
     [lambda b: b[: len(b) // 2], lambda b: b"no" + b, lambda b: b[:40] + bytes(60) + b[100:]],
     ids=["cut short", "not compressed", "bytes changed"],
 )
-def test_a_broken_compressed_file_is_refused(tmp_path, suffix, damage):
+def test_a_damaged_compressed_file_is_rejected(tmp_path, suffix, damage):
     path = tmp_path / f"a{suffix}"
     write_bal(path, some_bundle(3, 20, 100))
     path.write_bytes(damage(path.read_bytes()))
-    with refused(path, "compressed data is broken"):
+    with rejected(path, "compressed data is broken"):
         read_bal(path)
 
 
-def test_a_file_error_survives_pickling():
+def test_a_file_error_can_be_pickled():
     error = pickle.loads(pickle.dumps(FileError("a.txt", "is wrong", 7)))
     assert str(error) == "a.txt:7: is wrong"
     assert (error.path, error.what, error.line) == ("a.txt", "is wrong", 7)
 
 
-# ---- writing whole files
+# ---- atomic writing
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -312,7 +312,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch, call, ex
     if exists:
         target.write_bytes(b"old")
     monkeypatch.setattr(os, call, full)
-    with refused(target, "cannot be written: No space left"):
+    with rejected(target, "cannot be written: No space left"):
         write_bal(target, some_bundle())
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"] * exists
 
@@ -323,9 +323,9 @@ def test_a_write_that_fails_halfway_leaves_nothing(tmp_path, suffix):
     target.write_bytes(b"old")
     bundle = some_bundle(2, 3, 50_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the kernel refuses to let a file grow further
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the operating system limits the size of a file
     try:
-        with refused(target, "cannot be written: File too large"):
+        with rejected(target, "cannot be written: File too large"):
             write_bal(target, bundle)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -333,16 +333,16 @@ def test_a_write_that_fails_halfway_leaves_nothing(tmp_path, suffix):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_target_in_a_missing_folder_is_refused(tmp_path):
-    with refused(tmp_path / "none" / "a.txt", "cannot be written: No such file"):
+def test_a_target_in_a_missing_folder_is_rejected(tmp_path):
+    with rejected(tmp_path / "none" / "a.txt", "cannot be written: No such file"):
         write_bal(tmp_path / "none" / "a.txt", some_bundle())
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["folder", "pipe"])
-def test_only_a_plain_file_is_replaced(tmp_path, make):
+def test_only_a_regular_file_is_replaced(tmp_path, make):
     make(tmp_path / "a.txt")
-    with refused(tmp_path / "a.txt", "not a plain file"):
+    with rejected(tmp_path / "a.txt", "not a plain file"):
         write_bal(tmp_path / "a.txt", some_bundle())
     assert not (tmp_path / "a.txt").is_file()
 
@@ -351,7 +351,7 @@ def test_only_a_plain_file_is_replaced(tmp_path, make):
 
 
 def read_ply(path):
-    """What a viewer sees: the vertices, after checking that the header describes them."""
+    """Return the vertices of a PLY file whose header describes them correctly."""
     header, _, body = read_text_bytes(path).partition(b"end_header\n")
     lines = header.decode().splitlines()
     assert lines[:2] == ["ply", "format binary_little_endian 1.0"]
@@ -394,13 +394,13 @@ def test_points_without_colors_are_grey(tmp_path):
         ),
     ],
 )
-def test_a_point_cloud_of_wrong_shape_is_refused(tmp_path, arguments, message):
+def test_a_point_cloud_of_wrong_shape_is_rejected(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         write_ply(tmp_path / "a.ply", **arguments)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reading_files_needs_numpy_alone():
+def test_reading_files_imports_numpy_only():
     code = "import sys, asker.applications.bundle.bal, asker.io.ply; print(*sys.modules)"
     modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert "asker.applications.bundle.bal" in modules

@@ -1,4 +1,4 @@
-"""The numbers of the paper and of the authors' program, on the real data (100 iterations, τ = 1, pixel camera)."""
+"""Results of the paper and of the authors' program on the BAL data (100 iterations, τ = 1, pixel camera)."""
 
 import csv
 from functools import cache
@@ -93,7 +93,7 @@ def test_best_costs(solved, method, instance):
 
 
 @pytest.mark.parametrize(("instance", "most"), [("trafalgar-21", 3427), ("ladybug-49", 2042), ("dubrovnik-16", 9395)])
-def test_our_mode_is_there_after_sixty_iterations(problem, instance, most):
+def test_the_default_method_reaches_its_cost_within_sixty_iterations(problem, instance, most):
     assert asker.solve(problem(instance), asker.ASKER(), max_iterations=60, tol=0).cost <= most
 
 
@@ -105,7 +105,7 @@ def test_our_mode_is_there_after_sixty_iterations(problem, instance, most):
         ("dubrovnik-16", 0.98 * 14326, 1.02 * 14326),
     ],
 )
-def test_irls_is_caught_where_the_authors_is(solved, instance, low, high):
+def test_irls_has_the_cost_of_the_authors_program(solved, instance, low, high):
     assert low <= solved(instance, "irls").cost <= high
 
 
@@ -123,7 +123,7 @@ def test_inliers_of_the_papers_table(solved, instance, method):
 
 
 class WithoutGradientOfH(asker.GraduatedFilter):
-    """The authors' program takes the gradient of h as 0 in its very first step."""
+    """The authors' program sets the gradient of h to 0 in the first step."""
 
     def _constants(self, scale_damping):
         return super()._constants(scale_damping) | {"g_h": 0.0}
@@ -132,7 +132,7 @@ class WithoutGradientOfH(asker.GraduatedFilter):
 def reference(data_file, name):
     path = Path(data_file(FILES["trafalgar-21"])).parents[2] / "reference" / name
     if not path.exists():
-        pytest.skip(f"{path.name} of the authors' program is not beside the data")
+        pytest.skip(f"{path.name} of the authors' program is not in the data folder")
     return path
 
 
@@ -144,15 +144,15 @@ def test_the_first_steps_of_the_authors_program(problem, data_file):
     strategy = asker.GraduatedFilter.published()
     state = strategy.init(engine, engine.start(), 100)
     for k in range(10):
-        said = steps[k]
-        assert state.f == pytest.approx(float(said["f"]), rel=1e-6)
-        assert state.h == pytest.approx(float(said["h"]), rel=1e-6)
+        reference_step = steps[k]
+        assert state.f == pytest.approx(float(reference_step["f"]), rel=1e-6)
+        assert state.h == pytest.approx(float(reference_step["h"]), rel=1e-6)
         assert state.cost == pytest.approx(costs[k], rel=1e-6)
-        assert state.damping == pytest.approx(float(said["lam"]), rel=1e-9)
-        assert state.scale_damping == pytest.approx(float(said["lamh"]), rel=1e-9)
+        assert state.damping == pytest.approx(float(reference_step["lam"]), rel=1e-9)
+        assert state.scale_damping == pytest.approx(float(reference_step["lamh"]), rel=1e-9)
         state = (WithoutGradientOfH.published() if k == 0 else strategy).step(engine, state)
-        assert state.f == pytest.approx(float(said["f1"]), rel=1e-6)
-        assert state.h == pytest.approx(float(said["h1"]), rel=1e-6)
+        assert state.f == pytest.approx(float(reference_step["f1"]), rel=1e-6)
+        assert state.h == pytest.approx(float(reference_step["h1"]), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -167,14 +167,14 @@ def test_the_first_steps_of_the_authors_program(problem, data_file):
 )
 def test_final_costs_of_the_authors_program(solved, data_file, instance, method, theirs, within):
     rows = list(csv.DictReader(reference(data_file, "authors-code-summary.csv").open()))
-    (said,) = [float(r["final_cost"]) for r in rows if r["instance"] == instance and r["method"] == theirs]
-    assert solved(instance, method).cost == pytest.approx(said, rel=within)
+    (final_cost,) = [float(r["final_cost"]) for r in rows if r["instance"] == instance and r["method"] == theirs]
+    assert solved(instance, method).cost == pytest.approx(final_cost, rel=within)
 
 
 @pytest.mark.parametrize("instance", FILES)
-def test_factorisations_hold_at_the_smallest_damping_of_the_published_preset(problem, instance, monkeypatch):
-    """λ goes down to 1e-5 there, where the reduced matrix is near rounding level: starts that differ by 1e-13 show that
-    rounding alone decides about one step in 320."""
+def test_factorisations_succeed_at_the_smallest_damping_of_the_published_preset(problem, instance, monkeypatch):
+    """At λ = 1e-5 the Schur complement is singular up to rounding: with perturbations of 1e-13 in the initial values,
+    about one factorisation in 320 fails."""
     outcomes = []
 
     def counted(small):

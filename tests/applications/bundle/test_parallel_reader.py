@@ -1,4 +1,4 @@
-"""Several processes read one BAL file, each its own bytes: together they have what one reads."""
+"""Parallel reading of a BAL file: the portions of all processes make up the bundle."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 
 from asker.applications.bundle import parallel_reader
 from asker.applications.bundle.bal import read_bal, read_bal_portion, write_bal
-from asker.applications.bundle.parallel_reader import can_be_sought, read_bal_together
+from asker.applications.bundle.parallel_reader import is_seekable, read_bal_together
 from asker.applications.bundle.synthetic import make_scene
 from asker.io.files import FileError
 from together import Together
@@ -26,15 +26,15 @@ def shuffled():
 
 
 def read(path, n):
-    return Together(n).run(lambda k, of_all: read_bal_together(path, k, n, of_all))
+    return Together(n).run(lambda k, all_gather: read_bal_together(path, k, n, all_gather))
 
 
 @pytest.mark.parametrize("piece", [50, 333, 1 << 20])
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
 @pytest.mark.parametrize("make", [by_point, shuffled])
-def test_the_portions_make_the_whole(make, n, piece, tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel_reader, "PIECE", piece)
-    monkeypatch.setattr(parallel_reader, "HANDED", 20)
+def test_the_portions_make_up_the_bundle(make, n, piece, tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel_reader, "CHUNK_BYTES", piece)
+    monkeypatch.setattr(parallel_reader, "EXCHANGE_ROWS", 20)
     file, bundle = tmp_path / "a.txt", make()
     write_bal(file, bundle)
     parts = read(file, n)
@@ -50,13 +50,13 @@ def test_the_portions_make_the_whole(make, n, piece, tmp_path, monkeypatch):
     np.testing.assert_array_equal(points, bundle.points)
     np.testing.assert_array_equal(uv, bundle.uv)
     np.testing.assert_array_equal(index, [bundle.camera_index, bundle.point_index])
-    if make is by_point:  # each has as many observations as its bytes hold
+    if make is by_point:  # the observations are distributed like the bytes
         assert max(len(part.observations) for part in parts) < 1.3 * bundle.n_observations / n + 10
 
 
 @pytest.mark.parametrize("space", [b" ", b"\r\n", b"\n\n  "], ids=repr)
-def test_only_the_order_of_the_numbers_counts(space, tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel_reader, "PIECE", 64)
+def test_any_white_space_separates_numbers(space, tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel_reader, "CHUNK_BYTES", 64)
     write_bal(tmp_path / "a.txt", SCENE)
     (tmp_path / "b.txt").write_bytes(space + space.join((tmp_path / "a.txt").read_bytes().split()))
     uv = np.zeros_like(SCENE.uv)
@@ -67,8 +67,8 @@ def test_only_the_order_of_the_numbers_counts(space, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("at", [10, 700, 1230, 1400])
 @pytest.mark.parametrize("token", [b"nan", b"x", b"1 2", b""])
-def test_what_is_wrong_is_told_as_by_one_process(at, token, tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel_reader, "PIECE", 200)
+def test_errors_are_those_of_one_process(at, token, tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel_reader, "CHUNK_BYTES", 200)
     write_bal(tmp_path / "a.txt", SCENE)
     numbers = (tmp_path / "a.txt").read_bytes().split()
     numbers[at] = token
@@ -80,19 +80,19 @@ def test_what_is_wrong_is_told_as_by_one_process(at, token, tmp_path, monkeypatc
     assert str(together.value) == str(alone.value)
 
 
-def test_an_index_that_is_none(tmp_path):
+def test_an_index_out_of_range(tmp_path):
     write_bal(tmp_path / "a.txt", SCENE)
     lines = (tmp_path / "a.txt").read_bytes().splitlines()
     lines[200] = b"99 " + lines[200].split(b" ", 1)[1]
     (tmp_path / "b.txt").write_bytes(b"\n".join(lines))
-    with pytest.raises(FileError, match=r"b\.txt:201: the camera index must be an integer from 0 to 4, found '99'"):
+    with pytest.raises(FileError, match=r"b\.txt:201: the camera index must be an integer from 0 to 4, got '99'"):
         read(tmp_path / "b.txt", 2)
-    with pytest.raises(FileError, match="points cannot be dealt to 999 processes"):
+    with pytest.raises(FileError, match="points cannot be distributed to 999 processes"):
         read_bal_together(tmp_path / "a.txt", 0, 999, lambda x: np.zeros((999, *x.shape), dtype=x.dtype))
 
 
-def test_compressed_text_is_read_whole(tmp_path):
-    assert can_be_sought("a.txt")
-    assert not can_be_sought("a.txt.BZ2")
+def test_compressed_files_are_not_seekable(tmp_path):
+    assert is_seekable("a.txt")
+    assert not is_seekable("a.txt.BZ2")
     write_bal(tmp_path / "a.txt.gz", SCENE)
     assert read_bal_portion(tmp_path / "a.txt.gz", 0, 2).n_observations == SCENE.n_observations

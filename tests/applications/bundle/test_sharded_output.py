@@ -1,4 +1,4 @@
-"""A refined bundle that was written in parts is joined to what one process writes."""
+"""The output of a distributed solve, joined, equals that of one process."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ SCENE = make_scene(5, 300)
 
 @pytest.fixture
 def solved(tmp_path):
-    """A file, the name of its refined one, and three parts of that; the true scene stands for a refined one."""
+    """Write a BAL file and three parts of its refined bundle, which is the ground truth; return the paths."""
     file, output = tmp_path / "a.txt", tmp_path / "out.txt"
     write_bal(file, SCENE.start)
     for k in range(3):
@@ -36,33 +36,33 @@ def test_parts_are_joined(solved, tmp_path, asks):
     np.testing.assert_array_equal(read_bal(output).uv, SCENE.start.uv)
 
 
-def test_what_does_not_belong_together_is_refused(solved, tmp_path):
+def test_parts_that_do_not_match_are_rejected(solved, tmp_path):
     file, output = solved
     other = part_path(output, 1, 3)
     content = other.read_bytes()
     part = read_bal_portion(file, 1, 3)
     write_part(other, part, 1, 3)
-    with pytest.raises(FileError, match="are of two solves"):
+    with pytest.raises(FileError, match="come from different solves"):
         join(file, output)
     other.unlink()
     with pytest.raises(FileError, match=r"out\.txt\.1of3\.npz: there is no such file"):
         join(file, output)
     other.write_bytes(part_path(output, 0, 3).read_bytes())
-    with pytest.raises(FileError, match="this is part 0, and not 1"):
+    with pytest.raises(FileError, match="this is part 0, expected part 1"):
         join(file, output)
     other.write_bytes(content)
     tree, arrays = read_npz(other, "part")
     write_npz(other, tree, arrays | {"numbers": 0 * arrays["numbers"]})
-    with pytest.raises(FileError, match="some points are in no part, or in two"):
+    with pytest.raises(FileError, match="some points are missing from all parts or are in two parts"):
         join(file, output)
     other.write_bytes(content[:200])
     with pytest.raises(FileError, match="no part of asker, or a broken one"):
         join(file, output)
     write_bal(tmp_path / "b.txt", make_scene(5, 350).start)
     other.write_bytes(content)
-    with pytest.raises(FileError, match="of another bundle"):
+    with pytest.raises(FileError, match="belongs to another bundle"):
         join(tmp_path / "b.txt", output)
-    with pytest.raises(FileError, match=r"0 files none\.txt\.0of….npz are beside it"):
+    with pytest.raises(FileError, match=r"0 files none\.txt\.0of….npz are in its folder"):
         join(file, tmp_path / "none.txt")
     assert not output.exists()
 
@@ -75,7 +75,7 @@ def test_what_does_not_belong_together_is_refused(solved, tmp_path):
         (["--parts", "--output", "out.txt"], "--parts is for several processes"),
     ],
 )
-def test_what_parts_do_not_go_with(given, message, tmp_path, asks, monkeypatch):
+def test_options_that_contradict_parts_are_rejected(given, message, tmp_path, asks, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_bal("a.txt", SCENE.start)
     code, _, err = asks("solve", "a.txt", *given)

@@ -1,24 +1,24 @@
-"""Laws of the made scenes: what is asked for is what is there."""
+"""Synthetic scenes have the requested properties."""
 
 from functools import cache
 
 import numpy as np
 import pytest
 
-from asker.applications.bundle.synthetic import GROUP, REACH, WIDE, make_scene
+from asker.applications.bundle.synthetic import GROUP_CAMERAS, GROUP_SIZE, MAX_TRACK_SPAN, make_scene
 from asker.geometry.rotations import matrix_from_angle_axis
 
 KINDS = ["ring", "path"]
 scene_of = cache(make_scene)
 
-# The default, few observations per camera, many cameras, a track cut at the end.
+# The default, few observations per camera, many cameras, and a truncated last track.
 SIZES = [(30, 18_000), (20, 1_000), (400, 20_000), (300, 123_457)]
 EVERY_SIZE = pytest.mark.parametrize("size", SIZES, ids=str)
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 def camera_points(bundle):
-    """(N, 3): the point of each observation, as its camera has it."""
+    """Return the point of each observation in camera coordinates, (N, 3)."""
     R = matrix_from_angle_axis(bundle.cameras[:, :3])[bundle.camera_index]
     X = bundle.points[bundle.point_index]
     return np.einsum("nij,nj->ni", R, X) + bundle.cameras[bundle.camera_index, 3:6]
@@ -65,7 +65,7 @@ def test_pairs_are_sorted_and_unique(kind, size):
 
 @EVERY_KIND
 @EVERY_SIZE
-def test_every_camera_and_every_point_is_seen_enough(kind, size):
+def test_every_camera_and_every_point_has_enough_observations(kind, size):
     b = scene_of(*size, kind=kind).truth
     assert np.bincount(b.camera_index, minlength=b.n_cameras).min() >= 20
     assert np.bincount(b.point_index, minlength=b.n_points).min() >= 2
@@ -73,7 +73,7 @@ def test_every_camera_and_every_point_is_seen_enough(kind, size):
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize("extra", range(0, 12, 2))
-def test_few_cameras_make_a_ring(n, extra):
+def test_a_ring_of_few_cameras(n, extra):
     b = make_scene(n, 50 * n + extra + (n > 2)).truth
     assert np.bincount(b.camera_index, minlength=n).min() >= 20
     assert np.bincount(b.point_index, minlength=b.n_points).min() >= 2
@@ -98,7 +98,7 @@ def test_inliers_at_the_truth_have_the_noise(kind, noise):
 
 @EVERY_KIND
 @pytest.mark.parametrize("ratio", [0.0, 0.2, 0.5, 0.9])
-def test_the_share_of_outliers_and_their_size_are_as_asked(kind, ratio):
+def test_the_ratio_and_the_size_of_outliers_are_as_requested(kind, ratio):
     scene = make_scene(kind=kind, outlier_ratio=ratio, outlier_size=70.0, noise=0.0)
     assert scene.outliers.mean() == pytest.approx(ratio, abs=1e-3)
     r = (pixels(scene.truth) - scene.truth.uv)[scene.outliers]
@@ -136,17 +136,17 @@ def test_grouped_outliers_share_their_error_over_neighbouring_cameras(kind, rati
         assert np.ptp(camera[group.ravel() == k]) < 3
 
 
-def test_a_group_moves_a_point_in_all_cameras_that_it_spans():
+def test_a_group_has_all_observations_of_a_point_in_its_cameras():
     scene = make_scene(outlier_ratio=0.3, outlier_kind="grouped", noise=0.0)
     b = scene.truth
-    key = b.point_index.astype(int) * 1000 + b.camera_index // WIDE
+    key = b.point_index.astype(int) * 1000 + b.camera_index // GROUP_CAMERAS
     some, all_ = (np.bincount(key, scene.outliers), np.bincount(key))
-    assert np.count_nonzero((some > 0) & (some < all_)) <= GROUP  # of the last group, which is cut
+    assert np.count_nonzero((some > 0) & (some < all_)) <= GROUP_SIZE  # the last group may be incomplete
 
 
 @pytest.mark.parametrize(("law", "beyond"), [("gaussian", 0.0027), ("laplace", 0.0144), ("student", 0.0138)])
-def test_noise_has_the_tails_of_its_law(law, beyond):
-    """The share of coordinates beyond three standard deviations; those of the laws in closed form."""
+def test_noise_has_the_tails_of_its_distribution(law, beyond):
+    """The fraction of coordinates beyond three standard deviations agrees with the distribution."""
     exact, scene = (make_scene(noise_law=law, noise=noise, outlier_ratio=0.0) for noise in (0.0, 0.7))
     off = (scene.truth.uv - exact.truth.uv) / 0.7
     assert np.mean(np.abs(off) > 3) == pytest.approx(beyond, rel=0.2)
@@ -154,7 +154,7 @@ def test_noise_has_the_tails_of_its_law(law, beyond):
 
 
 @pytest.mark.parametrize("kind", ["near", "grouped"])
-def test_every_kind_of_outliers_has_the_same_scene_below(kind):
+def test_kinds_of_outliers_share_the_scene(kind):
     gross, other = (make_scene(outlier_kind=k, outlier_ratio=0.3) for k in ("gross", kind))
     np.testing.assert_array_equal(gross.truth.cameras, other.truth.cameras)
     np.testing.assert_array_equal(gross.truth.points, other.truth.points)
@@ -165,14 +165,14 @@ def test_every_kind_of_outliers_has_the_same_scene_below(kind):
 @EVERY_KIND
 @pytest.mark.parametrize("target", [1.0, 5.0, 24.0, 40.0, 63.0])
 @pytest.mark.parametrize("ratio", [0.2, 0.5])
-def test_the_start_has_the_median_error_asked_for(kind, target, ratio):
+def test_the_initial_median_error_is_as_requested(kind, target, ratio):
     scene = make_scene(kind=kind, start_error=target, outlier_ratio=ratio, seed=3)
     assert np.median(errors(scene.start)[~scene.outliers]) == pytest.approx(target, rel=0.05)
     assert np.mean(camera_points(scene.start)[:, 2] >= 0) < 0.01
 
 
 @EVERY_KIND
-def test_the_start_disturbs_rotations_centres_and_points(kind):
+def test_rotations_centres_and_points_are_perturbed(kind):
     scene = make_scene(kind=kind, start_error=24.0)
     R = [matrix_from_angle_axis(b.cameras[:, :3]) for b in (scene.start, scene.truth)]
     centres = [
@@ -203,7 +203,7 @@ def test_longer_tracks_on_request():
 
 
 def shared(bundle):
-    """(n, n): how many points two cameras share."""
+    """Return the numbers of points that pairs of cameras share, (n, n)."""
     seen = np.zeros((bundle.n_points, bundle.n_cameras))
     seen[bundle.point_index, bundle.camera_index] = 1
     return seen.T @ seen
@@ -215,17 +215,17 @@ def test_neighbours_share_points(kind):
     assert np.all(S[np.arange(30), np.arange(1, 31) % 30] >= 20)
 
 
-def test_a_path_has_a_band_and_a_ring_has_not():
+def test_the_camera_graph_of_a_path_is_a_band():
     i = np.arange(400)
     apart = np.abs(i[:, None] - i)
     apart = np.minimum(apart, 400 - apart)
     path, ring = (shared(scene_of(400, 20_000, kind=kind).truth) for kind in ("path", "ring"))
-    assert np.all(path[apart >= REACH] == 0)
-    assert np.any(ring[apart >= REACH] > 0)
+    assert np.all(path[apart >= MAX_TRACK_SPAN] == 0)
+    assert np.any(ring[apart >= MAX_TRACK_SPAN] > 0)
 
 
 @EVERY_KIND
-def test_the_seed_decides(kind):
+def test_equal_seeds_generate_equal_scenes(kind):
     a, b, c = (make_scene(kind=kind, seed=seed) for seed in (1, 1, 2))
     for name in ("cameras", "points", "camera_index", "point_index", "uv"):
         np.testing.assert_array_equal(getattr(a.start, name), getattr(b.start, name))
@@ -260,7 +260,7 @@ def test_the_seed_decides(kind):
     ],
     ids=str,
 )
-def test_a_bad_argument_is_refused_by_name(bad):
+def test_an_invalid_argument_is_named_in_the_error(bad):
     with pytest.raises(ValueError, match=f"^{next(iter(bad))} must"):
         make_scene(**bad)
 

@@ -1,4 +1,4 @@
-"""Errors of a reconstruction against the truth."""
+"""Errors of a reconstruction with respect to ground truth."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def scene():
 
 
 def moved(bundle, s, R, t):
-    """The same reconstruction in another frame: X' = s R X + t."""
+    """Return the reconstruction transformed by X' = s R X + t."""
     Rs = matrix_from_angle_axis(bundle.cameras[:, :3]) @ R.T
     cameras = bundle.cameras.copy()
     cameras[:, :3] = angle_axis_from_matrix(Rs)
@@ -33,7 +33,7 @@ def test_errors_do_not_depend_on_the_frame(scene):
     assert min(there) > 1e-4
 
 
-def test_lost_cameras_do_not_bend_the_errors(scene):
+def test_lost_cameras_do_not_affect_the_errors(scene):
     cameras = scene.truth.cameras.copy()
     cameras[:3, 3:6] += 100.0
     assert errors(replace(scene.truth, cameras=cameras), scene.truth) == pytest.approx((0, 0), abs=1e-9)

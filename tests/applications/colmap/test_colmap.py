@@ -1,4 +1,4 @@
-"""COLMAP models: files, projections and bundle adjustment, with pycolmap as the judge where it is installed."""
+"""COLMAP models: files, projections and bundle adjustment, compared with pycolmap if it is installed."""
 
 import json
 import re
@@ -34,7 +34,7 @@ PARTS = ("cameras", "images", "points3D", "rigs", "frames")
 
 @pytest.fixture
 def pycolmap():
-    # imported here, after asker: the wheel breaks Python's zlib when it is loaded before it
+    # imported after asker: the wheel breaks Python's zlib if it is loaded first
     return pytest.importorskip("pycolmap")
 
 
@@ -49,7 +49,7 @@ def assert_same(a: ColmapModel, b: ColmapModel) -> None:
 
 
 def theirs(pycolmap, model: ColmapModel, folder):
-    """The model as pycolmap reads it."""
+    """Return the model read by pycolmap."""
     write_model(folder, model)
     return pycolmap.Reconstruction(folder)
 
@@ -63,7 +63,7 @@ def test_a_written_model_reads_back_bit_for_bit(tmp_path, binary):
     model.points.xyz[0] = -0.0, 5e-324, np.finfo(float).max
     write_model(tmp_path / "m", model, binary)
     assert_same(read_model(tmp_path / "m"), model)
-    for part in ("rigs", "frames"):  # older models have none
+    for part in ("rigs", "frames"):  # models of older versions have none
         (tmp_path / "m" / f"{part}.{'bin' if binary else 'txt'}").unlink()
     assert_same(read_model(tmp_path / "m"), model)
 
@@ -100,9 +100,9 @@ def test_a_model_that_pycolmap_writes_is_read(tmp_path, pycolmap, binary):
     (tmp_path / "theirs").mkdir()
     reconstruction = theirs(pycolmap, model, tmp_path / "ours")
     (reconstruction.write_binary if binary else reconstruction.write_text)(tmp_path / "theirs")
-    found = read_model(tmp_path / "theirs")
-    np.testing.assert_allclose(found.images.qvecs, model.images.qvecs, atol=1e-15)  # it normalises them
-    assert_same(replace(found, images=replace(found.images, qvecs=model.images.qvecs)), model)
+    theirs_read = read_model(tmp_path / "theirs")
+    np.testing.assert_allclose(theirs_read.images.qvecs, model.images.qvecs, atol=1e-15)  # pycolmap normalises them
+    assert_same(replace(theirs_read, images=replace(theirs_read.images, qvecs=model.images.qvecs)), model)
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -162,19 +162,19 @@ u8, f8, u4 = (lambda x, kind=kind: struct.pack(f"<{kind}", x) for kind in ("Q", 
 NAN, HUGE = f8(float("nan")), u8(1 << 60)
 BAD_BINARY = {  # the model has one SIMPLE_RADIAL camera, two images and three points
     "empty": ("cameras", lambda data: b"", "at byte 0: the file ends too early"),
-    "many cameras": (*put("cameras", 0, HUGE), r"at byte 0: .* 1152921504606846976 cameras promised"),
-    "many images": (*put("images", 0, HUGE), r"at byte 0: .* images promised"),
-    "many points": (*put("points3D", 0, HUGE), r"at byte 0: .* points promised"),
-    "many rigs": (*put("rigs", 0, HUGE), r"at byte 0: .* rigs promised"),
-    "many frames": (*put("frames", 0, HUGE), r"at byte 0: .* frames promised"),
-    "many features": (*put("images", 8 + 64 + 13, HUGE), r"at byte 85: .* features promised"),
+    "many cameras": (*put("cameras", 0, HUGE), r"at byte 0: .* 1152921504606846976 cameras announced"),
+    "many images": (*put("images", 0, HUGE), r"at byte 0: .* images announced"),
+    "many points": (*put("points3D", 0, HUGE), r"at byte 0: .* points announced"),
+    "many rigs": (*put("rigs", 0, HUGE), r"at byte 0: .* rigs announced"),
+    "many frames": (*put("frames", 0, HUGE), r"at byte 0: .* frames announced"),
+    "many features": (*put("images", 8 + 64 + 13, HUGE), r"at byte 85: .* features announced"),
     "a long track": (*put("points3D", 8 + 43, HUGE), r"at byte 8: .* track of 1152921504606846976"),
     "truncated cameras": ("cameras", lambda data: data[:-1], "at byte 32: .* the parameters: 32 bytes expected, 31"),
     "truncated images": ("images", lambda data: data[:-1], "too early: 6 features"),
     "truncated points": ("points3D", lambda data: data[:-1], "too early: a point with a track of 2"),
-    "truncated frames": ("frames", lambda data: data[:-1], "too early: a frame of 1 promised, 15 bytes left"),
-    "more cameras": ("cameras", lambda data: data + b"x", "at byte 64: the file should have ended here, 1 bytes"),
-    "no end of a name": ("images", lambda data: data.replace(b"\0", b"\1"), "promised"),
+    "truncated frames": ("frames", lambda data: data[:-1], "too early: a frame of 1 announced, 15 bytes remain"),
+    "more cameras": ("cameras", lambda data: data + b"x", "at byte 64: expected the end of the file, 1 bytes"),
+    "no end of a name": ("images", lambda data: data.replace(b"\0", b"\1"), "announced"),
     "unknown camera model": (*put("cameras", 12, u4(99)), "at byte 8: there is no camera model 99"),
     "negative camera model": (*put("cameras", 12, u4(2**32 - 1)), "there is no camera model -1"),
     "negative width": (*put("cameras", 16, u8(2**64 - 1)), "at byte 8: the width or height"),
@@ -184,51 +184,57 @@ BAD_BINARY = {  # the model has one SIMPLE_RADIAL camera, two images and three p
     "NaN in a point": (*put("points3D", 16, NAN), "at byte 8: the position or the error"),
     "a quaternion of zeros": (*put("images", 12, bytes(32)), "at byte 8: the rotation"),
     "no such camera": (*put("images", 8 + 60, u4(77)), "at byte 8: there is no camera 77"),
-    "no such point": (*put("images", 8 + 64 + 13 + 24, u8(78)), "at byte 8: feature 0 shows point 78, which"),
-    "a negative point": (*put("images", 8 + 64 + 13 + 24, u8(2**64 - 5)), "shows point -5, which"),
-    "no such image": (*put("points3D", 8 + 51, u4(79)), "at byte 8: the track names feature . of image 79, which"),
+    "no such point": (*put("images", 8 + 64 + 13 + 24, u8(78)), "at byte 8: feature 0 refers to point 78, which"),
+    "a negative point": (*put("images", 8 + 64 + 13 + 24, u8(2**64 - 5)), "refers to point -5, which"),
+    "no such image": (*put("points3D", 8 + 51, u4(79)), "at byte 8: the track refers to feature . of image 79, which"),
     "no such feature": (*put("points3D", 8 + 55, u4(80)), "feature 80 of image 5, which does not exist"),
-    "another feature": (*put("points3D", 8 + 55, u4(5)), "which does not show this point"),
+    "another feature": (*put("points3D", 8 + 55, u4(5)), "which has another point or none"),
     "an id of none": (*put("cameras", 8, u4(2**32 - 1)), "the camera id 4294967295 is out of range"),
-    "a rig of two": (*put("rigs", 12, u4(2)), "at byte 16: .*too early: 2 sensors promised, 8 bytes left"),
-    "a rig without": (*put("rigs", 12, u4(0)), "at byte 16: the file should have ended here"),
+    "a rig of two": (*put("rigs", 12, u4(2)), "at byte 16: .*too early: 2 sensors announced, 8 bytes remain"),
+    "a rig without": (*put("rigs", 12, u4(0)), "at byte 16: expected the end of the file"),
     "a rig of another sensor": (*put("rigs", 16, u4(1)), "at byte 8: rig 2 has no sensor 2"),
-    "a rig of an unknown sensor": (*put("rigs", 16, u4(7)), "at byte 8: a sensor is of an unknown kind"),
+    "a rig of an unknown sensor": (*put("rigs", 16, u4(7)), "at byte 8: a sensor has an unknown kind"),
     "a rig of no camera": (*put("rigs", 20, u4(9)), "at byte 8: there is no camera 9"),
     "a frame of no rig": (*put("frames", 12, u4(9)), "at byte 8: there is no rig 9"),
     "a frame of no image": (*put("frames", 8 + 76, u8(9)), "at byte 8: there is no image 9"),
     "a frame of another camera": (*put("frames", 8 + 72, u4(9)), "image 5 has another camera than its frame"),
-    "a frame with another pose": (*put("frames", 16, f8(0.25)), "image 5 has another pose than frame 5 and its"),
+    "a frame with another pose": (
+        *put("frames", 16, f8(0.25)),
+        "the pose of image 5 disagrees with those of frame 5 and its",
+    ),
     "NaN in a frame": (*put("frames", 16, NAN), "at byte 8: the pose is not finite"),
     "a frame twice": (*put("frames", 8 + 84 + 76, u8(5)), "image 5 is in 2 frames, expected one"),
-    "a frame with another id twice": (*put("frames", 8 + 84, u4(5)), "there are two of frame id 5"),
+    "a frame with another id twice": (*put("frames", 8 + 84, u4(5)), "the frame id 5 is repeated"),
 }
 BAD_TEXT = {
     "unknown camera model": (*edit("cameras", b"SIMPLE_RADIAL", b"PERFECT"), r":2: there is no camera model 'PERFECT'"),
-    "a parameter too few": (*edit("cameras", rb" 0.05", b""), r":2: a SIMPLE_RADIAL camera has 4 parameters, found 3"),
-    "a word": (*edit("cameras", b"1024", b"wide"), r":2: expected an integer, found 'wide'"),
-    "an underscore": (*edit("cameras", b"1024", b"1_024"), r":2: expected an integer, found '1_024'"),
-    "NaN": (*edit("cameras", rb"0\.05", b"nan"), r":2: expected a finite number, found 'nan'"),
-    "overflow": (*edit("cameras", rb"0\.05", b"1e999"), r":2: expected a finite number, found '1e999'"),
-    "past all integers": (*edit("cameras", b"1024", b"9" * 30), r":2: expected an integer, found '9{30}'"),
+    "a parameter too few": (*edit("cameras", rb" 0.05", b""), r":2: a SIMPLE_RADIAL camera has 4 parameters, got 3"),
+    "a word": (*edit("cameras", b"1024", b"wide"), r":2: expected an integer, got 'wide'"),
+    "an underscore": (*edit("cameras", b"1024", b"1_024"), r":2: expected an integer, got '1_024'"),
+    "NaN": (*edit("cameras", rb"0\.05", b"nan"), r":2: expected a finite number, got 'nan'"),
+    "overflow": (*edit("cameras", rb"0\.05", b"1e999"), r":2: expected a finite number, got '1e999'"),
+    "past all integers": (*edit("cameras", b"1024", b"9" * 30), r":2: expected an integer, got '9{30}'"),
     "a short image": (*edit("images", rb"(\n5) .*", rb"\1 1 0"), r":3: an image has 3 words, expected 9 or more"),
     "features cut": (*edit("images", rb" -1\n", b"\n"), r":4: features have three words each"),
     "no features": ("images", lambda data: data.split(b"\n", 3)[0] + b"\n5 1 0 0 0 0 0 0 2 a", r":2: .*too early"),
-    "an image twice": (*edit("images", rb"\n7 ", rb"\n5 "), r":5: there are two of image id 5"),
+    "an image twice": (*edit("images", rb"\n7 ", rb"\n5 "), r":5: the image id 5 is repeated"),
     "a short point": (*edit("points3D", rb"(\n10) .*", rb"\1 1 0"), r":2: a point has 3 words, expected 8 or more"),
     "half an entry": (*edit("points3D", rb" \d+\n", b"\n"), r":1: a track has two|:2: a track has two"),
     "a colour": (*edit("points3D", rb"(\n10 \S+ \S+ \S+) \d+", rb"\1 256"), r":2: a colour must be"),
     "a short track": (*edit("points3D", rb"(\n10( \S+){7}) \d+ \d+", rb"\1"), r":2: the track has 1 entries, but 2"),
     "a track twice": (
         *edit("points3D", rb"(\n10( \S+){7})( \d+ \d+)", rb"\1\3\3"),
-        r":2: the track names a feature tw",
+        r":2: the track refers to a feature tw",
     ),
     "a rig of two": (*edit("rigs", b"2 1 CAMERA 2", b"2 2 CAMERA 2 CAMERA 3 0"), r":2: there is no camera 3"),
-    "a rig cut": (*edit("rigs", b"2 1 CAMERA 2", b"2 2 CAMERA 2 CAMERA 3 1 1 0"), r":2: .*ends before number 2"),
+    "a rig cut": (*edit("rigs", b"2 1 CAMERA 2", b"2 2 CAMERA 2 CAMERA 3 1 1 0"), r":2: .*ends before sensor 2"),
     "an IMU": (*edit("rigs", b"2 1 CAMERA", b"2 1 IMU"), r"frames.txt:2: rig 2 has no sensor 2"),
     "a radar": (*edit("rigs", b"2 1 CAMERA", b"2 1 RADAR"), r":2: there is no kind of sensor 'RADAR'"),
-    "a long rig": (*edit("rigs", b"2 1 CAMERA 2", b"2 1 CAMERA 2 9"), r":2: rig 2 has 1 sensors, and 1 words follow"),
-    "a long frame": (*edit("frames", rb" 1 CAMERA 2 5\n", b" 2 CAMERA 2 5\n"), r":2: a frame of 2 has 13 words"),
+    "a long rig": (*edit("rigs", b"2 1 CAMERA 2", b"2 1 CAMERA 2 9"), r":2: rig 2 has 1 sensors, but 1 words follow"),
+    "a long frame": (
+        *edit("frames", rb" 1 CAMERA 2 5\n", b" 2 CAMERA 2 5\n"),
+        r":2: a frame with 2 entries has 13 words",
+    ),
     "a negative frame": (*edit("frames", rb"\n5 ", b"\n-5 "), r":2: an id is out of range"),
 }
 BAD = [(".bin", *row) for row in BAD_BINARY.values()] + [(".txt", *row) for row in BAD_TEXT.values()]
@@ -257,11 +263,11 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match=r"a file, not a folder"):
         read_model(tmp_path / "file")
-    with pytest.raises(FileError, match=r"no COLMAP model: there is no cameras.bin, images.bin, points3D.bin"):
+    with pytest.raises(FileError, match=r"no COLMAP model: missing cameras.bin, images.bin, points3D.bin"):
         read_model(tmp_path)
     write_model(tmp_path / "m", tiny_model(), binary=False)
     (tmp_path / "m" / "images.txt").unlink()
-    with pytest.raises(FileError, match=r"no COLMAP model: there is no images.txt"):
+    with pytest.raises(FileError, match=r"no COLMAP model: missing images.txt"):
         read_model(tmp_path / "m")
 
 
@@ -269,12 +275,12 @@ BAD_MODELS = [
     ("images", "camera_ids", np.array([2, 3]), "there is no camera 3"),
     ("images", "qvecs", np.zeros((2, 4)), "quaternion of zeros"),
     ("images", "qvecs", np.ones((2, 3)), r"images.qvecs is float64 \(2, 3\)"),
-    ("images", "starts", np.array([0, 9, 6]), "must rise"),
+    ("images", "starts", np.array([0, 9, 6]), "must increase"),
     ("images", "names", ("a",), "every image a name"),
     ("images", "names", ("a", "b\0"), "cannot be written"),
     ("cameras", "models", ("PERFECT",), "PERFECT"),
     ("cameras", "ids", np.array([-1]), "out of range"),
-    ("points", "ids", np.array([10, 17, 17]), "two of point id 17|does not exist"),
+    ("points", "ids", np.array([10, 17, 17]), "point id 17 is repeated|does not exist"),
     ("points", "xyz", np.full((3, 3), np.inf), "not finite"),
 ]
 
@@ -295,7 +301,7 @@ def test_a_model_is_not_written_where_it_would_not_be_read(tmp_path):
     with pytest.raises(FileError, match="there is no folder"):
         write_model(tmp_path / "none" / "m", tiny_model())
     write_model(tmp_path / "m", tiny_model())
-    with pytest.raises(FileError, match=r"holds cameras\.bin, from a model in the other form"):
+    with pytest.raises(FileError, match=r"contains cameras\.bin, from a model in the other format"):
         write_model(tmp_path / "m", tiny_model(), binary=False)
     model = tiny_model()
     spaced = replace(model, images=replace(model.images, names=("a b.jpg", "c.jpg")))
@@ -305,8 +311,8 @@ def test_a_model_is_not_written_where_it_would_not_be_read(tmp_path):
     assert read_model(tmp_path / "n").images.names == ("a b.jpg", "c.jpg")
 
 
-def test_a_promise_costs_no_memory(tmp_path):
-    """Every count set to 2⁴⁰, read by a process with a gigabyte."""
+def test_large_counts_allocate_no_memory(tmp_path):
+    """Counts are set to 2⁴⁰ one by one; the reading process is limited to 1 GiB."""
     write_model(tmp_path / "m", tiny_model())
     code = (
         "import sys\nfrom asker.applications.colmap.formats.folder import read_model\n"
@@ -328,7 +334,7 @@ def test_a_promise_costs_no_memory(tmp_path):
 
 
 def mutations(draw, data: bytes) -> bytes:
-    """Some bytes changed, cut out, or put in."""
+    """Return the data with a few bytes changed, deleted or inserted."""
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
         end = at + draw(st.sampled_from([0, 1, 4, 8, 24, 1000]))
@@ -395,7 +401,7 @@ def test_projections_agree_with_pycolmap(tmp_path, pycolmap, name):
 
 @pytest.mark.parametrize("name", CAMERA_MODELS)
 def test_reprojection_errors_agree_with_pycolmap(tmp_path, pycolmap, name):
-    """Of whole models, by the NumPy formulas and by the residual that is solved."""
+    """The residuals of NumPy and of the problem agree with pycolmap for whole models."""
     model = disturbed(some_model((name, name)))
     r = theirs(pycolmap, model, tmp_path / "m")
     seen = model.observations()
@@ -403,7 +409,7 @@ def test_reprojection_errors_agree_with_pycolmap(tmp_path, pycolmap, name):
         r.image(model.images.ids[i]).project_point(model.points.xyz[j]) - model.images.xys[k]
         for i, j, k in zip(seen.image, seen.point, seen.feature, strict=True)
     ]
-    atol = 1e-8 if name == "FOV" else 1e-9  # near the axis theirs is a series of two terms
+    atol = 1e-8 if name == "FOV" else 1e-9  # near the axis pycolmap uses a series of two terms
     np.testing.assert_allclose(reprojection_norms(model), np.linalg.norm(expected, axis=1), rtol=0, atol=atol)
     for refine in ("poses", "focal", "all"):
         made = colmap_problem(model, refine=refine)
@@ -411,7 +417,7 @@ def test_reprojection_errors_agree_with_pycolmap(tmp_path, pycolmap, name):
 
 
 def residuals(made):
-    """The residuals of the only factor group at its start, by JAX."""
+    """Return the initial residuals of the only factor group, computed by JAX."""
     import jax
 
     (f,) = made.problem.factors
@@ -422,7 +428,7 @@ def residuals(made):
 
 @pytest.mark.parametrize("name", CAMERA_MODELS)
 def test_projections_are_smooth_at_the_axis(name):
-    """There the formulas of fisheyes divide by a radius of 0."""
+    """Fisheye formulas divide by a radius of 0 at the axis."""
     import jax
 
     def pixel(x):
@@ -435,7 +441,7 @@ def test_projections_are_smooth_at_the_axis(name):
 
 
 @pytest.mark.parametrize("x", [0.3e-3, 1e-3, 1.0001e-3, 0.3, 4.0])
-def test_an_angle_over_its_tangent_has_no_step(x):
+def test_the_ratio_of_an_angle_to_its_tangent_is_continuous(x):
     exact = np.arctan(np.longdouble(x)) / np.longdouble(x)
     u, _ = project("SIMPLE_FISHEYE", [1.0, 0.0, 0.0], x, 0.0, 1.0)
     assert u == pytest.approx(float(exact * x), rel=1e-14)
@@ -469,7 +475,7 @@ def test_a_fisheye_without_distortion_is_equidistant():
         np.testing.assert_allclose(np.tan(r), np.hypot(P[0], P[1]) / P[2], atol=1e-12)
 
 
-def test_a_sphere_sees_behind_and_across_its_seam():
+def test_a_spherical_camera_sees_behind_and_across_its_seam():
     params = np.array([1024.0, 512.0])
     behind = np.array([[0.01, 0.0, -1.0], [-0.01, 0.0, -1.0]]).T
     (right, left), v = project("EQUIRECTANGULAR", params, *behind)
@@ -480,7 +486,7 @@ def test_a_sphere_sees_behind_and_across_its_seam():
     assert depth("EQUIRECTANGULAR", params, *behind).min() > 0
 
 
-def test_a_division_sees_what_has_a_root():
+def test_a_division_model_sees_points_with_a_root():
     for k in (-0.1, 0.1):
         P = np.random.default_rng(0).uniform(-1, 1, (3, 500))
         seen = depth("SIMPLE_DIVISION", [1, 0, 0, k], *P) > 0
@@ -506,10 +512,10 @@ def test_points_behind_a_camera_are_no_inliers():
         ({"refine": "some"}, "refine"),
         ({"gauge": "loose"}, "gauge"),
         ({"hold": [99]}, "no image 99"),
-        ({"principal_point": True}, "refine='all' only"),
+        ({"principal_point": True}, "requires refine='all'"),
     ],
 )
-def test_bad_arguments_are_refused(arguments, said):
+def test_invalid_arguments_are_rejected(arguments, said):
     with pytest.raises(ValueError, match=said):
         colmap_problem(tiny_model(), **arguments)
 
@@ -522,7 +528,7 @@ def test_a_model_without_observations_is_refused():
 
 
 def ceres_cost(pycolmap, folder, loss, tau, refine):
-    """The cost that pycolmap's bundle adjustment ends with."""
+    """Return the initial and the final cost of pycolmap's bundle adjustment."""
     r = pycolmap.Reconstruction(folder)
     config = pycolmap.BundleAdjustmentConfig()
     for id in r.images:
@@ -548,7 +554,7 @@ def ceres_cost(pycolmap, folder, loss, tau, refine):
     ],
     ids=str,
 )
-def test_bundle_adjustment_ends_where_pycolmap_does(tmp_path, pycolmap, kernel, loss, refine):
+def test_bundle_adjustment_has_the_cost_of_pycolmap(tmp_path, pycolmap, kernel, loss, refine):
     model = disturbed(some_model(("SIMPLE_RADIAL", "SIMPLE_RADIAL"), n_images=10, n_points=80, noise=0.7))
     write_model(tmp_path / "m", model)
     start, end = ceres_cost(pycolmap, tmp_path / "m", getattr(pycolmap.LossFunctionType, loss), 2.0, refine)
@@ -567,7 +573,7 @@ def test_bundle_adjustment_ends_where_pycolmap_does(tmp_path, pycolmap, kernel, 
     np.testing.assert_allclose(before, [r.point3D(id).error for id in refined.points.ids], atol=1e-9)
 
 
-def test_several_camera_models_and_held_poses():
+def test_several_camera_models_and_constant_poses():
     model = disturbed(some_model(("SIMPLE_RADIAL", "OPENCV_FISHEYE"), n_images=6))
     made = colmap_problem(model, asker.Cauchy(1.0), gauge="fixed", hold=[model.images.ids[3]])
     assert [f.name for f in made.problem.factors] == ["SIMPLE_RADIAL", "OPENCV_FISHEYE"]
@@ -586,8 +592,8 @@ def test_dropping_outliers_keeps_a_valid_model(tmp_path):
     model = some_model(("PINHOLE",), n_images=3, n_points=6)
     seen = model.observations()
     inliers = np.ones(model.n_observations, dtype=bool)
-    inliers[np.flatnonzero(seen.point == 2)[:2]] = False  # one is left of three: the point goes
-    inliers[np.flatnonzero(seen.point == 4)[:1]] = False  # two are left: the point stays
+    inliers[np.flatnonzero(seen.point == 2)[:2]] = False  # one of three remains: the point is removed
+    inliers[np.flatnonzero(seen.point == 4)[:1]] = False  # two remain: the point is kept
     left = without_outliers(model, inliers)
     assert left.points.ids.tolist() == [10, 17, 31, 38, 45]
     assert np.diff(left.tracks().starts).tolist() == [3, 3, 3, 2, 3]
@@ -611,15 +617,15 @@ def ask(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-def test_solve_takes_a_model(tmp_path, capsys):
+def test_solve_reads_a_model(tmp_path, capsys):
     model = disturbed(some_model(("SIMPLE_RADIAL",), n_images=6, noise=0.3))
     write_model(tmp_path / "m", model)
-    out, told, report, cloud = (tmp_path / name for name in ("refined", "run.json", "report.json", "cloud.ply"))
+    out, record_file, report, cloud = (tmp_path / name for name in ("refined", "run.json", "report.json", "cloud.ply"))
     method = ("--kernel", "cauchy", "--method", "irls", "--tau", 2, "--iterations", 30)
-    options = ("--output", out, "--json", told, "--report", report, "--ply", cloud, "--drop-outliers")
+    options = ("--output", out, "--json", record_file, "--report", report, "--ply", cloud, "--drop-outliers")
     code, text, err = ask(capsys, "solve", tmp_path / "m", *method, *options)
     assert (code, err) == (0, "")
-    run, tables = json.loads(told.read_text()), json.loads(report.read_text())
+    run, tables = json.loads(record_file.read_text()), json.loads(report.read_text())
     refined = read_model(out)
     assert run["cost"] < run["initial_cost"]
     assert run["inlier_ratio"] > run["initial_inlier_ratio"]
@@ -654,7 +660,7 @@ def test_solve_takes_a_model(tmp_path, capsys):
 )
 def test_bad_arguments_for_a_model_are_refused_in_one_line(tmp_path, capsys, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(asker, "solve", lambda *args, **settings: pytest.fail("solved all the same"))
+    monkeypatch.setattr(asker, "solve", lambda *args, **settings: pytest.fail("solved nevertheless"))
     write_model("m", tiny_model())
     code, out, err = ask(capsys, "solve", "m", *arguments)
     assert (code, out) == (2, "")
@@ -683,7 +689,7 @@ def test_the_gauge_is_fixed_or_free(tmp_path, capsys, gauge):
     assert moved.tolist() == [gauge == "free", True, True, True]
 
 
-def test_info_tells_counts_tracks_and_the_start(tmp_path, capsys):
+def test_info_reports_counts_tracks_and_initial_errors(tmp_path, capsys):
     model = disturbed(some_model(("SIMPLE_RADIAL", "OPENCV"), n_images=5))
     xyz = model.points.xyz.copy()
     xyz[3] = 100.0  # in front of some images, behind others

@@ -1,4 +1,4 @@
-"""How sure a refined COLMAP model is: centres of images whose poses are those of frames, or held in part."""
+"""Covariances of a refined COLMAP model: image centres in frames, also with constant rotations or positions."""
 
 import numpy as np
 import pytest
@@ -18,14 +18,14 @@ def centres(poses):
 
 
 @pytest.mark.parametrize("hold", [(), ("rotations",), ("positions",)])
-def test_the_covariance_of_a_centre_is_that_of_what_its_frame_does_to_it(hold):
-    """Central differences of the poses of images."""
+def test_the_covariance_of_a_centre_follows_from_that_of_its_frame(hold):
+    """The Jacobians are central differences of image centres."""
     model = rig_model(noise=0.3)
     made = colmap_problem(model, SmoothTruncated(3.0), hold=hold)
     result = asker.solve(made.problem, asker.IRLS(), max_iterations=20)
     refined = made.refined(result.values)
-    sure = data_covariances(made, result, refined)
-    poses, of_frame = sure.result[made.poses], sure.arrays["pose_covariances"]
+    covariances = data_covariances(made, result, refined)
+    poses, frame_covariances = covariances.result[made.poses], covariances.arrays["pose_covariances"]
     (frame, sensor), manifold, h = made.members, made.poses.manifold, 1e-6
     sensors = sensor_poses(rigs_of(refined))[sensor]
     rows = manifold.pack(poses)
@@ -37,6 +37,6 @@ def test_the_covariance_of_a_centre_is_that_of_what_its_frame_does_to_it(hold):
             moved = manifold.unpack(np.array([manifold.retract(row, sign * step) for row in rows]))
             ends.append(centres(composed(sensors, moved[frame])))
         G[:, :, k] = (ends[0] - ends[1]) / (2 * h)
-    expected = G @ of_frame[frame] @ G.swapaxes(1, 2)
-    np.testing.assert_allclose(sure.arrays["centre_covariances"], expected, rtol=1e-4, atol=1e-12)
-    assert len(sure.errors("centre")) == len(refined.images) > len(poses)
+    expected = G @ frame_covariances[frame] @ G.swapaxes(1, 2)
+    np.testing.assert_allclose(covariances.arrays["centre_covariances"], expected, rtol=1e-4, atol=1e-12)
+    assert len(covariances.errors("centre")) == len(refined.images) > len(poses)

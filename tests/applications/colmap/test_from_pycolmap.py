@@ -1,4 +1,4 @@
-"""Models from pycolmap and from plain arrays."""
+"""Models from pycolmap and from arrays."""
 
 import numpy as np
 import pytest
@@ -17,25 +17,25 @@ def model():
 
 
 def arrays_of(model):
-    """Poses, K, points and tracks (n_images, n_points, 2)."""
+    """Return poses, K, points and tracks (n_images, n_points, 2)."""
     fx, fy, cx, cy = model.cameras.params[0]
-    seen = model.observations()
+    o = model.observations()
     tracks = np.full((len(model.images), len(model.points), 2), np.nan)
-    tracks[seen.image, seen.point] = model.images.xys[seen.feature]
+    tracks[o.image, o.point] = model.images.xys[o.feature]
     K = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
     return colmap.camera_poses(model), K, model.points.xyz, tracks
 
 
-def test_arrays_make_the_model_that_they_are_of(model, tmp_path):
+def test_the_model_from_the_arrays_of_a_model_is_equal(model, tmp_path):
     poses, K, points, tracks = arrays_of(model)
-    found = colmap.from_arrays(poses, K, points, tracks, sizes=(1024, 768))
+    model_again = colmap.from_arrays(poses, K, points, tracks, sizes=(1024, 768))
     expected = np.sort(colmap.reprojection_norms(model))
-    np.testing.assert_allclose(np.sort(colmap.reprojection_norms(found)), expected, atol=1e-9)
-    assert (len(found.cameras), found.n_observations) == (1, model.n_observations)
-    assert found.cameras.sizes.tolist() == [[1024, 768]]
-    write_model(tmp_path / "m", found)
+    np.testing.assert_allclose(np.sort(colmap.reprojection_norms(model_again)), expected, atol=1e-9)
+    assert (len(model_again.cameras), model_again.n_observations) == (1, model.n_observations)
+    assert model_again.cameras.sizes.tolist() == [[1024, 768]]
+    write_model(tmp_path / "m", model_again)
     assert read_model(tmp_path / "m").n_observations == model.n_observations
-    np.testing.assert_allclose(found.points.errors.mean(), expected.mean(), rtol=1e-9)
+    np.testing.assert_allclose(model_again.points.errors.mean(), expected.mean(), rtol=1e-9)
 
 
 def test_arrays_may_be_lists_of_observations_and_many_cameras(model):
@@ -44,12 +44,12 @@ def test_arrays_may_be_lists_of_observations_and_many_cameras(model):
     image, point = np.nonzero(np.isfinite(tracks[:, :, 0]))
     order = np.random.default_rng(0).permutation(len(image))
     listed = image[order], point[order], tracks[image, point][order]
-    found = colmap.from_arrays(four, np.tile(K, (4, 1, 1)), points, listed, names=list("abcd"))
-    assert (len(found.cameras), found.images.names) == (4, ("a", "b", "c", "d"))
+    listed_model = colmap.from_arrays(four, np.tile(K, (4, 1, 1)), points, listed, names=list("abcd"))
+    assert (len(listed_model.cameras), listed_model.images.names) == (4, ("a", "b", "c", "d"))
     again = colmap.from_arrays(
         poses, [900, 910, 512, 384, 0, 0, 0, 0], points, tracks, camera_model="OPENCV", rgb=np.full((20, 3), 7)
     )
-    for one in (found, again):
+    for one in (listed_model, again):
         expected = np.sort(colmap.reprojection_norms(model))
         np.testing.assert_allclose(np.sort(colmap.reprojection_norms(one)), expected, atol=1e-9)
     assert again.points.rgb.max() == 7
@@ -66,20 +66,20 @@ def test_arrays_may_be_lists_of_observations_and_many_cameras(model):
         ({"intrinsics": np.eye(3) + np.eye(3, k=1)}, "intrinsics have a skew"),
         ({"camera_model": "PERFECT"}, "camera_model must be one of SIMPLE_PINHOLE"),
         ({"tracks": np.zeros((4, 3, 2))}, r"tracks has shape \(4, 3, 2\), expected \(4, 20, 2\)"),
-        ({"tracks": ([0], [20], [[1, 2]])}, r"tracks\[1\] goes from 20 to 20, allowed are 0 to 19"),
+        ({"tracks": ([0], [20], [[1, 2]])}, r"tracks\[1\] has indices from 20 to 20, expected 0 to 19"),
         ({"tracks": ([0.5], [2], [[1, 2]])}, r"tracks\[0\] is float64 \(1,\), expected indices"),
         ({"names": ["a"]}, "names has 1 entries, expected 4"),
         ({"sizes": (3, 4, 5)}, r"sizes has shape \(3,\)"),
     ],
     ids=str,
 )
-def test_arrays_that_do_not_fit_are_named(model, change, said):
+def test_invalid_arrays_are_named_in_the_error(model, change, said):
     given = dict(zip(("poses", "intrinsics", "points", "tracks"), arrays_of(model), strict=True)) | change
     with pytest.raises(ValueError, match=said):
         colmap.from_arrays(**given)
 
 
-def test_a_reconstruction_goes_in_and_comes_out(tmp_path):
+def test_a_reconstruction_is_refined_as_a_reconstruction(tmp_path):
     pycolmap = pytest.importorskip("pycolmap")
     start = disturbed(some_model(("SIMPLE_PINHOLE",), n_images=6, noise=0.3))
     write_model(tmp_path / "m", start)
@@ -94,10 +94,12 @@ def test_a_reconstruction_goes_in_and_comes_out(tmp_path):
     )
 
 
-def test_rigs_survive_the_way_through_pycolmap():
+def test_rigs_are_preserved_by_conversion_to_pycolmap():
     pytest.importorskip("pycolmap")
     model = disturbed_frames(rig_model())
     back = colmap.from_pycolmap(colmap.to_pycolmap(model))
     assert rigs_of(back).frames.ids.tolist() == rigs_of(model).frames.ids.tolist()
-    for id, pose in zip(model.images.ids, colmap.camera_poses(model), strict=True):  # theirs are in another order
+    for id, pose in zip(
+        model.images.ids, colmap.camera_poses(model), strict=True
+    ):  # pycolmap orders images differently
         np.testing.assert_allclose(colmap.camera_poses(back)[back.images.ids == id], pose[None], atol=1e-13)

@@ -32,11 +32,11 @@ def truth():
 
 @pytest.fixture(scope="module")
 def centres(truth):
-    """Where the images are in the frame of the known positions."""
+    """Return the camera centres in the frame of the known positions."""
     return camera_centres(in_frame(truth, FIT))
 
 
-def fixes(truth, centres, sd=np.nan):
+def noisy_priors(truth, centres, sd=np.nan):
     rng = np.random.default_rng(0)
     xyz = centres + SD * rng.normal(size=centres.shape)
     xyz[OUTLIERS] += rng.uniform(2, 4, (len(OUTLIERS), 3))
@@ -55,40 +55,40 @@ def written(path, positions, titles=""):
 def test_positions_are_read(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("# known\nname, x, y, z, sd\na.jpg, 1, 2, 3, 0.5\n\nb.jpg,4,5,6e1\nc.jpg,7,8,9,1,2,3\n")
-    found = read_positions(path)
-    assert found.names == ("a.jpg", "b.jpg", "c.jpg")
-    assert found.xyz.tolist() == [[1, 2, 3], [4, 5, 60], [7, 8, 9]]
-    np.testing.assert_array_equal(found.sds, [[0.5] * 3, [np.nan] * 3, [1, 2, 3]])
-    assert found.origin is None
+    positions = read_positions(path)
+    assert positions.names == ("a.jpg", "b.jpg", "c.jpg")
+    assert positions.xyz.tolist() == [[1, 2, 3], [4, 5, 60], [7, 8, 9]]
+    np.testing.assert_array_equal(positions.sds, [[0.5] * 3, [np.nan] * 3, [1, 2, 3]])
+    assert positions.origin is None
     path.write_text("a.jpg,1,2,3\n")
     assert read_positions(path).xyz.tolist() == [[1, 2, 3]]
 
 
-def test_positions_on_the_earth_become_metres(tmp_path):
+def test_geodetic_positions_are_converted_to_metres(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("image,lat,lon,alt\na,47,8,400\nb,47.001,8,400\nc,47,8.001,410\n")
-    found = read_positions(path)
-    assert found.origin == (47, 8, 400)
-    np.testing.assert_allclose(found.xyz[0], 0, atol=1e-6)
-    np.testing.assert_allclose(found.xyz[1], [0, 111.17, 0], atol=0.1)
-    np.testing.assert_allclose(found.xyz[2], [76.06, 0, 10], atol=0.1)
+    positions = read_positions(path)
+    assert positions.origin == (47, 8, 400)
+    np.testing.assert_allclose(positions.xyz[0], 0, atol=1e-6)
+    np.testing.assert_allclose(positions.xyz[1], [0, 111.17, 0], atol=0.1)
+    np.testing.assert_allclose(positions.xyz[2], [76.06, 0, 10], atol=0.1)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("a,1,2\n", ":1: a position is name,x,y,z"),
-        ("a,1,2,3\nb,1,two,3\n", ":2: b: expected a finite number, found 'two'"),
-        ("a,1,2,nan\n", ":1: a: expected a finite number, found 'nan'"),
-        ("a,1,2,1_0\n", ":1: a: expected a finite number, found '1_0'"),
-        ("a,1,2,٣\n", ":1: a: expected a finite number, found '٣'"),
-        ("a,1,2,3\na,1,2,3\n", ":2: 'a' stands in line 1 already"),
+        ("a,1,2,3\nb,1,two,3\n", ":2: b: expected a finite number, got 'two'"),
+        ("a,1,2,nan\n", ":1: a: expected a finite number, got 'nan'"),
+        ("a,1,2,1_0\n", ":1: a: expected a finite number, got '1_0'"),
+        ("a,1,2,٣\n", ":1: a: expected a finite number, got '٣'"),
+        ("a,1,2,3\na,1,2,3\n", ":2: 'a' was already in line 1"),
         ("a,1,2,3,0\n", ":1: a standard deviation must be positive"),
-        ("name,latitude,longitude,height\na,91,0,0\n", ":2: a latitude lies between"),
+        ("name,latitude,longitude,height\na,91,0,0\n", ":2: a latitude must be between"),
         ("# nothing\n", ": there are no positions"),
     ],
 )
-def test_bad_positions_are_refused_with_their_line(tmp_path, text, said):
+def test_invalid_positions_are_rejected_with_their_line(tmp_path, text, said):
     path = tmp_path / "a.csv"
     path.write_text(text)
     with pytest.raises(FileError, match="a.csv" + said):
@@ -98,23 +98,26 @@ def test_bad_positions_are_refused_with_their_line(tmp_path, text, said):
 def test_control_points_are_read(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text("7,1,2,3,0.1\n8,4,5,6\ni.jpg,7,10,20\nj.jpg,8,30,40.5\ni.jpg,8,1,2\n")
-    found = read_control(path, ["i.jpg", "j.jpg"])
-    assert (found.points.names, found.images) == (("7", "8"), ("i.jpg", "j.jpg", "i.jpg"))
-    assert found.index.tolist() == [0, 1, 1]
-    assert found.uv.tolist() == [[10, 20], [30, 40.5], [1, 2]]
+    control = read_control(path, ["i.jpg", "j.jpg"])
+    assert (control.points.names, control.images) == (("7", "8"), ("i.jpg", "j.jpg", "i.jpg"))
+    assert control.index.tolist() == [0, 1, 1]
+    assert control.uv.tolist() == [[10, 20], [30, 40.5], [1, 2]]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("A,1,2,3\ni.jpg,B,1,2\n", ":2: there is no position of control point 'B'"),
-        ("A,1,2,3\nk.jpg,A,1,2\n", ":2: no image, so a control point: k.jpg: expected a finite number, found 'A'"),
+        (
+            "A,1,2,3\nk.jpg,A,1,2\n",
+            ":2: not an image name, hence a control point: k.jpg: expected a finite number, got 'A'",
+        ),
         ("A,1,2,3\ni.jpg,A,1\n", ":2: an observation is image,name,u,v"),
         ("A,1,2,3\n", ": no line begins with the name of an image"),
-        ("A,1,2,3\ni.jpg,A,1,x\n", ":2: A: expected a finite number, found 'x'"),
+        ("A,1,2,3\ni.jpg,A,1,x\n", ":2: A: expected a finite number, got 'x'"),
     ],
 )
-def test_bad_control_points_are_refused_with_their_line(tmp_path, text, said):
+def test_invalid_control_points_are_rejected_with_their_line(tmp_path, text, said):
     path = tmp_path / "c.csv"
     path.write_text(text)
     with pytest.raises(FileError, match="c.csv" + said):
@@ -129,7 +132,7 @@ def test_a_local_frame_keeps_distances():
     np.testing.assert_allclose(east_north_up(places[:1] + np.array([0, 0, 10]), places[0]), [[0, 0, 10]], atol=1e-8)
 
 
-def test_a_local_frame_is_that_of_pycolmap():
+def test_local_frames_agree_with_pycolmap():
     pycolmap = pytest.importorskip("pycolmap")
     places = np.array([[47.1, 8.2, 400.0], [47.2, 8.1, 500.0], [46.9, 8.3, -5.0]])
     theirs = pycolmap.GPSTransform().ellipsoid_to_enu(places, 47.0, 8.0, 300.0)
@@ -150,14 +153,14 @@ def test_the_pose_priors_of_a_database_are_read(tmp_path):
         prior.corr_data_id = pycolmap.data_t(pycolmap.sensor_t(pycolmap.SensorType.CAMERA, camera), image)
         database.write_pose_prior(prior)
     database.close()
-    found = read_positions(path)
-    assert found.names == ("0.jpg", "1.jpg", "2.jpg")
-    assert found.sds.tolist() == [[1, 2, 3]] * 3
-    np.testing.assert_allclose(found.origin, (47.001, 8, 400))
-    np.testing.assert_allclose(found.xyz[2], [0, 111.17, 0], atol=0.1)
+    positions = read_positions(path)
+    assert positions.names == ("0.jpg", "1.jpg", "2.jpg")
+    assert positions.sds.tolist() == [[1, 2, 3]] * 3
+    np.testing.assert_allclose(positions.origin, (47.001, 8, 400))
+    np.testing.assert_allclose(positions.xyz[2], [0, 111.17, 0], atol=0.1)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path):
+def test_a_file_that_is_not_a_database_is_rejected(tmp_path):
     path = tmp_path / "a.db"
     path.write_text("nothing")
     with pytest.raises(FileError, match=r"a.db: no pose priors can be read"):
@@ -169,11 +172,11 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def outcome(truth, centres):
-    """With fixes of which three are wrong, and nothing said of their noise."""
-    return colmap.refine(disturbed(truth), priors=fixes(truth, centres))
+    """Refine with position priors without standard deviations, three of them outliers."""
+    return colmap.refine(disturbed(truth), priors=noisy_priors(truth, centres))
 
 
-def test_a_model_is_taken_into_the_frame_of_its_fixes(outcome, truth, centres):
+def test_a_model_is_georegistered(outcome, truth, centres):
     known = outcome.record["known_positions"]["priors"]
     assert known["refused"] == [truth.images.names[k] for k in OUTLIERS]
     assert known["sd"] == pytest.approx(SD, rel=0.3)
@@ -183,45 +186,44 @@ def test_a_model_is_taken_into_the_frame_of_its_fixes(outcome, truth, centres):
     assert outcome.record["inlier_ratio"] == pytest.approx(0.9, abs=0.02)
 
 
-def test_fixes_pull_by_their_deviations(outcome, truth, centres):
-    """With announced noise the same comes out."""
-    fixed = fixes(truth, centres, SD)
+def test_known_standard_deviations_give_the_same_result(outcome, truth, centres):
+    fixed = noisy_priors(truth, centres, SD)
     same = colmap.refine(disturbed(truth), priors=fixed)
     np.testing.assert_allclose(camera_centres(same.refined), camera_centres(outcome.refined), atol=0.02)
     assert same.record["known_positions"]["priors"]["noise"] == pytest.approx(1, rel=0.4)
 
 
-def test_a_rig_keeps_its_size_in_the_frame_of_its_fixes():
+def test_a_rig_keeps_its_scale_when_georegistered():
     model = rig_model(n_frames=8, noise=0.3, camera_models=("SIMPLE_PINHOLE",) * 2)
     fit = (1.0, TURN, np.array([10.0, 0.0, -5.0]))
     target = camera_centres(in_frame(model, fit))
     xyz = target + 0.01 * np.random.default_rng(1).normal(size=target.shape)
     start = disturbed_frames(model)
-    found = colmap.refine(start, priors=Positions(model.images.names, xyz, np.full(xyz.shape, 0.01))).refined
-    np.testing.assert_allclose(camera_centres(found), target, atol=0.02)
-    np.testing.assert_array_equal(found.rigs.tvecs, start.rigs.tvecs)
+    refined = colmap.refine(start, priors=Positions(model.images.names, xyz, np.full(xyz.shape, 0.01))).refined
+    np.testing.assert_allclose(camera_centres(refined), target, atol=0.02)
+    np.testing.assert_array_equal(refined.rigs.tvecs, start.rigs.tvecs)
 
 
 def some_control(truth, n=6, sd=np.nan, wrong=()):
     xyz = in_frame(truth, FIT).points.xyz[:n].copy()
     xyz[list(wrong)] += 5.0
-    seen = truth.observations()
-    own = (seen.point < n) & (seen.image % 4 == 0)
-    images = tuple(truth.images.names[i] for i in seen.image[own])
+    o = truth.observations()
+    used = (o.point < n) & (o.image % 4 == 0)
+    images = tuple(truth.images.names[i] for i in o.image[used])
     points = Positions(tuple("ABCDEFGH"[:n]), xyz, np.full((n, 3), sd))
-    return Control(points, images, seen.point[own], truth.images.xys[seen.feature[own]])
+    return Control(points, images, o.point[used], truth.images.xys[o.feature[used]])
 
 
-def test_control_points_are_put_in_and_taken_out(truth):
+def test_control_points_are_added_and_removed(truth):
     control = some_control(truth)
     model, added = with_control(truth, control)
     assert model.n_observations == truth.n_observations + len(control.images)
-    seen = model.observations()
-    mine = added.observations(model)
-    np.testing.assert_array_equal(model.images.xys[seen.feature[mine]], model.images.xys[added.features])
-    assert np.bincount(seen.point[mine])[added.n_points :].tolist() == [5] * 6
-    found = triangulated(model, added).points.xyz
-    np.testing.assert_allclose(found[added.n_points :], truth.points.xyz[:6], atol=0.02)
+    o = model.observations()
+    is_control = added.observations(model)
+    np.testing.assert_array_equal(model.images.xys[o.feature[is_control]], model.images.xys[added.features])
+    assert np.bincount(o.point[is_control])[added.n_points :].tolist() == [5] * 6
+    triangulated_xyz = triangulated(model, added).points.xyz
+    np.testing.assert_allclose(triangulated_xyz[added.n_points :], truth.points.xyz[:6], atol=0.02)
     back = without_control(model, added)
     for name in ("starts", "xys", "point_ids"):
         np.testing.assert_array_equal(getattr(back.images, name), getattr(truth.images, name))
@@ -229,26 +231,26 @@ def test_control_points_are_put_in_and_taken_out(truth):
 
 
 @pytest.mark.parametrize("sd", [np.nan, 0.01])
-def test_control_points_say_where_a_model_is(truth, centres, sd):
-    found = colmap.refine(disturbed(truth), control=some_control(truth, sd=sd, wrong=[2]))
-    assert np.linalg.norm(camera_centres(found.refined) - centres, axis=1).max() < 0.1
-    known = found.record["known_positions"]
+def test_control_points_determine_the_frame(truth, centres, sd):
+    outcome = colmap.refine(disturbed(truth), control=some_control(truth, sd=sd, wrong=[2]))
+    assert np.linalg.norm(camera_centres(outcome.refined) - centres, axis=1).max() < 0.1
+    known = outcome.record["known_positions"]
     lost = [p["name"] for p in known["control_points"] if p["n_refused"] == p["n_observations"]]
     assert (lost if np.isnan(sd) else known["control"]["refused"]) == ["C"]
-    assert len(found.refined.points) == len(found.covariances.arrays["point_covariances"]) == len(truth.points)
-    assert (reprojection_norms(found.refined) <= 1.5).mean() > 0.85
+    assert len(outcome.refined.points) == len(outcome.covariances.arrays["point_covariances"]) == len(truth.points)
+    assert (reprojection_norms(outcome.refined) <= 1.5).mean() > 0.85
 
 
-def test_the_command_takes_positions(tmp_path, capsys, truth, centres):
+def test_the_command_reads_positions(tmp_path, capsys, truth, centres):
     write_model(tmp_path / "m", disturbed(truth))
-    table = written(tmp_path / "gps.csv", fixes(truth, centres))
-    out, told = tmp_path / "out", tmp_path / "run.json"
-    arguments = ["solve", tmp_path / "m", "--priors", table, "--output", out, "--json", told]
+    table = written(tmp_path / "gps.csv", noisy_priors(truth, centres))
+    out, record_file = tmp_path / "out", tmp_path / "run.json"
+    arguments = ["solve", tmp_path / "m", "--priors", table, "--output", out, "--json", record_file]
     assert main([str(a) for a in arguments]) == 0
     text = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "Positions of images: 17 of 20 are met, and 3 refused." in text
-    assert f"Refused: {', '.join(truth.images.names[k] for k in OUTLIERS)}." in text
-    known = json.loads(told.read_text())["known_positions"]
+    assert "Positions of images: 17 of 20 are inliers, 3 are outliers." in text
+    assert f"Outliers: {', '.join(truth.images.names[k] for k in OUTLIERS)}." in text
+    known = json.loads(record_file.read_text())["known_positions"]
     assert len(known["priors"]["refused"]) == 3
     assert known["similarity"]["scale"] == pytest.approx(3, rel=0.02)
     assert np.linalg.norm(camera_centres(read_model(out)) - centres, axis=1).max() < 2 * SD
@@ -257,23 +259,23 @@ def test_the_command_takes_positions(tmp_path, capsys, truth, centres):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--hold", "points"], "they do not go with hold points"),
-        (["--gauge", "fixed"], "they do not go with gauge fixed"),
-        (["--checkpoint", "c.npz"], "they do not go with a checkpoint"),
+        (["--hold", "points"], "cannot be combined with hold points"),
+        (["--gauge", "fixed"], "cannot be combined with gauge fixed"),
+        (["--checkpoint", "c.npz"], "cannot be combined with a checkpoint"),
     ],
 )
-def test_what_says_otherwise_is_refused(tmp_path, capsys, monkeypatch, truth, centres, more, said):
+def test_contradictory_options_are_rejected(tmp_path, capsys, monkeypatch, truth, centres, more, said):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(asker, "solve", lambda *args, **settings: pytest.fail("solved all the same"))
+    monkeypatch.setattr(asker, "solve", lambda *args, **settings: pytest.fail("solved nevertheless"))
     write_model(tmp_path / "m", truth)
-    written(tmp_path / "gps.csv", fixes(truth, centres))
+    written(tmp_path / "gps.csv", noisy_priors(truth, centres))
     assert main(["solve", "m", "--priors", "gps.csv", *more]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_positions_of_other_images_are_refused(truth, centres, outcome):
-    fixed = fixes(truth, centres)
-    with pytest.raises(ValueError, match=r"as 'séq/000.jpg'; the first is of 'x0'"):
+def test_positions_of_other_images_are_rejected(truth, centres, outcome):
+    fixed = noisy_priors(truth, centres)
+    with pytest.raises(ValueError, match=r"of the model is 'séq/000.jpg', that of the positions 'x0'"):
         colmap.refine(disturbed(truth), priors=Positions(tuple(f"x{k}" for k in range(N)), fixed.xyz, fixed.sds))
-    with pytest.raises(ValueError, match="2 known positions are of this model"):
+    with pytest.raises(ValueError, match="2 known positions belong to this model"):
         colmap.refine(disturbed(truth), priors=fixed.taken(np.arange(2)))

@@ -1,4 +1,4 @@
-"""Rigs of COLMAP models: files, problems and bundle adjustment, with pycolmap as the judge where it is installed."""
+"""Rigs of COLMAP models: files, problems and bundle adjustment, compared with pycolmap if it is installed."""
 
 import json
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_pycolmap_reads_our_rigs_and_we_read_its(tmp_path, pycolmap, start, bina
 
 
 def sorted_rigs(model: ColmapModel) -> ColmapModel:
-    """With the rigs of this test in the order of their ids: others write them in any."""
+    """Return the model with its rigs sorted by id; pycolmap writes them in any order."""
     assert model.rigs is not None
     rigs = model.rigs
     if rigs.ids.tolist() == [31, 32]:
@@ -86,32 +86,36 @@ def test_a_synthetic_rig_of_pycolmap_is_read_and_solved(tmp_path, pycolmap):
 
 
 @pytest.mark.parametrize("binary", [True, False])
-def test_an_image_that_left_its_rig_is_named(tmp_path, start, binary):
+def test_an_image_with_a_pose_outside_its_rig_is_named(tmp_path, start, binary):
     tvecs = start.images.tvecs.copy()
     tvecs[7] += 0.01
     moved = replace(start, images=replace(start.images, tvecs=tvecs))
-    said = "image 101 has another pose than frame 201 and its sensor say"
-    with pytest.raises(ValueError, match=said):
+    message = "the pose of image 101 disagrees with those of frame 201 and its sensor"
+    with pytest.raises(ValueError, match=message):
         write_model(tmp_path / "m", moved, binary)
-    with pytest.raises(ProblemError, match=said):
+    with pytest.raises(ProblemError, match=message):
         colmap_problem(moved)
     write_model(tmp_path / "m", start, binary)
     write_model(tmp_path / "n", replace(moved, rigs=None), binary)
     name = f"images.{'bin' if binary else 'txt'}"
     (tmp_path / "m" / name).write_bytes((tmp_path / "n" / name).read_bytes())
-    with pytest.raises(FileError, match=said):
+    with pytest.raises(FileError, match=message):
         read_model(tmp_path / "m")
 
 
 BAD_RIGS = {
     "no such camera": ({"sensor_ids": [2, 8, 5, 2]}, {}, "there is no camera 8"),
-    "a sensor twice": ({"sensor_ids": [2, 2, 5, 2]}, {}, "there are two of sensor 2"),
+    "a sensor twice": ({"sensor_ids": [2, 2, 5, 2]}, {}, "sensor 2 is repeated"),
     "a turned reference": (
         {"qvecs": [[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]},
         {},
-        "other than the id",
+        "reference sensor 2 is not the identity",
     ),
-    "an unknown pose": ({"has_pose": [True, False, False, True]}, {}, "image 100 is of sensor 9, whose pose in rig 31"),
+    "an unknown pose": (
+        {"has_pose": [True, False, False, True]},
+        {},
+        "image 100 belongs to sensor 9, whose pose in rig 31",
+    ),
     "an unknown rig": ({}, {"rig_ids": [31, 31, 31, 31, 31, 33]}, "there is no rig 33"),
     "an image twice": ({}, {"data_ids": [5, 100, 7, 101, 9, 102, 11, 103, 13, 100, 15]}, "is in 2 frames"),
     "another camera": ({}, {"sensor_ids": [9, 2, *[2, 9] * 4, 2]}, "image 5 has another camera than its frame"),
@@ -129,11 +133,11 @@ def test_bad_rigs_are_not_written(tmp_path, start, rigs, frames, said):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_frames_and_sensors_make_the_poses_of_images():
+def test_image_poses_are_products_of_sensor_and_frame_poses():
     model = rig_model()
     where, poses = members(model), camera_poses(model)
-    found = composed(sensor_poses(model.rigs)[where.sensor], frame_poses(model, poses)[where.frame])
-    np.testing.assert_allclose(found, poses, atol=1e-15)
+    products = composed(sensor_poses(model.rigs)[where.sensor], frame_poses(model, poses)[where.frame])
+    np.testing.assert_allclose(products, poses, atol=1e-15)
     assert where.frame.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4]
     assert where.sensor.tolist() == [0, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1]
     assert reprojection_norms(model).max() < 1e-9
@@ -141,17 +145,17 @@ def test_frames_and_sensors_make_the_poses_of_images():
 
 @pytest.fixture(scope="module")
 def solutions(start):
-    """Of the rig with its cameras held, and moving."""
-    found = {}
+    """Return results and refined models with constant and with free sensor poses."""
+    results = {}
     for refine_rigs in (False, True):
         made = colmap_problem(start, asker.Quadratic(1.0), refine_rigs=refine_rigs)
         result = asker.solve(made.problem, asker.IRLS(), tol=1e-12)
-        found[refine_rigs] = result, made.refined(result.values)
-    return found
+        results[refine_rigs] = result, made.refined(result.values)
+    return results
 
 
 @pytest.mark.parametrize("refine_rigs", [False, True])
-def test_bundle_adjustment_of_a_rig_ends_where_pycolmap_does(tmp_path, pycolmap, start, solutions, refine_rigs):
+def test_bundle_adjustment_of_a_rig_has_the_cost_of_pycolmap(tmp_path, pycolmap, start, solutions, refine_rigs):
     write_model(tmp_path / "m", start)
     r = pycolmap.Reconstruction(tmp_path / "m")
     config = pycolmap.BundleAdjustmentConfig()
@@ -172,19 +176,19 @@ def test_bundle_adjustment_of_a_rig_ends_where_pycolmap_does(tmp_path, pycolmap,
 
 
 @pytest.mark.parametrize("refine_rigs", [False, True])
-def test_a_refined_rig_is_a_rig(solutions, start, refine_rigs):
-    """No reprojection changes when the whole is put back, and every image is where its frame and sensor say."""
+def test_a_refined_rig_is_consistent(solutions, start, refine_rigs):
+    """Alignment changes no reprojection, and image poses agree with those of frames and sensors."""
     result, refined = solutions[refine_rigs]
     norms = reprojection_norms(refined)
     assert (norms**2).sum() / 2 == pytest.approx(result.cost, rel=1e-9)
-    made = colmap_problem(refined)  # refuses images that left their rig
+    made = colmap_problem(refined)  # rejects images with poses outside their rig
     assert len(made.poses) == 6
     assert (refined.rigs.tvecs != start.rigs.tvecs).any() == refine_rigs
     assert (refined.rigs.qvecs[[0, 2, 3]] == start.rigs.qvecs[[0, 2, 3]]).all()
 
 
-def test_moving_sensors_find_the_truth(solutions):
-    """The rig of the start is wrong by 0.01; the one that was refined is nearer, up to the scale."""
+def test_free_sensor_poses_approach_the_truth(solutions):
+    """The initial sensor position has an error of 0.01; the refined one is closer, up to scale."""
     truth = rig_model().rigs.tvecs[1]
     _, refined = solutions[True]
     centres, true = camera_centres(refined), camera_centres(rig_model())
@@ -197,18 +201,18 @@ def test_models_without_rigs_have_a_frame_for_each_image():
     made = colmap_problem(model)
     assert made.sensors is None
     np.testing.assert_array_equal(made.members.frame, np.arange(len(model.images)))
-    with pytest.raises(ProblemError, match="nothing in a rig to refine"):
+    with pytest.raises(ProblemError, match="no sensor poses to refine"):
         colmap_problem(model, refine_rigs=True)
 
 
-def test_solve_takes_a_rig(tmp_path, capsys, start):
+def test_solve_reads_a_rig(tmp_path, capsys, start):
     write_model(tmp_path / "m", start)
-    out, told = tmp_path / "out", tmp_path / "run.json"
-    options = ("--refine-rigs", "--kernel", "quadratic", "--output", str(out), "--json", str(told))
+    out, record_file = tmp_path / "out", tmp_path / "run.json"
+    options = ("--refine-rigs", "--kernel", "quadratic", "--output", str(out), "--json", str(record_file))
     assert main(["solve", str(tmp_path / "m"), *options]) == 0
     text = capsys.readouterr().out
-    assert "6 frames of 2 rigs move" in text
+    assert "6 frames of 2 rigs" in text
     assert "refine poses and rigs" in text
-    record = json.loads(told.read_text())
+    record = json.loads(record_file.read_text())
     assert (record["refine_rigs"], record["n_frames"], record["n_images"]) == (True, 6, 11)
     assert len(read_model(out).rigs.frames) == 6

@@ -1,4 +1,4 @@
-"""Bundle adjustment: BAL files, the problem, scenes with a known truth, and `refine`."""
+"""Bundle adjustment: BAL files, problems, synthetic scenes with ground truth, and `refine`."""
 
 from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.options import CameraModel, Dof, Options

@@ -1,4 +1,4 @@
-"""Bundle adjustment as an application: BAL files and made scenes."""
+"""Bundle adjustment as an application: BAL files and synthetic scenes."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ from asker.applications import point_cloud_plots
 from asker.applications.application import Application, Arrays, Runs, Source, Write
 from asker.applications.bundle.bal import Bundle, BundlePortion, read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.options import CAMERAS, DOFS, Options
-from asker.applications.bundle.parallel_reader import can_be_sought, read_bal_together
+from asker.applications.bundle.parallel_reader import is_seekable, read_bal_together
 from asker.applications.bundle.problem import BundleProblem, bundle_problem, camera_centres, reprojection_norms
 from asker.applications.bundle.refine import BundleOutcome, issues_of, refine
 from asker.applications.bundle.sharded_output import part_path, write_part
@@ -30,6 +30,7 @@ from asker.applications.text_report import (
     compilation_note,
     count_table,
     inliers_within,
+    method_line,
     noise_report,
     percent,
     termination_line,
@@ -45,11 +46,11 @@ HEADER = re.compile(rb"\s*\d{1,18}\s+\d{1,18}\s+\d{1,18}(?!\S)")
 
 
 class BundleAdjustment(Application):
-    """Cameras, points, and where each point was seen."""
+    """Cameras, points and image observations of points."""
 
     name = "bundle"
     title = "BAL files"
-    expects = "a BAL file: text whose header is three whole numbers, also as .gz or .bz2"
+    expects = "a BAL file: text that begins with three integers, also as .gz or .bz2"
     options_class = Options
     has_covariances = True
     several_processes = writes_parts = True
@@ -73,7 +74,7 @@ class BundleAdjustment(Application):
 
         size = path.stat().st_size.to_bytes(8)
         distributed.check_same(size + crc32(beginning(path)).to_bytes(4), "were given different files")
-        if can_be_sought(path):
+        if is_seekable(path):
             part = read_bal_together(path, process, n_processes, distributed.of_all)
         else:
             devices.info("%s is compressed: every process reads all of it", path)
@@ -97,31 +98,36 @@ class BundleAdjustment(Application):
 
     def info(self, data: Bundle, tau: float | None) -> ReportItems:
         tau = 1.0 if tau is None else tau
-        seen = count_table(
+        track_lengths = count_table(
             ("observations per camera", data.camera_index, data.n_cameras),
             ("observations per point", data.point_index, data.n_points),
         )
-        rows, bad = [], 0
+        rows, n_undefined = [], 0
         for camera in CAMERAS:
             r, depth = reprojection_norms(data, camera)
-            bad = max(bad, int(np.isinf(r).sum()))
+            n_undefined = max(n_undefined, int(np.isinf(r).sum()))
             cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
             near = percent(np.mean(r <= INFLECTION * tau))
             rows.append([f"{camera} camera", f"{cost:.7g}", near, f"{np.median(r):.3g} px"])
         titles = (f"start, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
         behind = depth <= 0
         n_points = len(np.unique(data.point_index[behind]))
-        told = f"behind their camera at the start: {np.count_nonzero(behind)} observations of {n_points} points"
-        refused = [f"not finite at the start: {bad} observations; `asker solve` refuses such a file"] if bad else []
-        return [seen, Table(titles, rows), told, *refused]
+        items: ReportItems = [
+            track_lengths,
+            Table(titles, rows),
+            f"behind their camera initially: {np.count_nonzero(behind)} observations of {n_points} points",
+        ]
+        if n_undefined:
+            items.append(f"not finite initially: {n_undefined} observations; `asker solve` rejects such a file")
+        return items
 
     def refine(self, data: Any, options: Options, say: Any, **common: Any) -> BundleOutcome:
         if isinstance(data, BundlePortion) and data.in_parts and options.strict:
-            raise ValueError("--strict looks over the whole: it goes without --parts")
+            raise ValueError("--strict checks the whole data set: it cannot be combined with --parts")
         if isinstance(data, BundlePortion) and options.strict:
             issues_of(data, data.path, strict=True)
-        asked = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}
-        return refine(data, **asked, **common)  # type: ignore[arg-type]
+        chosen = {"camera": options.camera, "dof": options.dof, "gauge": options.gauge}
+        return refine(data, **chosen, **common)  # type: ignore[arg-type]
 
     def iteration_limit(self, options: Options) -> int | None:
         return None  # those of `asker.solve`
@@ -130,7 +136,7 @@ class BundleAdjustment(Application):
         r = outcome.record
         inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
         return [
-            f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {r['camera']} camera, {r['dof']} dof",
+            f"{method_line(r, 'px')}, {r['camera']} camera, {r['dof']} dof",
             before_and_after(r, [inliers_within(r["inlier_radius"], "px"), *inliers]),
             *issues_report(r["dirt"]),
             *reprojection_report(outcome.errors),
@@ -151,7 +157,7 @@ class BundleAdjustment(Application):
         ]
 
     def hold_out(self, data: Any, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
-        whole, keys = start_of(data), PAPERS | keys
+        whole, keys = start_of(data), DEFAULT_KEYS | keys
         (mask,) = held_out_masks(bundle_problem(whole, dof=keys["dof"]).problem, share, seed)
 
         def predicted(refined: Bundle) -> Prediction:
@@ -161,17 +167,17 @@ class BundleAdjustment(Application):
             return Prediction(np.where(depth > 0, r, np.inf)[mask])
 
         training = whole.with_observations(~mask)
-        given = replace(data, start=training) if isinstance(data, Scene) else training
-        return HoldoutSplit(given, predicted, "px", whole.n_observations)
+        split_data = replace(data, start=training) if isinstance(data, Scene) else training
+        return HoldoutSplit(split_data, predicted, "px", whole.n_observations)
 
-    # ---- for studies
+    # ---- for experiments
 
     def sizes(self, data: Any) -> dict[str, Any]:
         b = start_of(data)
         return {"n_cameras": b.n_cameras, "n_points": b.n_points, "n_observations": b.n_observations}
 
     def problem(self, data: Any, keys: dict[str, Any]) -> BundleProblem:
-        keys = PAPERS | keys
+        keys = DEFAULT_KEYS | keys
         return bundle_problem(start_of(data), kernel_from_keys(keys), keys["camera"], keys["dof"])
 
     def evaluate(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +190,7 @@ class BundleAdjustment(Application):
 
     def plot_arrays(self, data: Any, made: BundleProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         before, after = start_of(data), made.refined(result.values)
-        (radius,), camera = inlier_radii(result), (PAPERS | keys)["camera"]
+        (radius,), camera = inlier_radii(result), (DEFAULT_KEYS | keys)["camera"]
         return point_cloud_plots.plot_arrays(
             before.point_index,
             point_cloud_plots.Cloud(
@@ -217,19 +223,22 @@ class BundleAdjustment(Application):
     )
 
 
-PAPERS: dict[str, Any] = {"tau": 1.0, "camera": "pixel", "dof": 6}
-"""The keys of a scene that a plan cannot change."""
+DEFAULT_KEYS: dict[str, Any] = {"tau": 1.0, "camera": "pixel", "dof": 6}
+"""Defaults of the keys of a BAL file; a plan cannot change them for a scene."""
 
 
 def counts(bundle: Bundle | BundlePortion) -> str:
+    """Return the size of a bundle in words."""
     return f"{bundle.n_cameras} cameras, {bundle.n_points} points, {bundle.n_observations} observations"
 
 
 def start_of(data: Bundle | Scene) -> Bundle:
+    """Return the initial bundle of a scene, or the bundle itself."""
     return data.start if isinstance(data, Scene) else data
 
 
 def scene_of(keys: dict[str, Any]) -> Scene:
+    """Return the synthetic scene that the keys of a plan describe."""
     return make_scene(
         keys["cameras"],
         keys["observations"],
@@ -241,13 +250,13 @@ def scene_of(keys: dict[str, Any]) -> Scene:
 
 
 def _within_inflection(bundle: Bundle, keys: dict[str, Any]) -> np.ndarray:
-    """Return a mask of the observations that the paper counts as inliers."""
-    keys = PAPERS | keys
+    """Return the mask of observations that Le and Zach count as inliers."""
+    keys = DEFAULT_KEYS | keys
     return reprojection_norms(bundle, keys["camera"])[0] <= INFLECTION * keys["tau"]
 
 
 def _report(outcome: BundleOutcome) -> dict[str, Any]:
-    """What `--report` writes: columns, one entry per camera and per point, in the order of the file."""
+    """Return the content of `--report`: columns with one entry per camera and per point, in the order of the file."""
     bundle, inliers = outcome.refined, outcome.inliers
 
     def columns(index: np.ndarray, n: int) -> dict[str, Any]:

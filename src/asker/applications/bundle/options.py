@@ -1,4 +1,4 @@
-"""What can be asked of bundle adjustment."""
+"""Options of bundle adjustment."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -14,7 +14,7 @@ DOFS: tuple[Dof, ...] = get_args(Dof)
 
 @dataclass(frozen=True)
 class Options(ReconstructionOptions):
-    """Of `asker solve` for a BAL file."""
+    """Options of `asker solve` for a BAL file."""
 
-    camera: str = option("pixel", "How k1, k2 act: pixel, or bal (the BAL page).", choices=CAMERAS)
-    dof: int = option(6, "6: poses, 7: and focal lengths, 9: and distortions.", choices=DOFS)
+    camera: str = option("pixel", "Distortion convention: pixel, or bal as on the BAL page.", choices=CAMERAS)
+    dof: int = option(6, "Parameters per camera. 6: pose; 7: and focal length; 9: and distortion.", choices=DOFS)

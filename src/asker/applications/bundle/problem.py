@@ -1,10 +1,10 @@
-"""Bundle adjustment: cameras, points and their observations, as a `Problem`.
+"""Bundle adjustment of BAL files as an `asker.Problem`.
 
-Cameras follow the BAL convention: P = R X + t, p = −P_xy/P_z, and a pixel is f·(1 + k1 ρ² + k2 ρ⁴)·p.
-Two readings of k1, k2 are in use, and they give different costs for the same file:
+Cameras follow the BAL convention: P = R X + t, p = −P_xy/P_z, and the pixel is f·(1 + k1 ρ² + k2 ρ⁴)·p.
+Two conventions of k1, k2 are in use, with different costs for the same file:
 
-    pixel   ρ = f‖p‖, in pixels: what the authors of the ASKER paper compute
-    bal     ρ = ‖p‖, on the normalised point: what the BAL page says and Ceres computes
+    pixel   ρ = f‖p‖, in pixels, as the authors of the ASKER paper compute
+    bal     ρ = ‖p‖, on the normalised point, as the BAL page defines and Ceres computes
 """
 
 from dataclasses import dataclass, replace
@@ -22,11 +22,11 @@ from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Portion, Problem, Variables
 from asker.problem.reductions import Sums
 
-BATCH = 1 << 18  # observations projected at a time: bounds the memory
+BATCH = 1 << 18  # observations projected at a time, to limit the memory
 
 
 def project(pose: Any, point: Any, focal: Any, k1: Any, k2: Any, camera: CameraModel) -> Any:
-    """The pixel (2,) at which a camera sees a point."""
+    """Return the pixel (2,) of a point in a camera."""
     P = pose.rotation @ point + pose.translation
     p = -P[:2] / P[2]
     rho2 = p @ p * (focal * focal if camera == "pixel" else 1.0)
@@ -35,7 +35,7 @@ def project(pose: Any, point: Any, focal: Any, k1: Any, k2: Any, camera: CameraM
 
 @dataclass(frozen=True, eq=False)
 class BundleProblem:
-    """A bundle adjustment problem with the variables by name."""
+    """A bundle adjustment problem and its groups of variables."""
 
     bundle: Bundle
     problem: Problem
@@ -44,36 +44,41 @@ class BundleProblem:
     dof: Dof
 
     def refined(self, values: Groups[Any], whole: Bundle | None = None) -> Bundle:
-        """The bundle with the solved cameras and points, in the frame of the start; `whole` if this is a part."""
+        """Return the bundle with the solved cameras and points, aligned with the initial frame.
+
+        `whole` is the bundle of the whole file if this problem has a portion of it.
+        """
         poses, free_intrinsics = self._cameras(values)
         bundle = self.bundle if whole is None else whole
-        poses, points = self._restore_gauge(bundle, poses, values[self.points])
+        poses, points = self._aligned(bundle, poses, values[self.points])
         return self._with(bundle, poses, free_intrinsics, points)
 
     def depths(self, values: Groups[Any]) -> np.ndarray:
-        """How far in front of its camera each point is, for the own observations: of the variables as they are solved,
-        which may be a mirror image of the scene."""
+        """Return the depth of each local observation's point in its camera, before alignment.
+
+        All depths may be negative, since a mirrored scene has the same reprojections.
+        """
         portion, points = self.problem.portion, values[self.points]
-        own = points[portion.numbers] if portion and not portion.in_parts else points
-        return _depths(self.bundle, self._cameras(values)[0], own)
+        local = points[portion.numbers] if portion and not portion.in_parts else points
+        return _depths(self.bundle, self._cameras(values)[0], local)
 
     def has_moved(self, values: Groups[Any]) -> bool:
-        """Whether any camera has; if none has, `refined` leaves the frame alone."""
+        """Return True if any camera has moved; otherwise `refined` does not align the frame."""
         return not np.array_equal(camera_poses(self.bundle), self._cameras(values)[0])
 
     def _cameras(self, values: Groups[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Poses, and the intrinsics that move."""
+        """Return the poses and the free intrinsics."""
         parts = values[self.cameras]
         return (parts, np.zeros((len(parts), 0))) if self.dof == 6 else parts
 
     def refined_part(self, values: Groups[Any], part: BundlePortion, sums: Sums) -> BundlePortion:
-        """The part of a bundle that this process has, with the solved cameras and points, where these are its own."""
+        """Return the part of this process with the solved cameras and points, if each process keeps its part."""
         poses, free_intrinsics = self._cameras(values)
         bundle, depths = self.bundle, self.depths(values)
         counts = sums.by_variable(self.cameras, np.bincount(bundle.camera_index, minlength=len(poses)).astype(float))
         behind, before = sums.of(np.count_nonzero(depths < 0), np.count_nonzero(depths > 0))
-        side = np.array([-1.0 if behind > before else 1.0])  # of the whole
-        seen = Observed(np.flatnonzero(counts > 0), bundle.point_index, side)
+        sign = np.array([-1.0 if behind > before else 1.0])  # over all processes
+        seen = Observed(np.flatnonzero(counts > 0), bundle.point_index, sign)
         poses, points = restore_gauge(camera_poses(bundle), poses, values[self.points], self.cameras.fixed, seen)
         return replace(part, bundle=self._with(bundle, poses, free_intrinsics, points))
 
@@ -84,7 +89,7 @@ class BundleProblem:
         cameras[:, 6 : self.dof] = free_intrinsics
         return replace(bundle, cameras=cameras, points=points)
 
-    def _restore_gauge(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _aligned(self, bundle: Bundle, poses: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         seen = Observed(bundle.camera_index, bundle.point_index, _depths(bundle, poses, points))
         return restore_gauge(camera_poses(bundle), poses, points, self.cameras.fixed, seen)
 
@@ -101,56 +106,44 @@ def bundle_problem(
     dof: Dof = 6,
     gauge: Gauge = "free",
 ) -> BundleProblem:
-    """Reprojection errors in pixels under `kernel`.
+    """Return the problem of minimising reprojection errors in pixels.
 
-    bundle  the whole, or the part of it that one of several processes holds (`read_bal_portion`)
-    dof     6 moves poses and points, 7 also the focal lengths, 9 also the distortions
-    gauge   free leaves position, orientation and scale of the whole to the damping; fixed holds the pose of the first
-            camera, which leaves the scale; with dof = 6 only, since a camera that moves is one variable
+    Parameters
+    ----------
+    bundle
+        The whole bundle, or the portion of one of several processes (`read_bal_portion`).
+    kernel
+        The robust kernel; None if it is to be estimated.
+    camera
+        The distortion convention, "pixel" or "bal" (see above).
+    dof
+        The free parameters per camera: 6 for the pose, 7 also the focal length, 9 also the distortion.
+    gauge
+        "free" leaves position, orientation and scale of the scene to the damping.  "fixed" keeps the pose of the first
+        camera constant, which leaves the scale; it requires dof = 6.
+
+    Returns
+    -------
+    BundleProblem
+        The problem with its groups of variables.
+
+    Raises
+    ------
+    ValueError
+        If an option has an unknown value, or the gauge is fixed with dof > 6.
     """
     part, bundle = (bundle, bundle.bundle) if isinstance(bundle, BundlePortion) else (None, bundle)
-    if camera not in get_args(CameraModel):
-        raise ValueError(f"camera must be 'pixel' or 'bal', not {camera!r}")
-    if dof not in get_args(Dof):
-        raise ValueError(f"dof must be 6, 7 or 9, not {dof!r}")
-    if gauge not in get_args(Gauge):
-        raise ValueError(f"gauge must be 'free' or 'fixed', not {gauge!r}")
-    if gauge == "fixed" and dof != 6:
-        raise ValueError(f"a fixed gauge holds the whole first camera: it needs dof 6, not {dof}")
+    _check_options(camera, dof, gauge)
     poses = camera_poses(bundle)
-    intrinsics = bundle.cameras[:, 6:9]
-    n_free = dof - 6
     points = Variables(bundle.points, name="points")
-    held = Variables(intrinsics[:, n_free:], fixed=True, name="intrinsics")
-    if n_free:
-        manifold = Product(SE3, Euclidean(n_free))
-        cameras = Variables((poses, intrinsics[:, :n_free]), manifold, name="cameras")
-    else:
-        first = np.arange(len(poses)) == 0
-        cameras = Variables(poses, SE3, fixed=first & (gauge == "fixed"), name="cameras")
-
-    def poses_move(pose, point, held, uv):
-        return project(pose, point, held[0], held[1], held[2], camera) - uv
-
-    def focal_lengths_too(parts, point, held, uv):
-        pose, (focal,) = parts
-        return project(pose, point, focal, held[0], held[1], camera) - uv
-
-    def distortions_too(parts, point, uv):
-        pose, (focal, k1, k2) = parts
-        return project(pose, point, focal, k1, k2, camera) - uv
-
-    reprojection: Any = {6: poses_move, 7: focal_lengths_too, 9: distortions_too}[dof]
+    cameras, constants = _camera_variables(bundle, poses, dof, gauge)
     i, j = bundle.camera_index, bundle.point_index
-    slots = [cameras[i], points[j]] + ([held[i]] if dof < 9 else [])
-    side = _side(_depths(bundle, poses, bundle.points), part) if kernel is None else 1.0
-
-    def in_front(camera, point, *_):
-        pose = camera[0] if n_free else camera
-        return -side * (pose.rotation[2] @ point + pose.translation[2])
-
-    valid = in_front if kernel is None else None
-    factors = Factors(reprojection, *slots, data=bundle.uv, kernel=kernel, valid=valid, name="reprojection")
+    slots = [cameras[i], points[j]] + ([constants[i]] if dof < 9 else [])
+    valid = None
+    if kernel is None:
+        valid = _cheirality(_sign_of_depths(_depths(bundle, poses, bundle.points), part), dof)
+    residual = _residual(camera, dof)
+    factors = Factors(residual, *slots, data=bundle.uv, kernel=kernel, valid=valid, name="reprojection")
     portion = None
     if part is not None:
         counts = part.n_points, (part.observations,), (part.n_observations,)
@@ -158,8 +151,58 @@ def bundle_problem(
     return BundleProblem(bundle, Problem(factors, portion=portion), cameras, points, dof)
 
 
-def _side(depths: np.ndarray, part: BundlePortion | None) -> float:
-    """1 where most observations are in front of their cameras; −1 for a mirror image, where all are behind."""
+def _check_options(camera: CameraModel, dof: Dof, gauge: Gauge) -> None:
+    if camera not in get_args(CameraModel):
+        raise ValueError(f"camera must be 'pixel' or 'bal', not {camera!r}")
+    if dof not in get_args(Dof):
+        raise ValueError(f"dof must be 6, 7 or 9, not {dof!r}")
+    if gauge not in get_args(Gauge):
+        raise ValueError(f"gauge must be 'free' or 'fixed', not {gauge!r}")
+    if gauge == "fixed" and dof != 6:
+        raise ValueError(f"a fixed gauge keeps all parameters of the first camera constant: it needs dof 6, not {dof}")
+
+
+def _camera_variables(bundle: Bundle, poses: np.ndarray, dof: Dof, gauge: Gauge) -> tuple[Variables, Variables]:
+    """Return the variables of the cameras, and their constant intrinsics."""
+    intrinsics = bundle.cameras[:, 6:9]
+    n_free = dof - 6
+    constants = Variables(intrinsics[:, n_free:], fixed=True, name="intrinsics")
+    if n_free:
+        manifold = Product(SE3, Euclidean(n_free))
+        return Variables((poses, intrinsics[:, :n_free]), manifold, name="cameras"), constants
+    is_first = np.arange(len(poses)) == 0
+    return Variables(poses, SE3, fixed=is_first & (gauge == "fixed"), name="cameras"), constants
+
+
+def _residual(camera: CameraModel, dof: Dof) -> Any:
+    """Return the residual function of an observation."""
+
+    def free_pose(pose, point, constants, uv):
+        return project(pose, point, constants[0], constants[1], constants[2], camera) - uv
+
+    def free_focal_length(parts, point, constants, uv):
+        pose, (focal,) = parts
+        return project(pose, point, focal, constants[0], constants[1], camera) - uv
+
+    def free_distortion(parts, point, uv):
+        pose, (focal, k1, k2) = parts
+        return project(pose, point, focal, k1, k2, camera) - uv
+
+    return {6: free_pose, 7: free_focal_length, 9: free_distortion}[dof]
+
+
+def _cheirality(sign: float, dof: Dof) -> Any:
+    """Return the function that is positive if a point is in front of its camera; `sign` is −1 for a mirrored scene."""
+
+    def in_front(camera, point, *_):
+        pose = camera[0] if dof > 6 else camera
+        return -sign * (pose.rotation[2] @ point + pose.translation[2])
+
+    return in_front
+
+
+def _sign_of_depths(depths: np.ndarray, part: BundlePortion | None) -> float:
+    """Return 1 if most points are in front of their cameras, and −1 for a mirrored scene."""
     if part is None:
         return 1.0 if np.median(depths) > 0 else -1.0
     from asker.engines.xla import distributed
@@ -169,19 +212,31 @@ def _side(depths: np.ndarray, part: BundlePortion | None) -> float:
 
 
 def camera_poses(bundle: Bundle) -> np.ndarray:
-    """[R | t] of every camera, (n, 3, 4)."""
+    """Return the poses [R | t] of the cameras, (n, 3, 4)."""
     return np.concatenate([matrix_from_angle_axis(bundle.cameras[:, :3]), bundle.cameras[:, 3:6, None]], axis=2)
 
 
 def camera_centres(bundle: Bundle) -> np.ndarray:
-    """Where the cameras stand, −Rᵀt, (n, 3)."""
+    """Return the camera centres −Rᵀt, (n, 3)."""
     return centres(camera_poses(bundle))
 
 
 def reprojection_norms(bundle: Bundle, camera: CameraModel) -> tuple[np.ndarray, np.ndarray]:
-    """Residual norms (N,) in pixels, infinite where there is none, and depths (N,), positive in front.
+    """Return the reprojection errors of all observations, computed with NumPy.
 
-    The same as `project`, without the solver: NumPy on batches of observations.
+    Parameters
+    ----------
+    bundle
+        Cameras, points and observations.
+    camera
+        The distortion convention, "pixel" or "bal".
+
+    Returns
+    -------
+    norms
+        (N,): residual norms in pixels; infinite if undefined.
+    depths
+        (N,): depths of the points, positive in front of the camera.
     """
     poses = camera_poses(bundle)
     norms, depths = np.empty(bundle.n_observations), np.empty(bundle.n_observations)

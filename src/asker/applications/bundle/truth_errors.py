@@ -1,4 +1,4 @@
-"""How near a reconstruction comes to the truth."""
+"""Errors of a reconstruction with respect to ground truth."""
 
 from typing import NamedTuple
 
@@ -12,32 +12,44 @@ N_TRIPLES = 200
 
 
 class Errors(NamedTuple):
-    """Median distances from the truth, in parts of the cameras' mean distance from their middle."""
+    """Median distances from ground truth, relative to the mean distance of the cameras from their centroid."""
 
     cameras: float
     points: float
 
 
-def errors(found: Bundle, truth: Bundle) -> Errors:
-    """How far a reconstruction is from the truth, once a similarity has aligned the two.
+def errors(estimate: Bundle, truth: Bundle) -> Errors:
+    """Return the errors of a reconstruction after alignment with ground truth by a similarity.
 
-    Lost cameras must not bend it, so it is a least median fit of the camera centres.
+    The alignment is a least-median fit of the camera centres, so that lost cameras do not affect it.
+
+    Parameters
+    ----------
+    estimate
+        The reconstruction.
+    truth
+        The ground truth, with the same cameras and points in the same order.
+
+    Returns
+    -------
+    Errors
+        The median errors of cameras and points.
     """
-    source, target = camera_centres(found), camera_centres(truth)
+    source, target = camera_centres(estimate), camera_centres(truth)
     fit = least_median_fit(source, target)
     cameras = np.median(distances(fit, source, target))
-    points = np.median(distances(fit, found.points, truth.points))
+    points = np.median(distances(fit, estimate.points, truth.points))
     size = extent(target)
     return Errors(float(cameras) / size, float(points) / size)
 
 
 def extent(centres: np.ndarray) -> float:
-    """The mean distance of camera centres (n, 3) from their middle."""
+    """Return the mean distance of camera centres (n, 3) from their centroid."""
     return float(np.linalg.norm(centres - centres.mean(axis=0), axis=1).mean())
 
 
 def least_median_fit(source: np.ndarray, target: np.ndarray) -> Fit:
-    """The best of many similarities that three points give, fitted again to the half of the points it fits best."""
+    """Return the similarity with the least median distance over triples of points, refitted to its closer half."""
 
     def spread(fit: Fit) -> float:
         return float(np.median(distances(fit, source, target)))

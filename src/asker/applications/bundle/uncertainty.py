@@ -1,4 +1,4 @@
-"""How sure a refined bundle is."""
+"""Covariances of a refined bundle."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from asker.uncertainty.covariance import Uncertainty
 
 
 def data_covariances(made: BundleProblem, result: Result) -> DataCovariances:
-    """Covariances of cameras (steps of the pose and what moves with it), of their centres, and of points."""
+    """Return covariances of cameras (pose steps and free intrinsics), of camera centres and of points."""
     refined = made.refined(result.values)
     poses = camera_poses(refined)
     cameras = poses if made.dof == 6 else (poses, refined.cameras[:, 6 : made.dof])

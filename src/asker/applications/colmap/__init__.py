@@ -1,4 +1,4 @@
-"""COLMAP models: their files, their cameras, the problem, and `refine`."""
+"""COLMAP models: files, camera models, problems and `refine`."""
 
 from asker.applications.colmap.formats.folder import read_model, write_model
 from asker.applications.colmap.formats.from_pycolmap import from_arrays, from_pycolmap, to_pycolmap

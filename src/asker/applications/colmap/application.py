@@ -34,6 +34,7 @@ from asker.applications.text_report import (
     compilation_note,
     count_table,
     inliers_within,
+    method_line,
     noise_report,
     number_of,
     percent,
@@ -47,14 +48,14 @@ from asker.solver.holdout import Prediction, held_out_masks
 from asker.solver.result import Result
 
 N_WORST = 5
-MANY = 0.1
-"""The part of the observations that may be dropped without a warning."""
-USUAL = 4.0
-"""Pixels: COLMAP's own limit."""
+MAX_DROPPED_RATIO = 0.1
+"""The fraction of observations that `--drop-outliers` may remove without a warning."""
+COLMAP_MAX_ERROR = 4.0
+"""COLMAP's default limit of reprojection errors, in pixels."""
 
 
 class ColmapModels(Application):
-    """Cameras, images and points as COLMAP keeps them."""
+    """COLMAP models: cameras, images and points."""
 
     name = "colmap"
     title = "COLMAP models"
@@ -96,35 +97,35 @@ class ColmapModels(Application):
     def counts(self, data: ColmapModel) -> str:
         n = {"image": len(data.images), "camera": len(data.cameras), "point": len(data.points)}
         sizes = ", ".join(number_of(k, what) for what, k in n.items())
-        return f"{sizes}, {data.n_observations} observations{_rigs_told(data)}"
+        return f"{sizes}, {data.n_observations} observations{_rig_counts(data)}"
 
     def info(self, data: ColmapModel, tau: float | None) -> ReportItems:
         tau = 1.0 if tau is None else tau
         kinds = Counter(data.cameras.models)
         models = f"camera models: {', '.join(f'{n} {name}' for name, n in kinds.items()) or 'none'}"
         if not data.n_observations:
-            return [models, "there are no observations: nothing to fit"]
-        seen = data.observations()
+            return [models, "there are no observations"]
+        o = data.observations()
         tracks = count_table(
-            ("observations per image", seen.image, len(data.images)),
-            ("observations per point", seen.point, len(data.points)),
+            ("observations per image", o.image, len(data.images)),
+            ("observations per point", o.point, len(data.points)),
         )
         r = reprojection_norms(data)
         cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
         titles = (f"start, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
         row = ["", f"{cost:.7g}", percent(np.mean(r <= INFLECTION * tau)), f"{np.median(r):.3g} px"]
-        lost = np.isinf(r)
-        n_points = len(np.unique(seen.point[lost]))
-        told = f"not in front of their camera, and outliers here: {lost.sum()} observations of {n_points} points"
-        return [models, tracks, Table(titles, [row]), told]
+        not_visible = np.isinf(r)
+        n_points = len(np.unique(o.point[not_visible]))
+        count = f"{not_visible.sum()} observations of {n_points} points"
+        return [models, tracks, Table(titles, [row]), f"behind their camera initially, counted as outliers: {count}"]
 
     def check(self, path: Path, output: Path | None, options: Options) -> None:
         if options.drop_outliers and output is None:
             raise ValueError("--drop-outliers changes the written model: give --output as well")
         if options.max_error is not None and not options.drop_outliers:
-            raise ValueError("--max-error goes with --drop-outliers")
+            raise ValueError("--max-error requires --drop-outliers")
         if options.min_angle and not options.drop_outliers:
-            raise ValueError("--min-angle goes with --drop-outliers")
+            raise ValueError("--min-angle requires --drop-outliers")
         if output is not None:
             if os.path.realpath(output) == os.path.realpath(path):
                 raise FileError(output, "this folder is named twice on the command line")
@@ -132,21 +133,21 @@ class ColmapModels(Application):
 
     def refine(self, data: ColmapModel, options: Options, say: Any, **common: Any) -> ColmapOutcome:
         names = ("refine", "gauge", "principal_point", "refine_rigs", "retriangulate", "max_error", "min_angle")
-        asked: Any = {name: getattr(options, name) for name in names} | {"hold": options.hold or ()}
+        chosen: Any = {name: getattr(options, name) for name in names} | {"hold": options.hold or ()}
         if options.transforms is not None:
             check_transforms(data)
         if options.priors is not None:
-            asked["priors"] = read_positions(options.priors)
+            chosen["priors"] = read_positions(options.priors)
         if options.control is not None:
-            asked["control"] = read_control(options.control, data.images.names)
-        return refine(data, **asked, **common)
+            chosen["control"] = read_control(options.control, data.images.names)
+        return refine(data, **chosen, **common)
 
     def iteration_limit(self, options: Options) -> int | None:
         return None  # those of `asker.solve`
 
     def report(self, data: ColmapModel, outcome: Any, options: Options) -> ReportItems:
         r, images = outcome.record, outcome.images
-        moves = f"refine {r['refine']}{' and rigs' * r['refine_rigs']}, gauge {r['gauge']}"
+        settings = f"refine {r['refine']}{' and rigs' * r['refine_rigs']}, gauge {r['gauge']}"
         inliers = percent(r["initial_inlier_ratio"]), percent(r["inlier_ratio"])
         rows = []
         for k in images.worst(N_WORST):
@@ -154,8 +155,8 @@ class ColmapModels(Application):
             ratios = percent(images.before[k] / n), percent(images.after[k] / n)
             rows.append([_printable(data.images.names[k]), f"{n}", *ratios])
         return [
-            f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} px, {moves}",
-            *_held_told(r),
+            f"{method_line(r, 'px')}, {settings}",
+            *([f"constant: {' '.join(map(str, r['hold']))}"] if r["hold"] else []),
             before_and_after(r, [inliers_within(r["inlier_radius"], "px"), *inliers]),
             *issues_report(r["dirt"]),
             *reprojection_report(outcome.errors),
@@ -165,7 +166,7 @@ class ColmapModels(Application):
             *known_positions_report(r["known_positions"]),
             termination_line(r),
             *compilation_note(r),
-            *(_dropped_told(outcome) if options.drop_outliers else []),
+            *(_dropped_report(outcome) if options.drop_outliers else []),
         ]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
@@ -179,10 +180,10 @@ class ColmapModels(Application):
 
     def hold_out(self, data: ColmapModel, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
         made, mask = colmap_problem(data, refine=keys["refine"]), np.zeros(data.n_observations, bool)
-        for index, held in zip(made.observations, held_out_masks(made.problem, share, seed), strict=True):
-            mask[index] = held
+        for index, held_out in zip(made.observations, held_out_masks(made.problem, share, seed), strict=True):
+            mask[index] = held_out
         point_ids = data.images.point_ids.copy()
-        point_ids[data.observations().feature[mask]] = NO_POINT  # the features stay; they show no point
+        point_ids[data.observations().feature[mask]] = NO_POINT  # the features remain, without a point
 
         def predicted(refined: ColmapModel) -> Prediction:
             images = replace(refined.images, point_ids=data.images.point_ids)
@@ -191,7 +192,7 @@ class ColmapModels(Application):
         training = replace(data, images=replace(data.images, point_ids=point_ids))
         return HoldoutSplit(training, predicted, "px", data.n_observations)
 
-    # ---- for studies
+    # ---- for experiments
 
     def sizes(self, data: ColmapModel) -> dict[str, Any]:
         sizes = {"n_images": len(data.images), "n_cameras": len(data.cameras), "n_points": len(data.points)}
@@ -226,53 +227,49 @@ class ColmapModels(Application):
         return point_cloud_plots.figures(runs)
 
 
-def _rigs_told(model: ColmapModel) -> str:
-    """Of a model with images that move together."""
+def _rig_counts(model: ColmapModel) -> str:
+    """Return the numbers of frames and rigs of a model with frames of several images."""
     if model.rigs is None or len(model.rigs.frames) == len(model.images):
         return ""
-    return f"; {len(model.rigs.frames)} frames of {number_of(len(model.rigs), 'rig')} move"
+    return f"; {len(model.rigs.frames)} frames of {number_of(len(model.rigs), 'rig')}"
 
 
-def _held_told(record: dict[str, Any]) -> ReportItems:
-    return [f"held: {' '.join(map(str, record['hold']))}"] if record["hold"] else []
-
-
-def _dropped_told(outcome: ColmapOutcome) -> ReportItems:
-    """What `--drop-outliers` leaves; a warning where it takes more than `MANY`."""
-    left, n, r = outcome.clean, outcome.refined.n_observations, outcome.record
+def _dropped_report(outcome: ColmapOutcome) -> ReportItems:
+    """Return the size of the model after `--drop-outliers`, with a warning above `MAX_DROPPED_RATIO`."""
+    clean, n, r = outcome.clean, outcome.refined.n_observations, outcome.record
     limit = r["inlier_radius"] if outcome.max_error is None else outcome.max_error
-    told: ReportItems = [
-        f"without outliers (errors over {limit:.3g} px): "
-        f"{left.n_observations} observations of {len(left.points)} points are left"
+    items: ReportItems = [
+        f"without outliers (errors above {limit:.3g} px): "
+        f"{clean.n_observations} observations of {len(clean.points)} points remain"
     ]
-    ratio = 1 - left.n_observations / n
-    if ratio <= MANY:
-        return told
-    told.append(f"Warning: --drop-outliers removes {percent(ratio)} of the observations, more than a tenth.")
-    usual = f"{USUAL:g}, COLMAP's own, removes {percent(outcome.dropped_ratio(USUAL))}"
-    more = f" ({usual})" if limit < USUAL else ""
-    told.append(f"  To keep more, give a larger --max-error in pixels{more}; to keep all, leave --drop-outliers out.")
-    return told
+    ratio = 1 - clean.n_observations / n
+    if ratio <= MAX_DROPPED_RATIO:
+        return items
+    items.append(f"Warning: --drop-outliers removes {percent(ratio)} of the observations, more than a tenth.")
+    default = f"{COLMAP_MAX_ERROR:g}, COLMAP's default, removes {percent(outcome.dropped_ratio(COLMAP_MAX_ERROR))}"
+    hint = f" ({default})" if limit < COLMAP_MAX_ERROR else ""
+    items.append(f"  To keep more, give a larger --max-error in pixels{hint}; to keep all, omit --drop-outliers.")
+    return items
 
 
 def _printable(name: str) -> str:
-    """A file name may hold anything."""
+    """Return a file name with characters that cannot be printed escaped."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _names(model: ColmapModel) -> dict[str, Any]:
-    """Of frames, by their first images, and of points."""
+    """Return the names of frames, which are those of their first images, and of points."""
     first = np.unique(members(model).frame, return_index=True)[1]
     names = [_printable(model.images.names[image]) for image in first]
     return {"poses": names, "points": model.points.ids.tolist()}
 
 
 def _report(outcome: ColmapOutcome) -> dict[str, Any]:
-    """What `--report` writes: columns, one entry per image and per point."""
+    """Return the content of `--report`: columns with one entry per image and per point."""
 
     def columns(table: InlierTable) -> dict[str, Any]:
-        seen = {"n_observations": table.n_observations}
-        return {"id": table.ids, **seen, "inliers_before": table.before, "inliers_after": table.after}
+        counts = {"n_observations": table.n_observations}
+        return {"id": table.ids, **counts, "inliers_before": table.before, "inliers_after": table.after}
 
     model = outcome.refined
     return {
@@ -285,7 +282,7 @@ def _report(outcome: ColmapOutcome) -> dict[str, Any]:
 
 
 def _write_cloud(path: Path, model: ColmapModel) -> None:
-    """Points in their colours and cameras in red."""
+    """Write a PLY file with points in their colours, and cameras in red."""
     write_ply(path, model.points.xyz, model.points.rgb, camera_centres(model))
 
 

@@ -1,13 +1,13 @@
-"""What of a model is held: words such as `images=left/*`, `points`, `cameras=3`, `rotations` or `k2`.
+"""Constant parameters of a model, selected by words such as `images=left/*`, `points`, `cameras=3` or `k2`.
 
-    images=NAME       the pose; in a rig that of the whole frame
-    cameras=ID        all parameters
+    images=NAME       the pose of an image; in a rig, of its whole frame
+    cameras=ID        all parameters of a camera
     points, points=ID
-    rotations         of all frames: their positions move alone
-    positions         of all frames: they turn where they are
+    rotations         of all frames, so that only their positions change
+    positions         of all frames, so that only their rotations change
     focal, principal-point, distortion, or the name of a parameter such as k1: of all cameras
 
-A name or id may be a pattern with * and ?, and @FILE has one name or id in each line.
+A name or id may be a pattern with * and ?, and @FILE names a file with one name or id in each line.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from asker.geometry.manifolds import SE3, exp_so3
 from asker.io.files import FileError, read_text_bytes
 from asker.tracing.array_namespace import Array, namespace
 
-SOME = ("images", "cameras", "points")
-"""What is held by name or id."""
+RECORD_KINDS = ("images", "cameras", "points")
+"""Kinds of records that can be selected by name or id."""
 MOTIONS = ("rotations", "positions")
 PARAMETERS = frozenset(name for model in CAMERA_MODELS for name in CAMERA_MODELS[model].split())
 PARTS = frozenset(part for model in CAMERA_MODELS for part in parts_of(model))
 
 
-class HeldRotations(type(SE3)):  # type: ignore[misc]
-    """Poses [R | t] that keep their rotation: (R, t) ⊞ δ = (R, t + δ)."""
+class ConstantRotations(type(SE3)):  # type: ignore[misc]
+    """Poses [R | t] with constant rotation: (R, t) ⊞ δ = (R, t + δ)."""
 
     tangent = 3
 
@@ -39,8 +39,8 @@ class HeldRotations(type(SE3)):  # type: ignore[misc]
         return namespace(x).concatenate([x[:9], x[9:] + delta])
 
 
-class HeldPositions(type(SE3)):  # type: ignore[misc]
-    """Poses [R | t] whose centre −Rᵀt stays: (R, t) ⊞ δ = (exp(δ) R, exp(δ) t)."""
+class ConstantPositions(type(SE3)):  # type: ignore[misc]
+    """Poses [R | t] with constant centre −Rᵀt: (R, t) ⊞ δ = (exp(δ) R, exp(δ) t)."""
 
     tangent = 3
 
@@ -50,25 +50,40 @@ class HeldPositions(type(SE3)):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """What does not move."""
+class ConstantParameters:
+    """The parameters of a model that are constant during a solve."""
 
     images: np.ndarray
-    """(n_images,): a mask, as the next two."""
+    """(n_images,): the mask of images with constant poses."""
     cameras: np.ndarray
+    """(n_cameras,): the mask of cameras with constant parameters."""
     points: np.ndarray
+    """(n_points,): the mask of constant points."""
     parameters: frozenset[str] = frozenset()
-    """Of all cameras: names of parameters and of parts."""
+    """Names or kinds of parameters that are constant in all cameras."""
     motion: str = ""
-    """One of `MOTIONS`, or nothing."""
+    """One of `MOTIONS`, which is constant in all frames, or an empty string."""
 
     def manifold(self) -> Any:
-        """How poses move."""
-        return {"rotations": HeldRotations(), "positions": HeldPositions()}.get(self.motion, SE3)
+        """Return the manifold of the poses."""
+        return {"rotations": ConstantRotations(), "positions": ConstantPositions()}.get(self.motion, SE3)
 
 
-def held_of(model: ColmapModel, hold: Sequence[str | int]) -> Held:
-    """What the words ask for; a number is the id of an image.  A `ValueError` names one that fits nothing."""
+def constant_parameters(model: ColmapModel, hold: Sequence[str | int]) -> ConstantParameters:
+    """Return the constant parameters that words select.
+
+    Parameters
+    ----------
+    model
+        A COLMAP model.
+    hold
+        Words as described above; a number is the id of an image.
+
+    Raises
+    ------
+    ValueError
+        If a word is unknown or matches nothing.
+    """
     names = {
         "images": list(model.images.names),
         "cameras": list(map(str, model.cameras.ids.tolist())),
@@ -80,25 +95,26 @@ def held_of(model: ColmapModel, hold: Sequence[str | int]) -> Held:
         if not isinstance(word, str):
             at = np.flatnonzero(model.images.ids == word)
             if not at.size:
-                raise ValueError(f"there is no image {word} to hold")
+                raise ValueError(f"hold: there is no image {word}")
             masks["images"][at] = True
             continue
         what, _, which = word.partition("=")
-        if what in SOME:
+        if what in RECORD_KINDS:
             masks[what] |= _matching(names[what], which or "*", what)
         elif not which and what in MOTIONS:
             motions.add(what)
         elif not which and what in PARAMETERS | PARTS:
             parameters.add(what)
         else:
-            raise ValueError(f"hold: {word!r} is not known; {', '.join((*SOME, *MOTIONS, *sorted(PARTS)))}, or as k1")
+            words = ", ".join((*RECORD_KINDS, *MOTIONS, *sorted(PARTS)))
+            raise ValueError(f"hold: {word!r} is not known; expected {words}, or the name of a parameter such as k1")
     if len(motions) > 1:
-        return Held(masks["images"] | True, masks["cameras"], masks["points"], frozenset(parameters))
-    return Held(**masks, parameters=frozenset(parameters), motion="".join(motions))
+        return ConstantParameters(masks["images"] | True, masks["cameras"], masks["points"], frozenset(parameters))
+    return ConstantParameters(**masks, parameters=frozenset(parameters), motion="".join(motions))
 
 
 def _matching(names: list[str], which: str, what: str) -> np.ndarray:
-    """A mask of the names that are meant."""
+    """Return the mask of names that a name, a pattern or @FILE selects."""
     if which.startswith("@"):
         mask = np.zeros(len(names), dtype=bool)
         text = read_text_bytes(which[1:]).decode(errors="replace")
@@ -116,6 +132,6 @@ def _matching(names: list[str], which: str, what: str) -> np.ndarray:
 
 
 def _matched(names: list[str], pattern: str) -> np.ndarray:
-    """The name itself, or those that fit the pattern."""
-    same = np.array([name == pattern for name in names], dtype=bool)
-    return same if same.any() else np.array([fnmatchcase(name, pattern) for name in names], dtype=bool)
+    """Return the mask of names equal to the pattern; if there are none, of those that match it."""
+    equal = np.array([name == pattern for name in names], dtype=bool)
+    return equal if equal.any() else np.array([fnmatchcase(name, pattern) for name in names], dtype=bool)

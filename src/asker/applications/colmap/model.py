@@ -1,8 +1,8 @@
-"""A COLMAP model as NumPy arrays, and what makes one valid.
+"""A COLMAP model as NumPy arrays, and its validation.
 
-A model has cameras, images and points.  An image names its camera and lists its features: pixels, each with the id of
-the point it shows, or −1.  Several images may share one camera.  A feature that shows a point is an *observation*.
-Sensors that move together are a *rig*; the images that one took at a time are a *frame*.
+A model has cameras, images and points.  An image refers to its camera and has a list of features: pixels, each with the
+id of a point, or −1.  Several images may share one camera.  A feature with a point is an *observation*.  Sensors with
+constant relative poses are a *rig*; the images that a rig takes at one time are a *frame*.
 """
 
 from collections.abc import Iterator
@@ -39,27 +39,30 @@ CAMERA_MODELS = {
     "EUCM": "fx fy cx cy alpha beta",
     "EQUIRECTANGULAR": "w h",
 }
-"""The parameters of each camera model; the position in this list is COLMAP's number for it."""
+"""The parameters of each camera model, in the order of COLMAP's numbers for them."""
 MODEL_NAMES = tuple(CAMERA_MODELS)
 SENSORS = ("CAMERA", "IMU")
-"""The kinds of sensors; the position in this list is COLMAP's number for it."""
+"""The kinds of sensors, in the order of COLMAP's numbers for them."""
 CAMERA = 0
 
 
 def n_params(camera_model: str) -> int:
+    """Return the number of parameters of a camera model."""
     return len(CAMERA_MODELS[camera_model].split())
 
 
 @dataclass(frozen=True, eq=False)
 class Cameras:
+    """The cameras of a model."""
+
     ids: Ints
     """(n_cameras,)"""
     models: tuple[str, ...]
-    """The camera model of each, a key of `CAMERA_MODELS`."""
+    """(n_cameras,): camera models, keys of `CAMERA_MODELS`."""
     sizes: Ints
     """(n_cameras, 2): width and height in pixels."""
     params: tuple[Floats, ...]
-    """The parameters of each, as many as its model has."""
+    """(n_cameras,): the parameters of each camera."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -67,6 +70,8 @@ class Cameras:
 
 @dataclass(frozen=True, eq=False)
 class Images:
+    """The images of a model, with their poses and features."""
+
     ids: Ints
     """(n_images,)"""
     qvecs: Floats
@@ -81,19 +86,21 @@ class Images:
     xys: Floats
     """(n_features, 2): pixels."""
     point_ids: Ints
-    """(n_features,): the point that a feature shows, or −1."""
+    """(n_features,): the point of each feature, or −1."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def of_feature(self) -> Ints:
-        """(n_features,): the index of the image that a feature is in."""
+        """(n_features,): the index of the image of each feature."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
+    """The points of a model."""
+
     ids: Ints
     """(n_points,)"""
     xyz: Floats
@@ -101,7 +108,7 @@ class Points:
     rgb: NDArray[np.uint8]
     """(n_points, 3)"""
     errors: Floats
-    """(n_points,): mean reprojection error in pixels, −1 where unknown."""
+    """(n_points,): mean reprojection error in pixels, −1 if unknown."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -109,7 +116,7 @@ class Points:
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """What the sensors of a rig gave at a time.  The pose of a frame follows from those of its images."""
+    """Frames: simultaneous data of the sensors of a rig.  The pose of a frame follows from those of its images."""
 
     ids: Ints
     """(n_frames,)"""
@@ -118,11 +125,11 @@ class Frames:
     starts: Ints
     """(n_frames + 1,): the entries of frame f are starts[f]:starts[f + 1]."""
     kinds: Ints
-    """(n_entries,): of the sensor, a position in `SENSORS`."""
+    """(n_entries,): the kind of sensor, an index of `SENSORS`."""
     sensor_ids: Ints
     """(n_entries,)"""
     data_ids: Ints
-    """(n_entries,): what it gave, of a camera the id of an image."""
+    """(n_entries,): the id of the data; for a camera, of an image."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -130,20 +137,20 @@ class Frames:
 
 @dataclass(frozen=True, eq=False)
 class Rigs:
-    """Sensors that move together, and their frames."""
+    """Rigs, which are sensors with constant relative poses, and their frames."""
 
     ids: Ints
     """(n_rigs,)"""
     starts: Ints
     """(n_rigs + 1,): the sensors of rig r are starts[r]:starts[r + 1]; the first is the reference."""
     kinds: Ints
-    """(n_sensors,): a position in `SENSORS`."""
+    """(n_sensors,): the kind of sensor, an index of `SENSORS`."""
     sensor_ids: Ints
-    """(n_sensors,): of a camera its id."""
+    """(n_sensors,): the id of the sensor; for a camera, of the camera."""
     has_pose: NDArray[np.bool_]
-    """(n_sensors,): whether sensor_from_rig is known."""
+    """(n_sensors,): the mask of sensors with known sensor_from_rig."""
     qvecs: Floats
-    """(n_sensors, 4): the rotation from rig to sensor, that of the reference is the identity."""
+    """(n_sensors, 4): the rotation from rig to sensor; the identity for the reference sensor."""
     tvecs: Floats
     """(n_sensors, 3): the translation from rig to sensor."""
     frames: Frames
@@ -153,7 +160,7 @@ class Rigs:
 
 
 class Observations(NamedTuple):
-    """Who sees whom, as indices (not ids), in the order of the features."""
+    """Observations as indices (not ids), in the order of the features."""
 
     feature: Ints
     image: Ints
@@ -162,13 +169,13 @@ class Observations(NamedTuple):
 
 
 class Tracks(NamedTuple):
-    """For each point, where it is seen."""
+    """The observations of each point."""
 
     starts: Ints
     """(n_points + 1,): the entries of point j are starts[j]:starts[j + 1]."""
     image_ids: Ints
     features: Ints
-    """Which feature of the image, counted from 0."""
+    """The index of the feature within its image, from 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,51 +186,55 @@ class ColmapModel:
     images: Images
     points: Points
     rigs: Rigs | None = None
-    """None where every camera is a rig of its own."""
+    """None if every camera is a rig with a single sensor."""
 
     @property
     def n_observations(self) -> int:
+        """The number of features with a point."""
         return int(np.count_nonzero(self.images.point_ids != NO_POINT))
 
     def observations(self) -> Observations:
+        """Return feature, image, camera and point of every observation."""
         images = self.images
         feature = np.flatnonzero(images.point_ids != NO_POINT)
         image = images.of_feature[feature]
         camera = positions(self.cameras.ids, images.camera_ids)
         point = positions(self.points.ids, images.point_ids[feature])
         if (camera < 0).any() or (point < 0).any():
-            raise ValueError("an image names a camera or a point that the model does not have")
+            raise ValueError("an image refers to a camera or a point that does not exist")
         return Observations(feature, image, camera[image], point)
 
     def tracks(self) -> Tracks:
-        seen = self.observations()
-        order = np.argsort(seen.point, kind="stable")
-        feature, image = seen.feature[order], seen.image[order]
-        lengths = np.bincount(seen.point, minlength=len(self.points))
+        """Return the observations of each point."""
+        o = self.observations()
+        order = np.argsort(o.point, kind="stable")
+        feature, image = o.feature[order], o.image[order]
+        lengths = np.bincount(o.point, minlength=len(self.points))
         return Tracks(starts_of(lengths), self.images.ids[image], feature - self.images.starts[image])
 
 
 def camera_poses(model: ColmapModel) -> np.ndarray:
-    """[R | t] of every image, (n, 3, 4)."""
+    """Return the poses [R | t] of the images, (n, 3, 4)."""
     return np.concatenate([matrix_from_quaternion(model.images.qvecs), model.images.tvecs[:, :, None]], axis=2)
 
 
 def starts_of(lengths: Any) -> Ints:
+    """Return the start of each of several consecutive ranges of given lengths, followed by the end of the last one."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def positions(ids: Ints, wanted: Ints) -> Ints:
-    """Where each wanted id stands among `ids`; −1 where it does not."""
+    """Return the index of each wanted id in `ids`; −1 for missing ones."""
     if not len(ids):
         return np.full(len(wanted), -1)
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
-    found = order[at]
-    return np.where(ids[found] == wanted, found, -1)
+    index = order[at]
+    return np.where(ids[index] == wanted, index, -1)
 
 
 class Fault(NamedTuple):
-    """What is wrong with which record of which part (`cameras`, `images`, `points3D`, `rigs`, `frames`)."""
+    """An error in a record of a part (`cameras`, `images`, `points3D`, `rigs`, `frames`)."""
 
     part: str
     record: int
@@ -231,7 +242,7 @@ class Fault(NamedTuple):
 
 
 def faults(model: ColmapModel) -> Iterator[Fault]:
-    """What is wrong with the numbers of a model, as far as the shapes fit."""
+    """Yield the errors in the values of a model whose arrays have correct shapes."""
     yield from _camera_faults(model.cameras)
     yield from _image_faults(model)
     yield from _point_faults(model.points)
@@ -257,11 +268,11 @@ def _image_faults(model: ColmapModel) -> Iterator[Fault]:
     for record in np.flatnonzero(positions(model.cameras.ids, images.camera_ids) < 0).tolist():
         yield Fault("images", record, f"there is no camera {images.camera_ids[record]}")
     missing = (positions(model.points.ids, images.point_ids) < 0) & (images.point_ids != NO_POINT)
-    for bad, what in ((~np.isfinite(images.xys).all(axis=1), "is not finite"), (missing, "shows point {}")):
+    for bad, what in ((~np.isfinite(images.xys).all(axis=1), "is not finite"), (missing, "refers to point {}")):
         for feature in np.flatnonzero(bad)[:1].tolist():
             record = int(np.searchsorted(images.starts, feature, side="right")) - 1
-            told = what.format(f"{images.point_ids[feature]}, which does not exist")
-            yield Fault("images", record, f"feature {feature - images.starts[record]} {told}")
+            message = what.format(f"{images.point_ids[feature]}, which does not exist")
+            yield Fault("images", record, f"feature {feature - images.starts[record]} {message}")
 
 
 def _point_faults(points: Points) -> Iterator[Fault]:
@@ -272,18 +283,18 @@ def _point_faults(points: Points) -> Iterator[Fault]:
 
 
 def id_faults(part: str, name: str, ids: Ints, bits: int) -> Iterator[Fault]:
-    """Ids differ, and fit into the format; the largest number there means "none"."""
+    """Yield errors of ids: repeated ones, or ones out of range; the largest number of `bits` bits means "none"."""
     for record in np.flatnonzero((ids < 0) | (ids >= 2**bits - 1)).tolist():
         yield Fault(part, record, f"the {name} id {ids[record]} is out of range")
     order = np.argsort(ids, kind="stable")
-    again = order[1:][np.diff(ids[order]) == 0]
-    if again.size:
-        record = int(again.min())
-        yield Fault(part, record, f"there are two of {name} id {ids[record]}")
+    repeated = order[1:][np.diff(ids[order]) == 0]
+    if repeated.size:
+        record = int(repeated.min())
+        yield Fault(part, record, f"the {name} id {ids[record]} is repeated")
 
 
 def track_fault(model: ColmapModel, tracks: Tracks) -> Fault | None:
-    """What is wrong if the tracks of a file are not the inverse of the images' point ids."""
+    """Return an error if the tracks of a file do not agree with the point ids of its images."""
     images, points = model.images, model.points
     owner = np.repeat(np.arange(len(points)), np.diff(tracks.starts))
     image = positions(images.ids, tracks.image_ids)
@@ -291,21 +302,23 @@ def track_fault(model: ColmapModel, tracks: Tracks) -> Fault | None:
     outside = (image < 0) | (tracks.features < 0) | (tracks.features >= n_features)
     for k in np.flatnonzero(outside)[:1].tolist():
         where = f"feature {tracks.features[k]} of image {tracks.image_ids[k]}"
-        return Fault("points3D", int(owner[k]), f"the track names {where}, which does not exist")
+        return Fault("points3D", int(owner[k]), f"the track refers to {where}, which does not exist")
     feature = images.starts[image] + tracks.features
     for k in np.flatnonzero(images.point_ids[feature] != points.ids[owner])[:1].tolist():
         where = f"feature {tracks.features[k]} of image {tracks.image_ids[k]}"
-        return Fault("points3D", int(owner[k]), f"the track names {where}, which does not show this point")
-    n_named = np.bincount(feature, minlength=len(images.point_ids))
-    for k in np.flatnonzero(n_named[feature] > 1)[:1].tolist():
-        return Fault("points3D", int(owner[k]), "the track names a feature twice")
+        return Fault("points3D", int(owner[k]), f"the track refers to {where}, which has another point or none")
+    n_entries = np.bincount(feature, minlength=len(images.point_ids))
+    for k in np.flatnonzero(n_entries[feature] > 1)[:1].tolist():
+        return Fault("points3D", int(owner[k]), "the track refers to a feature twice")
     if len(feature) < model.n_observations:
         return _short_track(model, owner)
     return None
 
 
 def _short_track(model: ColmapModel, owner: Ints) -> Fault:
-    n_seen = np.bincount(model.observations().point, minlength=len(model.points))
-    n_told = np.bincount(owner, minlength=len(model.points))
-    j = int(np.argmax(n_seen > n_told))
-    return Fault("points3D", j, f"the track has {n_told[j]} entries, but {n_seen[j]} features show this point")
+    n_observations = np.bincount(model.observations().point, minlength=len(model.points))
+    n_entries = np.bincount(owner, minlength=len(model.points))
+    j = int(np.argmax(n_observations > n_entries))
+    return Fault(
+        "points3D", j, f"the track has {n_entries[j]} entries, but {n_observations[j]} features refer to this point"
+    )

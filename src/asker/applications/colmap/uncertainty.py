@@ -1,8 +1,8 @@
-"""How sure a refined model is."""
+"""Covariances of a refined COLMAP model."""
 
 import numpy as np
 
-from asker.applications.colmap.constant_parameters import HeldPositions, HeldRotations
+from asker.applications.colmap.constant_parameters import ConstantPositions, ConstantRotations
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.problem import ColmapProblem
 from asker.applications.colmap.reprojection_error import camera_poses
@@ -14,10 +14,10 @@ from asker.uncertainty.covariance import Uncertainty
 
 
 def data_covariances(made: ColmapProblem, result: Result, refined: ColmapModel) -> DataCovariances:
-    """Covariances of poses, of the centres of images, of points, and of intrinsics that moved.
+    """Return covariances of frame poses, image centres, points and free intrinsics.
 
-    A pose is that of a frame, and the centre of an image lies where its sensor is in the rig.  Control points stand
-    behind the points of the model, and are left out.
+    The centre of an image depends on the pose of its frame and on its sensor's pose in the rig.  Control points, which
+    follow the points of the model, are excluded.
     """
     xyz = made.refined(result.values).points.xyz
     poses, (frame, sensor) = frame_poses(refined, camera_poses(refined)), members(refined)
@@ -26,19 +26,19 @@ def data_covariances(made: ColmapProblem, result: Result, refined: ColmapModel) 
 
     def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
         C = of.covariance(made.poses).blocks
-        whole = _of_whole_steps(made.poses.manifold, poses, C)
-        found = {
+        full = _full_covariances(made.poses.manifold, poses, C)
+        blocks = {
             "image_ids": refined.images.ids,
             "pose_covariances": C,
-            "centre_covariances": centre_covariances(poses[frame], whole[frame], places),
+            "centre_covariances": centre_covariances(poses[frame], full[frame], places),
             "point_ids": refined.points.ids,
             "point_covariances": of.covariance(made.points).blocks[: len(refined.points)],
             "point_chances": of.chance(made.points)[: len(refined.points)],
         }
         for name, part in made.intrinsics.items():
             if part.free_variables is not None:
-                found[f"{name}_covariances"] = of.covariance(part.free_variables).blocks
-        return found
+                blocks[f"{name}_covariances"] = of.covariance(part.free_variables).blocks
+        return blocks
 
     values = {made.poses: poses, made.points: xyz}
     if made.sensors is not None:
@@ -48,14 +48,14 @@ def data_covariances(made: ColmapProblem, result: Result, refined: ColmapModel) 
     )
 
 
-def _of_whole_steps(manifold: Manifold, poses: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """Covariances of steps (δt, δω), (n, 6, 6), where a part of the motion is held."""
-    turned = np.zeros((len(poses), 6, C.shape[1]))
-    if isinstance(manifold, HeldPositions):  # δt = δω × t
-        turned[:, :3] = np.cross(np.eye(3)[None], poses[:, None, :, 3]).swapaxes(1, 2)
-        turned[:, 3:] = np.eye(3)
-    elif isinstance(manifold, HeldRotations):
-        turned[:, :3] = np.eye(3)
+def _full_covariances(manifold: Manifold, poses: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """Return covariances of steps (δt, δω), (n, 6, 6), also if rotations or positions are constant."""
+    G = np.zeros((len(poses), 6, C.shape[1]))
+    if isinstance(manifold, ConstantPositions):  # δt = δω × t
+        G[:, :3] = np.cross(np.eye(3)[None], poses[:, None, :, 3]).swapaxes(1, 2)
+        G[:, 3:] = np.eye(3)
+    elif isinstance(manifold, ConstantRotations):
+        G[:, :3] = np.eye(3)
     else:
         return C
-    return turned @ C @ turned.swapaxes(1, 2)
+    return G @ C @ G.swapaxes(1, 2)

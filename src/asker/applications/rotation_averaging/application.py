@@ -18,6 +18,7 @@ from asker.applications.text_report import (
     compilation_note,
     count_table,
     inliers_within,
+    method_line,
     noise_report,
     percent,
     termination_line,
@@ -79,9 +80,8 @@ class RotationAveraging(Application):
 
     def report(self, data: RelativeRotations, outcome: Outcome, options: Any) -> ReportItems:
         r = outcome.record
-        told = f"{r['method']}, {r['kernel']} kernel, tau {r['tau']:g} degrees"
         return [
-            told,
+            method_line(r, "degrees"),
             before_and_after(r),
             f"{inliers_within(r['inlier_radius'], 'degrees')} {percent(r['inlier_ratio'])}",
             *noise_report(r, "degrees"),

@@ -67,7 +67,7 @@ def refine(
     tau = 1.0 if tau is None else tau
     kernel = kernel or "smooth-truncated"
     psi = asker.kernel_named(kernel, tau)
-    method, strategy = select_strategy(method, plain=False)
+    method, strategy = select_strategy(method, convex=False)
     height, width = pair.left.shape
     matching = Matching(largest_disparity(pair, max_disparity), cost, window, n_minima)
     with compilations() as compiled:

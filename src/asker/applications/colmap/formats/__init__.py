@@ -1,1 +1,1 @@
-"""The files of a COLMAP model, and models from elsewhere."""
+"""Files of COLMAP models, and conversion from and to other formats."""

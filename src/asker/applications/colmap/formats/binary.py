@@ -1,4 +1,4 @@
-"""The binary files of a COLMAP model: little-endian, a count, then the records one after the other."""
+"""The binary files of a COLMAP model: little-endian, a count followed by the records."""
 
 import os
 from collections.abc import Iterator
@@ -38,61 +38,72 @@ DATUM = np.dtype([("kind", "<i4"), ("sensor", "<u4"), ("data", "<u8")])
 
 
 class Binary:
-    """One file, read from its beginning to its end."""
+    """Sequential reader of a binary file."""
 
     def __init__(self, path: Path):
         self.path = path
         self.data = read_bytes(path)
         self.at = 0
         self.places: list[int] = []
-        """Where each record begins."""
+        """The offset of each record."""
 
     def fail(self, what: str, at: int | None = None) -> NoReturn:
+        """Raise a `FileError` at an offset, by default the current one."""
         raise FileError(self.path, f"at byte {self.at if at is None else at}: {what}")
 
     def fault(self, record: int, what: str) -> NoReturn:
+        """Raise a `FileError` about a record."""
         self.fail(what, self.places[record])
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
+        """The number of bytes that have not been read."""
         return len(self.data) - self.at
 
     def take(self, dtype: np.dtype, count: int, what: str) -> np.ndarray:
-        """The next `count` numbers or records."""
-        if count * dtype.itemsize > self.left:
-            self.fail(f"the file ends too early: {what}: {count * dtype.itemsize} bytes expected, {self.left} left")
+        """Read and return the next `count` numbers or records."""
+        if count * dtype.itemsize > self.remaining:
+            self.fail(
+                f"the file ends too early: {what}: {count * dtype.itemsize} bytes expected, {self.remaining} remain"
+            )
         out = np.frombuffer(self.data, dtype, count, self.at)
         self.at += count * dtype.itemsize
         return out
 
     def count(self, smallest: int, what: str) -> int:
-        """A count of things that take at least `smallest` bytes each; more than fit are not believed."""
+        """Read and return the number of items of at least `smallest` bytes; raise a `FileError` if they do not fit."""
         n = int(self.take(COUNT, 1, f"the number of {what}")[0])
-        if n * smallest > self.left:
-            self.fail(f"the file ends too early: {n} {what} promised, {self.left} bytes left", self.at - COUNT.itemsize)
+        if n * smallest > self.remaining:
+            self.fail(
+                f"the file ends too early: {n} {what} announced, {self.remaining} bytes remain",
+                self.at - COUNT.itemsize,
+            )
         return n
 
     def records(self, smallest: int, what: str) -> Iterator[None]:
-        """Once for each record of the file, which must then end."""
+        """Iterate over the records of the file, then check that it ends."""
         for _ in range(self.count(smallest, what)):
             self.places.append(self.at)
             yield
         self.end()
 
     def end(self) -> None:
-        if self.left:
-            self.fail(f"the file should have ended here, {self.left} bytes follow")
+        """Raise a `FileError` if the file does not end here."""
+        if self.remaining:
+            self.fail(f"expected the end of the file, {self.remaining} bytes follow")
 
     def name(self) -> str:
+        """Read and return a name, which ends with a null byte."""
         end = self.data.find(b"\0", self.at)
         if end < 0:
-            self.fail("the name of the image does not end")
+            self.fail("the name of the image has no null byte at its end")
         name = self.data[self.at : end]
         self.at = end + 1
         return os.fsdecode(name)
 
 
 def read_cameras(path: Path) -> tuple[Cameras, Binary]:
+    """Read `cameras.bin`; the reader is returned to locate errors."""
     file = Binary(path)
     heads, params = [], []
     for _ in file.records(CAMERA.itemsize, "cameras"):
@@ -107,6 +118,7 @@ def read_cameras(path: Path) -> tuple[Cameras, Binary]:
 
 
 def read_images(path: Path) -> tuple[Images, Binary]:
+    """Read `images.bin`; the reader is returned to locate errors."""
     file = Binary(path)
     heads, names, features = [], [], [np.empty(0, FEATURE)]
     for _ in file.records(IMAGE.itemsize + 1 + COUNT.itemsize, "images"):
@@ -128,6 +140,7 @@ def read_images(path: Path) -> tuple[Images, Binary]:
 
 
 def read_points(path: Path) -> tuple[Points, Tracks, Binary]:
+    """Read `points3D.bin`; the reader is returned to locate errors."""
     file = Binary(path)
     lengths = _read_lengths(file)
     offsets = np.array(file.places, np.int64)
@@ -139,27 +152,27 @@ def read_points(path: Path) -> tuple[Points, Tracks, Binary]:
 
 
 def _read_lengths(file: Binary) -> list[int]:
-    """The length of each track; where a record begins follows from those before it."""
+    """Return the length of each track; the offset of a record depends on the lengths of those before it."""
     data, n_at = file.data, POINT.itemsize - COUNT.itemsize
     lengths = []
     for _ in file.records(POINT.itemsize, "points"):
         n = int.from_bytes(data[file.at + n_at : file.at + POINT.itemsize], "little")
         size = POINT.itemsize + n * ENTRY.itemsize
-        if size > file.left:
-            file.fail(f"the file ends too early: a point with a track of {n} promised, {file.left} bytes left")
+        if size > file.remaining:
+            file.fail(f"the file ends too early: a point with a track of {n} announced, {file.remaining} bytes remain")
         lengths.append(n)
         file.at += size
     return lengths
 
 
 def _entry_offsets(offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Where each entry of each track stands."""
+    """Return the offset of each entry of each track."""
     within = np.arange(starts[-1]) - np.repeat(starts[:-1], np.diff(starts))
     return np.repeat(offsets + POINT.itemsize, np.diff(starts)) + within * ENTRY.itemsize
 
 
 def _gather(data: bytes, offsets: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The records that begin at the offsets."""
+    """Return the records at the given offsets."""
     if not len(offsets):
         return np.empty(0, dtype)
     windows = sliding_window_view(np.frombuffer(data, np.uint8), dtype.itemsize)
@@ -167,11 +180,12 @@ def _gather(data: bytes, offsets: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def read_rigs(path: Path) -> tuple[RigRecords, Binary]:
+    """Read `rigs.bin`; the reader is returned to locate errors."""
     file, out = Binary(path), RigRecords()
     for _ in file.records(RECORD.itemsize, "rigs"):
         id, n = file.take(RECORD, 1, "a rig")[0].tolist()
-        if n * SENSOR.itemsize > file.left:
-            file.fail(f"the file ends too early: {n} sensors promised, {file.left} bytes left")
+        if n * SENSOR.itemsize > file.remaining:
+            file.fail(f"the file ends too early: {n} sensors announced, {file.remaining} bytes remain")
         out.begin(id)
         for k in range(n):
             kind, sensor = file.take(SENSOR, 1, "a sensor")[0].tolist()
@@ -182,14 +196,14 @@ def read_rigs(path: Path) -> tuple[RigRecords, Binary]:
 
 
 def read_frames(path: Path) -> tuple[Frames, Floats, Binary]:
-    """Frames and their poses (n_frames, 7)."""
+    """Read `frames.bin`: frames and their poses (n_frames, 7); the reader is returned to locate errors."""
     file = Binary(path)
     heads, entries = [], [np.empty(0, DATUM)]
     for _ in file.records(FRAME.itemsize, "frames"):
         heads.append(file.take(FRAME, 1, "a frame")[0])
         n = int(heads[-1]["n"])
-        if n * DATUM.itemsize > file.left:
-            file.fail(f"the file ends too early: a frame of {n} promised, {file.left} bytes left")
+        if n * DATUM.itemsize > file.remaining:
+            file.fail(f"the file ends too early: a frame of {n} announced, {file.remaining} bytes remain")
         entries.append(file.take(DATUM, n, "a frame"))
     head, entry = np.array(heads, FRAME), np.concatenate(entries)
     kinds, sensors = entry["kind"].astype(np.int64), entry["sensor"].astype(np.int64)
@@ -200,7 +214,7 @@ def read_frames(path: Path) -> tuple[Frames, Floats, Binary]:
 
 
 def write_files(folder: Path, model: ColmapModel, rigs: Rigs, poses: Floats) -> None:
-    """All of a model; `poses` are those of the frames, (n_frames, 7)."""
+    """Write all files of a model; `poses` are those of the frames, (n_frames, 7)."""
     for name, write in (
         ("rigs.bin", partial(_write_rigs, rigs=rigs)),
         ("cameras.bin", partial(_write_cameras, cameras=model.cameras)),
@@ -222,11 +236,11 @@ def _write_rigs(file: IO[bytes], rigs: Rigs) -> None:
     numbers = numbers_of(rigs).astype("<f8")
     file.write(_count(len(rigs)))
     for r, id in enumerate(rigs.ids.tolist()):
-        own = range(*rigs.starts[r : r + 2])
-        file.write(np.array([(id, len(own))], RECORD).tobytes())
-        for k in own:
+        entries = range(*rigs.starts[r : r + 2])
+        file.write(np.array([(id, len(entries))], RECORD).tobytes())
+        for k in entries:
             file.write(sensor[k].tobytes())
-            if k > own[0]:
+            if k > entries[0]:
                 file.write(b"\1" + numbers[k].tobytes() if rigs.has_pose[k] else b"\0")
 
 
@@ -257,8 +271,8 @@ def _write_images(file: IO[bytes], images: Images) -> None:
     feature["xy"], feature["point"] = images.xys, images.point_ids
     file.write(_count(len(images)))
     for k, name in enumerate(images.names):
-        own = feature[images.starts[k] : images.starts[k + 1]]
-        file.write(head[k].tobytes() + os.fsencode(name) + b"\0" + _count(len(own)) + own.tobytes())
+        features = feature[images.starts[k] : images.starts[k + 1]]
+        file.write(head[k].tobytes() + os.fsencode(name) + b"\0" + _count(len(features)) + features.tobytes())
 
 
 def _write_points(file: IO[bytes], model: ColmapModel) -> None:

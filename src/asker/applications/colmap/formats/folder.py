@@ -1,7 +1,7 @@
 """COLMAP models: a folder with `cameras`, `images` and `points3D`, all as `.bin` or all as `.txt`.
 
-COLMAP 3.12 and later also keeps `rigs` and `frames` there.  They are always written, since COLMAP reads such files
-wherever it finds them.
+COLMAP 3.12 and later also stores `rigs` and `frames` there.  They are always written, since COLMAP reads them if they
+exist.
 """
 
 import os
@@ -32,11 +32,27 @@ PARTS = ("cameras", "images", "points3D")
 RIG_PARTS = ("rigs", "frames")
 FORMS: dict[str, Any] = {".bin": binary_files, ".txt": text_files}
 FILES = tuple(part + suffix for part in (*PARTS, *RIG_PARTS) for suffix in FORMS)
-"""What a folder with a model may hold of it."""
+"""The names of all files of a model."""
 
 
 def read_model(folder: FilePath) -> ColmapModel:
-    """Read a model; the binary files where both forms are there.  Anything wrong in it is a `FileError`."""
+    """Read a COLMAP model.
+
+    Parameters
+    ----------
+    folder
+        A folder with binary or text files; binary files are preferred.
+
+    Returns
+    -------
+    ColmapModel
+        The model.
+
+    Raises
+    ------
+    FileError
+        If a file is missing or invalid; the message has the line or byte.
+    """
     folder = Path(folder)
     suffix = _form(folder)
     form = FORMS[suffix]
@@ -57,10 +73,25 @@ def read_model(folder: FilePath) -> ColmapModel:
 
 
 def write_model(folder: FilePath, model: ColmapModel, binary: bool = True) -> None:
-    """Write a model into a folder, which is made where it is missing.
+    """Write a COLMAP model into a folder, which is created if necessary.
 
-    The model appears whole or not at all, also in the place of another one; other files of the folder stay.  A
-    `ValueError` says what is wrong with the model.
+    All files of a model are replaced together or not at all; other files of the folder remain.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    model
+        The model.
+    binary
+        True for `.bin` files, False for `.txt` files.
+
+    Raises
+    ------
+    ValueError
+        If the model is invalid.
+    FileError
+        If the folder cannot be written, or has a model in the other format.
     """
     check_target(folder, binary)
     _check(model, binary)
@@ -69,16 +100,16 @@ def write_model(folder: FilePath, model: ColmapModel, binary: bool = True) -> No
 
 
 def _pose_fault(model: ColmapModel, numbers: np.ndarray) -> Fault | None:
-    """What is wrong with the poses of the frames, (n_frames, 7), or with those of the images."""
+    """Return an error if the poses of the frames in a file, (n_frames, 7), are invalid or disagree with the images."""
     for bad in (~np.isfinite(numbers).all(axis=1), ~numbers[:, :4].any(axis=1)):
         for k in np.flatnonzero(bad)[:1].tolist():
-            return Fault("frames", k, "the pose is not finite, or its quaternion is of zeros")
-    told = np.concatenate([matrix_from_quaternion(numbers[:, :4]), numbers[:, 4:, None]], axis=2)
-    return pose_fault(model, camera_poses(model), told)
+            return Fault("frames", k, "the pose is not finite, or its quaternion is zero")
+    rig_poses = np.concatenate([matrix_from_quaternion(numbers[:, :4]), numbers[:, 4:, None]], axis=2)
+    return pose_fault(model, camera_poses(model), rig_poses)
 
 
 def _frame_numbers(model: ColmapModel) -> np.ndarray:
-    """The poses of the frames, (n_frames, 7); that of a reference image is copied."""
+    """Return the poses of the frames as quaternions and translations, (n_frames, 7); copy those of reference images."""
     poses = camera_poses(model)
     frames = frame_poses(model, poses)
     numbers = np.concatenate([quaternion_from_matrix(frames[:, :, :3]), frames[:, :, 3]], axis=1)
@@ -89,13 +120,13 @@ def _frame_numbers(model: ColmapModel) -> np.ndarray:
 
 
 def check_target(folder: FilePath, binary: bool = True) -> None:
-    """Refuse a folder that a model cannot be written into."""
+    """Raise a `FileError` if a model cannot be written into a folder."""
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise FileError(folder, "this is a file, and a model is a folder")
+        raise FileError(folder, "this is a file, but a model is a folder")
     check_folder(folder, FILES)
     for name in FILES:
         if not name.endswith(".bin" if binary else ".txt") and os.path.lexists(Path(folder) / name):
-            raise FileError(folder, f"this folder holds {name}, from a model in the other form")
+            raise FileError(folder, f"this folder contains {name}, from a model in the other format")
 
 
 def _form(folder: Path) -> str:
@@ -106,18 +137,18 @@ def _form(folder: Path) -> str:
         missing[suffix] = [part + suffix for part in PARTS if not (folder / (part + suffix)).exists()]
         if not missing[suffix]:
             return suffix
-    fewest = min(missing.values(), key=len)
-    raise FileError(folder, f"this folder holds no COLMAP model: there is no {', '.join(fewest)}")
+    shortest = min(missing.values(), key=len)
+    raise FileError(folder, f"this folder contains no COLMAP model: missing {', '.join(shortest)}")
 
 
 def _check(model: ColmapModel, binary: bool) -> None:
-    """What `read_model` would refuse is not written."""
+    """Raise a `ValueError` if `read_model` would reject the model."""
     _check_shapes(model)
     for fault in _all_faults(model):
         raise ValueError(f"{fault.part}, record {fault.record}: {fault.what}")
     for name in model.images.names:
         if "\0" in name or (not binary and name.split() != [name]):
-            raise ValueError(f"the image name {name!r} cannot be written in this form")
+            raise ValueError(f"the image name {name!r} cannot be written in this format")
 
 
 def _all_faults(model: ColmapModel) -> Iterator[Fault]:
@@ -145,11 +176,11 @@ def _check_shapes(model: ColmapModel) -> None:
         ("points.rgb", points.rgb, (p, 3), "u"),
         ("points.errors", points.errors, (p,), "f"),
     ):
-        given = np.asarray(array)
-        if given.shape != shape or given.dtype.kind not in kinds:
-            raise ValueError(f"{name} is {given.dtype} {given.shape}, expected shape {shape}")
+        actual = np.asarray(array)
+        if actual.shape != shape or actual.dtype.kind not in kinds:
+            raise ValueError(f"{name} is {actual.dtype} {actual.shape}, expected shape {shape}")
     if images.starts[0] != 0 or images.starts[-1] != f or (np.diff(images.starts) < 0).any():
-        raise ValueError(f"images.starts must rise from 0 to the number of features, {f}")
+        raise ValueError(f"images.starts must increase from 0 to the number of features, {f}")
     if (len(cameras.models), len(cameras.params), len(images.names)) != (c, c, i):
         raise ValueError("every camera needs a model and parameters, and every image a name")
     for name, params in zip(cameras.models, cameras.params, strict=True):

@@ -1,4 +1,4 @@
-"""Models from elsewhere: `pycolmap.Reconstruction`, and plain arrays as feed-forward models and matchers give them."""
+"""Models from `pycolmap.Reconstruction`, and from arrays as feed-forward networks and matchers return them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,19 +16,19 @@ from asker.io.temporary import temporary_folder
 
 
 def is_reconstruction(data: Any) -> bool:
-    """Whether this is a `pycolmap.Reconstruction`, which need not be installed."""
+    """Return True for a `pycolmap.Reconstruction`; pycolmap need not be installed."""
     return type(data).__name__ == "Reconstruction" and hasattr(data, "write_binary")
 
 
 def from_pycolmap(reconstruction: Any) -> ColmapModel:
-    """The registered images of a `pycolmap.Reconstruction`, with its rigs, cameras and points."""
+    """Return the model of a `pycolmap.Reconstruction`, with its registered images."""
     with temporary_folder(Path(gettempdir()), mode=0o700) as folder:
         reconstruction.write_binary(str(folder))
         return read_model(folder)
 
 
 def to_pycolmap(model: ColmapModel) -> Any:
-    """A `pycolmap.Reconstruction` of a model."""
+    """Return the `pycolmap.Reconstruction` of a model."""
     import pycolmap
 
     with temporary_folder(Path(gettempdir()), mode=0o700) as folder:
@@ -47,17 +47,37 @@ def from_arrays(
     names: Sequence[str] | None = None,
     rgb: Any = None,
 ) -> ColmapModel:
-    """A model of plain arrays; ids count from 1.
+    """Return the model that arrays describe; ids start from 1.
 
-    poses         (n_images, 3, 4) or (n_images, 4, 4): from world to camera, which looks along +z with y down
-    intrinsics    K, (3, 3) for one camera of all images or (n_images, 3, 3); with `camera_model`, its parameters
-    points        (n_points, 3)
-    tracks        pixels (n_images, n_points, 2), NaN where an image does not show a point; or three arrays of equal
-                  length: indices of images and of points, and pixels (n, 2)
-    sizes         width and height in pixels, (2,) or (n_images, 2); twice the principal point when not given
-    camera_model  one of `CAMERA_MODELS`; when not given, `intrinsics` are matrices
-    names         of the images
-    rgb           (n_points, 3), from 0 to 255
+    Parameters
+    ----------
+    poses
+        (n_images, 3, 4) or (n_images, 4, 4): from world to camera, which looks along +z with y down.
+    intrinsics
+        Matrices K, (3, 3) for one camera of all images or (n_images, 3, 3); with `camera_model`, its parameters.
+    points
+        (n_points, 3): positions.
+    tracks
+        Pixels (n_images, n_points, 2), NaN for missing observations; or three arrays of equal length with indices of
+        images, indices of points, and pixels (n, 2).
+    sizes
+        Width and height in pixels, (2,) or (n_images, 2); the default is twice the principal point.
+    camera_model
+        One of `CAMERA_MODELS`; by default, `intrinsics` are matrices.
+    names
+        The names of the images.
+    rgb
+        (n_points, 3): colours from 0 to 255.
+
+    Returns
+    -------
+    ColmapModel
+        The model.
+
+    Raises
+    ------
+    ValueError
+        If an array has a wrong shape, or values that are not finite or out of range.
     """
     T = _checked("poses", poses, (None, 3, 4), (None, 4, 4))[:, :3]
     xyz = _checked("points", points, (None, 3))
@@ -82,7 +102,7 @@ def from_arrays(
 
 
 def _checked(name: str, array: Any, *shapes: tuple[int | None, ...]) -> np.ndarray:
-    """Finite numbers of one of the shapes; None stands for any length."""
+    """Return an array of finite numbers with one of the shapes; None stands for any length."""
     out = np.array(array, dtype=float)
 
     def fits(shape: tuple[int | None, ...]) -> bool:
@@ -97,7 +117,7 @@ def _checked(name: str, array: Any, *shapes: tuple[int | None, ...]) -> np.ndarr
 
 
 def _observations(tracks: Any, n_images: int, n_points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Indices of images and points, and pixels."""
+    """Return indices of images, indices of points, and pixels."""
     if isinstance(tracks, tuple):
         image, point = (np.asarray(x) for x in tracks[:2])
         uv = _checked("tracks[2]", tracks[2], (None, 2))
@@ -105,7 +125,7 @@ def _observations(tracks: Any, n_images: int, n_points: int) -> tuple[np.ndarray
             if index.shape != (len(uv),) or index.dtype.kind not in "iu":
                 raise ValueError(f"tracks[{k}] is {index.dtype} {index.shape}, expected indices of shape ({len(uv)},)")
             if len(index) and not (index.min() >= 0 and index.max() < n):
-                raise ValueError(f"tracks[{k}] goes from {index.min()} to {index.max()}, allowed are 0 to {n - 1}")
+                raise ValueError(f"tracks[{k}] has indices from {index.min()} to {index.max()}, expected 0 to {n - 1}")
         return image.astype(np.int64), point.astype(np.int64), uv
     pixels = np.array(tracks, dtype=float)
     if pixels.shape != (n_images, n_points, 2):
@@ -115,11 +135,11 @@ def _observations(tracks: Any, n_images: int, n_points: int) -> tuple[np.ndarray
 
 
 def _cameras(intrinsics: Any, camera_model: str | None, sizes: Any, n_images: int) -> tuple[Cameras, np.ndarray]:
-    """The cameras, and which of them each image has."""
+    """Return the cameras, and the index of the camera of each image."""
     if camera_model is None:
         K = _checked("intrinsics", intrinsics, (3, 3), (1, 3, 3), (n_images, 3, 3)).reshape(-1, 3, 3)
         if (np.abs(K[:, 0, 1]) > 1e-9 * np.abs(K[:, 0, 0])).any():
-            raise ValueError("intrinsics have a skew, K[0, 1], which no camera model of COLMAP has")
+            raise ValueError("intrinsics have a skew, K[0, 1], which no camera model of COLMAP supports")
         params, name = np.stack([K[:, 0, 0], K[:, 1, 1], K[:, 0, 2], K[:, 1, 2]], axis=1), "PINHOLE"
     else:
         if camera_model not in CAMERA_MODELS:
@@ -128,8 +148,8 @@ def _cameras(intrinsics: Any, camera_model: str | None, sizes: Any, n_images: in
         params = _checked("intrinsics", intrinsics, (k,), (1, k), (n_images, k)).reshape(-1, k)
     n = len(params)
     if sizes is None:
-        known = CAMERA_MODELS[name].split()
-        at = known.index("cx") if "cx" in known else None
+        param_names = CAMERA_MODELS[name].split()
+        at = param_names.index("cx") if "cx" in param_names else None
         sizes = params[:, :2] if at is None else 2 * params[:, at : at + 2]
     sizes = np.broadcast_to(_checked("sizes", np.rint(sizes), (2,), (1, 2), (n, 2)), (n, 2)).astype(np.int64)
     of_image = np.arange(n_images) if n == n_images else np.zeros(n_images, dtype=int)

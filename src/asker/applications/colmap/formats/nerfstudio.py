@@ -1,6 +1,7 @@
-"""`transforms.json`, the cameras of a model as nerfstudio and its kin read them.
+"""`transforms.json`, the camera format of nerfstudio and instant-ngp.
 
-There a camera looks along −z with y up, and its matrix goes from camera to world.  The world is COLMAP's.
+In this format a camera looks along −z with y up, and its matrix maps camera to world coordinates.  The world frame is
+that of COLMAP.
 """
 
 from pathlib import Path
@@ -18,20 +19,33 @@ FORMS = {
     ),
     "EQUIRECTANGULAR": "EQUIRECTANGULAR",
 }
-"""The camera models that can be said there, and how."""
+"""The supported camera models, with their names in the format."""
 NAMES = {"fx": "fl_x", "fy": "fl_y", "k": "k1"}
-"""Of parameters; others have the same name."""
+"""Names of parameters that differ between the formats."""
 
 
 def check_transforms(model: ColmapModel) -> None:
-    """Refuse a model with an image whose camera model cannot be said there."""
+    """Raise a ValueError if the camera model of an image is not supported."""
     for k in positions(model.cameras.ids, model.images.camera_ids).tolist():
         if model.cameras.models[k] not in FORMS:
-            raise ValueError(f"transforms.json has no {model.cameras.models[k]} cameras; it has {', '.join(FORMS)}")
+            raise ValueError(
+                f"transforms.json does not support {model.cameras.models[k]} cameras, only {', '.join(FORMS)}"
+            )
 
 
 def transforms(model: ColmapModel) -> dict[str, Any]:
-    """The record; a `ValueError` names a camera model that cannot be said in it."""
+    """Return the content of `transforms.json`.
+
+    Parameters
+    ----------
+    model
+        A COLMAP model.
+
+    Raises
+    ------
+    ValueError
+        If the camera model of an image is not supported.
+    """
     check_transforms(model)
     of_image = positions(model.cameras.ids, model.images.camera_ids)
     cameras = {k: _camera(model, k) for k in set(of_image.tolist())}
@@ -45,20 +59,20 @@ def transforms(model: ColmapModel) -> dict[str, Any]:
 
 
 def write_transforms(path: Path, model: ColmapModel) -> None:
-    """Write the record, whole or not at all."""
+    """Write `transforms.json`; the file appears only when it is complete."""
     write_json(path, transforms(model))
 
 
 def _camera(model: ColmapModel, k: int) -> dict[str, Any]:
     name, (width, height) = model.cameras.models[k], model.cameras.sizes[k].tolist()
-    told: dict[str, Any] = {"camera_model": FORMS[name]}
+    record: dict[str, Any] = {"camera_model": FORMS[name]}
     for one, value in zip(CAMERA_MODELS[name].split(), model.cameras.params[k].tolist(), strict=True):
-        told |= {"fl_x": value, "fl_y": value} if one == "f" else {NAMES.get(one, one): value}
-    return told | {"w": width, "h": height}
+        record |= {"fl_x": value, "fl_y": value} if one == "f" else {NAMES.get(one, one): value}
+    return record | {"w": width, "h": height}
 
 
 def _to_world(poses: np.ndarray) -> np.ndarray:
-    """(n, 4, 4), with the axes of a camera turned: y up, z back."""
+    """Return camera-to-world matrices (n, 4, 4), with y up and z backwards in the camera frame."""
     R = np.swapaxes(poses[:, :, :3], 1, 2)
     out = np.tile(np.eye(4), (len(poses), 1, 1))
     out[:, :3, :3] = R * [1.0, -1.0, -1.0]

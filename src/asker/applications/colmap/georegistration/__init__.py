@@ -1,1 +1,1 @@
-"""A model in the frame of known positions."""
+"""Georegistration: transformation of a model into the frame of known positions."""
