@@ -27,7 +27,7 @@ from asker.applications.pose_graph import refine
 from asker.applications.pose_graph.formats.g2o import PoseGraph
 from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.geometry import poses
-from asker.geometry.gauge import Seen, put_back
+from asker.geometry.gauge import Observed, restore_gauge
 from asker.geometry.rotations import angle_axis_from_matrix
 from asker.problem.by_group import Groups
 from record import add_record_option, recorded
@@ -159,8 +159,8 @@ def bundle(seed: int, share: float) -> dict[str, Coverage]:
     made = bundle_problem(scene.start, None)
     result = asker.solve(made.problem)
     true_poses, b = camera_poses(scene.truth), scene.truth
-    seen = Seen(b.camera_index, b.point_index, np.ones(b.n_observations))
-    moved = put_back(true_poses, result[made.cameras], result[made.points], np.zeros(b.n_cameras, bool), seen)
+    seen = Observed(b.camera_index, b.point_index, np.ones(b.n_observations))
+    moved = restore_gauge(true_poses, result[made.cameras], result[made.points], np.zeros(b.n_cameras, bool), seen)
     values = {made.cameras: moved[0], made.points: moved[1]}
     items = [values.get(v, result[v]) for v in made.problem.variables]
     result = replace(result, values=Groups(items, result.values.names, made.problem.variables))

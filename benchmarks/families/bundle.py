@@ -23,7 +23,7 @@ from asker.applications.bundle.problem import bundle_problem, camera_centres, ca
 from asker.applications.bundle.synthetic import Scene, make_scene
 from asker.applications.bundle.truth_errors import extent, least_median_fit
 from asker.geometry.alignment import distances, similarity
-from asker.geometry.gauge import Seen, centres, put_back
+from asker.geometry.gauge import Observed, centres, restore_gauge
 from families.design import balanced_cases, n_kept, peer, trimmed
 from families.family import Condition, Instance
 
@@ -93,7 +93,9 @@ def centres_in_front(start: Bundle, poses: np.ndarray, points: np.ndarray) -> np
         return np.full((len(poses), 3), np.nan)
     i, j = start.camera_index, start.point_index
     depth = -np.einsum("ni,ni->n", poses[i, 2, :3], points[j]) - poses[i, 2, 3]
-    return centres(put_back(camera_poses(start), poses, points, np.zeros(len(poses), bool), Seen(i, j, depth))[0])
+    return centres(
+        restore_gauge(camera_poses(start), poses, points, np.zeros(len(poses), bool), Observed(i, j, depth))[0]
+    )
 
 
 def camera_error(estimate: np.ndarray, truth: np.ndarray) -> float:
