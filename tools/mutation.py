@@ -60,10 +60,10 @@ MUTATIONS = (
     Mutation(
         "a checkpoint is read without its digest and costs",
         (
-            ("solver/checkpoint.py", 'raise ValueError("its digest is of something else")', "pass"),
+            ("solver/checkpoint.py", 'raise ValueError("its digest does not match its content")', "pass"),
             (
                 "solver/checkpoint.py",
-                'raise FileError(self.path, f"{what}: it is of another problem, or was changed',
+                'raise FileError(self.path, f"{what}: it is of another problem or was modified',
                 'str(f"{what}',
             ),
         ),

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import chi2
 
 import asker
-from asker.solver.stationarity import FEW_UNKNOWNS
+from asker.solver.stationarity import MAX_DENSE_UNKNOWNS
 from dense_derivatives import columns, jacobians, moved, open_unknowns
 from problem_trial import EPS, OPERATIONS, Trial, cost_of, largest_of, parts_of, weight_of
 from random_problems import RandomProblem, gathered
@@ -142,7 +142,7 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
     if result.status is not asker.Status.CONVERGED or result.doubts or result.cost == 0:
         return None
     at = columns(problem)
-    if sum(x.size for x in at) > FEW_UNKNOWNS:
+    if sum(x.size for x in at) > MAX_DENSE_UNKNOWNS:
         return None
     J = jacobians(problem, result.values)
     A, b = [], []
@@ -214,7 +214,7 @@ def intervals_agree_with_doubts(trial: Trial) -> str | None:
     pulls = [w * weight_of(g) > 0 for w, g in zip(result.weights, problem.groups, strict=True)]
     is_open = left_open(pulls)
     has_doubt = any("the data do not determine" in doubt for doubt in result.doubts)
-    if is_open is not None and (~held).sum() <= FEW_UNKNOWNS and has_doubt != is_open.any():
+    if is_open is not None and (~held).sum() <= MAX_DENSE_UNKNOWNS and has_doubt != is_open.any():
         return f"{is_open.sum()} numbers are open, and the doubts are {result.doubts}"
     try:
         told = np.concatenate([result.interval(f"block {k}").ravel() for k in range(len(problem.blocks))])

@@ -230,7 +230,7 @@ def test_others(call, told):
     [
         ({"level": "a"}, "level must be between 0 and 1, not 'a'"),
         ({"sigma": "a"}, "sigma must be positive and finite, not 'a'"),
-        ({"datum": 5}, "covariances are of variables"),
+        ({"datum": 5}, "expected variables, some of them"),
     ],
 )
 def test_intervals(asked, told, result):

@@ -140,7 +140,7 @@ def batched(of_residual, of_jacobian):
 @pytest.mark.parametrize(
     ("after", "said"),
     [
-        (batched(0.1, 1.0), r"tells a cost of .* at its start, where it is"),
+        (batched(0.1, 1.0), r"states a cost of .* at its start, where it is"),
         (batched(1.0, 0.5), r"another problem \(another NumPy function `jacobian`\)"),
         (batched(1.0, -1.0), r"another problem \(another NumPy function `jacobian`\)"),
     ],
@@ -183,7 +183,7 @@ def test_a_checkpoint_of_another_start_is_refused_even_if_its_cost_is_the_same(t
     left, right = {"x": [[-3.0, 2.0]]}, {"x": [[3.0, 2.0]]}
     asker.solve(problem, asker.IRLS(), max_iterations=1, start=left, checkpoint=file)
     for start in (right, None):
-        with pytest.raises(asker.FileError, match=r"another start \(its variables begin with other values\)"):
+        with pytest.raises(asker.FileError, match=r"another start \(other initial values\)"):
             asker.solve(problem, asker.IRLS(), start=start, checkpoint=file)
     assert asker.solve(problem, asker.IRLS(), start=left, checkpoint=file).continued_from == 1
 
@@ -242,7 +242,7 @@ def test_a_stored_cost_is_compared_with_the_one_that_is_evaluated(which, wrong, 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "write", altered)
         asker.solve(problem_of(plain), asker.IRLS(), max_iterations=2, checkpoint=file)
-    with pytest.raises(asker.FileError, match=r"run\.npz: this checkpoint tells a cost of .* point, where it is"):
+    with pytest.raises(asker.FileError, match=r"run\.npz: this checkpoint states a cost of .* point, where it is"):
         asker.solve(problem_of(plain), asker.IRLS(), checkpoint=file)
 
 
@@ -271,7 +271,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_cost_the_solve(tmp_path, m
     whole = asker.solve(problem_of(plain), asker.IRLS(), max_iterations=5, tol=0)
     monkeypatch.setattr(os, "fsync", full_disk)
     options = {"max_iterations": 5, "tol": 0, "checkpoint": tmp_path / "run.npz", "every": 1}
-    with pytest.warns(UserWarning, match=r"the solve goes on: .*run\.npz: cannot be written: No space") as told:
+    with pytest.warns(UserWarning, match=r"the solve continues: .*run\.npz: cannot be written: No space") as told:
         result = asker.solve(problem_of(plain), asker.IRLS(), **options)
     assert len(told) == 1
     assert [h.cost for h in result.history] == [h.cost for h in whole.history]
@@ -289,7 +289,7 @@ def test_a_disk_that_has_room_again_is_no_failure(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full_disk)
     options = {"max_iterations": 4, "tol": 0, "checkpoint": tmp_path / "run.npz", "every": 1}
-    with pytest.warns(UserWarning, match="the solve goes on"):
+    with pytest.warns(UserWarning, match="the solve continues"):
         result = asker.solve(problem_of(plain), asker.IRLS(), on_iteration=room_again, **options)
     assert not result.unwritten
     assert "checkpoint" not in result.message
@@ -307,7 +307,7 @@ def test_the_command_says_so_at_the_end(asks, tmp_path, monkeypatch):
     monkeypatch.setattr(Checkpoint, "write_tree", full_disk)
     code, _, err = asks("solve", scene, "--iterations", 3, "--checkpoint", checkpoint, "--json", told, "--every", 1)
     assert code == 2
-    assert err.count("the solve goes on") == 1
+    assert err.count("the solve continues") == 1
     assert err.splitlines()[-1].startswith("asker: the checkpoint was not written: ")
     assert told.exists()
 

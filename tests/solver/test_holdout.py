@@ -222,11 +222,11 @@ def test_a_share_is_between_0_and_1(share):
 
 
 def test_a_problem_that_needs_everything_is_refused():
-    with pytest.raises(asker.ProblemError, match="of 2 observations none can be held out: the variables need each"):
+    with pytest.raises(asker.ProblemError, match="none of 2 observations can be held out: the variables need each"):
         asker.holdout(line(np.arange(2.0), np.arange(2.0)), 0.5)
     with pytest.raises(asker.ProblemError, match=r"a share of 0.1 of 4 observations is less than one"):
         asker.holdout(line(np.arange(4.0), np.arange(4.0)), 0.1)
-    with pytest.raises(asker.ProblemError, match="of 4 observations none may be held out"):
+    with pytest.raises(asker.ProblemError, match="none of 4 observations may be held out"):
         asker.holdout(line(np.arange(4.0), np.arange(4.0)), 0.5, among=[np.zeros(4, bool)])
 
 

@@ -1,4 +1,4 @@
-"""Laws of the status: units decide nothing, and CONVERGED is said only where nothing known prevents a minimum."""
+"""Laws of the status: independence of units, and CONVERGED only at points that may be minima."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 import asker
 from asker.engines.cpu.linearized_problem import LinearModel
 from asker.kernels.registry import KERNELS
-from asker.solver.stationarity import promised_decrease
+from asker.solver.stationarity import predicted_decrease
 from asker.tracing.array_namespace import float64
 
 N = 60
@@ -23,21 +23,21 @@ def curve(x, t, y, unit):
 
 
 def in_units(unit, kernel):
-    """A curve with outliers, whose residuals are multiplied by `unit`, as is the width of the kernel."""
+    """Return a curve fit with outliers whose residuals and kernel width are multiplied by `unit`."""
     x = asker.Variables(np.array([[1.0, 0.3, 0.2]]), name="x")
     data = T, Y, np.full(N, unit)
     return asker.Problem(asker.Factors(curve, x[AT], data=data, kernel=kernel(tau=0.3 * unit)))
 
 
 def path(result, unit):
-    """What a solve did, whatever the unit."""
+    """Return the accepted flags and the costs of a solve, independent of the unit."""
     return [(line.accepted, line.cost / unit**2) for line in result.history]
 
 
 # ------------------------------------------------------------------ units
 
 UNITS = [2.0**k for k in (-332, -66, 66, 332)]
-"""From 1e-100 to 1e100; in powers of two not even rounding differs."""
+"""Units from 1e-100 to 1e100; they are powers of two, so that rounding errors agree."""
 
 
 def check_units(kernel, method):
@@ -53,18 +53,18 @@ def check_units(kernel, method):
 
 
 @pytest.mark.parametrize("method", asker.METHODS)
-def test_the_unit_of_the_residuals_decides_nothing(method):
+def test_the_unit_of_the_residuals_has_no_influence(method):
     check_units(asker.SmoothTruncated, asker.METHODS[method])
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_the_unit_of_the_residuals_decides_nothing_under_any_kernel(kernel):
+def test_the_unit_of_the_residuals_has_no_influence_under_any_kernel(kernel):
     check_units(KERNELS[kernel], asker.IRLS)
 
 
 @pytest.mark.parametrize("alpha", [-np.inf, -2.0, 0.0, 0.5, 1.0, 1.5])
 def test_a_kernel_that_is_far_too_wide_is_least_squares(alpha):
-    """ReGeMM's surrogate keeps its digits where τ² is 1e13 times as large as a squared residual."""
+    """The surrogate of ReGeMM does not suffer from cancellation if τ² is 1e13 times a squared residual."""
 
     def solved(kernel, method):
         x = asker.Variables(np.zeros((1, 2)), name="x")
@@ -76,21 +76,21 @@ def test_a_kernel_that_is_far_too_wide_is_least_squares(alpha):
     assert wide.cost == pytest.approx(plain.cost, rel=1e-9)
 
 
-# ------------------------------------------------------------------ what prevents a minimum
+# ------------------------------------------------------------------ end points that are no minima
 
 
 def with_root(x, y):
-    """Not a number where x is negative; the gradient grows towards 0."""
+    """Residual that is NaN for negative x; its gradient is unbounded towards 0."""
     return jnp.sqrt(x) - y
 
 
 def with_edge(x, y):
-    """Not a number where x is below 1; nothing announces it."""
+    """Residual that is NaN for x < 1, without any change of the gradient before."""
     return jnp.where(x < 1, jnp.nan, x) - y
 
 
 def at_border(residual, kernel):
-    """Each observation asks for an x that is beyond the border."""
+    """Return a problem whose minimum is beyond the domain of the residual."""
     x = asker.Variables([4.0], name="x")
     y = np.linspace(-2, -1, 9)
     return asker.Problem(asker.Factors(residual, x[np.zeros(9, int)], data=y, kernel=kernel))
@@ -98,24 +98,24 @@ def at_border(residual, kernel):
 
 def check_border(result):
     assert result.status is not asker.Status.CONVERGED
-    assert any("residuals are not finite where longer ones lead" in doubt for doubt in result.doubts)
+    assert any("longer ones give residuals that are not finite" in doubt for doubt in result.doubts)
 
 
 @pytest.mark.parametrize("residual", [with_root, with_edge])
 @pytest.mark.parametrize("method", asker.METHODS)
-def test_an_end_at_the_border_of_finite_residuals_is_told(method, residual):
+def test_an_end_at_the_border_of_finite_residuals_is_reported(method, residual):
     check_border(asker.solve(at_border(residual, asker.Cauchy(5.0)), asker.METHODS[method](), max_iterations=200))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_an_end_at_the_border_is_told_under_any_kernel(kernel):
+def test_an_end_at_the_border_is_reported_under_any_kernel(kernel):
     result = asker.solve(at_border(with_edge, KERNELS[kernel](9.0)), asker.IRLS(), max_iterations=200)
     check_border(result)
     assert result.values[0][0] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_border_on_the_way_is_none_at_the_end():
-    """Long first steps lead beyond it, and the minimum is inside."""
+def test_a_border_that_only_early_steps_cross_is_not_reported():
+    """Long first steps leave the domain, but the minimum is inside."""
     x = asker.Variables([40.0], name="x")
     factors = asker.Factors(with_root, x[np.zeros(9, int)], data=np.linspace(0.9, 1.1, 9), kernel=asker.Quadratic())
     result = asker.solve(asker.Problem(factors), asker.IRLS(damping=1e-8))
@@ -126,8 +126,8 @@ def test_a_border_on_the_way_is_none_at_the_end():
 
 
 @pytest.mark.parametrize("method", asker.METHODS)
-def test_steps_that_damping_has_shortened_to_nothing_are_no_convergence(method):
-    """With λI, which is a number of the user's units."""
+def test_steps_shortened_by_damping_are_not_convergence(method):
+    """The damping λI depends on the units of the variables and residuals."""
     result = asker.solve(in_units(1e-100, asker.Cauchy), asker.METHODS[method]())
     assert result.cost > 0.999 * result.initial_cost
     assert result.status is not asker.Status.CONVERGED
@@ -137,7 +137,7 @@ REDESCENDING = [asker.SmoothTruncated, asker.Tukey, asker.TruncatedQuadratic]
 
 
 def far_off(n, kernel):
-    """n places, each seen three times from far off."""
+    """Return a problem of n points with three observations each, all far from the initial guess."""
     x = asker.Variables(np.zeros((n, 2)), name="x")
     data = 100 + RNG.normal(size=(3 * n, 2))
     return asker.Problem(asker.Factors(lambda x, y: x - y, x[np.repeat(np.arange(n), 3)], data=data, kernel=kernel))
@@ -146,23 +146,23 @@ def far_off(n, kernel):
 def check_weights(result):
     assert result.cost == result.initial_cost
     assert result.status is not asker.Status.CONVERGED
-    assert any("every observation has weight 0" in doubt for doubt in result.doubts)
+    assert any("all observations have kernel weight 0" in doubt for doubt in result.doubts)
 
 
 @pytest.mark.parametrize("n", [1, 30])
 @pytest.mark.parametrize("kernel", REDESCENDING)
-def test_where_no_observation_pulls_nothing_has_converged(kernel, n):
+def test_weights_of_0_are_not_convergence(kernel, n):
     check_weights(asker.solve(far_off(n, kernel()), asker.IRLS()))
 
 
 @pytest.mark.parametrize("method", ["irls", "triggs", "sqrt-psi", "mhq", "regemm", "moo", "gnc"])
-def test_where_no_observation_pulls_no_method_has_converged(method):
-    """Not even under the widest kernel of GNC."""
+def test_weights_of_0_are_not_convergence_for_any_method(method):
+    """The weights are 0 even under the widest kernel of GNC."""
     check_weights(asker.solve(far_off(1, asker.SmoothTruncated(1e-3)), asker.METHODS[method]()))
 
 
-def test_a_method_that_converges_above_the_best_point_is_doubted():
-    """Graduated kernels leave the cluster of the start, whose cost is lower than that of the one where they end."""
+def test_convergence_above_the_best_point_is_a_doubt():
+    """Graduated kernels leave the cluster at the start, whose cost is lower than that of the final one."""
     data = np.concatenate([np.zeros(10), 2.5 + np.linspace(-0.4, 0.4, 9), np.full(3, 5.0)])
     x = asker.Variables([0.0], name="x")
     factors = asker.Factors(lambda x, y: x - y, x[np.zeros(22, int)], data=data, kernel=asker.TruncatedQuadratic(1.0))
@@ -174,9 +174,9 @@ def test_a_method_that_converges_above_the_best_point_is_doubted():
     assert not asker.solve(asker.Problem(factors), asker.IRLS()).doubts
 
 
-def test_squares_that_underflow_are_refused_as_those_that_overflow():
-    for unit, told in ((1e-170, "squared residual of observation 0 underflows"), (1e170, "overflows")):
-        with pytest.raises(asker.ProblemError, match=told):
+def test_squares_that_underflow_or_overflow_are_rejected():
+    for unit, message in ((1e-170, "squared residual of observation 0 underflows"), (1e170, "overflows")):
+        with pytest.raises(asker.ProblemError, match=message):
             asker.solve(in_units(unit, lambda tau: asker.Quadratic()), asker.IRLS())
 
 
@@ -188,11 +188,11 @@ def test_exact_residuals_do_not_underflow():
     assert result.status is asker.Status.CONVERGED
 
 
-# ------------------------------------------------------------------ convergence is a minimum
+# ------------------------------------------------------------------ stationarity
 
 
 def newton_decrement(result, problem):
-    """½ gᵀH⁻¹g over the directions that bounds leave, by JAX alone."""
+    """Return ½ gᵀH⁻¹g over the coordinates without an active bound, computed by JAX."""
     f, x = problem.factors[0], jnp.asarray(result.x)
     with float64():
         each = [jnp.asarray(d) for d in f.data]
@@ -219,8 +219,8 @@ def chain(a, b, d):
     return b - a - d
 
 
-def test_the_promised_decrease_is_that_of_newton_or_less():
-    """Of one variable it is that; of several that are tied, a part of it."""
+def test_the_predicted_decrease_is_a_lower_bound_of_that_of_newton():
+    """The bound is tight for one variable."""
     for n in (1, 2, 4):
         x = asker.Variables(RNG.normal(size=(n, 2)), name="x")
         k, y = np.arange(n - 1), RNG.normal(size=(3 * n, 2))
@@ -228,11 +228,11 @@ def test_the_promised_decrease_is_that_of_newton_or_less():
         ties = asker.Factors(chain, x[k], x[k + 1], data=np.ones((n - 1, 2)), kernel=asker.Quadratic())
         problem = asker.Problem(at, ties) if n > 1 else asker.Problem(at)
         weights = [np.ones(f.n) for f in problem.factors]
-        promised = promised_decrease(LinearModel(problem, (x.rows,)), (x.rows,), weights)
+        predicted = predicted_decrease(LinearModel(problem, (x.rows,)), (x.rows,), weights)
         best = asker.solve(problem, asker.IRLS(damping=1e-12), tol=1e-14)
         newton = best.initial_cost - best.cost
-        assert promised <= newton * (1 + 1e-9)
-        assert promised >= newton / (1 if n == 1 else 8) * (1 - 1e-9)
+        assert predicted <= newton * (1 + 1e-9)
+        assert predicted >= newton / (1 if n == 1 else 8) * (1 - 1e-9)
 
 
 # ------------------------------------------------------------------ intervals and doubts
@@ -243,8 +243,8 @@ def plane(x, a, y):
 
 
 @pytest.mark.parametrize("method", ["irls", "regemm"])
-def test_an_interval_that_is_no_number_goes_with_a_doubt(method):
-    """Outliers alone hold some of these variables, under a kernel that never gives an observation up."""
+def test_an_interval_that_is_nan_comes_with_a_doubt(method):
+    """Some variables only have outliers, under a kernel whose weights never vanish."""
     n_open = 0
     for seed in range(120):
         rng = np.random.default_rng(seed)
@@ -278,7 +278,7 @@ def test_an_interval_that_is_no_number_goes_with_a_doubt(method):
     ],
     ids=["border", "tiny", "no weight", "plain"],
 )
-def test_both_engines_say_the_same(make):
+def test_both_engines_agree_on_status_and_doubts(make):
     problem = make()
     cpu, xla = (asker.solve(problem, asker.IRLS(), engine=engine, max_iterations=200) for engine in ("cpu", "xla"))
     assert cpu.status is xla.status

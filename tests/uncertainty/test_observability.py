@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.solver.stationarity import FEW_UNKNOWNS
+from asker.solver.stationarity import MAX_DENSE_UNKNOWNS
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-1, 1, 50)
@@ -155,7 +155,7 @@ def test_doubts_and_intervals_name_the_same_parameters(seed):
     result = asker.solve(problem)
     for v in problem.variables:
         assert np.array_equal(np.isnan(result.interval(v, sigma=1.0)), expected[v])
-    if sum(expected[v].size for v in problem.variables) > FEW_UNKNOWNS:  # larger ones have a gauge as a rule
+    if sum(expected[v].size for v in problem.variables) > MAX_DENSE_UNKNOWNS:  # larger ones have a gauge as a rule
         return
     doubts = "".join(result.doubts)
     n_named = len(re.findall(r"v\d\[\d, \d\]", doubts))

@@ -1,9 +1,9 @@
-"""A run on disk, written now and then, from which it continues after it was killed.
+"""Checkpoints: periodic snapshots of a run on disk, from which it can be resumed.
 
-The file is an .npz: the arrays of the strategy's state in the user's order, and beside them one JSON text that says
-where they belong.  Nothing in it depends on the engine: a run may continue on another one, or on more devices.
+The file is an .npz with the arrays of the strategy's state, in the user's order, and a JSON text with their structure.
+It is independent of the engine: a run may be resumed on another engine or on more devices.
 
-What is stored is not believed: a digest tells a file that was changed, and every cost is evaluated anew.
+The content is verified: a digest detects modified files, and every cost is evaluated again.
 """
 
 import hashlib
@@ -29,31 +29,31 @@ from asker.strategies.strategy import State, Strategy
 from asker.tracing.jaxpr_digest import ADDRESS
 
 CostAt = Callable[[Point], float]
-"""The cost that a strategy gives a point."""
+"""Function that evaluates the cost of a point for a strategy."""
 FORMAT = 4
-SAME = 1e-6
-"""How far a cost may be from the stored one, relative to it: another engine rounds differently,"""
-SAME_AT_START = 1e-9
-"""and relative to the cost at the start: where residuals vanish, rounding is all that is left of them."""
+COST_RTOL = 1e-6
+"""Tolerance of a stored cost, relative to it: engines round differently."""
+COST_TOL_OF_START = 1e-9
+"""Tolerance of a stored cost, relative to the cost at the start: costs near 0 consist of rounding errors."""
 
 
 class ProgressFile(Protocol):
-    """A file, or part of one, from which a run continues."""
+    """File, or part of a file, from which a run can be resumed."""
 
     every: int
 
     def read(self, template: State, cost_at: CostAt) -> "Snapshot | None":
-        """Return where the run stood, or None if it begins; `template` is the state at its start."""
+        """Return the last snapshot, or None for a new run; `template` is the state at the start."""
         ...
 
     def save(self, snapshot: "Snapshot", at_the_end: bool) -> None:
-        """Write where the run stands."""
+        """Write a snapshot."""
         ...
 
 
 @dataclass
 class Snapshot:
-    """Where a run stands."""
+    """State, best state and history of a run."""
 
     state: State
     best: State
@@ -62,7 +62,7 @@ class Snapshot:
 
 
 class Checkpoint:
-    """The file of one run on one engine."""
+    """Checkpoint file of one run on one engine."""
 
     def __init__(self, path: FilePath, every: int, engine: Engine, strategy: Strategy):
         check_number("every", every, 1, whole=True)
@@ -70,9 +70,9 @@ class Checkpoint:
             raise FileError(path, f"there is no folder {folder!r} to write into")
         self.path, self.every, self.engine = path, every, engine
         self.unwritten = ""
-        """Why the last one could not be written."""
+        """Error of the last attempt to write, "" if it succeeded."""
         self.continued_from = 0
-        """The iteration that the file was at when it was read."""
+        """Iteration of the snapshot that was read; 0 for a new run."""
         self.of: Tree = {
             "format": FORMAT,
             "kernels": [f"{f.name} {f.kernel}" for f in engine.problem.factors],
@@ -83,7 +83,7 @@ class Checkpoint:
         }
 
     def save(self, snapshot: Any, at_the_end: bool) -> None:
-        """Write; where that fails, warn and let the run go on, since it is worth more than its file."""
+        """Write a snapshot; if this fails, warn and continue, since the run is worth more than its checkpoint."""
         try:
             self.write(snapshot)
             self.unwritten = ""
@@ -92,39 +92,39 @@ class Checkpoint:
                 raise
             why = str(error) or f"{self.path}: {type(error).__name__}"
             if not self.unwritten:
-                warnings.warn(f"the checkpoint cannot be written, the solve goes on: {why}", stacklevel=2)
+                warnings.warn(f"the checkpoint cannot be written, the solve continues: {why}", stacklevel=2)
             self.unwritten = why
 
     def write(self, snapshot: Snapshot) -> None:
-        """Whole or not at all; of several processes the first one writes."""
+        """Write a snapshot atomically; of several processes only the first one writes."""
         writer = Writer(self.engine)
         self.write_tree(encoded(writer, snapshot, self.engine), writer)
 
     def write_tree(self, tree: Tree, writer: "Writer") -> None:
-        """Write plain JSON and its arrays, beside what the file is of."""
+        """Write a JSON tree and its arrays, together with the identity of the run."""
         tree = self.of | tree
         if self.engine.is_first:
             write_npz(self.path, signed(tree, writer.arrays), writer.arrays)
 
     def read(self, template: State, cost_at: CostAt) -> Snapshot | None:
-        """None when there is no file yet; `template` is the state at the start, of the same strategy."""
-        found = self.read_tree(template)
-        if found is None:
+        """Return the snapshot of the file, None if there is no file; `template` is the state at the start."""
+        content = self.read_tree(template)
+        if content is None:
             return None
         with self.faults_told():
-            tree, reader = found
+            tree, reader = content
             self.check_cost("start", reader.decode(tree["history"][0])["cost"], template.cost, template)
             snapshot = self.decoded(tree, reader, template, self.engine, cost_at)
         self.continues(snapshot.history)
         return snapshot
 
     def continues(self, history: Sequence[Iteration]) -> None:
-        """Say that a run goes on with this history."""
+        """Record and log that a run is resumed with this history."""
         self.continued_from = history[-1].iteration
         log.info("continued from iteration %d of %s", self.continued_from, self.path)
 
     def read_tree(self, start: State) -> "tuple[Tree, Reader] | None":
-        """Return what a file of the same run, from the same start, holds."""
+        """Return the content of the file after checking that it is of the same run and the same start."""
         self.of["start"] = _digest_of_rows(self.engine.rows(start.point))
         self.of["jacobians"] = _projections(self.engine, start.point)
         content = read_bytes(self.path) if os.path.exists(self.path) else b""
@@ -138,16 +138,16 @@ class Checkpoint:
 
     @contextmanager
     def faults_told(self) -> Iterator[None]:
-        """What goes wrong with the content of a file is a `FileError`."""
+        """Convert errors that invalid content causes to a `FileError`."""
         try:
             yield
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            if isinstance(error, ValueError) and type(error) is not ValueError:  # it says what is wrong by itself
+            if isinstance(error, ValueError) and type(error) is not ValueError:  # it has its own message
                 raise
             raise FileError(self.path, f"this is no checkpoint of asker, or a broken one ({error})") from error
 
     def decoded(self, tree: Tree, reader: "Reader", template: State, engine: Engine, cost_at: CostAt) -> Snapshot:
-        """Where a loop on this engine stood, with costs that are evaluated here and now."""
+        """Return the snapshot of a loop on this engine, with costs that are evaluated again."""
         state, best = (reader.decode(tree[name], template) for name in ("state", "best"))
         history = [Iteration(**reader.decode(line)) for line in tree["history"]]
         state = self._evaluated("last point", state, template, cost_at)
@@ -156,16 +156,16 @@ class Checkpoint:
         return Snapshot(state, best, history, tree["seconds"])
 
     def _evaluated(self, where: str, state: State, start: State, cost_at: CostAt) -> State:
-        found = cost_at(state.point)
-        self.check_cost(where, state.cost, found, start)
+        cost = cost_at(state.point)
+        self.check_cost(where, state.cost, cost, start)
         best = state.best and (cost_at(state.best[1]), state.best[1])
-        return replace(state, cost=found, best=best)
+        return replace(state, cost=cost, best=best)
 
-    def check_cost(self, where: str, stored: float, found: float, start: State) -> None:
-        """A `FileError` unless a stored cost is what is found; `start` says how large costs are."""
-        if not math.isclose(stored, found, rel_tol=SAME, abs_tol=SAME_AT_START * start.cost):
-            what = f"this checkpoint tells a cost of {stored:.7g} at its {where}, where it is {found:.7g}"
-            raise FileError(self.path, f"{what}: it is of another problem, or was changed; name another file")
+    def check_cost(self, where: str, stored: float, evaluated: float, start: State) -> None:
+        """Raise a `FileError` unless a stored cost agrees with the evaluated one, relative to the cost at the start."""
+        if not math.isclose(stored, evaluated, rel_tol=COST_RTOL, abs_tol=COST_TOL_OF_START * start.cost):
+            what = f"this checkpoint states a cost of {stored:.7g} at its {where}, where it is {evaluated:.7g}"
+            raise FileError(self.path, f"{what}: it is of another problem or was modified; choose another file")
 
     def _check(self, tree: Tree, arrays: Arrays) -> None:
         if tree["format"] != FORMAT:
@@ -173,64 +173,64 @@ class Checkpoint:
         if tree["digest"] != digest(tree, arrays):
             raise ValueError("its digest does not match its content")
         for what, name in (
-            ("strategy", "strategy or other settings of it"),
+            ("strategy", "strategy or has other settings"),
             ("kernels", "kernel or τ"),
             ("problem", "problem (other data, or another residual function)"),
             ("relative_damping", "kind of damping"),
         ):
             if tree[what] != self.of[what]:
                 there, here = (", ".join(x) if isinstance(x, list) else x for x in (tree[what], self.of[what]))
-                told = f": {there}, not {here}"
+                difference = f": {there}, not {here}"
                 if what == "problem":
-                    other = f"; JAX {tree['jax']} traced that, and not {self.of['jax']}"
-                    told = "" if tree["jax"] == self.of["jax"] else other
-                self._refuse(f"{name}{told}")
+                    versions = f"; it was traced by JAX {tree['jax']}, not {self.of['jax']}"
+                    difference = "" if tree["jax"] == self.of["jax"] else versions
+                self._reject(f"{name}{difference}")
         if tree["start"] != self.of["start"]:
-            self._refuse("start (its variables begin with other values)")
+            self._reject("start (other initial values)")
         if not _are_near(tree["jacobians"], self.of["jacobians"]):
-            self._refuse("problem (another NumPy function `jacobian`)")
+            self._reject("problem (another NumPy function `jacobian`)")
 
-    def _refuse(self, what: str) -> None:
-        raise FileError(self.path, f"this checkpoint is of another {what}; name another file to start anew")
+    def _reject(self, what: str) -> None:
+        raise FileError(self.path, f"this checkpoint is of another {what}; choose another file for a new run")
 
 
 def _text_of(strategy: Strategy) -> str:
-    """The class of a strategy and its settings, which are the fields of a dataclass."""
+    """Return text with the class of a strategy and its settings, the fields of a dataclass."""
     return ADDRESS.sub("", repr(strategy)) if is_dataclass(strategy) else type(strategy).__name__
 
 
 def _digest_of_rows(rows: tuple[np.ndarray, ...]) -> str:
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for x in rows:
-        found.update((x + 0.0).tobytes())  # −0 is 0
-    return found.hexdigest()
+        sha.update((x + 0.0).tobytes())  # −0 is 0
+    return sha.hexdigest()
 
 
 def _projections(engine: Engine, start: Point) -> list[list[float]]:
-    """Σ Jₖ cos k and Σ |Jₖ| over the entries of every array that a NumPy function `jacobian` returns at the start.
+    """Return Σ Jₖ cos k and Σ |Jₖ| over the entries of every array that a batched `jacobian` returns at the start.
 
-    Such a function cannot be traced; these numbers differ for functions that differ there.
+    NumPy functions cannot be traced; functions with other values at the start have other sums.
     """
     rows = dict(zip(engine.problem.variables, engine.rows(start), strict=True))
-    found = []
+    sums = []
     for f in engine.problem.factors:
         if f.jacobian is None:
             continue
-        given = f.jacobian(*f.gather([rows[slot.variables] for slot in f.slots]), *f.data)
-        for slot, J in zip(f.slots, given if isinstance(given, tuple) else (given,), strict=True):
+        arrays = f.jacobian(*f.gather([rows[slot.variables] for slot in f.slots]), *f.data)
+        for slot, J in zip(f.slots, arrays if isinstance(arrays, tuple) else (arrays,), strict=True):
             entries = np.ravel(J) if slot.variables.is_free else np.zeros(0)
-            found.append([float(entries @ np.cos(np.arange(entries.size))), float(np.abs(entries).sum())])
-    return found
+            sums.append([float(entries @ np.cos(np.arange(entries.size))), float(np.abs(entries).sum())])
+    return sums
 
 
 def _are_near(there: list[list[float]], here: list[list[float]]) -> bool:
-    """Whether projections are the same but for rounding."""
+    """Return whether projections agree to rounding."""
     a, b = np.reshape(there, (-1, 2)), np.reshape(here, (-1, 2))
-    return a.shape == b.shape and bool((np.abs(a - b) <= SAME * b[:, 1:]).all())
+    return a.shape == b.shape and bool((np.abs(a - b) <= COST_RTOL * b[:, 1:]).all())
 
 
 def encoded(writer: "Writer", snapshot: Snapshot, engine: Engine) -> Tree:
-    """A snapshot of a loop on an engine, as plain JSON."""
+    """Return a snapshot of a loop on an engine as a JSON tree."""
     return {
         "last_gradient": float(engine.last_gradient),
         "seconds": snapshot.seconds,
@@ -241,7 +241,7 @@ def encoded(writer: "Writer", snapshot: Snapshot, engine: Engine) -> Tree:
 
 
 class Writer:
-    """A state as plain JSON and named arrays; what two places share is written once."""
+    """Encoder of states as JSON trees and named arrays; shared arrays are written once."""
 
     def __init__(self, engine: Engine):
         self.engine = engine
@@ -249,12 +249,13 @@ class Writer:
         self.known: dict[int, tuple[Any, str]] = {}
 
     def on(self, engine: Engine) -> "Writer":
-        """The same, for what belongs to another engine."""
+        """Return the same object for points and arrays of another engine."""
         other = copy(self)
         other.engine = engine
         return other
 
     def encode(self, x: Any) -> Any:
+        """Return x as a JSON tree, with its arrays stored in `arrays`."""
         if isinstance(x, np.ndarray):
             return {"array": self._add(x, lambda: (x,))}
         if isinstance(x, Point):
@@ -283,22 +284,22 @@ class Writer:
 
 
 class Reader:
-    """The way back: from JSON and named arrays to a state."""
+    """Decoder of states from JSON trees and named arrays."""
 
     def __init__(self, engine: Engine, arrays: Arrays):
         self.engine, self.arrays = engine, arrays
         self.known: dict[str, Any] = {}
         self.classes: dict[str, Any] = {}
-        """Dataclasses by name, where there is no template."""
+        """Dataclasses by name, for values without a template."""
 
     def on(self, engine: Engine) -> "Reader":
-        """The same, for what belongs to another engine."""
+        """Return the same object for points and arrays of another engine."""
         other = copy(self)
         other.engine = engine
         return other
 
     def decode(self, x: Any, template: Any = None) -> Any:
-        """`template` has the dataclasses that a state is made of."""
+        """Return the value of a JSON tree; `template` is a state with the same nested dataclasses."""
         if not isinstance(x, dict):
             return x
         ((kind, inner),) = [(key, x[key]) for key in x if key != "fields"]
@@ -333,9 +334,9 @@ class Reader:
         self._check([len(x) for x in arrays], list(self.engine.problem.n_observations))
         return self.engine.in_own_order(arrays)
 
-    def _check(self, found: list[Any], expected: list[Any]) -> None:
-        if found != expected:
-            raise ValueError(f"arrays of {found}, expected {expected}")
+    def _check(self, actual: list[Any], expected: list[Any]) -> None:
+        if actual != expected:
+            raise ValueError(f"arrays of {actual}, expected {expected}")
 
     def _arrays(self, name: str) -> tuple[np.ndarray, ...]:
         n = sum(key.startswith(f"{name}_") for key in self.arrays)

@@ -1,17 +1,17 @@
-"""Held-out observations: a judge of results where the truth is not known.
+"""Hold-out validation: evaluation of results without a known truth.
 
     training, judge = asker.holdout(problem, share=0.1, seed=0)
     print(judge(asker.solve(training)))
 
-Some observations are taken away, the rest is solved, and the judge says how well the result predicts those that it has
-not seen.  What is taken away is drawn at random, so that every variable stays determined:
+Some observations are held out, the others are solved, and the judge evaluates how well the result predicts those that
+were held out.  They are drawn at random under conditions that keep every variable determined:
 
-(1) the factors of a random spanning forest stay, so that what was connected, or tied to something known, remains so;
-(2) each variable keeps at least as many numbers as it has unknowns: a point in space two observations in images;
-(3) so does the whole.
+(1) the factors of a random spanning forest are kept, which preserves connections between variables and to known ones;
+(2) each variable keeps at least as many residuals as it has degrees of freedom: a point two observations in images;
+(3) so does the whole problem.
 
-The draw looks at who observes whom, never at values.  A start that was made from all observations, as that of a
-reconstruction is, still knows something of those that are held out: compare results from the same start.
+The draw depends on the graph of factors and variables, never on values.  A start that was computed from all
+observations, as that of a reconstruction, depends on those that are held out: compare results from the same start.
 """
 
 from collections.abc import Sequence
@@ -31,49 +31,49 @@ from asker.solver.result import Result
 from asker.tracing.array_namespace import float64
 
 CAP = 4.0
-"""Norms above this many units count as this many in a score."""
+"""Largest norm in a score, in units; larger norms are reduced to it."""
 LIMITS = (1, 2, 4)
-"""Units, for the ratios of norms below them."""
-BATCH = 1 << 18
-"""Observations evaluated at a time: bounds the memory."""
+"""Norms, in units, for which the ratio of smaller norms is reported."""
+BATCH_SIZE = 1 << 18
+"""Number of observations that are evaluated at a time, which bounds the memory."""
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """How well held-out observations are predicted."""
+    """Prediction errors of held-out observations."""
 
     norms: NDArray[np.float64]
-    """‖r‖ of each, in units; infinite where there is none.  (Applications give none to a point behind its camera.)"""
+    """Norm ‖r‖ of each residual, in units; infinite for observations without a residual (behind the camera)."""
     cap: float = CAP
 
     @property
     def n_lost(self) -> int:
-        """Those that have no residual."""
+        """Number of observations without a finite residual."""
         return int(np.count_nonzero(~np.isfinite(self.norms)))
 
     @property
     def score(self) -> float:
-        """mean(min(‖r‖, cap))/cap: 0 is perfect, 1 is lost."""
+        """Mean of min(‖r‖, cap)/cap: 0 for a perfect prediction, 1 for the worst."""
         return float(np.minimum(self.norms, self.cap).mean() / self.cap)
 
     @property
     def median(self) -> float:
-        """Infinite where half of them have no residual."""
+        """Median norm; infinite if half of the observations have no residual."""
         return float(np.median(self.norms))
 
     @property
     def mean(self) -> float:
-        """The mean norm of those that have a residual; NaN if none has."""
+        """Mean norm of the observations with a residual; NaN if there are none."""
         good = self.norms[np.isfinite(self.norms)]
         return float(good.mean()) if good.size else float("nan")
 
     def below(self, limit: float) -> float:
-        """The ratio of norms up to a limit."""
+        """Return the ratio of norms up to a limit."""
         return float(np.mean(self.norms <= limit))
 
     def as_dict(self) -> dict[str, float]:
-        """The figures, for a record."""
+        """Return all statistics in a dictionary."""
         ratios = {f"below_{limit}": self.below(limit) for limit in LIMITS}
         plain = {"score": self.score, "median": self.median, "mean": self.mean}
         return {"n": len(self.norms), **plain, **ratios, "n_lost": self.n_lost}
@@ -81,25 +81,27 @@ class Prediction:
     def __str__(self) -> str:
         ratios = ", ".join(f"{100 * self.below(limit):.1f} % below {limit}" for limit in LIMITS)
         lost = f", {self.n_lost} without a residual" if self.n_lost else ""
-        told = f"score {self.score:.4f}, median {self.median:.3g}, mean {self.mean:.3g}, {ratios}{lost}"
-        return f"{len(self.norms)} held out: {told}"
+        statistics = f"score {self.score:.4f}, median {self.median:.3g}, mean {self.mean:.3g}, {ratios}{lost}"
+        return f"{len(self.norms)} held out: {statistics}"
 
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Says how well a result predicts the observations that were held out."""
+    """Evaluates how well a result predicts the held-out observations."""
 
     factors: tuple[Factors, ...]
-    """The held-out ones; a group that lost none is left out."""
+    """Factors with the held-out observations; groups without any are omitted."""
     unit: float = 1.0
+    """Unit of the norms."""
     cap: float = CAP
+    """Largest norm in the score, in units."""
 
     def __call__(self, result: Result | Groups[Any]) -> Prediction:
-        """The prediction of a result, or of its values."""
+        """Return the prediction errors of a result, or of its values."""
         values = result.values if isinstance(result, Result) else result
         if not isinstance(values, Groups):
-            given = type(values).__name__
-            raise TypeError(f"a judge takes the result of `asker.solve`, or its `values`, not {given}")
+            kind = type(values).__name__
+            raise TypeError(f"a judge takes the result of `asker.solve`, or its `values`, not {kind}")
         norms = [
             _norms(f, [np.asarray(s.variables.manifold.pack(values[s.variables])) for s in f.slots])
             for f in self.factors
@@ -108,16 +110,16 @@ class Judge:
 
     @property
     def start(self) -> Prediction:
-        """The prediction of the start."""
+        """Prediction errors of the initial values."""
         norms = [_norms(f, [s.variables.rows for s in f.slots]) for f in self.factors]
         return Prediction(np.concatenate(norms) / self.unit, self.cap)
 
 
 class Holdout(NamedTuple):
-    """What `holdout` returns."""
+    """Return value of `holdout`."""
 
     problem: Problem
-    """Without the held-out observations, on the same variables."""
+    """Problem without the held-out observations, on the same variables."""
     judge: Judge
 
 
@@ -130,13 +132,39 @@ def holdout(
     unit: float = 1.0,
     cap: float = CAP,
 ) -> Holdout:
-    """Take observations away, and make a judge of them.
+    """Hold out observations for validation.
 
-    share  of the observations that may be taken; fewer where variables would no longer be determined
-    seed   the same one takes the same observations
-    among  for each factor group a mask of those that may be taken; None: all of the group
-    unit   of the norms: what a good residual has, about
-    cap    of the score, in units
+    Parameters
+    ----------
+    problem
+        Whole problem, not a portion of a distributed one.
+    share
+        Share of the candidate observations to hold out.  Fewer are held out if variables would otherwise become
+        undetermined.
+    seed
+        Seed of the random draw.
+    among
+        For each factor group a mask of the candidates, or None for the whole group.  By default all observations are
+        candidates.
+    unit
+        Unit of the norms: the typical norm of an inlier's residual.
+    cap
+        Largest norm in the score, in units.
+
+    Returns
+    -------
+    problem, judge
+        Problem without the held-out observations, and the judge of its results.
+
+    Raises
+    ------
+    ProblemError
+        If no observation can be held out.
+
+    Examples
+    --------
+    >>> training, judge = asker.holdout(problem, share=0.1, seed=0)
+    >>> print(judge(asker.solve(training)))
     """
     for what, number in (("unit", unit), ("cap", cap)):
         check_positive(what, number)
@@ -149,7 +177,7 @@ def holdout(
 def held_out_masks(
     problem: Problem, share: float = 0.1, seed: int = 0, among: Sequence[Mask | None] | None = None
 ) -> tuple[Mask, ...]:
-    """The observations to hold out, a mask for each factor group; the arguments are those of `holdout`."""
+    """Return a mask of the observations to hold out for each factor group, with the parameters of `holdout`."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"the first argument of holdout is {type(problem).__name__}, expected an asker.Problem")
     if not (isinstance(share, int | float | np.number) and 0 < share < 1):
@@ -157,55 +185,58 @@ def held_out_masks(
     if not (isinstance(seed, int | np.integer) and seed >= 0):
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     if problem.portion is not None:
-        raise ProblemError("observations can be held out of a whole problem only, and this is a portion of one")
+        raise ProblemError(
+            "observations can only be held out of a whole problem, not of a portion of a distributed one"
+        )
     whole, problem = problem, problem.informative
-    may = _may_be_taken(whole, among)
-    wanted = round(share * np.count_nonzero(may))
-    if not may.any():
-        raise ProblemError(f"of {problem.n_residuals} observations none may be held out")
+    candidates = _candidates(whole, among)
+    wanted = round(share * np.count_nonzero(candidates))
+    if not candidates.any():
+        raise ProblemError(f"none of {problem.n_residuals} observations may be held out: `among` excludes all of them")
     if not wanted:
-        raise ProblemError(f"a share of {share:g} of {np.count_nonzero(may)} observations is less than one")
-    order = np.random.default_rng(seed).permutation(len(may))  # the first ones go first
+        raise ProblemError(f"a share of {share:g} of {np.count_nonzero(candidates)} observations is less than one")
+    order = np.random.default_rng(seed).permutation(len(candidates))  # candidates in this order
     touched = _touched(problem)
-    can = _spare(problem, touched, order, may, np.zeros(len(may), bool))
-    may &= ~_spanning(problem, touched, np.where(can, order, order + len(order)))  # (1); what cannot go spans first
-    taken = np.zeros(len(may), bool)
+    removable = _removable(problem, touched, order, candidates, np.zeros(len(candidates), bool))
+    preference = np.where(removable, order, order + len(order))  # edges that must be kept come first in the forest
+    candidates &= ~_spanning(problem, touched, preference)  # (1)
+    taken = np.zeros(len(candidates), bool)
     while (missing := wanted - np.count_nonzero(taken)) > 0:
-        free = np.flatnonzero(_spare(problem, touched, order, may & ~taken, taken))  # (2)
+        free = np.flatnonzero(_removable(problem, touched, order, candidates & ~taken, taken))  # (2)
         chosen = free[np.argsort(order[free])[:missing]]
-        chosen = chosen[np.cumsum(_numbers(problem)[chosen]) <= _spare_numbers(problem, touched, taken)]  # (3)
+        chosen = chosen[np.cumsum(_sizes(problem)[chosen]) <= _redundancy(problem, touched, taken)]  # (3)
         if not chosen.size:
             break
         taken[chosen] = True
     if not taken.any():
         raise ProblemError(
-            f"of {problem.n_residuals} observations none can be held out: the variables need each of them"
+            f"none of {problem.n_residuals} observations can be held out: the variables need each of them"
         )
     all_taken = np.concatenate([f.is_informative for f in whole.factors])
     all_taken[all_taken] = taken
     return tuple(np.split(all_taken, np.cumsum([f.n for f in whole.factors])[:-1]))
 
 
-def _spare_numbers(problem: Problem, touched: "_Touched", taken: Mask) -> int:
-    """How many numbers are left beyond what the unknowns of the whole need.
+def _redundancy(problem: Problem, touched: "_Touched", taken: Mask) -> int:
+    """Return the degrees of freedom of the whole problem without the taken observations.
 
-    Where nothing ties them to what is known, the place of the whole is free: at least a variable less.
+    Without fixed variables and priors the problem has a gauge, with at least as many directions as a variable.
     """
     free = [v for v in problem.variables if v.is_free]
     unknowns = sum(v.manifold.tangent * int(np.count_nonzero(~v.fixed)) for v in free)
-    alone = np.bincount(touched.observation) == 1
-    is_tied = not touched.is_free.all() or bool(alone.any())
-    gauge = 0 if is_tied else min(v.manifold.tangent for v in free)
-    return int(_numbers(problem)[~taken].sum()) - unknowns + gauge
+    single = np.bincount(touched.observation) == 1
+    is_anchored = not touched.is_free.all() or bool(single.any())
+    gauge = 0 if is_anchored else min(v.manifold.tangent for v in free)
+    return int(_sizes(problem)[~taken].sum()) - unknowns + gauge
 
 
 class _Touched(NamedTuple):
-    """All pairs of an observation and a variable that it touches, each once; both are numbered over all groups."""
+    """Distinct pairs of an observation and a variable that it depends on, both numbered over all groups."""
 
     observation: NDArray[np.int64]
     variable: NDArray[np.int64]
     is_free: Mask
-    """Whether that variable can move."""
+    """Whether the variable is free."""
 
 
 def _touched(problem: Problem) -> _Touched:
@@ -225,71 +256,74 @@ def _touched(problem: Problem) -> _Touched:
     return _Touched(np.concatenate(observations), np.concatenate(variables), np.concatenate(free))
 
 
-def _may_be_taken(problem: Problem, among: Sequence[Mask | None] | None) -> Mask:
-    """A mask of the observations of positive weight."""
+def _candidates(problem: Problem, among: Sequence[Mask | None] | None) -> Mask:
+    """Return a mask of the candidates among the observations of positive weight."""
     among = [None] * len(problem.factors) if among is None else list(among)
     if len(among) != len(problem.factors):
         raise ValueError(f"among has {len(among)} masks for {len(problem.factors)} factor groups")
     masks = []
     for f, mask in zip(problem.factors, among, strict=True):
-        own = np.ones(f.n, bool) if mask is None else np.asarray(mask)
-        if own.shape != (f.n,) or own.dtype != bool:
-            raise ValueError(f"{f.name}: among is {own.dtype} {own.shape}, expected a mask: bool ({f.n},)")
-        masks.append(own[f.is_informative])
+        allowed = np.ones(f.n, bool) if mask is None else np.asarray(mask)
+        if allowed.shape != (f.n,) or allowed.dtype != bool:
+            raise ValueError(f"{f.name}: among is {allowed.dtype} {allowed.shape}, expected a mask: bool ({f.n},)")
+        masks.append(allowed[f.is_informative])
     return np.concatenate(masks)
 
 
-def _numbers(problem: Problem) -> NDArray[np.int64]:
-    """How many numbers each observation gives."""
+def _sizes(problem: Problem) -> NDArray[np.int64]:
+    """Return the number of residuals of each observation."""
     return np.concatenate([np.full(f.n, f.residual_size) for f in problem.factors]).astype(np.int64)
 
 
 def _spanning(problem: Problem, touched: _Touched, order: NDArray[np.int64]) -> Mask:
-    """The observations of a random spanning forest of the free variables, and of one with what is known.
+    """Return a mask of the observations of two random spanning forests: of the free variables, and with known ones.
 
-    In the second one all fixed variables are one node, and an observation of a single free variable ties it to that.
+    In the second forest all fixed variables are a single node, and an observation of a single free variable is an edge
+    to this node.
     """
     n = sum(map(len, problem.variables))
-    stay = np.zeros(len(order), bool)
+    kept = np.zeros(len(order), bool)
     for with_known in (False, True):
         chosen = np.flatnonzero(touched.is_free | with_known)
         observation = touched.observation[chosen]
         node = np.where(touched.is_free[chosen], touched.variable[chosen], n)
         if with_known:
-            alone = np.flatnonzero(np.bincount(observation, minlength=len(order)) == 1)
-            observation = np.concatenate([observation, alone])
-            node = np.concatenate([node, np.full(len(alone), n)])
+            single = np.flatnonzero(np.bincount(observation, minlength=len(order)) == 1)
+            observation = np.concatenate([observation, single])
+            node = np.concatenate([node, np.full(len(single), n)])
         by = np.argsort(observation, kind="stable")
         observation, node = observation[by], node[by]
-        edge = (observation[1:] == observation[:-1]) & (node[1:] != node[:-1])  # of several variables a chain
-        price = 2.0 + 2 * len(order) - order[observation[1:][edge]]  # what would go last is cheap
-        used = spanning_forest(node[:-1][edge], node[1:][edge], price, n + 1)
-        stay[observation[1:][edge][used]] = True
-    return stay
+        edge = (observation[1:] == observation[:-1]) & (
+            node[1:] != node[:-1]
+        )  # a chain over the variables of an observation
+        cost = 2.0 + 2 * len(order) - order[observation[1:][edge]]  # last in the order is cheapest
+        used = spanning_forest(node[:-1][edge], node[1:][edge], cost, n + 1)
+        kept[observation[1:][edge][used]] = True
+    return kept
 
 
-def _spare(problem: Problem, touched: _Touched, order: NDArray[np.int64], may: Mask, taken: Mask) -> Mask:
-    """Those that can be taken all at once: in its order each variable gives away what it can spare."""
-    numbers = _numbers(problem)
+def _removable(problem: Problem, touched: _Touched, order: NDArray[np.int64], candidates: Mask, taken: Mask) -> Mask:
+    """Return a mask of candidates that can be taken together, by the redundancy of each variable, in its order."""
+    sizes = _sizes(problem)
     n = sum(map(len, problem.variables))
     needed = np.concatenate([np.full(len(v), v.manifold.tangent) for v in problem.variables])
     observation, variable, _ = (part[touched.is_free] for part in touched)
-    left = np.bincount(variable, numbers[observation] * ~taken[observation], minlength=n)
-    asked = may[observation]
-    observation, variable = observation[asked], variable[asked]
+    left = np.bincount(variable, sizes[observation] * ~taken[observation], minlength=n)
+    is_candidate = candidates[observation]
+    observation, variable = observation[is_candidate], variable[is_candidate]
     by = np.lexsort((order[observation], variable))
     observation, variable = observation[by], variable[by]
-    total = np.cumsum(numbers[observation])
-    first = np.searchsorted(variable, variable)  # where the own variable's run begins
+    total = np.cumsum(sizes[observation])
+    first = np.searchsorted(variable, variable)  # begin of the run of each variable
     before = np.concatenate([[0], total])[first]
-    spared = total - before <= (left - needed)[variable]
-    fine = may.copy()
-    fine[observation[~spared]] = False
-    return fine
+    is_redundant = total - before <= (left - needed)[variable]
+    removable = candidates.copy()
+    removable[observation[~is_redundant]] = False
+    return removable
 
 
 def _norms(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """‖r‖ of every observation; infinite where that is no number."""
+    """Return ‖r‖ of every observation; infinite if it is not finite."""
     with np.errstate(all="ignore"):
         norms = np.linalg.norm(_residuals(factors, rows), axis=1)
     return np.where(np.isfinite(norms), norms, np.inf)
@@ -304,8 +338,8 @@ def _residuals(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.
     parts = []
     with float64():
         each = jax.jit(jax.vmap(factors.residual_at))
-        for begin in range(0, factors.n, BATCH):
-            part = slice(begin, begin + BATCH)
+        for begin in range(0, factors.n, BATCH_SIZE):
+            part = slice(begin, begin + BATCH_SIZE)
             gathered = [x[slot.index[part]] for slot, x in zip(factors.slots, rows, strict=True)]
             parts.append(np.asarray(each(gathered, [d[part] for d in factors.data])))
     return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Values to begin a solve with, in place of those that the variables were given."""
+"""Initial values of a solve that replace those of the variables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,18 +11,18 @@ from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
 
 Start = Result | Groups[Any] | Mapping[Any, Any]
-"""A result, its values, or a table with values for variables or their names."""
+"""Result, its values, or a mapping from groups of variables or their names to values."""
 
 
 def rows_to_start(problem: Problem, start: Start) -> tuple[np.ndarray, ...]:
-    """The rows of all variables; those that the start does not have stay as they are."""
+    """Return the rows of all variables; groups that are missing in the start keep their values."""
     values: Any = start.values if isinstance(start, Result) else start
     if not isinstance(values, Groups | Mapping):
-        raise ProblemError(f"start is {type(start).__name__}, expected a result, its values, or a table of values")
-    found = [next((values[key] for key in (v, v.name) if key in values), None) for v in problem.variables]
-    if all(item is None for item in found):
+        raise ProblemError(f"start is {type(start).__name__}, expected a result, its values, or a mapping to values")
+    items = [next((values[key] for key in (v, v.name) if key in values), None) for v in problem.variables]
+    if all(item is None for item in items):
         raise ProblemError(f"start has none of the variables {', '.join(v.name for v in problem.variables)}")
-    return tuple(v.rows if x is None else _rows(v, x) for v, x in zip(problem.variables, found, strict=True))
+    return tuple(v.rows if x is None else _rows(v, x) for v, x in zip(problem.variables, items, strict=True))
 
 
 def _rows(v: Variables, values: Any) -> np.ndarray:

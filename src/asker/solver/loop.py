@@ -1,4 +1,4 @@
-"""The one loop."""
+"""Iteration of a strategy until convergence, and the construction of the result."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,22 +14,22 @@ from asker.problem.variables import ProblemError
 from asker.solver.checkpoint import Checkpoint, ProgressFile, Snapshot
 from asker.solver.iteration import CurrentIteration, by_factor, residuals_at, values_at
 from asker.solver.result import Analysis, Iteration, Result, Status
-from asker.solver.stationarity import has_few_unknowns, promised_decrease
+from asker.solver.stationarity import has_few_unknowns, predicted_decrease
 from asker.statistics.inliers import Classified, classify
 from asker.statistics.scale import Noise, estimate
 from asker.strategies.strategy import LARGEST_DAMPING, ROUNDING, State, Strategy
 
 OnIteration = Callable[[CurrentIteration], bool | None]
-AT_BORDER = "steps were shortened because residuals are not finite where longer ones lead: the cost may be lower there"
+AT_BORDER = "steps were shortened because longer ones give residuals that are not finite: the cost may be lower there"
 ABOVE_BEST = (
-    "the method converged at a cost of {:.6g}, above {:.6g} at a point that it has passed, which is returned and need "
-    "not be a minimum: continue from there with `start=` and `asker.IRLS()`"
+    "the method converged at a cost of {:.6g}, above {:.6g} at an earlier point, which is returned and need not be a "
+    "minimum: continue from it with `start=` and `asker.IRLS()`"
 )
-NO_WEIGHT = "every observation has weight 0, and nothing moves the variables: use a wider kernel, or start elsewhere"
+NO_WEIGHT = "all observations have kernel weight 0, so the gradient is 0: use a wider kernel or another initial guess"
 
 
 class SolveLoop:
-    """The loop, and what it remembers: the history and the best state."""
+    """Loop over the steps of a strategy, with the history and the best state."""
 
     def __init__(
         self,
@@ -38,19 +38,31 @@ class SolveLoop:
         file: ProgressFile | None = None,
         earlier: float = 0.0,
     ):
-        """`earlier`: seconds of the run that this one continues."""
+        """
+        Parameters
+        ----------
+        begin
+            Time at which the solve was called, by `time.perf_counter`.
+        on_iteration
+            Callback for each iteration; returns whether to stop.
+        file
+            File from which the run is resumed and to which it is saved.
+        earlier
+            Seconds of earlier runs that this one resumes.
+        """
         self.begin, self.on_iteration, self.file, self.earlier = begin, on_iteration, file, earlier
         self.history: list[Iteration] = []
         self.best: State
         self.last: tuple[State, State, int]
-        """Where the run stands: the state, the best one, and how many lines of the history belong to them."""
+        """Current state, best state, and number of records of the history up to them."""
         self.is_above_best = False
-        """Whether the method converged above the best point, which is returned."""
+        """Whether the method converged at a higher cost than the best point, which is returned."""
         self.is_at_border = False
-        """Whether the last steps were shortened because residuals are not finite where longer ones lead."""
+        """Whether the last steps were shortened because longer ones give residuals that are not finite."""
 
     @property
     def seconds(self) -> float:
+        """Seconds since the solve was called."""
         return time.perf_counter() - self.begin
 
     def run(
@@ -64,10 +76,18 @@ class SolveLoop:
         least: float = 0.0,
         certified: bool = True,
     ) -> Status:
-        """From the start to the end; what was found is in `best` and `history`.
+        """Iterate until convergence or a limit, and return the reason; the outcome is in `best` and `history`.
 
-        `least`: a step that lowers the objective by no more is the last, as one below `tol` is.
-        `certified`: a small gain counts as convergence only where the derivatives do not contradict it.
+        Parameters
+        ----------
+        engine, strategy, start
+            Engine, strategy and initial point.
+        max_iterations, tol, time_limit
+            As for `asker.solve`.
+        least
+            Absolute decrease of the objective at or below which a step indicates convergence, as one below `tol` does.
+        certified
+            Whether a small decrease indicates convergence only if the derivatives predict no larger one.
         """
         state = self.best = strategy.init(engine, start, max_iterations)
         if self.file and (earlier := self.file.read(state, lambda point: strategy.init(engine, point, 0).cost)):
@@ -110,7 +130,7 @@ class SolveLoop:
             self._save()
             if stop:
                 return Status.STOPPED
-            if _gains_nothing(before, state, tol, least):
+            if _has_converged(before, state, tol, least):
                 if state.border < inf and state.cost > 0:
                     return Status.AT_BORDER
                 if not certified or self._may_be_a_minimum(engine, state, max(tol * state.cost, least)):
@@ -121,9 +141,8 @@ class SolveLoop:
                 return Status.TIME_LIMIT
         return Status.MAX_ITERATIONS
 
-    def _may_be_a_minimum(self, engine: Engine, state: State, enough: float) -> bool:
-        """Return whether nothing known prevents a minimum: weights that are all 0 or, in a problem of few unknowns, a
-        decrease that damping has hidden."""
+    def _may_be_a_minimum(self, engine: Engine, state: State, threshold: float) -> bool:
+        """Return False if all weights are 0 or, with few unknowns, the predicted decrease exceeds a threshold."""
         if state.cost == self.history[0].cost and engine.largest(omega, state.point) == 0:
             return False
         if not has_few_unknowns(engine.problem):
@@ -131,20 +150,20 @@ class SolveLoop:
         from asker.engines.cpu.linearized_problem import LinearModel
 
         rows, weights = engine.rows(state.point), engine.in_user_order(engine.each(omega, state.point))
-        promised = promised_decrease(LinearModel(engine.problem, rows), rows, weights)
-        return promised <= max(enough, ROUNDING * state.cost)
+        predicted = predicted_decrease(LinearModel(engine.problem, rows), rows, weights)
+        return predicted <= max(threshold, ROUNDING * state.cost)
 
     def _record(self, engine: Engine, state: State) -> bool:
-        """Whether the user asks to stop."""
+        """Append a record to the history, and return whether the user requests to stop."""
         if state.cost < self.best.cost:
             self.best = state
         number, seconds = len(self.history), self.earlier + self.seconds
-        told = number, state.cost, self.best.cost, seconds, state.damping, state.accepted, state.details
-        self.history.append(Iteration(*told))
-        self.last = state, self.best, len(self.history)  # at once: Ctrl-C may come between any two lines
+        fields = number, state.cost, self.best.cost, seconds, state.damping, state.accepted, state.details
+        self.history.append(Iteration(*fields))
+        self.last = state, self.best, len(self.history)  # in one statement: Ctrl-C may interrupt between any two
         if self.on_iteration is None:
             return False
-        return bool(self.on_iteration(CurrentIteration(*told, engine, state.point)))
+        return bool(self.on_iteration(CurrentIteration(*fields, engine, state.point)))
 
     def _save(self, at_the_end: bool = False) -> None:
         state, best, n = self.last
@@ -160,7 +179,7 @@ def result_of(
     analysis: Analysis,
     noises: tuple[Noise, ...] | None = None,
 ) -> Result:
-    """Return the result of a loop.  `noises` has the scale of each factor group, if it was estimated."""
+    """Return the result of a loop; `noises` are those of the factor groups if they were estimated, else None."""
     engine.done()
     engine, problem, point = engine.for_results(), engine.problem, loop.best.point
     known, possible = _classified(engine, point, noises)
@@ -174,7 +193,9 @@ def result_of(
     if loop.is_above_best:
         doubts.append(ABOVE_BEST.format(loop.last[0].cost, loop.best.cost))
     if fault and no_step:
-        raise ProblemError(f"{fault} at the start, and no step can be made (as of a root or a norm at 0)")
+        raise ProblemError(
+            f"{fault} at the start, and no step can be made (for example of a square root or a norm at 0)"
+        )
     return Result(
         problem=problem.restored,
         values=values_at(engine, point),
@@ -203,7 +224,10 @@ def result_of(
 def _classified(
     engine: Engine, point: Point, noises: tuple[Noise, ...] | None
 ) -> tuple[Classified | None, Groups[np.ndarray] | None]:
-    """Return the inliers where the noise was sought or processes must act together, and the possible observations."""
+    """Return the inliers, and the observations that `valid=` does not exclude.
+
+    Inliers are only classified if the noise was estimated or the problem is distributed; otherwise on access.
+    """
     problem, possible, known = engine.problem, None, None
     if any(f.valid is not None for f in problem.factors):
         possible = tuple(~no for no in Conditions(engine).impossible(engine.rows_here(point)))
@@ -216,28 +240,30 @@ def _classified(
 
 
 def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray], analysis: Analysis) -> tuple[str, ...]:
-    """Return whether no observation has a weight, and what the data do not determine of problems with few unknowns:
-    larger ones have a gauge as a rule."""
+    """Return warnings that all weights are 0, and that the data do not determine some of few unknowns.
+
+    Problems with many unknowns are not tested for the latter, since most of them have a gauge.
+    """
     no_weight = () if engine.sums.any(any(w.any() for w in weights)) else (NO_WEIGHT,)
     if not has_few_unknowns(engine.problem):
         return no_weight
     from asker.engines.cpu.linearized_problem import LinearModel
 
-    told = analysis.undetermined(LinearModel(engine.problem, engine.rows_here(point)), weights)
-    return (*no_weight, told) if told else no_weight
+    undetermined = analysis.undetermined(LinearModel(engine.problem, engine.rows_here(point)), weights)
+    return (*no_weight, undetermined) if undetermined else no_weight
 
 
 def _without_derivative(engine: Engine, point: Point) -> str:
-    """What `LinearModel.without_derivative` says; where a process has a portion: of any of its observations."""
+    """Return the result of `LinearModel.without_derivative`, for the observations of all processes."""
     from asker.engines.cpu.linearized_problem import LinearModel
 
-    told = LinearModel(engine.problem, engine.rows_here(point)).without_derivative()
-    elsewhere = "a derivative is not finite in another process" if engine.sums.any(bool(told)) else ""  # all ask
-    return told or elsewhere
+    fault = LinearModel(engine.problem, engine.rows_here(point)).without_derivative()
+    elsewhere = "a derivative is not finite in another process" if engine.sums.any(bool(fault)) else ""  # collective
+    return fault or elsewhere
 
 
 def _check_underflow(engine: Engine, point: Point) -> None:
-    """Refuse residuals whose squares are too small to be numbers."""
+    """Raise a `ProblemError` if the square of a nonzero residual underflows to 0."""
     for f, r, u in zip(engine.problem.factors, engine.residuals(point), engine.in_user_order(point.u), strict=True):
         has_weight = np.ones(f.n, dtype=bool) if f.weight is None else f.weight > 0
         vanish = has_weight & (u == 0) & r.any(axis=1) if len(r) == f.n else np.zeros(f.n, dtype=bool)
@@ -249,17 +275,17 @@ def _check_underflow(engine: Engine, point: Point) -> None:
 
 
 def _border(before: State, after: State) -> float:
-    """Return λ of the last trial whose residuals are not finite; inf once they are after a step with as small a λ."""
+    """Return λ of the last trial with residuals that are not finite; inf after a finite trial with λ as small."""
     if after.off_limits:
         return before.damping
     return inf if before.damping <= before.border else before.border
 
 
-def _gains_nothing(before: State, after: State, tol: float, least: float) -> bool:
-    """Whether an accepted step on Ψ itself gained next to nothing, or there is nothing to gain."""
-    enough = max(tol * before.objective, least)
-    if enough > 0 and after.at_rest and after.on_target and before.on_target:
+def _has_converged(before: State, after: State, tol: float, least: float) -> bool:
+    """Return whether an accepted step on Ψ itself had a negligible decrease, or no decrease is possible."""
+    threshold = max(tol * before.objective, least)
+    if threshold > 0 and after.at_rest and after.on_target and before.on_target:
         return True
     if not (after.accepted and after.on_target and before.on_target):
         return False
-    return after.cost == 0 or (enough > 0 and 0 <= before.objective - after.objective <= enough)
+    return after.cost == 0 or (threshold > 0 and 0 <= before.objective - after.objective <= threshold)

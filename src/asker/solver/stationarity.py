@@ -1,11 +1,11 @@
-"""Whether a point may be a minimum, whatever the damping of the steps that have led there.
+"""Test for stationary points that is independent of the damping.
 
-Problem     a step that gains next to nothing tells of a minimum only if neither damping nor a bound has shortened it
-Symbols     g = Σ ω Jᵀr    H = Σ ω JᵀJ    B its diagonal blocks    k the most variables that an observation touches
-Algorithm   (1) the quadratic model of Ψ, whose ω make it lie above Ψ where residuals are linear, falls by ½ gᵀH⁻¹g
-            (2) H ≤ k B, since ‖Σ Jᵢδᵢ‖² ≤ k Σ ‖Jᵢδᵢ‖² for the k variables of an observation;  so it falls by
-                gᵀB⁻¹g/2k at least, and by exactly that where there is one variable
-            (3) directions that bounds bar are left out
+Problem     a small decrease of the cost indicates a minimum only if neither damping nor a bound has shortened the step
+Symbols     g = Σ ω Jᵀr    H = Σ ω JᵀJ    B its diagonal blocks    k the largest number of variables of an observation
+Algorithm   (1) the quadratic model of Ψ, an upper bound of Ψ for linear residuals, decreases by ½ gᵀH⁻¹g
+            (2) H ≤ k B, since ‖Σ Jᵢδᵢ‖² ≤ k Σ ‖Jᵢδᵢ‖² for the k variables of an observation;  so the decrease is at
+                least gᵀB⁻¹g/2k, with equality for a single variable
+            (3) coordinates with an active bound are excluded
 """
 
 from collections.abc import Sequence
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from asker.engines.cpu.linearized_problem import LinearModel
 
 Floats = NDArray[np.float64]
-FEW_UNKNOWNS = 12
-"""The most unknowns for which dense matrices of all of them are made at the end of every solve."""
+MAX_DENSE_UNKNOWNS = 12
+"""Largest number of unknowns for which dense matrices of all unknowns are computed at the end of every solve."""
 
 
 def has_few_unknowns(problem: Problem) -> bool:
-    """Return whether dense matrices of all unknowns are cheap, and in this process."""
-    return problem.portion is None and problem.n_unknowns <= FEW_UNKNOWNS
+    """Return whether dense matrices of all unknowns are cheap, and the problem is not distributed."""
+    return problem.portion is None and problem.n_unknowns <= MAX_DENSE_UNKNOWNS
 
 
-def promised_decrease(model: "LinearModel", theta: Sequence[Floats], weights: Sequence[Floats]) -> float:
-    """Return a lower bound of the decrease of Ψ that its quadratic model promises; infinite without derivatives.
+def predicted_decrease(model: "LinearModel", theta: Sequence[Floats], weights: Sequence[Floats]) -> float:
+    """Return a lower bound of the decrease of Ψ predicted by its quadratic model; infinite without derivatives.
 
     Parameters
     ----------
     model : LinearModel
-        The problem, linearised at the point.
+        Problem, linearised at the point.
     theta : sequence of arrays
-        The rows of all variables there.
+        Rows of all variables at the point.
     weights : sequence of arrays
-        ω of every observation, in the user's order.
+        Kernel weights ω of all observations, in the user's order.
     """
     if model.without_derivative():
         return np.inf
