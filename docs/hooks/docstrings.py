@@ -12,6 +12,7 @@ import griffe
 
 ROW = re.compile(r"(?P<name>\S.*?)(?P<gap> {2,})(?P<text>\S.*)")
 NAMES = re.compile(r"\w+(, \w+)*")
+SECTION = re.compile(r"\n\s*\n[A-Z][\w ]*\n-{3,}\n")
 LABELS = ("Problem", "Symbols", "Algorithm", "Deviations")
 
 
@@ -27,9 +28,16 @@ class Readable(griffe.Extension):
         attributes = [m for m in cls.members.values() if not m.is_alias and m.is_attribute]
         fields = [m for m in attributes if m.docstring or is_enum]
         if fields and cls.docstring:
-            cls.docstring.value += "\n\n" + "\n".join(map(_field, fields))
+            cls.docstring.value = _insert_before_sections(cls.docstring.value, "\n".join(map(_field, fields)))
             for member in fields:
                 member.docstring = None
+
+
+def _insert_before_sections(docstring: str, paragraph: str) -> str:
+    """Return a docstring with a paragraph added before its first NumPy section."""
+    match = SECTION.search(docstring)
+    end = match.start() if match else len(docstring)
+    return docstring[:end] + "\n\n" + paragraph + docstring[end:]
 
 
 def _field(member: Any) -> str:

@@ -40,6 +40,13 @@ def test_the_reference_begins_with_solve():
     ]
 
 
+def test_the_site_uses_every_hook():
+    for path in (ROOT / "docs" / "hooks").glob("*.py"):
+        assert f"docs/hooks/{path.name}" in NAV, path
+    for key in ("theme", "hooks", "plugins", "markdown_extensions", "validation", "nav"):
+        assert f"\n{key}:\n" in NAV, key
+
+
 def test_a_public_name_that_is_not_imported_is_rejected():
     with pytest.raises(ValueError, match="Nothing"):
         hook("reference").public_names('from asker.kernels.kernels import Huber\n__all__ = ["Huber", "Nothing"]')
