@@ -6,7 +6,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import asker
-from asker.applications.colmap.constant_parameters import HeldPositions, HeldRotations
+from asker.applications.colmap.constant_parameters import ConstantPositions, ConstantRotations
 from asker.engines.xla.scalar_program import retraction
 from asker.geometry.lie import exp_so3, log_se2, log_se3, log_sim3, log_so3
 from asker.geometry.manifolds import SE2, SE3, SO3, Euclidean, Pose, Product, Sim3, Similarity, Sphere
@@ -70,8 +70,8 @@ MANIFOLDS = [
     (Euclidean((2, 3)), normal(2, 3), anything),
     (SO3, rotations, is_rotation),
     (SE3, poses, lambda T: is_rotation(T[:, :, :3])),
-    (HeldRotations(), poses, lambda T: is_rotation(T[:, :, :3])),
-    (HeldPositions(), poses, lambda T: is_rotation(T[:, :, :3])),
+    (ConstantRotations(), poses, lambda T: is_rotation(T[:, :, :3])),
+    (ConstantPositions(), poses, lambda T: is_rotation(T[:, :, :3])),
     (Sim3, similarities, is_similarity),
     (SE2, normal(3), anything),
     (Sphere(3), unit_vectors(3), is_unit),

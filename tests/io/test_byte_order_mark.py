@@ -10,7 +10,7 @@ import pytest
 
 from asker.applications import application_of
 from asker.applications.bundle.parallel_reader import read_bal_together
-from asker.applications.colmap.constant_parameters import held_of
+from asker.applications.colmap.constant_parameters import constant_parameters
 from colmap_models import some_model
 from fuzzing import CASES
 
@@ -60,4 +60,4 @@ def test_several_processes_read_the_same(tmp_path):
 def test_a_list_of_names(tmp_path):
     model, names = some_model(), tmp_path / "names.txt"
     names.write_bytes(codecs.BOM_UTF8 + model.images.names[0].encode() + b"\n")
-    assert np.flatnonzero(held_of(model, [f"images=@{names}"]).images).tolist() == [0]
+    assert np.flatnonzero(constant_parameters(model, [f"images=@{names}"]).images).tolist() == [0]
