@@ -1,4 +1,4 @@
-"""Both engines have all that the contract asks for, and nobody asks an engine for more."""
+"""Both engines implement the interface, and their users use nothing else."""
 
 import ast
 import inspect
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:engine xla without a GPU")
 
 
 def members(protocol):
-    """The public names that a protocol, or one that it extends, asks for."""
+    """The public names of a protocol and of those that it extends."""
     names = set()
     for cls in protocol.__mro__:
         if cls.__module__ == Engine.__module__:
@@ -33,7 +33,7 @@ def members(protocol):
 
 
 def asked(path):
-    """The attributes of anything called an engine, or its verbs, in a file."""
+    """The attributes of engines (by the names of variables) that are used in a file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute):
             owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
@@ -41,7 +41,7 @@ def asked(path):
                 yield node.attr
 
 
-def test_the_contract_is_what_it_was_thought_to_be():
+def test_members_of_the_interface():
     assert {"each", "solve", "move", "problem"} <= members(Verbs) < members(Engine)
     assert "fingerprint" in members(Engine) - members(Verbs)
 
@@ -57,12 +57,12 @@ def test_an_engine_has_every_member(cls):
 
 
 @pytest.mark.parametrize("path", STRATEGIES, ids=lambda p: p.stem)
-def test_a_strategy_speaks_in_verbs_alone(path):
+def test_strategies_use_only_verbs(path):
     assert set(asked(path)) <= members(Verbs)
 
 
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda p: p.stem)
-def test_the_library_uses_the_contract_alone(path):
+def test_the_library_uses_only_the_engine_interface(path):
     assert set(asked(path)) <= members(Engine)
 
 
@@ -72,12 +72,12 @@ def test_every_member_is_used():
 
 
 def imports(folder):
-    """What the files of a folder import of asker, beside each other."""
-    own = "asker." + str(folder.relative_to(SOURCE)).replace("/", ".")
+    """The modules of asker outside of a folder that its files import."""
+    package = "asker." + str(folder.relative_to(SOURCE)).replace("/", ".")
     for path in folder.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             module = node.module if isinstance(node, ast.ImportFrom) else None
-            if module and module.startswith("asker.") and not module.startswith(own):
+            if module and module.startswith("asker.") and not module.startswith(package):
                 yield from ([f"{module}.{a.name}" for a in node.names] if module == "asker.engines.cpu" else [module])
 
 
@@ -109,5 +109,5 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("package", ALLOWED)
-def test_a_package_of_the_cpu_engine_imports_from_below_and_through_its_neighbours_inits(package):
+def test_subpackages_of_the_cpu_engine_import_only_allowed_modules(package):
     assert {name.removeprefix("asker.") for name in imports(SOURCE / "engines" / "cpu" / package)} <= ALLOWED[package]

@@ -1,4 +1,4 @@
-"""`Factors(valid=...)`: observations that are not possible are no inliers, and no candidate gains by them."""
+"""`Factors(valid=...)`: invalid observations are no inliers, and do not improve a candidate."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def rises(line, t, y):
 
 
 def lines(valid, start, n=7, wrong=4):
-    """n observations of one line: `wrong` of them on one that falls, the others on one that rises."""
+    """n observations of lines: `wrong` of them on a falling line, the others on a rising one."""
     t = np.linspace(-1, 1, n)
     y = np.where(np.arange(n) < wrong, 0.3 - t, 2 * t)
     line = asker.Variables(np.array([start, (0.0, 5.0)]), name="lines")
@@ -32,7 +32,7 @@ def lines(valid, start, n=7, wrong=4):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_conditions_are_seen_at_any_point(engine):
+def test_conditions_are_evaluated_at_any_point(engine):
     problem, line = lines(rises, (0.3, -1.0))
     conditions = Conditions(engine(problem, "auto", True, True))
     assert conditions.impossible([line.rows])[0].all()
@@ -40,7 +40,7 @@ def test_conditions_are_seen_at_any_point(engine):
 
 
 @pytest.mark.parametrize("valid", [None, rises])
-def test_what_is_not_possible_is_no_inlier(valid):
+def test_an_invalid_observation_is_no_inlier(valid):
     problem, _ = lines(valid, (0.3, -1.0), n=4, wrong=3)
     result = asker.solve(problem, asker.IRLS())
     assert np.count_nonzero(result.inliers[0]) == (3 if valid is None else 0)
@@ -48,14 +48,14 @@ def test_what_is_not_possible_is_no_inlier(valid):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("valid", [None, rises])
-def test_no_candidate_gains_by_it(engine, valid):
-    """Four observations are on the line that falls, three on the other one."""
+def test_invalid_observations_do_not_improve_a_candidate(engine, valid):
+    """Four observations are on the falling line, three on the rising one."""
     problem, line = lines(valid, (0.1, 4.0))
     made = engine(problem, "auto", True, True)
     point, n = Moves(problem, trials=64)(made, made.start())
     assert n == 1
-    found = dict(zip(problem.variables, made.rows(point), strict=True))[line][0]
-    np.testing.assert_allclose(found, (0.3, -1.0) if valid is None else (0.0, 2.0), atol=0.01)
+    fitted = dict(zip(problem.variables, made.rows(point), strict=True))[line][0]
+    np.testing.assert_allclose(fitted, (0.3, -1.0) if valid is None else (0.0, 2.0), atol=0.01)
 
 
 def test_a_condition_is_a_number():
@@ -64,15 +64,15 @@ def test_a_condition_is_a_number():
         asker.solve(problem, asker.IRLS())
 
 
-def test_conditions_go_with_differentiated_residuals():
+def test_conditions_require_residuals_differentiated_by_jax():
     x = asker.Variables(np.zeros((1, 1)))
     with pytest.raises(asker.ProblemError, match="valid is for factors without `jacobian`"):
         asker.Factors(lambda a: a, x[[0]], jacobian=lambda a: a, valid=rises)
 
 
 @pytest.mark.parametrize("kernel", [None, asker.Huber(tau=0.1)])
-def test_observations_of_fixed_variables_have_noise_and_conditions(kernel):
-    """Beside others, which hold what is free."""
+def test_fixed_variables_have_noise_estimates_and_conditions(kernel):
+    """The problem has other factors, which constrain the free variable."""
     rng, index = np.random.default_rng(0), np.zeros(60, dtype=int)
     x, known = asker.Variables([[0.0]], name="x"), asker.Variables([[1.0]], fixed=True, name="known")
     free = asker.Factors(lambda x, d: x - d, x[index], data=rng.normal(3, 0.1, 60), name="free")

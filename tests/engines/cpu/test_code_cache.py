@@ -1,4 +1,4 @@
-"""The cache of machine code: whole or not at all, checked when it is read, made again when it is broken."""
+"""The cache of machine code: files are written atomically, verified when read, and replaced if damaged."""
 
 import errno
 import hashlib
@@ -18,26 +18,26 @@ SOURCE = "def add_up(start, stop, x, y):\n    for k in range(start, stop):\n    
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where the code is kept, in a cache of its own."""
+    """The folder of compiled code in an empty cache."""
     monkeypatch.setenv("ASKER_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "machine-code"
 
 
 def call(source=SOURCE, expected=5.0):
-    """Call the function as a new process would; returns whether it was compiled for that."""
-    heard = []
-    on_compile.append(heard.append)
+    """Call the function as a new process would; return whether it was compiled for that."""
+    notified = []
+    on_compile.append(notified.append)
     cache._kept.cache_clear()
     try:
         x = np.ones(1)
         compile_source("add_up", source)(0, 1, x, np.full(1, 2.0))
         assert x == expected
     finally:
-        on_compile.remove(heard.append)
-    return heard == ["add_up"]
+        on_compile.remove(notified.append)
+    return notified == ["add_up"]
 
 
-def test_what_was_compiled_once_is_found_again(folder):
+def test_compiled_code_is_cached(folder):
     assert call()
     assert not call()
     assert len(os.listdir(folder)) == 1
@@ -46,13 +46,13 @@ def test_what_was_compiled_once_is_found_again(folder):
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_packed_is_other_code(folder):
+def test_slp_vectorised_code_has_its_own_cache_entry(folder):
     for slp_vectorize in (True, False):
         compile_source("add_up", SOURCE, slp_vectorize=slp_vectorize)(0, 1, np.ones(1), np.ones(1))
     assert len(os.listdir(folder)) == 2
 
 
-def test_what_is_known_is_not_traced_again(folder):
+def test_a_function_with_a_known_digest_is_not_traced_again(folder):
     traced = []
 
     def cube(x):
@@ -84,7 +84,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_what_is_broken_is_made_again(damage, folder):
+def test_a_damaged_file_is_replaced(damage, folder):
     call()
     (name,) = os.listdir(folder)
     whole = (folder / name).read_bytes()
@@ -94,7 +94,7 @@ def test_what_is_broken_is_made_again(damage, folder):
     assert not call()
 
 
-def test_a_file_of_another_function_is_not_taken_for_it(folder):
+def test_a_file_of_another_function_is_rejected(folder):
     call()
     (name,) = os.listdir(folder)
     call(SOURCE.replace("2.0", "3.0"), 7.0)
@@ -108,37 +108,37 @@ def fail(*_, **__):
 
 
 @pytest.mark.parametrize("where", ["os.replace", "asker.io.temporary._made", "pathlib.Path.write_bytes"])
-def test_a_full_disk_costs_the_cache_alone(where, folder, monkeypatch):
+def test_a_full_disk_only_disables_the_cache(where, folder, monkeypatch):
     monkeypatch.setattr(where, fail)
     with pytest.warns(UserWarning, match="compiled code is not kept in .*machine-code: No space left"):
         assert call()
     assert os.listdir(folder) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="who can write is not on_miss here")
-class TestWhatOthersCanWrite:
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the platform has no user ids")
+class TestPermissions:
     @pytest.mark.parametrize("mode", [0o777, 0o770, 0o707])
-    def test_a_folder_is_refused(self, mode, folder):
+    def test_a_writable_folder_is_rejected(self, mode, folder):
         call()
         folder.chmod(mode)
         with pytest.warns(UserWarning, match="others can write to it, so code in it is not trusted"):
             assert call()
 
-    def test_a_file_is_refused(self, folder):
+    def test_a_writable_file_is_replaced(self, folder):
         call()
         (name,) = os.listdir(folder)
         (folder / name).chmod(0o666)
         assert call()
         assert (folder / name).stat().st_mode & 0o777 == 0o600
 
-    def test_a_folder_of_another_user_is_refused(self, folder, monkeypatch):
+    def test_a_folder_of_another_user_is_rejected(self, folder, monkeypatch):
         call()
         monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
         with pytest.warns(UserWarning, match="it belongs to another user"):
             assert call()
 
 
-def test_a_cache_below_a_file_is_none(tmp_path):
+def test_a_cache_folder_that_cannot_be_created_is_empty(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.warns(UserWarning, match="is not kept"):
         kept = Kept(tmp_path / "file" / "machine-code")

@@ -1,4 +1,4 @@
-"""Machine code is released with the functions that it was made of."""
+"""The memory of machine code is released with its functions."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from asker.engines.sparsity import MOST_DERIVATIVES
 from asker.problem.factors import MAX_TRACED
 
 FEW_MEGABYTES, MANY_MEGABYTES = 25.0, 50.0
-"""For 100 functions that LLVM compiles, 87 before; and for 20 that XLA does, which took 104."""
+"""Limits for 100 functions compiled by LLVM and 20 by XLA; without release they take 87 and 104 MB."""
 SOLVES = """
 import contextlib, ctypes, gc, os
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ import asker
 def megabytes():
     gc.collect()
     with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)  # what is free goes back to the system
+        ctypes.CDLL(None).malloc_trim(0)  # return free memory to the system
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -52,7 +52,7 @@ print(megabytes() - before)
     ids=["LLVM", "XLA"],
 )
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="memory is read from /proc")
-def test_many_functions_leave_little_memory(p, first, last, most, tmp_path):
+def test_memory_of_many_functions_is_released(p, first, last, most, tmp_path):
     script = SOLVES.format(p=p, first=first, last=last)
     environment = os.environ | {"ASKER_CACHE": str(tmp_path), "MALLOC_ARENA_MAX": "1"}
     told = subprocess.run(
@@ -73,15 +73,15 @@ def code(k: int) -> Code:
     return made
 
 
-def test_engines_die_with_the_last_of_their_functions(tmp_path, monkeypatch):
+def test_an_engine_is_released_with_its_last_function(tmp_path, monkeypatch):
     monkeypatch.setenv("ASKER_CACHE", str(tmp_path))
-    monkeypatch.setattr(code_cache, "_engine", None)  # the last one has functions of others
+    monkeypatch.setattr(code_cache, "_engine", None)  # the current one has functions of other tests
     codes = [code(k) for k in range(3 * FUNCTIONS_PER_ENGINE)]
     first, last = weakref.ref(codes[0].engine), weakref.ref(codes[-1].engine)
     middle = weakref.ref(codes[FUNCTIONS_PER_ENGINE].engine)
     del codes[1:]
     gc.collect()
-    assert first() is not None  # its first function is still there
+    assert first() is not None  # its first function is still referenced
     assert middle() is None
     assert last() is code_cache._engine  # the next function is loaded into it
     codes[:] = [code(-k) for k in range(1, FUNCTIONS_PER_ENGINE + 2)]

@@ -1,4 +1,4 @@
-"""Threads: their number is of a solve, and neither other threads nor a fork disturb it."""
+"""Thread teams: each solve has its own, and concurrent solves and forks do not disturb each other."""
 
 import gc
 import os
@@ -21,7 +21,7 @@ def shift(x, a):
 
 
 def many_observations(seed=0):
-    """Enough for several tasks in every loop."""
+    """A problem with several tasks in every loop."""
     rng = np.random.default_rng(seed)
     i = rng.integers(0, 50, 20_000)
     x = asker.Variables(np.zeros((50, 2)), name="x")
@@ -33,33 +33,33 @@ def solved(n):
     return asker.solve(many_observations(), asker.IRLS(), max_iterations=5, threads=n, engine="cpu")
 
 
-def test_the_number_of_threads_is_of_a_solve():
-    seen = []
+def test_the_number_of_threads_applies_to_one_solve():
+    counts = []
     before = threads.n_threads()
 
-    def look(_):
-        seen.append(threads.n_threads())
+    def count(_):
+        counts.append(threads.n_threads())
 
-    asker.solve(many_observations(), max_iterations=1, threads=before + 2, on_iteration=look, engine="cpu")
-    assert set(seen) == {before + 2}
+    asker.solve(many_observations(), max_iterations=1, threads=before + 2, on_iteration=count, engine="cpu")
+    assert set(counts) == {before + 2}
     assert threads.n_threads() == before
 
 
 @pytest.mark.parametrize("n", [0, -1])
-def test_less_than_one_thread_is_refused(n):
+def test_less_than_one_thread_is_rejected(n):
     with pytest.raises(ValueError, match="the number of threads must be at least 1"):
         asker.solve(many_observations(), threads=n)
 
 
-def test_solves_from_several_threads_give_what_each_gives_alone():
+def test_concurrent_solves_are_reproducible():
     alone = [h.cost for h in solved(1).history]
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(solved, [2, 3, 1, 2, 4, 2, 3, 2, 1]))
     assert all([h.cost for h in result.history] == alone for result in results)
 
 
-def test_sources_are_read_by_one_thread_at_a_time():
-    """Python 3.11 fails where two read at once and one gives way in between, as it may when garbage is collected."""
+def test_concurrent_creation_of_functions():
+    """Parsing in two threads at once can fail in Python 3.11 if garbage collection switches threads in between."""
     lines = "".join(f"        v{j} = a0[k] * {j}.0 - (a0[k] + 1.0) / 3.0\n" for j in range(300))
 
     def give_way(*_):
@@ -78,13 +78,13 @@ def test_sources_are_read_by_one_thread_at_a_time():
         gc.callbacks.remove(give_way)
 
 
-def test_helpers_go_when_the_solve_is_over():
+def test_helper_threads_end_with_the_solve():
     before = threading.active_count()
     solved(4)
     assert threading.active_count() == before
 
 
-def test_tasks_within_tasks_do_not_wait_for_each_other():
+def test_nested_tasks_do_not_deadlock():
     done = []
     with threads.team_of(2):
         team = threads._team()
@@ -92,7 +92,7 @@ def test_tasks_within_tasks_do_not_wait_for_each_other():
     assert sorted(done) == [(i, j) for i in range(4) for j in range(3)]
 
 
-def test_every_task_is_done_once():
+def test_every_task_runs_once():
     text = "def mark(start, stop, task, out):\n    for k in range(start, stop):\n        out[k] += 1.0 + task\n"
     bounds, out = np.arange(0, 1001, 10, dtype=np.uint64), np.zeros(1000)
     loop, counter = Printed("mark", text), np.zeros(1, dtype=np.int64)
@@ -101,7 +101,7 @@ def test_every_task_is_done_once():
     assert np.array_equal(out, 1 + np.arange(1000) // 10)
 
 
-def test_who_has_begun_is_waited_for():
+def test_running_helpers_are_waited_for():
     ends = []
 
     def work():
@@ -113,7 +113,7 @@ def test_who_has_begun_is_waited_for():
         assert len(set(ends)) == len(ends) == 3
 
 
-def test_an_error_in_a_helper_is_told():
+def test_an_error_in_a_helper_is_raised():
     here = threading.get_ident()
 
     def fail():
@@ -125,7 +125,7 @@ def test_an_error_in_a_helper_is_told():
         threads.run_together(fail, 2)
 
 
-def test_an_error_in_a_task_is_told():
+def test_an_error_in_a_task_is_raised():
     def fail(k):
         if k == 3:
             raise ZeroDivisionError
@@ -134,9 +134,9 @@ def test_an_error_in_a_task_is_told():
         threads.run_tasks(fail, 8)
 
 
-def test_blas_has_its_threads_back_when_the_last_has_left():
-    """Whoever that is: here the first to enter, in another thread, leaves before."""
-    import scipy.linalg  # noqa: F401  its BLAS is one of those that are found
+def test_the_blas_thread_limit_ends_with_the_last_context():
+    """The first thread to enter leaves before the last one."""
+    import scipy.linalg  # noqa: F401  loads SciPy's BLAS
     from threadpoolctl import threadpool_info, threadpool_limits
 
     def numbers():
@@ -168,24 +168,24 @@ jnp.ones(2) + 1
 reading, writing = os.pipe()
 child = os.fork()
 if not child:
-    found = repr(solved(2).cost)
+    cost = repr(solved(2).cost)
     try:
         asker.solve(many_observations(), engine="xla")
     except RuntimeError as error:
         assert "forked" in str(error), error
-        os.write(writing, found.encode())
+        os.write(writing, cost.encode())
     os._exit(0)
 os.waitpid(child, 0)
 os.close(writing)
-found = os.read(reading, 100).decode()
-assert found == repr(first), found
+cost = os.read(reading, 100).decode()
+assert cost == repr(first), cost
 assert solved(3).cost == first
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_process_solves_too():
-    """On the CPU engine; XLA's own threads are lost, and it says so in place of waiting for them."""
+def test_a_forked_process_can_solve():
+    """The CPU engine works after a fork; the xla engine, whose threads are lost, raises an error instead of hanging."""
     code = FORKED.format(tests=os.path.dirname(os.path.abspath(__file__)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Printed scalar code computes what JAX computes: values, and derivatives in both modes, for every case there is."""
+"""Compiled scalar code equals JAX: values, and derivatives in both modes, for all cases of `scalar_cases`."""
 
 import time
 
@@ -72,8 +72,8 @@ NOT_FINITE = {
 
 
 @pytest.mark.parametrize("name", NOT_FINITE)
-def test_what_is_not_finite_is_what_jax_makes_of_it(name):
-    """A NaN must not be lost on the way: a solver refuses steps by it."""
+def test_nonfinite_values_equal_those_of_jax(name):
+    """A NaN must be propagated: the solver rejects steps by it."""
     values = [np.nan, np.inf, -np.inf, 0.0, -2.0, 1e200]
     rows = np.array([[a, b, c] for a in values for b in values for c in (1.0, np.nan)])
 
@@ -114,37 +114,37 @@ def primitives(jaxpr):
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_cannot_be_printed_is_named(name):
+def test_an_unsupported_primitive_is_named(name):
     def one(*args):
         return (UNSUPPORTED[name](*args),), ()
 
     with pytest.raises(UnsupportedPrimitive) as error:
         Loop("case", ARGUMENTS, one)
-    said = str(error.value).split("'")[1]
+    named = str(error.value).split("'")[1]
     with float64():
         jaxpr = jax.make_jaxpr(one)(X[0], Y[0], WHOLE[0], TRUTH[0])
-    assert said in primitives(jaxpr.jaxpr)
-    assert said == name or " " in name
-    assert "jacobian" in str(error.value)  # the way out
+    assert named in primitives(jaxpr.jaxpr)
+    assert named == name or " " in name
+    assert "jacobian" in str(error.value)  # the workaround
 
 
 def differentiated(function):
-    """A primitive that JAX uses for it and that is not compiled, as a problem finds it."""
+    """The unsupported primitive that a problem reports for this function, or ""."""
     data = (WHOLE[0], TRUTH[0])
     return differentiated_with(NOT_COMPILED, lambda xy, data: function(*xy, *data), (X[0], Y[0]), data)
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_has_no_rule_is_seen_when_a_problem_is_made(name):
-    """Sizes that are too large are seen when it is compiled."""
+def test_primitives_without_rule_are_detected_by_the_problem(name):
+    """Unsupported sizes of supported primitives are only detected by the compiler."""
     assert differentiated(UNSUPPORTED[name]) == (name if name in NOT_COMPILED else "")
 
 
-def test_what_is_compiled_is_not_told():
+def test_supported_functions_cause_no_warning():
     assert [differentiated(function) for function in CASES.values()] == [""] * len(CASES)
 
 
-def test_what_does_not_depend_on_the_arguments_is_not_told():
+def test_constant_subexpressions_cause_no_warning():
     def constants(x, y, i, m):
         inner = jax.jit(lambda x, A: x * jnp.linalg.eigh(A)[0])
         return inner(x, jnp.eye(3) + 1.0) + jnp.argmax(jnp.arange(3.0))
@@ -169,22 +169,22 @@ def forward_only(x):
 forward_only.defjvp(lambda at, by: (at[0] ** 3, jnp.cbrt(343 * (at[0] * by[0]) ** 3)))  # in no linear form
 
 
-def ways(function):
-    """The Jacobian, forwards and backwards."""
+def jacobians(function):
+    """The Jacobian in forward and in reverse mode."""
     return [lambda x, mode=mode: ((mode(function)(x),), ()) for mode in (jax.jacfwd, jax.jacrev)]
 
 
 @pytest.mark.parametrize("function", [reverse_only, forward_only])
 @pytest.mark.parametrize("shortest", [True, False])
-def test_a_function_with_one_mode_of_derivatives_is_compiled_with_that_one(function, shortest):
-    loop = Loop("case", [Argument("each", (3,))], *ways(function), shortest=shortest)
+def test_a_function_with_one_differentiation_mode_is_compiled(function, shortest):
+    loop = Loop("case", [Argument("each", (3,))], *jacobians(function), shortest=shortest)
     (J,) = [np.empty((4, *shape)) for shape in loop.store_shapes]
     loop(4, [X], [J])
     np.testing.assert_allclose(J, 7 * X[:, None] * np.eye(3), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("shortest", "n_traced"), [(True, 2), (False, 1)])
-def test_where_the_shortest_is_not_asked_for_the_first_is_enough(shortest, n_traced):
+def test_alternatives_are_only_traced_for_the_shortest_program(shortest, n_traced):
     traced = []
 
     def one(x):
@@ -196,14 +196,14 @@ def test_where_the_shortest_is_not_asked_for_the_first_is_enough(shortest, n_tra
 
 
 @pytest.mark.parametrize("before", [jnp.sin, reverse_only, forward_only])
-def test_a_function_that_cannot_be_printed_in_any_mode_shows_why(before):
+def test_the_error_of_an_uncompilable_function_names_the_primitive(before):
     with pytest.raises(UnsupportedPrimitive, match="'eigh'"):
-        Loop("case", [Argument("each", (3,))], *ways(lambda x: jnp.linalg.eigh(jnp.outer(before(x), x))[0]))
+        Loop("case", [Argument("each", (3,))], *jacobians(lambda x: jnp.linalg.eigh(jnp.outer(before(x), x))[0]))
 
 
-def test_an_error_of_the_function_itself_is_shown():
+def test_an_error_of_the_function_is_raised():
     with pytest.raises(ZeroDivisionError):
-        Loop("case", [Argument("each", (3,))], *ways(lambda x: x * (1 // 0)))
+        Loop("case", [Argument("each", (3,))], *jacobians(lambda x: x * (1 // 0)))
 
 
 def test_sums_over_items_and_scalars():
@@ -221,7 +221,7 @@ def test_sums_over_items_and_scalars():
     np.testing.assert_array_equal(loop(0, [x[:0], 2.5], [stored]), 0.0)
 
 
-def test_products_of_many_factors_are_no_trouble():
+def test_products_of_many_factors_take_linear_time():
     program = Program()
     x, y = program.input("x"), program.input("y")
     squared = chain = x
@@ -233,7 +233,7 @@ def test_products_of_many_factors_are_no_trouble():
     assert len(program.statements) == 2 + 64 + 3000 + 3
 
 
-def test_the_shortest_of_several_programs_is_taken():
+def test_the_shortest_of_several_programs_is_compiled():
     def long(x):
         return (jnp.cos(x[0] + x[1]),), ()
 
@@ -245,7 +245,7 @@ def test_the_shortest_of_several_programs_is_taken():
 
 
 @pytest.mark.parametrize("x64", [False, True])
-def test_the_users_precision_stays(x64):
+def test_the_precision_setting_of_jax_is_unchanged(x64):
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", x64)
     try:
@@ -261,9 +261,9 @@ def test_the_users_precision_stays(x64):
     np.testing.assert_allclose(result[x][0], data.mean(axis=0), rtol=1e-9)  # more than single precision
 
 
-def test_compiling_is_told():
-    heard = []
-    on_compile.append(heard.append)
+def test_listeners_are_notified_of_compilations():
+    notified = []
+    on_compile.append(notified.append)
     try:
         text = f"def twice(start, stop, x):\n    for k in range(start, stop):\n        x[k] *= 2.0  # {time.time()}\n"
         x = np.array([3.0])
@@ -271,12 +271,12 @@ def test_compiling_is_told():
             compiler.compile_source("twice", text)(0, 1, x)
         assert x == 12.0
     finally:
-        on_compile.remove(heard.append)
-    assert heard == ["twice"]
+        on_compile.remove(notified.append)
+    assert notified == ["twice"]
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 8, 11])
-def test_pieces_that_xla_runs_overlap_and_are_added_once(n, monkeypatch):
+def test_overlapping_batches_are_summed_once(n, monkeypatch):
     monkeypatch.setattr(loops, "BATCH_SIZE", 4)
     x, out = np.arange(2.0 * n).reshape(n, 2), np.zeros((n, 2))
     loop = BatchedLoop([Argument("each", (2,)), Argument("scalar")], lambda x, s: ((s * x,), (x[0], s)))
@@ -295,7 +295,7 @@ def test_a_program_of_too_many_statements_is_not_compiled():
         Loop("long", [Argument("each")], long)
 
 
-def test_a_product_that_would_unroll_without_end_is_given_up_soon():
+def test_unrolling_stops_at_the_limit():
     def product(x):
         return (jnp.outer(x, x) @ jnp.outer(x, x),), ()
 

@@ -1,4 +1,4 @@
-"""The JAX that is installed has nothing that the compiler does not know of; what cannot be compiled is run by XLA."""
+"""All primitives and parameters of the installed JAX are known; unsupported functions are run by XLA."""
 
 import signal
 import subprocess
@@ -31,7 +31,7 @@ print(*{o.name for o in gc.get_objects() if isinstance(o, Primitive)})
 
 
 def equations(jaxpr):
-    """Of a jaxpr and of all that are inside it."""
+    """Yield the equations of a jaxpr and of nested ones."""
     for eqn in jaxpr.eqns:
         yield eqn
         for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
@@ -41,7 +41,7 @@ def equations(jaxpr):
 
 
 def test_every_primitive_of_this_jax_is_known():
-    """In a process of its own: others may have made primitives."""
+    """The list is made in a new process, since other tests may have defined primitives."""
     shown = subprocess.run([sys.executable, "-c", ALL_PRIMITIVES], capture_output=True, text=True, check=True)
     known = {*primitives().compiled, *primitives().left_out}
     new = sorted(set(shown.stdout.split()) - known)
@@ -54,7 +54,7 @@ def test_no_primitive_is_in_both_tables():
     assert not set(left_out) & set(RULES)
 
 
-def test_people_can_read_which_primitives_are_known():
+def test_the_list_of_primitives_is_readable():
     compiled, left_out = primitives()
     assert compiled["sin"] == ""
     assert "6 rows" in compiled["cholesky"]
@@ -63,36 +63,36 @@ def test_people_can_read_which_primitives_are_known():
 
 
 def test_every_parameter_of_this_jax_is_known():
-    """Over all functions of scalar_cases.py and their derivatives: a rule that is tested is looked at here."""
-    new, seen = set(), set()
+    """The check covers all functions of scalar_cases.py and their derivatives, which test all rules."""
+    new, used = set(), set()
     with float64():
         for function in CASES.values():
             jaxpr = jax.make_jaxpr(printed(function))(X[0], Y[0], WHOLE[0], TRUTH[0])
             for eqn in equations(jaxpr.jaxpr):
                 name = eqn.primitive.name
-                seen.add(name)
+                used.add(name)
                 if name in RULES:
                     new |= {
                         (name, key)
                         for key in eqn.params.keys() - RULES[name].uses - PASSED_OVER - UNSUPPORTED_PARAMETERS
                     }
-    assert {"scan", "gather", "dot_general", "lu"} <= seen
+    assert {"scan", "gather", "dot_general", "lu"} <= used
     assert not new, f"JAX {jax.__version__} has parameters that the compiler does not know: {sorted(new)}"
 
 
-def test_a_parameter_that_is_not_known_is_refused_unless_it_says_nothing():
+def test_an_unknown_parameter_is_rejected_unless_empty():
     check_parameters("slice", {"strides": None, "tomorrow": None, "later": False}, RULES["slice"].uses)
     with pytest.raises(UnsupportedPrimitive, match="'slice' with the parameter 'tomorrow'"):
         check_parameters("slice", {"strides": None, "tomorrow": 1}, RULES["slice"].uses)
 
 
-def test_a_parameter_that_is_missing_is_named():
+def test_a_missing_parameter_is_named():
     with pytest.raises(UnsupportedPrimitive, match="'scan' without the parameter 'length'"):
         Parameters("scan", {"jaxpr": 1})["length"]
 
 
 @pytest.mark.parametrize("name", ["projection", "loops", "determinant", "computed_gather"])
-def test_xla_computes_the_same_in_a_loop(name):
+def test_batched_loops_equal_compiled_loops(name):
     def one(*args):
         stores, sums = printed(CASES[name])(*args)
         return stores, (*sums, stores[0].sum())
@@ -106,7 +106,7 @@ def test_xla_computes_the_same_in_a_loop(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
-def test_pieces_of_a_long_loop_make_the_whole(monkeypatch):
+def test_a_long_loop_runs_in_batches(monkeypatch):
     monkeypatch.setattr("asker.engines.cpu.compiler.loops.BATCH_SIZE", 4)
     x, out = np.arange(10.0), np.empty(10)
     loop = BatchedLoop([Argument("each"), Argument("scalar")], lambda x, s: ((x * s,), (x,)))
@@ -115,7 +115,7 @@ def test_pieces_of_a_long_loop_make_the_whole(monkeypatch):
 
 
 def root(a, x, y):
-    """y = the root of z + z³ = a x, by steps until it is found: a loop of unknown length."""
+    """Residual of y and the root of z + z³ = a x, by Newton's method: a loop of unknown length."""
     z = lax.while_loop(
         lambda z: abs(z + z**3 - a[0] * x) > 1e-13 * (1 + abs(a[0] * x)),
         lambda z: z - (z + z**3 - a[0] * x) / (1 + 3 * z * z),
@@ -124,7 +124,7 @@ def root(a, x, y):
     return z - y
 
 
-def test_a_problem_with_an_unknown_primitive_is_solved_and_the_user_is_told():
+def test_an_unsupported_primitive_is_run_by_xla_with_a_warning():
     x = np.linspace(-2, 2, 200)
     z = np.sort(x + 0.1)
     y = np.array([np.roots([1, 0, 1, -1.7 * v]) for v in z])
@@ -132,19 +132,19 @@ def test_a_problem_with_an_unknown_primitive_is_solved_and_the_user_is_told():
     y[::5] += 3.0
     a = asker.Variables([[1.0]], name="a")
     factors = asker.Factors(root, a[np.zeros(200, int)], data=(z, y), kernel=asker.SmoothTruncated(0.5), name="roots")
-    with pytest.warns(UserWarning, match="XLA computes it, which is slower") as told:
+    with pytest.warns(UserWarning, match="XLA computes it, which is slower") as caught:
         problem = asker.Problem(factors)
-    assert told[0].filename == __file__
-    (said,) = [str(w.message) for w in told]
+    assert caught[0].filename == __file__
+    (message,) = [str(w.message) for w in caught]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # it was told
+        warnings.simplefilter("error")  # the warning is not repeated
         result = asker.solve(problem.with_kernel(factors.kernel))
-    assert said.startswith("roots: ")
-    assert all(word in said for word in ("'while'", 'engine="xla"', "jacobian="))
+    assert message.startswith("roots: ")
+    assert all(word in message for word in ("'while'", 'engine="xla"', "jacobian="))
     np.testing.assert_allclose(result[a], [[1.7]], rtol=1e-6)
 
 
-def test_a_function_that_nobody_can_differentiate_says_why():
+def test_a_function_that_cannot_be_differentiated_is_named():
     def no_way(x, d):
         if x[0] > 0:  # depends on a value while JAX traces
             return x - d

@@ -1,4 +1,4 @@
-"""The small language of printed loops: machine code computes what Python computes from the same text."""
+"""The Python subset of printed loops: machine code computes the same as Python."""
 
 import math
 import textwrap
@@ -86,12 +86,12 @@ def test_machine_code_computes_what_python_does(case):
      "out[k] = vector(x, 0, 2)", "out[0:2] = vector(x, 0, 2) + vector(x, 0, 4)",
      "out[k] = [1.0][0]", "for k in range(3):\n    k = 2", "out[x[k]] = 1.0", "import os"],
 )  # fmt: skip
-def test_what_is_not_in_the_language_is_refused(lines):
+def test_unsupported_syntax_is_rejected(lines):
     with pytest.raises((UnsupportedSyntax, AssertionError)):
         compile_source("loop", source("x, out", lines))(0, n, X, np.zeros(n))
 
 
-def test_other_kinds_of_arguments_get_code_of_their_own():
+def test_each_kind_of_arguments_has_a_specialisation():
     twice = compile_source("loop", source("x, out", "out[k] = 2 * x[k]"))
     for x in (X, X.astype("float32"), ints("int32"), X):
         out = np.zeros(n)
@@ -99,7 +99,7 @@ def test_other_kinds_of_arguments_get_code_of_their_own():
         np.testing.assert_array_equal(out, 2 * x)
 
 
-def test_an_array_that_is_not_contiguous_is_refused_before_it_is_read():
+def test_noncontiguous_arrays_are_rejected():
     twice = compile_source("loop", source("x, out", "out[k] = 2 * x[k]"))
     for _ in range(2):
         with pytest.raises(TypeError, match="contiguous"):
@@ -109,7 +109,7 @@ def test_an_array_that_is_not_contiguous_is_refused_before_it_is_read():
         twice(0, n, X.astype(">f8"), np.zeros(n))
 
 
-def test_a_number_in_place_of_an_array_is_another_kind():
+def test_numbers_and_arrays_have_different_specialisations():
     text = source("x, out", "out[k] = 1.0")  # as for a kernel that has no use for its width
     ones = compile_source("loop", text)
     for x in (X, 2.0, X, 2.0, np.float64(3.0)):

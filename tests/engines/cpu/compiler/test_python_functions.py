@@ -1,4 +1,4 @@
-"""Functions that are compiled from their own text: they compute what Python computes from it."""
+"""Functions compiled from their source compute the same as Python."""
 
 import math
 from typing import NamedTuple
@@ -14,7 +14,7 @@ HALF = 0.5
 
 
 class Lists(NamedTuple):
-    """Numbers in lists that follow each other, and a number for all."""
+    """Lists in CSR form, and a factor for all of them."""
 
     ptr: np.ndarray
     numbers: np.ndarray
@@ -23,7 +23,7 @@ class Lists(NamedTuple):
 
 @compiled
 def first_above(numbers, least):
-    """Where a number is larger; −1 for nowhere."""
+    """Return the index of the first larger number, −1 if there is none."""
     for k in range(len(numbers)):
         if numbers[k] > least:
             return k
@@ -32,28 +32,28 @@ def first_above(numbers, least):
 
 @compiled
 def both(k, lists: Lists):
-    """A list, and where its first large number is."""
-    own = lists.numbers[lists.ptr[k] : lists.ptr[k + 1]]
-    return own, first_above(own, HALF)
+    """Return a list and the index of its first large number."""
+    numbers = lists.numbers[lists.ptr[k] : lists.ptr[k + 1]]
+    return numbers, first_above(numbers, HALF)
 
 
 @compiled
 def large(lists: Lists, out):
-    """Sums of the lists behind their first large number; returns how many have none."""
+    """Sum the lists from their first large number on; return the number of lists without one."""
     none = 0
     for k in range(len(out)):
-        own, at = both(k, lists)
+        numbers, at = both(k, lists)
         if at < 0:
             none += 1
             continue
-        for j in range(at, len(own), STEP):
-            out[k] += lists.times * own[j]
+        for j in range(at, len(numbers), STEP):
+            out[k] += lists.times * numbers[j]
     return none
 
 
 @compiled
 def norms(A, out):
-    """Of columns: parts of an array that are not contiguous are passed on."""
+    """Compute the norms of columns, which are passed as noncontiguous subarrays."""
     for k in range(len(out)):
         out[k] = norm(A[:, k])
 
@@ -88,7 +88,7 @@ def lists(dtype=float):
 
 
 @pytest.mark.parametrize("dtype", [float, "float32", int])
-def test_records_calls_and_returned_values(dtype):
+def test_named_tuples_calls_and_returned_values(dtype):
     given, ours, expected = lists(dtype), np.zeros(5), np.zeros(5)
     names = {"math": math, "np": np}
     exec(large.source, names)
@@ -103,13 +103,13 @@ def test_columns():
     np.testing.assert_allclose(out, np.linalg.norm(A, axis=0), rtol=1e-15)
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_scalars_are_accepted():
     out = np.zeros(4)
     for n in (np.int64(9), 3):
         turned_back(n, out)
     np.testing.assert_array_equal(out, [0, 1, 2, 0])
 
 
-def test_what_is_not_in_the_language_is_refused():
+def test_unsupported_syntax_is_rejected():
     with pytest.raises(UnsupportedSyntax):
         not_in_it(np.zeros(3))

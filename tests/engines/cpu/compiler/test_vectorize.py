@@ -1,4 +1,4 @@
-"""Loops over `lanes`: vectors compute what Python computes item by item, whatever their length."""
+"""Loops over `lanes`: SIMD vectors of any length compute the same as Python item by item."""
 
 import math
 import os
@@ -11,7 +11,7 @@ import pytest
 from asker.engines.cpu.compiler import jit
 from asker.engines.cpu.compiler.compile import Printed
 
-n = 21  # full vectors, and items that are left, of every length
+n = 21  # whole vectors and a remainder, for every vector length
 RNG = np.random.default_rng(5)
 X, ROWS, WIDE = RNG.normal(size=n), RNG.normal(size=(4, 3)), RNG.normal(size=(n, 19))
 INDEX = RNG.integers(0, 4, size=n).astype("int32")
@@ -46,20 +46,20 @@ def text(body):
 @pytest.mark.parametrize("case", CASES)
 def test_vectors_compute_what_python_does(case, length, monkeypatch):
     monkeypatch.setattr(jit, "vector_length", lambda: length)
-    found, expected = ([np.zeros(n), np.zeros((n, 19)), np.zeros(1)] for _ in range(2))
+    ours, expected = ([np.zeros(n), np.zeros((n, 19)), np.zeros(1)] for _ in range(2))
     given = (X, ROWS, INDEX, WIDE, X.astype("float32"), 0.7)
-    Printed("loop", text(CASES[case]))(1, n, *given, *found)
+    Printed("loop", text(CASES[case]))(1, n, *given, *ours)
     here = {"np": np, "math": math, "lanes": range}
     exec(text(CASES[case]), here)
     with np.errstate(divide="ignore"):
         here["loop"](1, n, *given, *expected)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(ours, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize("length", [2, 8])
-def test_sums_are_added_up_in_order(length, monkeypatch):
-    """Bit for bit: the first sums are large, and what is added later is rounded."""
+def test_sums_are_accumulated_in_order(length, monkeypatch):
+    """The sum is bit-identical; the first term is large, so that later ones are rounded."""
     monkeypatch.setattr(jit, "vector_length", lambda: length)
     x = np.concatenate([[1e16], RNG.normal(size=n - 1)])
     sums = np.zeros(1)
@@ -82,9 +82,9 @@ print(to_llvm(text, "f", (Kind("float64", 2), Kind("float64", 1)), 16))
 """
 
 
-def test_a_text_is_the_same_in_every_process():
-    found = set()
+def test_the_generated_code_is_deterministic():
+    outputs = set()
     for seed in ("1", "2"):
         settings = os.environ | {"PYTHONHASHSEED": seed}
-        found.add(subprocess.run([sys.executable, "-c", TEXT], env=settings, capture_output=True, check=True).stdout)
-    assert len(found) == 1
+        outputs.add(subprocess.run([sys.executable, "-c", TEXT], env=settings, capture_output=True, check=True).stdout)
+    assert len(outputs) == 1

@@ -1,4 +1,4 @@
-"""The sparse Cholesky factorisation, on graphs of many shapes."""
+"""Sparse Cholesky factorisation on various graphs."""
 
 from collections import deque
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def lower_triangle(n, a, b):
-    """Which vertices meet, from the edges (a, b): CSR pointers and columns with the diagonal."""
+    """CSR pointers and columns of the lower triangle with the diagonal, from the edges (a, b)."""
     i, j = np.concatenate([np.maximum(a, b), np.arange(n)]), np.concatenate([np.minimum(a, b), np.arange(n)])
     m = sparse.csr_array((np.ones(len(i)), (i, j)), (n, n))
     m.sort_indices()
@@ -43,7 +43,7 @@ def star(n):
 
 
 def chain_with_a_hub(n):
-    """One variable meets all others, as an intrinsic does that all cameras share."""
+    """A chain with a variable that is coupled to all others, such as intrinsics shared by all cameras."""
     return (
         n,
         np.concatenate([np.arange(n - 2), np.full(n - 1, n - 1)]),
@@ -67,7 +67,7 @@ def scattered(n, seed=0):
 
 
 def chain_with_chords(n, n_chords, seed=0):
-    """A trajectory with loops between places that have nothing to do with each other."""
+    """A trajectory with loop closures between random places."""
     a, b = np.random.default_rng(seed).integers(0, n, (2, n_chords))
     return n, np.concatenate([np.arange(n - 1), a[a != b]]), np.concatenate([np.arange(1, n), b[a != b]])
 
@@ -80,7 +80,7 @@ GRAPHS = [
 
 @pytest.fixture(params=["as it is", "cut everywhere", "never cut"])
 def ordered(request, monkeypatch):
-    """With each way to order a graph."""
+    """Run a test with each ordering method."""
     if request.param == "cut everywhere":
         monkeypatch.setattr(elimination_tree, "MAX_UNCUT_VERTICES", 4)
         monkeypatch.setattr(elimination_tree, "MAX_VERTICES_FOR_BOTH", 0)
@@ -90,7 +90,7 @@ def ordered(request, monkeypatch):
 
 @pytest.mark.usefixtures("ordered")
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_a_front_comes_after_its_parts_which_do_not_touch(graph):
+def test_fronts_are_in_postorder_and_separate_their_subtrees(graph):
     n, a, b = graph
     tree = elimination_tree.elimination_tree(graph_of(*lower_triangle(n, a, b), np.ones(n, dtype=np.int64)))
     assert sorted(tree.order) == list(range(n))
@@ -107,12 +107,14 @@ def test_a_front_comes_after_its_parts_which_do_not_touch(graph):
         assert i == j or max(i, j) in above[min(i, j)]
     for k in range(len(tree.parent)):
         below = [c for c in range(len(tree.parent)) if k in above[c]]
-        assert below == list(range(k - len(below), k))  # a subtree is in a row
+        assert below == list(range(k - len(below), k))  # a subtree is contiguous
 
 
 def by_sets(n, a, b, weight, order=None):
-    """Elimination on sets, by exact minimum degree when no order is given: the vertices that each one is coupled to
-    when its turn comes, and the multiply-adds."""
+    """Eliminate on sets, by exact minimum degree if no order is given.
+
+    Returns the vertices that each one is coupled to at its elimination, and the multiply-adds.
+    """
     near = [set() for _ in range(n)]
     for i, j in zip(a, b, strict=True):
         near[i].add(j)
@@ -130,7 +132,7 @@ def by_sets(n, a, b, weight, order=None):
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(2, 80), st.integers(0, 80), st.integers(0, 2**32 - 1))
-def test_minimum_degree_knows_what_it_fills(n, n_chords, seed):
+def test_minimum_degree_returns_the_elimination_tree_and_the_fill_in(n, n_chords, seed):
     n, a, b = chain_with_chords(n, n_chords, seed)
     weight = np.random.default_rng(seed).integers(1, 7, n)
     graph = graph_of(*lower_triangle(n, a, b), weight)
@@ -146,8 +148,8 @@ def test_minimum_degree_knows_what_it_fills(n, n_chords, seed):
 
 
 @pytest.mark.parametrize("n_chords", [80, 120, 300])
-def test_loops_between_any_places_fill_little(n_chords):
-    """With few chords a search in breadth finds cuts that pass for thin; with many it finds none."""
+def test_random_loop_closures_cause_little_fill_in(n_chords):
+    """With few chords, the dissection accepts poor separators; with many, there are none."""
     n, a, b = chain_with_chords(4000, n_chords)
     graph = graph_of(*lower_triangle(n, a, b), np.full(n, 6))
     tree = elimination_tree.elimination_tree(graph)
@@ -161,7 +163,7 @@ EACH_SHARING = pytest.mark.parametrize("shared_out", ["whole", "rows", "tiles"])
 
 
 def share_out(how, monkeypatch):
-    """Small fronts are treated as large ones are."""
+    """Process small fronts as large ones are."""
     monkeypatch.setattr(symbolic, "RECENT_PATTERNS", deque())
     if how != "whole":
         monkeypatch.setattr(symbolic, "MIN_SHARED_WORK", 0)
@@ -173,12 +175,12 @@ def share_out(how, monkeypatch):
 
 
 def matrix(graph, dims, seed=0):
-    """A random positive definite matrix on a graph of variables, and its lower values with their places."""
+    """A solver for a random positive definite matrix on a graph of variables, its lower values and the matrix."""
     n, a, b = graph
     rng = np.random.default_rng(seed)
     ptr, columns = lower_triangle(n, a, b)
     starts = np.concatenate([[0], np.cumsum(dims)])
-    row, column = np.repeat(np.arange(n), np.diff(ptr)), columns  # of each block
+    row, column = np.repeat(np.arange(n), np.diff(ptr)), columns  # for each block
     size = dims[row] * dims[column]
     within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
     row, column = np.repeat(row, size), np.repeat(column, size)
@@ -195,7 +197,7 @@ def matrix(graph, dims, seed=0):
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("dim", [1, 3])
 @EACH_SHARING
-def test_solves_what_a_general_solver_solves(graph, dim, shared_out, monkeypatch):
+def test_the_residual_of_the_solution_is_small(graph, dim, shared_out, monkeypatch):
     share_out(shared_out, monkeypatch)
     fronts, values, A = matrix(graph, np.full(graph[0], dim))
     b = np.random.default_rng(1).normal(size=A.shape[0])
@@ -215,7 +217,7 @@ def test_any_graph_with_variables_of_any_size(n, seed):
 
 
 @EACH_SHARING
-def test_an_indefinite_matrix_is_refused(shared_out, monkeypatch):
+def test_an_indefinite_matrix_is_rejected(shared_out, monkeypatch):
     share_out(shared_out, monkeypatch)
     fronts, values, A = matrix(grid(20, 20), np.ones(400, dtype=int))
     b = np.ones(400)
@@ -241,7 +243,7 @@ def test_work_grows_like_that_of_nested_dissection():
     assert numbers[-1] <= numbers[-2] < 4
 
 
-def test_memory_that_was_never_written_does_no_harm(monkeypatch):
+def test_uninitialised_memory_is_not_used(monkeypatch):
     share_out("tiles", monkeypatch)
     fronts, values, A = matrix(chain_with_chords(400, 120), np.full(400, 6))
     for numbers in (fronts.panels, fronts.updates, fronts.left):
@@ -250,14 +252,14 @@ def test_memory_that_was_never_written_does_no_harm(monkeypatch):
     assert np.linalg.norm(A @ fronts.solve(values, b) - b) <= 1e-12 * np.linalg.norm(b)
 
 
-def test_a_hub_does_not_fill_the_matrix():
-    n, a, b = chain_with_a_hub(200_000)  # half a minute, if minimum degree saw the hub
+def test_a_hub_causes_no_fill_in():
+    n, a, b = chain_with_a_hub(200_000)  # half a minute if minimum degree traversed the hub
     ptr, columns = lower_triangle(n, a, b)
     at = np.repeat(np.arange(n), np.diff(ptr)), columns
     assert len(Multifrontal((ptr, columns), np.ones(n, dtype=int), at).panels) < 100 * n
 
 
-def test_dense_parts_that_do_not_touch_are_tasks():
+def test_independent_dense_blocks_are_parallel_tasks():
     size, n_parts = 400, 40
     i, j = np.tril_indices(size)
     rows, columns = (np.concatenate([k * size + x for k in range(n_parts)]) for x in (i, j))
@@ -285,7 +287,7 @@ def test_a_pattern_is_analysed_once():
     assert wider.fronts is not one.fronts
 
 
-def test_many_parts_that_do_not_touch_cost_no_more_than_their_number():
+def test_the_analysis_of_many_components_takes_linear_time():
     n, a, b = isolated(200_000)
     ptr, columns = lower_triangle(n, a, b)
     at = np.arange(n), np.arange(n)

@@ -1,4 +1,4 @@
-"""A sparse factorisation that leaves blocks of zeros out computes the same step."""
+"""A sparse factorisation without zero blocks computes the same step."""
 
 import numpy as np
 import pytest
@@ -45,4 +45,4 @@ def test_the_step_is_the_same(engine, monkeypatch):
         np.testing.assert_allclose(ours, right, rtol=1e-8, atol=1e-10)
     n = [np.count_nonzero(each.blocks) for each in pruned]
     assert n[2] < n[1] < n[0] == n[4]
-    assert n[3] > n[2]  # blocks that were left out come back
+    assert n[3] > n[2]  # omitted blocks are added again

@@ -1,4 +1,4 @@
-"""Blocks of the inverse of H are those of the dense inverse, whatever the structure."""
+"""Blocks of the inverse of H equal those of the dense inverse, for every problem structure."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ DENSE = pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 
 
 def dense_matrices(setup):
-    """H, and a J of each observation, over all free variables."""
+    """H, and J of each observation, over all free variables."""
     rows = list(setup.rows())
     H = sum(J.T @ (a * np.eye(len(r)) + b * np.outer(r, r)) @ J for r, J, a, b, _ in rows)
     return H, [J for _, J, *_ in rows]
@@ -23,8 +23,8 @@ def first_columns(problem):
     return dict(zip(free, np.cumsum([0, *[len(v) * v.manifold.tangent for v in free]]).tolist(), strict=False))
 
 
-def held_matrix(setup, inverse):
-    """H with all that holds what is not determined."""
+def regularised_matrix(setup, inverse):
+    """H with the regularisation of undetermined directions."""
     H, _ = dense_matrices(setup)
     first = first_columns(setup.problem)
     for v, held in inverse.stiffening.single.items():
@@ -52,7 +52,7 @@ def model_of(setup, dense):
 def test_blocks_are_those_of_the_dense_inverse(structure, dense, radial):
     setup = make_setup(structure, radial=radial)
     inverse = model_of(setup, dense).inverse(setup.a, setup.b)
-    M = np.linalg.inv(held_matrix(setup, inverse))
+    M = np.linalg.inv(regularised_matrix(setup, inverse))
     first = first_columns(setup.problem)
 
     def expected(v, i, w, j):
@@ -69,7 +69,7 @@ def test_blocks_are_those_of_the_dense_inverse(structure, dense, radial):
 
 @DENSE
 @EVERY_STRUCTURE
-def test_what_is_not_determined_is_found(structure, dense):
+def test_the_null_space_is_detected(structure, dense):
     setup = make_setup(structure, radial=False)
     H, Js = dense_matrices(setup)
     inverse = model_of(setup, dense).inverse(setup.a)
@@ -85,7 +85,7 @@ def test_what_is_not_determined_is_found(structure, dense):
 
 @DENSE
 @EVERY_STRUCTURE
-def test_every_observation_is_predicted(structure, dense):
+def test_prediction_variances(structure, dense):
     setup = make_setup(structure, radial=False)
     H, Js = dense_matrices(setup)
     model = model_of(setup, dense)
@@ -94,11 +94,11 @@ def test_every_observation_is_predicted(structure, dense):
     assert close(ours, np.array([np.trace(J @ pinv @ J.T) for J in Js]))
 
 
-def test_what_one_observation_leaves_open_is_found_however_it_is_seen():
-    """Two columns of J that are nearly parallel let the rounding of the last pivot grow."""
+def test_rank_deficient_blocks_are_detected_despite_rounding():
+    """Two nearly parallel columns of J amplify the rounding of the last pivot."""
     rng = np.random.default_rng(0)
     for nearly in (1.0, 1e-2, 1e-3, 1e-4, 1e-5):
         J = rng.normal(size=(2000, 2, 3))
         J[:, :, 1] = 0.5 * J[:, :, 0] + nearly * J[:, :, 1]
-        found = null_space.held(asker.Variables(np.zeros((2000, 3))), np.einsum("npi,npj->nij", J, J))
-        assert (found.free == 1).all()
+        fixed = null_space.held(asker.Variables(np.zeros((2000, 3))), np.einsum("npi,npj->nij", J, J))
+        assert (fixed.free == 1).all()

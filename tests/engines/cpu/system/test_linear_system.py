@@ -1,4 +1,4 @@
-"""Every linear solver gives the step of the dense normal equations, whatever the structure.
+"""Every linear solver computes the step of the dense normal equations, for every problem structure.
 
 A new solver is tested by being listed.
 """
@@ -43,13 +43,13 @@ SOLVER_NAMES = [
     "small-fronts",
     "tiles",
     "power-series",
-    "stretches",
+    "chunks",
 ]
 NAMED = {
     "pivoted": "sparse-cholesky",
     "small-fronts": "sparse-cholesky",
     "tiles": "dense-cholesky",
-    "stretches": "dense-cholesky",
+    "chunks": "dense-cholesky",
     "cg": CG(**EXACT_CG),
     "power-series": CG(order=3, **EXACT_CG),
 }
@@ -57,21 +57,21 @@ NAMED = {
 
 @pytest.fixture(params=SOLVER_NAMES)
 def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
-    """Makes an engine with each of the linear solvers."""
+    """A function that creates an engine, for each of the linear solvers."""
     name = request.param
     if name == "pivoted":
         monkeypatch.setattr(multifrontal.Multifrontal, "solve", lambda *_: None)
     if name == "small-fronts":
-        monkeypatch.setattr(symbolic, "LAST", deque())
-        monkeypatch.setattr(elimination_tree, "NARROW", 3)
-        monkeypatch.setattr(elimination_tree, "WHOLE", 3)
-        monkeypatch.setattr(symbolic, "WIDEST", 2)
-        monkeypatch.setattr(symbolic, "SHARED", 0)
+        monkeypatch.setattr(symbolic, "RECENT_PATTERNS", deque())
+        monkeypatch.setattr(elimination_tree, "SMALL_FRONT_UNKNOWNS", 3)
+        monkeypatch.setattr(elimination_tree, "MAX_UNCUT_VERTICES", 3)
+        monkeypatch.setattr(symbolic, "MAX_FRONT_PIVOTS", 2)
+        monkeypatch.setattr(symbolic, "MIN_SHARED_WORK", 0)
     if name == "tiles":
         monkeypatch.setattr(cholesky, "MAX_UNTILED_UNKNOWNS", 0)
         monkeypatch.setattr(cholesky, "TILE_SIZE", 4)
-    if name == "stretches":  # several of them, and derivatives that are held beside
-        monkeypatch.setattr(fused_jacobians, "STRETCH", 5)
+    if name == "chunks":  # several chunks, some with stored Jacobians
+        monkeypatch.setattr(fused_jacobians, "CHUNK_OBSERVATIONS", 5)
 
     def make(problem, **options):
         return CpuEngine(problem, NAMED.get(name, name), **options)
@@ -83,7 +83,7 @@ def engine_of(request, monkeypatch) -> Callable[..., CpuEngine]:
 
 
 @EVERY_STRUCTURE
-def test_step_is_that_of_the_whole_matrix(engine_of, structure):
+def test_the_step_equals_that_of_the_dense_matrix(engine_of, structure):
     setup = make_setup(structure)
     for relative in (False, True):
         engine = engine_of(setup.problem, relative_damping=relative)
@@ -103,8 +103,8 @@ def test_step_without_radial_part(engine_of, structure):
 
 
 @pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, graph], ids=lambda s: s.__name__)
-def test_one_engine_solves_again_and_again(engine_of, structure):
-    """With other weights and dampings; nothing of the last solve is left."""
+def test_an_engine_can_solve_repeatedly(engine_of, structure):
+    """A solve with other weights and damping is not affected by the previous one."""
     engine, first = None, make_setup(structure)
     for damping in (1.0, 1e-3, 30.0):
         setup = make_setup(structure)
@@ -116,7 +116,7 @@ def test_one_engine_solves_again_and_again(engine_of, structure):
 
 
 @pytest.mark.parametrize("which", ["none", "cameras", "points"])
-def test_what_is_eliminated_does_not_matter(engine_of, which):
+def test_the_eliminated_group_does_not_change_the_step(engine_of, which):
     setup = make_setup(bundle)
     groups = {v.name: v for v in setup.problem.variables}
     engine = engine_of(setup.problem, eliminate=groups.get(which, False))
@@ -133,7 +133,7 @@ def test_points_are_eliminated_and_nodes_of_a_graph_are_not():
         assert ([] if chosen is None else [chosen]) == has_points
 
 
-def test_a_group_that_meets_itself_cannot_be_eliminated():
+def test_a_group_coupled_to_itself_cannot_be_eliminated():
     problem = make_setup(graph).problem
     with pytest.raises(ValueError, match="cameras cannot be eliminated"):
         CpuEngine(problem, eliminate=problem.variables[0])
@@ -141,7 +141,7 @@ def test_a_group_that_meets_itself_cannot_be_eliminated():
 
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
 @pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_kept_groups, graph])
-def test_long_rows_in_parts_give_the_same(structure, relative, monkeypatch):
+def test_splitting_long_rows_does_not_change_the_step(structure, relative, monkeypatch):
     monkeypatch.setattr(schur_complement, "MAX_ENTRIES_PER_ITEM", 3)
     setup = make_setup(structure)
     engine = CpuEngine(setup.problem, "dense-cholesky", relative_damping=relative)
@@ -152,7 +152,7 @@ def test_long_rows_in_parts_give_the_same(structure, relative, monkeypatch):
 
 @pytest.mark.parametrize("solver", ["dense-cholesky", "sparse-cholesky"])
 @pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_kept_groups, two_cameras_and_a_point])
-def test_rows_in_several_passes_give_the_same(structure, solver, monkeypatch):
+def test_the_number_of_passes_does_not_change_the_step(structure, solver, monkeypatch):
     monkeypatch.setattr(schur_complement.ReducedMatrix, "_n_passes", lambda *_: 4)
     setup = make_setup(structure)
     engine = CpuEngine(setup.problem, solver, relative_damping=True)
@@ -176,7 +176,7 @@ def many_observations(rng):
 
 @pytest.mark.parametrize("n_passes", [1, 3])
 @pytest.mark.parametrize("structure", [two_kinds_of_observations, two_cameras_and_a_point, graph, many_observations])
-def test_any_number_of_threads_gives_the_same_step(structure, n_passes, thread_count, monkeypatch):
+def test_the_step_does_not_depend_on_the_number_of_threads(structure, n_passes, thread_count, monkeypatch):
     monkeypatch.setattr(schur_complement.ReducedMatrix, "_n_passes", lambda *_: n_passes)
     monkeypatch.setattr(cholesky, "MAX_UNTILED_UNKNOWNS", 0)
     monkeypatch.setattr(cholesky, "TILE_SIZE", 8)
@@ -195,7 +195,7 @@ def test_any_number_of_threads_gives_the_same_step(structure, n_passes, thread_c
 
 
 @EVERY_STRUCTURE
-def test_a_system_without_solution_gives_none_or_a_finite_step(engine_of, structure):
+def test_a_singular_system_returns_none_or_a_finite_step(engine_of, structure):
     setup = make_setup(structure)
     engine, expected = engine_of(setup.problem), setup.step(0.03)
     first = setup.observations[0]
@@ -214,8 +214,8 @@ def test_a_system_without_solution_gives_none_or_a_finite_step(engine_of, struct
         assert close(setup.flat(step.delta), expected), how
 
 
-def test_an_indefinite_matrix_is_solved_by_a_direct_solver():
-    """Where Cholesky fails, the same system is still solved."""
+def test_indefinite_systems_are_solved_with_pivoting():
+    """If Cholesky fails, the same system is solved with pivoting."""
     setup = make_setup(graph)
     setup.a = [a - 0.3 for a in setup.a]
     for solver in ("dense-cholesky", "reference"):
@@ -224,14 +224,14 @@ def test_an_indefinite_matrix_is_solved_by_a_direct_solver():
         assert close(setup.flat(step.delta), setup.step(1e-3))
 
 
-def test_an_unknown_solver_is_refused():
+def test_an_unknown_solver_is_rejected():
     with pytest.raises(ValueError, match=r"linear_solver must be one of .*dense-cholesky.*not 'magic'"):
         CpuEngine(make_setup(bundle).problem, "magic")
 
 
 @pytest.mark.parametrize("structure", [bundle, graph], ids=lambda s: s.__name__)
-def test_rough_conjugate_gradients_go_downhill(structure):
-    """Stopped early, the step still lowers the quadratic model."""
+def test_truncated_conjugate_gradients_return_a_descent_direction(structure):
+    """A step of truncated conjugate gradients decreases the quadratic model."""
     setup = make_setup(structure)
     engine = CpuEngine(setup.problem, CG(loosest=0.3, tightest=0.3, max_iterations=3))
     step = engine.solve(engine.start(), setup.model(engine), 0.03)
@@ -250,11 +250,11 @@ def test_products_of_gradients(structure):
     np.testing.assert_allclose(products, [g @ g, g @ h, h @ h], rtol=1e-10, atol=1e-10)
 
 
-def test_slots_and_weights_share_the_loop_of_the_rows():
-    """To compile it takes longer than many a solve: once for both ends of an edge, with a radial part and without."""
+def test_slots_share_the_compiled_loop_of_rows():
+    """Compiling it takes longer than many solves: once for both ends of an edge, with and without a radial part."""
     matrix_rows.cache_clear()
     for radial in (False, True):
         setup = make_setup(graph, radial=radial)
         engine = CpuEngine(setup.problem, "dense-cholesky")
         engine.solve(engine.start(), setup.model(engine), 0.03)
-    assert matrix_rows.cache_info().currsize == 2  # of the edges, and of the one that holds a node
+    assert matrix_rows.cache_info().currsize == 2  # for the edges, and for the prior on a node

@@ -1,4 +1,4 @@
-"""Tasks that wait for what earlier tasks have finished."""
+"""Tasks that wait for the results of earlier tasks."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ def chain(start, stop, finished, x):
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 7])
-def test_what_is_waited_for_is_seen(n_threads):
-    """Seven threads on fewer cores end, too: who waits gives its core away."""
+def test_waiting_tasks_see_the_results_of_earlier_tasks(n_threads):
+    """The loop also ends with more threads than cores, since waiting threads yield."""
     n = 2000
     x, expected = np.zeros(n), np.zeros(n)
     for k in range(1, n):
