@@ -1,4 +1,4 @@
-"""Bundles for the tests."""
+"""Random bundle adjustment scenes for the tests of readers and writers."""
 
 import numpy as np
 
@@ -6,6 +6,7 @@ from asker.applications.bundle.bal import Bundle
 
 
 def some_bundle(n_cameras=2, n_points=3, n_observations=5, seed=0) -> Bundle:
+    """Return a bundle of random numbers over many orders of magnitude."""
     rng = np.random.default_rng(seed)
     return Bundle(
         cameras=rng.normal(size=(n_cameras, 9)) * 10.0 ** rng.integers(-200, 200, (n_cameras, 9)),

@@ -1,4 +1,4 @@
-"""COLMAP models for the tests."""
+"""Synthetic COLMAP models for the tests."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ PARAMS = {
 
 
 def some_model(camera_models=tuple(PARAMS), n_images=4, n_points=25, noise=0.0, seed=0) -> ColmapModel:
-    """A ring of images around a ball of points; image i has camera i modulo their number."""
+    """Return a ring of images around a ball of points; the cameras are assigned to the images cyclically."""
     rng = np.random.default_rng(seed)
     n_cameras = len(camera_models)
     cameras = Cameras(
@@ -62,11 +62,11 @@ def some_model(camera_models=tuple(PARAMS), n_images=4, n_points=25, noise=0.0, 
     P = np.einsum("nij,kj->nki", R, xyz) + tvecs[:, None]
     xys, point_ids = [], []
     for i in range(n_images):
-        seen = rng.permutation(n_points)
+        observed = rng.permutation(n_points)
         name = camera_models[camera[i]]
-        uv = np.stack(project(name, cameras.params[camera[i]], *P[i, seen].T), axis=1)
+        uv = np.stack(project(name, cameras.params[camera[i]], *P[i, observed].T), axis=1)
         xys.append(np.concatenate([uv + noise * rng.normal(size=uv.shape), rng.uniform(0, 700, (3, 2))]))
-        point_ids.append(np.concatenate([10 + 7 * seen, [NO_POINT] * 3]))
+        point_ids.append(np.concatenate([10 + 7 * observed, [NO_POINT] * 3]))
     images = Images(
         ids=np.arange(n_images) * 2 + 5,
         qvecs=quaternion_from_matrix(R),
@@ -82,9 +82,9 @@ def some_model(camera_models=tuple(PARAMS), n_images=4, n_points=25, noise=0.0, 
 
 
 def rig_model(n_frames=6, n_points=40, noise=0.0, seed=0, camera_models=("SIMPLE_RADIAL", "OPENCV")) -> ColmapModel:
-    """A rig of two cameras, taken around a ball of points, and the last frame by a camera alone.
+    """Return frames of a rig of two cameras around a ball of points; the last frame has one camera only.
 
-    Its ids are not those of images and cameras; the rig has an IMU too.
+    The ids of frames and rigs differ from those of images and cameras; the rig also has an IMU.
     """
     truth = some_model(camera_models[:1], n_frames, n_points, noise, seed)
     rng = np.random.default_rng(seed + 1)
@@ -134,7 +134,7 @@ def rig_model(n_frames=6, n_points=40, noise=0.0, seed=0, camera_models=("SIMPLE
 
 
 def disturbed_frames(model: ColmapModel, seed=1, size=0.02, baseline=0.0) -> ColmapModel:
-    """Another start of a rig: its frames and points have moved, and the cameras in it by `baseline`."""
+    """Return a rig model with noise added to frames and points, and of size `baseline` to the sensor poses."""
     rng = np.random.default_rng(seed)
     assert model.rigs is not None
     rigs, (frame, sensor) = model.rigs, members(model)
@@ -149,7 +149,7 @@ def disturbed_frames(model: ColmapModel, seed=1, size=0.02, baseline=0.0) -> Col
 
 
 def disturbed(model: ColmapModel, seed=1, size=0.02) -> ColmapModel:
-    """Another start, with a tenth of the features far off."""
+    """Return a model with noise added to positions and points, and a tenth of the features as outliers."""
     rng = np.random.default_rng(seed)
     xys = model.images.xys.copy()
     xys[::10] += rng.uniform(-40, 40, xys[::10].shape)

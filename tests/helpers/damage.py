@@ -1,4 +1,4 @@
-"""Ways to damage a file: drawn by Hypothesis, or by a random generator of NumPy."""
+"""Random damage to the content of files, drawn by Hypothesis or by a NumPy generator."""
 
 import bz2
 import gzip
@@ -28,7 +28,7 @@ BINARY = [struct.pack("<Q", n) for n in (2**64 - 1, 10**12, 2**31, 2**40)] + [st
 
 
 def around(content: bytes, at: int) -> tuple[int, int]:
-    """The word at a place."""
+    """Return the begin and end of the word at a position."""
     begin = max(content.rfind(c, 0, at) for c in (b" ", b"\n")) + 1
     ends = [k for c in (b" ", b"\n") if (k := content.find(c, at)) >= 0]
     return begin, min(ends, default=len(content))
@@ -36,6 +36,7 @@ def around(content: bytes, at: int) -> tuple[int, int]:
 
 @st.composite
 def damaged(draw, content: bytes) -> bytes:
+    """Draw content with one to three changes of any kind."""
     if draw(st.integers(0, 19)) == 0:
         return draw(st.binary(max_size=200))
     for _ in range(draw(st.integers(1, 3))):
@@ -65,7 +66,7 @@ def damaged(draw, content: bytes) -> bytes:
 
 
 def edits(value, path=()):
-    """Where in a JSON value something else can stand, and what: for each of its parts in turn."""
+    """Yield paths in a JSON value with a replacement, for each of its parts in turn."""
     for other in (None, "x", [], {}, [1], -1, 1e308, "../x", "\ud800", "a" * 300):
         yield path, other
     if isinstance(value, dict | list):
@@ -74,7 +75,7 @@ def edits(value, path=()):
 
 
 def replaced(value, path, other):
-    """A JSON value with something else at a place."""
+    """Return a copy of a JSON value with the part at a path replaced."""
     if not path:
         return other
     copy = value.copy()
@@ -83,13 +84,13 @@ def replaced(value, path, other):
 
 
 def repacked(path: Path, content: bytes, change: Any) -> bytes:
-    """Damage to what is inside of a compressed file."""
+    """Apply a change to the decompressed content of a file and compress it again."""
     pack, unpack = {".gz": (gzip.compress, gzip.decompress), ".bz2": (bz2.compress, bz2.decompress)}[path.suffix]
     return pack(change(unpack(content)))
 
 
 def spoiled(rng: np.random.Generator, content: bytes) -> bytes:
-    """One to three changes of any kind, anywhere."""
+    """Return content with one to three random changes of any kind."""
 
     def one_of(things: list[bytes]) -> bytes:
         return things[rng.integers(len(things))]

@@ -1,4 +1,4 @@
-"""Dense derivatives of random problems by differences in NumPy: what the laws know of a solution without asker.
+"""Dense Jacobians of random problems by finite differences in NumPy, independent of asker.
 
 The Jacobian has a column for each direction of each variable.  Its entries are central differences of fourth order with
 a step of STEP, whose error is about 1e-12 of the second to fifth derivatives, which are about 1 in the pool.
@@ -15,19 +15,19 @@ from random_problems import Block, RandomProblem, gathered
 
 STEP = 1e-3
 STENCIL = ((1, 8 / 12), (2, -1 / 12))
-"""Steps forth and back, and the factor of their difference, which is 0 where nothing depends on the variable."""
+"""Multiples of the step, and the coefficient of the symmetric difference; it is exactly 0 for independent functions."""
 ZERO, NONZERO = 1e-9, 1e-5
-"""Singular values of a matrix with unit columns, in parts of the largest: at most ZERO is 0, and at least NONZERO is
-not; nothing is said of a matrix with one in between.  asker's own border is 3e-7 (`stiffness.NOTHING`)."""
+"""Thresholds of the singular values of a matrix with unit columns, relative to the largest: values up to ZERO count as
+0, values from NONZERO on as nonzero; matrices with a value in between are undecided.  asker's threshold is 3e-7."""
 
 
 def plain(block: Block) -> Any:
-    """The manifold of a group of variables, without bounds."""
+    """Return the manifold of a group of variables, without bounds."""
     return Euclidean(block.manifold.shape) if isinstance(block.manifold, Bounded) else block.manifold
 
 
 def moved(block: Block, values: Any, delta: np.ndarray) -> Any:
-    """The values after a step (n, tangent), which may cross bounds."""
+    """Return the values after a step (n, tangent), which may violate bounds."""
     manifold = plain(block)
     rows = manifold.pack(values)
     if isinstance(manifold, Euclidean):
@@ -36,26 +36,26 @@ def moved(block: Block, values: Any, delta: np.ndarray) -> Any:
 
 
 def columns(problem: RandomProblem) -> list[np.ndarray]:
-    """(n, tangent) of each group of variables: the columns of the Jacobian."""
-    found, first = [], 0
+    """Return the column indices (n, tangent) of the Jacobian for each group of variables."""
+    indices, first = [], 0
     for block in problem.blocks:
         shape = len(block), plain(block).tangent
-        found.append(first + np.arange(shape[0] * shape[1]).reshape(shape))
+        indices.append(first + np.arange(shape[0] * shape[1]).reshape(shape))
         first += shape[0] * shape[1]
-    return found
+    return indices
 
 
 def jacobians(problem: RandomProblem, values: Sequence[Any]) -> list[np.ndarray]:
-    """(n, p, unknowns) of each factor group, with columns of held variables, too."""
+    """Return the Jacobian (n, p, unknowns) of each factor group, including the columns of constant variables."""
     at = columns(problem)
     width = int(at[-1].max()) + 1
-    around = [_around(block, x) for block, x in zip(problem.blocks, values, strict=True)]
-    found = []
+    stencils = [_stencil(block, x) for block, x in zip(problem.blocks, values, strict=True)]
+    all_jacobians = []
     for g in problem.groups:
         arguments = [gathered(values[k], index) for k, index in g.slots]
         J = np.zeros((*g.reference(values).shape, width))
         for slot, (k, index) in enumerate(g.slots):
-            for q, steps in enumerate(around[k]):
+            for q, steps in enumerate(stencils[k]):
                 slope = np.zeros(J.shape[:2])
                 for (_, factor), pair in zip(STENCIL, steps, strict=True):
                     forth, back = (
@@ -64,12 +64,12 @@ def jacobians(problem: RandomProblem, values: Sequence[Any]) -> list[np.ndarray]
                     )
                     slope += factor / STEP * (forth - back)
                 J[np.arange(g.n), :, at[k][index, q]] += slope
-        found.append(J)
-    return found
+        all_jacobians.append(J)
+    return all_jacobians
 
 
-def _around(block: Block, values: Any) -> list[list[tuple[Any, Any]]]:
-    """For each direction the values at the points of the stencil, in pairs."""
+def _stencil(block: Block, values: Any) -> list[list[tuple[Any, Any]]]:
+    """Return the values at the points of the stencil, in pairs, for each direction."""
     n, d = len(block), plain(block).tangent
 
     def at(q: int, k: int) -> Any:
@@ -78,25 +78,26 @@ def _around(block: Block, values: Any) -> list[list[tuple[Any, Any]]]:
     return [[(at(q, k), at(q, -k)) for k, _ in STENCIL] for q in range(d)]
 
 
-class Open(NamedTuple):
-    """What a matrix leaves open."""
+class Undetermined(NamedTuple):
+    """Unknowns that a matrix does not determine."""
 
     is_open: np.ndarray
-    """Which of its unknowns a direction of the null space moves."""
+    """Mask of the unknowns with a nonzero component in the null space."""
     n: int
-    """The dimension of the null space."""
+    """Dimension of the null space."""
 
 
-def open_unknowns(A: np.ndarray, elsewhere: np.ndarray, scale: float) -> Open | None:
-    """What the rows of A leave open; None where that is not clear.
+def undetermined_unknowns(A: np.ndarray, elsewhere: np.ndarray, scale: float) -> Undetermined | None:
+    """Return the unknowns that the rows of A do not determine; None if that is numerically undecided.
 
-    That is where a column is small beside `scale`, or 0 here and not `elsewhere`: it may be too small for differences.
+    It is undecided if a column is small compared with `scale`, or 0 in A but not in `elsewhere`, the matrix at another
+    point: finite differences may not resolve it.
     """
     norms = np.linalg.norm(A, axis=0)
-    seen = norms > 0
-    if (norms[seen] < NONZERO * scale).any() or elsewhere[:, ~seen].any():
+    has_entries = norms > 0
+    if (norms[has_entries] < NONZERO * scale).any() or elsewhere[:, ~has_entries].any():
         return None
-    unit = A[:, seen] / norms[seen]
+    unit = A[:, has_entries] / norms[has_entries]
     _, sizes, Vt = np.linalg.svd(np.linalg.qr(unit, mode="r"), full_matrices=True)
     sizes = np.concatenate([sizes, np.zeros(len(Vt) - len(sizes))])
     if ((sizes > ZERO * sizes[:1]) & (sizes < NONZERO * sizes[:1])).any():
@@ -105,6 +106,6 @@ def open_unknowns(A: np.ndarray, elsewhere: np.ndarray, scale: float) -> Open | 
     moved_by = np.linalg.norm(null, axis=0)
     if ((moved_by > ZERO) & (moved_by < NONZERO)).any():
         return None
-    is_open = ~seen
-    is_open[seen] = moved_by > ZERO
-    return Open(is_open, int((~seen).sum()) + len(null))
+    is_open = ~has_entries
+    is_open[has_entries] = moved_by > ZERO
+    return Undetermined(is_open, int((~has_entries).sum()) + len(null))

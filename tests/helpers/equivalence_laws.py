@@ -1,10 +1,10 @@
-"""Laws of several solves: what must not matter, such as the order of the observations, does not.
+"""Invariance laws: equivalent problems, such as with another order of the observations, have the same solution.
 
-Of the same problem every bit is the same.  Equivalent problems (another order, weight 2 in place of a copy, other
-units, another engine) may differ by what rounding does, which is measured: the problem is solved NUDGES times with data
-that differ by NUDGE of their size, far more than rounding does, and an equivalent problem must not differ by more than
-REACH times the largest difference among these.  A problem that ends elsewhere after a nudge says nothing here
-(`Trial.is_stable`); the test counts them.
+Repeated solves of the same problem agree in every bit.  Equivalent problems (another order, weight 2 instead of a copy,
+other units, another engine) may differ by the effect of rounding, which is measured: the problem is solved
+N_PERTURBATIONS times with data perturbed by the fraction PERTURBATION, far more than rounding errors, and an equivalent
+problem must not differ by more than SENSITIVITY_FACTOR times the largest difference among these.  The laws do not apply
+to a problem that converges to another solution after a perturbation (`Trial.is_stable`); the test counts such problems.
 """
 
 import pickle
@@ -14,29 +14,30 @@ from typing import Any
 import numpy as np
 
 import asker
-from problem_trial import REACH, Trial, weight_of
+from problem_trial import SENSITIVITY_FACTOR, Trial, weight_of
 from random_problems import strategy_named
 from result_laws import difference
 
 UNIT = 2.0**12
-"""A power of two: not even rounding differs."""
-STEPS = 2
+"""Factor of the unit; a power of two does not change rounding errors."""
+ENGINE_ITERATIONS = 2
+"""Number of iterations after which two engines are compared."""
 
 
 def pickled_problems_solve_the_same(trial: Trial) -> str | None:
-    """A problem that came through pickle has the same result, and so has a result that did."""
+    """A pickled problem has the same result, and a pickled result is unchanged."""
     problem = pickle.loads(pickle.dumps(trial.problem.build()))
     p = trial.problem
     strategy = None if p.strategy is None else strategy_named(p.strategy)
     again = trial.solver(problem, strategy, **({"engine": "cpu"} | p.options))
     for what, other in (("problem", again), ("result", pickle.loads(pickle.dumps(trial.result)))):
         if fault := difference(trial.result, other):
-            return f"{fault} of a pickled {what} is another"
+            return f"{fault} of a pickled {what} differs"
     return None
 
 
 def threads_do_not_matter(trial: Trial) -> str | None:
-    """One thread and two give the same bits."""
+    """Results with one thread and with two agree in every bit."""
     results = [trial.solve(trial.problem, threads=n) for n in (1, 2)]
     fault = difference(*results)
     return f"{fault} differs between one thread and two" if fault else None
@@ -46,8 +47,8 @@ def threads_do_not_matter(trial: Trial) -> str | None:
 
 
 def order_does_not_matter(trial: Trial) -> str | None:
-    """Observations in another order."""
-    if trial.problem.is_sought or not trial.is_stable:
+    """The order of the observations does not change the solution."""
+    if trial.problem.estimates_noise or not trial.is_stable:
         return None
     orders = [trial.rng.permutation(g.n) for g in trial.problem.groups]
     groups = [g.taken(order) for g, order in zip(trial.problem.groups, orders, strict=True)]
@@ -56,12 +57,12 @@ def order_does_not_matter(trial: Trial) -> str | None:
 
 
 def weight_2_is_a_copy(trial: Trial) -> str | None:
-    """Under kernels that are given, a second copy of an observation is the same as twice its weight.
+    """With specified kernels, a copy of an observation is equivalent to twice its weight.
 
-    (ASKER is left out, which has a scale for each observation, and so are exchanges of single observations.)
+    This does not apply to ASKER, which has a scale for each observation, nor to exchanges of single observations.
     """
     problem = trial.problem
-    if problem.is_sought or _counts_observations(trial.result.strategy):
+    if problem.estimates_noise or _counts_observations(trial.result.strategy):
         return None
     chosen = [np.flatnonzero(trial.rng.random(g.n) < 0.3) for g in problem.groups]
     heavy, copied = [], []
@@ -82,18 +83,19 @@ def weight_2_is_a_copy(trial: Trial) -> str | None:
 
 
 def _counts_observations(strategy: Any) -> bool:
+    """Return whether a strategy treats a copy of an observation unlike twice its weight."""
     method = strategy.method if isinstance(strategy, asker.WithMoves) else strategy
     return isinstance(method, asker.Exchanges | asker.ASKER)
 
 
 def weight_0_is_left_out(trial: Trial) -> str | None:
-    """Under kernels that are given, observations of weight 0 change nothing that a result says of the others."""
+    """With specified kernels, observations of weight 0 do not change the result for the others."""
     problem = trial.problem
-    if problem.is_sought:
+    if problem.estimates_noise:
         return None
-    kept = [trial.rng.random(g.n) < 0.7 if g.n > 4 else np.ones(g.n, dtype=bool) for g in problem.groups]
+    light_mask = [trial.rng.random(g.n) < 0.7 if g.n > 4 else np.ones(g.n, dtype=bool) for g in problem.groups]
     without, light = [], []
-    for g, mask in zip(problem.groups, kept, strict=True):
+    for g, mask in zip(problem.groups, light_mask, strict=True):
         weight = np.where(weight_of(g) > 0, weight_of(g), 1.0)
         without.append(replace(g, weight=weight).taken(mask))
         light.append(replace(g, weight=np.where(mask, weight, 0.0)))
@@ -101,7 +103,7 @@ def weight_0_is_left_out(trial: Trial) -> str | None:
     if not base.is_stable:
         return None
     result = base.solve(problem.with_groups(light))
-    if fault := base.differs([r[mask] for r, mask in zip(result.residuals, kept, strict=True)]):
+    if fault := base.differs([r[mask] for r, mask in zip(result.residuals, light_mask, strict=True)]):
         return fault
     if abs(result.cost - base.result.cost) > base.cost_tolerance:
         return f"the cost is {result.cost:.10g}, and {base.result.cost:.10g} without them"
@@ -109,10 +111,10 @@ def weight_0_is_left_out(trial: Trial) -> str | None:
 
 
 def _other_statistics(base: Trial, result: asker.Result) -> str | None:
-    """Whether noise, doubts or intervals are not those of `base`."""
+    """Return the first difference in noise, doubts or intervals from `base`, or None."""
     if result.doubts != base.result.doubts:
         return f"the doubts are {result.doubts}, and {base.result.doubts} without them"
-    close = {"rtol": 1e-6 + REACH * base.sensitivity, "equal_nan": True}
+    close = {"rtol": 1e-6 + SENSITIVITY_FACTOR * base.sensitivity, "equal_nan": True}
     for a, b in zip(result.noise, base.result.noise, strict=True):
         if not np.allclose([a.sigma, a.inlier_ratio, a.n_spare], [b.sigma, b.inlier_ratio, b.n_spare], **close):
             return f"the noise is {a}, and {b} without them"
@@ -124,13 +126,13 @@ def _other_statistics(base: Trial, result: asker.Result) -> str | None:
             ends.append(str(error))
     if isinstance(ends[0], str) or isinstance(ends[1], str):
         return None if isinstance(ends[0], str) and isinstance(ends[1], str) else f"intervals: {ends}"
-    return None if all(map(lambda a, b: np.allclose(a, b, **close), *ends)) else "the intervals are others without them"
+    return None if all(map(lambda a, b: np.allclose(a, b, **close), *ends)) else "the intervals differ without them"
 
 
 def units_do_not_matter(trial: Trial) -> str | None:
-    """Variables, data and kernels that are UNIT times as large, or as small, where functions are homogeneous.
+    """Scaling variables, data and kernels by UNIT or 1/UNIT scales the solution, for homogeneous functions.
 
-    Derivatives stay as they are.
+    The derivatives are unchanged.
     """
     if not all(g.kind.is_homogeneous for g in trial.problem.groups):
         return None
@@ -139,13 +141,13 @@ def units_do_not_matter(trial: Trial) -> str | None:
 
 
 def units_of_residuals_do_not_matter(trial: Trial) -> str | None:
-    """With damping relative to the diagonal, residuals and kernels that are UNIT times as large, or as small."""
+    """With relative damping, scaling residuals and kernels by UNIT or 1/UNIT does not change the solution."""
     problem = replace(trial.problem, options=trial.problem.options | {"relative_damping": True})
     return _in_units(Trial(problem, trial.solver), of_residuals=UNIT ** trial.rng.choice([-1.0, 1.0]))
 
 
 def units_of_variables_do_not_matter(trial: Trial) -> str | None:
-    """The same for variables and data of homogeneous functions; residuals stay as they are."""
+    """With relative damping, scaling variables and data scales the solution, for homogeneous functions."""
     if not all(g.kind.is_homogeneous for g in trial.problem.groups):
         return None
     problem = replace(trial.problem, options=trial.problem.options | {"relative_damping": True})
@@ -154,14 +156,14 @@ def units_of_variables_do_not_matter(trial: Trial) -> str | None:
 
 
 def _in_units(base: Trial, of_variables: float = 1.0, of_data: float = 1.0, of_residuals: float = 1.0) -> str | None:
-    """What is wrong with the solution of the same problem in other units.
+    """Return the fault of the solution of the same problem in other units, or None.
 
-    Nothing is said where a number is in the user's unit: the kernel that a strategy takes by default is as wide as 1,
-    and beside a noise that is estimated a group with a kernel counts in units of its own.
+    The law does not apply if a number has a fixed unit: the default kernel of a strategy has width 1, and groups with a
+    kernel are scaled separately if the noise of other groups is estimated.
     """
     problem = base.problem
     unknown = [g.kernel is None for g in problem.groups]
-    if any(unknown) and not (problem.is_sought and all(unknown)):
+    if any(unknown) and not (problem.estimates_noise and all(unknown)):
         return None
     if not base.is_stable:
         return None
@@ -176,8 +178,8 @@ def _in_units(base: Trial, of_variables: float = 1.0, of_data: float = 1.0, of_r
     ]
     blocks = [_block_in(block, of_variables) for block in problem.blocks] if of_variables != 1 else problem.blocks
     result = base.solve(replace(problem, groups=tuple(groups), blocks=tuple(blocks)))
-    if problem.is_sought and (result.doubts or base.result.doubts):
-        return None  # refused, and not wrong
+    if problem.estimates_noise and (result.doubts or base.result.doubts):
+        return None  # the result is marked as doubtful
     return base.differs(result.residuals, of_residuals)
 
 
@@ -193,10 +195,10 @@ def _block_in(block: Any, unit: float) -> Any:
 
 
 def engines_agree(trial: Trial) -> str | None:
-    """The CPU engine and XLA give the same residuals at the start and after STEPS steps, kernels given."""
+    """The CPU and XLA engines agree in the residuals after ENGINE_ITERATIONS iterations, with specified kernels."""
     problem = trial.problem
-    if problem.is_sought or any(g.kind.jacobian for g in problem.groups):
+    if problem.estimates_noise or any(g.kind.jacobian for g in problem.groups):
         return None
-    few = {"max_iterations": STEPS, "linear_solver": "dense-cholesky"}
+    few = {"max_iterations": ENGINE_ITERATIONS, "linear_solver": "dense-cholesky"}
     base = Trial(replace(problem, options=problem.options | few), trial.solver)
     return base.differs(base.solve(base.problem, engine="xla").residuals) if base.is_stable else None

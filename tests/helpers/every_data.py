@@ -1,4 +1,4 @@
-"""Small data for every application."""
+"""Small input files for every application."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from graphs import circle
 
 
 def write_data(root: Path) -> dict[str, Path]:
-    """A file or folder with an ordinary name, by the name of its application."""
+    """Write a file or folder for each application; return the paths by application."""
     bundle.write_bal(root / "bundle.txt", bundle.make_scene(6, 300, start_error=5.0).start)
     colmap.write_model(root / "colmap", disturbed(some_model(("SIMPLE_RADIAL",), n_images=5, noise=0.3)))
     graph, _ = pose_graph.add_false_loops(circle(drift=0.02)[1], 0.3, "random", seed=1)

@@ -1,4 +1,4 @@
-"""Pose graphs for the tests."""
+"""Synthetic pose graphs for the tests, and writers of formats that the package only reads."""
 
 import json
 from dataclasses import fields, is_dataclass, replace
@@ -20,6 +20,7 @@ EVERY_FILE_KIND = pytest.mark.parametrize("kind", FILE_KINDS)
 
 
 def some_poses(kind, n, rng, turn=3.0):
+    """Return n random poses with rotations of about `turn` radians."""
     t = rng.normal(size=(n, poses.N_AXES[kind]))
     if kind == "SE2":
         return np.column_stack([t, rng.uniform(-turn, turn, n)])
@@ -28,11 +29,13 @@ def some_poses(kind, n, rng, turn=3.0):
 
 
 def some_information(d, n, rng):
+    """Return n random information matrices."""
     A = rng.normal(size=(n, d, d))
     return A @ np.swapaxes(A, 1, 2)
 
 
 def some_graph(kind="SE2", n=6, seed=0) -> PoseGraph:
+    """Return a small random graph with unordered ids and a fixed pose."""
     rng = np.random.default_rng(seed)
     ids = np.array([4, 0, 1, 2, 3, 9], np.int64)[:n]
     i, j = np.array([[1, 2], [2, 3], [3, 4], [4, 0], [0, 5], [5, 2], [4, 1]], np.int32).T
@@ -43,7 +46,7 @@ def some_graph(kind="SE2", n=6, seed=0) -> PoseGraph:
 
 
 def every_tag(kind, seed=0) -> PoseGraph:
-    """A graph with measurements of every tag of its kind, three of each."""
+    """Return a graph with three measurements of every tag of its kind."""
     rng, graph, d = np.random.default_rng(seed), some_graph(kind, seed=seed), poses.N_AXES[kind]
     landmarks = Landmarks(np.array([50, 20, 31]), rng.normal(size=(3, d)), np.array([False, True, False]))
     offsets = {k: some_poses(kind, 1, rng)[0] for k in (3, 0)}
@@ -60,7 +63,7 @@ def some_measured(tag, rng, n=3) -> Measurements:
 
 
 def with_landmarks(kind="SE2", n_false=8, seed=0, bearings=False) -> tuple[PoseGraph, PoseGraph, np.ndarray]:
-    """The truth, a graph without loops in which poses see landmarks, and which sightings are false."""
+    """Return the truth, a graph without loops whose poses observe landmarks, and the mask of false observations."""
     rng = np.random.default_rng(seed)
     truth, graph = circle(kind, n=90 if kind == "SE2" else 45, seed=seed)
     graph = graph.with_edges(graph.is_odometry)
@@ -69,9 +72,9 @@ def with_landmarks(kind="SE2", n_false=8, seed=0, bearings=False) -> tuple[PoseG
     points = np.column_stack([13 * np.cos(angle), 13 * np.sin(angle), 2 * np.cos(2 * angle)])[:, :d]
     T = poses.matrices(kind, truth.poses)
     points = points - points.mean(axis=0) + T[: len(T) // 3, :d, d].mean(axis=0)
-    seen = np.einsum("nji,nmj->nmi", T[:, :d, :d], points - T[:, None, :d, d])  # (poses, landmarks, d)
-    at = np.argwhere(np.linalg.norm(seen, axis=2) < 8)
-    values = seen[at[:, 0], at[:, 1]]
+    local = np.einsum("nji,nmj->nmi", T[:, :d, :d], points - T[:, None, :d, d])  # (poses, landmarks, d)
+    at = np.argwhere(np.linalg.norm(local, axis=2) < 8)
+    values = local[at[:, 0], at[:, 1]]
     is_false = np.zeros(len(at), bool)
     is_false[rng.choice(len(at), n_false, replace=False)] = True
     values[is_false] = rng.uniform(-8, 8, (n_false, d))
@@ -114,12 +117,12 @@ def _same(a, b, name):
 
 
 def announcing(graph: PoseGraph, factor: float) -> PoseGraph:
-    """The same measurements, with information matrices for `factor` times the noise."""
+    """Return the graph with information matrices that state `factor` times the noise."""
     return replace(graph, information=graph.information / factor**2)
 
 
 def circle(kind="SE2", n=90, laps=3, noise=0.01, drift=0.004, seed=0) -> tuple[PoseGraph, PoseGraph]:
-    """The truth, and a graph that starts at its odometry: some laps around a circle, loops from lap to lap."""
+    """Return the truth and a graph at its odometry: several laps around a circle with loop closures between laps."""
     rng = np.random.default_rng(seed)
     d = poses.N_AXES[kind]
     angle = 2 * np.pi * laps * np.arange(n) / n
@@ -147,6 +150,7 @@ def circle(kind="SE2", n=90, laps=3, noise=0.01, drift=0.004, seed=0) -> tuple[P
 
 
 def exponential(kind, s):
+    """Return the matrix exponential of a tangent vector."""
     X = np.zeros((3, 3)) if kind == "SE2" else np.zeros((4, 4))
     if kind == "SE2":
         X[0, 1], X[1, 0] = -s[2], s[2]
@@ -156,12 +160,13 @@ def exponential(kind, s):
     return expm(X)
 
 
-def error(found: PoseGraph, truth: PoseGraph) -> float:
-    return trajectory_error(poses.positions(found.kind, found.poses), poses.positions(truth.kind, truth.poses))
+def error(graph: PoseGraph, truth: PoseGraph) -> float:
+    """Return the RMSE of the positions after a rigid alignment."""
+    return trajectory_error(poses.positions(graph.kind, graph.poses), poses.positions(truth.kind, truth.poses))
 
 
 def write_toro(path, graph):
-    """As TORO's documentation says."""
+    """Write a graph in the format of TORO's documentation."""
     lines, d = [], poses.N_DOF[graph.kind]
     upper = graph.information[:, *np.triu_indices(d)]
     if d == 3:
@@ -178,7 +183,7 @@ def write_toro(path, graph):
 
 
 def write_expmap(path, graph):
-    """Similarities as g2o writes them, with a camera after each vertex."""
+    """Write similarities in g2o's EXPMAP format, with a camera after each vertex."""
     rotation_first = [3, 4, 5, 0, 1, 2, 6]
     order = np.ix_(rotation_first, rotation_first)
 
@@ -196,7 +201,7 @@ def write_expmap(path, graph):
 
 
 def write_open3d(path, graph):
-    """As Open3D writes a graph whose ids are 0, 1, …"""
+    """Write a graph in Open3D's format, with the ids replaced by 0, 1, …"""
     T, M = (poses.matrices("SE3", rows) for rows in (graph.poses[np.argsort(graph.ids)], graph.measurements))
     rank = np.argsort(np.argsort(graph.ids))
     first = [3, 4, 5, 0, 1, 2]

@@ -1,7 +1,7 @@
-"""Linear systems of many structures, with their oracle.
+"""Linear systems of many sparsity structures, with a dense reference solution.
 
-The problems are made of random residuals and random Jacobians, handed over as batched functions: the linear system
-is all that is tested.  A new structure is tested by being listed.
+The residuals and Jacobians are random and passed as batched functions, so that only the linear system is tested.  A new
+structure is tested by adding it to `STRUCTURES`.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ EXACT_CG = {"loosest": 1e-13, "tightest": 1e-13, "max_iterations": 2000}
 
 @dataclass
 class Observations:
-    """One factor group: its random numbers, before weights, in the user's order."""
+    """Random residuals and Jacobians of one factor group, without weights, in the user's order."""
 
     p: int
     slots: tuple
@@ -39,7 +39,7 @@ class Observations:
 
 
 def linear(x, r, J):
-    """At x = 0: the residual r with the Jacobian J."""
+    """Return a residual that equals r with Jacobian J at x = 0."""
     return r + J @ x
 
 
@@ -62,7 +62,7 @@ def points(n=14, **options):
 
 
 def pairs(rng, n_cameras=5, n_points=14, n=50):
-    """Which camera sees which point, each pair once, in no order."""
+    """Return random distinct pairs of camera and point indices."""
     chosen = rng.permutation(n_cameras * n_points)[:n]
     return chosen % n_cameras, chosen // n_cameras
 
@@ -89,13 +89,13 @@ def two_kinds_of_observations(rng):
     return [observe(rng, 2, c[i], x[j]), observe(rng, 1, c[k], x[m])]
 
 
-def two_kept_groups(rng):
+def two_reduced_groups(rng):
     rigs = group(3, 1, name="rigs")
     i, j = pairs(rng)
     return [observe(rng, 2, cameras()[i], points()[j], rigs[rng.integers(0, 3, 50)])]
 
 
-def kept_groups_in_separate_factors(rng):
+def reduced_groups_in_separate_factors(rng):
     c, x, rigs = cameras(), points(), group(3, 1, name="rigs")
     (i, j), (_, m) = pairs(rng), pairs(rng, n=20)
     return [observe(rng, 2, c[i], x[j]), observe(rng, 2, rigs[rng.integers(0, 3, 20)], x[m])]
@@ -108,7 +108,7 @@ def priors(rng):
     return [observe(rng, 2, c[i], x[j]), observe(rng, 1, c[np.array([0, 0, 3])]), on_points]
 
 
-def fixed_ones(rng):
+def some_fixed_variables(rng):
     i, j = pairs(rng)
     some, one = np.arange(5) < 2, np.arange(14) == 6
     return [observe(rng, 2, cameras(fixed=some)[i], points(fixed=one)[j])]
@@ -119,27 +119,27 @@ def fixed_cameras(rng):
     return [observe(rng, 2, cameras(fixed=True)[i], points()[j])]
 
 
-def observations_of_fixed_things_only(rng):
-    c, x, held = cameras(), points(), cameras(3, fixed=True)
+def observations_of_fixed_variables_only(rng):
+    c, x, constant = cameras(), points(), cameras(3, fixed=True)
     i, j = pairs(rng)
-    return [observe(rng, 2, c[i], x[j]), observe(rng, 1, held[np.array([0, 2, 2])], traced=True)]
+    return [observe(rng, 2, c[i], x[j]), observe(rng, 1, constant[np.array([0, 2, 2])], traced=True)]
 
 
-def seen_once(rng):
+def points_observed_once(rng):
     return [observe(rng, 2, cameras()[rng.integers(0, 5, 14)], points()[rng.permutation(14)])]
 
 
-def seen_by_nobody(rng):
+def unobserved_points(rng):
     i, j = pairs(rng)
     return [observe(rng, 2, cameras(9)[i + 2], points(30)[j * 2])]
 
 
-def seen_twice_by_one_camera(rng):
+def points_observed_twice_by_a_camera(rng):
     i, j = pairs(rng, n=20)
     return [observe(rng, 2, cameras()[np.tile(i, 2)], points()[np.tile(j, 2)])]
 
 
-def no_observations_of_one_kind(rng):
+def empty_factor_group(rng):
     c, x = cameras(), points()
     i, j = pairs(rng)
     return [observe(rng, 2, c[i], x[j]), observe(rng, 1, c[np.zeros(0, int)], traced=True)]
@@ -189,16 +189,16 @@ STRUCTURES = [
     sorted_by_point,
     point_before_camera,
     two_kinds_of_observations,
-    two_kept_groups,
-    kept_groups_in_separate_factors,
+    two_reduced_groups,
+    reduced_groups_in_separate_factors,
     priors,
-    fixed_ones,
+    some_fixed_variables,
     fixed_cameras,
-    observations_of_fixed_things_only,
-    seen_once,
-    seen_by_nobody,
-    seen_twice_by_one_camera,
-    no_observations_of_one_kind,
+    observations_of_fixed_variables_only,
+    points_observed_once,
+    unobserved_points,
+    points_observed_twice_by_a_camera,
+    empty_factor_group,
     weighted,
     two_cameras_and_a_point,
     graph,
@@ -209,12 +209,12 @@ STRUCTURES = [
 ]
 EVERY_STRUCTURE = pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.__name__)
 
-# ------------------------------------------------------------------ the oracle
+# ------------------------------------------------------------------ dense reference
 
 
 @dataclass
 class Setup:
-    """A problem with the numbers a, b, c of a model, per observation in the user's order."""
+    """Problem with the coefficients a, b, c of a model for each observation, in the user's order."""
 
     observations: list
     problem: Problem
@@ -223,28 +223,28 @@ class Setup:
     c: list
 
     def model(self, engine):
-        """In the engine's order."""
+        """Return the model in the engine's order."""
         return Model(*[None if x is None else engine.in_own_order(tuple(x)) for x in (self.a, self.b, self.c)])
 
     def rows(self):
-        """r (p,) and J (p, N) of each observation over all free variables, and a, b, c, one after the other."""
+        """Yield r (p,), J (p, N) over all free variables, a, b and c of each observation."""
         free = [v for v in self.problem.variables if v.is_free]
         starts = np.cumsum([0, *[v.rows.size for v in free]])
         first = dict(zip(free, starts, strict=False))
         for k, o in enumerate(self.observations):
             for n in range(len(o.r)):
                 J = np.zeros((o.p, starts[-1]))
-                for slot, given in zip(o.slots, o.J, strict=True):
+                for slot, block in zip(o.slots, o.J, strict=True):
                     v, index = slot.variables, slot.index[n]
                     if v in first and not v.fixed[index]:
                         d = v.manifold.tangent
-                        J[:, first[v] + index * d : first[v] + (index + 1) * d] += given[n]
+                        J[:, first[v] + index * d : first[v] + (index + 1) * d] += block[n]
                 root = 1.0 if o.weight is None else np.sqrt(o.weight[n])
                 b = 0.0 if self.b is None else self.b[k][n]
                 yield root * o.r[n], root * J, self.a[k][n], b, self.c[k][n]
 
     def step(self, damping, relative=False):
-        """δ over all free variables, from the whole matrix."""
+        """Return the step δ over all free variables, from the dense matrix."""
         H, g = 0.0, 0.0
         for r, J, a, b, c in self.rows():
             H = H + J.T @ (a * np.eye(len(r)) + b * np.outer(r, r)) @ J
@@ -265,8 +265,8 @@ def make_setup(structure, seed=0, radial=True) -> Setup:
         n = len(o.r)
         u = (o.r**2).sum(axis=1) * (1.0 if o.weight is None else o.weight)
         a.append(rng.uniform(0.05, 1, n))
-        left = rng.uniform(0.05, 2, n)  # a + b u, as a part of a: b has either sign
-        b.append(a[-1] * (left - 1) / np.maximum(u, 1e-3))
+        ratio = rng.uniform(0.05, 2, n)  # (a + b u) / a, so that b has either sign
+        b.append(a[-1] * (ratio - 1) / np.maximum(u, 1e-3))
         c.append(rng.normal(size=n))
     return Setup(observations, problem, a, b if radial else None, c)
 
@@ -276,7 +276,7 @@ def close(ours, expected, tol=1e-8):
 
 
 def line_problem(shift=0.0):
-    """Points on a line: a small problem that any engine solves."""
+    """Return the fit of a line to points, a small problem for any engine."""
 
     def residual(x, t, y):
         return jnp.stack([x[0] * t + x[1] - y])
@@ -287,7 +287,7 @@ def line_problem(shift=0.0):
 
 
 def traced(o):
-    """The same observations as a JAX function."""
+    """Return the same observations as factors with a JAX function."""
     n = len(o.slots)
 
     def affine(*arguments):

@@ -1,4 +1,4 @@
-"""A trial: a random problem, its result, and how far the result moves with the data."""
+"""Trial of a random problem: its result and the sensitivity of the result to the data."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,23 +13,26 @@ from random_problems import Group, RandomProblem, strategy_named
 from reference_kernels import omega, psi
 
 EPS = float(np.finfo(float).eps)
-NUDGE, NUDGES, REACH = 1e-10, 3, 10.0
-UNSTABLE = 1e-4
-"""The difference after a nudge, in units of the data, from which on a problem has several ends."""
+PERTURBATION, N_PERTURBATIONS = 1e-10, 3
+"""Relative size and number of the random perturbations of the data."""
+SENSITIVITY_FACTOR = 10.0
+"""Tolerance of equivalent problems, as a multiple of the largest difference after a perturbation."""
+UNSTABLE_DIFFERENCE = 1e-4
+"""Difference after a perturbation, in units of the data, above which a problem counts as unstable."""
 OPERATIONS = 100.0
-"""Roundings in a residual and its square, at most: a sum over 80 numbers."""
+"""Upper limit of the rounding errors in a residual and its square, in units of ε: a sum over 80 numbers."""
 Solver = Callable[..., asker.Result]
 
 
 class Trial:
-    """A random problem, its result, and how far the result moves with the data."""
+    """Random problem with its result and the sensitivity of the result to the data."""
 
     def __init__(self, problem: RandomProblem, solver: Solver = asker.solve):
         self.problem, self.solver = problem, solver
         self.rng = np.random.default_rng([3, problem.seed])
 
     def solve(self, problem: RandomProblem, **more: Any) -> asker.Result:
-        """With the strategy and the options of the problem."""
+        """Solve with the strategy and the options of the problem."""
         strategy = None if problem.strategy is None else strategy_named(problem.strategy)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "engine xla without a GPU")
@@ -41,54 +44,54 @@ class Trial:
 
     @cached_property
     def units(self) -> list[float]:
-        """The size of the data of each factor group, in units of its residual."""
+        """Size of the data of each factor group, in units of its residual."""
         return [float(np.abs(g.data[-1]).max() * max(1.0, np.abs(g.y).max())) for g in self.problem.groups]
 
     @cached_property
     def references(self) -> list[np.ndarray]:
-        """The residuals of each factor group by NumPy, at the solution."""
+        """Residuals of each factor group at the solution, computed by NumPy."""
         return [g.reference(self.result.values) for g in self.problem.groups]
 
-    def end(self, residuals: Sequence[np.ndarray], unit: float = 1.0) -> np.ndarray:
-        """Residuals in units of the data: what the ends of equivalent problems are compared by."""
+    def normalised(self, residuals: Sequence[np.ndarray], unit: float = 1.0) -> np.ndarray:
+        """Return the residuals in units of the data, by which the solutions of equivalent problems are compared."""
         return np.concatenate([r.ravel() / (unit * u) for r, u in zip(residuals, self.units, strict=True)])
 
     @cached_property
     def sensitivity(self) -> float:
-        """How far the end moves after a nudge."""
-        here, most = self.end(self.result.residuals), 0.0
-        for _ in range(NUDGES):
+        """Largest change of the normalised residuals after a perturbation of the data."""
+        here, most = self.normalised(self.result.residuals), 0.0
+        for _ in range(N_PERTURBATIONS):
             groups = [
-                _with_y(g, g.y + NUDGE * max(1.0, np.abs(g.y).max()) * self.rng.uniform(-1, 1, g.y.shape))
+                _with_y(g, g.y + PERTURBATION * max(1.0, np.abs(g.y).max()) * self.rng.uniform(-1, 1, g.y.shape))
                 for g in self.problem.groups
             ]
-            there = self.end(self.solve(self.problem.with_groups(groups)).residuals)
+            there = self.normalised(self.solve(self.problem.with_groups(groups)).residuals)
             most = max(most, float(np.abs(there - here).max(initial=0.0)))
-        return max(most, NUDGE)
+        return max(most, PERTURBATION)
 
     @property
     def is_stable(self) -> bool:
-        return self.sensitivity < UNSTABLE
+        return self.sensitivity < UNSTABLE_DIFFERENCE
 
     @property
     def cost_tolerance(self) -> float:
-        """What the cost of an equivalent problem may differ by: Σ w·ω·‖r‖ of what residuals may differ by."""
+        """Tolerance of the cost of an equivalent problem: Σ w·ω·‖r‖ times the tolerance of the residuals."""
         _, error = cost_of(self, self.result.values)
         slope = 0.0
         for f, r, w, unit in zip(
             self.result.problem.factors, self.result.residuals, self.result.weights, self.units, strict=True
         ):
             weight = 1.0 if f.weight is None else f.weight
-            off = REACH * self.sensitivity * unit * np.sqrt(r.shape[1])
+            off = SENSITIVITY_FACTOR * self.sensitivity * unit * np.sqrt(r.shape[1])
             slope += float((weight * w * (np.linalg.norm(r, axis=1) + off) * off).sum())
         return error + slope
 
     def differs(self, residuals: Sequence[np.ndarray], unit: float = 1.0) -> str | None:
-        """What is wrong with the residuals that an equivalent problem ended with."""
-        off = np.abs(self.end(residuals, unit) - self.end(self.result.residuals)).max(initial=0.0)
-        if off <= REACH * self.sensitivity:
+        """Return the fault of the residuals of an equivalent problem, or None."""
+        off = np.abs(self.normalised(residuals, unit) - self.normalised(self.result.residuals)).max(initial=0.0)
+        if off <= SENSITIVITY_FACTOR * self.sensitivity:
             return None
-        return f"residuals differ by {off:.2g} of the data, and by {self.sensitivity:.2g} after a nudge"
+        return f"residuals differ by {off:.2g} of the data, and by {self.sensitivity:.2g} after a perturbation"
 
 
 def _with_y(g: Group, y: np.ndarray) -> Group:
@@ -96,22 +99,22 @@ def _with_y(g: Group, y: np.ndarray) -> Group:
 
 
 def weight_of(g: Group) -> np.ndarray:
-    """The weights of the user, 1 where none are given."""
+    """Return the weights of a factor group, by default 1."""
     return np.ones(g.n) if g.weight is None else g.weight
 
 
 def largest_of(values: Sequence[Any]) -> float:
-    """The largest number of all variables."""
+    """Return the largest absolute value of all variables."""
     return max(float(np.abs(part).max()) for x in values for part in parts_of(x))
 
 
 def parts_of(values: Any) -> tuple[np.ndarray, ...]:
-    """The arrays of a group of variables: one, or those of a product."""
+    """Return the arrays of a group of variables: one, or those of a product manifold."""
     return values if isinstance(values, tuple) else (values,)
 
 
 def cost_of(trial: Trial, values: Sequence[Any]) -> tuple[float, float]:
-    """Ψ by NumPy, and what rounding may do to it."""
+    """Return Ψ computed by NumPy, and a bound of its rounding error."""
     total, error = 0.0, 0.0
     assert trial.result.problem is not None
     for g, f, unit in zip(trial.problem.groups, trial.result.problem.factors, trial.units, strict=True):

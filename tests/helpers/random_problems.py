@@ -1,8 +1,9 @@
-"""Random problems: a seed gives a problem of random structure, and solves of it under other orders, units and weights.
+"""Random optimisation problems: a seed determines the structure and the numbers of a problem.
 
-What is compiled depends on the *structure*: the residual functions, sizes and manifolds, the kernels, the strategy, and
-whether there are weights, bounds and held variables.  N_STRUCTURES of them serve PER_EDITION seeds in a row, a few
-neighbours each, with numbers of their own: observations, who touches whom, noise, outliers, widths.
+The compiled code depends on the *structure*: the residual functions, dimensions and manifolds, the kernels, the
+strategy, and the presence of weights, bounds and constant variables.  Each block of SEEDS_PER_BLOCK consecutive seeds
+has STRUCTURES_PER_BLOCK structures, shared by neighbouring seeds, which differ in observations, indices, noise,
+outliers and kernel widths.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,9 +17,9 @@ from asker.kernels.kernels import Mixture
 from asker.problem.bounds import Bounded
 from residual_pool import KINDS, SPECIES, Kind
 
-PER_EDITION, N_STRUCTURES = 200, 50
-MOST_UNKNOWNS = 120
-"""Of one group of variables: the laws make dense Jacobians."""
+SEEDS_PER_BLOCK, STRUCTURES_PER_BLOCK = 200, 50
+MAX_UNKNOWNS = 120
+"""Largest number of unknowns in one group of variables: the laws compute dense Jacobians."""
 Kernel = Callable[[float], Any]
 
 KERNELS: tuple[Kernel, ...] = (
@@ -32,12 +33,12 @@ NEED_PENALTY = ("mhq", "regemm")
 
 
 def strategy_named(name: str) -> Any:
-    """A strategy, with moves and exchanges."""
+    """Return a strategy of `asker.METHODS` or `exchanges`."""
     return asker.Exchanges() if name == "exchanges" else asker.METHODS[name]()
 
 
 def suits(name: str, kernel: Kernel | None) -> bool:
-    """Whether a strategy takes this kernel: two of them need a lifted penalty."""
+    """Return whether a strategy supports a kernel: two of them need a lifted penalty."""
     k = asker.SmoothTruncated() if kernel is None else kernel(1.0)
     k = k.kernel if isinstance(k, asker.Scaled) else k
     is_smooth = name == "regemm" or k.domega(0.0) < 0
@@ -49,20 +50,20 @@ def suits(name: str, kernel: Kernel | None) -> bool:
 
 @dataclass(frozen=True)
 class BlockStructure:
-    """A group of variables, but for its numbers."""
+    """Structure of a group of variables, without its numbers."""
 
     species: str
     is_bounded: bool
-    is_held: bool
+    has_constants: bool
 
 
 @dataclass(frozen=True)
 class GroupStructure:
-    """A factor group, but for its numbers."""
+    """Structure of a factor group, without its numbers."""
 
     kind: str
     blocks: tuple[int, ...]
-    """The group of variables of each slot."""
+    """Index of the group of variables of each slot."""
     kernel: Kernel | None
     is_weighted: bool
     has_widths: bool
@@ -70,7 +71,7 @@ class GroupStructure:
 
 @dataclass(frozen=True)
 class Structure:
-    """A problem, but for its numbers."""
+    """Structure of a problem, without its numbers."""
 
     blocks: tuple[BlockStructure, ...]
     groups: tuple[GroupStructure, ...]
@@ -79,11 +80,11 @@ class Structure:
 
 
 def structure(rng: np.random.Generator) -> Structure:
-    """One to three factor groups, which may share groups of variables."""
+    """Return a random structure with one to three factor groups, which may share groups of variables."""
     blocks: list[BlockStructure] = []
     groups = []
     strategy = None if rng.random() < 0.5 else str(rng.choice(STRATEGIES))
-    is_sought = rng.random() < 0.35
+    estimates_noise = rng.random() < 0.35
     for _ in range(rng.choice([1, 2, 3], p=[0.5, 0.35, 0.15])):
         fitting = [
             name
@@ -93,10 +94,10 @@ def structure(rng: np.random.Generator) -> Structure:
         name = str(rng.choice(fitting))
         of = tuple(_block(rng, blocks, species) for species in KINDS[name].species)
         known = [k for k in KERNELS if strategy is None or suits(strategy, k)]
-        kernel = None if is_sought and rng.random() < 0.7 else known[rng.integers(len(known))]
+        kernel = None if estimates_noise and rng.random() < 0.7 else known[rng.integers(len(known))]
         groups.append(GroupStructure(name, of, kernel, rng.random() < 0.4, kernel is not None and rng.random() < 0.2))
-    if all(b.is_held for b in blocks):
-        blocks[0] = replace(blocks[0], is_held=False)
+    if all(b.has_constants for b in blocks):
+        blocks[0] = replace(blocks[0], has_constants=False)
     options = {
         "eliminate": bool(rng.random() < 0.8),
         "linear_solver": str(rng.choice(["auto", "auto", "dense-cholesky", "sparse-cholesky"])),
@@ -106,7 +107,7 @@ def structure(rng: np.random.Generator) -> Structure:
 
 
 def _block(rng: np.random.Generator, blocks: list[BlockStructure], species: str) -> int:
-    """One that is there, or a new one."""
+    """Return the index of an existing or a new group of variables."""
     same = [k for k, b in enumerate(blocks) if b.species == species]
     if same and rng.random() < 0.8:
         return int(rng.choice(same))
@@ -120,10 +121,10 @@ def _block(rng: np.random.Generator, blocks: list[BlockStructure], species: str)
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A group of variables with its numbers."""
+    """Group of variables with its numbers."""
 
     values: Any
-    """Where it starts."""
+    """Initial guess."""
     manifold: Any
     fixed: np.ndarray
     bounds: dict[str, Any]
@@ -134,12 +135,12 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """A factor group with its numbers."""
+    """Factor group with its numbers."""
 
     kind: Kind
     name: str
     slots: tuple[tuple[int, np.ndarray], ...]
-    """Of each slot the number of its variables, and who of them."""
+    """Index of the group of variables of each slot, and the index of the variable of each observation."""
     data: tuple[np.ndarray, ...]
     kernel: Any
     weight: np.ndarray | None
@@ -154,7 +155,7 @@ class Group:
         return self.data[-2]
 
     def taken(self, chosen: Any) -> "Group":
-        """With some of the observations, or all in another order."""
+        """Return the group with the chosen observations, in the given order."""
 
         def some(x: np.ndarray | None) -> np.ndarray | None:
             return None if x is None else x[chosen]
@@ -164,24 +165,24 @@ class Group:
         return replace(self, slots=slots, data=data, weight=some(self.weight), tau=some(self.tau))
 
     def reference(self, values: Sequence[Any]) -> np.ndarray:
-        """The residuals (n, p) by NumPy, at values of all groups of variables."""
+        """Return the residuals (n, p) computed by NumPy, at values of all groups of variables."""
         return self.kind.reference(*(gathered(values[k], index) for k, index in self.slots), *self.data)
 
     def is_possible(self, values: Sequence[Any]) -> np.ndarray:
-        """Which observations the condition of the kind allows."""
+        """Return the mask of the observations that satisfy the validity condition."""
         if self.kind.reference_of_valid is None:
             return np.ones(self.n, dtype=bool)
         return self.kind.reference_of_valid(*(gathered(values[k], index) for k, index in self.slots), *self.data)
 
 
 def gathered(values: Any, index: np.ndarray) -> Any:
-    """The value of each observation."""
+    """Return the value of the variable of each observation."""
     return tuple(part[index] for part in values) if isinstance(values, tuple) else values[index]
 
 
 @dataclass(frozen=True, eq=False)
 class RandomProblem:
-    """A problem as arrays: `build` makes of it what asker solves."""
+    """Problem as arrays, from which `build` constructs an `asker.Problem`."""
 
     seed: int
     blocks: tuple[Block, ...]
@@ -190,12 +191,12 @@ class RandomProblem:
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def is_sought(self) -> bool:
-        """Whether the noise of a group is to be estimated."""
+    def estimates_noise(self) -> bool:
+        """Return whether the noise of a group is estimated."""
         return self.strategy is None and any(g.kernel is None and g.tau is None for g in self.groups if g.n)
 
     def build(self) -> asker.Problem:
-        """The problem as asker has it."""
+        """Return the `asker.Problem`."""
         variables = [
             asker.Variables(b.values, None if b.bounds else b.manifold, b.fixed, name=f"block {k}", **b.bounds)
             for k, b in enumerate(self.blocks)
@@ -219,7 +220,7 @@ class RandomProblem:
         )
 
     def with_groups(self, groups: Sequence[Group]) -> "RandomProblem":
-        """The same variables with other observations."""
+        """Return the problem with the same variables and other observations."""
         return replace(self, groups=tuple(groups))
 
     def __repr__(self) -> str:
@@ -228,18 +229,18 @@ class RandomProblem:
 
 
 def random_problem(seed: int) -> RandomProblem:
-    """The problem of a seed."""
-    edition, number = divmod(seed, PER_EDITION)
-    of = structure(np.random.default_rng([1, edition, number * N_STRUCTURES // PER_EDITION]))
+    """Return the problem of a seed."""
+    seed_block, number = divmod(seed, SEEDS_PER_BLOCK)
+    of = structure(np.random.default_rng([1, seed_block, number * STRUCTURES_PER_BLOCK // SEEDS_PER_BLOCK]))
     rng = np.random.default_rng([2, seed])
     sizes = [_n_variables(rng, b) for b in of.blocks]
     truth = [SPECIES[b.species].draw(rng, n) for b, n in zip(of.blocks, sizes, strict=True)]
     groups = [_group(rng, g, k, truth, sizes) for k, g in enumerate(of.groups)]
     if all(g.weight is not None and not g.weight.any() for g in groups):
-        groups[0] = replace(groups[0], weight=np.ones(groups[0].n))  # else there is nothing to fit
+        groups[0] = replace(groups[0], weight=np.ones(groups[0].n))  # otherwise no observation would count
     far = float(rng.choice([0.0, 0.01, 0.3, 1.0]))
     in_own_unit = [any(KINDS[g.kind].jacobian and k in g.blocks for g in of.groups) for k in range(len(of.blocks))]
-    blocks = [_begun(rng, *each, far) for each in zip(of.blocks, truth, sizes, in_own_unit, strict=True)]
+    blocks = [_initialised(rng, *each, far) for each in zip(of.blocks, truth, sizes, in_own_unit, strict=True)]
     if all(b.fixed.all() for b in blocks):
         blocks[0] = replace(blocks[0], fixed=np.zeros(len(blocks[0]), dtype=bool))
     return RandomProblem(seed, tuple(blocks), tuple(groups), of.strategy, of.options)
@@ -247,7 +248,7 @@ def random_problem(seed: int) -> RandomProblem:
 
 def _n_variables(rng: np.random.Generator, b: BlockStructure) -> int:
     n = int(rng.choice([1, 2, 5, 12, 30], p=[0.35, 0.15, 0.2, 0.2, 0.1]))
-    return max(min(n, MOST_UNKNOWNS // SPECIES[b.species].manifold.tangent), 1)
+    return max(min(n, MAX_UNKNOWNS // SPECIES[b.species].manifold.tangent), 1)
 
 
 def _group(rng: np.random.Generator, g: GroupStructure, number: int, truth: list[Any], sizes: list[int]) -> Group:
@@ -261,12 +262,12 @@ def _group(rng: np.random.Generator, g: GroupStructure, number: int, truth: list
     y = exact[:, : kind.size_of_y] + sigma * rng.normal(size=(n, kind.size_of_y))
     bad = rng.random(n) < rng.choice([0.0, 0.15, 0.4])
     y[bad] += 3 * rng.normal(size=(int(bad.sum()), kind.size_of_y))
-    character = rng.choice(["as it is", "rounded", "repeated", "constant"], p=[0.85, 0.05, 0.05, 0.05])
-    if character == "rounded":
+    kind_of_data = rng.choice(["as it is", "rounded", "repeated", "constant"], p=[0.85, 0.05, 0.05, 0.05])
+    if kind_of_data == "rounded":
         y = np.round(y, 1)
-    if character == "repeated":
+    if kind_of_data == "repeated":
         y[: n // 3] = y[-1]
-    if character == "constant":
+    if kind_of_data == "constant":
         y[:] = 0.5
     y = y[:, 0] if kind.scalar else y
     scale = float(rng.choice([1.0, 1.0, 20.0]))
@@ -281,13 +282,15 @@ def _group(rng: np.random.Generator, g: GroupStructure, number: int, truth: list
     )  # fmt: skip
 
 
-def _begun(rng: np.random.Generator, b: BlockStructure, truth: Any, n: int, in_own_unit: bool, far: float) -> Block:
-    """A group of variables that begins so far from the truth; `in_own_unit`: a step of 1 is 1, as a Jacobian has it."""
+def _initialised(
+    rng: np.random.Generator, b: BlockStructure, truth: Any, n: int, in_own_unit: bool, far: float
+) -> Block:
+    """Return a group of variables at a distance `far` from the truth; with `in_own_unit` the bounds have unit 1."""
     manifold = SPECIES[b.species].manifold
     rows = manifold.pack(truth)
     start = manifold.unpack(np.array([manifold.retract(x, far * rng.normal(size=manifold.tangent)) for x in rows]))
-    fixed = rng.random(n) < 0.3 if b.is_held else np.zeros(n, dtype=bool)
-    if b.is_held and n > 1:
+    fixed = rng.random(n) < 0.3 if b.has_constants else np.zeros(n, dtype=bool)
+    if b.has_constants and n > 1:
         fixed[0] = True
     bounds = {}
     if b.is_bounded:

@@ -18,12 +18,12 @@ TAGS = {
     "EDGE_SE3_TRACKXYZ": ("plo", 3, 3), "EDGE_SE3_PRIOR": ("po", 7, 6), "EDGE_SE3_XYZ_PRIOR": ("po", 3, 3),
     "EDGE_SE3_PRIORXYZ": ("p", 3, 3), "EDGE_POINTXYZ_PRIOR": ("l", 3, 3),
 }  # fmt: skip
-"""The ids of each tag (p: pose, l: landmark, o: offset), its number of values, and the rows of Ω."""
+"""Ids of each tag (p: pose, l: landmark, o: offset), its number of values, and the number of rows of Ω."""
 EDGES = ("EDGE_SE2", "EDGE_SE3:QUAT", "EDGE_SIM3:QUAT")
 
 
 def read_g2o(path, trajectory=False):
-    """The lines of a graph; poses and landmarks without a line of their own have no values here."""
+    """Return the numbers of a graph; poses and landmarks without a vertex line have no values."""
     lines, fixed = {tag: [] for tag in TAGS}, set()
     for line in content_of(path).split(b"\n"):
         tag, *words = line.split() or [b"#"]
@@ -37,7 +37,7 @@ def read_g2o(path, trajectory=False):
     for tag, (ends, _, d) in TAGS.items():
         table = {"p": poses, "l": landmarks, "o": offsets}[ends[0]]
         for ids, values, _ in lines[tag] if not d else []:
-            table.setdefault(ids[0], unit(values))  # of a vertex that is given twice the first one counts
+            table.setdefault(ids[0], unit(values))  # the first line of a duplicate vertex counts
     measured = {tag: without_repeats(tag, lines[tag]) for tag, (_, _, d) in TAGS.items() if d and lines[tag]}
     named = {
         end: {id for tag, rows in measured.items() for row in rows for id in ends_of(tag, row, end)} for end in "pl"
@@ -59,7 +59,7 @@ def read_g2o(path, trajectory=False):
 
 
 def numbers_of_line(tag, words):
-    """The ids, the values, and the upper triangle of Ω."""
+    """Return the ids, the values, and the upper triangle of Ω."""
     ends, n, d = TAGS[tag]
     numbers = [number(word) for word in words]
     need(len(numbers) == len(ends) + n + d * (d + 1) // 2)
@@ -73,7 +73,7 @@ def identity(x):
 
 
 def unit(row):
-    """A pose whose quaternion has length 1."""
+    """Return the pose with a normalised quaternion."""
     if len(row) < 7:
         return row
     length = math.sqrt(sum(x * x for x in row[3:7]))
@@ -82,7 +82,7 @@ def unit(row):
 
 
 def without_repeats(tag, rows):
-    """Without edges from a vertex to itself, and lines that stand there twice."""
+    """Return the rows without edges from a vertex to itself and without duplicates."""
     known, kept = set(), []
     for ids, values, upper in rows:
         key = struct.pack(f"{len(values + upper)}d", *values, *upper), *ids
@@ -93,7 +93,7 @@ def without_repeats(tag, rows):
 
 
 def symmetric(upper, d):
-    """The matrix of an upper triangle; eigenvalues that are clearly negative become 0."""
+    """Return the matrix of an upper triangle; significantly negative eigenvalues are set to 0."""
     omega, entries = np.zeros((d, d)), iter(upper)
     for row in range(d):
         for column in range(row, d):
@@ -116,7 +116,7 @@ def columns(tag, rows):
 
 
 def numbers_of_graph(graph, expected):
-    """As many poses and points as the reference has; the others are placed by the package."""
+    """Return the numbers of a graph for the poses and points of the reference; the package initialises the others."""
 
     def ends(tag, m):
         which = {"p": graph.ids, "l": graph.landmarks.ids}
@@ -146,7 +146,7 @@ def numbers_of_graph(graph, expected):
 
 
 def read_trajectory(path):
-    """The poses of a file; None where one is a rotation but for rounding: which one is nearest is not settled here."""
+    """Return the poses of a file; None if a matrix needs to be projected to a rotation, which the reference cannot."""
     is_tum, ids, matrices = Path(path).suffix == ".tum", [], []
     for line in content_of(path).split(b"\n"):
         words = line.split()
@@ -166,7 +166,7 @@ def read_trajectory(path):
 
 
 def pose_matrix(row):
-    """[R | t] of x y z qx qy qz qw."""
+    """Return [R | t] of x y z qx qy qz qw."""
     length = math.sqrt(sum(x * x for x in row[3:7]))
     need(1e-6 < length < 1e6)
     x, y, z, w = (v / length for v in row[3:7])

@@ -32,7 +32,7 @@ def read_pfm(path):
 
 
 def read_png(path):
-    """Grey values of 8 or 16 bits; None for another kind of image, and for one whose data is damaged."""
+    """Return grey values of 8 or 16 bits; None for another kind of image, or if the compressed data are damaged."""
     chunks = list(png_chunks(Path(path).read_bytes()))
     need(chunks and chunks[0][0] == b"IHDR" and len(chunks[0][1]) == 13)
     width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
@@ -56,7 +56,7 @@ def read_png(path):
 
 
 def png_chunks(data):
-    """The kind of each chunk, its content, and whether its checksum fits."""
+    """Yield the kind of each chunk, its content, and whether its checksum is correct."""
     need(data[:8] == b"\x89PNG\r\n\x1a\n")
     at = 8
     while at + 12 <= len(data):
@@ -67,7 +67,7 @@ def png_chunks(data):
 
 
 def unfiltered(kind, line, above, n):
-    """A row of a PNG image from its filtered bytes and the row above it."""
+    """Return a row of a PNG image from its filtered bytes and the row above it."""
     out = bytearray()
     for k, byte in enumerate(line):
         a, b, c = (out[k - n] if k >= n else 0), above[k], (above[k - n] if k >= n else 0)

@@ -1,4 +1,4 @@
-"""ψ and ω of every kernel for τ = 1 in NumPy: functions of v = ‖r‖²/τ², written apart from those of asker."""
+"""Reference formulas of ψ and ω of every kernel for τ = 1 in NumPy, as functions of v = ‖r‖²/τ²."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ Formula = Callable[[Any, np.ndarray], np.ndarray]
 
 
 class Reference(NamedTuple):
-    """The formulas of a kernel; the first argument is the kernel, for its parameters."""
+    """Formulas of a kernel; the first argument is the kernel, for its parameters."""
 
     psi: Formula
     omega: Formula
@@ -43,7 +43,7 @@ def _barron_weight(k: Any, v: np.ndarray) -> np.ndarray:
 
 
 def _mixture(k: Any, v: np.ndarray) -> np.ndarray:
-    """−log of the density of inliers and outliers, from 0 at v = 0."""
+    """Return the negative log density of a mixture of inliers and outliers, 0 at v = 0."""
     e = np.exp(-k.c)
     near = np.log1p(np.expm1(-k.c * v) / (1 + e))
     far = np.logaddexp(-k.c * v, -k.c) - np.log1p(e)
@@ -73,10 +73,10 @@ REFERENCES: dict[type, Reference] = {
 
 
 def psi(kernel: Any, v: np.ndarray) -> np.ndarray:
-    """ψ for τ = 1."""
+    """Return ψ for τ = 1."""
     return REFERENCES[type(kernel)].psi(kernel, v)
 
 
 def omega(kernel: Any, v: np.ndarray) -> np.ndarray:
-    """ω for τ = 1."""
+    """Return ω for τ = 1."""
     return REFERENCES[type(kernel)].omega(kernel, v)

@@ -83,12 +83,12 @@ N_PARAMS = {
     "EUCM": 6,
     "EQUIRECTANGULAR": 2,
 }
-"""Camera models in the order of COLMAP's numbers, and how many parameters each has."""
+"""Camera models in the order of COLMAP's ids, and their numbers of parameters."""
 MODELS = list(N_PARAMS)
 
 
 class Bytes:
-    """Little-endian numbers, one after the other."""
+    """Sequential reader of little-endian numbers."""
 
     def __init__(self, path):
         self.data, self.at = Path(path).read_bytes(), 0
@@ -110,7 +110,7 @@ class Bytes:
 
 
 def read_colmap(folder):
-    """The cameras, images and points of a binary model."""
+    """Return the cameras, images and points of a binary model."""
     return binary_cameras(Bytes(folder / "cameras.bin")) | {
         "images": binary_images(Bytes(folder / "images.bin")),
         "points": binary_points(Bytes(folder / "points3D.bin")),
@@ -150,7 +150,7 @@ def binary_points(file):
 
 
 def read_colmap_text(folder):
-    """The same of a text model."""
+    """Return the cameras, images and points of a text model."""
     cameras, images, points = [], [], []
     for words, _ in text_records(folder / "cameras.txt"):
         need(words[1].decode("latin-1") in MODELS)
@@ -173,7 +173,7 @@ def read_colmap_text(folder):
 
 
 def text_records(path, pairs=False):
-    """The words of each record, and the line after it, which belongs to it where records are `pairs` of lines."""
+    """Yield the words of each record, and the following line if records are `pairs` of lines."""
     lines = iter(content_of(path).split(b"\n"))
     for line in lines:
         words = line.split(None, 9) if pairs else line.split()

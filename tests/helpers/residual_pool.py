@@ -1,8 +1,8 @@
 """Residual functions for random problems, each with a reference in NumPy.
 
-A kind has the function that asker is given, and the same formula written for all observations at once, which the laws
-compare with.  In all of them y is what was observed, and s is a factor of the whole residual, so that its unit can be
-changed.  The pool is small, since every function is compiled once for each shape.
+A kind consists of the residual function for asker and the same formula for all observations in NumPy, as a reference.
+In all of them y is the observation, and s is a factor of the residual, so that its unit can be changed.  The pool is
+small, since every function is compiled once for each shape.
 """
 
 from collections.abc import Callable
@@ -14,27 +14,27 @@ import numpy as np
 import asker
 
 Values = tuple[Any, ...]
-"""For each slot the values of all observations, as `Manifold.unpack` gives them."""
+"""Values of all observations for each slot, in the format of `Manifold.unpack`."""
 
 
 class Kind(NamedTuple):
-    """A residual function and what it is applied to."""
+    """Residual function with its reference and the types of its arguments."""
 
     residual: Callable[..., Any]
     reference: Callable[..., np.ndarray]
-    """The same for all observations: (n, p)."""
+    """The same function in NumPy for all observations: (n, p)."""
     species: tuple[str, ...]
-    """What each slot takes: a name of `SPECIES`."""
+    """Type of the variables of each slot, a name in `SPECIES`."""
     regressors: tuple[int, ...] = ()
-    """How many numbers each array has that stands before y in the data."""
+    """Dimensions of the data arrays before y."""
     size_of_y: int = 1
     valid: Callable[..., Any] | None = None
     reference_of_valid: Callable[..., np.ndarray] | None = None
     jacobian: Callable[..., Any] | None = None
     is_homogeneous: bool = False
-    """Whether f(c·x) = c·f(x), so that the variables and y can be given in another unit."""
+    """True if f(c·x) = c·f(x), so that the unit of the variables and of y can be changed."""
     scalar: bool = False
-    """Whether y is a number and no vector."""
+    """True if y is a number instead of a vector."""
 
 
 # ------------------------------------------------------------------ Euclidean variables
@@ -163,9 +163,9 @@ def turned_reference(x, t, y, s):
 # ------------------------------------------------------------------ the pool
 
 SIZES = (1, 2, 3, 6, 15, 40, 80)
-"""Numbers of a residual, where the function allows any."""
+"""Dimensions of the residuals of functions that allow any."""
 LENGTHS = (1, 2, 3, 6, 15)
-"""Numbers of a variable."""
+"""Dimensions of the variables."""
 
 KINDS: dict[str, Kind] = {
     "number": Kind(offset, offset_reference, ("number",), scalar=True, is_homogeneous=True),
@@ -214,10 +214,10 @@ def _directions(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 class Species(NamedTuple):
-    """A kind of variables."""
+    """Type of variables."""
 
     draw: Callable[[np.random.Generator, int], Any]
-    """Values of n of them."""
+    """Return random values of n variables."""
     manifold: Any
     is_euclidean: bool = False
 

@@ -1,4 +1,4 @@
-"""Laws of one result: its figures are those that NumPy finds at the solution."""
+"""Laws of a single result: its numbers agree with those computed by NumPy at the solution."""
 
 import tempfile
 from collections.abc import Sequence
@@ -11,90 +11,93 @@ from scipy.stats import chi2
 
 import asker
 from asker.solver.stationarity import MAX_DENSE_UNKNOWNS
-from dense_derivatives import columns, jacobians, moved, open_unknowns
+from dense_derivatives import columns, jacobians, moved, undetermined_unknowns
 from problem_trial import EPS, OPERATIONS, Trial, cost_of, largest_of, parts_of, weight_of
 from random_problems import RandomProblem, gathered
 from reference_kernels import omega
 
 MARGIN = 10.0
-"""What one more step may gain, over what the last one may have gained: steps become shorter by a factor."""
-LIKELIHOOD = 0.01
+"""Largest decrease of the cost in one more step, relative to the tolerance: convergence may be linear."""
+LIKELIHOOD_TOL = 0.01
+"""Tolerance of twice the log-likelihood if the noise is estimated."""
 TOL = 1e-9
-"""`tol` of `asker.solve`."""
-REJECTED = 1e-3
-"""The part of the inliers that counts as outliers."""
-ROUNDED = 1e-20
-"""The part of the mean square below which a residual is 0 but for rounding."""
+"""Default of `tol` in `asker.solve`."""
+REJECTION_PROBABILITY = 1e-3
+"""Probability that an inlier is classified as an outlier."""
+ZERO_RESIDUAL = 1e-20
+"""Squared residual, relative to the mean square, below which a residual counts as 0."""
 NO_INTERVAL = (
     "there is no covariance",
     "the noise cannot be estimated",
     "no observation is within the noise",
 )
-"""Refusals of an interval."""
+"""Messages of errors for which no interval exists."""
 
 
 def cost_is_not_above_the_start(trial: Trial) -> str | None:
-    """The best point is returned, and the start is one.
+    """The final cost is at most the initial cost.
 
-    (Where the noise is estimated, solutions are compared by their likelihood; one that is doubted may have a larger Ψ.)
+    If the noise is estimated, solutions are compared by their likelihood, and a doubtful one may have a larger Ψ.
     """
     result = trial.result
-    if trial.problem.is_sought and result.doubts:
+    if trial.problem.estimates_noise and result.doubts:
         return None
     if not result.cost <= result.initial_cost:
-        return f"the cost is {result.cost:.17g}, and {result.initial_cost:.17g} at the start"
+        return f"the cost is {result.cost:.17g}, and the initial cost {result.initial_cost:.17g}"
     return None
 
 
 def costs_are_those_of_the_residuals(trial: Trial) -> str | None:
-    """The residuals are those of the reference at the solution, and both costs and all weights follow from it.
+    """Residuals, costs and weights agree with the reference at the solution.
 
-    A residual may be off by OPERATIONS·ε of the size of the data, which moves Ψ by Σ w·ω·‖r‖ of that.
+    The tolerance of a residual is OPERATIONS·ε times the size of the data, that of Ψ the corresponding Σ w·ω·‖r‖.
     """
     result, problem = trial.result, trial.problem
     begun = [b.values for b in problem.blocks]
     for k, (f, r, unit) in enumerate(zip(result.problem.factors, result.residuals, trial.units, strict=True)):
         size = unit * max(1.0, largest_of(result.values), np.abs(trial.references[k]).max(initial=0.0) / unit)
         if not np.abs(r - trial.references[k]).max(initial=0.0) <= OPERATIONS * EPS * size:
-            return f"the residuals of {f.name} are not those at the solution"
+            return f"the residuals of {f.name} differ from the reference at the solution"
         u = np.einsum("np,np->n", r, r)
         expected = np.where(weight_of(trial.problem.groups[k]) > 0, omega(f.kernel, u / np.asarray(f.tau) ** 2), 0.0)
         if not np.allclose(result.weights[k], expected, rtol=1e-9, atol=1e-12):
-            return f"the weights of {f.name} are not those of the residuals"
-    for what, told, values in (("cost", result.cost, result.values), ("cost at the start", result.initial_cost, begun)):
+            return f"the weights of {f.name} do not agree with the residuals"
+    for label, stated, values in (("cost", result.cost, result.values), ("initial cost", result.initial_cost, begun)):
         value, error = cost_of(trial, values)
-        if not abs(told - value) <= error:
-            return f"the {what} is {told:.17g}, and by the residuals {value:.17g} ± {error:.1g}"
+        if not abs(stated - value) <= error:
+            return f"the {label} is {stated:.17g}, and computed from the residuals {value:.17g} ± {error:.1g}"
     return None
 
 
-def variables_stay_where_they_may_be(trial: Trial) -> str | None:
-    """Held variables stay to the bit, and those that nothing touches but for the rounding of a step of 0; bounds are
-    kept, and values are on their manifold."""
+def constraints_are_satisfied(trial: Trial) -> str | None:
+    """Constant and unobserved variables are unchanged, bounds are satisfied, and values lie on their manifold.
+
+    Constant variables are unchanged in every bit, unobserved ones up to the rounding of a step of 0.
+    """
     for k, (block, x) in enumerate(zip(trial.problem.blocks, trial.result.values, strict=True)):
-        touched = np.zeros(len(block), dtype=bool)
+        observed = np.zeros(len(block), dtype=bool)
         for g in trial.problem.groups:
             for number, index in g.slots:
                 if number == k:
-                    touched[index] = True
+                    observed[index] = True
         before = block.values if block.bounds else block.manifold.unpack(block.manifold.pack(block.values))
-        for who, allowed in ((block.fixed, 0.0), (~touched, OPERATIONS * EPS)):
+        for who, allowed in ((block.fixed, 0.0), (~observed, OPERATIONS * EPS)):
             pairs = zip(parts_of(gathered(before, who)), parts_of(gathered(x, who)), strict=True)
             if not all((abs(a - b) <= allowed * abs(a).max(initial=0.0)).all() for a, b in pairs):
-                return f"held or untouched variables of block {k} moved"
+                return f"constant or unobserved variables of block {k} changed"
         if block.bounds and ((x < block.bounds["lower"]) | (x > block.bounds["upper"])).any():
-            return f"a number of block {k} is beyond its bounds"
+            return f"a value of block {k} violates its bounds"
         if not block.bounds:
-            block.manifold.pack(x)  # refuses what is on no manifold
+            block.manifold.pack(x)  # raises an error for values off the manifold
     return None
 
 
-def masks_agree_with_shares(trial: Trial) -> str | None:
-    """Inliers are those that docs/how-to/evaluation.md defines, and one share of them is told.
+def inlier_masks_agree_with_inlier_ratios(trial: Trial) -> str | None:
+    """Inliers satisfy the definition in docs/how-to/evaluation.md, and all printed inlier ratios agree with the mask.
 
-    Where the noise σ is known, w‖r‖² is at most σ² times the quantile of χ² with p degrees of freedom that REJECTED of
-    the inliers exceed; where it is not, nearer residuals are inliers where farther ones are.  What is not possible or
-    has weight 0 is none.
+    If the noise σ is known, w‖r‖² is at most σ² times the χ² quantile with p degrees of freedom that inliers exceed
+    with REJECTION_PROBABILITY; else no inlier has a larger residual than an outlier.  Observations that are impossible
+    or have weight 0 are not inliers.
     """
     result, total, of = trial.result, 0, 0
     table = str(result)
@@ -106,20 +109,20 @@ def masks_agree_with_shares(trial: Trial) -> str | None:
         n, n_informative = int(mask.sum()), int((w > 0).sum())
         total, of = total + n, of + n_informative
         if (mask & ~may_be).any():
-            return f"{g.name}: inliers are not possible, or have weight 0"
+            return f"{g.name}: inliers are impossible or have weight 0"
         if noise.is_known and noise.sigma > 0:
-            v = v / max(noise.sigma**2 * chi2.isf(REJECTED, r.shape[1]), ROUNDED * v[w > 0].mean())
+            v = v / max(noise.sigma**2 * chi2.isf(REJECTION_PROBABILITY, r.shape[1]), ZERO_RESIDUAL * v[w > 0].mean())
             if (mask != may_be & (v <= 1))[abs(v - 1) > 1e-9].any():
-                return f"{g.name}: inliers are not those by the noise {noise}"
+                return f"{g.name}: the inliers do not agree with the noise {noise}"
         else:
             v = v if noise.is_known else np.einsum("np,np->n", r, r) / np.asarray(f.tau) ** 2
             if mask.any() and (v[may_be & ~mask] < (1 - 1e-9) * v[mask].max()).any():
-                return f"{g.name}: an inlier has a larger residual than one that is none"
+                return f"{g.name}: an inlier has a larger residual than an outlier"
         share = n / n_informative if n_informative else noise.inlier_ratio
         if noise.inlier_ratio != share:
-            return f"{g.name}: {n} of {n_informative} are inliers, and the noise says {noise.inlier_ratio}"
+            return f"{g.name}: {n} of {n_informative} are inliers, and noise.inlier_ratio is {noise.inlier_ratio}"
         if n_informative and f"{g.name} {n} of {n_informative} ({share:.1%})" not in table:
-            return f"{g.name}: the table has another count than the mask, {n} of {n_informative}"
+            return f"{g.name}: the table differs from the mask, which has {n} of {n_informative}"
     return None if result.inlier_ratio == total / of else f"inlier_ratio is {result.inlier_ratio}, not {total / of}"
 
 
@@ -127,16 +130,17 @@ def masks_agree_with_shares(trial: Trial) -> str | None:
 
 
 def converged_results_are_stationary(trial: Trial) -> str | None:
-    """From a result that has converged without a doubt, no step of IRLS gains more than MARGIN·tol of the cost.
+    """At a converged result without doubts, no IRLS step decreases the cost by more than MARGIN·tol, relatively.
 
-    A step counts with the decrease that its quadratic model promises, ½ gᵀH⁻¹g, or the true one where that is less.
+    The decrease is the smaller of the one predicted by the quadratic model, ½ gᵀH⁻¹g, and the actual one.
 
-    Where the noise σ was estimated, a descent also ends where it gains LIKELIHOOD·σ², half as much in log-likelihood.
-    Convergence is certified with few unknowns alone.  With more, the cost falls by less than `tol` also where λ
-    outweighs H (docs/explanation/limitations.md), or where one variable steps to and fro while all others are at rest.
+    If the noise σ was estimated, a solve also terminates at a decrease of LIKELIHOOD_TOL·σ², half as much in
+    log-likelihood.  The law applies to few unknowns only, for which convergence is certified.  With more, the decrease
+    may also be less than `tol` because λ dominates H (docs/explanation/limitations.md), or because one variable
+    oscillates while all others have converged.
 
-    The step is the shortest solution of the weighted linear least squares problem, by the dense derivatives, of what
-    may move: numbers at a bound that the step would cross stay.  It is tried whole and in parts.
+    The step is the minimum norm solution of the weighted linear least squares problem with the dense derivatives, over
+    the free unknowns without active bounds.  Fractions of the step are tested, too.
     """
     result, problem = trial.result, trial.problem
     if result.status is not asker.Status.CONVERGED or result.doubts or result.cost == 0:
@@ -150,26 +154,26 @@ def converged_results_are_stationary(trial: Trial) -> str | None:
         root = np.sqrt(w * (1.0 if f.weight is None else f.weight))
         A.append((root[:, None, None] * Jk).reshape(-1, Jk.shape[2]))
         b.append((root[:, None] * r).ravel())
-    enough = TOL * result.cost
-    if problem.is_sought:
-        enough = max(enough, LIKELIHOOD * min(noise.sigma**2 for noise in result.noise))
+    tolerance = TOL * result.cost
+    if problem.estimates_noise:
+        tolerance = max(tolerance, LIKELIHOOD_TOL * min(noise.sigma**2 for noise in result.noise))
     A, b = np.concatenate(A), np.concatenate(b)
     step = _step(problem, result.values, A, b)
-    promised = float(b @ b - (A @ step + b) @ (A @ step + b)) / 2
+    predicted = float(b @ b - (A @ step + b) @ (A @ step + b)) / 2
     cost, error = cost_of(trial, result.values)
     for part in (1.0, 0.5, 0.1, 0.01):
         there = [
             _within(block, moved(block, x, part * step[i]))
             for block, x, i in zip(problem.blocks, result.values, at, strict=True)
         ]
-        gain = min(cost - cost_of(trial, there)[0], promised)
-        if gain > MARGIN * enough + 2 * error:
-            return f"converged, and a step of IRLS lowers the cost {cost:.6g} by {gain / cost:.2g} of it"
+        gain = min(cost - cost_of(trial, there)[0], predicted)
+        if gain > MARGIN * tolerance + 2 * error:
+            return f"converged, but an IRLS step decreases the cost {cost:.6g} by the fraction {gain / cost:.2g}"
     return None
 
 
 def _step(problem: RandomProblem, values: Sequence[Any], A: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The shortest δ with the least ‖Aδ + b‖, without what is held or barred."""
+    """Return the minimum norm δ that minimises ‖Aδ + b‖, with constant unknowns and active bounds fixed."""
     free, at_bound = np.ones(A.shape[1], dtype=bool), np.zeros((2, A.shape[1]), dtype=bool)
     for block, x, at in zip(problem.blocks, values, columns(problem), strict=True):
         free[at[block.fixed]] = False
@@ -186,49 +190,54 @@ def _step(problem: RandomProblem, values: Sequence[Any], A: np.ndarray, b: np.nd
 
 
 def _within(block: Any, x: Any) -> Any:
+    """Return the values projected to the bounds."""
     return np.clip(x, block.bounds["lower"], block.bounds["upper"]) if block.bounds else x
 
 
 def intervals_agree_with_doubts(trial: Trial) -> str | None:
-    """An interval is NaN exactly where the observations that count and have a weight ω leave a number open.
+    """An interval is NaN exactly for the unknowns that the counted observations with a weight ω do not determine.
 
-    It is 0 where a number is held, and else positive.  There is a doubt where all that have a weight leave one open;
-    that is NaN, since fewer count.  Where the dense Jacobian does not say clearly what is open, nothing is said.
+    It is 0 for constant unknowns, and otherwise positive.  A doubt is reported if all observations with a weight do not
+    determine an unknown; its interval is NaN, since fewer observations are counted.  The law does not apply if the
+    dense Jacobian does not decide which unknowns are determined.
     """
     result, problem = trial.result, trial.problem
-    J, begun = (jacobians(problem, values) for values in (result.values, [b.values for b in problem.blocks]))
-    held = np.concatenate([np.repeat(b.fixed, columns(problem)[k].shape[1]) for k, b in enumerate(problem.blocks)])
+    J, J_start = (jacobians(problem, values) for values in (result.values, [b.values for b in problem.blocks]))
+    constant = np.concatenate([np.repeat(b.fixed, columns(problem)[k].shape[1]) for k, b in enumerate(problem.blocks)])
 
-    def left_open(masks: Sequence[np.ndarray]) -> np.ndarray | None:
+    def undetermined(masks: Sequence[np.ndarray]) -> np.ndarray | None:
         here, elsewhere = (
-            np.concatenate([Jk[mask].reshape(-1, Jk.shape[2]) for Jk, mask in zip(of, masks, strict=True)])[:, ~held]
-            for of in (J, begun)
+            np.concatenate([Jk[mask].reshape(-1, Jk.shape[2]) for Jk, mask in zip(of, masks, strict=True)])[
+                :, ~constant
+            ]
+            for of in (J, J_start)
         )
-        found = open_unknowns(here, elsewhere, max(trial.units))
-        if found is None:
+        result_here = undetermined_unknowns(here, elsewhere, max(trial.units))
+        if result_here is None:
             return None
-        every = np.zeros(len(held), dtype=bool)
-        every[~held] = found.is_open
+        every = np.zeros(len(constant), dtype=bool)
+        every[~constant] = result_here.is_open
         return every
 
     pulls = [w * weight_of(g) > 0 for w, g in zip(result.weights, problem.groups, strict=True)]
-    is_open = left_open(pulls)
+    is_open = undetermined(pulls)
     has_doubt = any("the data do not determine" in doubt for doubt in result.doubts)
-    if is_open is not None and (~held).sum() <= MAX_DENSE_UNKNOWNS and has_doubt != is_open.any():
-        return f"{is_open.sum()} numbers are open, and the doubts are {result.doubts}"
+    if is_open is not None and (~constant).sum() <= MAX_DENSE_UNKNOWNS and has_doubt != is_open.any():
+        return f"{is_open.sum()} unknowns are undetermined, and the doubts are {result.doubts}"
     try:
-        told = np.concatenate([result.interval(f"block {k}").ravel() for k in range(len(problem.blocks))])
+        widths = np.concatenate([result.interval(f"block {k}").ravel() for k in range(len(problem.blocks))])
     except asker.ProblemError as error:
         return None if any(text in str(error) for text in NO_INTERVAL) else f"interval: {error}"
     counted = [mask.copy() for mask in result.informative]
     for mask, part in zip(counted, result.uncertainty().information, strict=True):
         mask[mask] = part.counted
-    expected = left_open([a & b for a, b in zip(counted, pulls, strict=True)])
-    if expected is not None and (np.isnan(told) != expected).any():
-        wrong = np.isnan(told) != expected
-        return f"{wrong.sum()} of {len(told)} intervals are {told[wrong][:3]}, and {expected.sum()} numbers are open"
-    if (told[held] != 0).any() or not (np.isnan(told[~held]) | (told[~held] > 0)).all():
-        return "an interval of a held number is not 0, or one of another number is not positive"
+    expected = undetermined([a & b for a, b in zip(counted, pulls, strict=True)])
+    if expected is not None and (np.isnan(widths) != expected).any():
+        wrong = np.isnan(widths) != expected
+        text = f"{wrong.sum()} of {len(widths)} intervals are {widths[wrong][:3]}"
+        return f"{text}, and {expected.sum()} unknowns are undetermined"
+    if (widths[constant] != 0).any() or not (np.isnan(widths[~constant]) | (widths[~constant] > 0)).all():
+        return "an interval of a constant unknown is not 0, or another one is not positive"
     return None
 
 
@@ -236,7 +245,7 @@ def intervals_agree_with_doubts(trial: Trial) -> str | None:
 
 
 def saved_results_are_read_back(trial: Trial) -> str | None:
-    """`Result.load` gives every number that `save` was given, and the same table."""
+    """`Result.load` restores every number and the printed table of a saved result."""
     result = trial.result
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.npz"
@@ -245,11 +254,11 @@ def saved_results_are_read_back(trial: Trial) -> str | None:
     fault = difference(result, again)
     if fault is None and str(result) != str(again):
         fault = "the table"
-    return f"{fault} of a result that was read back is another" if fault else None
+    return f"{fault} of a saved and loaded result differs" if fault else None
 
 
 def difference(a: asker.Result, b: asker.Result) -> str | None:
-    """What is not the same to the bit in two results; times aside."""
+    """Return the name of the first field that differs in any bit between two results, except times; or None."""
     for name in ("cost", "initial_cost", "status", "doubts", "engine", "linear_solver", "estimated_noise"):
         x, y = getattr(a, name), getattr(b, name)
         if x != y and repr(x) != repr(y):  # NaN

@@ -1,7 +1,7 @@
-"""Functions of one item that the compiler is tried on.
+"""JAX functions with which the compiler is tested.
 
-Each case is a function f(x, y, i, m) of one item: x (3,), y (3, 3), whole numbers i (2,), truth values m (2,).
-A new rule for a primitive is tested by listing a function that uses it.
+Each case is a function f(x, y, i, m) of one observation: x (3,), y (3, 3), integers i (2,), booleans m (2,).
+A new rule for a primitive is tested by adding a function that uses it.
 """
 
 import jax
@@ -120,7 +120,7 @@ def signs(x, y, i, m):
     return joined(jnp.abs(x), jnp.sign(x) * y[0], jnp.sign(y[1] * 0), jax.nn.relu(x), jax.nn.leaky_relu(x))
 
 
-# ------------------------------------------------------------------ choices, whole numbers, truth values
+# ------------------------------------------------------------------ selection, integers, booleans
 
 
 @case
@@ -343,7 +343,7 @@ def determinant(x, y, i, m):
 
 @case
 def small_systems(x, y, i, m):
-    z = y[:2, :2] + 3 * jnp.eye(2)[jnp.array([1, 0])]  # rows must be exchanged
+    z = y[:2, :2] + 3 * jnp.eye(2)[jnp.array([1, 0])]  # requires pivoting
     return joined(jnp.linalg.solve(z, x[:2]), jnp.linalg.inv(z)[0], jnp.linalg.slogdet(z)[1])
 
 
@@ -446,11 +446,11 @@ def derivatives_inside(x, y, i, m):
     return jax.grad(lambda z: jnp.sin(z @ y @ z))(x) + jax.jvp(jnp.cos, (x,), (y[0],))[1]
 
 
-# ------------------------------------------------------------------ what is compared
+# ------------------------------------------------------------------ values and derivatives to compare
 
 
 def flattened(function, i, m):
-    """As a function of one vector (12,)."""
+    """Return the function of one vector (12,)."""
     return lambda z: joined(function(z[:3], z[3:].reshape(3, 3), i, m))
 
 
@@ -458,7 +458,7 @@ ACROSS = np.linspace(0.5, 2.0, 12)
 
 
 def printed(function):
-    """The value, and the Jacobian of either mode times a vector: few numbers to store, so that it compiles fast."""
+    """Return a function of the value and of Jacobian-vector products in both modes: its small output compiles fast."""
 
     def one(x, y, i, m):
         flat, z = flattened(function, i, m), joined(x, y)

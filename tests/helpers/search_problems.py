@@ -1,4 +1,4 @@
-"""Problems whose noise is not given: circles in clutter, and lines from several groups of points."""
+"""Problems with unknown noise: circles with clutter, and lines from several groups of points."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,14 +25,14 @@ def off_the_line(line, x, y):
 
 
 def points_of_line(rng, n, noise, outliers=0.3):
-    """Points of a line, and which are outliers."""
+    """Return the coordinates of points on a line, and the outlier mask."""
     x, is_out = rng.uniform(-5, 5, n), rng.random(n) < outliers
     y = 0.8 * x - 1.0 + noise * rng.normal(size=n)
     return x, np.where(is_out, rng.uniform(-8, 8, n), y), is_out
 
 
 def problem_of_lines(*groups, unit=1.0):
-    """A line from several groups (x, y); residuals of the second one are in another unit."""
+    """Return the problem of a line fit to several groups (x, y); residuals of the second group have another unit."""
     line = asker.Variables([[-1.5, 5.0]], name="line")
 
     def off(line, x, y, scale):

@@ -1,4 +1,4 @@
-"""Small problems for the tests of the strategies, and the joint step that eliminates nothing."""
+"""Small problems for the tests of the strategies, and the Gauss-Newton step without elimination."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ SMOOTH = [
 
 
 def curve(x, t, y):
-    """A residual of size 2, nonlinear in x (3,)."""
+    """Return a residual of dimension 2, nonlinear in x (3,)."""
     return jnp.stack([x[0] * jnp.exp(-x[1] * t) + x[2] - y[0], jnp.sin(x[1] * t) * x[2] + x[0] - y[1]])
 
 
@@ -34,7 +34,7 @@ def affine(x, A, b):
 
 
 def linear_problem(p, seed=0, n=30, d=4, kernel=None):
-    """Random affine residuals of size p in one variable of size d."""
+    """Return a problem with random affine residuals of dimension p in one variable of dimension d, and its data."""
     rng = np.random.default_rng(seed)
     A, b = rng.normal(size=(n, p, d)), rng.normal(size=(n, p))
     x = asker.Variables(rng.normal(size=(1, d)), name="x")
@@ -44,7 +44,7 @@ def linear_problem(p, seed=0, n=30, d=4, kernel=None):
 
 
 def joint_step(A, r, H_rr, q, H_ss, g_r, g_s, lam):
-    """The dense Gauss-Newton step in (θ, s): per residual the blocks H_rr I, q r, H_ss."""
+    """Return the dense Gauss-Newton step in (θ, s), from the blocks H_rr I, q r, H_ss of each residual."""
     n, _, d = A.shape
     H, g = np.zeros((d + n, d + n)), np.zeros(d + n)
     for k in range(n):
@@ -60,6 +60,6 @@ def joint_step(A, r, H_rr, q, H_ss, g_r, g_s, lam):
 
 
 def residuals(p, n=12):
-    """Vectors of size p, of lengths between 0.1 and 1.2."""
+    """Return vectors of dimension p with norms between 0.1 and 1.2."""
     r = np.random.default_rng(p).normal(size=(n, p))
     return r / np.linalg.norm(r, axis=1, keepdims=True) * np.linspace(0.1, 1.2, n)[:, None]

@@ -1,4 +1,4 @@
-"""Processes that hold parts of one problem, each of which is a thread here."""
+"""Threads in place of the processes of a distributed solve."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -7,19 +7,19 @@ import numpy as np
 
 
 class Together:
-    """n threads that hand each other arrays, as `asker.engines.xla.distributed` does between processes."""
+    """n threads that exchange arrays like processes in `asker.engines.xla.distributed`."""
 
     def __init__(self, n):
-        self.given, self.barrier = [None] * n, Barrier(n, timeout=20)
+        self.arrays, self.barrier = [None] * n, Barrier(n, timeout=20)
 
-    def run(self, find):
-        """find(k, of_all) of each."""
-        with ThreadPoolExecutor(len(self.given)) as pool:
-            return list(pool.map(lambda k: find(k, lambda x: self._of_all(k, x)), range(len(self.given))))
+    def run(self, work):
+        """Return work(k, all_gather) of each thread k."""
+        with ThreadPoolExecutor(len(self.arrays)) as pool:
+            return list(pool.map(lambda k: work(k, lambda x: self._all_gather(k, x)), range(len(self.arrays))))
 
-    def _of_all(self, k, x):
-        self.given[k] = np.asarray(x)
+    def _all_gather(self, k, x):
+        self.arrays[k] = np.asarray(x)
         self.barrier.wait()
-        each = np.stack(self.given)
+        each = np.stack(self.arrays)
         self.barrier.wait()
         return each

@@ -1,4 +1,4 @@
-"""Laws of random problems, and a sabotage that each law notices."""
+"""Laws of random problems, and for each law a faulty solver that it must detect."""
 
 import pickle
 from collections.abc import Callable
@@ -12,26 +12,26 @@ import asker
 import equivalence_laws
 import problem_laws
 from asker.problem.by_group import Groups
-from problem_laws import LAWS, Law, fault_of, in_turn, trials
+from problem_laws import LAWS, Law, fault_of, rotated_laws, trials
 from problem_trial import Solver, Trial
-from random_problems import PER_EDITION, random_problem
+from random_problems import SEEDS_PER_BLOCK, random_problem
 
 pytestmark = pytest.mark.slow
 AT_ONCE = 20
 
 
-@pytest.mark.parametrize("seed", range(0, PER_EDITION, AT_ONCE))
+@pytest.mark.parametrize("seed", range(0, SEEDS_PER_BLOCK, AT_ONCE))
 def test_random_problems_obey_the_laws(seed):
     faults = [f"{name}: {fault}" for name, fault in trials(seed, AT_ONCE) if fault]
     assert not faults, "\n".join(faults)
 
 
 def test_most_random_problems_are_stable_and_of_all_kinds():
-    """Laws of equivalent problems speak of most problems, and no kind is missing."""
-    problems = [random_problem(seed) for seed in range(PER_EDITION)]
+    """The laws of equivalent problems apply to most problems, and no kind is missing."""
+    problems = [random_problem(seed) for seed in range(SEEDS_PER_BLOCK)]
     stable = [Trial(problem).is_stable for problem in problems[:30]]
     assert np.mean(stable) > 0.7
-    assert any(p.is_sought for p in problems)
+    assert any(p.estimates_noise for p in problems)
     assert {len(p.groups) for p in problems} == {1, 2, 3}
     assert any((g.weight == 0).any() for p in problems for g in p.groups if g.weight is not None)
     assert any(b.bounds for p in problems for b in p.blocks)
@@ -46,11 +46,11 @@ def test_the_same_seed_gives_the_same_problem():
     assert all(np.array_equal(a.y, b.y) for a, b in zip(one.groups, other.groups, strict=True))
 
 
-# ------------------------------------------------------------------ sabotage
+# ------------------------------------------------------------------ faulty solvers
 
 
 def changed(change: Callable[[asker.Result], dict[str, Any]]) -> Solver:
-    """A solver whose results are changed."""
+    """Return a solver whose results are changed."""
 
     def solve(*arguments: Any, **options: Any) -> asker.Result:
         result = asker.solve(*arguments, **options)
@@ -60,7 +60,7 @@ def changed(change: Callable[[asker.Result], dict[str, Any]]) -> Solver:
 
 
 def of_other(change: Callable[[asker.Problem], asker.Problem | None], **other: Any) -> Solver:
-    """A solver of another problem, or with other options."""
+    """Return a solver of another problem, or with other options."""
 
     def solve(problem: asker.Problem, *arguments: Any, **options: Any) -> asker.Result:
         return asker.solve(change(problem) or problem, *arguments, **(options | other))
@@ -106,11 +106,11 @@ def unlike_on_xla(problem: asker.Problem, *arguments: Any, **options: Any) -> as
     return asker.solve(of_one_width(problem) if options["engine"] == "xla" else problem, *arguments, **options)
 
 
-SABOTAGES: dict[Law, Solver] = {
+FAULTY_SOLVERS: dict[Law, Solver] = {
     problem_laws.cost_is_not_above_the_start: changed(lambda r: {"cost": 1.001 * r.initial_cost}),
     problem_laws.costs_are_those_of_the_residuals: changed(lambda r: {"cost": (1 + 1e-9) * r.cost}),
-    problem_laws.variables_stay_where_they_may_be: changed(moved_a_little),
-    problem_laws.masks_agree_with_shares: changed(others_are_inliers),
+    problem_laws.constraints_are_satisfied: changed(moved_a_little),
+    problem_laws.inlier_masks_agree_with_inlier_ratios: changed(others_are_inliers),
     problem_laws.converged_results_are_stationary: of_other(lambda p: None, tol=1e-3),
     problem_laws.intervals_agree_with_doubts: changed(lambda r: {"found_doubts": ()}),
     problem_laws.threads_do_not_matter: unlike_with_two_threads,
@@ -124,8 +124,8 @@ SABOTAGES: dict[Law, Solver] = {
 }  # fmt: skip
 
 
-def is_noticed(law: Law, solver: Solver) -> bool:
-    """Whether a law that holds with asker's own solver speaks of a fault with this one."""
+def is_detected(law: Law, solver: Solver) -> bool:
+    """Return whether a law that asker's solver satisfies reports a fault of this solver."""
     for seed in range(60):
         problem = random_problem(seed)
         fault = fault_of(law, Trial(problem, solver))
@@ -134,18 +134,18 @@ def is_noticed(law: Law, solver: Solver) -> bool:
     return False
 
 
-@pytest.mark.parametrize("law", SABOTAGES, ids=lambda law: law.__name__)
-def test_a_law_notices_sabotage(law):
-    assert is_noticed(law, SABOTAGES[law])
+@pytest.mark.parametrize("law", FAULTY_SOLVERS, ids=lambda law: law.__name__)
+def test_a_law_detects_its_faulty_solver(law):
+    assert is_detected(law, FAULTY_SOLVERS[law])
 
 
-def test_a_file_that_is_not_read_back_is_noticed(monkeypatch):
+def test_a_file_that_is_read_back_differently_is_detected(monkeypatch):
     load = asker.Result.load
     monkeypatch.setattr(asker.Result, "load", lambda path: replace(load(path), initial_cost=0.0))
     assert problem_laws.saved_results_are_read_back(Trial(random_problem(1)))
 
 
-def test_a_pickle_that_loses_something_is_noticed(monkeypatch):
+def test_a_pickle_that_loses_something_is_detected(monkeypatch):
     loads = pickle.loads
 
     def losing(content: bytes) -> Any:
@@ -158,10 +158,10 @@ def test_a_pickle_that_loses_something_is_noticed(monkeypatch):
     assert "pickled problem" in fault
 
 
-def test_every_law_is_asked_in_turn():
-    assert {law for seed in range(PER_EDITION) for law in in_turn(seed)} == set(LAWS)
+def test_every_law_is_tested_in_rotation():
+    assert {law for seed in range(SEEDS_PER_BLOCK) for law in rotated_laws(seed)} == set(LAWS)
 
 
-def test_every_law_has_a_sabotage():
+def test_every_law_has_a_faulty_solver():
     others = {problem_laws.saved_results_are_read_back, equivalence_laws.pickled_problems_solve_the_same}
-    assert set(LAWS) == SABOTAGES.keys() | others
+    assert set(LAWS) == FAULTY_SOLVERS.keys() | others

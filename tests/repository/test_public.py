@@ -1,4 +1,4 @@
-"""The public names: listed once, typed, documented; and what a wheel holds."""
+"""Public names are listed once, typed and documented; the wheel contains the code and its data."""
 
 import inspect
 import pkgutil
@@ -24,11 +24,11 @@ CLASSES = {
 }
 FUNCTIONS = {name: x for name, x in THINGS.items() if inspect.isfunction(x)}
 STRATEGIES = {name for name, cls in CLASSES.items() if cls.__module__.startswith("asker.strategies.")}
-"""Their members are explained in the module of each method, beside the paper's equations."""
+"""Names of the strategies, whose members are documented in the module of each method next to the paper's equations."""
 
 
 def members(name, cls):
-    """The public functions and properties that a class defines itself, as functions."""
+    """Yield the public functions and properties that a class defines itself, as functions."""
     for member, x in vars(cls).items():
         x = x.__func__ if isinstance(x, classmethod | staticmethod) else x.fget if isinstance(x, property) else x
         if not member.startswith("_") and inspect.isfunction(x):
@@ -38,20 +38,20 @@ def members(name, cls):
 METHODS = [m for name, cls in CLASSES.items() if name not in STRATEGIES for m in members(name, cls)]
 
 
-def test_the_list_is_all_there_is():
+def test_all_lists_every_public_name():
     assert len(set(asker.__all__)) == len(asker.__all__)
     public = {name for name, x in vars(asker._api).items() if not name.startswith("_") and not inspect.ismodule(x)}
     assert public | {"__version__"} == set(asker.__all__) == set(dir(asker))
 
 
-def test_no_public_name_is_that_of_a_module():
-    """Else what `asker.solve` is would depend on who imported what first."""
+def test_no_public_name_equals_that_of_a_module():
+    """Otherwise the meaning of `asker.solve` would depend on the order of imports."""
     assert not {module.name for module in pkgutil.iter_modules(asker.__path__)} & set(asker.__all__)
 
 
 def is_documented(x):
     doc = vars(x).get("__doc__") if inspect.isclass(x) else x.__doc__
-    return doc and not doc.startswith(f"{x.__name__}(")  # what a dataclass writes by itself
+    return doc and not doc.startswith(f"{x.__name__}(")  # the default docstring of a dataclass
 
 
 def test_public_names_are_documented():
@@ -59,7 +59,7 @@ def test_public_names_are_documented():
 
 
 def test_public_methods_are_documented():
-    """By themselves, by the method that they override, or by the protocol that they follow."""
+    """A method has a docstring, overrides a method with one, or implements a documented protocol."""
     assert not [
         name
         for name, cls, member, _ in METHODS
@@ -76,7 +76,7 @@ def test_public_functions_are_typed():
     assert not [f.__qualname__ for f in (*FUNCTIONS.values(), *(m[3] for m in METHODS)) if not is_typed(f)]
 
 
-def test_the_version_stands_in_one_place(asks):
+def test_the_version_is_defined_in_one_place(asks):
     assert re.fullmatch(r"\d+\.\d+\.\d+", asker.__version__)  # semantic versioning
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["dynamic"] == ["version"]
@@ -89,7 +89,7 @@ def test_the_version_stands_in_one_place(asks):
 DATA = ["py.typed", "experiments/page.html", "experiments/plans/quick.toml", "experiments/plans/paper.toml"]
 
 
-def test_a_wheel_holds_the_code_and_its_data(tmp_path):
+def test_a_wheel_contains_the_code_and_its_data(tmp_path):
     pytest.importorskip("hatchling")
     build = "import sys, hatchling.build; print(hatchling.build.build_wheel(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, capture_output=True, text=True)
@@ -97,16 +97,16 @@ def test_a_wheel_holds_the_code_and_its_data(tmp_path):
     name = done.stdout.split()[-1]
     assert name == f"asker_solver-{asker.__version__}-py3-none-any.whl"
     with zipfile.ZipFile(tmp_path / name) as wheel:
-        held = set(wheel.namelist())
+        contents = set(wheel.namelist())
         entry = wheel.read(f"asker_solver-{asker.__version__}.dist-info/entry_points.txt").decode()
     source = ROOT / "src"
     code = {str(path.relative_to(source)) for path in (source / "asker").rglob("*.py")}
-    assert {name for name in held if name.endswith(".py")} == code
-    assert {f"asker/{name}" for name in DATA} <= held
-    assert f"asker_solver-{asker.__version__}.dist-info/licenses/LICENSE" in held
+    assert {name for name in contents if name.endswith(".py")} == code
+    assert {f"asker/{name}" for name in DATA} <= contents
+    assert f"asker_solver-{asker.__version__}.dist-info/licenses/LICENSE" in contents
     assert "asker = asker.cli:main" in entry
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_the_data_is_found_through_the_package(name):
+def test_the_data_is_accessible_through_the_package(name):
     assert resources.files("asker").joinpath(name).is_file()

@@ -1,4 +1,4 @@
-"""Files of the repository that repeat each other agree, and the modules of the package stay small."""
+"""Consistency of the repository's files (versions, README), and size limits of modules, functions and folders."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ FILE_LINES, FUNCTION_LINES, FOLDER_FILES, ROOT_FILES = 400, 50, 15, 5
 
 LONG_FILES = {
     "xla/engine.py",
-}  # exceptions, by their last two names
+}  # exceptions, by folder and file name
 LONG_FUNCTIONS = {
     "asker/_solve.py solve",
     "scipy_compat/curve_fit.py curve_fit",
@@ -57,14 +57,14 @@ def test_the_changelog_has_the_version_and_dates():
     assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", title) for title in released)
 
 
-def test_the_readme_says_what_is_installed():
+def test_the_readme_names_the_package_and_the_oldest_versions():
     assert f"`{PROJECT['name']}`" in text("README.md")
     oldest = dict(re.match(r"([\w-]+)>=(\d+\.\d+)", line).groups() for line in reversed(PROJECT["dependencies"]))
     for shown, package in (("JAX", "jax"), ("NumPy", "numpy"), ("llvmlite", "llvmlite")):
         assert f"{shown} {oldest[package]} to " in text("README.md")
 
 
-def test_the_classifiers_name_the_pythons_that_are_tried():
+def test_the_classifiers_name_the_pythons_of_the_ci():
     named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
     tried = re.search(r"python: \[(.*)\]", text(".github/workflows/tests.yml"))[1]
     assert named == re.findall(r"3\.\d+", tried)

@@ -39,7 +39,7 @@ from asker.solver.checkpoint import Checkpoint
 from bundles import some_bundle
 from colmap_models import rig_model
 from graphs import every_tag, some_graph, write_expmap, write_open3d, write_toro
-from reference_files import Refused, difference
+from reference_files import Rejected, difference
 
 MAX_BYTES = 1 << 29
 """Memory limit for reading a file of some kilobytes."""
@@ -123,7 +123,7 @@ class Case:
         """Return the first difference to the reference reader's numbers; empty if there is none."""
         try:
             expected = self.reference()
-        except Refused:
+        except Rejected:
             return "a file that violates its format is read"
         return "" if expected is None else difference(self.numbers(value, expected), expected)
 

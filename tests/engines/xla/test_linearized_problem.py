@@ -16,14 +16,14 @@ from asker.uncertainty.weak_variables import group_supports
 from linear_problems import (
     bundle,
     close,
-    fixed_ones,
     graph,
     graph_and_points,
     make_setup,
-    seen_once,
+    points_observed_once,
+    some_fixed_variables,
     traced,
-    two_kept_groups,
     two_kinds_of_observations,
+    two_reduced_groups,
     weighted,
 )
 
@@ -48,13 +48,15 @@ def check(structure):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structure", [bundle, two_kept_groups, fixed_ones, weighted, graph_and_points, graph])
+@pytest.mark.parametrize(
+    "structure", [bundle, two_reduced_groups, some_fixed_variables, weighted, graph_and_points, graph]
+)
 def test_the_inverse_is_that_of_the_processor(structure):
     check(structure)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structure", [two_kinds_of_observations, seen_once])
+@pytest.mark.parametrize("structure", [two_kinds_of_observations, points_observed_once])
 def test_a_few_variables_at_a_time_are_enough(structure, monkeypatch):
     monkeypatch.setattr(linearized_problem, "AT_ONCE", 100)
     check(structure)

@@ -33,21 +33,21 @@ from linear_problems import (
     bundle,
     close,
     fixed_cameras,
-    fixed_ones,
     graph,
     graph_and_points,
-    kept_groups_in_separate_factors,
     line_problem,
     make_setup,
     many_small_problems,
     one_variable,
+    points_observed_once,
     priors,
-    seen_by_nobody,
-    seen_once,
+    reduced_groups_in_separate_factors,
+    some_fixed_variables,
     traced,
     two_cameras_and_a_point,
-    two_kept_groups,
     two_kinds_of_observations,
+    two_reduced_groups,
+    unobserved_points,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:engine xla without a GPU")]
@@ -90,13 +90,13 @@ def test_dense_step_is_that_of_the_whole_matrix(structure):
 
 PATTERNS = [
     bundle,
-    two_kept_groups,
-    kept_groups_in_separate_factors,
+    two_reduced_groups,
+    reduced_groups_in_separate_factors,
     priors,
-    fixed_ones,
+    some_fixed_variables,
     fixed_cameras,
-    seen_once,
-    seen_by_nobody,
+    points_observed_once,
+    unobserved_points,
     graph,
     graph_and_points,
     one_variable,
@@ -119,7 +119,7 @@ def test_a_sparse_matrix_that_is_not_positive_definite_gives_no_step():
 
 ITERATED = [
     bundle,
-    two_kept_groups,
+    two_reduced_groups,
     priors,
     graph,
     two_cameras_and_a_point,
@@ -148,7 +148,7 @@ def test_sums_in_slabs_give_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize("solver", ["dense-cholesky", EXACT_CG], ids=["dense", "cg"])
-@pytest.mark.parametrize("structure", [two_kinds_of_observations, two_kept_groups], ids=lambda s: s.__name__)
+@pytest.mark.parametrize("structure", [two_kinds_of_observations, two_reduced_groups], ids=lambda s: s.__name__)
 def test_observations_in_slabs_give_the_same(monkeypatch, structure, solver):
     monkeypatch.setattr(layout, "MOST_AT_ONCE", 7)
     setup, engine, start, model = check_step(structure, solver, relative=True)

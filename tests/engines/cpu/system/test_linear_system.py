@@ -28,8 +28,8 @@ from linear_problems import (
     pairs,
     points,
     two_cameras_and_a_point,
-    two_kept_groups,
     two_kinds_of_observations,
+    two_reduced_groups,
 )
 
 pytestmark = pytest.mark.slow
@@ -140,7 +140,7 @@ def test_a_group_coupled_to_itself_cannot_be_eliminated():
 
 
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
-@pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_kept_groups, graph])
+@pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_reduced_groups, graph])
 def test_splitting_long_rows_does_not_change_the_step(structure, relative, monkeypatch):
     monkeypatch.setattr(schur_complement, "MAX_ENTRIES_PER_ITEM", 3)
     setup = make_setup(structure)
@@ -151,7 +151,7 @@ def test_splitting_long_rows_does_not_change_the_step(structure, relative, monke
 
 
 @pytest.mark.parametrize("solver", ["dense-cholesky", "sparse-cholesky"])
-@pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_kept_groups, two_cameras_and_a_point])
+@pytest.mark.parametrize("structure", [bundle, two_kinds_of_observations, two_reduced_groups, two_cameras_and_a_point])
 def test_the_number_of_passes_does_not_change_the_step(structure, solver, monkeypatch):
     monkeypatch.setattr(schur_complement.ReducedMatrix, "_n_passes", lambda *_: 4)
     setup = make_setup(structure)
