@@ -56,12 +56,12 @@ def problem_of(name: str) -> asker.Problem:
 def floor_bytes(engine: XlaEngine, cg_steps: float) -> float:
     """Return the least memory traffic of one iteration: J, r and Y written and read once, per-residual numbers."""
     total = 0.0
-    d = engine.machine.assembly.d
+    d = engine.functions.assembly.d
     for f in engine.structure.factors:
         numbers = 2 * f.p * (f.width + 1) + 2 * d * f.kept_width + 20 + 2 * cg_steps * d * f.kept_width
         total += f.n * (8 * numbers + 4 * len(f.factors.slots) * 4)
     if engine.linear_solver != "cg":
-        fronts = engine.machine.system.fronts
+        fronts = engine.functions.system.fronts
         matrix = engine.structure.n_kept**2 if fronts is None else fronts.numbers
         total += 8 * 3 * matrix + n_pairs(engine.layout) * (8 + 2 * 8 * d * 6 / 8)
     return total / engine.mesh.size

@@ -26,9 +26,9 @@ from asker.engines.xla import distributed as hosts
 path, how, port, n, k = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 if n > 1:
     hosts.join(f"localhost:{port}", n, k)
-hosts.added_up(__import__("numpy").zeros(1))  # compiles
+hosts.all_sum(__import__("numpy").zeros(1))  # compiles
 before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-part = read_bal_together(path, k, n, hosts.of_all) if how == "own" else read_bal_portion(path, k, n)
+part = read_bal_together(path, k, n, hosts.all_gather) if how == "own" else read_bal_portion(path, k, n)
 seconds = time.process_time() - begin
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps([seconds, (peak - before) / 1024, len(part.observations)]))

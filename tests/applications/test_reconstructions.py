@@ -338,7 +338,7 @@ def test_every_process_reports_the_issues_of_the_whole_bundle(tmp_path, monkeypa
         barrier.wait()
         return stacked
 
-    monkeypatch.setattr("asker.engines.xla.distributed.of_all", all_gather)
+    monkeypatch.setattr("asker.engines.xla.distributed.all_gather", all_gather)
     issues, errors = {}, {}
 
     def process(k):

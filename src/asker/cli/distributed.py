@@ -48,11 +48,11 @@ class Hosts:
         if not quiet and distributed.is_first():
             show_log()
         try:
-            yield Place(*distributed.place())
+            yield Place(*distributed.rank_and_size())
         except (ValueError, MemoryError) as error:
-            if distributed.are_several():
+            if distributed.is_distributed():
                 prefix = "out of memory: " if isinstance(error, MemoryError) else ""
-                distributed.leave(complain(prefix + str(error), 1 if prefix else 2))
+                distributed.exit_at_once(complain(prefix + str(error), 1 if prefix else 2))
             raise
 
 
@@ -72,7 +72,7 @@ class Place:
         if not self.alone:
             from asker.engines.xla import distributed
 
-            distributed.part_ways()
+            distributed.shut_down()
 
 
 class OnStderr(logging.Handler):

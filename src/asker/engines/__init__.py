@@ -1,9 +1,12 @@
-"""The machines that problems are solved on.
+"""Engines, which evaluate residuals and solve linear systems.
 
-point.py      what strategies and engines hand each other, and the contract of an engine
-structure.py  who touches whom in a problem: what is eliminated, and what is kept
-bounds.py     where a step ends that would cross a bound
-solvers.py    the linear solvers by name, and their settings
-cpu/          compiled loops and threads
-xla/          JAX on accelerators
+interface.py       the interface between strategies and engines
+sparsity.py        sparsity structure of a problem: eliminated and kept variables
+bounds.py          truncation of steps at bounds
+validity.py        conditions under which observations are possible
+solvers.py         names and settings of the linear solvers
+inverse_blocks.py  blocks of the inverse of the linear system, for covariances
+null_space.py      directions in which a single variable is not determined
+cpu/               the engine for CPUs: compiled loops and threads
+xla/               the engine for accelerators: JAX
 """

@@ -1,20 +1,17 @@
-"""Bounds, the same on every engine: a step ends at a bound that it would cross.
+"""Bounds on variables, the same on every engine: a step is truncated at each bound that it would cross.
 
-Which directions are left out of a step before that is said by the engines' `barred_out`.
+The engines exclude directions at active bounds before they solve for a step.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
+from asker.engines.interface import A
 from asker.problem.variables import Variables
 
-Delta = dict[Variables, Any]
-"""A step of each group of variables, as arrays of an engine."""
 
-
-def shortened(
-    variables: Sequence[Variables], theta: Sequence[Any], delta: dict[Variables, Any]
-) -> dict[Variables, Any]:
-    """The part of a step that bounds let through."""
+def truncate_at_bounds(
+    variables: Sequence[Variables], theta: Sequence[A], delta: dict[Variables, A]
+) -> dict[Variables, A]:
+    """Return a step of each variable group, truncated at the bounds; `theta` are the rows of all variables."""
     rows = zip(variables, theta, strict=True)
     return delta | {v: v.bounds.shortened(x, delta[v]) for v, x in rows if v in delta and v.bounds}

@@ -1,59 +1,63 @@
-"""What strategies and engines hand each other, and the contract of an engine.
+"""The interface between strategies and engines.
 
-Strategies speak in the verbs alone; the loop (`asker.solve`) and its checkpoints use the rest of the contract too.
+Strategies only use `Verbs`; the solve loop (`asker.solver.loop`) and its checkpoints use the whole `Engine`.
 
-A formula is a function `formula(kernel, u, *arrays, **numbers)` of ONE residual, written with arithmetic and the
-array functions of `asker.tracing.array_namespace.namespace`; it is compiled in the same way as a residual function.
+A formula is a function `formula(kernel, u, *arrays, **numbers)` of one residual, with u = ‖r‖².  It consists of
+arithmetic and of array functions of `asker.tracing.array_namespace.namespace`; it is compiled like a residual function.
 
-`A` is the kind of arrays that an engine has, NumPy's or JAX's.  Only the engine looks into them.
+`A` is the array type of an engine, of NumPy or of JAX.  Strategies treat arrays as opaque.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Concatenate, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
 from numpy.typing import NDArray
 
-from asker.kernels.kernel import Kernel
+from asker.kernels.kernel import Array, Kernel
 from asker.problem.problem import Problem
 from asker.problem.reductions import Sums
 from asker.problem.variables import Variables
 
 A = TypeVar("A")
+T = TypeVar("T", bound="float | tuple[float, ...]")
 PerFactor = tuple[A, ...]
-"""One array of per-residual numbers for each factor group, in the engine's own order."""
-Formula = Callable[..., Any]
+"""One array of per-residual numbers for each factor group, in the order of the engine."""
+Formula = Callable[Concatenate[Kernel, A, ...], A]
+"""A function of one residual that returns a number."""
+TupleFormula = Callable[Concatenate[Kernel, A, ...], tuple[A, ...]]
+"""A function of one residual that returns several numbers."""
 
 
-def psi(kernel: Any, u: Any) -> Any:
-    """The formula of the cost."""
+def psi(kernel: Kernel, u: Array) -> Array:
+    """Return the cost ψ of a residual."""
     return kernel.psi(u)
 
 
-def omega(kernel: Any, u: Any) -> Any:
-    """The formula of the weight."""
+def omega(kernel: Kernel, u: Array) -> Array:
+    """Return the weight ω of a residual."""
     return kernel.omega(u)
 
 
-def nothing(kernel: Any, u: Any) -> Any:
-    """The formula of 0."""
+def zero(kernel: Kernel, u: Array) -> Array:
+    """Return 0."""
     return 0.0 * u
 
 
 @dataclass(frozen=True, eq=False)
 class Point(Generic[A]):
-    """Values of all variables, and the squared residuals there."""
+    """Values of all variables, with the squared residuals there."""
 
     theta: tuple[A, ...]
     """The rows of each variable group."""
     u: PerFactor[A]
     """‖r‖² of every residual."""
     finite: bool | A
-    """Whether every residual is a number; a device may still be working it out."""
+    """Whether all residuals are finite; a device may evaluate this asynchronously."""
 
 
 class Model(NamedTuple, Generic[A]):
-    """Hᵢ = Jᵢᵀ(aᵢI + bᵢ rᵢrᵢᵀ)Jᵢ,  gᵢ = cᵢJᵢᵀrᵢ: all that a strategy says about a step."""
+    """The quadratic model of a step, with Hᵢ = Jᵢᵀ(aᵢI + bᵢ rᵢrᵢᵀ)Jᵢ and gᵢ = cᵢJᵢᵀrᵢ."""
 
     a: PerFactor[A]
     b: PerFactor[A] | None
@@ -63,142 +67,162 @@ class Model(NamedTuple, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class Step(Generic[A]):
-    """The solution δ of the linear system, from one point."""
+    """The solution δ of the linear system at a point."""
 
     start: Point[A]
     delta: dict[Variables, A]
 
 
-class Tried(NamedTuple, Generic[A]):
-    """What a function of verbs found."""
+class Tried(NamedTuple, Generic[A, T]):
+    """The result of a trial step."""
 
     point: Point[A]
     arrays: tuple[PerFactor[A], ...]
     """Per-residual numbers that belong to the point."""
-    totals: Any
-    """As `total` gives them."""
+    totals: T
+    """Sums over all residuals, as `Verbs.total` returns them."""
 
 
-class Together(Protocol):
-    """A function of verbs, such as one trial step of a strategy; None where `solve` gives None."""
-
-    def __call__(self, verbs: Any, point: Any, *arrays: Any, **numbers: Any) -> Tried | None: ...
+TrialFunction = Callable[Concatenate["Verbs[A]", Point[A], ...], Tried[A, T] | None]
+"""A function `function(verbs, point, *arrays, **numbers)` such as a trial step of a strategy; None if `solve` fails."""
 
 
 class Verbs(Protocol[A]):
-    """All that a strategy sees of an engine."""
+    """The operations of an engine that strategies use."""
 
     problem: Problem
 
-    def each(self, formula: Formula, point: Point[A], *arrays: PerFactor[A], **numbers: float) -> Any:
-        """A formula of every residual: one PerFactor, or a tuple of them where the formula returns a tuple."""
+    @overload
+    def each(
+        self, formula: TupleFormula[A], point: Point[A], *arrays: PerFactor[A], **numbers: float
+    ) -> tuple[PerFactor[A], ...]: ...
 
-    def total(self, formula: Formula, point: Point[A], *arrays: PerFactor[A], **numbers: float) -> Any:
-        """The same, summed over all residuals; NaN where a residual of the point is not finite."""
+    @overload
+    def each(self, formula: Formula[A], point: Point[A], *arrays: PerFactor[A], **numbers: float) -> PerFactor[A]: ...
 
-    def largest(self, formula: Formula, point: Point[A]) -> float:
-        """The largest value of a formula that is never negative."""
+    def each(
+        self, formula: TupleFormula[A] | Formula[A], point: Point[A], *arrays: PerFactor[A], **numbers: float
+    ) -> tuple[PerFactor[A], ...] | PerFactor[A]:
+        """Evaluate a formula for every residual; return one `PerFactor`, or a tuple of them for a `TupleFormula`."""
+
+    @overload
+    def total(  # type: ignore[overload-overlap]  # every tuple formula is also a formula with A = Any
+        self, formula: TupleFormula[A], point: Point[A], *arrays: PerFactor[A], **numbers: float
+    ) -> tuple[float, ...]: ...
+
+    @overload
+    def total(self, formula: Formula[A], point: Point[A], *arrays: PerFactor[A], **numbers: float) -> float: ...
+
+    def total(
+        self, formula: TupleFormula[A] | Formula[A], point: Point[A], *arrays: PerFactor[A], **numbers: float
+    ) -> tuple[float, ...] | float:
+        """Return the sum of a formula over all residuals; NaN if a residual of the point is not finite."""
+
+    def largest(self, formula: Formula[A], point: Point[A]) -> float:
+        """Return the maximum of a non-negative formula over all residuals."""
 
     def solve(self, point: Point[A], model: Model[A], damping: float) -> Step[A] | None:
-        """The step of the one linear system; None when it has none."""
+        """Return the solution of the damped linear system, or None if it has none."""
 
     def radial(self, step: Step[A]) -> PerFactor[A]:
-        """rᵀJδ of every residual."""
+        """Return rᵀJδ of every residual."""
 
     def gradient_products(self, point: Point[A], c: PerFactor[A], d: PerFactor[A]) -> tuple[float, float, float]:
-        """g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr."""
+        """Return g·g, g·h and h·h of the gradients g = Σ c Jᵀr and h = Σ d Jᵀr."""
 
     def move(self, step: Step[A]) -> Point[A]:
-        """The point that the step leads to, with its residuals and no derivatives."""
+        """Return the point after a step, with its residuals but without derivatives."""
 
-    def together(self, function: Together, point: Point[A], *arrays: PerFactor[A], **numbers: float) -> Tried[A] | None:
-        """What the function finds; a device does all of its verbs as one program."""
+    def together(
+        self, function: TrialFunction[A, T], point: Point[A], *arrays: PerFactor[A], **numbers: float
+    ) -> Tried[A, T] | None:
+        """Return the result of a trial function; a device runs all of its verbs as one program."""
 
     def under(self, kernels: Sequence[Kernel]) -> "Self":
-        """The same engine under other kernels, one for each factor group; points and derivatives are shared."""
+        """Return the same engine under other kernels, one per factor group; points and derivatives are shared."""
 
 
 class Engine(Verbs[A], Protocol[A]):
-    """A machine that a problem is solved on: the verbs, and what the loop and its checkpoints need beside them.
+    """The evaluation of residuals and the solution of linear systems on one kind of hardware.
 
-    Arrays of an engine are in its own order, and perhaps on devices.  What goes to the user or to a file is in the
-    user's order, as NumPy arrays, and of the whole problem, also where several processes have a portion of it each.
-    Then all of them must call the same members.
+    Arrays of an engine are in its own order, and may be on devices.  Results for the user and for files are NumPy
+    arrays in the user's order.  They cover the whole problem, even if each of several processes has only a portion of
+    it; then all processes must call the same members.
     """
 
     sums: Sums
-    """Over the observations of the whole problem."""
+    """Sums over the observations of the whole problem."""
     last_gradient: float
-    """‖g‖ of the last system that conjugate gradients solved: with it a run continues as it would have."""
+    """‖g‖ of the last system that conjugate gradients solved; a continued run needs it to reproduce its iterates."""
 
     @property
     def name(self) -> str:
-        """As in `solve(engine=...)`."""
+        """The name of the engine in `solve(engine=...)`."""
 
     @property
-    def others(self) -> dict[str, Any]:
-        """Engines for the same observations, by what they are for: an engine under other kernels shares them."""
+    def auxiliary_engines(self) -> "dict[str, Engine[A]]":
+        """Engines for other functions of the same observations, by name; engines under other kernels share them."""
 
     @property
     def linear_solver(self) -> str:
-        """The one that was chosen."""
+        """The name of the linear solver in use."""
 
     @property
     def relative_damping(self) -> bool:
-        """Whether λ diag(H) is added, and not λI."""
+        """Whether damping adds λ diag(H) instead of λI."""
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The time spent so far, by what it was spent on."""
+        """The time spent so far, by activity."""
 
     @property
     def is_first(self) -> bool:
-        """Whether this process speaks for the run."""
+        """Whether this is the process that writes files and messages."""
 
     def start(self) -> Point[A]:
-        """The point where the problem starts."""
+        """Return the point at the initial values."""
 
     def evaluate(self, theta: tuple[NDArray, ...]) -> Point[A]:
-        """The point with these rows of all variables."""
+        """Return the point with these rows of all variables."""
 
-    def done(self) -> None:
-        """No step is asked for any more, for all one knows: what only steps need may be given back."""
+    def release_workspaces(self) -> None:
+        """Release memory that only further steps need; a hint that no further step is expected."""
 
     def rows(self, point: Point[A]) -> tuple[NDArray, ...]:
-        """The rows of all variables at a point, for the user."""
+        """Return the rows of all variables at a point."""
 
     def residuals(self, point: Point[A]) -> tuple[NDArray, ...]:
-        """The residuals (n, p) of each factor group, without weights, for the user."""
+        """Return the residuals (n, p) of each factor group in the user's order, without weights."""
 
     def in_user_order(self, arrays: PerFactor[A]) -> tuple[NDArray, ...]:
-        """Per-residual numbers of the engine, for the user."""
+        """Return per-residual numbers in the user's order, from the order of the engine."""
 
     def in_own_order(self, arrays: tuple[NDArray, ...]) -> PerFactor[A]:
-        """Per-residual numbers of the user, for the engine."""
+        """Return per-residual numbers in the order of the engine, from the user's order."""
 
     def here(self, arrays: PerFactor[A]) -> tuple[NDArray, ...]:
-        """Per-residual numbers of the engine, for the user, of the observations that this process has."""
+        """Return per-residual numbers of the observations of this process, in the user's order."""
 
     def rows_here(self, point: Point[A]) -> tuple[NDArray, ...]:
-        """The rows of all variables at a point, as this process has them."""
+        """Return the rows of the variables of this process at a point."""
 
     def evaluate_here(self, theta: tuple[NDArray, ...]) -> Point[A]:
-        """The point with these rows of all variables, as this process has them."""
+        """Return the point with these rows of the variables of this process."""
 
     def for_other(self, problem: Problem, eliminate: Variables | bool = True) -> "Self":
-        """An engine of the same kind for another problem, with relative damping; this process alone has its portion."""
+        """Return an engine of the same kind for another problem of this process alone, with relative damping."""
 
     def for_results(self) -> "Self":
-        """The same engine; where a portion is `in_parts`, what it gives the user is of that portion alone."""
+        """Return the same engine; for a portion written `in_parts`, its results cover only this portion."""
 
     def whole(self, arrays: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
-        """Of all observations, from those that this process has."""
+        """Return numbers of all observations, from those of the observations of each process."""
 
     def any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
+        """Return whether the condition is true in any process."""
 
     def fingerprint(self) -> bytes:
-        """That of the whole problem."""
+        """Return the fingerprint of the whole problem."""
 
     def check_same(self, what: bytes, complaint: str) -> None:
-        """A `ProblemError` with the complaint, unless all processes have the same."""
+        """Raise a `ProblemError` with the complaint unless all processes have the same content."""

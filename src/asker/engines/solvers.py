@@ -12,20 +12,20 @@ XLA_SOLVERS = ("auto", "dense-cholesky", "sparse-cholesky", "cg")
 class CG:
     """Conjugate gradients on the reduced system, which is never formed.
 
-    A step far from the end need not be exact: a solve stops at the residual that the last fall of the gradient
-    suggests (Eisenstat, Walker 1996), between `tightest` and `loosest`.
+    Steps far from the solution are solved inexactly: the relative residual at which a solve stops follows from the last
+    decrease of the gradient (Eisenstat, Walker 1996), between `tightest` and `loosest`.
     """
 
     loosest: float = 1e-1
     tightest: float = 1e-3
     max_iterations: int = 200
     order: int = 0
-    """0: preconditioned by the diagonal blocks of S.  m > 0: by m terms of the power series of S⁻¹ around the diagonal
-    blocks of H_KK (Weber, Demmel, Chan, Cremers: Power Bundle Adjustment, CVPR 2023)."""
+    """Order of the preconditioner.  0: the diagonal blocks of S.  m > 0: m terms of the power series of S⁻¹ around the
+    diagonal blocks of H_KK (Weber, Demmel, Chan, Cremers: Power Bundle Adjustment, CVPR 2023)."""
 
-    def forcing(self, fall: float) -> float:
-        """The relative residual to stop at, from the ratio of this gradient to the last."""
-        return float(np.clip(0.9 * fall**2, self.tightest, self.loosest))
+    def forcing(self, decrease: float) -> float:
+        """Return the relative residual to stop at; `decrease` is the ratio of ‖g‖ to that of the last step."""
+        return float(np.clip(0.9 * decrease**2, self.tightest, self.loosest))
 
 
 LinearSolver = str | CG

@@ -28,10 +28,10 @@ def residuals_at(engine: Engine, point: Point) -> Groups[np.ndarray]:
     residuals, unfiltered = by_factor(engine.problem, engine.residuals(point)), engine.problem.unfiltered
     if unfiltered is None:
         return residuals
-    excluded, others = [~f.is_informative for f in unfiltered.factors], engine.others
-    if "weight 0" not in others:
-        others["weight 0"] = engine.for_other(unfiltered.only(excluded))
-    other = others["weight 0"]
+    excluded, auxiliary = [~f.is_informative for f in unfiltered.factors], engine.auxiliary_engines
+    if "weight 0" not in auxiliary:
+        auxiliary["weight 0"] = engine.for_other(unfiltered.only(excluded))
+    other = auxiliary["weight 0"]
     for r, mask, rows in zip(residuals, excluded, other.residuals(other.evaluate(engine.rows(point))), strict=True):
         r[mask] = rows
     return residuals

@@ -180,7 +180,7 @@ def result_of(
     noises: tuple[Noise, ...] | None = None,
 ) -> Result:
     """Return the result of a loop; `noises` are those of the factor groups if they were estimated, else None."""
-    engine.done()
+    engine.release_workspaces()
     engine, problem, point = engine.for_results(), engine.problem, loop.best.point
     known, possible = _classified(engine, point, noises)
     weights = engine.in_user_order(engine.each(omega, point))

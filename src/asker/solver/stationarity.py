@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.null_space import held
+from asker.engines.null_space import regularised
 from asker.problem.problem import Problem
 
 if TYPE_CHECKING:
@@ -51,5 +51,5 @@ def predicted_decrease(model: "LinearModel", theta: Sequence[Floats], weights: S
             moves = moves & ~v.bounds.is_active(rows, g[v])  # (3)
         g_v = np.where(moves, g[v], 0.0)
         B_v = np.where(moves[:, :, None] & moves[:, None, :], B[v], 0.0)
-        total += float(np.einsum("nq,nqs,ns->", g_v, np.linalg.inv(B_v + held(v, B_v).K), g_v))
+        total += float(np.einsum("nq,nqs,ns->", g_v, np.linalg.inv(B_v + regularised(v, B_v).K), g_v))
     return total / (2 * max(len(f.free) for f in model.structure.factors))  # (2)

@@ -38,7 +38,7 @@ from asker.uncertainty.selection import Datum, Selection, select_datum, select_v
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linearized_problem import LinearModel
-    from asker.engines.inverse_blocks import Columns, HeldInverse, Stiffening
+    from asker.engines.inverse_blocks import Columns, Regularisation, RegularisedInverse
     from asker.engines.xla.linearized_problem import DeviceModel
 
 Floats = NDArray[np.float64]
@@ -130,33 +130,35 @@ class Uncertainty:
 
     # ------------------------------------------------------------ undetermined directions
 
-    def _inverse_of_inliers(self, stated: list[float | None], datum: Datum | None) -> "HeldInverse":
+    def _inverse_of_inliers(self, stated: list[float | None], datum: Datum | None) -> "RegularisedInverse":
         """Return the inverse of ΣJᵀJ over the inliers, without those of zero expected curvature."""
         masks = inlier_masks(self.result, stated)
         while True:
             plain = self.model.inverse([mask.astype(float) for mask in masks])
-            self.stiffening = plain.stiffening
-            self._read_stiffening(plain.stiffening, plain.together if plain.n_together else None, datum)
+            self.regularisation = plain.regularisation
+            self._read_regularisation(plain.regularisation, plain.null_space if plain.nullity else None, datum)
             self.information = information(self.result, masks, self.n_determined, stated)
             curved = [of.alpha > 0 for of in self.information]
             if all(np.array_equal(mask, other) for mask, other in zip(masks, curved, strict=True)):
                 return plain
             masks = require_an_observation(curved)
 
-    def _read_stiffening(self, stiffening: "Stiffening", together: "Columns | None", datum: Datum | None) -> None:
-        single = {v: h.is_open.copy() for v, h in stiffening.single.items()}
+    def _read_regularisation(
+        self, regularisation: "Regularisation", together: "Columns | None", datum: Datum | None
+    ) -> None:
+        single = {v: h.is_open.copy() for v, h in regularisation.single.items()}
         self.undetermined_parameters: dict[Variables, NDArray[np.bool_]] = single
         """(n, d) of each group: True for parameters that the data do not determine."""
-        self.n_single = sum(int(h.free.sum()) for h in stiffening.single.values())
+        self.n_single = sum(int(h.free.sum()) for h in regularisation.single.values())
         """Number of undetermined directions of single variables."""
-        self.n_gauge = len(stiffening.unknowns)
+        self.n_gauge = len(regularisation.unknowns)
         """Number of undetermined directions in which many variables move together."""
-        n_unknowns = sum(int((~v.fixed).sum()) * v.manifold.tangent for v in stiffening.single)
+        n_unknowns = sum(int((~v.fixed).sum()) * v.manifold.tangent for v in regularisation.single)
         self.n_determined = n_unknowns - self.n_single - self.n_gauge
         """Number of parameters that the fit has determined."""
-        none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in stiffening.single}
+        none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in regularisation.single}
         self._N = self._T = none
-        fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in stiffening.single if v.fixed.any())
+        fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in regularisation.single if v.fixed.any())
         directions = "all others" if self.n_single else "all directions"
         with_fixed = f", with {fixed} fixed" if fixed else ""
         self.gauge = f"{self._single_report()}{directions} are determined{with_fixed}"
@@ -170,7 +172,7 @@ class Uncertainty:
         if selected:
             self._N = N
             self._T, free = datum_projection(N, selected)
-        scale = {v: of_v.scale for v, of_v in self.stiffening.single.items()}
+        scale = {v: of_v.scale for v, of_v in self.regularisation.single.items()}
         for v, moved in moved_parameters({v: N[v] @ free for v in N}, scale).items():
             self.undetermined_parameters[v] |= moved
         counts = [(v, moved.any(axis=1).sum()) for v, moved in moved_parameters(N, scale).items()]
@@ -188,7 +190,7 @@ class Uncertainty:
 
     def _single_report(self) -> str:
         """Return the opening words of `gauge`: parameters of single variables that are undetermined."""
-        single = {v: h.is_open for v, h in self.stiffening.single.items()}
+        single = {v: h.is_open for v, h in self.regularisation.single.items()}
         return f"the data do not determine {format_parameters(single)}; " if self.n_single else ""
 
     @property
@@ -209,7 +211,7 @@ class Uncertainty:
 
     # ------------------------------------------------------------ A⁻¹ B A⁻¹
 
-    def _weighted_inverses(self, plain: "HeldInverse", sandwich: bool) -> list[tuple[float, RelativeInverse]]:
+    def _weighted_inverses(self, plain: "RegularisedInverse", sandwich: bool) -> list[tuple[float, RelativeInverse]]:
         """Return the terms of C = Σ factor · S M Sᵀ."""
         factor = None if sandwich else common_factor(self.information)
         if factor is not None:
@@ -231,7 +233,7 @@ class Uncertainty:
         return [term for difference in differences for term in difference]
 
     def _central_difference(
-        self, plain: "HeldInverse", alpha: list[Floats], spread: list[Floats], b: list[Floats] | None = None
+        self, plain: "RegularisedInverse", alpha: list[Floats], spread: list[Floats], b: list[Floats] | None = None
     ) -> list[tuple[float, RelativeInverse]]:
         """Return the terms of A⁻¹BA⁻¹ as a central difference; B = Σ spread JᵀJ, or Σ b Jᵀr rᵀJ."""
         from asker.engines.inverse_blocks import SingularError
@@ -241,7 +243,7 @@ class Uncertainty:
         def term(sign: float, t: float) -> tuple[float, RelativeInverse]:
             a = [x + sign * t * y for x, y in zip(alpha, spread, strict=True)]
             radial = None if b is None else [sign * t * x for x in b]
-            return -sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.stiffening))
+            return -sign / (2 * t), self._relative(self.model.inverse(a, radial, plain.regularisation))
 
         for _ in range(MAX_STEP_REDUCTIONS):  # outliers enter B as well, and may dominate A
             try:
@@ -259,7 +261,7 @@ class Uncertainty:
             ratios += [float((a[positive] / (s * u)[positive]).min())] if positive.any() else []
         return min(ratios)
 
-    def _relative(self, inverse: "HeldInverse") -> RelativeInverse:
+    def _relative(self, inverse: "RegularisedInverse") -> RelativeInverse:
         return RelativeInverse(inverse, self._N, self._T)
 
     # ------------------------------------------------------------ for users

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from asker.problem.variables import Variables
 
 if TYPE_CHECKING:
-    from asker.engines.inverse_blocks import Columns, HeldInverse
+    from asker.engines.inverse_blocks import Columns, RegularisedInverse
 
 Floats = NDArray[np.float64]
 RELATIVE_EIGENVALUE_TOL = 1e-12
@@ -27,7 +27,7 @@ RELATIVE_EIGENVALUE_TOL = 1e-12
 class RelativeInverse:
     """C = S M Sᵀ for one inverse M.  `T` is transposed."""
 
-    def __init__(self, inverse: "HeldInverse", N: "Columns", T: "Columns"):
+    def __init__(self, inverse: "RegularisedInverse", N: "Columns", T: "Columns"):
         self.inverse, self.N = inverse, N
         self.X = inverse.solve(T) if next(iter(N.values())).shape[2] else N
         """M Tᵀ"""

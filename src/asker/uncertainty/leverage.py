@@ -40,7 +40,7 @@ def leverage(of: Uncertainty, informative: Sequence[NDArray[np.bool_]]) -> Group
     """Return the leverage of every factor group; `informative` are masks of the observations with positive weight."""
     alpha = [part.alpha for part in of.information]
     largest = [float(x.max(initial=0.0)) for x in alpha]
-    inverse = of.model.inverse(alpha, None, of.stiffening)
+    inverse = of.model.inverse(alpha, None, of.regularisation)
     parts = zip(
         of.problem.factors, of.information, squared_norms(of.result), of.model.predicted(inverse), largest, strict=True
     )

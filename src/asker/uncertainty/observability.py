@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.null_space import TOUCHED, open_entries
+from asker.engines.null_space import MIN_COMPONENT, open_entries
 from asker.geometry.manifolds import Euclidean
 from asker.problem.variables import Variables
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linearized_problem import LinearModel
-    from asker.engines.inverse_blocks import HeldInverse, Stiffening
+    from asker.engines.inverse_blocks import Regularisation, RegularisedInverse
     from asker.engines.xla.linearized_problem import DeviceModel
 
 Mask = NDArray[np.bool_]
@@ -51,21 +51,21 @@ def moved_parameters(
     scaled = {v: (scale[v][:, :, None] * x).max(axis=0, initial=0.0) for v, x in sizes.items()}  # (d, k)
     largest = np.max([x.max(axis=0, initial=0.0) for x in scaled.values()], axis=0)
     return {
-        v: ((scaled[v] > TOUCHED * largest) & (x > TOUCHED * x.max(axis=0, initial=0.0))).any(axis=2)
+        v: ((scaled[v] > MIN_COMPONENT * largest) & (x > MIN_COMPONENT * x.max(axis=0, initial=0.0))).any(axis=2)
         for v, x in sizes.items()
     }
 
 
-def n_open(stiffening: "Stiffening") -> int:
+def n_open(regularisation: "Regularisation") -> int:
     """Return the number of undetermined directions: those of single variables, and those of many together."""
-    return sum(int(h.free.sum()) for h in stiffening.single.values()) + len(stiffening.unknowns)
+    return sum(int(h.free.sum()) for h in regularisation.single.values()) + len(regularisation.unknowns)
 
 
 def unsupported_parameters(
     model: "LinearModel | DeviceModel",
     weights: Sequence[NDArray[np.float64]],
     counted: Sequence[Mask],
-    inverse: "HeldInverse",
+    inverse: "RegularisedInverse",
 ) -> dict[Variables, Mask]:
     """Return masks (n, d) of the parameters that only inliers of weight ω = 0 determine.
 
@@ -75,12 +75,12 @@ def unsupported_parameters(
     if all(map(np.array_equal, influential, counted)):
         return {}
     of_influential = model.inverse([mask.astype(float) for mask in influential])
-    single = of_influential.stiffening.single
-    if n_open(of_influential.stiffening) <= n_open(inverse.stiffening):
+    single = of_influential.regularisation.single
+    if n_open(of_influential.regularisation) <= n_open(inverse.regularisation):
         return {}
     moved = {}
-    if of_influential.n_together:
-        moved = moved_parameters(of_influential.together, {v: h.scale for v, h in single.items()})
+    if of_influential.nullity:
+        moved = moved_parameters(of_influential.null_space, {v: h.scale for v, h in single.items()})
     return {v: h.is_open | moved.get(v, False) for v, h in single.items()}
 
 
@@ -89,7 +89,7 @@ def n_undetermined(model: "LinearModel | DeviceModel", weights: Sequence[NDArray
 
     Raises a `SingularError` if there are too many directions in which many variables move together.
     """
-    return n_open(model.inverse(list(weights)).stiffening)
+    return n_open(model.inverse(list(weights)).regularisation)
 
 
 def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]], of_inliers: bool = False) -> str:

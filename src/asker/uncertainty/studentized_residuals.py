@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.cpu.linearized_problem import LinearModel
-from asker.engines.null_space import held
+from asker.engines.null_space import regularised
 from asker.problem.problem import Problem
 from asker.problem.variables import Slot, Variables
 from asker.statistics.scale import spread
@@ -69,7 +69,7 @@ def studentised(
     part = Problem(*factors)
     linear = LinearModel(part, tuple(rows[x] for x in part.variables))
     B = linear.own_blocks([np.ones(f.n) for f in factors])[sampled]
-    inverse = np.linalg.inv(B + held(sampled, B).K)
+    inverse = np.linalg.inv(B + regularised(sampled, B).K)
     for k, derivatives in zip(groups, linear.derivatives_by(sampled), strict=True):
         if derivatives is not None:
             subset = spread(len(chosen[k]), max(len(chosen[k]) // max_per_group, 1))

@@ -31,7 +31,7 @@ import json, os, signal, sys
 import asker
 from asker.applications.bundle.synthetic import make_scene
 from asker.engines.solvers import CG
-from asker.engines.xla import distributed as hosts
+from asker.engines.xla import distributed
 from asker.applications.bundle.problem import bundle_problem, reprojection_norms
 
 where, die = json.loads(sys.argv[1]), json.loads(sys.argv[2])
@@ -48,7 +48,7 @@ if die is not None:
         asker.solve(problem, asker.ASKER(), checkpoint=die["file"], every=3, **options)
     except ValueError as error:
         print(error, flush=True)
-        distributed.leave(3)
+        distributed.exit_at_once(3)
 exact = CG(loosest=1e-13, tightest=1e-13, max_iterations=2000)
 ways = {"auto": asker.ASKER(), "sparse-cholesky": asker.IRLS(), exact: asker.IRLS()}
 each = [asker.solve(problem, strategy, linear_solver=solver, **options) for solver, strategy in ways.items()]
@@ -98,9 +98,9 @@ def test_the_first_host_of_a_slurm_job_is_the_coordinator(monkeypatch, nodes, fi
 
 MEETING = """
 import json
-from asker.engines.xla import distributed as hosts
+from asker.engines.xla import distributed
 distributed.join()
-print(json.dumps([*distributed.place(), distributed.largest(distributed.place()[0])]))
+print(json.dumps([*distributed.rank_and_size(), distributed.all_max(distributed.rank_and_size()[0])]))
 """
 
 
@@ -118,7 +118,7 @@ def test_a_kubernetes_job_without_the_package_for_it(monkeypatch):
     for name in ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"):
         monkeypatch.setenv(name, "0")
     _, err = launch(program="import sys; sys.modules['kubernetes'] = None\n" + MEETING).communicate(timeout=HANGS)
-    assert "did not come together" in err.splitlines()[-1]
+    assert "could not connect" in err.splitlines()[-1]
     assert 'pip install "jax[k8s]"' in err.splitlines()[-1]
 
 
@@ -232,7 +232,7 @@ def test_portions_add_up_to_the_whole(tmp_path, monkeypatch):
         p.fingerprint(lambda x: own.append(x) or x)
     told = {p.fingerprint(lambda x: sum(own, np.zeros_like(x))) for p in parts}
     assert told == {bundle_problem(scene, kernel).problem.fingerprint()}
-    with pytest.raises(ProblemError, match=r"portions of 1 processes do not make the whole: \d+ of \d+ points"):
+    with pytest.raises(ProblemError, match=r"portions of 1 processes do not make the whole problem: \d+ of \d+ points"):
         asker.solve(parts[0], asker.ASKER(), engine="xla")
 
 
@@ -274,21 +274,21 @@ def test_a_worker_that_dies_is_reported(port, tmp_path):
 
 
 def test_a_coordinator_that_cannot_be_reached(port, monkeypatch):
-    monkeypatch.setattr(distributed, "PATIENCE", 0.5)
+    monkeypatch.setattr(distributed, "TIMEOUT_SECONDS", 0.5)
     with pytest.raises(devices.DeviceError, match=f"coordinator localhost:{port} cannot be reached"):
         distributed.join(f"localhost:{port}", 2, 1)
 
 
 def test_a_process_that_does_not_come(port, monkeypatch):
-    monkeypatch.setattr(distributed, "PATIENCE", 0.5)
-    with pytest.raises(devices.DeviceError, match="process 1, 2 of 3 did not come"):
+    monkeypatch.setattr(distributed, "TIMEOUT_SECONDS", 0.5)
+    with pytest.raises(devices.DeviceError, match="process 1, 2 of 3 did not connect"):
         distributed.join(f"localhost:{port}", 3, 0)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("localhost:1", None, None), "belong together"),
+        (("localhost:1", None, None), "must be given together"),
         (("localhost:1", 2, 2), "must be 0 to 1, got 2"),
         (("localhost", 2, 1), "must be HOST:PORT"),
     ],

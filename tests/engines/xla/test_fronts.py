@@ -58,9 +58,9 @@ def test_solves_what_a_dense_solver_solves(name, narrow, block, monkeypatch):
     meeting = pattern(edges(rng, n), n)
     at = places(meeting, dims)
     A, b = positive(at, dims.sum(), rng), rng.normal(size=dims.sum())
-    monkeypatch.setattr(fronts, "NARROW", narrow)
-    monkeypatch.setattr(sparse, "BLOCK", block)
-    monkeypatch.setattr(sparse, "WIDE", block)
+    monkeypatch.setattr(fronts, "UNRESTRICTED_SIZES", narrow)
+    monkeypatch.setattr(sparse, "BLOCK_PIVOTS", block)
+    monkeypatch.setattr(sparse, "MAX_PIVOTS_BATCHED_SOLVE", block)
     found = fronts.batched(fronts.cheapest(meeting, dims), at)
     with float64():
         solve = jax.jit(sparse.sparse_cholesky, static_argnums=0)
@@ -77,7 +77,7 @@ def test_back_substitution_by_blocks_is_as_exact_as_by_itself(width):
     with float64():
         padded = sparse._padded(jnp.asarray(L))
         (D,) = sparse._inverses([padded])
-        x = np.asarray(sparse._by_blocks(padded, D, jnp.asarray(y)))
+        x = np.asarray(sparse._solve_by_blocks(padded, D, jnp.asarray(y)))
     error = np.abs(np.einsum("nki,nk->ni", L, x) - y) / (np.einsum("nki,nk->ni", np.abs(L), np.abs(x)) + np.abs(y))
     assert error.max() < 1e-15
 

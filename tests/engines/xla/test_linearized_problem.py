@@ -35,10 +35,10 @@ def check(structure):
     model = LinearModel(setup.problem, theta)
     model.dense = True
     inverse, expected = ours.inverse(setup.a, setup.b), model.inverse(setup.a, setup.b)
-    assert inverse.n_together == expected.n_together
-    for v in expected.stiffening.single:
+    assert inverse.nullity == expected.nullity
+    for v in expected.regularisation.single:
         assert close(inverse.blocks(v), expected.blocks(v))
-        for w in expected.stiffening.single:
+        for w in expected.regularisation.single:
             at = v, np.array([0, len(v) - 1, 0]), w, np.array([len(w) - 1, 0, 0])
             assert np.abs(inverse.pairs(*at) - expected.pairs(*at)).max() <= 1e-8 * np.abs(expected.blocks(v)).max()
     for found, known in zip(ours.predicted(inverse), model.predicted(expected), strict=True):
@@ -58,7 +58,7 @@ def test_the_inverse_is_that_of_the_processor(structure):
 @pytest.mark.slow
 @pytest.mark.parametrize("structure", [two_kinds_of_observations, points_observed_once])
 def test_a_few_variables_at_a_time_are_enough(structure, monkeypatch):
-    monkeypatch.setattr(linearized_problem, "AT_ONCE", 100)
+    monkeypatch.setattr(linearized_problem, "MAX_BATCH_NUMBERS", 100)
     check(structure)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from asker.engines.xla.blocks import summed_products
 from asker.engines.xla.layout import collect
-from asker.engines.xla.pair_sums_pallas import chunk_sums, there_is_one
+from asker.engines.xla.pair_sums_pallas import chunk_sums, is_supported
 from asker.tracing.array_namespace import float64
 
 CASES = [(3, 6, 6), (3, 9, 6), (2, 3, 3), (1, 1, 2), (3, 17, 5), (2, 40, 7)]
@@ -44,4 +44,4 @@ def test_the_kernel_gives_the_sums(sizes):
 
 
 def test_a_cpu_has_no_such_kernel():
-    assert not there_is_one(jax.devices("cpu")[0])
+    assert not is_supported(jax.devices("cpu")[0])

@@ -19,8 +19,7 @@ from asker.engines.cpu.engine import CpuEngine
 from asker.engines.interface import Model, Tried, psi
 from asker.engines.solvers import CG
 from asker.engines.sparsity import Structure
-from asker.engines.xla import devices, layout, small_matrices
-from asker.engines.xla import engine as xla_engine
+from asker.engines.xla import devices, layout, programs, small_matrices
 from asker.engines.xla.blocks import safe_inverse
 from asker.engines.xla.engine import XlaEngine
 from asker.engines.xla.residuals import FactorFunctions
@@ -63,7 +62,9 @@ def traced_setup(structure):
 
 
 def flat(engine, step):
-    return np.concatenate([engine._whole_rows(v, engine._unspread(v, step.delta[v])).ravel() for v in engine.free])
+    return np.concatenate(
+        [engine._whole_rows(v, engine.placement.fetch_rows(v, step.delta[v])).ravel() for v in engine.free]
+    )
 
 
 def checked_step(structure, solver, relative):
@@ -143,14 +144,14 @@ def test_power_series_as_preconditioner():
 
 
 def test_sums_in_slabs_give_the_same(monkeypatch):
-    monkeypatch.setattr(layout, "SLAB", 16)
+    monkeypatch.setattr(layout, "MAX_SLAB_PAIRS", 16)
     check_step(two_kinds_of_observations, "dense-cholesky", relative=False)
 
 
 @pytest.mark.parametrize("solver", ["dense-cholesky", EXACT_CG], ids=["dense", "cg"])
 @pytest.mark.parametrize("structure", [two_kinds_of_observations, two_reduced_groups], ids=lambda s: s.__name__)
 def test_observations_in_slabs_give_the_same(monkeypatch, structure, solver):
-    monkeypatch.setattr(layout, "MOST_AT_ONCE", 7)
+    monkeypatch.setattr(layout, "MAX_SLAB_OBSERVATIONS", 7)
     setup, engine, start, model = check_step(structure, solver, relative=True)
     assert any(len(o.by_kept[0].segment) > 1 for o in engine._arrays[0] if o.by_kept)  # there are several
     check_gradients(setup, engine, start, model)
@@ -158,7 +159,7 @@ def test_observations_in_slabs_give_the_same(monkeypatch, structure, solver):
 
 @pytest.mark.parametrize("structure", [bundle, graph, two_cameras_and_a_point], ids=lambda s: s.__name__)
 def test_matrices_of_many_numbers_give_the_same(monkeypatch, structure):
-    monkeypatch.setattr(small_matrices, "MOST", 0)
+    monkeypatch.setattr(small_matrices, "MAX_ENTRIES_AS_ARRAYS", 0)
     check_step(structure, "dense-cholesky", relative=True)
 
 
@@ -217,7 +218,7 @@ def test_programs_that_follow_each_other_are_compiled_beside_each_other_and_once
     setup = traced_setup(two_kinds_of_observations)
     engine = XlaEngine(setup.problem, "sparse-cholesky")
     start, (a, _, _) = engine.start(), setup.model(engine)
-    monkeypatch.setattr(xla_engine, "interruptible", lambda work: work())
+    monkeypatch.setattr(programs, "interruptible", lambda work: work())
     with jax.log_compiles():  # of this thread
         assert engine.together(trial_step, start, a, lam=0.03) is not None
         assert engine.together(trial_step, start, a, lam=0.02) is not None
@@ -376,7 +377,7 @@ def test_what_xla_cannot_do_is_refused():
         asker.solve(line_problem(), engine="xla", linear_solver="reference")
     with pytest.raises(ProblemError, match="p2: a residual with `jacobian=` is a NumPy function"):
         asker.solve(make_setup(bundle).problem, engine="xla")
-    with pytest.raises(devices.DeviceError, match="9 devices were asked for"):
+    with pytest.raises(devices.DeviceError, match="9 devices were requested"):
         XlaEngine(line_problem(), n_devices=9)
 
 

@@ -75,7 +75,7 @@ class BundleAdjustment(Application):
         size = path.stat().st_size.to_bytes(8)
         distributed.check_same(size + crc32(beginning(path)).to_bytes(4), "were given different files")
         if is_seekable(path):
-            part = read_bal_together(path, process, n_processes, distributed.of_all)
+            part = read_bal_together(path, process, n_processes, distributed.all_gather)
         else:
             devices.info("%s is compressed: every process reads all of it", path)
             part = read_bal_portion(path, process, n_processes)

@@ -207,7 +207,7 @@ def _sign_of_depths(depths: np.ndarray, part: BundlePortion | None) -> float:
         return 1.0 if np.median(depths) > 0 else -1.0
     from asker.engines.xla import distributed
 
-    (n_in_front,) = distributed.added_up(np.array([np.count_nonzero(depths > 0)]))
+    (n_in_front,) = distributed.all_sum(np.array([np.count_nonzero(depths > 0)]))
     return 1.0 if 2 * n_in_front > part.n_observations else -1.0
 
 

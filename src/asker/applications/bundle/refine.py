@@ -154,7 +154,7 @@ def _sums(made: BundleProblem, part: BundlePortion | None) -> Sums:
         return ALONE
     from asker.engines.xla import distributed
 
-    return Sums(made.points, distributed.added_up)
+    return Sums(made.points, distributed.all_sum)
 
 
 def _in_front(made: BundleProblem, values: Groups[Any], part: BundlePortion | None, sums: Sums) -> np.ndarray:
@@ -170,4 +170,4 @@ def _gather(x: np.ndarray, part: BundlePortion | None) -> np.ndarray:
         return x
     from asker.engines.xla import distributed
 
-    return distributed.whole(x, part.observations, part.n_observations)
+    return distributed.gather_rows(x, part.observations, part.n_observations)

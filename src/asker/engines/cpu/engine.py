@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from asker.engines.bounds import shortened
+from asker.engines.bounds import truncate_at_bounds
 from asker.engines.cpu.array_pool import Pool
 from asker.engines.cpu.background_compile import precompiling
 from asker.engines.cpu.code_cache import on_compile
@@ -23,7 +23,7 @@ from asker.engines.cpu.compiler import Argument
 from asker.engines.cpu.factor_loops import AnyLoop, FactorCode, compiled_loop
 from asker.engines.cpu.system import Derivatives, System, Weights, radial_change, two_gradients, without_active_bounds
 from asker.engines.cpu.threads import n_threads, team_of
-from asker.engines.interface import Formula, Model, PerFactor, Point, Step, Together, Tried
+from asker.engines.interface import Formula, Model, PerFactor, Point, Step, T, TrialFunction, Tried
 from asker.engines.solvers import LinearSolver
 from asker.engines.sparsity import Structure, is_long
 from asker.io.log import log
@@ -90,7 +90,7 @@ class CpuEngine:
         self._seconds = {"evaluate": 0.0, "linearise": 0.0, "solve": 0.0}
 
     @property
-    def others(self) -> dict[str, Any]:
+    def auxiliary_engines(self) -> dict[str, Any]:
         """Engines of subproblems; none are cached, since they are created quickly and take memory."""
         return {}
 
@@ -166,7 +166,7 @@ class CpuEngine:
         with self._clock("solve"):
             free = without_active_bounds(self.structure, linear, model.c, point.theta)
             delta = self.system.solve(free, weights, damping)
-        return None if delta is None else Step(point, shortened(self.problem.variables, point.theta, delta))
+        return None if delta is None else Step(point, truncate_at_bounds(self.problem.variables, point.theta, delta))
 
     def _precompile_step(self, point: Point[ndarray], weights: list[Weights]) -> None:
         """Compile the loops of a step in the background, while further ones are traced, before the first step."""
@@ -203,8 +203,8 @@ class CpuEngine:
         return gg, gh, hh
 
     def together(
-        self, function: Together, point: Point[ndarray], *arrays: PerFactor[ndarray], **numbers: float
-    ) -> Tried[ndarray] | None:
+        self, function: TrialFunction[ndarray, T], point: Point[ndarray], *arrays: PerFactor[ndarray], **numbers: float
+    ) -> Tried[ndarray, T] | None:
         return function(self, point, *arrays, **numbers)
 
     def move(self, step: Step[ndarray]) -> Point[ndarray]:
@@ -224,7 +224,7 @@ class CpuEngine:
         self._retractions[v](len(v), [rows, delta], [moved])
         return moved
 
-    def done(self) -> None:
+    def release_workspaces(self) -> None:
         """Free the couplings of eliminated variables and the stored derivatives."""
         self.system.release()
         self._stored.linear, self._stored.at = [], None

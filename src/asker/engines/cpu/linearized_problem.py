@@ -14,8 +14,8 @@ from asker.engines.cpu.system import (
     diagonal_hessian_blocks,
     prediction_variances,
 )
-from asker.engines.inverse_blocks import HeldInverse, Stiffening
-from asker.engines.null_space import held
+from asker.engines.inverse_blocks import Regularisation, RegularisedInverse
+from asker.engines.null_space import regularised
 from asker.engines.sparsity import Structure
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
@@ -78,7 +78,9 @@ class LinearModel:
         It is the variance of the predicted residual due to each variable, if all other variables are known.  The
         variable group `without` is excluded.
         """
-        inverses = {v: np.linalg.inv(B + held(v, B).K) for v, B in self.own_blocks(a).items() if v is not without}
+        inverses = {
+            v: np.linalg.inv(B + regularised(v, B).K) for v, B in self.own_blocks(a).items() if v is not without
+        }
         out = []
         for f, linear in zip(self.structure.factors, self.linear, strict=True):
             J, total = linear.J.reshape(f.n, f.p, f.width), np.zeros(f.n)
@@ -92,15 +94,15 @@ class LinearModel:
         return out
 
     def inverse(
-        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, stiffening: Stiffening | None = None
+        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, regularisation: Regularisation | None = None
     ) -> Inverse:
         """Return the inverse of Σ Jᵀ(aI + b rrᵀ)J."""
         linear = [compressed(f, lin) for f, lin in zip(self.structure.factors, self.linear, strict=True)]
         return Inverse(
-            self.structure, linear, self._sorted(a), None if b is None else self._sorted(b), self.dense, stiffening
+            self.structure, linear, self._sorted(a), None if b is None else self._sorted(b), self.dense, regularisation
         )
 
-    def predicted(self, inverse: HeldInverse) -> list[np.ndarray]:
+    def predicted(self, inverse: RegularisedInverse) -> list[np.ndarray]:
         """Return the prediction variance tr(J M Jᵀ) of every observation."""
         assert isinstance(inverse, Inverse)
         return [f.unsorted(x) for f, x in zip(self.structure.factors, prediction_variances(inverse), strict=True)]

@@ -1,24 +1,26 @@
 """The XLA engine: one device, several, or several hosts.
 
-engine.py        the verbs of `asker.engines.interface.Engine`, as compiled programs over all devices
-verbs.py         the same verbs inside a program, as one device of several sees them
-ahead.py         programs compiled beside each other, before they run
-layout.py        where everything lies on the devices, worked out once
-choice.py        which linear solver a problem gets
-meetings.py      where kept variables meet: the blocks of the reduced matrix
-fronts.py        where everything lies in a sparse factorisation
-residuals.py     residuals and derivatives of one factor group, on one device
-columns.py       a function of one observation as straight-line arithmetic on all of them
-formulas.py      formulas of every residual, on one device
-assembly.py      the sums of the one linear system
-system.py        the reduced system, solved
-small.py         small matrices, one for each observation
-slabs.py         observations slab by slab
-blocks.py        small blocks by the million, and sums of them
-pair_sums.py     sums over pairs of observations, as a kernel for NVIDIA's GPUs
-sparse.py        sparse Cholesky, by batches of fronts
-gradients.py     what needs derivatives and no system
-linear_model.py  the inverse of the system, for covariances
-devices.py       which devices there are, and how much they hold
-hosts.py         how the processes of several hosts come together, and leave
+engine.py              the verbs of `asker.engines.interface.Engine`, as compiled programs over all devices
+device_problem.py      a problem on the devices: the linear solver, the arrays, and the programs that use them
+device_program.py      the verbs inside a program, for the arrays of one device
+programs.py            compilation and execution of programs
+placement.py           transfer of arrays between the host and the devices
+layout.py              order of variables and observations on the devices
+solver_selection.py    selection of the linear solver
+schur_pattern.py       sparsity pattern of the reduced matrix
+fronts.py              symbolic analysis for the sparse factorisation
+residuals.py           residuals and derivatives of one factor group, on one device
+scalar_program.py      functions of one observation, vectorised over all observations
+formulas.py            per-residual formulas, on one device
+assembly.py            assembly of the linear system
+system.py              solution of the reduced system
+small_matrices.py      small matrices, one for each observation
+chunking.py            loops over slabs of observations
+blocks.py              operations on arrays of small blocks
+pair_sums_pallas.py    sums over pairs of observations, as a kernel for NVIDIA GPUs
+sparse.py              multifrontal sparse Cholesky factorisation
+gradients.py           gradients, which need derivatives but no linear system
+linearized_problem.py  the inverse of the linear system, for covariances
+devices.py             selection of devices, and their memory
+distributed.py         communication between the processes of several hosts
 """

@@ -1,4 +1,4 @@
-"""Small blocks by the million, and sums of them: what the linear system on a device is made of."""
+"""Operations on arrays of small blocks, and sums of them, for the linear system on a device."""
 
 import math
 
@@ -13,24 +13,25 @@ from asker.engines.xla.small_matrices import Small, is_narrow, joined, number, p
 
 AXIS = "points"
 """The mesh axis over which eliminated variables and observations are spread."""
-HUGE = 1e200
-"""Beside the numbers of a matrix with a unit diagonal."""
-COLUMNS = 8
-"""So many numbers of an observation lie together where they are gathered: two sectors of memory."""
+INFINITE_DIAGONAL = 1e200
+"""Diagonal entry that dominates every number of a matrix with unit diagonal."""
+GATHERED_COLUMNS = 8
+"""Numbers of an observation that are gathered together: two sectors of memory."""
 
 
 def conjugate_gradients(
     product, precondition, b: jax.Array, tol: jax.Array, max_iterations: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Preconditioned; stops at ‖b − Ax‖ ≤ tol ‖b‖, and where the matrix shows not to be positive definite.
+    """Solve Ax = b by preconditioned conjugate gradients; return x and the number of steps.
 
-    What the loop asks is averaged over the devices, so that all of them leave it together.
+    The iteration stops at ‖b − Ax‖ ≤ tol ‖b‖, or if the curvature along a direction is not positive.  The conditions of
+    the loop are averaged over the devices, so that all devices leave it together.
     """
     target = tol * jnp.linalg.norm(b)
     r = b
     z = precondition(r)
 
-    def goes_on(state):
+    def unfinished(state):
         _, r, _, _, k, stopped = state
         far = lax.pmean(jnp.linalg.norm(r) - target, AXIS) > 0
         return (k < max_iterations) & ~stopped & far
@@ -47,21 +48,21 @@ def conjugate_gradients(
         return x, r, z + (rz / before) * p, rz, k + 1, stopped
 
     state = (jnp.zeros_like(b), r, z, lax.pmean(r @ z, AXIS), jnp.array(0), jnp.array(False))
-    x, _, _, _, k, _ = lax.while_loop(goes_on, step, state)
+    x, _, _, _, k, _ = lax.while_loop(unfinished, step, state)
     return x, k
 
 
 def summed_rows(x: Small, chunks: Chunks[jax.Array], n_segments: int) -> jax.Array:
-    """Sums of a vector (i,) over the members of each segment, of one slab: (n_segments, i)."""
+    """Return the sums (n_segments, i) of a vector (i,) over the members of each segment, for one slab."""
     (members,) = chunks.members
 
-    def of_some(x: Small) -> jax.Array:
-        X = lax.optimization_barrier(rows(x))  # else columns are gathered, and not rows
+    def sums_of(x: Small) -> jax.Array:
+        X = lax.optimization_barrier(rows(x))  # otherwise XLA gathers columns instead of rows
         terms = jnp.sum(X.at[members].get(mode="fill", fill_value=0.0), axis=1)
-        terms = lax.optimization_barrier(terms)  # else it is done within the scatter, by few threads
+        terms = lax.optimization_barrier(terms)  # otherwise XLA sums within the scatter, with few threads
         return jnp.zeros((n_segments, X.shape[1])).at[chunks.segment].add(terms)
 
-    return jnp.concatenate([of_some(x[k : k + COLUMNS]) for k in range(0, len(x), COLUMNS)], axis=1)
+    return jnp.concatenate([sums_of(x[k : k + GATHERED_COLUMNS]) for k in range(0, len(x), GATHERED_COLUMNS)], axis=1)
 
 
 def summed_products(
@@ -70,23 +71,23 @@ def summed_products(
     columns: tuple[slice, slice],
     chunks: Chunks[jax.Array],
     n_segments: int,
-    has_kernel: bool = False,
+    has_pair_kernel: bool = False,
 ) -> jax.Array:
-    """Σ AᵀB over the pairs of each segment: (n_segments, i, j) from these columns of (n, k, ·)."""
+    """Return Σ AᵀB over the pairs of each segment: (n_segments, i, j) from these columns of (n, k, ·)."""
     n_sums = chunks.segment.shape[1] * math.prod(c.stop - c.start for c in columns)
-    by_kernel = has_kernel and max(A.size, B.size, n_sums) < 1 << 31
+    by_kernel = has_pair_kernel and max(A.size, B.size, n_sums) < 1 << 31
 
     def add(total, slab):
         (left, right), segment = slab
         if by_kernel:
             terms = chunk_sums(A, B, left, right, columns)
-        else:  # two gathers: fused with the products, they need not be written
+        else:  # XLA fuses the two gathers with the products, so that their results are not stored
             a, b = gathered(A, left)[..., columns[0], None], gathered(B, right)[..., None, columns[1]]
             terms = jnp.sum(a * b, axis=(1, 2))
         return total.at[segment].add(terms, indices_are_sorted=True), None
 
     def gathered(X, at):
-        """Rows of one memory line each."""
+        """Return blocks of X, each gathered as one row of memory."""
         return X.reshape(len(X), -1)[at].reshape(*at.shape, *X.shape[1:])
 
     total = jnp.zeros((n_segments, *(c.stop - c.start for c in columns)))
@@ -96,13 +97,13 @@ def summed_products(
 
 
 def add_blocks(M: jax.Array, row: jax.Array, column: jax.Array, blocks: jax.Array) -> jax.Array:
-    """Blocks (n, i, j) at their first row and column."""
+    """Add blocks (n, i, j) to M, each at its first row and column."""
     i, j = (jnp.arange(size, dtype=jnp.int32) for size in blocks.shape[1:])
     return M.at[row[:, None, None] + i[:, None], column[:, None, None] + j].add(blocks)
 
 
 def add_below(M: jax.Array, row: jax.Array, column: jax.Array, blocks: jax.Array) -> jax.Array:
-    """M + B + Bᵀ with B of such blocks, in the lower triangle."""
+    """Return the lower triangle of M + B + Bᵀ, where B consists of blocks as in `add_blocks`."""
     i, j = (jnp.arange(size, dtype=jnp.int32) for size in blocks.shape[1:])
     row, column = row[:, None, None] + i[:, None], column[:, None, None] + j
     blocks = jnp.where(row == column, 2.0, 1.0) * blocks
@@ -110,23 +111,26 @@ def add_below(M: jax.Array, row: jax.Array, column: jax.Array, blocks: jax.Array
 
 
 def solved_by_cholesky(S: jax.Array) -> jax.Array:
-    """x with A x = b, from the lower triangle of A, which has a unit diagonal, and b as a last row below it.
+    """Return the solution of A x = b, from the lower triangle of A, which has a unit diagonal, with b as the last row.
 
-    So b is substituted forward as A is factorised.
+    The factorisation of this matrix includes the forward substitution of b.
     """
     n = len(S) - 1
-    C = lax.linalg.cholesky(S.at[n, n].set(HUGE), symmetrize_input=False)
+    C = lax.linalg.cholesky(S.at[n, n].set(INFINITE_DIAGONAL), symmetrize_input=False)
     y = C[n].at[n].set(0.0)
     return lax.linalg.triangular_solve(C, y[:, None], left_side=True, lower=True, transpose_a=True)[:n, 0]
 
 
 def unit_of_damping(diagonal: jax.Array) -> jax.Array:
-    """Return what λ is multiplied with where it is relative; 1 where the diagonal is 0, as is the gradient."""
+    """Return the factor of λ in relative damping; 1 where the diagonal is 0, since the gradient is 0 there too."""
     return jnp.where(diagonal > 0, diagonal, 1.0)
 
 
 def cholesky(V: jax.Array, g: jax.Array, damping: jax.Array, relative: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """V + λI (relative: V + λ diag V) = L Lᵀ, z = L⁻¹g, and where V is not positive; V and L packed row by row."""
+    """Factorise V + λI (relative: V + λ diag V) = L Lᵀ, with V and L packed row by row.
+
+    Returns L, z = L⁻¹g, and a mask of the blocks that are not positive definite.
+    """
     d = g.shape[1]
     L: list[list[jax.Array]] = []
     z: list[jax.Array] = []
@@ -140,7 +144,7 @@ def cholesky(V: jax.Array, g: jax.Array, damping: jax.Array, relative: bool) -> 
         diagonal = V[:, first + q]
         added = damping * (unit_of_damping(diagonal) if relative else jnp.ones_like(diagonal))
         pivot = diagonal + added - sum((x * x for x in row), jnp.zeros(()))
-        pivot = jnp.where(pivot < added, added, pivot)  # never below, but for rounding
+        pivot = jnp.where(pivot < added, added, pivot)  # smaller only by rounding
         bad = bad | ~(pivot > 0)
         L.append([*row, jnp.sqrt(jnp.where(pivot > 0, pivot, 1.0))])
         z.append((g[:, q] - sum((row[m] * z[m] for m in range(q)), jnp.zeros(()))) / L[q][q])
@@ -148,16 +152,16 @@ def cholesky(V: jax.Array, g: jax.Array, damping: jax.Array, relative: bool) -> 
 
 
 def coupling(J: Small, N: Small, L: Small) -> Small:
-    """Yᵀ = L⁻¹ (JᵀN)ᵀ, (d, K), from J (p, K), N (p, d) and the packed L of each observation."""
+    """Return Yᵀ = L⁻¹ (JᵀN)ᵀ, (d, K), from J (p, K), N (p, d) and the packed L of each observation."""
     W = product(N, J)
-    found: list[Small] = []
+    out: list[Small] = []
     for s in range(len(W)):
         first = s * (s + 1) // 2
         y = W[s]
         for m in range(s):
-            y = y - found[m] * number(L[first + m], y)
-        found.append(y / number(L[first + s], y))
-    return joined([y[None] for y in found])
+            y = y - out[m] * number(L[first + m], y)
+        out.append(y / number(L[first + s], y))
+    return joined([y[None] for y in out])
 
 
 def solve_lower(L: jax.Array, b: jax.Array) -> jax.Array:
@@ -182,7 +186,7 @@ def solve_transposed(L: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def safe_inverse(whole: jax.Array, YY: jax.Array) -> jax.Array:
-    """Of whole − YY; of `whole` where that is not safely positive definite; the identity where neither is."""
+    """Return the inverse of whole − YY, of `whole` if that is nearly singular, or the identity if both are."""
     d = whole.shape[-1]
     eye = jnp.broadcast_to(jnp.eye(d), whole.shape)
     (reduced, good), (full, fair) = (_inverse(B) for B in (whole - YY, whole))
@@ -190,10 +194,10 @@ def safe_inverse(whole: jax.Array, YY: jax.Array) -> jax.Array:
 
 
 def _inverse(B: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """And whether B is safely positive definite; what is no inverse is finite."""
+    """Return the inverse of each block, and whether it is safely positive definite; all numbers are finite."""
     n, d = B.shape[:2]
     eye = jnp.broadcast_to(jnp.eye(d), B.shape)
-    if is_narrow(d * d):  # a batched call takes as long as ten products of the matrix
+    if is_narrow(d * d):  # one batched LAPACK call takes as long as ten products of the matrix
         i, j = np.tril_indices(d)
         L, _, bad = cholesky(B[:, i, j], jnp.zeros((n, d)), jnp.zeros(()), False)
         diagonal = L[:, np.arange(1, d + 1).cumsum() - 1]

@@ -1,4 +1,4 @@
-"""The devices: which there are, and how much they hold."""
+"""Selection of JAX devices, and their memory."""
 
 import os
 import warnings
@@ -11,65 +11,67 @@ import jax
 import numpy as np
 
 from asker.engines.xla.fronts import Fronts
-from asker.engines.xla.layout import SLAB, Layout, n_slabs
+from asker.engines.xla.layout import MAX_SLAB_PAIRS, Layout, n_slabs
 from asker.engines.xla.schur_pattern import n_pairs
 
 GPUS = ("gpu", "cuda", "rocm")
-OPTIONS: dict[str, str | bool | int] = {
-    # A program is given new arrays in every iteration: a graph of its kernels would be made anew for these.
+GPU_COMPILER_OPTIONS: dict[str, str | bool | int] = {
+    # The arguments of a program are new arrays in every iteration, for which XLA would rebuild a graph of its kernels.
     "xla_gpu_enable_command_buffer": "",
-    # To find out which of its own matrix products is the fastest takes longer than it saves.
+    # Autotuning the matrix products of XLA takes longer than it saves.
     "xla_gpu_enable_triton_gemm": False,
-    # The same of those of libraries; programs that are compiled beside each other would wait for the device.
+    # The same is true for library calls; programs that compile in parallel would also wait for the device.
     "xla_gpu_autotune_level": 0,
 }
-"""Of the compiler, on a GPU."""
+"""Compiler options for a GPU."""
 
 
 class DeviceError(ValueError):
-    """The devices or hosts that were asked for cannot be used."""
+    """The requested devices or hosts cannot be used."""
 
 
 @contextmanager
 def errors_explained() -> Iterator[None]:
-    """What JAX says while it runs, in words that help."""
+    """Translate runtime errors of JAX into errors that say what to do."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        said = str(error).splitlines()[0]
-        if "RESOURCE_EXHAUSTED" in said:
-            raise MemoryError(f"a device is full: {said}; use more devices, or linear_solver='cg'") from None
+        reason = str(error).splitlines()[0]
+        if "RESOURCE_EXHAUSTED" in reason:
+            raise MemoryError(f"out of device memory: {reason}; use more devices, or linear_solver='cg'") from None
         if jax.process_count() > 1:
-            raise DeviceError(f"another process of this run has died or cannot be reached any more: {said}") from None
+            raise DeviceError(f"another process of this run has died or is unreachable: {reason}") from None
         raise
 
 
-def available(n: int | None = None, own: bool = False) -> list[Any]:
-    """JAX's devices, over all hosts, or this process's own."""
+def available(n: int | None = None, local: bool = False) -> list[Any]:
+    """Return the first `n` JAX devices of all hosts, or of this process only."""
     try:
-        found = jax.local_devices() if own else jax.devices()
+        all_devices = jax.local_devices() if local else jax.devices()
     except RuntimeError as error:
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         advice = "is jax installed with its CUDA build (pip install 'jax[cuda12]'), and is there a GPU?"
-        raise DeviceError(f"JAX finds no device to run on: {said}; {advice}") from None
-    if found[0].platform not in GPUS and "JAX_PLATFORMS" not in os.environ:
+        raise DeviceError(f"JAX has no device to run on: {reason}; {advice}") from None
+    if all_devices[0].platform not in GPUS and "JAX_PLATFORMS" not in os.environ:
         reason = (
-            "JAX has no build for it (pip install 'jax[cuda12]')" if os.path.exists("/dev/nvidia0") else "none found"
+            "JAX has no build for it (pip install 'jax[cuda12]')" if os.path.exists("/dev/nvidia0") else "none detected"
         )
-        warnings.warn(f"engine xla without a GPU ({reason}): it runs on the CPU, where cpu is faster", stacklevel=3)
-    if n is not None and not 1 <= n <= len(found):
-        raise DeviceError(f"{n} devices were asked for, and JAX finds {len(found)}")
-    return sorted(found, key=lambda device: (device.process_index, device.id))[:n]
+        warnings.warn(
+            f"engine xla without a GPU ({reason}): it runs on the CPU, where engine cpu is faster", stacklevel=3
+        )
+    if n is not None and not 1 <= n <= len(all_devices):
+        raise DeviceError(f"{n} devices were requested, but JAX has {len(all_devices)}")
+    return sorted(all_devices, key=lambda device: (device.process_index, device.id))[:n]
 
 
 def compiler_options(device: Any) -> dict[str, str | bool | int]:
-    """How XLA makes programs for a device: of `OPTIONS` those that it knows."""
-    return {name: x for name, x in OPTIONS.items() if is_known(name, x)} if device.platform in GPUS else {}
+    """Return the compiler options for a device: those of `GPU_COMPILER_OPTIONS` that this version of XLA supports."""
+    return {name: x for name, x in GPU_COMPILER_OPTIONS.items() if is_known(name, x)} if device.platform in GPUS else {}
 
 
 @cache
 def is_known(option: str, value: str | bool | int) -> bool:
-    """Whether XLA knows a compiler option: they come and go."""
+    """Return whether this version of XLA supports a compiler option with this value."""
     try:
         jax.jit(lambda x: x + 1, compiler_options={option: value})(0)
     except jax.errors.JaxRuntimeError:
@@ -78,7 +80,7 @@ def is_known(option: str, value: str | bool | int) -> bool:
 
 
 def own_part(x: jax.Array) -> np.ndarray:
-    """What this process's devices hold of an array."""
+    """Return the part of an array that is on the devices of this process."""
     if x.is_fully_replicated:
         return np.asarray(x)
     shards = sorted(x.addressable_shards, key=lambda shard: shard.index[0].start or 0)
@@ -86,7 +88,7 @@ def own_part(x: jax.Array) -> np.ndarray:
 
 
 def fetch(x: jax.Array) -> np.ndarray:
-    """The whole array on this host; where there are several, all of them must ask."""
+    """Return the whole array on this host; all processes must call this."""
     if getattr(x, "is_fully_addressable", True) or x.is_fully_replicated:
         return np.asarray(x)
     from jax.experimental import multihost_utils
@@ -99,7 +101,7 @@ def fetch(x: jax.Array) -> np.ndarray:
 
 
 def estimate(layout: Layout, solver: str, fronts: Fronts | None = None) -> int:
-    """Bytes that one device will need, at the fullest moment of an iteration; generous."""
+    """Return an upper estimate of the peak memory of one device in an iteration, in bytes."""
     structure, k = layout.structure, layout.n_devices
     e = structure.eliminated
     d = 0 if e is None else e.manifold.tangent
@@ -109,20 +111,20 @@ def estimate(layout: Layout, solver: str, fronts: Fronts | None = None) -> int:
         data = sum(x[:1].nbytes for x in f.factors.data) + 4 * (len(f.factors.slots) + 2 * len(f.kept)) + 24
         edges = sum(A.dim * B.dim for i, A in enumerate(f.kept) for B in f.kept[i + 1 :])
         total += m * (data + 8 * (12 + (2 if solver == "cg" else 1) * d * K + edges))
-        on_the_way = 2 * p * (D + 1) + 2 * d * K + 2 * sum(s.dim * (s.dim + 3) // 2 for s in f.kept)
-        total += 8 * on_the_way * m / n_slabs(m)
+        temporary = 2 * p * (D + 1) + 2 * d * K + 2 * sum(s.dim * (s.dim + 3) // 2 for s in f.kept)
+        total += 8 * temporary * m / n_slabs(m)
     if e is not None:
         total += layout.n_local * 8 * (4 * e.manifold.ambient + 3 * d + d * (d + 1))
     total += sum(8 * len(v) * (4 * v.manifold.ambient + 6 * v.manifold.tangent**2) for v in structure.kept)
     if solver != "cg":
         pairs = n_pairs(layout) / k
         in_matrix = 4 * n**2 if fronts is None else 3 * fronts.numbers
-        total += 8 * in_matrix + 10 * pairs + 8 * d * d * min(pairs, SLAB)
+        total += 8 * in_matrix + 10 * pairs + 8 * d * d * min(pairs, MAX_SLAB_PAIRS)
     return int(total)
 
 
 def memory_of(device: Any) -> int | None:
-    """Bytes that a device has for arrays; of a CPU, its share of what is free.  None when nobody says."""
+    """Return the memory of a device in bytes, for a CPU its part of the free memory, or None if it is unknown."""
     stats = device.memory_stats() if hasattr(device, "memory_stats") else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
@@ -134,12 +136,13 @@ def memory_of(device: Any) -> int | None:
 
 
 def check_memory(need: int, devices: list[Any]) -> None:
-    own = [device for device in devices if device.process_index == jax.process_index()]
-    there = memory_of(own[0]) if own else None
-    if there is not None and need > there:
+    """Raise a MemoryError if a device of this process has less memory than needed."""
+    local = [device for device in devices if device.process_index == jax.process_index()]
+    memory = memory_of(local[0]) if local else None
+    if memory is not None and need > memory:
         raise MemoryError(
-            f"about {gigabytes(need)} are needed on each of {len(devices)} {devices[0].platform} devices, and one has "
-            f"{gigabytes(there)}; use more devices, linear_solver='cg', or a part of the observations"
+            f"about {gigabytes(need)} are needed on each of {len(devices)} {devices[0].platform} devices, but one has "
+            f"{gigabytes(memory)}; use more devices, linear_solver='cg', or a subset of the observations"
         )
 
 
@@ -148,9 +151,9 @@ def gigabytes(n: float) -> str:
 
 
 def plan(need: int, solver: str, devices: list[Any]) -> str:
-    """One line for a person, before the run."""
-    there = memory_of(devices[0]) if devices[0].process_index == jax.process_index() else None
-    of = "" if there is None else f" of {gigabytes(there)}"
+    """Return one line for the user: devices, solver and memory."""
+    memory = memory_of(devices[0]) if devices[0].process_index == jax.process_index() else None
+    of = "" if memory is None else f" of {gigabytes(memory)}"
     kind = devices[0].device_kind
     hosts = f" on {jax.process_count()} hosts" if jax.process_count() > 1 else ""
     return f"xla: {len(devices)} x {kind}{hosts}, {solver}, about {gigabytes(need)}{of} on each"

@@ -1,7 +1,7 @@
-"""Several hosts: how their processes come together, and leave.
+"""Communication between the processes of several hosts.
 
-JAX ends a process that waits for others in vain.  So they first meet here: everyone tells process 0 that it is there,
-and only when all are does JAX begin.
+JAX kills a process that waits too long for others.  So the processes first connect here: each reports to process 0, and
+JAX is initialised once all are present.
 """
 
 import inspect
@@ -20,13 +20,13 @@ from asker.engines.xla.devices import DeviceError, errors_explained
 from asker.problem.problem import Portion
 from asker.problem.variables import ProblemError
 
-PATIENCE = 45.0  # seconds until a host that does not answer is given up
+TIMEOUT_SECONDS = 45.0  # until a host that does not answer is considered unreachable
 
 
 def join(coordinator: str | None = None, num_processes: int | None = None, process_id: int | None = None) -> None:
-    """Come together with the other processes of a run, before JAX is used for anything.
+    """Connect to the other processes of a run, before any other use of JAX.
 
-    With nothing given, a Slurm or Kubernetes job says who takes part; outside of one this does nothing.
+    Without arguments the processes are those of the Slurm or Kubernetes job; outside of a job this does nothing.
     """
     if coordinator is None and num_processes is None and process_id is None:
         if _in_a_slurm_job():
@@ -34,19 +34,24 @@ def join(coordinator: str | None = None, num_processes: int | None = None, proce
         elif not _in_a_kubernetes_job():
             return
     if (coordinator is None) != (num_processes is None) or (coordinator is None) != (process_id is None):
-        raise DeviceError("--coordinator, --num-processes and --process-id belong together")
+        raise DeviceError("--coordinator, --num-processes and --process-id must be given together")
     if coordinator is not None and num_processes is not None and process_id is not None:
         _check(coordinator, num_processes, process_id)
-        _meet(coordinator, num_processes, process_id)
-    wanted = {"initialization_timeout": 60, "heartbeat_timeout_seconds": int(PATIENCE), "shutdown_timeout_seconds": 60}
+        _connect(coordinator, num_processes, process_id)
+    wanted = {
+        "initialization_timeout": 60,
+        "heartbeat_timeout_seconds": int(TIMEOUT_SECONDS),
+        "shutdown_timeout_seconds": 60,
+    }
     known = inspect.signature(jax.distributed.initialize).parameters
     options: dict[str, Any] = {name: value for name, value in wanted.items() if name in known}
     try:
         jax.distributed.initialize(coordinator, num_processes, process_id, **options)
     except (RuntimeError, ValueError, ImportError) as error:
-        said = str(error).splitlines()[0]
-        advice = "" if coordinator else '; a Kubernetes job needs `pip install "jax[k8s]"`, or the three options'
-        raise DeviceError(f"the processes of this run did not come together: {said}{advice}") from None
+        reason = str(error).splitlines()[0]
+        options_needed = "--coordinator, --num-processes and --process-id"
+        advice = "" if coordinator else f'; a Kubernetes job needs `pip install "jax[k8s]"`, or {options_needed}'
+        raise DeviceError(f"the processes of this run could not connect: {reason}{advice}") from None
     if jax.device_count() != jax.process_count() * jax.local_device_count():
         raise DeviceError(
             f"process {jax.process_index()} has {jax.local_device_count()} of {jax.device_count()} devices; all of the "
@@ -63,7 +68,7 @@ def _check(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def in_a_job() -> bool:
-    """Whether the environment is that of one of several processes."""
+    """Return whether this is one of several processes of a Slurm or Kubernetes job."""
     return _in_a_slurm_job() or _in_a_kubernetes_job()
 
 
@@ -72,10 +77,13 @@ def _in_a_slurm_job() -> bool:
 
 
 def _slurm() -> tuple[str, int, int]:
-    """The first host of the job's step listens, on a port that follows from the number of the job."""
+    """Return coordinator, number of processes and process id of a Slurm job.
+
+    The coordinator is the first host of the job's step, with a port computed from the number of the job.
+    """
     step = os.environ
     name = re.match(r"([^,\[]*)(?:\[([^,\-\]]*))?", step.get("SLURM_STEP_NODELIST", "localhost"))
-    assert name is not None  # it matches everything
+    assert name is not None  # the pattern matches every string
     port = 61440 + int(step.get("SLURM_JOB_ID", "0")) % 4096
     return f"{name[1]}{name[2] or ''}:{port}", int(step["SLURM_STEP_NUM_TASKS"]), int(step["SLURM_PROCID"])
 
@@ -84,9 +92,9 @@ def _in_a_kubernetes_job() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
 
 
-def _meet(coordinator: str, num_processes: int, process_id: int) -> None:
+def _connect(coordinator: str, num_processes: int, process_id: int) -> None:
     host, _, port = coordinator.rpartition(":")
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     if process_id == 0:
         _wait_for_all(int(port), num_processes, deadline)
     else:
@@ -105,18 +113,18 @@ def _wait_for_all(port: int, num_processes: int, deadline: float) -> None:
                 except TimeoutError:
                     names = ", ".join(map(str, sorted(missing)))
                     raise DeviceError(
-                        f"process {names} of {num_processes} did not come within {PATIENCE:.0f} s"
+                        f"process {names} of {num_processes} did not connect within {TIMEOUT_SECONDS:.0f} s"
                     ) from None
-                said = _said(connection)
-                if said[:1] != ["asker"] or len(said) != 3 or not said[1].isdigit():
-                    connection.close()  # somebody else
+                message = _message(connection)
+                if message[:1] != ["asker"] or len(message) != 3 or not message[1].isdigit():
+                    connection.close()  # not a process of asker
                     continue
                 present.append(connection)
-                if said[2] != str(num_processes):
+                if message[2] != str(num_processes):
                     raise DeviceError(
-                        f"process {said[1]} was told of {said[2]} processes, process 0 of {num_processes}"
+                        f"process {message[1]} has --num-processes {message[2]}, process 0 has {num_processes}"
                     )
-                missing.discard(int(said[1]))
+                missing.discard(int(message[1]))
             for connection in present:
                 with suppress(OSError):
                     connection.sendall(b"go")
@@ -130,7 +138,7 @@ def _wait_for_all(port: int, num_processes: int, deadline: float) -> None:
             connection.close()
 
 
-def _said(connection: socket.socket) -> list[str]:
+def _message(connection: socket.socket) -> list[str]:
     connection.settimeout(2)
     try:
         return connection.recv(64).decode(errors="replace").split()
@@ -157,13 +165,13 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def place() -> tuple[int, int]:
-    """Which process this is, and of how many."""
+def rank_and_size() -> tuple[int, int]:
+    """Return the number of this process, and of all processes."""
     return jax.process_index(), jax.process_count()
 
 
-def of_all(x: np.ndarray) -> np.ndarray:
-    """What each process has, (n_processes, *x.shape); the shapes must be the same."""
+def all_gather(x: np.ndarray) -> np.ndarray:
+    """Return the arrays of all processes, (n_processes, *x.shape); their shapes must be equal."""
     x = np.ascontiguousarray(x)
     if jax.process_count() == 1 or not x.size:
         return np.repeat(x[None], jax.process_count(), axis=0)
@@ -174,73 +182,73 @@ def of_all(x: np.ndarray) -> np.ndarray:
     return np.frombuffer(np.ascontiguousarray(as_bytes).tobytes(), dtype=x.dtype).reshape(-1, *x.shape)
 
 
-def largest(n: int) -> int:
-    """Of the numbers that the processes have."""
-    return int(of_all(np.array(n, dtype=np.int64)).max())
+def all_max(n: int) -> int:
+    """Return the maximum of a number over the processes."""
+    return int(all_gather(np.array(n, dtype=np.int64)).max())
 
 
-def added_up(x: np.ndarray) -> np.ndarray:
-    """Over the processes."""
-    return of_all(x).sum(axis=0, dtype=x.dtype)
+def all_sum(x: np.ndarray) -> np.ndarray:
+    """Return the sum of an array over the processes."""
+    return all_gather(x).sum(axis=0, dtype=x.dtype)
 
 
-def union(own: np.ndarray) -> np.ndarray:
-    """Of the numbers that the processes have, ascending."""
-    own = np.unique(own)
-    most = largest(len(own))
-    if not most:
-        return own
-    known = of_all(np.array(own[:1].sum() if len(own) else -1)).max()  # some number that is there fills up
-    padded = np.full(most, known, dtype=own.dtype)
-    padded[: len(own)] = own
-    return np.unique(of_all(padded))
+def all_union(numbers: np.ndarray) -> np.ndarray:
+    """Return the sorted union of the numbers of all processes."""
+    local = np.unique(numbers)
+    size = all_max(len(local))
+    if not size:
+        return local
+    padding = all_gather(np.array(local[:1].sum() if len(local) else -1)).max()  # an element of the union
+    padded = np.full(size, padding, dtype=local.dtype)
+    padded[: len(local)] = local
+    return np.unique(all_gather(padded))
 
 
-def whole(own: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
-    """The array of `n` rows of which each process has some; `numbers` says which."""
-    most = largest(len(own))
-    rows = np.zeros((most, *own.shape[1:]), dtype=own.dtype)
-    rows[: len(own)] = own
-    at = np.full(most, n, dtype=np.int64)  # one row beyond the end takes what fills up
-    at[: len(own)] = numbers
-    out = np.zeros((n + 1, *own.shape[1:]), dtype=own.dtype)
-    out[of_all(at).ravel()] = of_all(rows).reshape(-1, *own.shape[1:])
+def gather_rows(local: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
+    """Return the array of `n` rows from the rows of each process; `numbers` are their positions."""
+    size = all_max(len(local))
+    rows = np.zeros((size, *local.shape[1:]), dtype=local.dtype)
+    rows[: len(local)] = local
+    at = np.full(size, n, dtype=np.int64)  # padding goes to a row after the last one
+    at[: len(local)] = numbers
+    out = np.zeros((n + 1, *local.shape[1:]), dtype=local.dtype)
+    out[all_gather(at).ravel()] = all_gather(rows).reshape(-1, *local.shape[1:])
     return out[:n]
 
 
 def check_portions(portion: Portion) -> None:
-    """Those of all processes make the whole, and no more."""
+    """Raise an error unless the portions of all processes partition the problem."""
     numbers = (portion.numbers, *portion.observations)
-    found = added_up(np.array([(len(x), x.sum()) for x in numbers], dtype=np.int64))
-    whole = [(n, n * (n - 1) // 2) for n in (portion.n_variables, *portion.n_observations)]
-    if found.tolist() != list(map(list, whole)):
+    sums = all_sum(np.array([(len(x), x.sum()) for x in numbers], dtype=np.int64))
+    expected = [[n, n * (n - 1) // 2] for n in (portion.n_variables, *portion.n_observations)]
+    if sums.tolist() != expected:
         raise ProblemError(
-            f"the portions of {place()[1]} processes do not make the whole: {found[0, 0]} of "
-            f"{portion.n_variables} {portion.variables.name}, {found[1:, 0].sum()} of "
+            f"the portions of {rank_and_size()[1]} processes do not make the whole problem: {sums[0, 0]} of "
+            f"{portion.n_variables} {portion.variables.name}, {sums[1:, 0].sum()} of "
             f"{sum(portion.n_observations)} observations"
         )
 
 
-def check_same(what: bytes, complaint: str) -> None:
-    """All hosts must hold the same."""
-    everyone = of_all(np.frombuffer(what, dtype=np.uint8))
-    different = np.flatnonzero((everyone != everyone[0]).any(axis=1))
+def check_same(content: bytes, complaint: str) -> None:
+    """Raise a `ProblemError` with the complaint unless all processes have the same content."""
+    contents = all_gather(np.frombuffer(content, dtype=np.uint8))
+    different = np.flatnonzero((contents != contents[0]).any(axis=1))
     if different.size:
         raise ProblemError(f"process {different[0]} and process 0 {complaint}")
 
 
-def are_several() -> bool:
+def is_distributed() -> bool:
     return jax.process_count() > 1
 
 
-def part_ways() -> None:
-    """The processes go their ways: none waits for another any more."""
-    if are_several():
+def shut_down() -> None:
+    """Disconnect from the other processes, so that none waits for another."""
+    if is_distributed():
         jax.distributed.shutdown()
 
 
-def leave(code: int) -> None:
-    """End this process at once, without the good-byes that JAX waits for: after an error nobody answers them."""
+def exit_at_once(code: int) -> None:
+    """Exit without the shutdown of JAX, which after an error would wait for other processes in vain."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Formulas of every residual, for the observations of one device."""
+"""Evaluation of per-residual formulas for the observations of one device."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,19 +6,34 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from asker.engines.interface import Formula
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.residuals import used
 from asker.kernels.kernel import Kernel
+from asker.problem.factors import Factors
 
 Widths = tuple[jax.Array | None, ...]
-"""τ of each factor group; None where observations have widths of their own.  Where they have weights: τ, and 1 if it is
-multiplied with the root of each weight, or 0."""
+"""τ of each factor group; None if τ differs between observations.  For weighted observations: τ, and 1 if it is
+multiplied by the square root of each weight, else 0."""
+
+
+def width(f: Factors) -> np.ndarray | None:
+    """Return τ of a factor group, as `Widths` has it."""
+    if np.ndim(f.tau) and not f.weight_is_precision:
+        return None
+    tau = float(f.kernel.tau) if f.weight_is_precision else float(f.tau)
+    return np.array(tau if f.weight is None else [tau, not f.weight_is_precision], dtype=float)
+
+
+def of_unit_width(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """Return the kernels with τ = 1: a program is compiled once for all values of τ."""
+    return tuple(replace(kernel, tau=1.0) for kernel in kernels)
 
 
 class Arguments(NamedTuple):
-    """What a formula is given, for one factor group."""
+    """The arguments of a formula for one factor group."""
 
     tau: jax.Array | None
     o: Observations[jax.Array]
@@ -30,7 +45,7 @@ class Arguments(NamedTuple):
 def of_each(
     kernels: tuple[Kernel, ...], formula: Formula, arguments: Sequence[Arguments]
 ) -> tuple[tuple[jax.Array, ...], ...]:
-    """For each factor group the values of a formula, of every residual of a device; 0 for dummies."""
+    """Return the values of a formula for every residual of a device, by factor group; 0 for dummies."""
     pairs = zip(kernels, arguments, strict=True)
     return tuple(tuple(used(a.o, v) for v in _of_factors(kernel, formula, a)) for kernel, a in pairs)
 

@@ -1,9 +1,9 @@
-"""Where everything lies in a sparse factorisation by batches of fronts, worked out once per pattern.
+"""Symbolic analysis for the multifrontal factorisation in batches of fronts, done once per sparsity pattern.
 
-A front eliminates some unknowns, its pivots, and leaves the rest to its parent (engines/cpu/sparse).  A processor wants
-fronts that fit its cache; an accelerator wants few steps, each of much work.  So fronts are larger here, and those of
-one level of the tree, none of which needs another, are done together: in batches of nearly the same size, padded.
-A batch is a few calls for the device, which cost the time of many numbers.
+A front eliminates some unknowns, its pivots, and passes an update matrix to its parent (engines/cpu/sparse).  A CPU is
+fastest with fronts that fit its cache; an accelerator is fastest with few steps of much work each.  So fronts are
+larger here, and independent fronts of one level of the tree are factorised in batches, padded to the same size.  A
+batch takes a few calls of the device, whose latency is the time of many operations.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,121 +13,141 @@ import numpy as np
 if TYPE_CHECKING:
     from asker.engines.cpu.sparse import WideFronts
 
-NARROW = (64, 128, 256, 512)  # unknowns up to which a front, with those it is coupled to, may hold any zeros
-ZEROS = 0.3  # share of zeros in a larger one
-ROUND = 8  # sizes are multiples of this
-# A batch is some sixty calls for the device, 0.4 ms of an H200.  In that time it does
-NUMBERS = 1e7  # numbers of fronts written and read,
-PRODUCTS = 3e9  # multiply-adds,
-PIVOTS = 600  # or pivots, one after the other
+UNRESTRICTED_SIZES = (
+    64,
+    128,
+    256,
+    512,
+)  # sizes up to which a front may have any number of explicit zeros; all are tried
+MAX_ZERO_FRACTION = 0.3  # explicit zeros in larger fronts
+SIZE_MULTIPLE = 8  # sizes are rounded up to multiples of this
+# A batch is about sixty calls of the device, 0.4 ms on an H200.  In that time the device
+NUMBERS_PER_BATCH_TIME = 1e7  # writes and reads so many entries of fronts,
+PRODUCTS_PER_BATCH_TIME = 3e9  # computes so many multiply-adds,
+PIVOTS_PER_BATCH_TIME = 600  # or eliminates so many pivots in sequence
 
 
 class Children(NamedTuple):
-    """Fronts of one batch whose parents are in another."""
+    """The fronts of one batch whose parents are in another batch."""
 
     number: np.ndarray
-    """(m,): of each child in its batch."""
+    """(m,): number of each child in its batch."""
     parent: np.ndarray
-    """(m,): number of its parent in the other."""
-    place: np.ndarray
-    """(m, left + 1): row of the parent's front, for each row that the child leaves; too large a number for none."""
+    """(m,): number of its parent in the other batch."""
+    row: np.ndarray
+    """(m, left + 1): row of the parent's front for each row of the update matrix; out of range for padding."""
 
 
 class Batch(NamedTuple):
     """Fronts of one size: rows of pivots, rows of coupled unknowns, and the right-hand side as a last row."""
 
     pivots: np.ndarray
-    """(n, width): the unknowns; their number for none."""
+    """(n, width): unknowns; the number of unknowns for padding."""
     coupled: np.ndarray
-    """(n, left): likewise."""
+    """(n, left): the same for the coupled unknowns."""
     source: np.ndarray
-    """(m,): which values of the matrix belong here,"""
+    """(m,): values of the matrix that enter these fronts."""
     target: np.ndarray
-    """(3, m): and where: front, row, column."""
+    """(3, m): front, row and column of each of these values."""
 
 
 class Fronts(NamedTuple):
     """Batches in the order of elimination."""
 
     arrays: tuple[tuple[Batch, tuple[Children, ...]], ...]
-    """Each with what it takes from those before it,"""
+    """Each batch with its children in earlier batches."""
     takes: tuple[tuple[int, ...], ...]
-    """and which these are."""
+    """The numbers of these earlier batches, for each batch."""
     numbers: float
-    """In all fronts, padding included."""
+    """Number of entries of all fronts, padding included."""
 
 
 def dense_cost(n: int) -> float:
-    """Of a dense factorisation of `n` unknowns in the same unit: one call, which is busy with one column at a time."""
-    return n / (1.5 * PIVOTS) + n**2 / NUMBERS + n**3 / 3 / PRODUCTS
+    """Return the cost of a dense factorisation of `n` unknowns, in the unit of `Plan.cost`.
+
+    It is one call, which eliminates one column at a time.
+    """
+    return n / (1.5 * PIVOTS_PER_BATCH_TIME) + n**2 / NUMBERS_PER_BATCH_TIME + n**3 / 3 / PRODUCTS_PER_BATCH_TIME
 
 
 def _costs(width: np.ndarray, left: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """What batches of `n` fronts cost, in calls for a small batch."""
+    """Return the cost of batches of `n` fronts, in the time of a small batch."""
     rest = left + 1.0
     work = width**3 / 3 + width**2 * rest + width * rest**2
-    return 1 + width / PIVOTS + n * (width + rest) ** 2 / NUMBERS + n * work / PRODUCTS
+    entries = n * (width + rest) ** 2
+    return 1 + width / PIVOTS_PER_BATCH_TIME + entries / NUMBERS_PER_BATCH_TIME + n * work / PRODUCTS_PER_BATCH_TIME
 
 
 class Plan(NamedTuple):
-    """Fronts, and those that make up each batch, in the order of elimination."""
+    """Fronts, and the fronts of each batch, in the order of elimination."""
 
     fronts: "WideFronts"
     groups: list[np.ndarray]
     cost: float
-    """In calls for a small batch."""
+    """Estimated cost, in the time of a small batch."""
     numbers: float
-    """Numbers in all fronts, without padding."""
+    """Number of entries of all fronts, without padding."""
 
 
 def _plan(fronts: "WideFronts") -> Plan:
     width, left = _sizes(fronts)
     level = _levels(fronts.parent)
     by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
-    found = [_groups(width[members], left[members]) for members in by_level]
-    groups = [members[group] for members, (of_level, _) in zip(by_level, found, strict=True) for group in of_level]
-    return Plan(fronts, groups, sum(cost for _, cost in found), float(((width + left + 1.0) ** 2).sum()))
+    levels = [_groups(width[members], left[members]) for members in by_level]
+    groups = [members[group] for members, (of_level, _) in zip(by_level, levels, strict=True) for group in of_level]
+    return Plan(fronts, groups, sum(cost for _, cost in levels), float(((width + left + 1.0) ** 2).sum()))
 
 
 def _sizes(fronts: "WideFronts") -> tuple[np.ndarray, np.ndarray]:
-    """Pivots and coupled unknowns of each front, rounded up."""
-    return tuple(-(-np.diff(ptr) // ROUND) * ROUND for ptr in (fronts.first, fronts.coupled_ptr))  # type: ignore[return-value]
+    """Return the numbers of pivots and of coupled unknowns of each front, rounded up."""
+
+    def rounded(ptr: np.ndarray) -> np.ndarray:
+        return -(-np.diff(ptr) // SIZE_MULTIPLE) * SIZE_MULTIPLE
+
+    return rounded(fronts.first), rounded(fronts.coupled_ptr)
 
 
-def cheapest(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray) -> Plan:
-    """Of several ways to factorise a pattern; arguments as in `symbolic.analyse`."""
+def cheapest(pattern: tuple[np.ndarray, np.ndarray], dims: np.ndarray) -> Plan:
+    """Return the cheapest of several plans to factorise a sparsity pattern; arguments as in `symbolic.analyse`."""
     from asker.engines.cpu.sparse import wide_fronts
 
-    return min(map(_plan, wide_fronts(meeting, dims, NARROW, ZEROS)), key=lambda plan: plan.cost)
+    candidates = wide_fronts(pattern, dims, UNRESTRICTED_SIZES, MAX_ZERO_FRACTION)
+    return min(map(_plan, candidates), key=lambda plan: plan.cost)
 
 
-def batched(plan: Plan, places: np.ndarray) -> Fronts:
-    """All that a plan needs on a device; `places`: of `Meetings`."""
+def batched(plan: Plan, entries: np.ndarray) -> Fronts:
+    """Return the batches of a plan, for a device.
+
+    Parameters
+    ----------
+    entries
+        Row, column and number of each value of the matrix: `SchurPattern.entries`.
+    """
     fronts, groups = plan.fronts, plan.groups
     width, left = _sizes(fronts)
     batch, number = np.empty(len(width), dtype=np.int64), np.empty(len(width), dtype=np.int64)
     for b, members in enumerate(groups):
         batch[members], number[members] = b, np.arange(len(members))
         width[members], left[members] = width[members].max(), left[members].max()
-    place = _Place(fronts, width)
-    own_batches = _batches(fronts, groups, number, width, left, place, places)
-    children = [_children(fronts, b, batch, number, width, left, place) for b in range(len(groups))]
-    arrays = tuple((own, tuple(of.values())) for own, of in zip(own_batches, children, strict=True))
+    row_in_front = _RowInFront(fronts, width)
+    batches = _batches(fronts, groups, number, width, left, row_in_front, entries)
+    children = [_children(fronts, b, batch, number, width, left, row_in_front) for b in range(len(groups))]
+    arrays = tuple((own, tuple(of.values())) for own, of in zip(batches, children, strict=True))
     return Fronts(arrays, tuple(map(tuple, children)), float(((width + left + 1.0) ** 2).sum()))
 
 
 def _levels(parent: np.ndarray) -> np.ndarray:
-    """How many fronts lie one below the other under each."""
-    level, some = np.zeros(len(parent), dtype=np.int64), np.flatnonzero(parent >= 0)
+    """Return the height of each front above its deepest descendant."""
+    level, with_parent = np.zeros(len(parent), dtype=np.int64), np.flatnonzero(parent >= 0)
     while True:
         before = level.copy()
-        np.maximum.at(level, parent[some], level[some] + 1)
+        np.maximum.at(level, parent[with_parent], level[with_parent] + 1)
         if (level == before).all():
             return level
 
 
 def _groups(width: np.ndarray, left: np.ndarray) -> tuple[list[np.ndarray], float]:
-    """Which fronts of a level go together, so that calls and padding cost the least; and what they cost."""
+    """Return the partition of a level's fronts into batches with the least cost of calls and padding, and this cost."""
     sizes, kind, counts = np.unique(
         np.stack([width + left, width, left]), axis=1, return_inverse=True, return_counts=True
     )
@@ -147,15 +167,15 @@ def _groups(width: np.ndarray, left: np.ndarray) -> tuple[list[np.ndarray], floa
     return groups, float(best[m])
 
 
-def _batches(fronts: "WideFronts", groups, number, width, left, place, places) -> tuple[Batch, ...]:
+def _batches(fronts: "WideFronts", groups, number, width, left, row_in_front, entries) -> tuple[Batch, ...]:
     n = len(fronts.order)
     rank = np.empty(n, dtype=np.int64)
     rank[fronts.order] = np.arange(n)
-    row, column, source = places
+    row, column, source = entries
     i, j = rank[row], rank[column]
     i, j = np.minimum(i, j), np.maximum(i, j)
     front = np.searchsorted(fronts.first, i, side="right") - 1
-    target = np.stack([number[front], place(front, j), i - fronts.first[front]]).astype(np.int32)
+    target = np.stack([number[front], row_in_front(front, j), i - fronts.first[front]]).astype(np.int32)
     by_front = np.argsort(front, kind="stable")
     ptr = np.concatenate([[0], np.cumsum(np.bincount(front, minlength=len(width)))])
     batches = []
@@ -167,8 +187,8 @@ def _batches(fronts: "WideFronts", groups, number, width, left, place, places) -
     return tuple(batches)
 
 
-def _children(fronts: "WideFronts", b: int, batch, number, width, left, place) -> dict[int, Children]:
-    """Those whose parents are in batch `b`, by their own batch."""
+def _children(fronts: "WideFronts", b: int, batch, number, width, left, row_in_front) -> dict[int, Children]:
+    """Return the fronts whose parents are in batch `b`, by their own batch."""
     inside = np.flatnonzero((fronts.parent >= 0) & (batch[fronts.parent] == b))
     out = {}
     for c in np.unique(batch[inside]):
@@ -176,7 +196,7 @@ def _children(fronts: "WideFronts", b: int, batch, number, width, left, place) -
         parent = fronts.parent[members]
         counts = np.diff(fronts.coupled_ptr)[members]
         own = _ranges(fronts.coupled_ptr, members)
-        rows = place(np.repeat(parent, counts), fronts.coupled[own])
+        rows = row_in_front(np.repeat(parent, counts), fronts.coupled[own])
         last = width[parent[0]] + left[parent[0]]
         to = np.full((len(members), left[members[0]] + 1), last + 1)
         to[np.arange(to.shape[1]) < counts[:, None]] = rows
@@ -185,8 +205,8 @@ def _children(fronts: "WideFronts", b: int, batch, number, width, left, place) -
     return out
 
 
-class _Place:
-    """The row of each unknown in a front that has it."""
+class _RowInFront:
+    """The row of an unknown in a front that contains it."""
 
     def __init__(self, fronts: "WideFronts", width: np.ndarray):
         self.fronts, self.width, self.n = fronts, width, len(fronts.order)
@@ -199,13 +219,13 @@ class _Place:
 
 
 def _ranges(ptr: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """All of ptr[k] … ptr[k + 1] − 1, for each member k."""
+    """Return the ranges ptr[k] … ptr[k + 1] − 1 of all members k, one after the other."""
     counts = ptr[members + 1] - ptr[members]
     return np.repeat(ptr[members] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def _padded(x: np.ndarray, ptr: np.ndarray, members: np.ndarray, size: int, fill: int) -> np.ndarray:
-    """(members, size): the part of `x` that belongs to each."""
+    """Return the part of `x` that belongs to each member, (members, size)."""
     out = np.full((len(members), size), fill, dtype=np.int32)
     out[np.arange(size) < np.diff(ptr)[members][:, None]] = x[_ranges(ptr, members)]
     return out

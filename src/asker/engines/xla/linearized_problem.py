@@ -1,12 +1,12 @@
-"""A problem at a point, linearised on a device: `asker.engines.cpu.linearized_problem` in plain JAX, with a dense
+"""A problem linearised at a point, on a device: `asker.engines.cpu.linearized_problem` in plain JAX, with a dense
 matrix.
 
-The couplings W of some eliminated variables at a time are one matrix, (variables, d, kept unknowns), so that their
-parts of the reduced matrix S and their blocks of the inverse M are products of large matrices:
+The couplings W of a batch of eliminated variables are one matrix, (variables, d, kept unknowns), so that their parts of
+the reduced matrix S and their blocks of the inverse M are products of large matrices:
 
     S = H_KK − Σ WᵀW,   M_EE = L⁻ᵀ (I + W S⁻¹ Wᵀ) L⁻¹,   M_KE = −S⁻¹ Wᵀ L⁻¹
 
-What holds the directions that the data do not determine: `asker.engines.inverse_blocks`.
+`asker.engines.inverse_blocks` regularises the directions that the data do not determine.
 """
 
 from collections.abc import Callable
@@ -19,20 +19,22 @@ import numpy as np
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from asker.engines.inverse_blocks import Columns, HeldInverse, SingularError, Stiffening
+from asker.engines.inverse_blocks import Columns, Regularisation, RegularisedInverse, SingularError
 from asker.engines.sparsity import FactorStructure, Structure
 from asker.engines.xla.residuals import FactorFunctions
-from asker.engines.xla.solver_selection import LARGEST_DENSE
+from asker.engines.xla.solver_selection import MAX_DENSE_UNKNOWNS
 from asker.problem.problem import Problem
 from asker.problem.variables import Variables
 from asker.tracing.array_namespace import as_argument, float64
 
-AT_ONCE = 1 << 25
-"""Numbers of W at a time."""
+MAX_BATCH_NUMBERS = 1 << 25
+"""Number of entries of W in one batch."""
 F = TypeVar("F", bound=Callable)
 
 
 def in_float64(function: F) -> F:
+    """Decorate a function so that JAX computes in double precision within it."""
+
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         with float64():
@@ -42,14 +44,14 @@ def in_float64(function: F) -> F:
 
 
 class Linear(NamedTuple):
-    """One factor group at a point, in the order of the structure."""
+    """Residuals and derivatives of one factor group at a point, in the order of the structure."""
 
     r: jax.Array  # (n, p)
     J: jax.Array  # (n, p, D)
 
 
 class DeviceModel:
-    """Derivatives of all residuals at one point; numbers per observation come and go in the user's order."""
+    """Derivatives of all residuals at one point.  Numbers per observation are in the user's order."""
 
     @in_float64
     def __init__(self, problem: Problem, theta: tuple[np.ndarray, ...]):
@@ -59,32 +61,33 @@ class DeviceModel:
 
     @staticmethod
     def suits(problem: Problem) -> bool:
-        """Whether the matrix of the kept variables is small enough to be a dense one."""
-        return Structure(problem).n_kept <= LARGEST_DENSE
+        """Return whether the matrix of the kept variables is small enough to be dense."""
+        return Structure(problem).n_kept <= MAX_DENSE_UNKNOWNS
 
     def inverse(
-        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, stiffening: Stiffening | None = None
+        self, a: list[np.ndarray], b: list[np.ndarray] | None = None, regularisation: Regularisation | None = None
     ) -> "DeviceInverse":
-        """That of Σ Jᵀ(aI + b rrᵀ)J."""
-        return DeviceInverse(self.structure, self.linear, self._own(a), None if b is None else self._own(b), stiffening)
+        """Return the inverse of Σ Jᵀ(aI + b rrᵀ)J."""
+        sorted_b = None if b is None else self._sorted(b)
+        return DeviceInverse(self.structure, self.linear, self._sorted(a), sorted_b, regularisation)
 
     def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
-        """Σ a JᵀJ of every variable, (n, d, d) for each free group."""
-        return own_blocks(self.structure, self.linear, self._own(a))
+        """Return the diagonal block Σ a JᵀJ of every variable, (n, d, d) for each free group."""
+        return own_blocks(self.structure, self.linear, self._sorted(a))
 
-    def predicted(self, inverse: HeldInverse) -> list[np.ndarray]:
-        """tr(J M Jᵀ) of every observation."""
+    def predicted(self, inverse: RegularisedInverse) -> list[np.ndarray]:
+        """Return tr(J M Jᵀ) of every observation."""
         assert isinstance(inverse, DeviceInverse)
         return [f.unsorted(x) for f, x in zip(self.structure.factors, inverse.predicted(), strict=True)]
 
-    def _own(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def _sorted(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         return [f.sorted(np.asarray(x, dtype=float)) for f, x in zip(self.structure.factors, arrays, strict=True)]
 
 
 def _linearised(f: FactorStructure, rows: dict[Variables, np.ndarray]) -> Linear:
     gathered = [rows[slot.variables][index] for slot, index in zip(f.factors.slots, f.indices, strict=True)]
     data = [f.sorted(as_argument(x)) for x in f.factors.data]
-    if not f.n or not f.width:  # no observations, or every variable that they touch is fixed
+    if not f.n or not f.width:  # no observations, or all variables are constant
         return Linear(jnp.zeros((f.n, f.p)), jnp.zeros((f.n, f.p, f.width)))
     r, J = jax.jit(FactorFunctions(f).derivatives)(*gathered, *data)
     if f.factors.weight is not None:
@@ -98,7 +101,7 @@ def _linearised(f: FactorStructure, rows: dict[Variables, np.ndarray]) -> Linear
 
 @in_float64
 def own_blocks(structure: Structure, linear: list[Linear], a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
-    """The block Σ a JᵀJ of every variable, (n, d, d) for each free group."""
+    """Return the diagonal block Σ a JᵀJ of every variable, (n, d, d) for each free group."""
     free = [v for v in structure.problem.variables if v.is_free]
     blocks = {v: jnp.zeros((len(v), v.manifold.tangent, v.manifold.tangent)) for v in free}
     for f, (_, J), w in zip(structure.factors, linear, a, strict=True):
@@ -122,12 +125,12 @@ class _Kept:
         starts, counts = np.cumsum(dims**2) - dims**2, dims**2
         number = np.arange(int(counts.sum())) - np.repeat(starts, counts)
         d, first = np.repeat(dims, counts), np.repeat(np.cumsum(dims) - dims, counts)
-        self.places = first + number // d, first + number % d
-        """Rows and columns of the diagonal blocks, number by number."""
+        self.positions = first + number // d, first + number % d
+        """Rows and columns of the entries of the diagonal blocks."""
 
     @in_float64
     def factorise(self, K: np.ndarray, diagonal: np.ndarray) -> bool:
-        self.L = _cholesky(self.S, self.places, K, diagonal)
+        self.L = _cholesky(self.S, self.positions, K, diagonal)
         return bool(jnp.isfinite(self.L).all())
 
     @in_float64
@@ -141,31 +144,31 @@ class _Kept:
 
 
 class _Coupled(NamedTuple):
-    """The couplings of one factor group: Y = L⁻¹ J_EᵀMJ_K, and where they belong; dummies at the end."""
+    """The couplings Y = L⁻¹ J_EᵀMJ_K of one factor group, and their positions; dummies at the end."""
 
     Y: jax.Array  # (n + m, d, K)
-    own: jax.Array
-    """(n + m,): the eliminated variable."""
+    eliminated: jax.Array
+    """(n + m,): eliminated variable of each observation."""
     columns: jax.Array
-    """(n + m, K): kept unknowns."""
+    """(n + m, K): kept unknowns of each observation."""
     starts: jax.Array
-    """Of the observations of each batch."""
+    """First observation of each batch."""
     m: int
-    """Observations of a batch, at most."""
+    """Maximum number of observations of a batch."""
 
 
-class DeviceInverse(HeldInverse):
-    """M, factorised; all arrays but what is asked for stay on the device."""
+class DeviceInverse(RegularisedInverse):
+    """The regularised inverse M on a device; only requested blocks are transferred to the host."""
 
     @in_float64
     def __init__(
         self, structure: Structure, linear: list[Linear], a: list[np.ndarray], b: list[np.ndarray] | None,
-        stiffening: Stiffening | None,
+        regularisation: Regularisation | None,
     ):  # fmt: skip
         self.linear, self.a = linear, a
         none = [None] * len(a)
         self.weighted = [_weighted(lin, x, y) for lin, x, y in zip(linear, a, b or none, strict=True)]
-        super().__init__(structure, stiffening)
+        super().__init__(structure, regularisation)
 
     def _own_blocks(self) -> dict[Variables, np.ndarray]:
         return own_blocks(self.structure, self.linear, self.a)
@@ -175,7 +178,7 @@ class DeviceInverse(HeldInverse):
         e = self.structure.eliminated
         if e is None:
             return
-        V = jnp.asarray(self.stiffening.single[e].K)
+        V = jnp.asarray(self.regularisation.single[e].K)
         for f, (_, J), MJ in zip(self.structure.factors, self.linear, self.weighted, strict=True):
             if f.eliminated is not None:
                 part = _part(f.eliminated)
@@ -183,8 +186,8 @@ class DeviceInverse(HeldInverse):
         self.L = jnp.linalg.cholesky(V)
         if not bool(jnp.isfinite(self.L).all()):
             raise SingularError(f"the block of one of the {e.name} is not positive definite")
-        self.size = max(1, min(len(e), AT_ONCE // max(e.manifold.tangent * self.structure.n_kept, 1)))
-        """Eliminated variables at a time."""
+        self.size = max(1, min(len(e), MAX_BATCH_NUMBERS // max(e.manifold.tangent * self.structure.n_kept, 1)))
+        """Number of eliminated variables of a batch."""
         self.n_batches = -(-len(e) // self.size)
         each = zip(self.structure.factors, self.linear, self.weighted, strict=True)
         self.coupled = [self._couplings(f, J, MJ) if f.eliminated is not None and f.kept else None
@@ -192,15 +195,15 @@ class DeviceInverse(HeldInverse):
 
     def _couplings(self, f: FactorStructure, J: jax.Array, MJ: jax.Array) -> _Coupled:
         assert f.eliminated is not None
-        own, part = f.eliminated.index, _part(f.eliminated)
+        variable, part = f.eliminated.index, _part(f.eliminated)
         kept = jnp.concatenate([MJ[:, :, _part(s)] for s in f.kept], axis=2)
         Y = jax.vmap(partial(solve_triangular, lower=True))(
-            self.L[own], jnp.einsum("npq,npk->nqk", J[:, :, part], kept)
+            self.L[variable], jnp.einsum("npq,npk->nqk", J[:, :, part], kept)
         )
         columns = np.concatenate([s.columns[:, None] + np.arange(s.dim) for s in f.kept], axis=1)
         bounds = f.eliminated.ptr[np.minimum(np.arange(self.n_batches + 1) * self.size, self.structure.n_eliminated)]
         m = int(np.diff(bounds).max(initial=0))
-        index = np.concatenate([own, np.full(m, self.n_batches * self.size)])
+        index = np.concatenate([variable, np.full(m, self.n_batches * self.size)])
         pad = ((0, m), (0, 0))
         return _Coupled(
             jnp.pad(Y, (*pad, (0, 0))), jnp.asarray(index), jnp.pad(columns, pad), jnp.asarray(bounds[:-1]), m
@@ -216,16 +219,16 @@ class DeviceInverse(HeldInverse):
                     S = _with_products(S, rows, columns, J[:, :, _part(s)], MJ[:, :, _part(t)])
         if self.structure.eliminated is not None:
 
-            def less(k: Any, S: jax.Array) -> jax.Array:
+            def subtract(k: Any, S: jax.Array) -> jax.Array:
                 W = self._rows(k)
                 W = W.reshape(-1, W.shape[2])
                 return S - W.T @ W
 
-            S = jax.jit(lambda S: lax.fori_loop(0, self.n_batches, less, S))(S)
+            S = jax.jit(lambda S: lax.fori_loop(0, self.n_batches, subtract, S))(S)
         return _Kept(S, self.structure.kept_variables[1])
 
     def _rows(self, k: Any) -> jax.Array:
-        """W of batch k, (size, d, kept unknowns)."""
+        """Return W of batch k, (size, d, kept unknowns)."""
         d = self.L.shape[1]
         W = jnp.zeros((self.size, d, self.structure.n_kept))
         for c in self.coupled:
@@ -236,9 +239,9 @@ class DeviceInverse(HeldInverse):
         return W
 
     def _of_batch(self, c: _Coupled, k: Any) -> tuple[jax.Array, ...]:
-        """Y, the variable in the batch (others are beyond it), columns, and the places of some observations."""
+        """Return Y, index in the batch (out of range for other variables), columns and number of observations."""
         at = c.starts[k] + jnp.arange(c.m)
-        return c.Y[at], c.own[at] - k * self.size, c.columns[at], at
+        return c.Y[at], c.eliminated[at] - k * self.size, c.columns[at], at
 
     # ------------------------------------------------------------ solutions and blocks
 
@@ -253,10 +256,10 @@ class DeviceInverse(HeldInverse):
         Z = _solve_lower(self.L, jnp.asarray(B[e]), False)
         coupled = [c for c in self.coupled if c is not None]
         for c in coupled:
-            X = _less_eliminated(X, c.columns, c.Y, Z, c.own)
+            X = _subtract_eliminated(X, c.columns, c.Y, Z, c.eliminated)
         X = jnp.asarray(self.kept.solve(np.asarray(X))) if len(X) else X
         for c in coupled:
-            Z = _less_kept(Z, c.own, c.Y, X, c.columns)
+            Z = _subtract_kept(Z, c.eliminated, c.Y, X, c.columns)
         return self._columns(np.array(X)) | {e: np.array(_solve_lower(self.L, Z, True))}
 
     @in_float64
@@ -265,15 +268,15 @@ class DeviceInverse(HeldInverse):
                                         + np.arange(u.manifold.tangent) for u, k in ((v, i), (w, j)))))  # fmt: skip
 
     def _between(self, rows: Any, columns: Any) -> jax.Array:
-        """Blocks of S⁻¹."""
+        """Return blocks of S⁻¹."""
         return _entries(self.values, rows, columns)
 
     def of_eliminated(self) -> np.ndarray:
-        return np.array(self._passed(False)[0])
+        return np.array(self._eliminated_blocks(False)[0])
 
     @in_float64
-    def _passed(self, with_couplings: bool) -> tuple[jax.Array, list[jax.Array]]:
-        """Blocks of the eliminated variables, and M_KE (n, K, d) of every observation, for each factor group."""
+    def _eliminated_blocks(self, with_couplings: bool) -> tuple[jax.Array, list[jax.Array]]:
+        """Return the blocks of the eliminated variables, and M_KE (n, K, d) of the observations by factor group."""
         n, d = self.structure.n_eliminated, self.L.shape[1]
         pad = jnp.tile(jnp.eye(d), (self.n_batches * self.size - n, 1, 1))
         L = jnp.concatenate([self.L, pad]).reshape(self.n_batches, self.size, d, d)
@@ -284,26 +287,29 @@ class DeviceInverse(HeldInverse):
             W = self._rows(k)
             T = jnp.einsum("bdk,kl->bdl", W, values)
             G = _solve_lower(L, jnp.broadcast_to(jnp.eye(d), L.shape), False)
-            found = jnp.einsum("bqi,bqr,brj->bij", G, jnp.eye(d) + jnp.einsum("bqk,brk->bqr", T, W), G)
+            blocks = jnp.einsum("bqi,bqr,brj->bij", G, jnp.eye(d) + jnp.einsum("bqk,brk->bqr", T, W), G)
             out = []
-            for c, kept in zip(self.coupled, cross, strict=True):
+            for c, M_KE in zip(self.coupled, cross, strict=True):
                 if c is not None and with_couplings:
-                    _, local, columns, place = self._of_batch(c, k)
+                    _, local, columns, number = self._of_batch(c, k)
                     each = T.at[local[:, None, None], jnp.arange(d)[:, None], columns[:, None, :]].get(mode="clip")
                     each = -jnp.einsum("nqk,nqi->nki", each, G.at[local].get(mode="clip"))
-                    kept = kept.at[jnp.where(local < self.size, place, len(kept))].set(each, mode="drop")
-                out.append(kept)
-            return out, found
+                    M_KE = M_KE.at[jnp.where(local < self.size, number, len(M_KE))].set(each, mode="drop")
+                out.append(M_KE)
+            return out, blocks
 
-        none = [jnp.zeros((0, 0, d)) if c is None or not with_couplings else jnp.zeros((len(c.own), c.Y.shape[2], d))
-                for c in self.coupled]  # fmt: skip
-        cross, blocks = jax.jit(lambda *given: lax.scan(step, none, given))(jnp.arange(self.n_batches), L)
+        start = [
+            jnp.zeros((len(c.eliminated), c.Y.shape[2], d)) if c is not None and with_couplings
+            else jnp.zeros((0, 0, d))
+            for c in self.coupled
+        ]  # fmt: skip
+        cross, blocks = jax.jit(lambda *batches: lax.scan(step, start, batches))(jnp.arange(self.n_batches), L)
         return blocks.reshape(-1, d, d)[:n], cross
 
     @in_float64
     def predicted(self) -> list[np.ndarray]:
-        """tr(J M Jᵀ) of every observation, for each factor group, in the order of the structure."""
-        own, cross = self._passed(True) if self.structure.n_eliminated else (jnp.zeros(0), [])
+        """Return tr(J M Jᵀ) of every observation of each factor group, in the order of the structure."""
+        blocks, cross = self._eliminated_blocks(True) if self.structure.n_eliminated else (jnp.zeros(0), [])
         outs = []
         for k, (f, (_, J)) in enumerate(zip(self.structure.factors, self.linear, strict=True)):
             total = jnp.zeros(f.n)
@@ -313,7 +319,7 @@ class DeviceInverse(HeldInverse):
                 total += jnp.einsum("npq,nqs,nps->n", JK, self._between(columns, columns), JK)
             if f.eliminated is not None:
                 JE = J[:, :, _part(f.eliminated)]
-                total += jnp.einsum("npq,nqs,nps->n", JE, own[f.eliminated.index], JE)
+                total += jnp.einsum("npq,nqs,nps->n", JE, blocks[f.eliminated.index], JE)
                 if f.kept:
                     total += 2 * jnp.einsum("npq,nqs,nps->n", JK, cross[k][: f.n], JE)
             outs.append(np.array(total))
@@ -321,8 +327,8 @@ class DeviceInverse(HeldInverse):
 
 
 @jax.jit
-def _cholesky(S: jax.Array, places: tuple[jax.Array, jax.Array], K: jax.Array, diagonal: jax.Array) -> jax.Array:
-    return jnp.linalg.cholesky(S.at[places].add(K) + jnp.diag(diagonal))
+def _cholesky(S: jax.Array, positions: tuple[jax.Array, jax.Array], K: jax.Array, diagonal: jax.Array) -> jax.Array:
+    return jnp.linalg.cholesky(S.at[positions].add(K) + jnp.diag(diagonal))
 
 
 @jax.jit
@@ -332,22 +338,22 @@ def _entries(S: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
 
 @jax.jit
 def _with_products(S: jax.Array, rows: jax.Array, columns: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
-    """S with the blocks AᵀB added."""
+    """Return S with the blocks AᵀB added."""
     return S.at[rows[:, :, None], columns[:, None, :]].add(jnp.einsum("npq,nps->nqs", A, B))
 
 
 @jax.jit
-def _less_eliminated(X: jax.Array, columns: jax.Array, Y: jax.Array, Z: jax.Array, own: jax.Array) -> jax.Array:
-    return X.at[columns].add(-jnp.einsum("ndk,ndc->nkc", Y, Z.at[own].get(mode="fill", fill_value=0.0)))
+def _subtract_eliminated(X: jax.Array, columns: jax.Array, Y: jax.Array, Z: jax.Array, index: jax.Array) -> jax.Array:
+    return X.at[columns].add(-jnp.einsum("ndk,ndc->nkc", Y, Z.at[index].get(mode="fill", fill_value=0.0)))
 
 
 @jax.jit
-def _less_kept(Z: jax.Array, own: jax.Array, Y: jax.Array, X: jax.Array, columns: jax.Array) -> jax.Array:
-    return Z.at[own].add(-jnp.einsum("ndk,nkc->ndc", Y, X[columns]), mode="drop")
+def _subtract_kept(Z: jax.Array, index: jax.Array, Y: jax.Array, X: jax.Array, columns: jax.Array) -> jax.Array:
+    return Z.at[index].add(-jnp.einsum("ndk,nkc->ndc", Y, X[columns]), mode="drop")
 
 
 def _part(slot: Any) -> slice:
-    """Columns of J that belong to a slot."""
+    """Return the range of columns of J that belong to a slot."""
     return slice(slot.offset, slot.offset + slot.dim)
 
 
@@ -360,5 +366,5 @@ def _weighted(lin: Linear, a: jax.Array, b: jax.Array | None) -> jax.Array:
 
 @partial(jax.jit, static_argnums=2)
 def _solve_lower(L: jax.Array, B: jax.Array, transposed: bool) -> jax.Array:
-    """L⁻¹B, or L⁻ᵀB, of each block."""
+    """Return L⁻¹B, or L⁻ᵀB, of each block."""
     return jax.vmap(lambda L, B: solve_triangular(L, B, trans=int(transposed), lower=True))(L, B)

@@ -11,31 +11,31 @@ import numpy as np
 from asker.engines.cpu.compiler import ReadsOutside, UnsupportedPrimitive
 from asker.engines.sparsity import FactorStructure
 from asker.engines.xla.layout import Observations
-from asker.engines.xla.scalar_program import Columns
+from asker.engines.xla.scalar_program import VectorisedProgram
 from asker.engines.xla.small_matrices import Small, is_narrow, joined, number, small, where
 from asker.problem.variables import ProblemError, Variables
 from asker.tracing.array_namespace import as_argument
 
 Rows = dict[Variables, jax.Array]
-HeldDirections = dict[Variables, jax.Array]
-"""Which directions (n, tangent) of variables do not move; groups that move freely are not in it."""
+ConstantDirections = dict[Variables, jax.Array]
+"""Mask (n, tangent) of the constant directions of variables; groups without constant directions are absent."""
 Batched = Callable[..., list[jax.Array]]
 
 
 def is_used(o: Observations[jax.Array]) -> jax.Array:
-    """(n,): which observations are no dummies."""
+    """Return a mask (n,) of the observations that are not dummies."""
     return jnp.arange(len(o.indices[0])) < o.n_used[0]
 
 
 def used(o: Observations[jax.Array], per_observation: jax.Array) -> jax.Array:
-    """The same with 0 for the dummies."""
+    """Return the numbers of all observations, with 0 for dummies."""
     return jnp.where(is_used(o), per_observation, 0.0)
 
 
 class FactorFunctions:
-    """The residuals and derivatives of one factor group, observation by observation.
+    """The residuals and derivatives of one factor group, per observation.
 
-    A weight w enters as √w·r and √w·τ, which is the same as w·ψ since every kernel is homogeneous in τ.
+    A weight w enters as √w·r and √w·τ, which is equivalent to w·ψ since every kernel is homogeneous in τ.
     """
 
     def __init__(self, structure: FactorStructure):
@@ -43,22 +43,22 @@ class FactorFunctions:
         self.narrow = is_narrow(structure.p * max(1, structure.width))
         self._residuals = self._batched("residuals", lambda rows, data: (self.factors.residual_at(rows, data),))
         if structure.width:
-            ways = [partial(self._linearised, derivative) for derivative in (jax.jacfwd, jax.jacrev)]
-            self.derivatives = self._batched("derivatives", *ways)
-            """r and J of all observations, from the rows of each slot and the data; without weights."""
+            modes = [partial(self._linearised, derivative) for derivative in (jax.jacfwd, jax.jacrev)]
+            self.derivatives = self._batched("derivatives", *modes)
+            """Function that returns r and J of all observations, without weights, from rows of each slot and data."""
             self._radial = self._batched("radial", self._radial_forwards, self._radial_backwards, step=structure.width)
 
     def residuals(self, o: Observations[jax.Array], rows: Rows, weighted: bool = True) -> Small:
-        """(p,)"""
+        """Return the residuals (p,) of all observations."""
         (r,) = self._small(self._residuals, o, rows)
         if weighted and o.root_weight is not None:
             r = r * number(o.root_weight, r)
         return where(is_used(o), r)
 
-    def linearised(self, o: Observations[jax.Array], rows: Rows, held: HeldDirections) -> tuple[Small, Small]:
-        """r (p,) and J (p, D), without the directions that are held."""
+    def linearised(self, o: Observations[jax.Array], rows: Rows, constant: ConstantDirections) -> tuple[Small, Small]:
+        """Return r (p,) and J (p, D), with 0 in the columns of constant directions."""
         f = self.structure
-        if not f.width:  # every variable it touches is fixed
+        if not f.width:  # all variables are constant
             r = self.residuals(o, rows)
             return r, r[:, None][:, :0]
         r, J = self._small(self.derivatives, o, rows)
@@ -68,22 +68,22 @@ class FactorFunctions:
         for k, start in zip(f.free, f.offsets, strict=True):
             v = self.factors.slots[k].variables
             block = J[:, start : start + v.manifold.tangent]
-            if v in held:
-                block = where(small(~held[v][o.indices[k]], self.narrow), block)
+            if v in constant:
+                block = where(small(~constant[v][o.indices[k]], self.narrow), block)
             blocks.append(block)
         return where(is_used(o), r), where(is_used(o), joined(blocks, axis=1))
 
     def radial(self, o: Observations[jax.Array], rows: Rows, step: Rows) -> jax.Array:
-        """rᵀJδ, (n,), along a step that leaves what is held; a derivative in one direction, which needs no J."""
+        """Return rᵀJδ, (n,), along a step that is 0 in constant directions, by a directional derivative without J."""
         if not self.structure.width:
             return jnp.zeros(len(o.indices[0]))
         delta = jnp.concatenate([step[self.factors.slots[k].variables][o.indices[k]] for k in self.structure.free], 1)
-        ((found,),) = self._small(self._radial, o, rows, delta)
-        return used(o, found if o.root_weight is None else found * o.root_weight**2)
+        ((rJd,),) = self._small(self._radial, o, rows, delta)
+        return used(o, rJd if o.root_weight is None else rJd * o.root_weight**2)
 
     def _small(self, function: Batched, o: Observations[jax.Array], rows: Rows, *step: jax.Array) -> list[Small]:
         gathered = [rows[slot.variables][index] for slot, index in zip(self.factors.slots, o.indices, strict=True)]
-        if isinstance(function, Columns) and self.narrow:
+        if isinstance(function, VectorisedProgram) and self.narrow:
             return function.small(*gathered, *o.data, *step)
         return [small(x, self.narrow) for x in function(*gathered, *o.data, *step)]
 
@@ -105,10 +105,15 @@ class FactorFunctions:
         r, pull = jax.vjp(lambda x: self.factors.residual_after(rows, x, data), start)
         return ((pull(r)[0] @ step)[None],)
 
-    def _batched(self, what: str, *functions: Callable[..., Any], step: int = 0) -> Batched:
-        """From functions of one observation that compute the same, one of all; its program is kept with the factors.
+    def _batched(self, name: str, *functions: Callable[..., Any], step: int = 0) -> Batched:
+        """Return a function of all observations; its program is cached with the factors under this name.
 
-        With `step` they are given one of so many numbers, as the last of the data.
+        Parameters
+        ----------
+        functions
+            Equivalent functions of one observation.
+        step
+            Size of a step that is their last argument, after the data; 0 if there is none.
         """
         f = self.factors
         n_slots = len(f.slots)
@@ -121,14 +126,14 @@ class FactorFunctions:
         def flat(function: Callable[..., Any]) -> Callable[..., Any]:
             return lambda *arguments: function(arguments[:n_slots], arguments[n_slots:])
 
-        kept = f.compiled.setdefault(("columns", f.signature), {})
-        if what not in kept and self.structure.is_long:
-            kept[what] = None
-        if what not in kept:
+        programs = f.compiled.setdefault(("columns", f.signature), {})
+        if name not in programs and self.structure.is_long:
+            programs[name] = None
+        if name not in programs:
             try:
-                kept[what] = Columns(shapes, *map(flat, functions))
+                programs[name] = VectorisedProgram(shapes, *map(flat, functions))
             except UnsupportedPrimitive:
-                kept[what] = None
+                programs[name] = None
             except ReadsOutside as error:
                 raise ProblemError(f"{f.name}: {error}; it is given {f.argument_shapes}") from None
-        return kept[what] or jax.vmap(flat(functions[0]))
+        return programs[name] or jax.vmap(flat(functions[0]))

@@ -1,8 +1,8 @@
-"""A function of one observation, run by XLA on all of them as straight-line arithmetic.
+"""Functions of one observation, vectorised over all observations as straight-line arithmetic.
 
-`vmap` makes batched products of small matrices, transposes and concatenations of what a residual does, each one pass
-over memory or more.  Here the compiler's scalar program is taken instead, with its simplified derivatives: every number
-of it becomes one array over the observations, and XLA fuses all of that into few passes.
+`vmap` translates a residual into batched products of small matrices, transposes and concatenations, each of which is a
+pass over memory or more.  The scalar program of the compiler, with simplified derivatives, is used instead: each of its
+numbers becomes one array over the observations, and XLA fuses the arithmetic into few passes.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,27 +61,38 @@ OPERATIONS: dict[str, Callable[..., Any]] = {name: getattr(jnp, name) for name i
     "erfc": lax.erfc,
     "lgamma": lax.lgamma,
 }
-"""What each operation of a scalar program is, on arrays; one that is not here is left to `vmap`."""
+"""Array function of each operation of a scalar program; functions with other operations use `vmap`."""
 
 
-class Columns:
-    """The scalar program of a function; called with arrays over the observations."""
+class VectorisedProgram:
+    """A function of one observation as a scalar program, which is called with arrays over all observations."""
 
     def __init__(self, shapes: Sequence[tuple[tuple[int, ...], Any]], *functions: Callable[..., Any]):
-        """`shapes`: shape and type of every argument, for one observation.  Of functions that compute the same, the
-        one with the shortest program is taken; UnsupportedPrimitive where none has one."""
-        found = [x for x in (_scalarised(function, shapes) for function in functions) if x is not None]
-        if not found:
+        """
+        Parameters
+        ----------
+        shapes
+            Shape and type of every argument, for one observation.
+        functions
+            Equivalent functions, of which the one with the shortest program is used.
+
+        Raises
+        ------
+        UnsupportedPrimitive
+            If no function has a scalar program.
+        """
+        programs = [x for x in (_scalarised(function, shapes) for function in functions) if x is not None]
+        if not programs:
             raise UnsupportedPrimitive("residual", " that has no short scalar program")
-        self.statements, self.inputs, self.outputs = min(found, key=lambda x: len(x[0]))
+        self.statements, self.inputs, self.outputs = min(programs, key=lambda x: len(x[0]))
 
     def __call__(self, *arrays: jax.Array) -> list[jax.Array]:
-        """(n, *shape) of each output, from (n, *shape) of each argument."""
+        """Return (n, *shape) of each output, from (n, *shape) of each argument."""
         n = len(arrays[0])
         return [jnp.stack(tuple(out.ravel()), axis=1).reshape(n, *out.shape) for out in self.small(*arrays)]
 
     def small(self, *arrays: jax.Array) -> list[Small]:
-        """The same, each as small matrices."""
+        """Return each output as small matrices."""
         known: dict[int, jax.Array] = {}
         for names, x in zip(self.inputs, arrays, strict=True):
             flat = x.reshape(len(x), -1)
@@ -97,19 +108,19 @@ class Columns:
 
 
 def retraction(manifold: Manifold) -> Callable[[Any, Any], Any]:
-    """x ⊞ δ of all rows x and steps δ."""
-    if type(manifold) is Euclidean:  # others may inherit from it, as those with bounds do
+    """Return a function that computes x ⊞ δ for all rows x and steps δ."""
+    if type(manifold) is Euclidean:  # subclasses may differ, such as those with bounds
         return jnp.add
     shapes = [((manifold.ambient,), np.float64), ((manifold.tangent,), np.float64)]
     try:
-        columns = Columns(shapes, lambda x, delta: (manifold.retract(x, delta),))
+        program = VectorisedProgram(shapes, lambda x, delta: (manifold.retract(x, delta),))
     except NotCompiled:
         return jax.vmap(manifold.retract)
-    return lambda rows, steps: columns(rows, steps)[0]
+    return lambda rows, steps: program(rows, steps)[0]
 
 
 def _scalarised(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any]]) -> Any:
-    """Statements, names of the inputs and values of the outputs; None where there is no short program."""
+    """Return the statements, names of the inputs and values of the outputs, or None without a short program."""
     program = Program()
     try:
         inputs = [

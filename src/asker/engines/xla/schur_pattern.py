@@ -1,6 +1,6 @@
-"""Where kept variables meet, in an eliminated variable or in a factor: the blocks of the reduced matrix.
+"""Sparsity pattern of the reduced matrix: blocks of kept variables that share an eliminated variable or a factor.
 
-The list of blocks is the same on all devices, so that what they sum can be added up.
+The list of blocks is the same on all devices, so that their sums can be added over the devices.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,8 @@ import numpy as np
 from asker.engines.sparsity import KeptSlot
 from asker.engines.xla.layout import Chunks, Layout, collect
 
-SPARSE = 8
-"""So many places for each pair of observations are a table; more are searched for."""
+MAX_TABLE_ENTRIES_PER_PAIR = 8
+"""Possible blocks per pair of observations up to which a lookup table is used instead of a binary search."""
 
 
 class SlotPair(NamedTuple):
@@ -25,35 +25,40 @@ class SlotPair(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Blocks of one size, off the diagonal blocks."""
+    """Blocks of one size of the reduced matrix."""
 
     row: np.ndarray
-    """First row of each block,"""
+    """First row of each block."""
     column: np.ndarray
-    """and its first column."""
+    """First column of each block."""
     shape: tuple[int, int]
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column of every number, block by block."""
+        """Return the row and column of every number, block by block."""
         i, j = np.indices(self.shape)
         return tuple((x[:, None] + k.ravel()).ravel() for x, k in ((self.row, i), (self.column, j)))  # type: ignore[return-value]
 
 
 def n_pairs(layout: Layout) -> float:
-    """How many pairs of observations the reduced matrix is a sum over, on the devices of a layout."""
+    """Return the number of pairs of observations that the reduced matrix is a sum over, on the devices of a layout."""
     total = 0.0
     counts = [np.diff(f.eliminated.ptr) * len(f.kept) for f in layout.structure.factors if f.eliminated is not None]
     if counts:
         length = np.sum(counts, axis=0).astype(float)
         total = float((length * (length - 1) / 2).sum())
-    return float(layout.agreed(int(total)))
+    return float(layout.max_size(int(total)))
 
 
-class Meetings:
-    """Every two kept slots that meet, with arrays for the devices."""
+class SchurPattern:
+    """The blocks of the reduced matrix, with arrays for the devices."""
 
     def __init__(self, layout: Layout, union: Callable[[np.ndarray], np.ndarray] = np.unique):
-        """`union`: of numbers that each process has some of."""
+        """
+        Parameters
+        ----------
+        union
+            Returns the sorted union of the numbers of all processes.
+        """
         self.layout, self.union = layout, union
         slots = [
             (k, s)
@@ -62,40 +67,40 @@ class Meetings:
             for s in range(len(f.kept))
         ]
         self.pairs = tuple(SlotPair(f, s, g, t) for a, (f, s) in enumerate(slots) for g, t in slots[a:])
-        """Those that meet in an eliminated variable."""
-        found = [self._in_variables(which) for which in self.pairs]
-        edges = [self._in_factors(k) for k in range(len(layout.structure.factors))]
-        self.blocks = tuple(blocks for blocks, _ in (*found, *(pair for of_factor in edges for pair in of_factor)))
-        """Of each pair; then of every two kept slots of each factor group."""
-        chunks = tuple(chunks for _, chunks in found)
+        """Pairs of slots that share an eliminated variable."""
+        couplings = [self._of_pair(pair) for pair in self.pairs]
+        edges = [self._of_factors(k) for k in range(len(layout.structure.factors))]
+        self.blocks = tuple(blocks for blocks, _ in (*couplings, *(edge for of_factor in edges for edge in of_factor)))
+        """The off-diagonal blocks of each pair, then of every two kept slots of each factor group."""
+        chunks = tuple(chunks for _, chunks in couplings)
         self.arrays: tuple[tuple[Chunks[np.ndarray], ...], tuple[tuple[np.ndarray, ...], ...]] = (
             chunks,
             tuple(tuple(number for _, number in of_factor) for of_factor in edges),
         )
         """Pairs of observations by block, and the block of each observation of a factor group."""
 
-    def places(self) -> np.ndarray:
-        """(3, n): row, column and number of every value of the lower triangle, which are sums over these.
+    def entries(self) -> np.ndarray:
+        """Return (3, n): row and column in the lower triangle of S, and number, of every value to be added there.
 
-        Values are numbered in the diagonal blocks, then in `blocks`; S has those of `blocks` in both triangles.
+        Values are numbered by the diagonal blocks, then by `blocks`, whose values S has in both triangles.
         """
         kept, first = self.layout.structure.kept, self.layout.structure.first
-        found, n = [], 0
+        out, n = [], 0
         for v in kept:
             at, d = first[v] + np.arange(len(v)) * v.manifold.tangent, v.manifold.tangent
             row, column = Blocks(at, at, (d, d)).coordinates()
             number = np.flatnonzero(row >= column)
-            found.append(np.stack([row[number], column[number], n + number]))
+            out.append(np.stack([row[number], column[number], n + number]))
             n += len(row)
         for blocks in self.blocks:
             row, column = blocks.coordinates()
-            own = np.stack([np.maximum(row, column), np.minimum(row, column), n + np.arange(len(row))])
-            found += [own, own[:, row == column]]  # from both triangles
+            lower = np.stack([np.maximum(row, column), np.minimum(row, column), n + np.arange(len(row))])
+            out += [lower, lower[:, row == column]]  # a diagonal entry is in both triangles
             n += len(row)
-        return np.concatenate(found, axis=1)
+        return np.concatenate(out, axis=1)
 
-    def pattern(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which kept variables meet: a lower triangle, as pointers and columns over variables."""
+    def by_variable(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower triangle of the pattern over kept variables, as CSR pointers and columns."""
         starts, _ = self.layout.structure.kept_variables
         n = len(starts)
         keys = [np.arange(n) * (n + 1)]
@@ -105,31 +110,32 @@ class Meetings:
         row, column = np.divmod(np.unique(np.concatenate(keys)), n)
         return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))]), column
 
-    def _in_variables(self, which: SlotPair) -> tuple[Blocks, Chunks[np.ndarray]]:
+    def _of_pair(self, pair: SlotPair) -> tuple[Blocks, Chunks[np.ndarray]]:
+        """Return the blocks of two slots that share eliminated variables, and the pairs of observations of each."""
         layout = self.layout
         factors = layout.structure.factors
-        A, B = factors[which.f].kept[which.s], factors[which.g].kept[which.t]
-        same = which[:2] == which[2:]
+        A, B = factors[pair.f].kept[pair.s], factors[pair.g].kept[pair.t]
+        same = pair[:2] == pair[2:]
         keys, items = [], []
         for device in range(layout.n_devices):
-            point_a, kept_a = self._on_device(which.f, which.s, device)
-            point_b, kept_b = self._on_device(which.g, which.t, device)
+            point_a, kept_a = self._on_device(pair.f, pair.s, device)
+            point_b, kept_b = self._on_device(pair.g, pair.t, device)
             ptr = np.searchsorted(point_b, np.arange(layout.n_local + 1))
             first = np.arange(len(point_a)) + 1 if same else ptr[point_a]
             count = ptr[point_a + 1] - first
             left = np.repeat(np.arange(len(point_a)), count)
             right = np.arange(len(left)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-            if same:  # the larger variable first, so that both triangles fall together
+            if same:  # the larger variable first, so that both triangles add to the same block
                 swap = kept_a[left] < kept_a[right]
                 left, right = np.where(swap, right, left), np.where(swap, left, right)
             keys.append(kept_a[left].astype(np.int64) * B.n_variables + kept_b[right])
             items.append((left.astype(np.int32), right.astype(np.int32)))
         blocks, segments = self._blocks(A, B, keys)
-        dummies = tuple(len(layout.sources[f]) // layout.n_devices - 1 for f in (which.f, which.g))
-        return blocks, collect(segments, items, dummies, max(1, len(blocks.row)), layout.agreed)
+        dummies = tuple(len(layout.sources[f]) // layout.n_devices - 1 for f in (pair.f, pair.g))
+        return blocks, collect(segments, items, dummies, max(1, len(blocks.row)), layout.max_size)
 
-    def _in_factors(self, k: int) -> list[tuple[Blocks, np.ndarray]]:
-        """Of every two kept slots: the blocks, and which each observation adds to."""
+    def _of_factors(self, k: int) -> list[tuple[Blocks, np.ndarray]]:
+        """Return, for every two kept slots of a factor group, the blocks and the block of each observation."""
         kept, index = self.layout.structure.factors[k].kept, self.layout.observations[k].indices
         out = []
         for s, A in enumerate(kept):
@@ -140,24 +146,24 @@ class Meetings:
         return out
 
     def _blocks(self, A: KeptSlot, B: KeptSlot, keys: list[np.ndarray]) -> tuple[Blocks, list[np.ndarray]]:
-        """The blocks that any key stands for, and the number of each key's."""
+        """Return the blocks of all keys, and the number of each key's block."""
         all_keys = np.concatenate(keys)
         n = A.n_variables * B.n_variables
-        is_there = np.zeros(n, dtype=bool) if n <= SPARSE * len(all_keys) else None
-        if is_there is not None:  # no sorting
-            is_there[all_keys] = True
-            all_keys = np.flatnonzero(is_there)
-        there = self.union(all_keys)
-        row, column = np.divmod(there, B.n_variables)
+        is_present = np.zeros(n, dtype=bool) if n <= MAX_TABLE_ENTRIES_PER_PAIR * len(all_keys) else None
+        if is_present is not None:  # avoids sorting
+            is_present[all_keys] = True
+            all_keys = np.flatnonzero(is_present)
+        present = self.union(all_keys)
+        row, column = np.divmod(present, B.n_variables)
         at = (A.first + row * A.dim).astype(np.int32), (B.first + column * B.dim).astype(np.int32)
-        if is_there is None:
-            return Blocks(*at, (A.dim, B.dim)), [np.searchsorted(there, key) for key in keys]
+        if is_present is None:
+            return Blocks(*at, (A.dim, B.dim)), [np.searchsorted(present, key) for key in keys]
         number = np.empty(n, dtype=np.int32)
-        number[there] = np.arange(len(there))
+        number[present] = np.arange(len(present))
         return Blocks(*at, (A.dim, B.dim)), [number[key] for key in keys]
 
     def _on_device(self, k: int, s: int, device: int) -> tuple[np.ndarray, np.ndarray]:
-        """Eliminated and kept variable of each observation that is no dummy."""
+        """Return the eliminated and the kept variable of each observation that is not a dummy."""
         f, o = self.layout.structure.factors[k], self.layout.observations[k]
         assert f.eliminated is not None
         m = len(self.layout.sources[k]) // self.layout.n_devices

@@ -1,9 +1,9 @@
-"""Small matrices, one for each observation.
+"""Small matrices, one for each observation, in structure-of-arrays layout.
 
-An accelerator reads and writes neighbours at once.  So each number of a small matrix is an array over all
+An accelerator coalesces accesses to neighbouring memory.  So each entry of a small matrix is an array over all
 observations, and the matrix is a NumPy array (i, j) of these: sums and products of matrices are then straight-line
-arithmetic, which XLA fuses into few passes over memory.  A matrix of many numbers would take long to compile; it is one
-JAX array (i, j, n), which is indexed, added and multiplied in the same way.
+arithmetic, which XLA fuses into few passes over memory.  A matrix with many entries would take long to compile; it is
+one JAX array (i, j, n), which supports the same indexing, addition and multiplication.
 """
 
 from typing import Any
@@ -13,19 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-MOST = 100  # numbers of a matrix that are arrays of their own
+MAX_ENTRIES_AS_ARRAYS = 100  # entries of a matrix up to which each is an array
 
 Small = Any
 """A matrix (i, j) or a vector (i,) for each observation."""
 
 
 def is_narrow(n_numbers: int) -> bool:
-    """Whether matrices of so many numbers have an array for each."""
-    return n_numbers <= MOST
+    """Return whether matrices with so many entries have an array for each entry."""
+    return n_numbers <= MAX_ENTRIES_AS_ARRAYS
 
 
 def small(values: jax.Array, narrow: bool) -> Small:
-    """From an array (n, i) or (n, i, j)."""
+    """Return small matrices from an array (n, i) or (n, i, j)."""
     if not narrow:
         return jnp.moveaxis(values, 0, -1)
     shape = values.shape[1:]
@@ -33,7 +33,7 @@ def small(values: jax.Array, narrow: bool) -> Small:
 
 
 def filled(shape: tuple[int, ...], arrays: list[jax.Array]) -> np.ndarray:
-    """From the array of each number."""
+    """Return small matrices from the array of each entry."""
     out = np.empty(shape, dtype=object)
     for at, x in zip(np.ndindex(*shape), arrays, strict=True):
         out[at] = x
@@ -41,7 +41,7 @@ def filled(shape: tuple[int, ...], arrays: list[jax.Array]) -> np.ndarray:
 
 
 def number(x: jax.Array, like: Small) -> Any:
-    """One number for each observation, (n,), as a factor of all entries of such a matrix."""
+    """Return one number per observation, (n,), in a form that multiplies all entries of such a matrix."""
     return filled((1,) * like.ndim, [x]) if isinstance(like, np.ndarray) else x
 
 
@@ -51,19 +51,19 @@ def product(A: Small, B: Small) -> Small:
 
 
 def joined(parts: list[Small], axis: int = 0) -> Small:
-    """One beside the other."""
+    """Concatenate small matrices along an axis."""
     return (np if isinstance(parts[0], np.ndarray) else jnp).concatenate(parts, axis=axis)
 
 
 def rows(x: Small) -> jax.Array:
-    """A vector as an array (n, i): what belongs to an observation lies together."""
+    """Return a vector as an array (n, i), one row per observation."""
     if not isinstance(x, np.ndarray):
         return x.T
-    return jnp.stack(lax.optimization_barrier(tuple(x)), axis=1)  # else all is computed again for each column
+    return jnp.stack(lax.optimization_barrier(tuple(x)), axis=1)  # otherwise each column repeats the computation
 
 
 def where(mask: Any, A: Small) -> Small:
-    """The matrix where the mask holds, else 0: one mask (n,) for all, or a vector of them, one for each column."""
+    """Return the matrix where the mask is true, else 0; the mask is (n,) for all entries, or one per column."""
     if not isinstance(A, np.ndarray):
         return jnp.where(mask, A, 0.0)
     masks = np.broadcast_to(mask, A.shape).ravel() if isinstance(mask, np.ndarray) else [mask] * A.size

@@ -27,7 +27,7 @@ def regularised_matrix(setup, inverse):
     """H with the regularisation of undetermined directions."""
     H, _ = dense_matrices(setup)
     first = first_columns(setup.problem)
-    for v, held in inverse.stiffening.single.items():
+    for v, held in inverse.regularisation.single.items():
         d = v.manifold.tangent
         for k, K in enumerate(held.K):
             at = slice(first[v] + k * d, first[v] + (k + 1) * d)
@@ -35,8 +35,8 @@ def regularised_matrix(setup, inverse):
     kept = np.concatenate(
         [first[v] + np.arange(len(v) * v.manifold.tangent) for v in inverse.structure.kept] or [np.zeros(0, int)]
     )
-    E = kept[inverse.stiffening.unknowns]
-    H[E, E] += inverse.stiffening.stiffness
+    E = kept[inverse.regularisation.unknowns]
+    H[E, E] += inverse.regularisation.weights
     return H
 
 
@@ -73,13 +73,13 @@ def test_the_null_space_is_detected(structure, dense):
     setup = make_setup(structure, radial=False)
     H, Js = dense_matrices(setup)
     inverse = model_of(setup, dense).inverse(setup.a)
-    n_fixed = sum(int(v.fixed.sum()) * v.manifold.tangent for v in inverse.stiffening.single)
-    n_single = sum(int(held.free.sum()) for held in inverse.stiffening.single.values())
+    n_fixed = sum(int(v.fixed.sum()) * v.manifold.tangent for v in inverse.regularisation.single)
+    n_single = sum(int(held.free.sum()) for held in inverse.regularisation.single.values())
     rank = np.linalg.matrix_rank(H, hermitian=True, tol=1e-11 * np.abs(H).max())
-    assert n_fixed + n_single + inverse.n_together == len(H) - rank
-    if inverse.n_together:
+    assert n_fixed + n_single + inverse.nullity == len(H) - rank
+    if inverse.nullity:
         first = first_columns(setup.problem)
-        N = np.concatenate([inverse.together[v].reshape(-1, inverse.n_together) for v in first])
+        N = np.concatenate([inverse.null_space[v].reshape(-1, inverse.nullity) for v in first])
         assert np.abs(np.concatenate(Js) @ N).max() < 1e-9 * np.abs(N).max()
 
 
@@ -100,5 +100,5 @@ def test_rank_deficient_blocks_are_detected_despite_rounding():
     for nearly in (1.0, 1e-2, 1e-3, 1e-4, 1e-5):
         J = rng.normal(size=(2000, 2, 3))
         J[:, :, 1] = 0.5 * J[:, :, 0] + nearly * J[:, :, 1]
-        fixed = null_space.held(asker.Variables(np.zeros((2000, 3))), np.einsum("npi,npj->nij", J, J))
+        fixed = null_space.regularised(asker.Variables(np.zeros((2000, 3))), np.einsum("npi,npj->nij", J, J))
         assert (fixed.free == 1).all()

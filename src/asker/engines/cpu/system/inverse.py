@@ -24,7 +24,7 @@ from asker.engines.cpu.system.schur_inverse import (
     invert_eliminated,
 )
 from asker.engines.cpu.threads import balanced_bounds, even_bounds, run_tasks
-from asker.engines.inverse_blocks import Columns, HeldInverse, SingularError, Stiffening
+from asker.engines.inverse_blocks import Columns, Regularisation, RegularisedInverse, SingularError
 from asker.engines.null_space import packed_lower
 from asker.engines.sparsity import Structure
 from asker.problem.variables import Variables
@@ -43,19 +43,19 @@ class Couplings(NamedTuple):
     """The coupling of each observation, for each factor group and kept slot."""
 
 
-class Inverse(HeldInverse):
+class Inverse(RegularisedInverse):
     """The factorised inverse M of the regularised Hessian."""
 
     kept: PlacedInverse
 
     def __init__(
         self, structure: Structure, linear: list[Linearization], a: list[np.ndarray], b: list[np.ndarray] | None,
-        dense: bool, stiffening: Stiffening | None = None,
+        dense: bool, regularisation: Regularisation | None = None,
     ):  # fmt: skip
         zero = [np.zeros_like(x) for x in a]
         self.model = [Weights(x, y, z, b is not None) for x, y, z in zip(a, b or zero, zero, strict=True)]
         self.linear, self.dense = linear, dense
-        super().__init__(structure, stiffening)
+        super().__init__(structure, regularisation)
 
     def _own_blocks(self) -> dict[Variables, np.ndarray]:
         return diagonal_hessian_blocks(self.structure, self.linear, self.model)
@@ -67,7 +67,7 @@ class Inverse(HeldInverse):
 
     def _eliminate(self) -> None:
         e = self.structure.eliminated
-        K = None if e is None else packed_lower(self.stiffening.single[e].K)
+        K = None if e is None else packed_lower(self.regularisation.single[e].K)
         elimination = Eliminator(self.structure, False)(self.linear, self.model, 0.0, K)
         if elimination is None:
             raise SingularError(f"the block of one of the {e.name if e else 'variables'} is not positive definite")

@@ -11,7 +11,7 @@ import numpy as np
 from asker.engines.cpu import cholesky
 from asker.engines.cpu.compiler import compiled
 from asker.engines.cpu.system.schur_complement import ReducedMatrix
-from asker.engines.inverse_blocks import KeptInverse
+from asker.engines.inverse_blocks import ReducedFactorisation
 
 MAX_SERIAL_UNKNOWNS = 2000
 """Unknowns up to which a dense inverse is computed by one thread, since more would save little time."""
@@ -35,7 +35,7 @@ NO_LAYOUT = Layout(0, _NONE, _NONE, _NO_PATTERN, _NONE, _NONE)
 """The layout of a matrix without rows."""
 
 
-class PlacedInverse(KeptInverse, Protocol):
+class PlacedInverse(ReducedFactorisation, Protocol):
     """The inverse of the Schur complement, with values in a known layout."""
 
     layout: Layout
