@@ -53,7 +53,7 @@ lint: install
 	$(BIN)/mypy
 
 bench: install
-	$(BIN)/python benchmarks/reprojection.py
+	$(BIN)/python benchmarks/reprojection_loop.py
 	@mkdir -p runs
 	$(BIN)/python benchmarks/bundle.py --json runs/bench.json
 
@@ -61,7 +61,7 @@ bench: install
 package: install
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
-	$(BIN)/python tools/package.py dist
+	$(BIN)/python tools/check_wheel.py dist
 
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -28,7 +28,7 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.synthetic import make_scene
 from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.problem import pose_graph_problem
-from intervals import synthetic_graph
+from interval_coverage import synthetic_graph
 from record import add_record_option, recorded
 
 TRACK_LENGTH = 6

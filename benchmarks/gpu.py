@@ -4,10 +4,10 @@
     python benchmarks/gpu.py --engine cpu --linear-solver cg ...     the same scene and method on the CPU
 
 `356` and `13682` are the numbers of cameras of synthetic scenes.  `plane-N` is a synthetic pose graph with N poses (a
-walk in a square of side √N, see `intervals.synthetic_graph`); `torus3D` is the public graph with 50 % false loops.
-Sparse Cholesky needs llvmlite in addition to jax, numpy and scipy.  The floor is the time to read and write the data of
-an iteration once at the bandwidth of `--bandwidth`; conjugate gradients add twice the coupling blocks per product.
-`--kernels` runs five more iterations and lists the GPU kernels by time.
+walk in a square of side √N, see `interval_coverage.synthetic_graph`); `torus3D` is the public graph with 50 % false
+loops. Sparse Cholesky needs llvmlite in addition to jax, numpy and scipy.  The floor is the time to read and write the
+data of an iteration once at the bandwidth of `--bandwidth`; conjugate gradients add twice the coupling blocks per
+product. `--kernels` runs five more iterations and lists the GPU kernels by time.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.engines.solvers import CG
 from asker.engines.xla.engine import XlaEngine
 from asker.engines.xla.schur_pattern import n_pairs
-from intervals import synthetic_graph
+from interval_coverage import synthetic_graph
 from record import add_record_option, recorded
 
 SCENES: dict[str, dict[str, Any]] = {

@@ -178,7 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="run the mutations whose names contain this text")
-    parser.add_argument("--table", type=Path, default=ROOT / "benchmarks" / "results" / "sabotage.md")
+    parser.add_argument("--table", type=Path, default=ROOT / "benchmarks" / "results" / "mutation.md")
     args = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if args.only in mutation.name]
     if wrong := ambiguous_edits(chosen):

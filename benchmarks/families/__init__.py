@@ -1,9 +1,9 @@
 """Registry of the families of test problems with a known truth."""
 
-from families import bundle, graphs, held_out, reconstructions, rotations, sim3, stereo
+from families import bundle, graphs, holdout, reconstructions, rotations, sim3, stereo
+from families.curve_fits import FITS
 from families.essential import ESSENTIAL
 from families.family import Family
-from families.fits import FITS
 from families.pnp import PNP
 from families.registration import families as registrations
 
@@ -20,6 +20,6 @@ ALL_FAMILIES: tuple[Family, ...] = (
     PNP,
     ESSENTIAL,
     stereo.FAMILY,
-    held_out.FAMILY,
+    holdout.FAMILY,
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in ALL_FAMILIES}

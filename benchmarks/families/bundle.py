@@ -24,8 +24,10 @@ from asker.applications.bundle.synthetic import Scene, make_scene
 from asker.applications.bundle.truth_errors import extent, least_median_fit
 from asker.geometry.alignment import distances, similarity
 from asker.geometry.gauge import Observed, centres, restore_gauge
-from families.design import balanced_cases, n_kept, peer, trimmed
+from families.data_and_peers import peer
+from families.factorial_design import balanced_cases
 from families.family import Condition, Instance
+from families.trimmed_error import n_kept, trimmed
 
 N_CAMERAS, N_OBSERVATIONS = 20, 6000
 LEVELS: dict[str, tuple[Any, ...]] = {

@@ -14,7 +14,7 @@ import asker
 from asker.geometry.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 from families.family import Condition, Peer
 from families.pnp import FOCAL, K, camera
-from families.single import SimulatedData, SimulatedFamily, mixed, module
+from families.single_group import SimulatedData, SimulatedFamily, mixed, module
 
 CONDITIONS: list[Condition] = [
     {"noise": noise, "outliers": outliers, "start": start, "clutter": clutter}

@@ -44,7 +44,7 @@ from asker.applications.pose_graph.true_trajectory import true_positions
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
 from asker.kernels.kernels import SmoothTruncated
-from families.design import PEERS, data_folder, peer
+from families.data_and_peers import PEERS, data_folder, peer
 from families.family import Condition, Instance
 
 KINDS, SHARES = ("random", "grouped", "local"), (0.1, 0.3, 0.5)

@@ -14,7 +14,7 @@ import asker
 from asker.geometry.rotations import matrix_from_angle_axis
 from families.family import Condition, Peer
 from families.registration import distance_of_poses, moved, perturbed, random_pose
-from families.single import SimulatedData, SimulatedFamily, mixed, module
+from families.single_group import SimulatedData, SimulatedFamily, mixed, module
 
 FOCAL, WIDTH, HEIGHT = 800.0, 640, 480
 K = np.array([[FOCAL, 0, WIDTH / 2], [0, FOCAL, HEIGHT / 2], [0, 0, 1]])

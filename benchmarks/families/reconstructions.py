@@ -28,8 +28,10 @@ from asker.geometry.alignment import robust_similarity
 from asker.geometry.gauge import centres
 from asker.geometry.rotations import matrix_from_angle_axis, quaternion_from_matrix
 from families.bundle import adjusted, camera_error
-from families.design import balanced_cases, peer, trimmed
+from families.data_and_peers import peer
+from families.factorial_design import balanced_cases
 from families.family import Condition, Instance
+from families.trimmed_error import trimmed
 
 N_FRAMES, N_POINTS = 20, 300
 OBSERVED_FRACTION = 0.2

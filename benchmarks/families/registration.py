@@ -18,7 +18,7 @@ import numpy as np
 import asker
 from asker.geometry.rotations import matrix_from_angle_axis, matrix_from_quaternion
 from families.family import Condition, Peer
-from families.single import SimulatedData, SimulatedFamily, mixed, module
+from families.single_group import SimulatedData, SimulatedFamily, mixed, module
 
 DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 FILES = ("rigid_pose_example_points.txt", "rigid_pose_example_gt.txt")

@@ -18,8 +18,10 @@ import asker
 from asker.applications.rotation_averaging.files import RelativeRotations
 from asker.applications.rotation_averaging.problem import TAU, angle_errors, averaging_problem, make_rotations
 from asker.geometry.spanning import spanning_tree
-from families.design import balanced_cases, peer, trimmed
+from families.data_and_peers import peer
+from families.factorial_design import balanced_cases
 from families.family import Condition, Instance
+from families.trimmed_error import trimmed
 
 N = 60
 LEVELS: dict[str, tuple[Any, ...]] = {

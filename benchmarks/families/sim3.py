@@ -27,7 +27,7 @@ from asker.applications.pose_graph.problem import default_tau, pose_graph_proble
 from asker.geometry import poses
 from asker.geometry.alignment import distances, similarity
 from asker.kernels.kernels import SmoothTruncated
-from families.design import peer
+from families.data_and_peers import peer
 from families.family import Condition, Instance
 from families.graphs import by_default, positions_of, refitted
 

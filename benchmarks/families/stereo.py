@@ -22,7 +22,7 @@ from asker.applications.stereo.errors import disparity_errors, visible
 from asker.applications.stereo.matching import Matching, Minima, match
 from asker.applications.stereo.pairs import StereoPair, read_folder
 from asker.applications.stereo.problem import energy
-from families.design import data_folder
+from families.data_and_peers import data_folder
 from families.family import Condition, Instance
 
 PAIRS: dict[str, tuple[int, float, slice, slice]] = {

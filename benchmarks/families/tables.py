@@ -23,6 +23,7 @@ TOLD_ALL = "the likeliest, all told but who is an outlier"
 """Maximum likelihood for known noise and outlier model; a case that this does not solve is not determined by the data.
 The string is the name in saved cases; `LABELS` has the label of the tables."""
 LABELS = {
+    DEFAULT: "asker, no settings",
     TOLD_ALL: "maximum likelihood, noise and outlier ratio known",
     "the start, which saw them": "the initial guess, from all observations",
 }
@@ -178,9 +179,9 @@ def family_of(row: Row) -> str:
 def print_summary(families: dict[str, Runs]) -> None:
     """Print one line for each family; *other* methods are all but asker's default, including asker's strategies."""
     others = "the user's number", "one setting", "its best setting"
-    heads = (DEFAULT, "solvable", *(f"best other, {how}" for how in others), "any other")
+    heads = (LABELS[DEFAULT], "solvable", *(f"best other, {how}" for how in others), "any other")
     print("## Summary\n\nShare of solved cases, and the median ratio of the error to the oracle's.")
-    print("Solvable: solved by asker with nothing given, started at the initial guess or at the truth.")
+    print("Solvable: solved by asker without settings, started at the initial guess or at the truth.")
     print("One setting: the multiple of the user's number that is best for the whole family.")
     print("Its best setting: the best one for each condition; both are chosen with knowledge of the truth.")
     print("Any other: solved by at least one other method with one of its settings, unknown in practice.\n")
@@ -233,7 +234,7 @@ def print_family(runs: Runs) -> None:
 
 def print_conditions(runs: Runs) -> None:
     """Print, for each condition, asker's default and the best other method with its best setting."""
-    print(f"\n| condition | {DEFAULT} | best other, its best setting |\n|---|---|---|")
+    print(f"\n| condition | {LABELS[DEFAULT]} | best other, its best setting |\n|---|---|---|")
     for condition, settings in runs[DEFAULT].items():
         others = {m: figures(with_best_setting({condition: c[condition]})) for m, c in runs.items() if m not in OURS}
         print(f"| {condition} | {short(figures(settings[None]))} | {winner(others)} |")

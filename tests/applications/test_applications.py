@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import asker
+from application_data import write_data
 from asker.applications import application_of, applications, bundle, colmap, pose_graph, rotation_averaging, stereo
 from asker.applications.application import Application
 from asker.cli import app, main
@@ -18,8 +19,7 @@ from asker.experiments.plan import read_plan
 from asker.experiments.records import write_sums
 from asker.io.files import FileError
 from asker.io.json import plain
-from every_data import write_data
-from graphs import circle
+from synthetic_graphs import circle
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("runs_here")]
 

@@ -21,7 +21,7 @@ from asker.io.npz import read_npz
 from asker.kernels.kernels import SmoothTruncated
 from asker.uncertainty import weak_variables
 from asker.uncertainty.weak_variables import group_supports
-from graphs import circle
+from synthetic_graphs import circle
 
 
 def test_the_covariance_of_a_centre_follows_from_that_of_its_pose():

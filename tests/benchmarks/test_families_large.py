@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 
 from families import bundle, graphs, rotations, stereo  # noqa: E402
-from families.design import balanced, data_folder, trimmed  # noqa: E402
+from families.data_and_peers import data_folder  # noqa: E402
+from families.factorial_design import balanced  # noqa: E402
+from families.trimmed_error import trimmed  # noqa: E402
 
 FAMILIES = [bundle.FAMILY, bundle.TAILS_FAMILY, rotations.FAMILY, *graphs.FAMILIES, stereo.FAMILY]
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)

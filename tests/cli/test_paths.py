@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import asker
+from application_data import write_data
 from asker.applications import applications
 from asker.applications.colmap.formats.folder import FILES, read_model, write_model
 from asker.applications.pose_graph import read_g2o, write_g2o
 from asker.io.files import FileError
 from colmap_models import some_model
-from every_data import write_data
 
 EVERY = pytest.mark.parametrize("application", applications(), ids=lambda a: a.name)
 LONG = "x" * 300

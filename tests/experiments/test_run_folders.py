@@ -19,7 +19,7 @@ from asker.experiments.records import FILES, is_finished, read_record
 from asker.experiments.runs import clear, execute
 from asker.io.files import FileError
 from asker.io.folders import LOCK, alone_in
-from damage import edits, replaced
+from file_damage import edits, replaced
 
 PLAN = """
 [instances.line]

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 import asker
 from asker.solver.stationarity import MAX_DENSE_UNKNOWNS
-from dense_derivatives import columns, jacobians, moved, undetermined_unknowns
+from dense_jacobians import columns, jacobians, moved, undetermined_unknowns
 from problem_trial import EPS, OPERATIONS, Trial, cost_of, largest_of, parts_of, weight_of
 from random_problems import RandomProblem, gathered
 from reference_kernels import omega

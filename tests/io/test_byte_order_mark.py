@@ -12,7 +12,7 @@ from asker.applications import application_of
 from asker.applications.bundle.parallel_reader import read_bal_together
 from asker.applications.colmap.constant_parameters import constant_parameters
 from colmap_models import some_model
-from fuzzing import CASES
+from reader_cases import CASES
 
 TEXTS = [
     "BAL", "BAL gz", "BAL bz2", "COLMAP text", "positions", "control points", "g2o SE2", "g2o SE3", "g2o gz",

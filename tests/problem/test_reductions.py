@@ -10,7 +10,7 @@ from asker.statistics.coincidence import Seen, chances
 from asker.statistics.diagnostics import Support
 from asker.statistics.inliers import classify
 from asker.statistics.scale import estimate
-from together import Together
+from simulated_processes import Together
 
 
 def added_by(of_all):

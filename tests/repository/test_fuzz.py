@@ -20,9 +20,9 @@ from asker.applications.bundle.bal import read_bal
 from asker.applications.pose_graph.formats.g2o import read_g2o, write_g2o
 from asker.cli import main
 from asker.io.images import read_grey
-from damage import around, damaged, repacked
-from fuzzing import CASES, MAX_BYTES, Case, limits
-from graphs import some_graph
+from file_damage import around, damaged, repacked
+from reader_cases import CASES, MAX_BYTES, Case, limits
+from synthetic_graphs import some_graph
 
 pytestmark = [
     pytest.mark.slow,

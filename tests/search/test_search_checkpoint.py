@@ -6,7 +6,7 @@ import pytest
 import asker
 from asker.applications import bundle
 from asker.search.search import Search
-from killed import Killed, kill_at
+from killed_solves import Killed, kill_at
 from search_problems import circle_problem, points_of_line, problem_of_lines
 
 

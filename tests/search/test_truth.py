@@ -15,7 +15,7 @@ import asker
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import truth  # benchmarks/truth.py
-from families import FAMILIES, essential, fits, graphs, tables
+from families import FAMILIES, curve_fits, essential, graphs, tables
 
 EVERY = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 CONDITION = {"noise": 1.0, "outliers": 0.5, "start": "near", "clutter": "uniform"}
@@ -93,9 +93,12 @@ def test_cases_are_named_once_and_can_be_written(family):
 @pytest.mark.parametrize(
     ("made", "same"),
     [
-        (fits.simulate_line, lambda x: x * (1, -1) + (np.pi, 0)),
-        (fits.simulate_sinusoid, lambda x: x * (-1, 1, 1, 1) + (0, 0, 3 * np.pi, 0)),
-        (lambda *a: fits.simulate_closed("ellipse", *a), lambda x: x[:, [0, 1, 3, 2, 4]] + (0, 0, 0, 0, np.pi / 2)),
+        (curve_fits.simulate_line, lambda x: x * (1, -1) + (np.pi, 0)),
+        (curve_fits.simulate_sinusoid, lambda x: x * (-1, 1, 1, 1) + (0, 0, 3 * np.pi, 0)),
+        (
+            lambda *a: curve_fits.simulate_closed("ellipse", *a),
+            lambda x: x[:, [0, 1, 3, 2, 4]] + (0, 0, 0, 0, np.pi / 2),
+        ),
         (lambda *a: essential.simulate(*a[:1], {**CONDITION, "start": 5.0}, a[2]), lambda x: (x[0], -x[1])),
     ],
     ids=["line", "sinusoid", "ellipse", "essential"],

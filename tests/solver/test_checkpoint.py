@@ -13,7 +13,7 @@ from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.synthetic import make_scene
 from asker.io.npz import digest, read_npz, write_npz
 from asker.solver.checkpoint import Checkpoint
-from killed import Killed, kill_at
+from killed_solves import Killed, kill_at
 from linear_problems import line_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore:engine xla without a GPU")

@@ -14,7 +14,7 @@ import asker
 from asker.applications.bundle.problem import bundle_problem
 from asker.applications.bundle.synthetic import make_scene
 from asker.io.npz import read_npz, signed, write_npz
-from damage import edits, replaced
+from file_damage import edits, replaced
 
 N = 30
 

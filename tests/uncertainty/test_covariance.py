@@ -12,7 +12,7 @@ from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.kernels.kernels import Cauchy, Huber, Quadratic, SmoothTruncated, Tukey
 from asker.uncertainty.covariance import Uncertainty
 from asker.uncertainty.information import expected, squared_norms
-from graphs import circle
+from synthetic_graphs import circle
 
 # ------------------------------------------------------------------ the oracle
 

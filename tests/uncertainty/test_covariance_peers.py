@@ -10,7 +10,7 @@ from asker.applications.colmap.formats.folder import read_model
 from asker.applications.colmap.problem import colmap_problem
 from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.geometry import poses
-from graphs import EVERY_KIND, circle
+from synthetic_graphs import EVERY_KIND, circle
 
 
 @EVERY_KIND

@@ -17,8 +17,8 @@ import numpy as np
 
 from asker.io.cache import Kept
 from asker.tracing.jax_compat import load_jax
-from damage import spoiled
 from fault_trials import Trial, in_child
+from file_damage import spoiled
 
 TRUE, FALSE = 1234.5678, 4321.8765
 

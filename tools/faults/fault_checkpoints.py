@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import asker
-from damage import spoiled
 from fault_trials import Trial
+from file_damage import spoiled
 
 LIMITS: dict[str, Any] = {"max_iterations": 12, "tol": 0, "engine": "cpu"}
 STRATEGIES = {"IRLS": asker.IRLS(), "GNC": asker.GNC(), "ASKER": asker.ASKER(), "search for the noise": None}

@@ -18,9 +18,9 @@ from asker.applications.colmap.formats.folder import read_model
 from asker.applications.pose_graph.formats.g2o import read_g2o
 from asker.applications.stereo.pairs import read_folder
 from asker.io.npz import parse_npz, write_npz
-from damage import edits, repacked, replaced, spoiled
 from fault_trials import Trial
-from fuzzing import CASES, Case, Hang
+from file_damage import edits, repacked, replaced, spoiled
+from reader_cases import CASES, Case, Hang
 
 MAX_EDITS = 5000
 REFERENCES: dict[Any, Any] = {

@@ -16,9 +16,9 @@ from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.colmap.formats.folder import read_model, write_model
 from asker.io.files import FileError
 from asker.io.folders import alone_in
-from bundles import some_bundle
 from colmap_models import some_model
 from fault_trials import Trial, in_child, temporary_files, usual_signals
+from random_bundles import some_bundle
 
 MAX_FILE_BYTES = 300_000
 """Upper limit of the random file size limits: more than the largest of the files."""

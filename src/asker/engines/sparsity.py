@@ -17,7 +17,7 @@ from asker.problem.variables import Variables
 
 MOST_DERIVATIVES = 256
 """Derivatives of one observation, p·D, up to which its loops are straight-line code.  LLVM takes about 2 s for all
-loops of a problem with so many, and the time grows faster than their number (benchmarks/residual_size.py)."""
+loops of a problem with so many, and the time grows faster than their number (benchmarks/compile_time.py)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from asker.applications.bundle.bal import Bundle, read_bal, read_bal_portion, wr
 from asker.applications.bundle.synthetic import make_scene
 from asker.io.files import FileError, read_text_bytes, write_whole
 from asker.io.ply import VERTEX, write_ply
-from bundles import some_bundle
+from random_bundles import some_bundle
 
 SUFFIXES = (".txt", ".txt.gz", ".txt.bz2")
 FIELDS = ("cameras", "points", "camera_index", "point_index", "uv")

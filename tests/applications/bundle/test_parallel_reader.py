@@ -10,7 +10,7 @@ from asker.applications.bundle.bal import read_bal, read_bal_portion, write_bal
 from asker.applications.bundle.parallel_reader import is_seekable, read_bal_together
 from asker.applications.bundle.synthetic import make_scene
 from asker.io.files import FileError
-from together import Together
+from simulated_processes import Together
 
 SCENE = make_scene(5, 300).start
 

@@ -18,7 +18,7 @@ from asker.applications.pose_graph.problem import default_tau, pose_graph_proble
 from asker.applications.pose_graph.refine import refine
 from asker.problem.by_group import Groups
 from asker.solver.time_budget import Clock
-from graphs import announcing, circle, every_tag
+from synthetic_graphs import announcing, circle, every_tag
 
 
 def with_long_tails(graph):

@@ -16,7 +16,7 @@ from asker.applications.pose_graph.problem import pose_graph_problem
 from asker.geometry import poses
 from asker.geometry.poses import N_AXES, N_DOF
 from asker.geometry.rotations import matrix_from_quaternion
-from graphs import circle
+from synthetic_graphs import circle
 
 
 def exact(kind, n=30, seed=1):

@@ -15,7 +15,7 @@ from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.initial.spanning_tree_init import odometry_poses
 from asker.geometry import poses
 from asker.io.files import FileError
-from graphs import EVERY_FILE_KIND, EVERY_KIND, FILE_KINDS, assert_same_bits, circle, some_graph, some_poses
+from synthetic_graphs import EVERY_FILE_KIND, EVERY_KIND, FILE_KINDS, assert_same_bits, circle, some_graph, some_poses
 
 # ---- reading and writing
 

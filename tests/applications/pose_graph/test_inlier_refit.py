@@ -12,7 +12,7 @@ from asker.applications.pose_graph.graph import PoseGraph
 from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.applications.pose_graph.loops.inlier_refit import refit
 from asker.applications.pose_graph.problem import PoseGraphProblem, pose_graph_problem
-from graphs import EVERY_KIND, assert_same_bits, circle, error
+from synthetic_graphs import EVERY_KIND, assert_same_bits, circle, error
 
 pytestmark = pytest.mark.slow
 

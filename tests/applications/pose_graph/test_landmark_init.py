@@ -18,7 +18,7 @@ from asker.applications.pose_graph.problem import measured_norms, pose_graph_pro
 from asker.cli import main
 from asker.geometry import poses
 from asker.io.files import FileError
-from graphs import EVERY_KIND, assert_same_bits, circle, error, every_tag, with_landmarks
+from synthetic_graphs import EVERY_KIND, assert_same_bits, circle, error, every_tag, with_landmarks
 
 # ---- files
 

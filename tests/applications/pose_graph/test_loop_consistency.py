@@ -13,7 +13,7 @@ from asker.applications.pose_graph.loops.loop_consistency import LoopConsistency
 from asker.applications.pose_graph.loops.loop_search import solve_pose_graph
 from asker.geometry import poses
 from asker.geometry.poses import N_DOF
-from graphs import EVERY_FILE_KIND, EVERY_KIND, circle, some_poses
+from synthetic_graphs import EVERY_FILE_KIND, EVERY_KIND, circle, some_poses
 
 FALSE = pytest.mark.parametrize("false", ["random", "local"])
 """On a circle the steps are all alike, and grouped ones agree with each other."""

@@ -9,8 +9,8 @@ import asker
 from asker.applications.pose_graph.formats.g2o import write_g2o
 from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.applications.pose_graph.refine import refine
-from graphs import announcing, circle
-from killed import Killed
+from killed_solves import Killed
+from synthetic_graphs import announcing, circle
 
 
 def with_false_loops(n=30):

@@ -19,7 +19,7 @@ from asker.applications.pose_graph.loops.noise_scale import noise_scale
 from asker.applications.pose_graph.problem import default_tau, pose_graph_problem
 from asker.geometry.alignment import trajectory_error
 from asker.problem.by_group import Groups
-from graphs import EVERY_KIND, announcing, circle, error
+from synthetic_graphs import EVERY_KIND, announcing, circle, error
 
 pytestmark = pytest.mark.slow
 

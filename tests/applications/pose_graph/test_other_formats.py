@@ -12,7 +12,7 @@ from asker.applications.pose_graph.formats.sim3_g2o import similarities
 from asker.applications.pose_graph.formats.toro import read_toro
 from asker.geometry import poses
 from asker.io.files import FileError
-from graphs import EVERY_KIND, some_graph, write_expmap, write_open3d, write_toro
+from synthetic_graphs import EVERY_KIND, some_graph, write_expmap, write_open3d, write_toro
 
 
 def assert_same(found, graph, order):

@@ -26,7 +26,7 @@ from asker.geometry import poses
 from asker.geometry.alignment import similarity, trajectory_error
 from asker.problem.problem import ProblemError
 from asker.strategies.asker import start_scales
-from graphs import EVERY_KIND, assert_same_bits, circle, error, some_graph, some_information
+from synthetic_graphs import EVERY_KIND, assert_same_bits, circle, error, some_graph, some_information
 
 pytestmark = pytest.mark.slow
 

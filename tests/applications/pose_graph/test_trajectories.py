@@ -13,7 +13,7 @@ from asker.cli import main
 from asker.geometry import poses
 from asker.geometry.alignment import trajectory_error
 from asker.io.files import FileError
-from graphs import EVERY_FILE_KIND, circle, some_graph
+from synthetic_graphs import EVERY_FILE_KIND, circle, some_graph
 
 EVERY_FORM = pytest.mark.parametrize("suffix", [".tum", ".kitti"])
 

@@ -16,7 +16,7 @@ from asker.engines.cpu.compiler.scalars import MAX_STATEMENTS, Program
 from asker.tracing.array_namespace import float64
 from asker.tracing.jaxpr_digest import differentiated_with
 from asker.tracing.unsupported_primitives import NOT_COMPILED
-from scalar_cases import (
+from compiler_cases import (
     ACROSS,
     ARGUMENTS,
     CASES,

@@ -20,7 +20,7 @@ from asker.io.interrupts import interrupts_wait
 from asker.tracing.array_namespace import float64
 from asker.tracing.jax_compat import PASSED_OVER
 from asker.tracing.unsupported_primitives import LEFT_OUT
-from scalar_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
+from compiler_cases import ARGUMENTS, CASES, INDEX, TRUTH, WHOLE, N, X, Y, printed
 
 ALL_PRIMITIVES = """
 import gc

@@ -8,7 +8,7 @@ from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.cpu.system import schur_solve
 from asker.engines.interface import Model
-from graphs import circle
+from synthetic_graphs import circle
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ class System:
         return delta
 
 
-# Measured by benchmarks/growth.py.
+# Measured by benchmarks/scaling.py.
 MIN_SINGLE_VECTOR_UNKNOWNS = 12  # unknowns of a single variable from which plain matrix products are faster
 MAX_SMALL_UNKNOWNS = 1500  # unknowns up to which the matrix is always dense
 MAX_DENSE_UNKNOWNS = 20_000  # unknowns of the largest dense matrix: 3 GB
