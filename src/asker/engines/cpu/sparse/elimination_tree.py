@@ -140,7 +140,10 @@ def amalgamate(
 
 
 @compiled
-def _merge_fronts(order, parent, load, width, zeros, front, above, max_small, max_zeros):
+def _merge_fronts(
+    order: np.ndarray, parent: np.ndarray, load: np.ndarray, width: np.ndarray, zeros: np.ndarray, front: np.ndarray,
+    above: np.ndarray, max_small: int, max_zeros: float,
+) -> None:  # fmt: skip
     """Merge fronts into their parents; `width` becomes the unknowns of each front, `zeros` its number of zeros."""
     for c in order:  # children come before parents, so the front of c is complete
         p = parent[c]
@@ -157,7 +160,7 @@ def _merge_fronts(order, parent, load, width, zeros, front, above, max_small, ma
 
 
 @compiled
-def _postorder(fronts, above, inside, taken, rank):
+def _postorder(fronts: np.ndarray, above: np.ndarray, inside: np.ndarray, taken: np.ndarray, rank: np.ndarray) -> None:
     """Compute the postorder rank of each front, from fronts in any order with children before parents."""
     for f in fronts:
         inside[f] += 1
@@ -176,7 +179,10 @@ def _postorder(fronts, above, inside, taken, rank):
 
 
 @compiled
-def _count_work(order, graph: Graph, rank, parent, ancestor, mark, height, total):
+def _count_work(
+    order: np.ndarray, graph: Graph, rank: np.ndarray, parent: np.ndarray, ancestor: np.ndarray, mark: np.ndarray,
+    height: np.ndarray, total: np.ndarray,
+) -> None:  # fmt: skip
     """Add up the work of a factorisation; `rank` is the position of each vertex in the order."""
     n = len(order)
     for k in range(n):  # the elimination tree (Liu 1986)

@@ -57,9 +57,10 @@ class Elements(NamedTuple):
 
 @compiled
 def _eliminate(
-    total, ptr, weight, lists, length, n_elements, degree, queues: Queues, E: Elements, order, mark, counted, outside,
-    pruned,
-):  # fmt: skip
+    total: int, ptr: np.ndarray, weight: np.ndarray, lists: np.ndarray, length: np.ndarray, n_elements: np.ndarray,
+    degree: np.ndarray, queues: Queues, E: Elements, order: np.ndarray, mark: np.ndarray, counted: np.ndarray,
+    outside: np.ndarray, pruned: np.ndarray,
+) -> None:  # fmt: skip
     n = len(order)
     for v in range(n):
         _list(v, degree[v], queues)
@@ -98,7 +99,10 @@ def _eliminate(
 
 
 @compiled
-def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
+def _prune(
+    both: np.ndarray, n_elements: int, p: int, k: int, parent: np.ndarray, mark: np.ndarray, outside: np.ndarray,
+    weight: np.ndarray, pruned: np.ndarray,
+) -> tuple[int, int, int]:  # fmt: skip
     """Add p to a vertex's elements, and remove elements and vertices that p covers.
 
     Returns the number of elements, the number of elements and vertices, and Σ w_e + |A_i|.
@@ -123,7 +127,7 @@ def _prune(both, n_elements, p, k, parent, mark, outside, weight, pruned):
 
 
 @compiled
-def _list(v, degree, queues: Queues):
+def _list(v: int, degree: int, queues: Queues) -> None:
     first = queues.head[degree]
     queues.after[v], queues.before[v] = first, -1
     if first >= 0:
@@ -132,7 +136,7 @@ def _list(v, degree, queues: Queues):
 
 
 @compiled
-def _unlist(v, degree, queues: Queues):
+def _unlist(v: int, degree: int, queues: Queues) -> None:
     if queues.before[v] >= 0:
         queues.after[queues.before[v]] = queues.after[v]
     else:
@@ -142,7 +146,7 @@ def _unlist(v, degree, queues: Queues):
 
 
 @compiled
-def _join(vertices, k, mark, members, end):
+def _join(vertices: np.ndarray, k: int, mark: np.ndarray, members: np.ndarray, end: int) -> int:
     """Append the vertices that are not marked with k yet to `members`."""
     for v in vertices:
         if mark[v] != k:
@@ -153,7 +157,7 @@ def _join(vertices, k, mark, members, end):
 
 
 @compiled
-def _compact(order, E: Elements):
+def _compact(order: np.ndarray, E: Elements) -> int:
     """Close the gaps of absorbed elements; the others are stored in the order of elimination."""
     end = 0
     for e in order:

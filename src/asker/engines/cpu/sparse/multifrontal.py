@@ -82,7 +82,7 @@ class Multifrontal:
 
 
 @compiled
-def subtract_rows(out, times, A):
+def subtract_rows(out: np.ndarray, times: np.ndarray, A: np.ndarray) -> None:
     """Subtract Σ_k times[k] A[k] from `out`, over the length of `out`."""
     k = 0
     while k + 8 <= len(times):
@@ -101,7 +101,9 @@ def subtract_rows(out, times, A):
 
 
 @compiled
-def parts_of_front(k, F: Fronts, panels, updates, left_over, x):
+def parts_of_front(
+    k: int, F: Fronts, panels: np.ndarray, updates: np.ndarray, left_over: np.ndarray, x: np.ndarray
+) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the number of pivots of a front, its panel and update, and the right-hand sides of both."""
     pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     R = panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
@@ -110,7 +112,10 @@ def parts_of_front(k, F: Fronts, panels, updates, left_over, x):
 
 
 @compiled
-def assemble_front(k, F: Fronts, values, panels, updates, left_over, x):
+def assemble_front(
+    k: int, F: Fronts, values: np.ndarray, panels: np.ndarray, updates: np.ndarray, left_over: np.ndarray,
+    x: np.ndarray,
+) -> None:  # fmt: skip
     """Sum the entries of the matrix and the updates of the children into a front."""
     pivots, R, U, y, t = parts_of_front(k, F, panels, updates, left_over, x)
     for m in range(F.panel[k], F.panel[k + 1]):
@@ -137,14 +142,14 @@ def assemble_front(k, F: Fronts, values, panels, updates, left_over, x):
 
 
 @compiled
-def _scatter(row, shift, numbers, place, begin):
+def _scatter(row: np.ndarray, shift: int, numbers: np.ndarray, place: np.ndarray, begin: int) -> None:
     """Add numbers to a row at given positions."""
     for j in range(begin, len(place)):
         row[place[j] - shift] += numbers[j]
 
 
 @compiled
-def substitute_forward(R, y, t):
+def substitute_forward(R: np.ndarray, y: np.ndarray, t: np.ndarray) -> None:
     """Substitute forward in a front: y becomes R₁₁⁻ᵀ y, then t −= R₁₂ᵀ y."""
     pivots = len(y)
     for i in range(pivots):
@@ -156,7 +161,7 @@ def substitute_forward(R, y, t):
 
 
 @compiled
-def eliminate_in_panel(R):
+def eliminate_in_panel(R: np.ndarray) -> bool:
     """Factorise a panel in place; return False if a pivot is not positive."""
     for i in range(len(R)):
         subtract_rows(R[i, i:], R[:i, i], R[:i, i:])
@@ -170,7 +175,7 @@ def eliminate_in_panel(R):
 
 
 @compiled
-def update_rest(R, U, begin, end):
+def update_rest(R: np.ndarray, U: np.ndarray, begin: int, end: int) -> None:
     """Subtract the rows begin … end − 1 of R₁₂ᵀ R₁₂ from U."""
     pivots = len(R)
     for strip in range(begin // STRIP * STRIP, len(U), STRIP):
@@ -181,7 +186,7 @@ def update_rest(R, U, begin, end):
 
 
 @compiled
-def leave_update(k, F: Fronts, updates):
+def leave_update(k: int, F: Fronts, updates: np.ndarray) -> None:
     """Move the update of a front to the position where its parent reads it; the two may overlap."""
     left = F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     if F.rest[k] != F.update[k]:
@@ -191,7 +196,10 @@ def leave_update(k, F: Fronts, updates):
 
 
 @compiled
-def factorise_fronts(begin, end, F: Fronts, values, panels, updates, left_over, x):
+def factorise_fronts(
+    begin: int, end: int, F: Fronts, values: np.ndarray, panels: np.ndarray, updates: np.ndarray,
+    left_over: np.ndarray, x: np.ndarray,
+) -> bool:  # fmt: skip
     """Factorise the fronts begin … end − 1 and substitute forward; return False if a pivot is not positive."""
     for k in range(begin, end):
         assemble_front(k, F, values, panels, updates, left_over, x)
@@ -205,7 +213,9 @@ def factorise_fronts(begin, end, F: Fronts, values, panels, updates, left_over, 
 
 
 @compiled
-def substitute_fronts(begin, end, F: Fronts, panels, left_over, x):
+def substitute_fronts(
+    begin: int, end: int, F: Fronts, panels: np.ndarray, left_over: np.ndarray, x: np.ndarray
+) -> None:
     """Substitute backward, from the last front to the first."""
     for k in range(end - 1, begin - 1, -1):
         pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]

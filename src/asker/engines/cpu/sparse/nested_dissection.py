@@ -29,7 +29,10 @@ def separators(ptr: np.ndarray, neighbours: np.ndarray, max_uncut: int) -> tuple
 
 
 @compiled
-def _separators(max_uncut, ptr, neighbours, order, own, over, part, level, queue, moved, parent, todo):
+def _separators(
+    max_uncut: int, ptr: np.ndarray, neighbours: np.ndarray, order: np.ndarray, own: np.ndarray, over: np.ndarray,
+    part: np.ndarray, level: np.ndarray, queue: np.ndarray, moved: np.ndarray, parent: np.ndarray, todo: np.ndarray,
+) -> int:  # fmt: skip
     """Split the graph and return the number of separators.
 
     `part` labels the part of each vertex, with increasing labels; a row of the stack `todo` is (begin, end, separator
@@ -84,13 +87,16 @@ def _separators(max_uncut, ptr, neighbours, order, own, over, part, level, queue
 
 
 @compiled
-def _push(todo, waiting, begin, end, above):
+def _push(todo: np.ndarray, waiting: int, begin: int, end: int, above: int) -> int:
     todo[waiting, 0], todo[waiting, 1], todo[waiting, 2] = begin, end, above
     return waiting + 1
 
 
 @compiled
-def _search(start, part, label, ptr, neighbours, level, queue):
+def _search(
+    start: int, part: np.ndarray, label: int, ptr: np.ndarray, neighbours: np.ndarray, level: np.ndarray,
+    queue: np.ndarray,
+) -> int:  # fmt: skip
     """Search one part breadth-first; return the number of vertices reached, with `queue` and `level` filled."""
     queue[0] = start
     level[start] = 0
@@ -108,7 +114,10 @@ def _search(start, part, label, ptr, neighbours, level, queue):
 
 
 @compiled
-def _far_search(start, part, label, ptr, neighbours, level, queue):
+def _far_search(
+    start: int, part: np.ndarray, label: int, ptr: np.ndarray, neighbours: np.ndarray, level: np.ndarray,
+    queue: np.ndarray,
+) -> int:  # fmt: skip
     """Search from a pseudo-peripheral vertex."""
     reached = _search(start, part, label, ptr, neighbours, level, queue)
     deepest = 0
@@ -125,7 +134,7 @@ def _far_search(start, part, label, ptr, neighbours, level, queue):
 
 
 @compiled
-def _smallest_level(queue, level):
+def _smallest_level(queue: np.ndarray, level: np.ndarray) -> int:
     """Return the level of fewest vertices with the minimum fraction on either side, −1 if there is none."""
     n = len(queue)
     begin, best, fewest = 1, -1, n
@@ -140,7 +149,9 @@ def _smallest_level(queue, level):
 
 
 @compiled
-def _has_deeper_neighbour(v, part, label, ptr, neighbours, level):
+def _has_deeper_neighbour(
+    v: int, part: np.ndarray, label: int, ptr: np.ndarray, neighbours: np.ndarray, level: np.ndarray
+) -> bool:
     for e in range(ptr[v], ptr[v + 1]):
         w = neighbours[e]
         if part[w] == label and level[w] > level[v]:
@@ -150,8 +161,9 @@ def _has_deeper_neighbour(v, part, label, ptr, neighbours, level):
 
 @compiled
 def _queue_components(
-    order, lo, hi, reached, above, max_uncut, part, label, ptr, neighbours, level, queue, todo, waiting
-):
+    order: np.ndarray, lo: int, hi: int, reached: int, above: int, max_uncut: int, part: np.ndarray, label: int,
+    ptr: np.ndarray, neighbours: np.ndarray, level: np.ndarray, queue: np.ndarray, todo: np.ndarray, waiting: int,
+) -> int:  # fmt: skip
     """Push the connected components of a part; small ones are combined.  The first one has been searched already."""
     begin, size = 0, 0
     for k in range(lo, hi + 1):

@@ -84,7 +84,7 @@ def _invert_large(k: int, fronts: Multifrontal, Z: np.ndarray) -> None:
 
 
 @compiled
-def _forward(n, F: Fronts, panels, left_over, x):
+def _forward(n: int, F: Fronts, panels: np.ndarray, left_over: np.ndarray, x: np.ndarray) -> None:
     """Substitute forward, from the first front to the last."""
     for k in range(n):
         pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
@@ -103,7 +103,9 @@ def _forward(n, F: Fronts, panels, left_over, x):
 
 
 @compiled
-def _parts(k, F: Fronts, panels, updates, Z):
+def _parts(
+    k: int, F: Fronts, panels: np.ndarray, updates: np.ndarray, Z: np.ndarray
+) -> tuple[int, int, np.ndarray, np.ndarray, np.ndarray]:
     """Return the sizes of a front, its panel, the panel of the inverse, and Z_BB."""
     pivots, left = F.first[k + 1] - F.first[k], F.coupled_ptr[k + 1] - F.coupled_ptr[k]
     R = panels[F.panel[k] : F.panel[k + 1]].reshape(pivots, pivots + left)
@@ -112,7 +114,7 @@ def _parts(k, F: Fronts, panels, updates, Z):
 
 
 @compiled
-def _pass_to_children(k, F: Fronts, updates, P, Z_BB):
+def _pass_to_children(k: int, F: Fronts, updates: np.ndarray, P: np.ndarray, Z_BB: np.ndarray) -> None:
     """Copy to each child the block Z_BB of the inverse."""
     pivots = len(P)
     for c in F.child[F.child_ptr[k] : F.child_ptr[k + 1]]:
@@ -132,7 +134,10 @@ def _pass_to_children(k, F: Fronts, updates, P, Z_BB):
 
 
 @compiled
-def _invert_fronts(begin, end, F: Fronts, panels, updates, Z, work, work_BB):
+def _invert_fronts(
+    begin: int, end: int, F: Fronts, panels: np.ndarray, updates: np.ndarray, Z: np.ndarray, work: np.ndarray,
+    work_BB: np.ndarray,
+) -> None:  # fmt: skip
     """Invert a range of fronts; `work` and `work_BB` have the sizes of the largest panel and of the largest Z_BB."""
     for k in range(end - 1, begin - 1, -1):
         pivots, left, R, P, passed = _parts(k, F, panels, updates, Z)
@@ -163,7 +168,7 @@ def _invert_fronts(begin, end, F: Fronts, panels, updates, Z, work, work_BB):
 
 
 @compiled
-def _add_products(out, x, A, begin, sign):
+def _add_products(out: np.ndarray, x: np.ndarray, A: np.ndarray, begin: int, sign: float) -> None:
     """Add sign · Σ_m x[m] A[j, begin + m] to out[j], for each row j of A."""
     j = 0
     while j + 4 <= len(A):

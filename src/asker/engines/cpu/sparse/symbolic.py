@@ -175,7 +175,7 @@ def _group_top(fronts: np.ndarray, is_small: np.ndarray) -> list[tuple[int, int,
 
 
 @compiled
-def _accumulate(parent, total, begin):
+def _accumulate(parent: np.ndarray, total: np.ndarray, begin: np.ndarray) -> None:
     for k in range(len(parent)):
         p = parent[k]
         if p >= 0:
@@ -200,7 +200,10 @@ def coupled_later(
 
 
 @compiled
-def _couple(begin, first, child_ptr, child, value_ptr, columns, mark, ptr, coupled):
+def _couple(
+    begin: int, first: np.ndarray, child_ptr: np.ndarray, child: np.ndarray, value_ptr: np.ndarray,
+    columns: np.ndarray, mark: np.ndarray, ptr: np.ndarray, coupled: np.ndarray,
+) -> int:  # fmt: skip
     """Continue with the front `begin`; return the front at which `coupled` is full, or the number of fronts."""
     n = len(first) - 1
     for k in range(begin, n):
@@ -224,7 +227,9 @@ def _couple(begin, first, child_ptr, child, value_ptr, columns, mark, ptr, coupl
 
 
 @compiled
-def _find_places(first, parent, coupled_ptr, coupled, place):
+def _find_places(
+    first: np.ndarray, parent: np.ndarray, coupled_ptr: np.ndarray, coupled: np.ndarray, place: np.ndarray
+) -> None:
     """Compute the index of each coupled unknown in the parent's front."""
     for k in range(len(parent)):
         p = parent[k]
@@ -242,7 +247,10 @@ def _find_places(first, parent, coupled_ptr, coupled, place):
 
 
 @compiled
-def _find_targets(first, coupled_ptr, coupled, value_ptr, panel, i, j, target):
+def _find_targets(
+    first: np.ndarray, coupled_ptr: np.ndarray, coupled: np.ndarray, value_ptr: np.ndarray, panel: np.ndarray,
+    i: np.ndarray, j: np.ndarray, target: np.ndarray,
+) -> None:  # fmt: skip
     """Compute the position of each matrix value in the panels."""
     for k in range(len(first) - 1):
         pivots = first[k + 1] - first[k]
@@ -256,7 +264,7 @@ def _find_targets(first, coupled_ptr, coupled, value_ptr, panel, i, j, target):
 
 
 @compiled
-def _number_of(x, ascending):
+def _number_of(x: int, ascending: np.ndarray) -> int:
     """Return the index of x in an ascending array."""
     low, high = 0, len(ascending)
     while low < high:
@@ -283,7 +291,10 @@ def _memory(
 
 
 @compiled
-def _stack(fronts, child_ptr, child, left, base, update, rest):
+def _stack(
+    fronts: np.ndarray, child_ptr: np.ndarray, child: np.ndarray, left: np.ndarray, base: int, update: np.ndarray,
+    rest: np.ndarray,
+) -> int:  # fmt: skip
     """Assign positions on one stack, which begins at `base`; return its maximum end."""
     end, highest = base, base
     for k in fronts:
