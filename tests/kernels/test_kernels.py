@@ -79,7 +79,7 @@ def test_the_parameters_of_barron():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("hubber", [*NAMED, "(did you mean huber?)"]),
         ("", list(NAMED)),
@@ -93,10 +93,10 @@ def test_the_parameters_of_barron():
         ("cauchy:tau=2", ["cauchy takes nothing after a colon", "tau has an option of its own"]),
     ],
 )
-def test_an_invalid_kernel_name_or_parameter_is_rejected(text, said):
+def test_an_invalid_kernel_name_or_parameter_is_rejected(text, message):
     with pytest.raises(ValueError, match="--kernel is ") as error:
         kernel_named(text, option="--kernel")
-    for words in (repr(text), *said):
+    for words in (repr(text), *message):
         assert words in str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""Odd arguments of the public functions are refused in a sentence that names the argument."""
+"""Invalid arguments of public functions raise an error whose message names the argument."""
 
 import re
 
@@ -63,9 +63,9 @@ SOLVE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "told"), SOLVE, ids=[f"{n}={v!r}" for n, v, _ in SOLVE])
-def test_solve(name, value, told):
-    with pytest.raises(ValueError, match=re.escape(told)):
+@pytest.mark.parametrize(("name", "value", "message"), SOLVE, ids=[f"{n}={v!r}" for n, v, _ in SOLVE])
+def test_solve(name, value, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         asker.solve(PROBLEM, **{name: value})
 
 
@@ -84,14 +84,14 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(("make", "told"), SETTINGS, ids=[told[:40] for _, told in SETTINGS])
-def test_settings_of_a_strategy(make, told):
-    with pytest.raises(ValueError, match=re.escape(told)):
+@pytest.mark.parametrize(("make", "message"), SETTINGS, ids=[message[:40] for _, message in SETTINGS])
+def test_settings_of_a_strategy(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         asker.solve(PROBLEM, make())
 
 
 @pytest.mark.parametrize("name", asker.METHODS)
-def test_the_settings_of_every_method_are_taken(name):
+def test_the_settings_of_every_method_are_valid(name):
     check_settings(asker.METHODS[name]())
 
 
@@ -128,9 +128,9 @@ LEAST_SQUARES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "told"), LEAST_SQUARES, ids=[f"{n}={v!r}" for n, v, _ in LEAST_SQUARES])
-def test_least_squares(name, value, told):
-    with pytest.raises(ValueError, match=re.escape(told)):
+@pytest.mark.parametrize(("name", "value", "message"), LEAST_SQUARES, ids=[f"{n}={v!r}" for n, v, _ in LEAST_SQUARES])
+def test_least_squares(name, value, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         asker.least_squares(**{"fun": residuals, "x0": [1.0, 1.0]} | {name: value})
 
 
@@ -157,9 +157,9 @@ CURVE_FIT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "told"), CURVE_FIT, ids=[f"{n}={v!r:.20}" for n, v, _ in CURVE_FIT])
-def test_curve_fit(name, value, told):
-    with pytest.raises(ValueError, match=re.escape(told)):
+@pytest.mark.parametrize(("name", "value", "message"), CURVE_FIT, ids=[f"{n}={v!r:.20}" for n, v, _ in CURVE_FIT])
+def test_curve_fit(name, value, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         asker.curve_fit(**{"f": curve, "xdata": T, "ydata": Y} | {name: value})
 
 
@@ -219,26 +219,26 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "told"), OTHERS, ids=[told[:40] for _, told in OTHERS])
-def test_others(call, told):
-    with pytest.raises(ValueError, match=re.escape(told)):
+@pytest.mark.parametrize(("call", "message"), OTHERS, ids=[message[:40] for _, message in OTHERS])
+def test_others(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         call()
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({"level": "a"}, "level must be between 0 and 1, not 'a'"),
         ({"sigma": "a"}, "sigma must be positive and finite, not 'a'"),
         ({"datum": 5}, "expected variables, some of them"),
     ],
 )
-def test_intervals(asked, told, result):
-    with pytest.raises(ValueError, match=re.escape(told)):
+def test_intervals(asked, message, result):
+    with pytest.raises(ValueError, match=re.escape(message)):
         result.interval("x", **asked)
 
 
-def test_a_scaled_kernel_is_taken():
+def test_a_scaled_kernel_is_accepted():
     problem = PROBLEM.with_kernel(asker.Scaled(asker.Huber(0.1), 2.0))
     assert problem.factors[0].kernel == asker.Huber(0.2)
     assert asker.solve(problem).cost == asker.solve(PROBLEM.with_kernel(asker.Huber(0.2))).cost
@@ -248,7 +248,7 @@ def test_a_scaled_kernel_is_taken():
 @pytest.mark.parametrize("make", [jax.random.PRNGKey, jax.random.key])
 @pytest.mark.filterwarnings("ignore:engine xla without a GPU")
 def test_a_residual_may_draw_random_numbers(make, engine):
-    """Keys are arrays of a type that NumPy does not have; each solve draws what the function says."""
+    """Keys are arrays of a type unknown to NumPy, and each solve evaluates the function again."""
 
     def noisy(x, d):
         first, second = jax.random.split(make(3))
@@ -256,10 +256,10 @@ def test_a_residual_may_draw_random_numbers(make, engine):
 
     with float64():
         shift = float(noisy(0.0, 0.0))
-    found = asker.solve(asker.Problem(factors(noisy)), engine=engine)
+    random = asker.solve(asker.Problem(factors(noisy)), engine=engine)
     usual = asker.solve(asker.Problem(factors(lambda x, d: x - d + shift)), engine=engine)
-    np.testing.assert_allclose(found.x, usual.x, rtol=1e-6)
-    assert found.problem.factors[0].trace != usual.problem.factors[0].trace
+    np.testing.assert_allclose(random.x, usual.x, rtol=1e-6)
+    assert random.problem.factors[0].trace != usual.problem.factors[0].trace
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot compile the JAX primitive")

@@ -1,4 +1,4 @@
-"""No value leaves its bounds, and where nothing else is in the way the minimum between them is found."""
+"""Bounded variables: all values stay within their bounds, and solves converge to the constrained minimum."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,13 +18,13 @@ def line(x, a, b):
 
 
 def between(x, y, d):
-    """Neighbours differ by d."""
+    """Difference of neighbours minus its measured value d."""
     return y - x - d
 
 
 @pytest.fixture(scope="module")
 def plain():
-    """Three numbers for each of some variables, tied by neighbours; the best of many lie beyond the bounds."""
+    """Return a linear problem of connected variables whose unconstrained minimum violates many bounds."""
     rng = np.random.default_rng(0)
     x = asker.Variables(np.tile(START, (N, 1)), lower=LOWER, upper=UPPER, name="x")
     i, k = rng.integers(0, N, 80), np.arange(N - 1)
@@ -152,22 +152,22 @@ def test_a_curve_between_bounds_is_that_of_scipy(curves):
     assert (np.isclose(result.x, low) | np.isclose(result.x, high)).any()
 
 
-def test_bounds_hold_where_the_noise_is_not_known(curves):
-    """Subsets of the observations, too, are fitted between them."""
+def test_bounds_hold_if_the_noise_scale_is_unknown(curves):
+    """Fits to subsets of the observations respect the bounds as well."""
     problem, x, _, _ = curves
     result = asker.solve(problem(None))
     assert result.estimated_noise is not None
     assert is_inside(result, *x.manifold.parts(x.rows[0])[1:3])
 
 
-def test_a_start_at_a_bound_leaves_it_where_that_pays():
+def test_a_start_at_a_bound_leaves_it_if_the_minimum_is_inside():
     x = asker.Variables([[0.0], [1.0]], lower=0.0, upper=1.0)
     factors = asker.Factors(lambda x, y: x - y, x[[0, 1]], data=np.array([[0.25], [0.75]]), kernel=asker.Quadratic())
     np.testing.assert_allclose(asker.solve(asker.Problem(factors)).values[0], [[0.25], [0.75]], atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({"lower": 1.0}, "points: values have a number beyond its bounds at index 0"),
         ({"lower": -1.0, "upper": [-2.0, 3.0]}, "points: values have a lower bound above the upper one at index 0"),
@@ -176,13 +176,13 @@ def test_a_start_at_a_bound_leaves_it_where_that_pays():
         ({"lower": np.nan}, "points: values have NaN in lower"),
     ],
 )
-def test_bounds_that_do_not_fit_are_told(given, told):
-    with pytest.raises(asker.ProblemError, match=told):
-        asker.Variables(np.zeros((4, 2)), name="points", **given)
+def test_invalid_bounds_are_rejected(options, message):
+    with pytest.raises(asker.ProblemError, match=message):
+        asker.Variables(np.zeros((4, 2)), name="points", **options)
 
 
-def test_numbers_of_different_size_are_found_by_their_unit(curves):
-    """λI in these units is what λI is for a problem that was written in these units."""
+def test_units_of_coordinates_make_a_solve_independent_of_their_scale(curves):
+    """λI in units of the coordinates equals λI of the problem that is stated in these units."""
     _, _, t, y = curves
     unit = np.array([1e6, 1e-4, 1.0])
 

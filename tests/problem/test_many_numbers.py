@@ -1,4 +1,4 @@
-"""Residuals of many numbers: they are solved as the same numbers one by one, and the user is told who computes them."""
+"""Residuals of many numbers: the solution agrees with that of separate observations, and a warning names the engine."""
 
 import warnings
 
@@ -35,30 +35,30 @@ def of_single_numbers(n, p, **options):
 
 
 @pytest.mark.parametrize(("engine", "p"), [("cpu", 1500), ("cpu", 20_000), ("xla", 1500)])
-def test_a_curve_is_fitted_as_its_points_are(engine, p):
+def test_residuals_of_whole_curves_agree_with_those_of_single_points(engine, p):
     kernel = asker.Quadratic(tau=1.0)
     with pytest.warns(UserWarning, match=NOT_COMPILED) if engine == "cpu" else warnings.catch_warnings():
-        found = asker.solve(of_whole_curves(12, p, kernel=kernel), engine=engine)
+        result = asker.solve(of_whole_curves(12, p, kernel=kernel), engine=engine)
     expected = asker.solve(of_single_numbers(12, p, kernel=kernel))
-    np.testing.assert_allclose(found["curves"], expected["curves"], rtol=1e-8)
-    assert found.cost == pytest.approx(expected.cost, rel=1e-9)
+    np.testing.assert_allclose(result["curves"], expected["curves"], rtol=1e-8)
+    assert result.cost == pytest.approx(expected.cost, rel=1e-9)
     if p == 1500:
-        errors = (result.standard_errors("curves") for result in (found, expected))
+        errors = (r.standard_errors("curves") for r in (result, expected))
         np.testing.assert_allclose(*errors, rtol=1e-6)
 
 
-def test_whole_curves_are_fitted_where_the_noise_is_not_known():
+def test_whole_curves_are_fitted_if_the_noise_scale_is_unknown():
     problem = of_whole_curves(12, 1500)
     with pytest.warns(UserWarning, match=NOT_COMPILED):
-        found = asker.solve(problem)
-    assert np.abs(found["curves"] - curves(12, 1500)[1]).max() < 0.01
+        result = asker.solve(problem)
+    assert np.abs(result["curves"] - curves(12, 1500)[1]).max() < 0.01
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        asker.solve(problem)  # once is enough
+        asker.solve(problem)  # the warning is issued once
 
 
 @pytest.mark.parametrize("d", [40, 400])
-def test_vectors_of_many_numbers_are_averaged(d):
+def test_means_of_long_vectors(d):
     rng = np.random.default_rng(d)
     true, i = rng.normal(size=(5, d)), np.arange(30) % 5
     y = true[i] + 0.1 * rng.normal(size=(30, d))
@@ -71,8 +71,8 @@ def test_vectors_of_many_numbers_are_averaged(d):
     np.testing.assert_allclose(result["vectors"], [y[i == k].mean(axis=0) for k in range(5)], rtol=1e-7, atol=1e-9)
 
 
-def test_a_long_computation_of_few_numbers_is_left_to_xla():
-    """Thousands of steps of an integration."""
+def test_a_long_computation_is_run_by_xla():
+    """The residual integrates an equation of motion over thousands of steps."""
 
     def falling(x, y):
         def step(state, _):
@@ -90,8 +90,8 @@ def test_a_long_computation_of_few_numbers_is_left_to_xla():
     assert result.cost < 1e-12
 
 
-def test_vectors_with_outliers_are_found_where_the_noise_is_not_known():
-    """Their search solves many small problems at once, of variables that are too wide to be eliminated."""
+def test_vectors_with_outliers_are_estimated_if_the_noise_scale_is_unknown():
+    """The search solves many small problems at once, with variables too long to be eliminated."""
     rng = np.random.default_rng(0)
     true, i = rng.normal(size=(4, 40)), np.arange(40) % 4
     y = true[i] + 0.1 * rng.normal(size=(40, 40))

@@ -1,4 +1,4 @@
-"""Problems and results go through pickle and deepcopy, and are solved in this process or another."""
+"""Pickles and deep copies of problems and results, which are solved in this process or another."""
 
 import copy
 import pickle
@@ -46,7 +46,7 @@ def rho(z):
 
 
 FACTORS = {
-    "noise sought": (off, {}),
+    "unknown noise": (off, {}),
     "kernel": (off, {"kernel": asker.Cauchy(0.1)}),
     "condition": (off, {"valid": possible}),
     "batched": (offsets, {"jacobian": slopes, "kernel": asker.Huber(0.1)}),
@@ -65,7 +65,7 @@ def through(request):
 
 
 @pytest.mark.parametrize("which", FACTORS)
-def test_a_problem_is_solved_before_and_after(which, through):
+def test_a_copied_problem_has_the_same_solution(which, through):
     p = problem(which)
     cost = asker.solve(through(p)).cost
     assert asker.solve(p).cost == cost
@@ -73,9 +73,9 @@ def test_a_problem_is_solved_before_and_after(which, through):
 
 
 @pytest.mark.parametrize("engine", ["cpu", "xla"])
-@pytest.mark.parametrize("which", ["noise sought", "kernel", "condition"])
+@pytest.mark.parametrize("which", ["unknown noise", "kernel", "condition"])
 @pytest.mark.filterwarnings("ignore:engine xla without a GPU")
-def test_a_result_says_the_same(which, engine, through):
+def test_a_copied_result_has_the_same_statistics(which, engine, through):
     result = asker.solve(problem(which), engine=engine)
     result.interval("x"), result.leverage, result.noise
     other = through(result)
@@ -87,22 +87,22 @@ def test_a_result_says_the_same(which, engine, through):
     assert asker.solve(other.problem, start=other, engine=engine).cost <= other.cost * (1 + 1e-9)
 
 
-def test_groups_stay_the_same_in_one_pickle():
+def test_groups_are_identical_within_one_pickle():
     p = problem()
     x = p.variables[0]
     y, result = WAYS["pickle"]((x, asker.solve(p)))
     assert result[y] == result["x"]
 
 
-def test_variables_that_were_pickled_are_solved_for(through):
+def test_copied_variables_can_be_solved_for(through):
     x = through(asker.Variables(np.zeros(1), name="x"))
     factors = asker.Factors(off, x[np.zeros(40, dtype=int)], data=D, kernel=asker.Cauchy(0.1))
     assert asker.solve(asker.Problem(factors)).cost == asker.solve(problem()).cost
 
 
 @pytest.mark.parametrize("kind", [float, np.longlong, bool])
-def test_arrays_whose_type_is_an_equal_object_are_data(kind):
-    """Compiled code knows a type by its address; pickles, and C's `long long`, have an object of their own."""
+def test_arrays_whose_dtype_is_another_equal_object_are_valid_data(kind):
+    """Compiled code identifies a dtype by its address; pickles, and C's `long long`, have a separate object."""
     data = WAYS["pickle"]((10 * D).astype(kind))
     x = asker.Variables(np.zeros(1), name="x")
     factors = asker.Factors(off, x[np.zeros(40, dtype=int)], data=data, kernel=asker.Cauchy(1.0))
@@ -113,7 +113,7 @@ def test_arrays_whose_type_is_an_equal_object_are_data(kind):
 
 def test_a_spawned_process_solves_and_returns():
     problems = [problem(which) for which in FACTORS]
-    solved = [asker.solve(p) for p in problems]  # that they have been solved does not matter
+    solved = [asker.solve(p) for p in problems]  # problems that were solved before can be sent as well
     with get_context("spawn").Pool(1) as pool:
         results = pool.map_async(asker.solve, problems).get(240)
     assert [r.cost for r in results] == [r.cost for r in solved]
@@ -125,7 +125,7 @@ def test_a_spawned_process_solves_and_returns():
     [{}, {"jac": decay_slopes}, {"loss": rho}, {"loss": None}, {"jac": "3-point"}],
     ids=["plain", "jac", "loss", "no loss", "differences"],
 )
-def test_what_least_squares_returns_goes_through(options, through):
+def test_results_of_least_squares_can_be_copied(options, through):
     fit = asker.least_squares(decay, [1.0, 1.0], args=(T, Y), **options)
     other = through(fit)
     np.testing.assert_array_equal(other.x, fit.x)
@@ -133,13 +133,13 @@ def test_what_least_squares_returns_goes_through(options, through):
     assert asker.solve(other.result.problem).cost <= fit.result.cost * (1 + 1e-6)
 
 
-def test_an_iteration_becomes_a_line_of_the_history(through):
+def test_a_copied_iteration_is_a_record_of_the_history(through):
     lines = []
     result = asker.solve(problem(), on_iteration=lines.append)
     assert [through(line) for line in lines] == result.history
 
 
-def test_a_lambda_has_no_name_to_be_found_by():
+def test_a_lambda_cannot_be_pickled():
     x = asker.Variables(np.zeros(1))
     p = asker.Problem(asker.Factors(lambda x, d: x - d, x[np.zeros(40, dtype=int)], data=D))
     asker.solve(copy.deepcopy(p))
@@ -148,8 +148,8 @@ def test_a_lambda_has_no_name_to_be_found_by():
 
 
 @pytest.mark.parametrize("name", [5, ("cam", 1), b"x", 0, False])
-def test_a_name_that_is_no_text_is_refused(name):
-    """A result was saved under it, and could not be read again."""
+def test_a_name_that_is_no_string_is_rejected(name):
+    """Results are saved by name."""
     with pytest.raises(TypeError, match=r"name is .*, expected a str"):
         asker.Variables(np.zeros(1), name=name)
     x = asker.Variables(np.zeros(1))

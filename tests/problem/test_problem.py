@@ -1,4 +1,4 @@
-"""What a problem refuses, what the loop promises, and which module may import which."""
+"""Problems: rejected input, laws of the solve loop, and laws of weights, widths and order."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ from asker import (
     Variables,
 )
 
-# ------------------------------------------------------------------ what is refused when it is built
+# ------------------------------------------------------------------ rejected input
 
 
 def points(n=4, **options):
@@ -37,7 +37,7 @@ def offset(x, d):
 
 
 def called_back(x, d):
-    """What JAX can run, and not differentiate."""
+    """Function that JAX can evaluate, but not differentiate."""
     return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x) - d
 
 
@@ -73,7 +73,7 @@ def batched(jacobian, residual=lambda x, d: x - d):
 EYE = np.broadcast_to(np.eye(2), (4, 2, 2))
 LONG = np.zeros((3, 2))
 
-# what is built, and the words of the error: they name the array
+# function that raises, and words of the error message, which name the array
 BAD = [
     (lambda: Variables(3.0, name="points"), r"points: values .*shape \(\)"),
     (lambda: Variables([[1.0, 2.0], [3.0]], name="points"), "points: values"),
@@ -176,15 +176,15 @@ BAD = [
 
 
 @pytest.mark.parametrize(("build", "words"), BAD, ids=[words for _, words in BAD])
-def test_what_does_not_fit_is_refused_by_name(build, words):
+def test_invalid_input_is_rejected_by_name(build, words):
     if "reads index" in words and tuple(map(int, version("jax").split(".")[:2])) < (0, 9):
-        pytest.skip("before 0.9 JAX reads the nearest element, and its trace does not show it")
+        pytest.skip("before 0.9, JAX reads the nearest element silently")
     with pytest.raises(ValueError, match=words):
         build()
 
 
-def test_what_fits_is_accepted():
-    """The forms of input that the table above is one step away from."""
+def test_valid_input_is_accepted():
+    """Valid variants of the invalid input above."""
     assert solvable().n_residuals == 4
     assert solvable(index=I.astype(np.uint8)).n_residuals == 4
     assert solvable(index=list(I)).n_residuals == 4
@@ -198,17 +198,17 @@ def test_what_fits_is_accepted():
     assert batched(lambda x, d: EYE[:, 0], lambda x, d: x[:, 0] - d[:, 0]).factors[0].residual_size == 1
 
 
-def test_what_is_given_is_copied():
-    given = {"values": np.zeros((4, 2)), "fixed": np.zeros(4, bool), "index": I.copy(), "data": D.copy()}
-    given |= {"more": np.arange(4), "weight": np.ones(4), "tau": np.ones(4), "later": D + 1}
-    x = Variables(given["values"], fixed=given["fixed"], name="x")
+def test_arrays_of_the_user_are_copied():
+    arrays = {"values": np.zeros((4, 2)), "fixed": np.zeros(4, bool), "index": I.copy(), "data": D.copy()}
+    arrays |= {"more": np.arange(4), "weight": np.ones(4), "tau": np.ones(4), "later": D + 1}
+    x = Variables(arrays["values"], fixed=arrays["fixed"], name="x")
     f = Factors(
-        lambda x, d, k: x - d, x[given["index"]], data=(given["data"], given["more"]), kernel=Huber(),
-        weight=given["weight"], tau=given["tau"],
+        lambda x, d, k: x - d, x[arrays["index"]], data=(arrays["data"], arrays["more"]), kernel=Huber(),
+        weight=arrays["weight"], tau=arrays["tau"],
     )  # fmt: skip
-    later = f.with_data((given["later"], given["more"]))
+    later = f.with_data((arrays["later"], arrays["more"]))
     before = [asker.solve(Problem(g))["x"] for g in (f, later)]
-    for array in given.values():
+    for array in arrays.values():
         array[:] = 1 if array.dtype == bool else array[::-1].copy() + 3
     np.testing.assert_array_equal([asker.solve(Problem(g))["x"] for g in (f, later)], before)
     assert not x.rows.any()
@@ -217,7 +217,7 @@ def test_what_is_given_is_copied():
 @pytest.mark.parametrize(
     "index", [slice(1, None), slice(None, None, 2), slice(None, -1), slice(None), ..., I == 2, [0, 3], range(1, 4), []]
 )
-def test_a_slot_is_indexed_as_an_array_is(index):
+def test_slots_are_indexed_like_arrays(index):
     np.testing.assert_array_equal(points()[index].index, I[index])
     if not np.size(I[index]):
         return
@@ -228,17 +228,17 @@ def test_a_slot_is_indexed_as_an_array_is(index):
     np.testing.assert_allclose(result.standard_errors(result.problem.variables[0][index], sigma=1.0), 1.0)
 
 
-def test_variables_are_not_iterated_over():
-    """Every index is a slot, so that an iteration would never end."""
+def test_variables_are_not_iterable():
+    """Every index is valid, so an iteration would never end."""
     with pytest.raises(TypeError, match="not iterable"):
         list(points())
 
 
-# ------------------------------------------------------------------ a small problem: places from distances
+# ------------------------------------------------------------------ a small problem: positions from distances
 
 
 def distance(place, anchor, d):
-    """A number; not linear."""
+    """Nonlinear residual that is a number."""
     import jax.numpy as jnp
 
     return jnp.sqrt((place - anchor) @ (place - anchor)) - d
@@ -255,7 +255,7 @@ def distance_slopes(places, anchors, d):
 
 @dataclass
 class Places:
-    """Distances between places and anchors, a third of them wrong."""
+    """Distances between places and anchors, a third of which are outliers."""
 
     n_places: int = 3
     n_anchors: int = 12
@@ -275,17 +275,17 @@ class Places:
     def problem(self, order=slice(None), fixed=False, free_anchors=False, traced=True, kernel=None, **options):
         self.places = Variables(self.start, fixed=fixed, name="places")
         still = np.arange(self.n_anchors) < 3 if free_anchors else True
-        self.held = Variables(self.anchors, fixed=still, name="anchors")
+        self.anchor_variables = Variables(self.anchors, fixed=still, name="anchors")
         i, j, d = self.i[order], self.j[order], self.d[order]
         if not traced:
             options["jacobian"] = distance_slopes
         residual = distance if traced else distances
         kernel = Cauchy(0.3) if kernel is None else kernel
-        return Problem(Factors(residual, self.places[i], self.held[j], data=d, kernel=kernel, **options))
+        return Problem(Factors(residual, self.places[i], self.anchor_variables[j], data=d, kernel=kernel, **options))
 
 
 def residuals_at(setup, result):
-    return distances(result[setup.places][setup.i], result[setup.held][setup.j], setup.d)
+    return distances(result[setup.places][setup.i], result[setup.anchor_variables][setup.j], setup.d)
 
 
 def costs(result):
@@ -327,7 +327,7 @@ def test_the_result_describes_the_best_point(options):
 @pytest.mark.parametrize(
     ("kernel", "loss"), [(Quadratic(0.3), "linear"), (Huber(0.3), "huber"), (PseudoHuber(0.3), "soft_l1")]
 )
-def test_the_minimum_is_scipys(kernel, loss):
+def test_the_minimum_agrees_with_scipy(kernel, loss):
     from scipy.optimize import least_squares
 
     setup = Places()
@@ -342,17 +342,17 @@ def test_the_minimum_is_scipys(kernel, loss):
 
 
 @pytest.mark.parametrize("options", [{}, {"free_anchors": True}], ids=str)
-def test_a_given_jacobian_solves_as_jax_does(options):
+def test_a_jacobian_of_the_user_agrees_with_that_of_jax(options):
     setup = Places()
     by_jax = asker.solve(setup.problem(**options), max_iterations=15)
     by_hand = asker.solve(setup.problem(traced=False, **options), max_iterations=15)
     np.testing.assert_allclose(costs(by_hand), costs(by_jax), rtol=1e-9)
 
 
-# ------------------------------------------------------------------ how the loop ends
+# ------------------------------------------------------------------ termination
 
 
-def test_ctrl_c_returns_the_best_so_far():
+def test_ctrl_c_returns_the_best_point():
     def press(line):
         if line.iteration == 3:
             raise KeyboardInterrupt
@@ -391,14 +391,14 @@ def test_the_callback_stops_the_loop(stop_at):
 
 
 @pytest.mark.parametrize("returned", [1, 0.5, "stop", np.ones(2)], ids=str)
-def test_a_callback_that_returns_neither_true_nor_false_is_refused(returned):
+def test_a_callback_that_returns_neither_true_nor_false_is_rejected(returned):
     with pytest.raises(ProblemError, match=r"on_iteration returned .* expected True to stop, False or None"):
         asker.solve(Places().problem(), on_iteration=lambda line: returned)
 
 
 @pytest.mark.parametrize("which", ["residual", "jacobian"])
 def test_batched_functions_are_checked_at_every_call(which):
-    """(p, n) for (n, p) was reshaped once the solve had begun."""
+    """Arrays (p, n) in place of (n, p) raise an error also during a solve."""
     calls = []
 
     def changing(function):
@@ -424,7 +424,7 @@ def test_the_time_limit_ends_the_loop():
     assert result.iterations == 1
 
 
-def test_the_number_of_iterations_is_kept():
+def test_the_number_of_iterations_is_limited():
     result = asker.solve(Places().problem(), max_iterations=3, tol=0)
     assert result.status is Status.MAX_ITERATIONS
     assert result.iterations == 3
@@ -442,7 +442,7 @@ def test_no_iterations_return_the_start():
 
 
 class Wandering:
-    """A strategy that goes back to the start with every second step."""
+    """Strategy that returns to the start with every second step."""
 
     def init(self, engine, start, *more):
         self.first = asker.IRLS().init(engine, start, *more)
@@ -461,7 +461,7 @@ def test_the_best_point_is_returned_not_the_last():
     assert result.cost == pytest.approx(psi.sum(), rel=1e-10)
 
 
-def test_convergence_means_a_small_last_gain():
+def test_the_last_decrease_before_convergence_is_small():
     result = asker.solve(Places().problem(), tol=1e-5)
     before, last = costs(result)[-2:]
     assert result.status is Status.CONVERGED
@@ -475,15 +475,15 @@ def test_fixed_variables_do_not_move_at_all():
     setup = Places(n_places=6)
     fixed = np.arange(6) % 2 == 0
     result = asker.solve(setup.problem(fixed=fixed, free_anchors=True))
-    places, anchors = result[setup.places], result[setup.held]
+    places, anchors = result[setup.places], result[setup.anchor_variables]
     np.testing.assert_array_equal(places[fixed], setup.start[fixed])
     np.testing.assert_array_equal(anchors[:3], setup.anchors[:3])
     assert (places[~fixed] != setup.start[~fixed]).all()
     assert (anchors[3:] != setup.anchors[3:]).any()
 
 
-def test_fixed_directions_do_not_move_either():
-    """A step of nothing on the sphere ends in a division that could round."""
+def test_fixed_unit_vectors_do_not_move_at_all():
+    """A step of 0 on the sphere ends with a division, which could round."""
     rng = np.random.default_rng(4)
     start = rng.normal(size=(40, 3))
     start /= np.linalg.norm(start, axis=1)[:, None]
@@ -495,7 +495,7 @@ def test_fixed_directions_do_not_move_either():
     assert (moved[~fixed] != start[~fixed]).all()
 
 
-def test_a_weight_is_that_many_observations():
+def test_a_weight_of_n_is_equivalent_to_n_observations():
     setup = Places()
     times = np.random.default_rng(2).integers(0, 4, setup.n)
     weighted = asker.solve(setup.problem(weight=times), max_iterations=10, tol=0, strategy=asker.IRLS())
@@ -508,15 +508,15 @@ def test_a_weight_is_that_many_observations():
     )
 
 
-def test_a_scale_per_observation_is_a_kernel_per_observation():
+def test_a_width_per_observation_is_equivalent_to_a_kernel_per_observation():
     setup = Places()
     tau = np.where(np.arange(setup.n) < 20, 0.1, 0.7)
     together = asker.solve(setup.problem(tau=tau), max_iterations=10, tol=0)
-    places, held = Variables(setup.start), Variables(setup.anchors, fixed=True)
+    places, anchors = Variables(setup.start), Variables(setup.anchors, fixed=True)
 
     def some(chosen, kernel):
         i, j, d = setup.i[chosen], setup.j[chosen], setup.d[chosen]
-        return Factors(distance, places[i], held[j], data=d, kernel=kernel)
+        return Factors(distance, places[i], anchors[j], data=d, kernel=kernel)
 
     apart = Problem(some(tau == 0.1, Cauchy(0.1)), some(tau == 0.7, Cauchy(0.7)))
     separate = asker.solve(apart, max_iterations=10, tol=0)
@@ -526,20 +526,20 @@ def test_a_scale_per_observation_is_a_kernel_per_observation():
 
 
 @pytest.mark.parametrize("options", [{}, {"free_anchors": True}], ids=str)
-def test_the_order_of_observations_does_not_matter_and_is_kept(options):
+def test_results_are_in_the_order_of_the_observations_which_has_no_influence(options):
     setup = Places()
     order = np.random.default_rng(3).permutation(setup.n)
     tau, weight = np.linspace(0.1, 1, setup.n), np.linspace(0.5, 2, setup.n)
-    as_given = asker.solve(setup.problem(tau=tau, weight=weight, **options), max_iterations=8)
+    original = asker.solve(setup.problem(tau=tau, weight=weight, **options), max_iterations=8)
     shuffled = setup.problem(order, tau=tau[order], weight=weight[order], **options)
     shuffled = asker.solve(shuffled, max_iterations=8)
-    np.testing.assert_allclose(costs(shuffled), costs(as_given), rtol=1e-8)
+    np.testing.assert_allclose(costs(shuffled), costs(original), rtol=1e-8)
     for name in ("residuals", "weights", "inliers"):
-        ours, expected = getattr(shuffled, name)[0], getattr(as_given, name)[0][order]
+        ours, expected = getattr(shuffled, name)[0], getattr(original, name)[0][order]
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_observations_of_one_kind_may_be_missing():
+def test_a_factor_group_may_be_empty():
     setup = Places()
     problem = setup.problem()
     none = Factors(offset, setup.places[I[:0]], data=D[:0])
@@ -549,7 +549,7 @@ def test_observations_of_one_kind_may_be_missing():
 
 
 @pytest.mark.parametrize("linear_solver", ["dense-cholesky", "sparse-cholesky"])
-def test_also_one_whose_variables_are_eliminated(linear_solver):
+def test_a_factor_group_of_eliminated_variables_may_be_empty(linear_solver):
     many, few, none = (
         Variables(np.zeros((9, 2)), name="many"),
         Variables(np.zeros((2, 2)), name="few"),
@@ -564,7 +564,7 @@ def test_also_one_whose_variables_are_eliminated(linear_solver):
     assert result.cost < 1e-12 * result.initial_cost
 
 
-# ------------------------------------------------------------------ what is not a number
+# ------------------------------------------------------------------ residuals that are not finite
 
 
 def logarithm(x, d):
@@ -573,8 +573,8 @@ def logarithm(x, d):
     return jnp.log(x) - d
 
 
-def test_a_start_that_is_not_finite_is_refused_with_the_observation():
-    """By the user's number, also where the engine works in another order."""
+def test_a_start_that_is_not_finite_is_rejected_with_the_observation():
+    """The observation is numbered in the user's order, even if that of the engine differs."""
     values = np.ones(10)
     values[3] = -1.0
     x = Variables(values, name="x")
@@ -583,7 +583,7 @@ def test_a_start_that_is_not_finite_is_refused_with_the_observation():
         asker.solve(problem)
 
 
-def test_a_start_that_overflows_is_refused():
+def test_a_start_that_overflows_is_rejected():
     x = Variables(np.full((1, 2), 1e200))
     with pytest.raises(ProblemError, match="overflows"):
         asker.solve(Problem(Factors(offset, x[[0]], data=np.zeros((1, 2)))))
@@ -596,21 +596,21 @@ def root(x, d):
 
 
 @pytest.mark.parametrize("solver", ["dense-cholesky", "reference"])
-def test_a_trial_that_is_not_finite_is_refused(solver):
-    """The full step from 1 leads to −3, where there is no root."""
+def test_a_trial_that_is_not_finite_is_rejected(solver):
+    """The full step from 1 leads to −3, where the square root is NaN."""
     x = Variables([1.0])
     problem = Problem(Factors(root, x[[0]], data=np.array([-1.0]), kernel=Quadratic()))
     result = asker.solve(problem, linear_solver=solver)
-    refused = [line for line in result.history if not line.accepted]
-    assert refused
-    assert refused[0].iteration == 1
+    rejected = [line for line in result.history if not line.accepted]
+    assert rejected
+    assert rejected[0].iteration == 1
     assert np.isfinite(costs(result)).all()
     assert all(after.cost <= before.cost for before, after in pairwise(result.history))
     assert 0 <= result[x][0] < 1
     assert result.cost < result.initial_cost
 
 
-# ------------------------------------------------------------------ small things
+# ------------------------------------------------------------------ miscellaneous
 
 
 def test_importing_asker_loads_nothing_heavy():

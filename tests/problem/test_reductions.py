@@ -1,4 +1,4 @@
-"""Sums over processes, each of which is a thread here: what they find together is what one finds."""
+"""Reductions over processes, simulated by threads, agree with those of a single process."""
 
 import numpy as np
 import pytest
@@ -32,24 +32,24 @@ def test_order_statistics_are_exact(n):
 
 
 def scene(points):
-    """12 cameras see the points of a plane; a third of the observations are wrong."""
+    """Return observations of points of a plane in 12 cameras, a third of which are outliers."""
     rng = np.random.default_rng(0)
     camera, point = np.repeat(np.arange(12), 40), np.tile(np.arange(40), 12)
     u = 0.01 * rng.chisquare(2, len(point))
     u[rng.random(len(u)) < 0.3] *= 1000
-    u[point == 30] += 10.0  # nobody is right there
-    own = np.isin(point, points)
+    u[point == 30] += 10.0  # all observations of this point are outliers
+    local = np.isin(point, points)
     cameras, places = (
         asker.Variables(np.zeros((12, 3)), name="cameras"),
         asker.Variables(np.zeros((len(points), 2)), name="places"),
     )
-    slots = cameras[camera[own]], places[np.searchsorted(points, point[own])]
-    factors = asker.Factors(lambda c, p, d: c[:2] + p * c[2] - d, *slots, data=np.zeros((own.sum(), 2)))
-    return factors, places, (u[own],)
+    slots = cameras[camera[local]], places[np.searchsorted(points, point[local])]
+    factors = asker.Factors(lambda c, p, d: c[:2] + p * c[2] - d, *slots, data=np.zeros((local.sum(), 2)))
+    return factors, places, (u[local],)
 
 
-def test_the_noise_and_its_support_are_those_of_one_process():
-    def found(points, added=None):
+def test_the_noise_and_its_inliers_are_those_of_one_process():
+    def statistics(points, added=None):
         factors, places, u = scene(points)
         sums = Sums(places, added) if added else ALONE
         noises = estimate([factors], u, [25.0], sums)
@@ -59,22 +59,22 @@ def test_the_noise_and_its_support_are_those_of_one_process():
         classified = classify([factors], u, noises, None, sums)
         n = classified.n_inliers[0]
         doubts = support.doubts(2 * n - 2, lambda: 7, [], classified)
-        told = support.is_blurred, support.differs(support), support.has_lost_a_variable(), doubts
+        flags = support.is_blurred, support.differs(support), support.has_lost_a_variable(), doubts
         of_cameras, of_places = chances(problem, [Seen(u[0], support.inliers[0], noises[0].sigma, 1.0)], sums).values()
-        return noises[0], (of_cameras, of_places), told, n
+        return noises[0], (of_cameras, of_places), flags, n
 
-    whole = found(np.arange(40))
+    whole = statistics(np.arange(40))
     assert whole[2][2]
     assert whole[1][1][30] > 0.5 > whole[1][1][0]
     assert whole[2][3][0].endswith("which leaves 9 degrees of freedom")
     assert whole[2][3][1] == "1 of 40 places hang on too few inliers to be checked"
     assert whole[0].sigma == pytest.approx(0.1, rel=0.25)
-    dealt = [np.arange(3), np.arange(3, 25), np.arange(25, 40)]
-    each = Together(3).run(lambda k, of_all: found(dealt[k], added_by(of_all)))
+    partition = [np.arange(3), np.arange(3, 25), np.arange(25, 40)]
+    each = Together(3).run(lambda k, of_all: statistics(partition[k], added_by(of_all)))
     np.testing.assert_allclose(np.concatenate([chance[1] for _, chance, _, _ in each]), whole[1][1], rtol=1e-9)
-    for noise, chance, told, n in each:
+    for noise, chance, flags, n in each:
         np.testing.assert_allclose(chance[0], whole[1][0], rtol=1e-9)
         assert noise.sigma == pytest.approx(whole[0].sigma, rel=1e-9)
         assert noise.n_spare == pytest.approx(whole[0].n_spare, rel=1e-9)
         assert noise.inlier_ratio == pytest.approx(whole[0].inlier_ratio, rel=1e-9)
-        assert (told, n) == whole[2:]
+        assert (flags, n) == whole[2:]

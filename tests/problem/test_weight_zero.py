@@ -1,4 +1,4 @@
-"""An observation of weight 0 carries no information: a result is the one without it, in every statistic."""
+"""Observations of weight 0 have no influence: all statistics of a result are those of a problem without them."""
 
 from dataclasses import astuple
 
@@ -21,7 +21,7 @@ def off_line(p, x, y):
 
 
 def lines(weight, chosen, kernel, n=240):
-    """Two lines through points, a quarter of which are outliers, and a prior for their difference."""
+    """Return two line fits to points, a quarter of which are outliers, and a prior for their difference."""
     rng = np.random.default_rng(3)
     x, k = rng.uniform(-5, 5, n), np.arange(n) % 2
     y = np.where(k, -0.3 * x + 2, 0.8 * x - 1) + rng.normal(0, 0.05, n)
@@ -36,7 +36,7 @@ def lines(weight, chosen, kernel, n=240):
 
 
 def weights_of(n=240):
-    """Weights of which a fifth are 0, of inliers and of outliers."""
+    """Return weights, a fifth of which are 0, independent of inliers and outliers."""
     rng = np.random.default_rng(5)
     return rng.choice([0.5, 1.0, 2.0, 0.0], n, p=[0.3, 0.4, 0.1, 0.2])
 
@@ -58,7 +58,7 @@ def test_values_and_history_are_those_without_it(solved):
         assert (a.cost, a.best_cost, a.damping, a.accepted) == (b.cost, b.best_cost, b.damping, b.accepted)
 
 
-def test_noise_shares_and_doubts_are_those_without_it(solved):
+def test_noise_inlier_ratios_and_doubts_are_those_without_it(solved):
     result, without, _ = solved
     np.testing.assert_equal(*([astuple(noise) for noise in r.noise] for r in (result, without)))
     assert result.inlier_ratio == without.inlier_ratio
@@ -69,8 +69,8 @@ def test_noise_shares_and_doubts_are_those_without_it(solved):
 
 def test_uncertainties_are_those_without_it(solved):
     result, without, chosen = solved
-    for asked in ({}, {"sandwich": True}, {"sigma": 0.05}):
-        ours, theirs = Uncertainty(result, **asked), Uncertainty(without, **asked)
+    for options in ({}, {"sandwich": True}, {"sigma": 0.05}):
+        ours, theirs = Uncertainty(result, **options), Uncertainty(without, **options)
         assert np.array_equal(ours.covariance("p").blocks, theirs.covariance("p").blocks)
         assert np.array_equal(ours.interval("p"), theirs.interval("p"))
         assert np.array_equal(ours.chance("p"), theirs.chance("p"))
@@ -78,12 +78,12 @@ def test_uncertainties_are_those_without_it(solved):
     ours, theirs = result.leverage["points"], without.leverage["points"]
     assert np.array_equal(ours.used[chosen], theirs.used)
     assert np.array_equal(ours.studentised[chosen], theirs.studentised)
-    left_out = np.setdiff1d(np.arange(len(ours.used)), chosen)
-    assert not ours.used[left_out].any()
-    assert np.isnan(ours.studentised[left_out]).all()
-    for hold, other in zip(group_supports(result).values(), group_supports(without).values(), strict=True):
-        assert np.array_equal(hold.n_inliers, other.n_inliers)
-        assert np.array_equal(hold.uncertainty, other.uncertainty)
+    excluded = np.setdiff1d(np.arange(len(ours.used)), chosen)
+    assert not ours.used[excluded].any()
+    assert np.isnan(ours.studentised[excluded]).all()
+    for support, other in zip(group_supports(result).values(), group_supports(without).values(), strict=True):
+        assert np.array_equal(support.n_inliers, other.n_inliers)
+        assert np.array_equal(support.uncertainty, other.uncertainty)
 
 
 def test_arrays_have_a_row_for_each_observation_of_the_user(solved):
@@ -91,12 +91,12 @@ def test_arrays_have_a_row_for_each_observation_of_the_user(solved):
     for what in PER_OBSERVATION:
         assert np.array_equal(getattr(result, what)["points"][chosen], getattr(without, what)["points"])
     f = result.problem.factors[0]
-    left_out = np.flatnonzero(f.weight == 0)
+    excluded = np.flatnonzero(f.weight == 0)
     x, y = f.data
     a, b = result["p"][f.slots[0].index].T
     assert result.residuals["points"][:, 0] == pytest.approx(a * x + b - y, abs=1e-12)
-    assert not result.weights["points"][left_out].any()
-    assert not result.inliers["points"][left_out].any()
+    assert not result.weights["points"][excluded].any()
+    assert not result.inliers["points"][excluded].any()
     assert np.array_equal(result.informative["points"], f.weight > 0)
     assert result.informative["prior"].all()
 
@@ -110,7 +110,7 @@ def test_the_problem_of_a_result_can_be_solved_again(solved):
     assert np.array_equal(again["p"], other["p"])
 
 
-def test_a_saved_result_knows_which_observations_count(tmp_path, solved):
+def test_a_saved_result_keeps_the_masks_of_informative_observations(tmp_path, solved):
     result, without, _ = solved
     result.save(tmp_path / "r.npz")
     loaded = asker.Result.load(tmp_path / "r.npz")
@@ -119,20 +119,20 @@ def test_a_saved_result_knows_which_observations_count(tmp_path, solved):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_solve_shows_all_observations_while_it_goes_on(engine):
+def test_iterations_have_residuals_and_weights_of_all_observations(engine):
     weight = weights_of()
     problem, _ = lines(weight, np.arange(len(weight)), asker.Huber(0.1))
-    seen = []
+    arrays = []
     result = asker.solve(
-        problem, engine=engine, on_iteration=lambda line: seen.append((line.residuals[0], line.weights[0]))
+        problem, engine=engine, on_iteration=lambda line: arrays.append((line.residuals[0], line.weights[0]))
     )
-    assert {(r.shape, w.shape) for r, w in seen} == {((240, 1), (240,))}
-    assert all(not w[weight == 0].any() and w[weight > 0].all() for _, w in seen)
-    assert seen[-1][0] == pytest.approx(result.residuals[0], abs=1e-3)
+    assert {(r.shape, w.shape) for r, w in arrays} == {((240, 1), (240,))}
+    assert all(not w[weight == 0].any() and w[weight > 0].all() for _, w in arrays)
+    assert arrays[-1][0] == pytest.approx(result.residuals[0], abs=1e-3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_variable_without_other_observations_stays(engine):
+def test_a_variable_without_other_observations_does_not_change(engine):
     x = asker.Variables([0.0, 5.0, 7.0], name="x")
     y = asker.Variables([1.0], name="y")
     data, weight = np.array([1.0, 1.2, 3.0, 9.0]), [1.0, 2.0, 0.0, 0.0]
@@ -147,8 +147,8 @@ def test_a_variable_without_other_observations_stays(engine):
     assert np.isfinite(result.standard_errors("x", sigma=1.0)).ravel().tolist() == [True, False, False]
 
 
-def test_functions_of_all_observations():
-    """A residual with a `jacobian` gets those of positive weight alone."""
+def test_batched_functions():
+    """A residual with a `jacobian` only receives observations of positive weight."""
     x, index, data = asker.Variables(np.zeros(2), name="x"), np.arange(40) % 2, np.arange(40.0)
     weight = np.where(np.arange(40) < 10, 0.0, 1.0)
     result = asker.solve(
@@ -168,7 +168,7 @@ def test_functions_of_all_observations():
 
 
 @pytest.mark.parametrize("loss", [None, asker.Huber(0.1), asker.Quadratic()], ids=str)
-def test_least_squares_leaves_them_out(loss):
+def test_least_squares_excludes_them(loss):
     rng = np.random.default_rng(0)
     t, w = np.linspace(0, 4, 60), np.where(np.arange(60) % 4 == 1, 0.0, 1.0 + np.arange(60) % 3)
     y = 2.5 * np.exp(-1.3 * t) + rng.normal(0, 0.05, 60) / np.sqrt(np.maximum(w, 1.0))
@@ -179,19 +179,19 @@ def test_least_squares_leaves_them_out(loss):
         )
 
     fit, without = fit(np.arange(60)), fit(np.flatnonzero(w))
-    for found in (lambda r: r.x, lambda r: r.covariance, lambda r: r.result.interval("x"), lambda r: r.cost):
-        assert found(fit) == pytest.approx(found(without), rel=1e-6)
+    for value in (lambda r: r.x, lambda r: r.covariance, lambda r: r.result.interval("x"), lambda r: r.cost):
+        assert value(fit) == pytest.approx(value(without), rel=1e-6)
     assert fit.result.noise[0].sigma == pytest.approx(without.result.noise[0].sigma, rel=1e-6)
     np.testing.assert_allclose(fit.grad, without.grad, atol=1e-9)
     assert np.sqrt(np.diag(fit.covariance)) == pytest.approx(fit.result.standard_errors("x")[0], rel=0.1)
 
 
-def test_weights_are_for_losses_that_know_them():
+def test_weights_of_least_squares_need_a_kernel():
     with pytest.raises(asker.ProblemError, match="weight is for a kernel"):
         asker.least_squares(lambda x: x - 1.0, [0.0, 0.0], weight=[1.0, 2.0])
 
 
-def test_what_they_say_need_not_be_finite():
+def test_their_residuals_need_not_be_finite():
     x = asker.Variables([1.0], name="x")
 
     def solve(weight):

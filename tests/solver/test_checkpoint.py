@@ -1,4 +1,4 @@
-"""A run that was killed continues from its checkpoint, as if nothing had happened."""
+"""Checkpoints: a killed run is resumed with the same result, and files of other runs are rejected."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ METHODS = sorted(asker.METHODS)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_continues_as_if_nothing_had_happened(method, tmp_path):
+def test_a_resumed_run_has_the_same_history(method, tmp_path):
     problem = bundle_problem(make_scene(8, 600).start).problem
     options = {"max_iterations": 24, "tol": 0, "engine": "cpu"}
     whole = asker.solve(problem, asker.METHODS[method](), **options)
@@ -36,7 +36,7 @@ def test_a_run_continues_as_if_nothing_had_happened(method, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_of_the_cpu_continues_on_xla(tmp_path):
+def test_a_run_of_the_cpu_engine_is_resumed_on_xla(tmp_path):
     problem = bundle_problem(make_scene(8, 600).start).problem
     options = {"max_iterations": 8, "tol": 0}
     whole = asker.solve(problem, asker.ASKER(), engine="cpu", **options)
@@ -47,7 +47,7 @@ def test_a_run_of_the_cpu_continues_on_xla(tmp_path):
     np.testing.assert_allclose([h.cost for h in result.history], [h.cost for h in whole.history], rtol=1e-8)
 
 
-def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+def test_a_checkpoint_of_another_problem_strategy_or_kernel_is_rejected(tmp_path):
     file = tmp_path / "run.npz"
     asker.solve(line_problem(), asker.GNC(), max_iterations=3, checkpoint=file)
     with pytest.raises(ValueError, match=r"run\.npz: this checkpoint is of another problem"):
@@ -62,7 +62,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         asker.solve(line_problem(), asker.GNC(), checkpoint=file)
 
 
-def test_a_run_says_where_it_continued(tmp_path, caplog):
+def test_a_run_reports_the_iteration_from_which_it_is_resumed(tmp_path, caplog):
     file = tmp_path / "run.npz"
     assert asker.solve(line_problem(), asker.GNC(), max_iterations=3, checkpoint=file).continued_from == 0
     with caplog.at_level("INFO", logger="asker"):
@@ -75,7 +75,7 @@ def test_a_run_says_where_it_continued(tmp_path, caplog):
     assert os.listdir(tmp_path) == ["run.npz"]
 
 
-# ------------------------------------------------------------------ what is stored is not believed
+# ------------------------------------------------------------------ verification of the content
 
 DATA = np.arange(12.0).reshape(6, 2)
 
@@ -117,12 +117,12 @@ Wide.__qualname__ = Wide.__name__ = "Cauchy"
         (problem_of(plain), problem_of(scaled(10.0))),
         (problem_of(scaled(1.0)), problem_of(scaled(1.0 + 1e-15))),
         (problem_of(shifted([0.0, 0.0])), problem_of(shifted([0.0, 1e-9]))),
-        (problem_of(branched(1.0)), problem_of(branched(2.0))),  # the data never takes that branch
+        (problem_of(branched(1.0)), problem_of(branched(2.0))),  # no observation takes this branch
         (problem_of(plain, asker.Cauchy()), problem_of(plain, Wide())),
     ],
     ids=["factor", "last digit", "closed over", "branch", "kernel"],
 )
-def test_a_checkpoint_of_another_residual_function_is_refused(before, after, tmp_path):
+def test_a_checkpoint_of_another_residual_function_is_rejected(before, after, tmp_path):
     file = tmp_path / "run.npz"
     asker.solve(before, asker.IRLS(), max_iterations=2, checkpoint=file)
     with pytest.raises(asker.FileError, match=r"another problem \(other data, or another residual function\)"):
@@ -138,7 +138,7 @@ def batched(of_residual, of_jacobian):
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "message"),
     [
         (batched(0.1, 1.0), r"states a cost of .* at its start, where it is"),
         (batched(1.0, 0.5), r"another problem \(another NumPy function `jacobian`\)"),
@@ -146,10 +146,10 @@ def batched(of_residual, of_jacobian):
     ],
     ids=["residual", "jacobian", "sign"],
 )
-def test_a_checkpoint_of_another_numpy_function_is_refused_by_its_values(after, said, tmp_path):
+def test_a_checkpoint_of_another_numpy_function_is_rejected_by_its_values(after, message, tmp_path):
     file = tmp_path / "run.npz"
     asker.solve(batched(1.0, 1.0), asker.IRLS(), max_iterations=2, checkpoint=file)
-    with pytest.raises(asker.FileError, match=said):
+    with pytest.raises(asker.FileError, match=message):
         asker.solve(after, asker.IRLS(), checkpoint=file)
     assert asker.solve(batched(1.0, 1.0 + 1e-12), asker.IRLS(), checkpoint=file).continued_from == 2
 
@@ -158,9 +158,9 @@ def in_front(border):
     return lambda x, d: x[0] - d[0] + border
 
 
-@pytest.mark.parametrize("strategy", [asker.IRLS(), None], ids=["kernel", "noise that is sought"])
-def test_a_checkpoint_of_another_condition_is_refused(strategy, tmp_path):
-    """`valid=` says which observations are possible, and so what the answer is."""
+@pytest.mark.parametrize("strategy", [asker.IRLS(), None], ids=["kernel", "unknown noise"])
+def test_a_checkpoint_of_another_condition_is_rejected(strategy, tmp_path):
+    """The result depends on `valid=`, which excludes observations."""
     file, kernel = tmp_path / "run.npz", None if strategy is None else asker.Cauchy()
 
     def problem(valid):
@@ -176,7 +176,7 @@ def test_a_checkpoint_of_another_condition_is_refused(strategy, tmp_path):
     assert asker.solve(problem(in_front(100.0)), strategy, max_iterations=2, checkpoint=file).continued_from == 2
 
 
-def test_a_checkpoint_of_another_start_is_refused_even_if_its_cost_is_the_same(tmp_path):
+def test_a_checkpoint_of_another_start_is_rejected_even_if_its_cost_is_the_same(tmp_path):
     file, data = tmp_path / "run.npz", np.array([[-1.0, 0.0], [1.0, 0.0]])
     x = asker.Variables([[0.0, 2.0]], name="x")
     problem = asker.Problem(asker.Factors(plain, x[np.zeros(2, int)], data=data, kernel=asker.SmoothTruncated(5.0)))
@@ -188,8 +188,8 @@ def test_a_checkpoint_of_another_start_is_refused_even_if_its_cost_is_the_same(t
     assert asker.solve(problem, asker.IRLS(), start=left, checkpoint=file).continued_from == 1
 
 
-def test_a_checkpoint_of_other_groups_whose_noise_is_sought_is_refused(tmp_path):
-    """A group without a kernel and one with the kernel that stands in its place are not the same."""
+def test_a_checkpoint_with_other_groups_of_unknown_noise_is_rejected(tmp_path):
+    """A group without a kernel differs from one with the default kernel."""
     x, file = asker.Variables(np.zeros((1, 2)), name="x"), tmp_path / "run.npz"
 
     def problem(*kernels):
@@ -203,7 +203,7 @@ def test_a_checkpoint_of_other_groups_whose_noise_is_sought_is_refused(tmp_path)
         asker.solve(problem(asker.SmoothTruncated(), None), max_iterations=2, checkpoint=file)
 
 
-def test_large_integers_have_fingerprints_of_their_own():
+def test_large_integers_have_different_fingerprints():
     def fingerprint(number):
         factors = asker.Factors(lambda x, d: x - d, asker.Variables([0.0])[[0]], data=np.array([number]))
         return asker.Problem(factors).fingerprint()
@@ -217,8 +217,8 @@ class WithAFunction(asker.IRLS):
     function: object = None
 
 
-def test_an_address_in_a_setting_makes_no_other_strategy(tmp_path):
-    """It is another one in every process."""
+def test_an_address_in_a_setting_does_not_identify_a_strategy(tmp_path):
+    """Addresses differ between processes."""
     file = tmp_path / "run.npz"
     for begun in (0, 2):
         strategy = WithAFunction(function=lambda: None)
@@ -227,13 +227,13 @@ def test_an_address_in_a_setting_makes_no_other_strategy(tmp_path):
 
 
 def test_the_same_function_has_the_same_fingerprint_in_every_process():
-    """As far as one process can tell: made and traced anew, it has other addresses."""
+    """A second process is simulated by a second trace, which has other addresses."""
     assert problem_of(branched(1.0)).fingerprint() == problem_of(branched(1.0)).fingerprint()
 
 
 @pytest.mark.parametrize("which", ["state", "best"])
 @pytest.mark.parametrize("wrong", [0.0, float("nan"), 1e9])
-def test_a_stored_cost_is_compared_with_the_one_that_is_evaluated(which, wrong, tmp_path, monkeypatch):
+def test_a_stored_cost_is_compared_with_the_evaluated_one(which, wrong, tmp_path, monkeypatch):
     file, write = tmp_path / "run.npz", Checkpoint.write
 
     def altered(self, snapshot):
@@ -246,7 +246,7 @@ def test_a_stored_cost_is_compared_with_the_one_that_is_evaluated(which, wrong, 
         asker.solve(problem_of(plain), asker.IRLS(), checkpoint=file)
 
 
-def test_a_changed_file_is_refused(tmp_path):
+def test_a_modified_file_is_rejected(tmp_path):
     file = tmp_path / "run.npz"
     asker.solve(problem_of(plain), asker.IRLS(), max_iterations=2, checkpoint=file)
     tree, arrays = read_npz(file, "checkpoint")
@@ -260,59 +260,59 @@ def test_a_changed_file_is_refused(tmp_path):
     assert tree["digest"] == digest(tree, arrays)
 
 
-# ------------------------------------------------------------------ nothing is lost
+# ------------------------------------------------------------------ errors and interrupts
 
 
 def full_disk(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_cost_the_solve(tmp_path, monkeypatch):
+def test_a_solve_continues_if_its_checkpoint_cannot_be_written(tmp_path, monkeypatch):
     whole = asker.solve(problem_of(plain), asker.IRLS(), max_iterations=5, tol=0)
     monkeypatch.setattr(os, "fsync", full_disk)
     options = {"max_iterations": 5, "tol": 0, "checkpoint": tmp_path / "run.npz", "every": 1}
-    with pytest.warns(UserWarning, match=r"the solve continues: .*run\.npz: cannot be written: No space") as told:
+    with pytest.warns(UserWarning, match=r"the solve continues: .*run\.npz: cannot be written: No space") as warnings:
         result = asker.solve(problem_of(plain), asker.IRLS(), **options)
-    assert len(told) == 1
+    assert len(warnings) == 1
     assert [h.cost for h in result.history] == [h.cost for h in whole.history]
     assert "No space left" in result.unwritten
     assert "the checkpoint was not written" in result.message
     assert os.listdir(tmp_path) == []
 
 
-def test_a_disk_that_has_room_again_is_no_failure(tmp_path, monkeypatch):
+def test_a_later_successful_write_clears_the_error(tmp_path, monkeypatch):
     real = os.fsync
 
-    def room_again(line):
+    def free_space(line):
         if line.iteration == 3:
             monkeypatch.setattr(os, "fsync", real)
 
     monkeypatch.setattr(os, "fsync", full_disk)
     options = {"max_iterations": 4, "tol": 0, "checkpoint": tmp_path / "run.npz", "every": 1}
     with pytest.warns(UserWarning, match="the solve continues"):
-        result = asker.solve(problem_of(plain), asker.IRLS(), on_iteration=room_again, **options)
+        result = asker.solve(problem_of(plain), asker.IRLS(), on_iteration=free_space, **options)
     assert not result.unwritten
     assert "checkpoint" not in result.message
     assert (tmp_path / "run.npz").exists()
 
 
-def test_a_folder_that_is_not_there_is_told_before_the_solve(tmp_path):
+def test_a_missing_folder_is_reported_before_the_solve(tmp_path):
     with pytest.raises(asker.FileError, match="there is no folder"):
         asker.solve(problem_of(plain), asker.IRLS(), checkpoint=tmp_path / "none" / "run.npz")
 
 
-def test_the_command_says_so_at_the_end(asks, tmp_path, monkeypatch):
-    scene, told, checkpoint = tmp_path / "scene.txt", tmp_path / "run.json", tmp_path / "run.npz"
+def test_the_command_reports_an_unwritten_checkpoint_at_the_end(asks, tmp_path, monkeypatch):
+    scene, record, checkpoint = tmp_path / "scene.txt", tmp_path / "run.json", tmp_path / "run.npz"
     asks("generate", scene, "--cameras", "4", "--observations", "200")
     monkeypatch.setattr(Checkpoint, "write_tree", full_disk)
-    code, _, err = asks("solve", scene, "--iterations", 3, "--checkpoint", checkpoint, "--json", told, "--every", 1)
+    code, _, err = asks("solve", scene, "--iterations", 3, "--checkpoint", checkpoint, "--json", record, "--every", 1)
     assert code == 2
     assert err.count("the solve continues") == 1
     assert err.splitlines()[-1].startswith("asker: the checkpoint was not written: ")
-    assert told.exists()
+    assert record.exists()
 
 
-def test_an_interrupt_while_a_checkpoint_is_read_leaves_it_alone(tmp_path, monkeypatch):
+def test_an_interrupt_while_a_checkpoint_is_read_does_not_change_it(tmp_path, monkeypatch):
     file = tmp_path / "run.npz"
     asker.solve(problem_of(plain), asker.IRLS(), max_iterations=2, checkpoint=file)
     before = file.read_bytes()
@@ -326,8 +326,8 @@ def test_an_interrupt_while_a_checkpoint_is_read_leaves_it_alone(tmp_path, monke
     assert file.read_bytes() == before
 
 
-def test_an_interrupt_in_a_step_leaves_a_checkpoint_that_continues(tmp_path, monkeypatch):
-    """Whatever was under way is done again: no line is missing and none is there twice."""
+def test_a_run_interrupted_in_a_step_can_be_resumed(tmp_path, monkeypatch):
+    """The interrupted step is repeated: no record is missing or duplicated."""
     problem, options = problem_of(plain), {"max_iterations": 6, "tol": 0, "every": 100}
     whole = asker.solve(problem, asker.IRLS(), **options)
     file, step = tmp_path / "run.npz", asker.IRLS.step
@@ -346,7 +346,7 @@ def test_an_interrupt_in_a_step_leaves_a_checkpoint_that_continues(tmp_path, mon
     assert [h.cost for h in result.history] == [h.cost for h in whole.history]
 
 
-def test_an_interrupt_at_the_last_writing_keeps_the_result(tmp_path, monkeypatch):
+def test_an_interrupt_of_the_last_write_keeps_the_result(tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 

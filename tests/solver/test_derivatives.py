@@ -1,4 +1,4 @@
-"""Derivatives that are not finite, where the residuals are: a user is told of which observation."""
+"""Derivatives that are not finite although the residuals are: messages name the observation."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,12 +24,12 @@ def problem(kernel, start=(0.0, 0.0), jacobian=None):
 
 @pytest.mark.parametrize("engine", ["cpu", pytest.param("xla", marks=pytest.mark.filterwarnings("ignore:engine xla"))])
 @pytest.mark.parametrize("kernel", [asker.SmoothTruncated(3.0), asker.Huber(1.0)], ids=repr)
-def test_no_derivative_at_the_start_is_an_error_that_names_the_observation(kernel, engine):
+def test_an_infinite_derivative_at_the_start_is_an_error_that_names_the_observation(kernel, engine):
     with pytest.raises(asker.ProblemError, match=r"distance: .*observation 7 with respect to place\[0\] is not finite"):
         asker.solve(problem(kernel), engine=engine)
 
 
-def test_a_given_jacobian_that_is_not_finite_is_named():
+def test_a_jacobian_of_the_user_that_is_not_finite_is_reported():
     def jacobian(p, q):
         J = (p - q) / np.maximum(np.linalg.norm(p - q, axis=1), 1e-9)[:, None]
         J[11:13] = np.inf
@@ -39,7 +39,7 @@ def test_a_given_jacobian_that_is_not_finite_is_named():
         asker.solve(problem(asker.Huber(1.0), (3.0, 3.0), jacobian))
 
 
-def test_no_derivative_on_the_way_is_a_doubt():
+def test_an_infinite_derivative_at_the_end_is_a_doubt():
     def jacobian(x, y):
         J = np.stack([np.ones(30), np.zeros(30)], axis=1)
         J[4, 1] = np.where(np.abs(x[0, 0] - 2.0) < 1e-3, np.nan, 0.0)
@@ -54,6 +54,6 @@ def test_no_derivative_on_the_way_is_a_doubt():
     assert "not finite" in str(result)
 
 
-def test_where_the_noise_is_sought_too():
+def test_an_infinite_derivative_is_reported_if_the_noise_scale_is_unknown():
     with pytest.raises(asker.ProblemError, match="observation 7 with respect to place"):
         asker.solve(problem(None, (0.0, 0.0)), max_iterations=5)

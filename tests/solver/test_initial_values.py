@@ -1,4 +1,4 @@
-"""Solves that begin where others ended, and problems that differ in one thing: nothing is compiled or built anew."""
+"""Warm starts, modified problems without recompilation, callbacks and logs."""
 
 import logging
 import sys
@@ -32,7 +32,7 @@ def chain():
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """What is traced and compiled meanwhile."""
+    """Return the names of the functions that are traced and compiled during a test."""
     names = []
 
     def make_loop(name, *rest, plain=cpu_factors.make_loop, **named):
@@ -43,26 +43,26 @@ def compiled(monkeypatch):
     return names
 
 
-def test_a_solve_begins_where_another_ended(chain):
+def test_a_solve_can_start_from_the_result_of_another(chain):
     x, problem = chain
     result = asker.solve(problem)
     for start in (result, result.values, {"x": result["x"]}, {x: result[x]}):
         again = asker.solve(problem, start=start)
         assert again.initial_cost == pytest.approx(result.cost, rel=1e-12)
         assert again.iterations <= 1
-    np.testing.assert_array_equal(x.rows, chain[0].rows)  # the problem is as it was
+    np.testing.assert_array_equal(x.rows, chain[0].rows)  # the problem is unchanged
 
 
-def test_what_a_start_does_not_have_stays(chain):
+def test_variables_that_are_missing_in_a_start_keep_their_values(chain):
     _, problem = chain
     y = asker.Variables(np.full((1, 2), 3.0), name="y")
     more = asker.Problem(*problem.factors, asker.Factors(at, y[[0]], data=np.zeros((1, 2)), kernel=asker.Quadratic()))
-    begun = asker.solve(more, start=asker.solve(problem), max_iterations=0)
-    np.testing.assert_array_equal(begun["y"], [[3.0, 3.0]])
+    result = asker.solve(more, start=asker.solve(problem), max_iterations=0)
+    np.testing.assert_array_equal(result["y"], [[3.0, 3.0]])
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "message"),
     [
         ({"x": np.zeros((3, 2))}, r"x: start has shape \(3, 2\), expected \(20, 2\)"),
         ({"z": np.zeros((3, 2))}, "start has none of the variables x"),
@@ -70,8 +70,8 @@ def test_what_a_start_does_not_have_stays(chain):
         (np.zeros((N, 2)), "start is ndarray, expected a result"),
     ],
 )
-def test_a_start_that_does_not_fit_is_told(chain, start, told):
-    with pytest.raises(asker.ProblemError, match=told):
+def test_an_invalid_start_is_rejected(chain, start, message):
+    with pytest.raises(asker.ProblemError, match=message):
         asker.solve(chain[1], start=start)
 
 
@@ -83,7 +83,7 @@ def test_a_start_stays_between_the_bounds():
         asker.solve(problem, start={"x": [[2.0, 0.0]]})
 
 
-def test_problems_that_differ_in_one_thing_are_those_that_were_built(chain, compiled):
+def test_modified_problems_agree_with_newly_built_ones(chain, compiled):
     x, problem = chain
     first = asker.solve(problem)
     compiled.clear()
@@ -106,14 +106,14 @@ def test_problems_that_differ_in_one_thing_are_those_that_were_built(chain, comp
     assert set(compiled) <= {
         "psi",
         "omega",
-    }  # of another kernel; also where factors were built anew of the same functions
-    held = asker.solve(problem.with_fixed(x, fixed), start=first)
-    np.testing.assert_array_equal(held[x][7], first[x][7])
-    again = asker.solve(problem.with_fixed("x", fixed).with_fixed("x", False), start=held)
+    }  # of another kernel; also for new factors with the same functions
+    partly_fixed = asker.solve(problem.with_fixed(x, fixed), start=first)
+    np.testing.assert_array_equal(partly_fixed[x][7], first[x][7])
+    again = asker.solve(problem.with_fixed("x", fixed).with_fixed("x", False), start=partly_fixed)
     assert again.cost == pytest.approx(first.cost, rel=1e-9)
 
 
-def test_a_function_that_changes_is_compiled_anew(compiled):
+def test_a_function_that_changes_is_compiled_again(compiled):
     offset = [0.0]
 
     def moved(x, p):
@@ -124,10 +124,10 @@ def test_a_function_that_changes_is_compiled_anew(compiled):
     for value in (0.0, 5.0, 0.0):
         offset[0] = value
         np.testing.assert_allclose(asker.solve(problem).x, 1.0 + value, atol=1e-5)
-    assert len(compiled) == 2 * len(set(compiled))  # once for each of the two functions that it was
+    assert len(compiled) == 2 * len(set(compiled))  # once for each of its two states
 
 
-def test_problems_that_do_not_fit_are_told(chain):
+def test_invalid_modifications_of_a_problem_are_rejected(chain):
     _, problem = chain
     with pytest.raises(asker.ProblemError, match="name one of the factors near, at"):
         problem.with_data(np.zeros((2, 2)))
@@ -139,25 +139,25 @@ def test_problems_that_do_not_fit_are_told(chain):
         problem.with_fixed("y")
 
 
-def test_an_iteration_can_be_looked_into(chain):
+def test_an_iteration_has_values_residuals_and_weights(chain):
     x, problem = chain
-    seen = []
+    lines = []
 
     def look(line):
-        seen.append((line.cost, line.values[x], line.residuals["near"], line.weights[1]))
+        lines.append((line.cost, line.values[x], line.residuals["near"], line.weights[1]))
 
     result = asker.solve(problem, on_iteration=look)
-    for cost, values, residuals, weights in seen:
+    for cost, values, residuals, weights in lines:
         d = problem.factors[0].data[0]
         np.testing.assert_allclose(residuals, values[1:] - values[:-1] - d, atol=1e-12)
         assert weights.tolist() == [1.0, 1.0]
         ends = values[[0, -1]] - problem.factors[1].data[0]
         assert cost == pytest.approx(0.5 * (np.sum(residuals**2) + np.sum(ends**2)))
-    np.testing.assert_array_equal(seen[-1][1], result[x])
+    np.testing.assert_array_equal(lines[-1][1], result[x])
     assert not hasattr(result.history[-1], "values")
 
 
-def test_solves_are_logged_and_spoken_of(chain, caplog, capsys):
+def test_solves_are_logged_and_printed_if_verbose(chain, caplog, capsys):
     _, problem = chain
     with caplog.at_level(logging.DEBUG, "asker"):
         result = asker.solve(problem)

@@ -1,4 +1,4 @@
-"""Results of benchmarks as files: what was printed, under the commit, the date and the machine."""
+"""Files with results of benchmarks: the printed text, with the commit, the date and the machine."""
 
 import argparse
 import platform
@@ -43,7 +43,7 @@ def parsed(*words):
     return parser.parse_args(words).record
 
 
-def test_what_is_printed_is_written_too(results, capsys):
+def test_printed_text_is_written_to_a_file(results, capsys):
     with record.recorded(parsed("--record", "rings")):
         print("| a | b |\n|---|---|")
         print("| 1 | 2 |", flush=True)
@@ -64,7 +64,7 @@ def test_without_the_option_nothing_is_written(results, capsys):
     assert not results.exists()
 
 
-def test_a_run_that_fails_leaves_the_former_result(results):
+def test_a_failed_run_does_not_change_the_former_result(results):
     with record.recorded(parsed("--record", "kept")):
         print("first")
     before = (results / "kept.md").read_text()
@@ -80,20 +80,20 @@ def test_a_run_that_fails_leaves_the_former_result(results):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "a.md", "a b"])
-def test_a_name_is_no_path(name, results, capsys):
+def test_a_path_is_no_valid_name(name, results, capsys):
     with pytest.raises(SystemExit):
         parsed("--record", name)
     assert "invalid name" in capsys.readouterr().err
 
 
-def test_no_path_and_no_host_is_told():
-    said = record.command(["/somewhere/benchmarks/rings.py", "/data/problem.txt", "--data=/data/", "--kind", "path"])
-    assert said == "python benchmarks/rings.py problem.txt --data=data --kind path"
+def test_a_record_contains_no_path_and_no_host_name():
+    text = record.command(["/somewhere/benchmarks/rings.py", "/data/problem.txt", "--data=/data/", "--kind", "path"])
+    assert text == "python benchmarks/rings.py problem.txt --data=data --kind path"
     assert "/" not in record.machine()
     assert platform.node() not in record.machine().split(", ")
 
 
-def test_the_commit_is_told_with_what_was_changed(repository):
+def test_a_commit_is_marked_as_dirty_after_changes(repository):
     plain = record.commit(repository)
     assert re.fullmatch(r"[0-9a-f]{7,}", plain)
     (repository / "benchmarks" / "results" / "old.md").write_text("new")
@@ -103,7 +103,7 @@ def test_the_commit_is_told_with_what_was_changed(repository):
     assert record.commit(repository) == f"{plain}-dirty"
 
 
-def test_outside_of_a_repository_that_is_told(tmp_path, monkeypatch):
+def test_a_record_outside_of_a_repository(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert record.commit(tmp_path) == "no repository"
     monkeypatch.setenv("PATH", "")

@@ -1,4 +1,4 @@
-"""What a solve returns: by name, printed, saved and loaded."""
+"""Results: access by group, printing, saving and loading."""
 
 import json
 import os
@@ -59,10 +59,10 @@ def same(a, b):
     return a.dtype == b.dtype and np.array_equal(a, b)
 
 
-# ------------------------------------------------------------------ by name
+# ------------------------------------------------------------------ access by group
 
 
-def test_groups_are_found_by_position_by_name_and_by_themselves(solved):
+def test_groups_are_indexed_by_position_by_name_and_by_themselves(solved):
     x, both = solved.problem.variables
     fit = solved.problem.factors[0]
     assert solved[x] is solved["line <b>"] is solved[0] is solved.values[x]
@@ -79,7 +79,7 @@ def test_groups_are_found_by_position_by_name_and_by_themselves(solved):
     np.testing.assert_array_equal(np.linalg.norm(solved.residuals["prior"], axis=1) <= 3.0, solved.inliers["prior"])
 
 
-def test_what_is_not_there_is_refused_with_what_is(solved):
+def test_a_missing_group_raises_an_error_with_the_known_names(solved):
     with pytest.raises(KeyError, match="no group is called 'loops'; there are 'fit', 'prior', 'near'"):
         solved.weights["loops"]
     with pytest.raises(KeyError, match="not part of the problem"):
@@ -92,7 +92,7 @@ def test_what_is_not_there_is_refused_with_what_is(solved):
         solved.weights[3]
 
 
-def test_groups_that_share_a_name_are_found_by_position_and_by_themselves(tmp_path):
+def test_groups_that_share_a_name_are_indexed_by_position_and_by_themselves(tmp_path):
     result = asker.solve(problem(names=("fit", "fit")), max_iterations=2)
     with pytest.raises(KeyError, match="2 groups are called 'fit'"):
         result.weights["fit"]
@@ -114,7 +114,7 @@ def saved(solved, tmp_path_factory):
     return path
 
 
-def test_a_loaded_result_is_the_one_that_was_saved(solved, saved):
+def test_a_loaded_result_equals_the_saved_one(solved, saved):
     loaded = asker.Result.load(saved)
     assert loaded.problem is None
     assert loaded.strategy == repr(solved.strategy)
@@ -123,12 +123,12 @@ def test_a_loaded_result_is_the_one_that_was_saved(solved, saved):
         assert a.names == b.names
         assert all(map(same, a, b)), name
     rest = {f.name for f in fields(asker.Result)} - {"problem", "strategy", "values", "residuals", "weights"}
-    rest -= {"informative", "unwritten", "continued_from", "analysis", "possible"}  # of the process that solved
+    rest -= {"informative", "unwritten", "continued_from", "analysis", "possible"}  # not saved
     rest.remove("known_inliers")
     assert repr(loaded.classified._replace(inliers=())) == repr(solved.classified._replace(inliers=()))
     assert len(rest) == 10
     for name in rest:
-        assert repr(getattr(solved, name)) == repr(getattr(loaded, name)), name  # NaN is not itself
+        assert repr(getattr(solved, name)) == repr(getattr(loaded, name)), name  # NaN differs from itself
     assert (repr(loaded), loaded.iterations) == (repr(solved), solved.iterations)
     assert str(loaded) == str(solved)
     assert loaded.inlier_ratio == solved.inlier_ratio
@@ -141,7 +141,7 @@ def test_a_loaded_result_is_saved_to_the_same_bytes(saved, tmp_path):
         assert all(a.read(name) == b.read(name) for name in a.namelist())
 
 
-def test_a_problem_built_anew_finds_its_groups_in_a_loaded_result(solved, saved):
+def test_groups_of_a_newly_built_problem_index_a_loaded_result(solved, saved):
     loaded, again = asker.Result.load(saved), problem(product=True)
     assert same(loaded[again.variables[1]], solved["both"])
     assert same(loaded.weights[again.factors[0]], solved.weights["fit"])
@@ -162,7 +162,7 @@ def test_a_reconstruction_is_refined_from_a_loaded_result(tmp_path, dof):
     np.testing.assert_array_equal(again.cameras, refined.cameras)
 
 
-def test_x_of_one_variable_survives(tmp_path):
+def test_x_of_a_loaded_result(tmp_path):
     result = asker.solve(problem(), max_iterations=3)
     result.save(tmp_path / "r.npz")
     np.testing.assert_array_equal(asker.Result.load(tmp_path / "r.npz").x, result.x)
@@ -176,7 +176,7 @@ def test_nothing_in_the_file_is_pickled_or_compressed(saved):
         assert json.loads(file["tree"].tobytes())["version"] == asker.__version__
 
 
-def test_what_cannot_be_saved_leaves_no_file(solved, tmp_path):
+def test_a_failed_save_leaves_no_file(solved, tmp_path):
     strange = replace(solved.history[0], details={"why": object()})
     with pytest.raises(TypeError, match="object in its details"):
         replace(solved, history=[strange]).save(tmp_path / "r.npz")
@@ -191,7 +191,7 @@ def changed(saved, path, **entries):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda saved, path: None, "there is no such file"),
         (lambda saved, path: path.write_bytes(b""), "no result of asker"),
@@ -208,18 +208,18 @@ def changed(saved, path, **entries):
         (lambda saved, path: changed(saved, path, factors=[["fit", "a0", "a1", "a2"]]), "do not fit together"),
     ],
 )
-def test_another_file_is_refused_by_its_name(saved, tmp_path, spoil, said):
+def test_an_invalid_file_is_rejected_by_name(saved, tmp_path, spoil, message):
     path = tmp_path / "r.npz"
     spoil(saved, path)
     with pytest.raises(asker.FileError) as error:
         asker.Result.load(path)
     assert str(error.value).startswith(f"{path}: ")
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of a mean that is nan
-def test_what_is_loaded_is_printed(saved, tmp_path):
-    """Each part of the table replaced by something else: refused by name, or it prints as any other."""
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # about a mean that is NaN
+def test_a_result_of_a_modified_file_is_rejected_or_usable(saved, tmp_path):
+    """Each entry of the tree is replaced in turn."""
     tree, arrays = read_npz(saved, "result")
     path = tmp_path / "edited.npz"
     every = [*edits(tree), *((("noise", 0), noise) for noise in NOISES)]
@@ -241,11 +241,11 @@ NOISES = [
     {"sigma": -1.0, "inlier_ratio": 0.5, "n_spare": 20.0},
     {},
 ]
-"""Of a factor group; none can be."""
+"""Invalid noise estimates of a factor group."""
 
 
 def assert_usable(result):
-    """All that a loaded result says of itself is there."""
+    """Evaluate all properties of a loaded result."""
     for text in (repr(result), str(result), result._repr_html_(), result.message):
         text.encode()
     assert 0 <= result.inlier_ratio <= 1
@@ -259,15 +259,15 @@ def assert_usable(result):
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_a_noise_that_cannot_be_is_refused(saved, tmp_path, noise):
-    """It would raise a ZeroDivisionError when it is printed."""
+def test_an_invalid_noise_estimate_is_rejected(saved, tmp_path, noise):
+    """Printing it would raise a ZeroDivisionError."""
     tree, _ = read_npz(saved, "result")
     changed(saved, tmp_path / "r.npz", noise=[noise, *tree["noise"][1:]])
     with pytest.raises(asker.FileError, match="a broken result"):
         asker.Result.load(tmp_path / "r.npz")
 
 
-def test_a_damaged_result_is_refused_by_its_digest(saved, tmp_path):
+def test_a_damaged_result_is_rejected_by_its_digest(saved, tmp_path):
     tree, arrays = read_npz(saved, "result")
     path = tmp_path / "r.npz"
     for other in (tree | {"cost": tree["cost"] + 1.0}, tree | {"doubts": []}, tree | {"digest": ""}):
@@ -279,7 +279,7 @@ def test_a_damaged_result_is_refused_by_its_digest(saved, tmp_path):
         asker.Result.load(path)
 
 
-def test_a_result_without_a_digest_is_an_older_one(saved, tmp_path):
+def test_a_result_of_an_older_version_without_a_digest_is_accepted(saved, tmp_path):
     tree, arrays = read_npz(saved, "result")
     write_npz(tmp_path / "r.npz", {name: item for name, item in tree.items() if name != "digest"}, arrays)
     assert str(asker.Result.load(tmp_path / "r.npz")) == str(asker.Result.load(saved))
@@ -291,10 +291,10 @@ def test_a_checkpoint_is_no_result(tmp_path):
         asker.Result.load(tmp_path / "run.npz")
 
 
-# ------------------------------------------------------------------ printed
+# ------------------------------------------------------------------ printing
 
 
-def test_a_result_prints_as_a_short_block(solved):
+def test_the_text_of_a_result_is_a_table(solved):
     rows = dict(row.split(maxsplit=1) for row in str(solved).splitlines())
     assert list(rows) == ["method", "cost", "inliers", "noise", "variables", "iterations", "status", "doubt"]
     assert rows["method"].startswith("estimation of the noise scale, cpu engine, ")
@@ -305,7 +305,7 @@ def test_a_result_prints_as_a_short_block(solved):
     assert rows["iterations"].startswith(f"{solved.iterations} in ")
     assert rows["status"].endswith(solved.message)
     assert rows["doubt"] == solved.doubts[-1]
-    assert "%" not in solved.message  # groups count otherwise since, and costs cannot be compared
+    assert "%" not in solved.message  # costs under different kernels are not comparable
     few = asker.solve(problem(), asker.IRLS(), max_iterations=2)
     assert str(few).startswith("method      IRLS, cpu engine, ")
     assert re.search(r"\(the last 2 steps lowered the cost by [\d.e+-]+ %\)$", few.message)
@@ -316,7 +316,7 @@ def test_the_repr_is_one_line(solved):
     assert repr(solved).startswith("Result(cost ")
 
 
-def test_a_notebook_gets_a_table_in_which_names_are_escaped(solved):
+def test_the_html_of_a_result_escapes_names(solved):
     shown = solved._repr_html_()
     assert shown.startswith("<table>")
     assert "line &lt;b&gt;" in shown
@@ -324,7 +324,7 @@ def test_a_notebook_gets_a_table_in_which_names_are_escaped(solved):
     assert shown.count("<tr>") == shown.count("</tr>") == len(str(solved).splitlines())
 
 
-def test_a_name_over_several_lines_stays_on_one():
+def test_control_characters_of_names_are_escaped():
     result = asker.solve(problem(names=("fit\n\x1b[31m", "prior")), max_iterations=1)
     assert len(str(result).splitlines()) == 7
     assert "\x1b" not in str(result)
@@ -341,17 +341,17 @@ def test_a_group_without_observations_prints(tmp_path):
     assert asker.Result.load(tmp_path / "r.npz").residuals["of 0"].shape == (0, 2)
 
 
-def test_the_answer_of_one_variable_with_parts():
+def test_x_of_one_variable_on_a_product_manifold():
     pair = asker.Variables((np.zeros((1, 2)), np.zeros(1)), asker.Product(asker.Euclidean(2), asker.Euclidean(())))
     factors = asker.Factors(lambda ab, y: ab[0] + ab[1] - y, pair[np.zeros(3, int)], data=np.ones((3, 2)))
     a, b = asker.solve(asker.Problem(factors), max_iterations=3).x
     assert (a.shape, np.shape(b)) == ((2,), ())
 
 
-def test_in_agrees_with_the_brackets(solved, tmp_path):
+def test_contains_agrees_with_indexing(solved, tmp_path):
     solved.save(tmp_path / "r.npz")
     loaded = asker.Result.load(tmp_path / "r.npz")
     for v in solved.problem.variables:
         assert v in solved.values
         assert v in loaded.values
-    assert "nobody" not in solved.values
+    assert "unknown" not in solved.values
