@@ -232,7 +232,7 @@ def spoiled(text):
     yield "NaN", "\n".join([*lines[:4], "0 1 nan 3", *lines[5:]]), ":5: expected a finite number"
     yield "index too large", "\n".join([*lines[:4], "8 1 2 3", *lines[5:]]), ":5: the camera index"
     yield "negative index", "\n".join([*lines[:4], "0 -1 2 3", *lines[5:]]), ":5: the point index"
-    yield "a number too many", text + "1\n", "should have ended"
+    yield "a number too many", text + "1\n", "unexpected data"
 
 
 @pytest.mark.parametrize("command", ["solve", "info"])

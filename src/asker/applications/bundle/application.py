@@ -50,7 +50,7 @@ class BundleAdjustment(Application):
 
     name = "bundle"
     title = "BAL files"
-    expects = "a BAL file: text that begins with three integers, also as .gz or .bz2"
+    expects = "a BAL file: text with a header of three integers, also as .gz or .bz2"
     options_class = Options
     has_covariances = True
     several_processes = writes_parts = True
