@@ -248,7 +248,7 @@ def test_the_reason_is_reported_if_every_run_fails(tmp_path, asks):
     out = tmp_path / "out"
     code, _, err = asks("compare", tmp_path / "way.g2o", "--methods", "irls", "--holdout", "0.2", "--output", out)
     assert code == 1
-    assert "can be held out, and this one has none" in err
+    assert "a pose graph without loop closures has no observations" in err
 
 
 def test_an_interrupted_holdout_writes_the_record_only(data, tmp_path, asks, monkeypatch):

@@ -116,7 +116,7 @@ def _same(a, b, name):
         assert a == b, name
 
 
-def announcing(graph: PoseGraph, factor: float) -> PoseGraph:
+def with_stated_noise(graph: PoseGraph, factor: float) -> PoseGraph:
     """Return the graph with information matrices that state `factor` times the noise."""
     return replace(graph, information=graph.information / factor**2)
 

@@ -1,4 +1,4 @@
-"""Poses by linear systems: where measurements agree they are the truth, and least squares begin beside the optimum."""
+"""Chordal initialisation: exact for consistent measurements, and close to the optimum otherwise."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from synthetic_graphs import circle
 
 
 def exact(kind, n=30, seed=1):
-    """A graph of any poses whose edges say what is true; it begins elsewhere, but for the first pose."""
+    """Return true poses, and a graph with exact edges whose initial poses all equal the first true one."""
     rng = np.random.default_rng(seed)
     d = N_AXES[kind]
     T = np.tile(np.eye(d + 1), (n, 1, 1))
@@ -43,37 +43,37 @@ def exact(kind, n=30, seed=1):
 
 
 @pytest.mark.parametrize("kind", ["SE2", "SE3", "SIM3"])
-def test_measurements_that_agree_give_the_truth(kind):
+def test_consistent_measurements_yield_the_true_poses(kind):
     T, graph = exact(kind)
     np.testing.assert_allclose(poses.matrices(kind, chordal_initialization(graph).poses), T, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["SE2", "SE3", "SIM3"])
 @pytest.mark.parametrize(("angle", "turns"), [(0.0, False), (1.5, False), (-1.5, False), (1.6, True), (np.pi, True)])
-def test_an_edge_is_turned_from_a_right_angle_on(kind, angle, turns):
+def test_a_rotation_error_is_large_from_90_degrees(kind, angle, turns):
     T, graph = exact(kind)
     turn = np.eye(N_AXES[kind] + 1)
     turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-    T[-1] = T[-1] @ turn  # the end of some edges
+    T[-1] = T[-1] @ turn  # only this pose is rotated
     assert has_large_rotation_error(replace(graph, poses=poses.rows(kind, T))) == turns
 
 
-def test_poses_that_are_fixed_stay():
+def test_constant_poses_are_unchanged():
     T, graph = exact("SE3")
     graph.fixed[[3, 7]] = True
     graph.poses[[3, 7]] = poses.rows("SE3", T[[3, 7]])
-    found = chordal_initialization(graph)
-    np.testing.assert_array_equal(found.poses[[3, 7]], graph.poses[[3, 7]])
-    np.testing.assert_allclose(poses.matrices("SE3", found.poses), T, atol=1e-8)
+    initial = chordal_initialization(graph)
+    np.testing.assert_array_equal(initial.poses[[3, 7]], graph.poses[[3, 7]])
+    np.testing.assert_allclose(poses.matrices("SE3", initial.poses), T, atol=1e-8)
 
 
-def test_poses_that_no_edge_ties_are_not_found():
+def test_unconnected_poses_have_no_chordal_initialisation():
     _, graph = exact("SE2")
     assert chordal_initialization(graph.with_edges((graph.i != 29) & (graph.j != 29))) is None
 
 
-def test_a_long_chain_that_drifts_begins_far_lower():
-    """Odometry turns by a little too much in every step, several times around in all; a few loops tell."""
+def test_the_initial_cost_of_drifting_odometry_is_much_lower():
+    """Odometry has a rotation bias that adds up to several turns; a few loops correct it."""
     graph = circle(n=400)[1]
     drifting = replace(graph, measurements=graph.measurements.copy())
     drifting.measurements[graph.is_odometry, 2] += 0.03
@@ -83,7 +83,7 @@ def test_a_long_chain_that_drifts_begins_far_lower():
     assert ends[1].cost <= ends[0].cost * (1 + 1e-6)
 
 
-def test_only_what_is_believed_counts():
+def test_edges_without_weight_are_ignored():
     T, graph = exact("SE2")
     graph.measurements[-1] += 5.0
     made = pose_graph_problem(graph)

@@ -1,4 +1,4 @@
-"""Pose graphs in files: read, written, damaged and refused."""
+"""Files of pose graphs: reading, writing, repair and rejection."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def test_a_written_graph_reads_back_bit_for_bit(tmp_path, kind, suffix):
     assert_same_bits(read_g2o(tmp_path / f"a{suffix}"), graph)
 
 
-def test_fields_stand_where_the_format_says(tmp_path):
+def test_fields_have_the_order_of_the_format(tmp_path):
     (tmp_path / "a.g2o").write_text(
         "# a comment\n\nEDGE_SE3:QUAT 7 3  1 2 3  0 0 2 0 " + " ".join(map(str, range(100, 121))) + "\r\n"
         "VERTEX_SE3:QUAT 3  4 5 6  0 0 0 1\nFIX 7 \n  VERTEX_SE3:QUAT 7 7 8 9 1 0 0 0"
@@ -52,14 +52,14 @@ def test_the_upper_triangle_is_read_row_by_row(tmp_path):
 
 
 @EVERY_FILE_KIND
-def test_missing_vertices_follow_odometry_and_then_loops(tmp_path, kind):
+def test_missing_vertices_are_composed_along_odometry_then_loops(tmp_path, kind):
     """Measurements that agree put every pose where it was; one that does not shows which way was taken."""
     rng = np.random.default_rng(1)
     T = poses.matrices(kind, some_poses(kind, 8, rng))
     T[0] = np.eye(len(T[0]))
     pairs = np.array([(0, 1), (2, 1), (2, 3), (5, 1), (5, 6), (3, 7), (0, 3)])
     M = poses.inverses(kind, T[pairs[:, 0]]) @ T[pairs[:, 1]]
-    M[-1, 0, -1] += 100  # the loop 0-3 is wrong, but odometry reaches 3
+    M[-1, 0, -1] += 100  # the loop 0-3 is false, but odometry connects 3
     ids = np.array([10, 11, 12, 13, 14, 20, 21, 30])
     used = np.array([0, 1, 2, 3, 5, 6, 7])
     information = np.tile(np.eye(poses.N_DOF[kind]), (len(pairs), 1, 1))
@@ -69,8 +69,8 @@ def test_missing_vertices_follow_odometry_and_then_loops(tmp_path, kind):
     )
     write_g2o(tmp_path / "a.g2o", graph)
     lines = (tmp_path / "a.g2o").read_text().splitlines(keepends=True)
-    for left_out in (7, 6, 3):  # all vertices; all but the first; the last three
-        kept = lines[: 7 - left_out] + lines[7:]
+    for n_dropped in (7, 6, 3):  # drop all vertices; all but the first; the last three
+        kept = lines[: 7 - n_dropped] + lines[7:]
         (tmp_path / "b.g2o").write_text("".join(kept))
         read = read_g2o(tmp_path / "b.g2o")
         assert read.ids.tolist() == ids[used].tolist()
@@ -78,7 +78,7 @@ def test_missing_vertices_follow_odometry_and_then_loops(tmp_path, kind):
 
 
 @EVERY_KIND
-def test_a_start_along_odometry_keeps_the_order_of_the_poses(kind):
+def test_odometry_poses_keep_the_order_of_the_poses(kind):
     _, graph = circle(kind, n=30)
     mixed = np.random.default_rng(0).permutation(30)
     back = np.argsort(mixed).astype(np.int32)
@@ -87,7 +87,7 @@ def test_a_start_along_odometry_keeps_the_order_of_the_poses(kind):
     np.testing.assert_allclose(odometry_poses(other), other.poses, atol=1e-12)
 
 
-def test_information_that_rounding_made_negative_is_mended(tmp_path):
+def test_information_with_negative_eigenvalues_by_rounding_is_repaired(tmp_path):
     v = np.array([1.0, 1 / 3, 1 / 7])
     upper = np.outer(v, v)[np.triu_indices(3)]
     text = "EDGE_SE2 0 1 1 0 0 " + " ".join(f"{x:.6f}" for x in upper)
@@ -106,7 +106,7 @@ def test_a_trajectory_needs_no_edges(tmp_path):
         read_g2o(tmp_path / "a.g2o")
 
 
-# ---- bad files: the good one has vertices in lines 1-3, FIX in 4, edges in 5-7
+# ---- invalid files: the valid one has vertices in lines 1-3, FIX in 4, edges in 5-7
 
 
 GOOD = [
@@ -127,25 +127,25 @@ BAD_FILES = [
     ("unknown tag", put(3, "EDGE_XX 7 1 2"), r":3: unknown tag 'EDGE_XX'; known tags are VERTEX_SE2, .*FIX"),
     ("no text", put(3, "\xff\xfe 7"), r":3: unknown tag '\\xff\\xfe'"),
     ("two kinds", put(6, SE3_VERTEX), r":6: SE2 and SE3 in one file"),
-    ("vertex too short", put(2, "VERTEX_SE2 1 1 0"), r":2: this vertex needs 4 numbers, found 3"),
-    ("vertex too long", put(2, "VERTEX_SE2 1 1 0 0 0"), r":2: this vertex needs 4 numbers, found 5"),
-    ("a bare tag", put(2, "VERTEX_SE2"), r":2: this vertex needs 4 numbers, found 0"),
-    ("edge too short", put(6, "EDGE_SE2 1 2 1 0 0 5 0 0 5 0"), r":6: this edge needs 11 numbers, found 10"),
+    ("vertex too short", put(2, "VERTEX_SE2 1 1 0"), r":2: this vertex needs 4 numbers, got 3"),
+    ("vertex too long", put(2, "VERTEX_SE2 1 1 0 0 0"), r":2: this vertex needs 4 numbers, got 5"),
+    ("a bare tag", put(2, "VERTEX_SE2"), r":2: this vertex needs 4 numbers, got 0"),
+    ("edge too short", put(6, "EDGE_SE2 1 2 1 0 0 5 0 0 5 0"), r":6: this edge needs 11 numbers, got 10"),
     (
         "a short line before a long one",
         [*GOOD[:4], "EDGE_SE2 0 1 1 0 0 5 0 0 5 0", GOOD[5] + " 1", GOOD[6]],
-        r":5: this edge needs 11 numbers, found 10",
+        r":5: this edge needs 11 numbers, got 10",
     ),
-    ("a word", put(5, "EDGE_SE2 0 1 one 0 0 5 0 0 5 0 9"), r":5: expected a finite number, found 'one'"),
-    ("a semicolon", put(5, "EDGE_SE2 0 1 ; 0 0 5 0 0 5 0 9"), r":5: expected a finite number, found ';'"),
-    ("an underscore", put(5, "EDGE_SE2 0 1 1_0 0 0 5 0 0 5 0 9"), r":5: .*number, found '1_0'"),
-    ("NaN", put(1, "VERTEX_SE2 0 nan 0 0"), r":1: expected a finite number, found 'nan'"),
-    ("infinity", put(7, "EDGE_SE2 0 2 2 0 0 5 0 0 5 0 inf"), r":7: expected a finite number, found 'inf'"),
-    ("overflow", put(7, "EDGE_SE2 0 2 2 0 0 5 0 0 5 0 1e999"), r":7: .*found '1e999'"),
+    ("a word", put(5, "EDGE_SE2 0 1 one 0 0 5 0 0 5 0 9"), r":5: expected a finite number, got 'one'"),
+    ("a semicolon", put(5, "EDGE_SE2 0 1 ; 0 0 5 0 0 5 0 9"), r":5: expected a finite number, got ';'"),
+    ("an underscore", put(5, "EDGE_SE2 0 1 1_0 0 0 5 0 0 5 0 9"), r":5: .*number, got '1_0'"),
+    ("NaN", put(1, "VERTEX_SE2 0 nan 0 0"), r":1: expected a finite number, got 'nan'"),
+    ("infinity", put(7, "EDGE_SE2 0 2 2 0 0 5 0 0 5 0 inf"), r":7: expected a finite number, got 'inf'"),
+    ("overflow", put(7, "EDGE_SE2 0 2 2 0 0 5 0 0 5 0 1e999"), r":7: .*got '1e999'"),
     ("two bad lines", ["VERTEX_SE2 0 0 0", *GOOD[1:6], "EDGE_SE2 x"], r":1: this vertex needs 4"),
-    ("negative id", put(2, "VERTEX_SE2 -1 1 0 0"), r":2: an id must be a non-negative integer, found -1"),
-    ("fraction as id", put(6, "EDGE_SE2 1.5 2 1 0 0 5 0 0 5 0 9"), r":6: an id must be .* found 1.5"),
-    ("id past all integers", put(6, "EDGE_SE2 1 1e300 1 0 0 5 0 0 5 0 9"), r":6: an id must be .* found 1e\+300"),
+    ("negative id", put(2, "VERTEX_SE2 -1 1 0 0"), r":2: an id must be a non-negative integer, got -1"),
+    ("fraction as id", put(6, "EDGE_SE2 1.5 2 1 0 0 5 0 0 5 0 9"), r":6: an id must be .* got 1.5"),
+    ("id past all integers", put(6, "EDGE_SE2 1 1e300 1 0 0 5 0 0 5 0 9"), r":6: an id must be .* got 1e\+300"),
     ("vertex twice", put(3, "VERTEX_SE2 1 2 0 0"), r":3: vertex 1 was defined before, in line 2"),
     ("edge twice", put(7, GOOD[4]), r":7: duplicate of the edge in line 5"),
     ("edge to itself", put(6, "EDGE_SE2 1 1 1 0 0 5 0 0 5 0 9"), r":6: an edge from vertex 1 to itself"),
@@ -163,7 +163,7 @@ BAD_FILES = [
     ),
     ("fix of nothing", put(4, "FIX"), r":4: FIX needs the id"),
     ("fix of a stranger", put(4, "FIX 0 8"), r":4: FIX names vertex 8, which is not in the graph"),
-    ("fix of a word", put(4, "FIX 0 x"), r":4: expected a finite number, found 'x'"),
+    ("fix of a word", put(4, "FIX 0 x"), r":4: expected a finite number, got 'x'"),
     (
         "indefinite",
         put(6, "EDGE_SE2 1 2 1 0 0 5 9 0 5 0 9"),
@@ -173,7 +173,7 @@ BAD_FILES = [
     (
         "no scale",
         ["VERTEX_SIM3:QUAT 5 0 0 0 0 0 0 1 1", "VERTEX_SIM3:QUAT 6 0 0 0 0 0 0 1 -2"],
-        r":2: a scale must be positive \(1e-9 to 1e9\), found -2",
+        r":2: a scale must be positive \(1e-9 to 1e9\), got -2",
     ),
     (
         "no rotation",
@@ -184,7 +184,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("lines", "message"), [row[1:] for row in BAD_FILES], ids=[row[0] for row in BAD_FILES])
-def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, lines, message):
+def test_an_invalid_file_is_rejected_with_its_name_and_line(tmp_path, lines, message):
     path = tmp_path / "bad.g2o"
     path.write_bytes("\n".join(lines).encode("latin-1"))
     with pytest.raises(FileError, match=f"^{re.escape(str(path))}{message}") as caught:
@@ -205,18 +205,18 @@ DIRTY_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "told"), [row[1:] for row in DIRTY_FILES], ids=[row[0] for row in DIRTY_FILES])
-def test_dirt_is_left_out_and_told(tmp_path, lines, told):
+@pytest.mark.parametrize(("lines", "repair"), [row[1:] for row in DIRTY_FILES], ids=[row[0] for row in DIRTY_FILES])
+def test_file_issues_are_repaired_and_reported(tmp_path, lines, repair):
     clean, dirty = tmp_path / "clean.g2o", tmp_path / "dirty.g2o"
     clean.write_text("\n".join(GOOD))
     dirty.write_text("\n".join(lines))
-    found = read_g2o(dirty)
-    assert found.repairs == (told,)
-    assert_same_bits(found, read_g2o(clean))
+    read = read_g2o(dirty)
+    assert read.repairs == (repair,)
+    assert_same_bits(read, read_g2o(clean))
     assert read_g2o(clean, strict=True).repairs == ()
 
 
-def test_poses_that_no_line_gives_are_told(tmp_path):
+def test_poses_without_a_line_are_reported(tmp_path):
     file = tmp_path / "a.g2o"
     lines = [line for line in GOOD if not line.startswith("VERTEX_SE2 2 ")]
     assert len(lines) == len(GOOD) - 1
@@ -229,10 +229,10 @@ def test_poses_that_no_line_gives_are_told(tmp_path):
     assert read_g2o(file, strict=True).repairs == ()
 
 
-def test_two_measurements_of_a_pair_are_two(tmp_path):
+def test_two_measurements_of_a_pair_are_both_kept(tmp_path):
     (tmp_path / "a.g2o").write_text("\n".join([*GOOD, "EDGE_SE2 0 1 1.1 0 0 5 0 0 5 0 9"]))
-    found = read_g2o(tmp_path / "a.g2o")
-    assert (found.n_edges, found.repairs) == (4, ())
+    read = read_g2o(tmp_path / "a.g2o")
+    assert (read.n_edges, read.repairs) == (4, ())
 
 
 @pytest.mark.parametrize(
@@ -242,16 +242,16 @@ def test_two_measurements_of_a_pair_are_two(tmp_path):
 def test_information_with_negative_eigenvalues(tmp_path, information, expected):
     file = tmp_path / "a.g2o"
     file.write_text("\n".join([*GOOD, "EDGE_SE2 1 2 1 0 0 5 9 0 5 0 9"]))
-    found = read_g2o(file, information=information)
-    assert found.repairs[0].startswith("1 edge with negative eigenvalues in the information matrix: ")
-    assert found.n_edges == (3 if expected is None else 4)
+    read = read_g2o(file, information=information)
+    assert read.repairs[0].startswith("1 edge with negative eigenvalues in the information matrix: ")
+    assert read.n_edges == (3 if expected is None else 4)
     if expected is not None:
-        np.testing.assert_allclose(found.information[-1][:2, :2], expected, atol=1e-12)
+        np.testing.assert_allclose(read.information[-1][:2, :2], expected, atol=1e-12)
     with pytest.raises(FileError, match="negative eigenvalue, -4"):
         read_g2o(file, information="strict")
 
 
-def test_a_file_of_dirt_alone_is_refused(tmp_path):
+def test_a_file_without_valid_edges_is_rejected(tmp_path):
     file = tmp_path / "a.g2o"
     file.write_text("EDGE_SE2 1 1 1 0 0 5 0 0 5 0 9")
     with pytest.raises(FileError, match="no edge remains: all of them lead from a vertex to itself"):
@@ -275,7 +275,7 @@ def test_a_file_of_dirt_alone_is_refused(tmp_path):
         ("MIT", ()),
     ],
 )
-def test_graphs_in_the_wild_are_read(data_file, name, repairs):
+def test_public_graphs_are_read(data_file, name, repairs):
     from asker.applications import application_of
 
     file = data_file(f"g2o/{name}.g2o.bz2")
@@ -283,19 +283,19 @@ def test_graphs_in_the_wild_are_read(data_file, name, repairs):
     assert read_g2o(file).repairs == repairs
 
 
-def test_the_command_tells_what_was_repaired(asks, tmp_path):
-    file, told = tmp_path / "a.g2o", tmp_path / "run.json"
+def test_the_command_reports_repairs(asks, tmp_path):
+    file, repair = tmp_path / "a.g2o", tmp_path / "run.json"
     file.write_text("\n".join([*GOOD, "EDGE_SE2 1 1 1 0 0 5 0 0 5 0 9"]))
-    for command in (("info", file), ("solve", file, "--json", told)):
+    for command in (("info", file), ("solve", file, "--json", repair)):
         assert "Repaired: 1 edge from a vertex to itself dropped." in asks(*command)[1]
-    assert json.loads(told.read_text())["repairs"] == ["1 edge from a vertex to itself dropped"]
+    assert json.loads(repair.read_text())["repairs"] == ["1 edge from a vertex to itself dropped"]
     code, _, said = asks("solve", file, "--strict")
     assert code != 0
     assert "an edge from vertex 1 to itself" in said
 
 
-def test_fixes_are_looked_up_all_at_once(tmp_path, monkeypatch):
-    """One look for each would take as many looks through all vertices as there are lines."""
+def test_fix_lines_are_looked_up_all_at_once(tmp_path, monkeypatch):
+    """A lookup for each line would take as many passes over all vertices as there are lines."""
     looks, isin = [], np.isin
     monkeypatch.setattr(np, "isin", lambda *arrays: looks.append(len(arrays[0])) or isin(*arrays))
     path = tmp_path / "a.g2o"
@@ -303,7 +303,7 @@ def test_fixes_are_looked_up_all_at_once(tmp_path, monkeypatch):
     assert read_g2o(path).fixed.all()
     assert len(looks) < 10
     path.write_text("\n".join(GOOD + ["FIX 1"] * 30 + ["FIX 1 1e400"] + ["FIX 5"]))
-    with pytest.raises(FileError, match=r":38: expected a finite number, found '1e400'"):
+    with pytest.raises(FileError, match=r":38: expected a finite number, got '1e400'"):
         read_g2o(path)
 
 
@@ -332,7 +332,7 @@ TOKENS = ["0", "1", "-1", "2.5", "nan", "1e308", "-1e308", "x", "", ";", "_", "9
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), kind=st.sampled_from(FILE_KINDS), vertices=st.booleans())
-def test_a_damaged_file_is_refused_or_read_as_a_graph(tmp_path, data, kind, vertices):
+def test_a_damaged_file_is_rejected_or_read_as_a_graph(tmp_path, data, kind, vertices):
     path = tmp_path / "a.g2o"
     write_g2o(path, some_graph(kind))
     tokens = path.read_text().replace("\n", " \n ").split(" ")
@@ -362,7 +362,7 @@ REAL = ("intel", "M3500", "parking-garage", "sphere2500", "torus3D", "bicocca25b
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", REAL)
-def test_real_files_survive_a_round_trip(data_file, tmp_path, name):
+def test_public_files_survive_a_round_trip(data_file, tmp_path, name):
     graph = read_g2o(data_file(f"g2o/{name}.g2o.bz2"))
     write_g2o(tmp_path / "a.g2o", graph)
     assert_same_bits(read_g2o(tmp_path / "a.g2o"), graph)

@@ -1,4 +1,4 @@
-"""Landmarks and priors in pose graphs: files, residuals, and who is refused."""
+"""Landmarks and priors in pose graphs: files, residuals, and rejection of outliers."""
 
 import re
 from dataclasses import replace
@@ -31,7 +31,7 @@ def test_a_graph_with_every_tag_reads_back_bit_for_bit(tmp_path, kind):
     assert set(read.measured) == {tag for tag, of in MEASUREMENT_TAGS.items() if of.kind == kind}
 
 
-def test_fields_stand_where_the_format_says(tmp_path):
+def test_fields_have_the_order_of_the_format(tmp_path):
     (tmp_path / "a.g2o").write_text(
         "PARAMS_SE3OFFSET 4 .1 .2 .3 0 0 0 1\nVERTEX_SE3:QUAT 3 4 5 6 0 0 0 1\nVERTEX_TRACKXYZ 8 7 8 9\nFIX 8\n"
         "EDGE_SE3_TRACKXYZ 3 8 4 1 2 3 10 1 2 20 3 30\nEDGE_SE3_XYZ_PRIOR 3 4 4 5 6 1 0 0 2 0 3\n"
@@ -47,7 +47,7 @@ def test_fields_stand_where_the_format_says(tmp_path):
 
 @EVERY_KIND
 @pytest.mark.parametrize("bearings", [False, True])
-def test_landmarks_without_a_vertex_are_put_where_they_are_seen(tmp_path, kind, bearings):
+def test_landmarks_without_a_vertex_are_triangulated(tmp_path, kind, bearings):
     if kind == "SE3" and bearings:
         pytest.skip("directions are measured in the plane")
     truth, graph, _ = with_landmarks(kind, n_false=0, bearings=bearings)
@@ -64,12 +64,12 @@ def test_landmarks_without_a_vertex_are_put_where_they_are_seen(tmp_path, kind, 
     np.testing.assert_allclose(found.points[np.argsort(found.ids)], truth.landmarks.points, atol=1e-9)
 
 
-def test_odometry_steps_over_the_ids_of_landmarks(tmp_path):
+def test_odometry_skips_the_ids_of_landmarks(tmp_path):
     (tmp_path / "a.g2o").write_text(
         "EDGE_SE2 0 3 1 0 0 1 0 0 1 0 1\nEDGE_SE2 3 5 1 0 0 1 0 0 1 0 1\n"
         "EDGE_SE2_XY 0 1 1 0 1 0 1\nEDGE_SE2_XY 0 2 1 0 1 0 1\n"
     )
-    assert read_g2o(tmp_path / "a.g2o").is_odometry.tolist() == [True, False]  # 4 is nobody
+    assert read_g2o(tmp_path / "a.g2o").is_odometry.tolist() == [True, False]  # there is no pose 4
 
 
 GOOD = [
@@ -79,9 +79,9 @@ GOOD = [
 BAD = [
     ("EDGE_SE2 0 7 1 0 0 5 0 0 5 0 9", r":7: vertex 7 is a pose here, and a landmark in line 3"),
     ("EDGE_SE2_XY 0 1 1 0 5 0 5", r":7: vertex 1 is a landmark here, and a pose in line 2"),
-    ("EDGE_SE2_XY 0 7 1 0 5 0", r":7: this edge needs 7 numbers, found 6"),
-    ("VERTEX_XY 8 1", r":7: this vertex needs 3 numbers, found 2"),
-    ("PARAMS_SE2OFFSET 0 1 1", r":7: this offset needs 4 numbers, found 3"),
+    ("EDGE_SE2_XY 0 7 1 0 5 0", r":7: this edge needs 7 numbers, got 6"),
+    ("VERTEX_XY 8 1", r":7: this vertex needs 3 numbers, got 2"),
+    ("PARAMS_SE2OFFSET 0 1 1", r":7: this offset needs 4 numbers, got 3"),
     ("VERTEX_XY 8 1 1", r":7: landmark 8 has no measurements"),
     ("VERTEX_XY 7 1 1", r":7: vertex 7 was defined before, in line 3"),
     ("EDGE_SE2_XY 0 7 2 0 5 0 5", r":7: duplicate of the edge in line 5"),
@@ -94,7 +94,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "message"), BAD, ids=[line.replace(" ", "_") for line, _ in BAD])
-def test_a_bad_line_is_refused_with_its_number(tmp_path, line, message):
+def test_an_invalid_line_is_rejected_with_its_number(tmp_path, line, message):
     path = tmp_path / "bad.g2o"
     path.write_text("\n".join([*GOOD, line]))
     with pytest.raises(FileError, match=f"^{re.escape(str(path))}{message}"):
@@ -107,23 +107,23 @@ DIRTY = [
 ]
 
 
-@pytest.mark.parametrize(("line", "told"), DIRTY)
-def test_dirt_is_left_out_and_told(tmp_path, line, told):
+@pytest.mark.parametrize(("line", "repair"), DIRTY)
+def test_file_issues_are_repaired_and_reported(tmp_path, line, repair):
     (tmp_path / "clean.g2o").write_text("\n".join(GOOD))
     (tmp_path / "dirty.g2o").write_text("\n".join([*GOOD[:2], line, *GOOD[2:]]))
     found = read_g2o(tmp_path / "dirty.g2o")
-    assert found.repairs == (told,)
+    assert found.repairs == (repair,)
     assert_same_bits(found, read_g2o(tmp_path / "clean.g2o"))
 
 
-def test_a_sensor_whose_offset_is_not_given_is_at_the_pose(tmp_path):
+def test_an_undefined_sensor_offset_is_the_identity(tmp_path):
     (tmp_path / "a.g2o").write_text("\n".join([*GOOD, "EDGE_SE2_POINTXY_OFFSET 0 7 3 2 0 5 0 5"]))
     found = read_g2o(tmp_path / "a.g2o")
     assert found.repairs == ("1 measurement with an undefined sensor offset: taken as the identity",)
     assert found.offsets[3].tolist() == [0, 0, 0]
 
 
-def test_parts_may_be_tied_by_landmarks_or_priors_alone(tmp_path):
+def test_landmarks_or_priors_connect_components(tmp_path):
     two = "VERTEX_SE2 0 0 0 0\nVERTEX_SE2 5 1 0 0\n"
     (tmp_path / "a.g2o").write_text(two + "EDGE_SE2_XY 0 7 2 0 5 0 5\nEDGE_SE2_XY 5 7 1 0 5 0 5\n")
     assert read_g2o(tmp_path / "a.g2o").n_measured == 2
@@ -142,7 +142,7 @@ def test_parts_may_be_tied_by_landmarks_or_priors_alone(tmp_path):
         ({"information": np.tile(-np.eye(2), (3, 1, 1))}, "EDGE_SE2_XY information must be positive semidefinite"),
     ],
 )
-def test_measurements_that_could_not_be_read_are_not_written(tmp_path, change, message):
+def test_invalid_measurements_are_not_written(tmp_path, change, message):
     graph = every_tag("SE2")
     broken = replace(graph.measured["EDGE_SE2_XY"], **change)
     with pytest.raises(ValueError, match=message):
@@ -154,7 +154,7 @@ def test_measurements_that_could_not_be_read_are_not_written(tmp_path, change, m
 
 
 def expected(graph, tag, k):
-    """The residual before whitening, by homogeneous matrices."""
+    """Return the residual before whitening, by homogeneous matrices."""
     of, m, d = MEASUREMENT_TAGS[tag], graph.measured[tag], poses.N_AXES[graph.kind]
     T = np.eye(d + 1)
     if of.ends[0] == "pose":
@@ -174,7 +174,7 @@ def expected(graph, tag, k):
 
 
 @pytest.mark.parametrize("tag", MEASUREMENT_TAGS)
-def test_residuals_are_what_the_tag_says(tag):
+def test_residuals_agree_with_homogeneous_matrices(tag):
     graph = every_tag(MEASUREMENT_TAGS[tag].kind)
     graph = replace(graph, measured={tag: graph.measured[tag]})
     r = np.array([expected(graph, tag, k) for k in range(3)])
@@ -183,7 +183,7 @@ def test_residuals_are_what_the_tag_says(tag):
 
 
 def gtsam_error(gtsam, graph, tag, k):
-    """½‖r‖² by factors of GTSAM, or by what its poses see."""
+    """Return ½‖r‖² by factors or poses of GTSAM."""
     of, m = MEASUREMENT_TAGS[tag], graph.measured[tag]
     noise = gtsam.noiseModel.Gaussian.Information(m.information[k])
     rows = [graph.poses[m.ends[k, 0]] if of.ends[0] == "pose" else None, m.values[k]]
@@ -217,7 +217,7 @@ def gtsam_error(gtsam, graph, tag, k):
 
 
 @pytest.mark.parametrize("tag", MEASUREMENT_TAGS)
-def test_costs_are_those_of_gtsam(tag):
+def test_costs_equal_those_of_gtsam(tag):
     gtsam = pytest.importorskip("gtsam")
     graph = every_tag(MEASUREMENT_TAGS[tag].kind)
     graph = replace(graph, measured={tag: graph.measured[tag]})
@@ -230,7 +230,7 @@ def test_costs_are_those_of_gtsam(tag):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "bearings"), [("SE2", False), ("SE2", True), ("SE3", False)])
-def test_false_sightings_are_refused_and_named(kind, bearings):
+def test_false_landmark_measurements_are_rejected_and_listed(kind, bearings):
     truth, graph, is_false = with_landmarks(kind, bearings=bearings)
     outcome = pose_graph.refine(graph)
     (tag, rejected), found = *outcome.rejected_measurements.items(), outcome.refined
@@ -244,7 +244,7 @@ def test_false_sightings_are_refused_and_named(kind, bearings):
 
 
 def with_positions(n_false=8, turn=2.0):
-    """The truth in the frame of a map, a graph in its own, and which of its positions are false."""
+    """Return the truth in a map frame, a graph with position priors, and the mask of the false ones."""
     truth, graph = circle("SE2")
     rng = np.random.default_rng(3)
     M = poses.matrices("SE2", np.array([[300.0, -200.0, turn]]))
@@ -258,7 +258,7 @@ def with_positions(n_false=8, turn=2.0):
 
 
 @pytest.mark.slow
-def test_positions_put_the_graph_on_the_map_and_false_ones_are_refused():
+def test_position_priors_align_the_graph_and_false_ones_are_rejected():
     truth, graph, is_false = with_positions()
     outcome = pose_graph.refine(graph)
     np.testing.assert_array_equal(outcome.rejected_measurements["EDGE_PRIOR_SE2_XY"], is_false)
@@ -266,18 +266,18 @@ def test_positions_put_the_graph_on_the_map_and_false_ones_are_refused():
     assert not outcome.rejected.any()
 
 
-def test_a_graph_is_moved_to_its_priors():
+def test_a_graph_is_aligned_with_its_priors():
     truth, graph, _ = with_positions()
     moved = aligned_with_priors(graph)
-    assert np.linalg.norm(moved.poses[:, :2] - truth.poses[:, :2], axis=1).max() < 1.0  # as far as odometry drifts
+    assert np.linalg.norm(moved.poses[:, :2] - truth.poses[:, :2], axis=1).max() < 1.0  # the drift of odometry
     turns = np.diff(moved.poses[:, 2]) - np.diff(graph.poses[:, 2])
     np.testing.assert_allclose(turns, 0, atol=1e-12)
-    held = replace(graph, fixed=np.arange(graph.n_poses) == 4)
-    assert aligned_with_priors(held) is held
+    constant = replace(graph, fixed=np.arange(graph.n_poses) == 4)
+    assert aligned_with_priors(constant) is constant
 
 
 @EVERY_KIND
-def test_one_prior_of_a_pose_says_where_all_are(kind):
+def test_one_pose_prior_determines_the_frame(kind):
     graph = every_tag(kind)
     graph = replace(graph, fixed=np.zeros(graph.n_poses, bool), landmarks=Landmarks())
     tag = "EDGE_PRIOR_SE2" if kind == "SE2" else "EDGE_SE3_PRIOR"
@@ -285,13 +285,13 @@ def test_one_prior_of_a_pose_says_where_all_are(kind):
     np.testing.assert_allclose(measured_norms(aligned_with_priors(graph))[tag], 0, atol=1e-9)
 
 
-def test_with_priors_no_pose_is_held():
+def test_with_priors_no_pose_is_constant():
     _, graph, _ = with_positions()
     assert not pose_graph_problem(graph).poses.fixed.any()
     assert pose_graph_problem(replace(graph, measured={})).poses.fixed.sum() == 1
 
 
-def test_the_command_says_how_sure_poses_and_landmarks_are(tmp_path, capsys):
+def test_the_command_writes_covariances_of_poses_and_landmarks(tmp_path, capsys):
     _, graph, _ = with_landmarks("SE2")
     write_g2o(tmp_path / "a.g2o", graph)
     assert main(["solve", str(tmp_path / "a.g2o"), "--covariance", str(tmp_path / "c.npz")]) == 0, capsys.readouterr()

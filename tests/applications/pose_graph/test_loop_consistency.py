@@ -1,4 +1,4 @@
-"""How surely loops agree with others."""
+"""Consistency of loop closures."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from asker.geometry.poses import N_DOF
 from synthetic_graphs import EVERY_FILE_KIND, EVERY_KIND, circle, some_poses
 
 FALSE = pytest.mark.parametrize("false", ["random", "local"])
-"""On a circle the steps are all alike, and grouped ones agree with each other."""
+"""Kinds of false loops.  Grouped ones are excluded: on a circle with equal steps, they agree with each other."""
 
 
 def ties(graph):
@@ -25,8 +25,8 @@ def ties(graph):
 
 
 @EVERY_FILE_KIND
-def test_adjoints_move_a_step_to_the_other_side(kind):
-    """T exp(x) = exp(Ad x) T, and small steps are their own logarithms."""
+def test_adjoints_transform_tangent_vectors(kind):
+    """T exp(x) = exp(Ad x) T, and logarithms of small transformations are their tangent vectors."""
     rng = np.random.default_rng(0)
     T, x = poses.matrices(kind, some_poses(kind, 5, rng)), rng.normal(size=(5, N_DOF[kind]))
     moved = np.einsum("nij,nj->ni", loop_consistency._adjoints(kind, T), x)
@@ -41,7 +41,7 @@ def exponential(kind, x):
 
 
 @EVERY_KIND
-def test_right_loops_are_off_as_the_announced_noise_says(kind):
+def test_errors_of_true_loops_are_chi2_distributed(kind):
     """cᵀΣ⁻¹c has the mean of χ², over odometry alone and over pairs."""
     own, pairs = zip(*((t[0].u, np.concatenate([p.u for p in t[1:]])) for t in map(ties, graphs(kind))), strict=True)
     for u in (own, pairs):
@@ -55,7 +55,7 @@ def graphs(kind):
 
 @EVERY_KIND
 @FALSE
-def test_the_better_supported_half_is_right(kind, false):
+def test_the_more_consistent_half_is_true(kind, false):
     graph, is_false = add_false_loops(circle(kind, n=180)[1], 0.5, false, seed=2)
     order = LoopConsistency(graph).order
     assert np.array_equal(np.sort(order), np.flatnonzero(~graph.is_odometry))
@@ -63,20 +63,20 @@ def test_the_better_supported_half_is_right(kind, false):
 
 
 @EVERY_KIND
-def test_support_does_not_depend_on_how_much_noise_is_announced(kind):
+def test_consistency_does_not_depend_on_the_scale_of_the_stated_noise(kind):
     graph, _ = add_false_loops(circle(kind, n=90)[1], 0.3, "random", seed=2)
     louder = replace(graph, information=graph.information / 100)
     assert np.mean(LoopConsistency(graph).order == LoopConsistency(louder).order) > 0.9
 
 
 @EVERY_KIND
-def test_loops_contradict_each_other_where_some_are_false(kind):
+def test_false_loops_are_inconsistent(kind):
     start = circle(kind, n=180)[1]
     assert not LoopConsistency(start).has_inconsistent_loops
     assert LoopConsistency(add_false_loops(start, 0.1, "random", seed=3)[0]).has_inconsistent_loops
 
 
-def test_where_odometry_is_missing_a_short_loop_leads_around():
+def test_missing_odometry_is_bridged_by_a_short_loop():
     graph = circle(n=90)[1]
     across = replace(
         graph,
@@ -99,7 +99,7 @@ def _composed(graph, k):
     return poses.rows(graph.kind, poses.inverses(graph.kind, T[k : k + 1]) @ T[k + 2 : k + 3])
 
 
-def test_the_first_loops_tie_all_poses():
+def test_the_most_consistent_loops_connect_all_poses():
     graph = circle(n=90)[1]
     gap = ~((np.minimum(graph.i, graph.j) == 40) & graph.is_odometry)
     of = LoopConsistency(graph.with_edges(gap))
@@ -111,15 +111,15 @@ def test_the_first_loops_tie_all_poses():
 
 @FALSE
 def test_a_large_graph_is_solved_without_all_loops_at_once(false, monkeypatch):
-    """Least squares with the supported loops, then descents: the method itself is not needed."""
+    """Least squares with the consistent loops, then descents; the method itself is not used."""
     monkeypatch.setattr(work_budget, "INEXACT_WORK", 1.0)
     graph, is_false = add_false_loops(circle(n=150)[1], 0.3, false, seed=1)
     methods = []
 
-    def heard(problem, strategy, **limits):
+    def recorded_solve(problem, strategy, **limits):
         methods.append(type(strategy))
         return asker.solve(problem, strategy, **limits)
 
-    found = solve_pose_graph(graph, heard, asker.ASKER(), thorough=True).chosen
+    chosen = solve_pose_graph(graph, recorded_solve, asker.ASKER(), thorough=True).chosen
     assert asker.ASKER not in methods
-    assert np.count_nonzero(found.graph_problem.rejected(found.result) != is_false) <= 1
+    assert np.count_nonzero(chosen.graph_problem.rejected(chosen.result) != is_false) <= 1

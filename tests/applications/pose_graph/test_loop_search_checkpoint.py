@@ -1,4 +1,4 @@
-"""A search for the loops to believe that was killed goes on, and ends as if nothing had happened."""
+"""Checkpoints of the loop search."""
 
 import json
 
@@ -10,12 +10,12 @@ from asker.applications.pose_graph.formats.g2o import write_g2o
 from asker.applications.pose_graph.loops.false_loops import add_false_loops
 from asker.applications.pose_graph.refine import refine
 from killed_solves import Killed
-from synthetic_graphs import announcing, circle
+from synthetic_graphs import circle, with_stated_noise
 
 
 def with_false_loops(n=30):
-    """Several rounds, exchanges, and least squares at the end."""
-    return add_false_loops(announcing(circle(n=n)[1], 10.0), 0.5, "random", seed=1)[0]
+    """Return a graph that needs several rounds, exchanges, and a refit."""
+    return add_false_loops(with_stated_noise(circle(n=n)[1], 10.0), 0.5, "random", seed=1)[0]
 
 
 def assert_same(outcome, expected):
@@ -39,50 +39,50 @@ def assert_same_result(result, expected):
 
 
 class Lines:
-    """Counts iterations from one solve to the next; the run is killed at one of them."""
+    """Callback that records iterations of all solves and kills the run at a given one."""
 
     def __init__(self, at=None):
-        self.at, self.told = at, []
+        self.at, self.iterations = at, []
 
     def __call__(self, line):
-        self.told.append((line.iteration, line.cost))
-        if len(self.told) - 1 == self.at:
+        self.iterations.append((line.iteration, line.cost))
+        if len(self.iterations) - 1 == self.at:
             raise Killed
 
 
 @pytest.mark.parametrize("make", [with_false_loops, lambda: circle(n=200)[1]], ids=["false loops", "clean"])
-def test_a_search_goes_on_as_if_nothing_had_happened(make, tmp_path):
-    """It is killed some iterations after it has begun, again and again."""
+def test_a_resumed_search_has_the_result_of_an_uninterrupted_one(make, tmp_path):
+    """The search is killed repeatedly, after a fixed number of iterations."""
     graph, file = make(), tmp_path / "run.npz"
     every = Lines()
-    whole = refine(graph, engine="cpu", on_iteration=every)
-    n = len(every.told)
+    expected = refine(graph, engine="cpu", on_iteration=every)
+    n = len(every.iterations)
     lines, n_kills = Lines(at=max(n // 9, 3)), 0
     while True:
         try:
-            found = refine(graph, engine="cpu", checkpoint=file, every=2, on_iteration=lines)
+            outcome = refine(graph, engine="cpu", checkpoint=file, every=2, on_iteration=lines)
             break
         except Killed:
-            assert len(lines.told) < n  # what was done before is not done again
+            assert len(lines.iterations) < n  # completed iterations are not repeated
             lines, n_kills = Lines(lines.at), n_kills + 1
     assert n_kills > (5 if make is with_false_loops else 0)
-    assert_same(found, whole)
-    assert found.result.continued_from > 0
+    assert_same(outcome, expected)
+    assert outcome.result.continued_from > 0
     done = Lines()
-    assert_same(refine(graph, engine="cpu", checkpoint=file, on_iteration=done), whole)
-    assert not done.told
+    assert_same(refine(graph, engine="cpu", checkpoint=file, on_iteration=done), expected)
+    assert not done.iterations
 
 
 @pytest.mark.parametrize("limit", [{"time_limit": 0.0}, {"max_iterations": 3}])
-def test_a_search_that_a_limit_has_ended_goes_on(limit, tmp_path):
+def test_a_search_stopped_by_a_limit_resumes(limit, tmp_path):
     graph, file = with_false_loops(), tmp_path / "run.npz"
-    how = {"method": "irls", "engine": "cpu"}  # asker plans with its iterations
+    how = {"method": "irls", "engine": "cpu"}  # asker's schedule depends on max_iterations
     first = refine(graph, checkpoint=file, **how, **limit)
     assert first.result.iterations <= 3
     assert_same(refine(graph, checkpoint=file, **how), refine(graph, **how))
 
 
-def test_an_interrupt_between_two_solves_leaves_a_file_that_goes_on(tmp_path, monkeypatch):
+def test_a_search_interrupted_between_two_solves_resumes(tmp_path, monkeypatch):
     graph, file = with_false_loops(), tmp_path / "run.npz"
 
     def interrupted(*_):
@@ -93,10 +93,10 @@ def test_an_interrupt_between_two_solves_leaves_a_file_that_goes_on(tmp_path, mo
         assert refine(graph, checkpoint=file).search.stopped_early
     done = Lines()
     assert_same(refine(graph, checkpoint=file, on_iteration=done), refine(graph))
-    assert [x for x in done.told if x[0] == 0] != []
+    assert [x for x in done.iterations if x[0] == 0] != []
 
 
-def test_a_file_of_something_else_is_refused(tmp_path):
+def test_a_checkpoint_of_another_problem_is_rejected(tmp_path):
     graph, file = with_false_loops(), tmp_path / "run.npz"
     refine(graph, checkpoint=file)
     for other, how, said in (
@@ -109,13 +109,13 @@ def test_a_file_of_something_else_is_refused(tmp_path):
             refine(other, checkpoint=file, **how)
 
 
-def test_the_command_means_the_same_with_a_checkpoint(asks, tmp_path):
-    file, told, saved = tmp_path / "bad.g2o", tmp_path / "run.json", tmp_path / "run.npz"
+def test_a_checkpoint_does_not_change_the_result_of_the_command(asks, tmp_path):
+    file, json_file, saved = tmp_path / "bad.g2o", tmp_path / "run.json", tmp_path / "run.npz"
     write_g2o(file, with_false_loops())
     runs = []
     for more in ([], ["--checkpoint", saved], ["--checkpoint", saved]):
-        code, out, _ = asks("solve", file, "--json", told, *more)
-        runs.append(json.loads(told.read_text()))
+        code, out, _ = asks("solve", file, "--json", json_file, *more)
+        runs.append(json.loads(json_file.read_text()))
         assert code == 0
     assert "Continued from iteration " in out
     for name in ("noise", "cost", "noise_share", "refused_loops", "iterations"):
@@ -123,14 +123,14 @@ def test_the_command_means_the_same_with_a_checkpoint(asks, tmp_path):
     assert runs[0]["refit"]["cost"] == runs[1]["refit"]["cost"] == runs[2]["refit"]["cost"]
 
 
-def test_solves_to_another_tolerance_are_of_another_search(tmp_path):
+def test_a_checkpoint_with_another_tolerance_is_rejected(tmp_path):
     graph, file = circle(n=60)[1], tmp_path / "run.npz"
     refine(graph, engine="cpu", checkpoint=file, tol=1e-2)
     with pytest.raises(ValueError, match="another"):
         refine(graph, engine="cpu", checkpoint=file, tol=1e-9)
 
 
-def test_a_record_is_of_the_graph_as_it_was():
+def test_the_record_does_not_depend_on_later_changes_of_the_graph():
     graph = circle(n=60)[1]
     expected = refine(graph, engine="cpu").record["initial_cost"]
     outcome = refine(graph, engine="cpu")

@@ -15,49 +15,49 @@ from asker.io.files import FileError
 from synthetic_graphs import EVERY_KIND, some_graph, write_expmap, write_open3d, write_toro
 
 
-def assert_same(found, graph, order):
+def assert_same(read, graph, order):
     back = np.argsort(order)
-    np.testing.assert_array_equal(found.i, back[graph.i])
-    np.testing.assert_array_equal(found.j, back[graph.j])
-    for a, b in ((found.poses, graph.poses[order]), (found.measurements, graph.measurements)):
+    np.testing.assert_array_equal(read.i, back[graph.i])
+    np.testing.assert_array_equal(read.j, back[graph.j])
+    for a, b in ((read.poses, graph.poses[order]), (read.measurements, graph.measurements)):
         np.testing.assert_allclose(poses.matrices(graph.kind, a), poses.matrices(graph.kind, b), atol=1e-12)
-    np.testing.assert_allclose(found.information, graph.information, rtol=1e-12)
+    np.testing.assert_allclose(read.information, graph.information, rtol=1e-12)
 
 
 @EVERY_KIND
-def test_toro_reads_what_its_documentation_says(tmp_path, kind):
+def test_toro_files_are_read_as_documented(tmp_path, kind):
     graph = some_graph(kind)
     write_toro(tmp_path / "a.graph", graph)
     assert is_graph(tmp_path / "a.graph")
-    found = read_graph(tmp_path / "a.graph", strict=True)
-    np.testing.assert_array_equal(found.ids, graph.ids)
-    assert_same(found, graph, np.arange(graph.n_poses))
+    read = read_graph(tmp_path / "a.graph", strict=True)
+    np.testing.assert_array_equal(read.ids, graph.ids)
+    assert_same(read, graph, np.arange(graph.n_poses))
 
 
-def test_toro_is_read_as_gtsam_reads_it(tmp_path):
+def test_toro_files_are_read_as_by_gtsam(tmp_path):
     gtsam = pytest.importorskip("gtsam")
     graph = some_graph("SE2")
     write_toro(tmp_path / "a.graph", graph)
     factors, values = gtsam.load2D(
         str(tmp_path / "a.graph"), noiseFormat=gtsam.NoiseFormat.NoiseFormatTORO, smart=False
     )
-    found = read_toro(tmp_path / "a.graph")
-    for name, row in zip(found.ids.tolist(), found.poses, strict=True):
+    read = read_toro(tmp_path / "a.graph")
+    for name, row in zip(read.ids.tolist(), read.poses, strict=True):
         np.testing.assert_allclose(values.atPose2(name).matrix(), poses.matrices("SE2", row[None])[0], atol=1e-12)
-    for k in range(found.n_edges):
+    for k in range(read.n_edges):
         factor = factors.at(k)
-        assert factor.keys() == found.ids[[found.i[k], found.j[k]]].tolist()
-        np.testing.assert_allclose(factor.measured().matrix(), poses.matrices("SE2", found.measurements[k : k + 1])[0])
-        np.testing.assert_allclose(factor.noiseModel().information(), found.information[k], rtol=1e-9)
+        assert factor.keys() == read.ids[[read.i[k], read.j[k]]].tolist()
+        np.testing.assert_allclose(factor.measured().matrix(), poses.matrices("SE2", read.measurements[k : k + 1])[0])
+        np.testing.assert_allclose(factor.noiseModel().information(), read.information[k], rtol=1e-9)
 
 
 def test_similarities_are_read_as_logarithms(tmp_path):
     graph = some_graph("SIM3")
     write_expmap(tmp_path / "a.g2o", graph)
-    found = read_graph(tmp_path / "a.g2o", strict=True)
-    np.testing.assert_array_equal(found.ids, graph.ids)
-    np.testing.assert_array_equal(found.fixed, graph.fixed)
-    assert_same(found, graph, np.arange(graph.n_poses))
+    read = read_graph(tmp_path / "a.g2o", strict=True)
+    np.testing.assert_array_equal(read.ids, graph.ids)
+    np.testing.assert_array_equal(read.fixed, graph.fixed)
+    assert_same(read, graph, np.arange(graph.n_poses))
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-300, 1e-9, 1e-4, 1.0, 3.0])
@@ -76,8 +76,8 @@ def test_a_vertex_needs_a_logarithm_and_may_have_any_camera(tmp_path):
         (tmp_path / "a.g2o").write_text(f"VERTEX_SIM3:EXPMAP 0 0 0 0 1 2 3 0 {camera}\n{edge}\n")
         np.testing.assert_array_equal(read_graph(tmp_path / "a.g2o").poses[0], [1, 2, 3, 0, 0, 0, 1, 1])
     for numbers, what in (
-        ("0 0 0 0 1 2 3", "this vertex needs 8 numbers, found 7"),
-        ("0 0 0 0 1 2 3 99", r"a scale must be positive \(1e-9 to 1e9\), found 9.89e\+42"),
+        ("0 0 0 0 1 2 3", "this vertex needs 8 numbers, got 7"),
+        ("0 0 0 0 1 2 3 99", r"a scale must be positive \(1e-9 to 1e9\), got 9.89e\+42"),
         ("0 0 0 0 1e300 2 3 99", "the logarithm of a similarity has too large numbers"),
     ):
         (tmp_path / "a.g2o").write_text(f"{edge}\nVERTEX_SIM3:EXPMAP {numbers}\n")
@@ -85,13 +85,13 @@ def test_a_vertex_needs_a_logarithm_and_may_have_any_camera(tmp_path):
             read_graph(tmp_path / "a.g2o")
 
 
-def test_open3d_reads_what_it_writes(tmp_path):
+def test_open3d_files_are_read(tmp_path):
     graph = some_graph("SE3")
     write_open3d(tmp_path / "a.json", graph)
     assert is_graph(tmp_path / "a.json")
-    found = read_graph(tmp_path / "a.json", strict=True)
-    np.testing.assert_array_equal(found.ids, np.arange(graph.n_poses))
-    assert_same(found, graph, np.argsort(graph.ids))
+    read = read_graph(tmp_path / "a.json", strict=True)
+    np.testing.assert_array_equal(read.ids, np.arange(graph.n_poses))
+    assert_same(read, graph, np.argsort(graph.ids))
 
 
 BAD = [
@@ -108,7 +108,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("spoil", "message"), BAD)
-def test_a_bad_node_or_edge_is_named(tmp_path, spoil, message):
+def test_an_invalid_node_or_edge_is_reported(tmp_path, spoil, message):
     path = tmp_path / "a.json"
     write_open3d(path, some_graph("SE3"))
     record = json.loads(path.read_text())
@@ -121,12 +121,12 @@ def test_a_bad_node_or_edge_is_named(tmp_path, spoil, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("EDGE2 0 1 1 0 0 5 0 5 9 0", r":2: this edge needs 11 numbers, found 10"),
+        ("EDGE2 0 1 1 0 0 5 0 5 9 0", r":2: this edge needs 11 numbers, got 10"),
         ("VERTEX2 0 1 0 0", r":2: vertex 0 was defined before, in line 1"),
         ("EQUIV 0 1", r":2: unknown tag 'EQUIV'"),
     ],
 )
-def test_a_bad_line_of_toro_is_refused_with_its_number(tmp_path, line, message):
+def test_an_invalid_line_of_toro_is_rejected_with_its_number(tmp_path, line, message):
     (tmp_path / "a.graph").write_text(f"VERTEX2 0 0 0 0\n{line}\n")
     with pytest.raises(FileError, match=message):
         read_graph(tmp_path / "a.graph", strict=True)

@@ -1,4 +1,4 @@
-"""Pose graphs: their residuals, and what the methods make of false loop closures."""
+"""Pose graphs: residuals, and rejection of false loop closures by several methods."""
 
 import json
 import re
@@ -64,7 +64,7 @@ def test_the_cost_of_similarities_is_that_of_gtsam():
     np.testing.assert_allclose(residual_norms(graph) ** 2 / 2, costs, rtol=1e-8)
 
 
-def test_whitening_squares_to_the_information():
+def test_whitening_is_a_square_root_of_the_information():
     information = some_information(6, 20, np.random.default_rng(3))
     W = whitening(information)
     assert np.array_equal(W, np.triu(W))
@@ -75,13 +75,13 @@ def test_whitening_squares_to_the_information():
 
 
 @EVERY_KIND
-def test_the_default_scale_keeps_99_of_100_right_measurements(kind):
+def test_the_default_tau_accepts_99_percent_of_the_inliers(kind):
     kernel = asker.SmoothTruncated(default_tau(kind))
     assert kernel.inlier_radius == pytest.approx(inlier_radius(kind))
     assert chi2.cdf(kernel.inlier_radius**2, poses.N_DOF[kind]) == pytest.approx(0.99)
 
 
-def test_the_kernel_acts_where_it_is_asked_to():
+def test_robust_selects_the_edges_with_a_kernel():
     kernel = asker.Cauchy(2.0)
     for robust, expected in (("loops", (False, True)), ("all", (True, True)), ("none", (False, False))):
         factors = pose_graph_problem(some_graph(), kernel, robust).problem.factors
@@ -94,7 +94,7 @@ def test_the_kernel_acts_where_it_is_asked_to():
         pose_graph_problem(replace(some_graph(), **none))
 
 
-def test_the_fixed_pose_stays():
+def test_the_constant_pose_is_unchanged():
     graph = some_graph()
     for given_fixed, stays in ((graph.fixed, 3), (np.zeros(6, bool), 0)):
         made = pose_graph_problem(replace(graph, fixed=given_fixed), robust="none")
@@ -102,8 +102,8 @@ def test_the_fixed_pose_stays():
         assert moved.tolist() == [k != stays for k in range(6)]
 
 
-def test_trusted_odometry_gets_no_scales():
-    """ASKER and the surrogates leave residuals under a convex kernel alone."""
+def test_odometry_with_a_quadratic_kernel_has_no_scales():
+    """ASKER and the GNC surrogates do not graduate residuals with a convex kernel."""
     u = np.array([0.0, 1.0, 1e6])
     assert start_scales(asker.Quadratic(), u, lowest=26.0, reach=2.0).tolist() == [0, 0, 0]
     assert np.all(start_scales(asker.SmoothTruncated(), u, lowest=26.0, reach=2.0) >= 5)
@@ -120,7 +120,7 @@ def test_trusted_odometry_gets_no_scales():
 @pytest.mark.parametrize(
     ("kind", "false"), [("SE2", "random"), ("SE2", "local"), ("SE2", "grouped"), ("SE3", "random")]
 )
-def test_asker_refuses_false_loops_and_finds_the_truth(kind, false):
+def test_asker_rejects_false_loops_and_reaches_the_optimum(kind, false):
     truth, start = circle(kind, drift=0.02)
     graph, is_false = add_false_loops(start, 0.3, false, seed=1)
     made = pose_graph_problem(graph)
@@ -129,7 +129,7 @@ def test_asker_refuses_false_loops_and_finds_the_truth(kind, false):
         results[method] = asker.solve(made.problem, asker.METHODS[method]())
         errors[method] = error(made.refined(results[method].values), truth)
     clean = pose_graph_problem(start, robust="none")
-    best = error(clean.refined(asker.solve(clean.problem).values), truth)  # what the right loops allow
+    best = error(clean.refined(asker.solve(clean.problem).values), truth)  # error with the true loops alone
     assert error(start, truth) > 3 * best
     assert errors["asker"] < 1.5 * best
     assert errors["irls"] > 0.99 * errors["asker"]
@@ -157,7 +157,7 @@ def test_false_loops_are_new_and_known(kind, false):
     assert not np.array_equal(other.i, made.i)
 
 
-def test_false_loops_that_cannot_be_made_are_refused():
+def test_invalid_requests_for_false_loops_are_rejected():
     _, graph = circle()
     odometry = graph.is_odometry
     chain = {name: getattr(graph, name)[odometry] for name in ("i", "j", "measurements", "information")}
@@ -175,7 +175,7 @@ def test_false_loops_that_cannot_be_made_are_refused():
 
 
 @pytest.mark.parametrize("d", [2, 3])
-def test_a_moved_trajectory_has_no_error(d):
+def test_a_rigidly_moved_trajectory_has_no_error(d):
     rng = np.random.default_rng(5)
     x = rng.normal(size=(30, d))
     R = Rotation.random(rng=rng).as_matrix() if d == 3 else Rotation.from_rotvec([0, 0, 2.0]).as_matrix()[:2, :2]
@@ -186,10 +186,10 @@ def test_a_moved_trajectory_has_no_error(d):
     assert trajectory_error(x, y) < 1e-12
     assert trajectory_error(x, y + 0.1 * rng.normal(size=y.shape)) == pytest.approx(0.1 * np.sqrt(d), rel=0.3)
     mirrored = x * np.array([-1.0] + [1.0] * (d - 1))
-    assert trajectory_error(x, mirrored) > 0.1  # a mirror image is not the same
+    assert trajectory_error(x, mirrored) > 0.1  # reflections are not allowed
 
 
-def test_a_truth_of_other_times_matches_by_the_way_travelled():
+def test_a_truth_of_other_times_matches_by_travelled_distance():
     truth, start = circle(noise=1e-9, drift=1e-9)
     sparse = replace(truth, ids=np.arange(45), poses=truth.poses[::2].copy(), fixed=truth.fixed[::2])
     sparse.poses[-1] = truth.poses[-1]
@@ -209,17 +209,17 @@ def test_a_truth_of_other_times_matches_by_the_way_travelled():
 def test_a_corrupted_graph_is_solved_from_the_command_line(asks, tmp_path):
     truth, start = circle(drift=0.02)
     names = ("start.g2o", "truth.g2o", "bad.g2o.gz", "which.json", "run.json", "out.g2o.bz2", "way.png")
-    file, true, bad, which, told, out, figure = (tmp_path / name for name in names)
+    file, true, bad, which, json_file, out, figure = (tmp_path / name for name in names)
     write_g2o(file, start)
     write_g2o(true, truth)
     code, text, _ = asks("corrupt", file, bad, "--outliers", 0.3, "--kind", "random", "--seed", 1, "--json", which)
     assert code == 0
     n_false = round(0.3 * start.n_loops)
     assert f"{start.n_loops} loops, and {n_false} false ones added" in text
-    outputs = ("--json", told, "--output", out, "--figure", figure)
+    outputs = ("--json", json_file, "--output", out, "--figure", figure)
     code, text, err = asks("solve", bad, "--truth", true, "--false-loops", which, *outputs)
     assert (code, err) == (0, "")
-    run = json.loads(told.read_text())
+    run = json.loads(json_file.read_text())
     assert (run["method"], run["n_false_loops"], run["false_loops_kept"]) == ("asker", n_false, [])
     assert run["tau"] == pytest.approx(default_tau("SE2"))
     rejected = {tuple(p) for p in run["refused_loops"]}
@@ -231,18 +231,18 @@ def test_a_corrupted_graph_is_solved_from_the_command_line(asks, tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_least_squares_and_other_settings_can_be_asked_for(asks, tmp_path):
+def test_least_squares_and_other_settings_can_be_selected(asks, tmp_path):
     write_g2o(tmp_path / "a.g2o", circle()[1])
-    told = tmp_path / "run.json"
-    assert asks("solve", tmp_path / "a.g2o", "--robust", "none", "--json", told)[0] == 0
-    assert json.loads(told.read_text())["method"] == "irls"
+    json_file = tmp_path / "run.json"
+    assert asks("solve", tmp_path / "a.g2o", "--robust", "none", "--json", json_file)[0] == 0
+    assert json.loads(json_file.read_text())["method"] == "irls"
     asked = ("--robust", "all", "--method", "gnc", "--tau", 3, "--iterations", 10)
-    assert asks("solve", tmp_path / "a.g2o", *asked, "--json", told)[0] == 0
-    run = json.loads(told.read_text())
+    assert asks("solve", tmp_path / "a.g2o", *asked, "--json", json_file)[0] == 0
+    run = json.loads(json_file.read_text())
     assert (run["robust"], run["method"], run["tau"]) == ("all", "gnc", 3)
 
 
-def test_what_does_not_fit_a_graph_is_refused(asks, tmp_path):
+def test_invalid_arguments_are_rejected(asks, tmp_path):
     _, start = circle()
     names = ("a.g2o", "short.g2o", "which.json")
     file, short, which = (tmp_path / name for name in names)
@@ -270,7 +270,7 @@ def test_what_does_not_fit_a_graph_is_refused(asks, tmp_path):
         assert said in err
 
 
-def test_where_odometry_is_trusted_asker_descends_first():
+def test_with_quadratic_odometry_asker_descends_first():
     graph, _ = add_false_loops(circle()[1], 3.0, "random", seed=1)
     trusting, wary = (pose_graph_problem(graph, robust=robust).problem for robust in ("loops", "all"))
 
@@ -289,7 +289,7 @@ def test_where_odometry_is_trusted_asker_descends_first():
 
 
 @EVERY_KIND
-def test_info_tells_counts_and_the_start_that_is_solved(asks, tmp_path, kind):
+def test_info_reports_counts_and_initial_costs(asks, tmp_path, kind):
     graph = some_graph(kind)
     write_g2o(tmp_path / "a.g2o", graph)
     code, text, err = asks("info", tmp_path / "a.g2o")
@@ -300,9 +300,9 @@ def test_info_tells_counts_and_the_start_that_is_solved(asks, tmp_path, kind):
     for name in ("odometry", "loops"):
         r = np.linalg.norm(result.residuals[name], axis=1)
         middle = re.escape(f"{np.median(r):.3g}")
-        told = re.search(rf"{name} +{len(r)} +(\S+) +(\S+) %.* {middle} *$", text, re.MULTILINE)
-        costs.append(float(told[1]))
-        assert float(told[2]) == pytest.approx(100 * result.within_inflection[name].mean(), rel=1e-2)
+        match = re.search(rf"{name} +{len(r)} +(\S+) +(\S+) %.* {middle} *$", text, re.MULTILINE)
+        costs.append(float(match[1]))
+        assert float(match[2]) == pytest.approx(100 * result.within_inflection[name].mean(), rel=1e-2)
     assert sum(costs) == pytest.approx(result.cost, rel=1e-6)
     np.testing.assert_allclose(
         residual_norms(graph),
@@ -318,9 +318,9 @@ def test_info_tells_counts_and_the_start_that_is_solved(asks, tmp_path, kind):
 
 # ---- real graphs
 
-# Half the sum of squares before and after, both as GTSAM 4.3 has them: `LevenbergMarquardtOptimizer` on
-# `BetweenFactorPose2/3` from the file's own start, the first pose held.  On torus3D that start leads GTSAM and asker to
-# the same poor minimum; from GTSAM's chordal initialisation both reach a better one, 12117.63687941.
+# Half the sum of squares before and after, as computed by GTSAM 4.3: `LevenbergMarquardtOptimizer` on
+# `BetweenFactorPose2/3` from the initial poses of the file, with the first pose constant.  On torus3D, GTSAM and asker
+# both converge to the same poor minimum; from GTSAM's chordal initialisation both reach a better one, 12117.63687941.
 GTSAM = {
     "intel": (276.99789778, 22.50211654),
     "M3500": (1317356.27251191, 68.95743912),
@@ -340,8 +340,8 @@ def test_least_squares_ends_where_gtsam_ends(data_file, name):
 
 
 @pytest.mark.data
-def test_false_loops_do_not_bend_the_trajectory(data_file):
-    """Relaxing all loops at once, asker-published believes some false ones."""
+def test_false_loops_do_not_distort_the_trajectory(data_file):
+    """asker-published relaxes all loops at once and accepts some false ones."""
     graph = read_g2o(data_file("g2o/intel.g2o.bz2"))
     made = pose_graph_problem(graph, robust="none")
     truth = made.refined(asker.solve(made.problem).values).poses[:, :2]
@@ -357,7 +357,7 @@ def test_false_loops_do_not_bend_the_trajectory(data_file):
 
 
 @pytest.mark.data
-def test_bicocca_is_found_in_spite_of_its_wrong_loops(data_file):
+def test_bicocca_is_estimated_despite_its_false_loops(data_file):
     graph = read_g2o(data_file("g2o/bicocca25b-all-loops.g2o.bz2"))
     truth = read_g2o(data_file("g2o/bicocca25b-truth.g2o.bz2"), trajectory=True)
     index, where = true_positions(graph, truth, "length")
@@ -368,6 +368,6 @@ def test_bicocca_is_found_in_spite_of_its_wrong_loops(data_file):
         return trajectory_error(found.poses[index, :2], where)
 
     start = trajectory_error(graph.poses[index, :2], where)
-    assert error_of("irls", "none") > 5 * start  # least squares believes the wrong loops
+    assert error_of("irls", "none") > 5 * start  # least squares accepts the false loops
     assert error_of("asker", "loops") < start / 3
     assert error_of("irls", "loops") > 0.9 * start

@@ -23,14 +23,14 @@ EVERY_FORM = pytest.mark.parametrize("suffix", [".tum", ".kitti"])
 def test_poses_read_back(tmp_path, kind, suffix):
     graph = some_graph(kind)
     write_trajectory(tmp_path / f"a{suffix}", graph)
-    found = read_trajectory(tmp_path / f"a{suffix}", kind, graph.ids)
+    estimate = read_trajectory(tmp_path / f"a{suffix}", kind, graph.ids)
     order = np.argsort(graph.ids)
-    np.testing.assert_array_equal(found.ids, graph.ids[order])
+    np.testing.assert_array_equal(estimate.ids, graph.ids[order])
     rigid = graph.poses[order] if kind != "SIM3" else np.column_stack([graph.poses[order][:, :7], np.ones(6)])
-    np.testing.assert_allclose(poses.matrices(kind, found.poses), poses.matrices(kind, rigid), atol=1e-14)
+    np.testing.assert_allclose(poses.matrices(kind, estimate.poses), poses.matrices(kind, rigid), atol=1e-14)
 
 
-def test_numbers_stand_where_evo_looks_for_them(tmp_path):
+def test_fields_have_the_order_that_evo_expects(tmp_path):
     graph = some_graph("SE3")
     write_trajectory(tmp_path / "a.tum", graph)
     write_trajectory(tmp_path / "a.kitti", graph)
@@ -45,47 +45,47 @@ def test_numbers_stand_where_evo_looks_for_them(tmp_path):
 
 @EVERY_FORM
 @EVERY_FILE_KIND
-def test_evo_reads_what_is_written_and_finds_the_same_error(tmp_path, kind, suffix):
+def test_evo_reads_written_files_and_computes_the_same_error(tmp_path, kind, suffix):
     evo = pytest.importorskip("evo.tools.file_interface", reason="evo is not installed")
     from evo.core import metrics, sync
 
     truth = some_graph(kind)
     moved = 2.0 * truth.poses[:, :2] + np.random.default_rng(1).normal(size=(6, 2))
-    found = replace(truth, poses=np.concatenate([moved, truth.poses[:, 2:]], axis=1))
+    estimate = replace(truth, poses=np.concatenate([moved, truth.poses[:, 2:]], axis=1))
     read = evo.read_tum_trajectory_file if suffix == ".tum" else evo.read_kitti_poses_file
-    seen = []
-    for name, graph in (("truth", truth), ("found", found)):
+    loaded = []
+    for name, graph in (("truth", truth), ("found", estimate)):
         write_trajectory(tmp_path / f"{name}{suffix}", graph)
-        seen.append(read(tmp_path / f"{name}{suffix}"))
+        loaded.append(read(tmp_path / f"{name}{suffix}"))
     if suffix == ".tum":
-        seen = list(sync.associate_trajectories(*seen))
-    at = [poses.positions(kind, graph.poses) for graph in (found, truth)]
+        loaded = list(sync.associate_trajectories(*loaded))
+    at = [poses.positions(kind, graph.poses) for graph in (estimate, truth)]
     for scale in (False, True):
-        aligned = deepcopy(seen[1])
-        aligned.align(seen[0], correct_scale=scale)
-        off = metrics.APE(metrics.PoseRelation.translation_part)
-        off.process_data((seen[0], aligned))
-        assert off.get_statistic(metrics.StatisticsType.rmse) == pytest.approx(trajectory_error(*at, scale), rel=1e-9)
+        aligned = deepcopy(loaded[1])
+        aligned.align(loaded[0], correct_scale=scale)
+        ape = metrics.APE(metrics.PoseRelation.translation_part)
+        ape.process_data((loaded[0], aligned))
+        assert ape.get_statistic(metrics.StatisticsType.rmse) == pytest.approx(trajectory_error(*at, scale), rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.tum", "", r": there is no pose"),
-        ("a.tum", "# time\n0 1 2 3 0 0 0\n", r":2: this pose needs 8 numbers, found 7"),
+        ("a.tum", "# time\n0 1 2 3 0 0 0\n", r":2: this pose needs 8 numbers, got 7"),
         ("a.tum", "0 1 2 3 0 0 0 1\n1 1 2 3 0 0 0 0\n", r":2: this quaternion is not a rotation"),
         ("a.tum", "0 1 2 3 0 0 0 1\n0 1 2 3 0 0 0 1\n", r": two lines have the same time"),
-        ("a.kitti", "1 0 0 0 0 1 0 0 0 0 x 0\n", r":1: expected a finite number, found 'x'"),
+        ("a.kitti", "1 0 0 0 0 1 0 0 0 0 x 0\n", r":1: expected a finite number, got 'x'"),
         ("a.kitti", "1 0 0 0 0 2 0 0 0 0 1 0\n", r":1: the left 3×3 of this pose is not a rotation"),
     ],
 )
-def test_a_bad_file_is_refused_with_its_name_and_line(tmp_path, name, text, message):
+def test_an_invalid_file_is_rejected_with_its_name_and_line(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(FileError, match=message):
         read_trajectory(tmp_path / name, "SE3")
 
 
-def test_times_that_are_no_ids_match_by_length_alone(tmp_path):
+def test_times_that_are_not_ids_match_only_by_length(tmp_path):
     (tmp_path / "a.tum").write_text("1305031.5 1 2 3 0 0 0 1\n1305031.25 1 2 4 0 0 0 1\n")
     assert read_trajectory(tmp_path / "a.tum", "SE3").ids.tolist() == [1, 0]
     with pytest.raises(FileError, match=r":1: this time is not the id of a pose.*--truth-by length"):
@@ -93,11 +93,11 @@ def test_times_that_are_no_ids_match_by_length_alone(tmp_path):
 
 
 @EVERY_FORM
-def test_a_truth_of_another_form_is_the_same_truth(tmp_path, suffix):
+def test_the_truth_does_not_depend_on_the_file_format(tmp_path, suffix):
     truth, graph = circle("SE2", n=30)
     write_trajectory(tmp_path / f"t{suffix}", truth)
-    found = true_positions(graph, read_trajectory(tmp_path / f"t{suffix}", "SE2", graph.ids))
-    for a, b in zip(found, true_positions(graph, truth), strict=True):
+    estimate = true_positions(graph, read_trajectory(tmp_path / f"t{suffix}", "SE2", graph.ids))
+    for a, b in zip(estimate, true_positions(graph, truth), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-14)
 
 
@@ -123,7 +123,7 @@ def test_the_command_writes_a_trajectory_and_reads_a_truth(tmp_path, capsys):
     assert "t.tum: a trajectory has no edges to solve" in capsys.readouterr().err
 
 
-def test_a_figure_begins_with_the_graph_as_it_was_given():
+def test_the_initial_graph_of_a_figure_is_the_input():
     _, graph = circle("SE2", n=30)
     assert refine(graph).start is graph
 

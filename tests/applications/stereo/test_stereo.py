@@ -1,4 +1,4 @@
-"""Dense stereo: matching, the energy, errors against the truth, images, and the commands."""
+"""Dense stereo: matching, the energy, errors, images, and the commands."""
 
 import json
 
@@ -54,10 +54,10 @@ def test_zncc_does_not_depend_on_the_unit_of_grey(pair, gain):
 def test_minima_are_refined_to_the_vertex_of_a_parabola():
     d = np.arange(10.0)
     volume = np.minimum((d - 2.3) ** 2, 0.5 + (d - 6.6) ** 2)[:, None, None].astype(np.float32)
-    found = local_minima(volume, 3)
-    np.testing.assert_allclose(found.disparity[0, 0, :2], [2.3, 6.6], atol=1e-5)
-    assert np.isnan(found.disparity[0, 0, 2])
-    assert found.winner[0, 0] == pytest.approx(2.3, abs=1e-5)
+    estimate = local_minima(volume, 3)
+    np.testing.assert_allclose(estimate.disparity[0, 0, :2], [2.3, 6.6], atol=1e-5)
+    assert np.isnan(estimate.disparity[0, 0, 2])
+    assert estimate.winner[0, 0] == pytest.approx(2.3, abs=1e-5)
 
 
 def test_minima_are_strict_and_have_two_neighbours():
@@ -69,10 +69,10 @@ def test_minima_are_strict_and_have_two_neighbours():
 
 
 @pytest.mark.parametrize("cost", ["zncc", "census", "absolute"])
-def test_bands_of_rows_give_what_the_whole_volume_gives(pair, monkeypatch, cost):
+def test_bands_of_rows_have_the_minima_of_the_whole_volume(pair, monkeypatch, cost):
     matching = Matching(12, cost)
     whole = local_minima(cost_volume(pair.left, pair.right, matching), 2)
-    monkeypatch.setattr("asker.applications.stereo.matching.ROWS_AT_A_TIME", 1)
+    monkeypatch.setattr("asker.applications.stereo.matching.MAX_VOLUME_SIZE", 1)
     bands = match(pair.left, pair.right, matching)
     np.testing.assert_allclose(bands.winner, whole.winner, atol=1e-3)  # running sums round differently
     np.testing.assert_allclose(bands.disparity, whole.disparity, atol=1e-3)
@@ -81,7 +81,7 @@ def test_bands_of_rows_give_what_the_whole_volume_gives(pair, monkeypatch, cost)
 # ---- the energy
 
 
-def test_the_energy_is_that_of_the_paper():
+def test_the_energy_equals_that_of_the_paper():
     rng = np.random.default_rng(1)
     minima = Minima(rng.uniform(0, 9, (4, 5, 2)), rng.uniform(0, 9, (4, 5)))
     minima.disparity[0, 0, 1] = np.nan
@@ -104,7 +104,7 @@ def test_the_energy_is_that_of_the_paper():
 
 
 @pytest.mark.parametrize("start", ["constant", "wta", "random"])
-def test_starts(pair, start):
+def test_initial_disparities(pair, start):
     made = stereo_problem(pair.left, pair.right, Matching(12), start=start)
     values = made.disparity.rows.reshape(pair.left.shape)
     if start == "constant":
@@ -117,15 +117,15 @@ def test_starts(pair, start):
         assert (again.disparity.rows.ravel() != values.ravel()).any()
 
 
-def test_the_energy_improves_on_the_winner(pair):
+def test_minimising_the_energy_improves_on_winner_takes_all(pair):
     minima = match(pair.left, pair.right, Matching(12))
-    seen = visible(pair.left_truth, pair.right_truth)
-    winner = disparity_errors(minima.winner, pair.left_truth, seen).bad_1
+    is_visible = visible(pair.left_truth, pair.right_truth)
+    winner = disparity_errors(minima.winner, pair.left_truth, is_visible).bad_1
     for method in ("gnc", "asker"):
         made = energy(minima, 12)
         result = asker.solve(made.problem, asker.METHODS[method](), max_iterations=60)
-        found = disparity_errors(made.refined(result.values), pair.left_truth, seen).bad_1
-        assert found < winner, method
+        bad = disparity_errors(made.refined(result.values), pair.left_truth, is_visible).bad_1
+        assert bad < winner, method
 
 
 # ---- errors and truth
@@ -133,19 +133,19 @@ def test_the_energy_improves_on_the_winner(pair):
 
 def test_errors_count_known_pixels_only():
     truth = np.array([[1.0, 2.0, np.nan, 4.0]])
-    found = np.array([[1.4, 3.5, 9.0, np.nan]])
-    errors = disparity_errors(found, truth)
+    estimate = np.array([[1.4, 3.5, 9.0, np.nan]])
+    errors = disparity_errors(estimate, truth)
     assert (errors.bad_0_5, errors.bad_1, errors.bad_2) == (2 / 3, 2 / 3, 1 / 3)
     assert np.isnan(errors.mean_error)
-    some = disparity_errors(found, truth, np.array([[True, True, False, False]]))
+    some = disparity_errors(estimate, truth, np.array([[True, True, False, False]]))
     assert (some.bad_0_5, some.bad_2, some.mean_error) == (0.5, 0.0, pytest.approx(0.95))
     with pytest.raises(asker.ProblemError, match="unknown at every pixel"):
-        disparity_errors(found, np.full((1, 4), np.nan))
+        disparity_errors(estimate, np.full((1, 4), np.nan))
     with pytest.raises(asker.ProblemError, match="shape"):
-        disparity_errors(found, truth.T)
+        disparity_errors(estimate, truth.T)
 
 
-def test_what_lies_behind_a_nearer_plane_is_hidden():
+def test_pixels_behind_a_nearer_plane_are_occluded():
     left, right = np.full((1, 12), 1.0), np.full((1, 12), 1.0)
     left[0, 6:9] = 3.0  # a bar in front covers x = 3, 4, 5 on the right
     right[0, 3:6] = 3.0
@@ -153,19 +153,19 @@ def test_what_lies_behind_a_nearer_plane_is_hidden():
     assert hidden.tolist() == [0, 4, 5]
 
 
-def test_the_made_pair_agrees_with_its_truth():
+def test_a_synthetic_pair_agrees_with_its_disparities():
     pair = make_pair(60, 120, max_disparity=16, noise=0.0, seed=3)
-    seen = visible(pair.left_truth, pair.right_truth)
-    assert 0.6 < seen.mean() < 1
-    y, x = np.nonzero(seen)
-    there = x - pair.left_truth[y, x]
-    low = np.floor(there).astype(int)
+    is_visible = visible(pair.left_truth, pair.right_truth)
+    assert 0.6 < is_visible.mean() < 1
+    y, x = np.nonzero(is_visible)
+    right_x = x - pair.left_truth[y, x]
+    low = np.floor(right_x).astype(int)
     inside = (low >= 0) & (low + 1 < 120)
-    part = (there - low)[inside]
+    part = (right_x - low)[inside]
     row, low = y[inside], low[inside]
     matched = (1 - part) * pair.right[row, low] + part * pair.right[row, low + 1]
-    off = np.abs(matched - pair.left[row, x[inside]])
-    assert np.median(off) < 0.03  # linear interpolation of a cubic texture
+    errors = np.abs(matched - pair.left[row, x[inside]])
+    assert np.median(errors) < 0.03  # linear interpolation of a cubic texture
     assert pair.left_truth.max() <= 16
     with pytest.raises(ValueError, match="too small"):
         make_pair(60, 20, max_disparity=16)
@@ -197,7 +197,7 @@ def test_grey_from_every_kind_of_image(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n" + b"\0" * 40])
-def test_what_is_not_an_image_is_refused(tmp_path, content):
+def test_a_file_that_is_not_an_image_is_rejected(tmp_path, content):
     path = tmp_path / "x.png"
     path.write_bytes(content)
     for read in (read_grey, read_disparity):
@@ -207,7 +207,7 @@ def test_what_is_not_an_image_is_refused(tmp_path, content):
         read_grey(tmp_path / "y.png")
 
 
-def test_a_cut_image_is_refused(tmp_path):
+def test_a_truncated_image_is_rejected(tmp_path):
     path = save(tmp_path / "x.png", np.random.default_rng(0).integers(0, 255, (50, 50), dtype=np.uint8))
     path.write_bytes(path.read_bytes()[:-800])
     with pytest.raises(FileError, match="cut short"):
@@ -222,7 +222,7 @@ def test_disparities_are_read_back(tmp_path, name, tolerance):
     np.testing.assert_allclose(read_disparity(tmp_path / name), truth, atol=tolerance)
 
 
-def test_a_disparity_that_does_not_fit_is_refused_and_zero_is_known(tmp_path):
+def test_a_too_large_disparity_is_rejected_and_zero_is_known(tmp_path):
     with pytest.raises(FileError, match="pfm"):
         write_disparity(tmp_path / "x.png", np.array([[300.0]]))
     write_disparity(tmp_path / "x.png", np.array([[0.0, np.nan]]))
@@ -244,13 +244,13 @@ def test_a_cmyk_image_is_converted(tmp_path):
         *(b"Pf\n2 2\n" + scale + b"\n" + bytes(16) for scale in (b"0", b"-1e999")),
     ],
 )
-def test_a_bad_pfm_is_refused(tmp_path, content):
+def test_an_invalid_pfm_is_rejected(tmp_path, content):
     (tmp_path / "x.pfm").write_bytes(content)
     with pytest.raises(FileError, match=r"x\.pfm"):
         read_disparity(tmp_path / "x.pfm")
 
 
-def test_a_coloured_truth_is_refused(tmp_path):
+def test_a_coloured_disparity_image_is_rejected(tmp_path):
     write_picture(tmp_path / "c.png", np.arange(12.0).reshape(3, 4), 12)
     with pytest.raises(FileError, match="coloured"):
         read_disparity(tmp_path / "c.png")
@@ -264,14 +264,14 @@ def test_a_coloured_truth_is_refused(tmp_path):
     [
         (np.zeros((5, 30)), np.zeros((5, 31)), r"left 30×5, right 31×5"),
         (np.zeros((5, 30, 3)), np.zeros((5, 30, 3)), r"shape \(5, 30, 3\)"),
-        (np.full((5, 30), np.nan), np.zeros((5, 30)), "not finite"),
+        (np.full((5, 30), np.nan), np.zeros((5, 30)), "NaN or infinity"),
         (np.zeros((5, 30)), np.zeros((5, 30)), "smaller than the window"),
         (np.zeros((9, 9)), np.zeros((9, 9)), "not below the width"),
-        (np.zeros((9, 30)), np.zeros((9, 30)), "without texture"),
+        (np.zeros((9, 30)), np.zeros((9, 30)), "may lack texture"),
     ],
 )
 @pytest.mark.parametrize("cost", ["zncc", "census", "absolute"])
-def test_bad_pairs_are_refused(left, right, said, cost):
+def test_invalid_pairs_are_rejected(left, right, said, cost):
     with pytest.raises(asker.ProblemError, match=said):
         stereo_problem(left, right, Matching(10, cost))
 
@@ -279,12 +279,12 @@ def test_bad_pairs_are_refused(left, right, said, cost):
 @pytest.mark.parametrize(
     "settings", [{"cost": "ssd"}, {"window": 4}, {"window": 0}, {"n_minima": 0}, {"max_disparity": 1}]
 )
-def test_bad_settings_are_refused(settings):
+def test_invalid_settings_are_rejected(settings):
     with pytest.raises(asker.ProblemError, match=next(iter(settings))):
         Matching(**({"max_disparity": 10} | settings))
 
 
-def test_a_start_of_another_size_is_refused(pair):
+def test_invalid_initial_disparities_are_rejected(pair):
     with pytest.raises(asker.ProblemError, match="start has shape"):
         stereo_problem(pair.left, pair.right, Matching(12), start=np.zeros((3, 3)))
     with pytest.raises(asker.ProblemError, match="start must be"):
@@ -296,7 +296,7 @@ def test_a_start_of_another_size_is_refused(pair):
 
 @pytest.fixture
 def folder(tmp_path, pair):
-    """In the Middlebury layout, disparities times 8."""
+    """Return a folder in the Middlebury layout, with disparities times 8."""
     for name, image in (("im2.png", pair.left), ("im6.png", pair.right)):
         save(tmp_path / name, np.clip(np.rint(255 * image), 0, 255).astype(np.uint8))
     for name, truth in (("disp2.png", pair.left_truth), ("disp6.png", pair.right_truth)):
@@ -304,7 +304,7 @@ def folder(tmp_path, pair):
     return tmp_path
 
 
-def test_stereo_writes_what_it_says(asks, folder, pair):
+def test_stereo_writes_its_outputs(asks, folder, pair):
     out = {name: folder / f"out.{name}" for name in ("png", "pfm", "json")}
     picture = folder / "colours.png"
     code, text, err = asks(
@@ -314,12 +314,12 @@ def test_stereo_writes_what_it_says(asks, folder, pair):
     )  # fmt: skip
     assert (code, err) == (0, "")
     run = json.loads(out["json"].read_text())
-    found = read_disparity(out["pfm"])
-    np.testing.assert_allclose(read_disparity(out["png"]), found, atol=1 / 500)
+    estimate = read_disparity(out["pfm"])
+    np.testing.assert_allclose(read_disparity(out["png"]), estimate, atol=1 / 500)
     truth = read_disparity(folder / "disp2.png", 8)
-    seen = visible(truth, read_disparity(folder / "disp6.png", 8))
-    assert run["bad_1"] == pytest.approx(disparity_errors(found, truth).bad_1, abs=1e-3)
-    assert run["bad_1_visible"] == pytest.approx(disparity_errors(found, truth, seen).bad_1, abs=1e-3)
+    is_visible = visible(truth, read_disparity(folder / "disp6.png", 8))
+    assert run["bad_1"] == pytest.approx(disparity_errors(estimate, truth).bad_1, abs=1e-3)
+    assert run["bad_1_visible"] == pytest.approx(disparity_errors(estimate, truth, is_visible).bad_1, abs=1e-3)
     assert run["bad_1_visible"] < run["wta_bad_1_visible"]
     assert run["energy"] == run["cost"] < run["initial_cost"]
     assert {"bad_0_5", "bad_2", "mean_error", "bad_1_hidden", "window", "n_minima", "history", "status"} <= run.keys()
@@ -327,7 +327,7 @@ def test_stereo_writes_what_it_says(asks, folder, pair):
     assert f"{run['cost']:.7g}" in text
 
 
-def test_stereo_compare_draws_and_tells(asks, folder):
+def test_stereo_compare_writes_figures_and_a_table(asks, folder):
     code, text, _ = asks(
         "stereo-compare", folder, "--output", folder / "out", "--max-disparity", 12, "--scale", 8,
         "--iterations", 8, "--methods", "irls,asker",
@@ -342,19 +342,19 @@ def test_stereo_compare_draws_and_tells(asks, folder):
     assert "asker" in text
 
 
-def test_a_made_pair_is_solved_from_its_files(asks, tmp_path):
+def test_a_synthetic_pair_is_solved_from_its_files(asks, tmp_path):
     made = tmp_path / "pair"
     assert asks("stereo-generate", made, "--width", 72, "--height", 48, "--max-disparity", 12)[0] == 0
-    told = tmp_path / "run.json"
+    json_file = tmp_path / "run.json"
     truths = "--truth", made / "disp2.png", "--truth-right", made / "disp6.png"
-    settings = "--max-disparity", 12, "--iterations", 40, "--json", told
+    settings = "--max-disparity", 12, "--iterations", 40, "--json", json_file
     assert asks("stereo", made / "im2.png", made / "im6.png", *truths, *settings)[0] == 0
-    run = json.loads(told.read_text())
+    run = json.loads(json_file.read_text())
     assert run["bad_1_visible"] < run["wta_bad_1_visible"]
     assert asks("stereo-generate", made, "--width", 20)[0] == 2
 
 
-def test_refusals_are_one_line_with_exit_code_2(asks, folder):
+def test_errors_are_one_line_with_exit_code_2(asks, folder):
     good = folder / "im2.png", folder / "im6.png"
     small = save(folder / "small.png", np.zeros((5, 6), np.uint8))
     grey = save(folder / "grey.png", np.zeros((48, 72), np.uint8))
@@ -364,7 +364,7 @@ def test_refusals_are_one_line_with_exit_code_2(asks, folder):
         ((good[0], small), "differ in size"),
         ((good[0], text), "not an image"),
         ((good[0], folder / "none.png"), "no such file"),
-        ((grey, grey), "without texture"),
+        ((grey, grey), "may lack texture"),
         ((*good, "--max-disparity", 72), "not below the width"),
         ((*good, "--truth", small), "6×5"),
         ((*good, "--truth-right", small), "needs --truth"),
@@ -384,7 +384,7 @@ def test_refusals_are_one_line_with_exit_code_2(asks, folder):
     assert (code, "no such folder" in err) == (2, True)
 
 
-def test_one_channel_against_three_is_fine(asks, folder):
+def test_a_grey_and_a_coloured_image_are_matched(asks, folder):
     colour = np.asarray(Image.open(folder / "im6.png").convert("RGB"))
     save(folder / "colour.png", colour)
     assert asks("stereo", folder / "im2.png", folder / "colour.png", "--iterations", 20)[0] == 0

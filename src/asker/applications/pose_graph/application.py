@@ -179,7 +179,7 @@ class PoseGraphs(Application):
     def hold_out(self, data: PoseGraph, keys: dict[str, Any], share: float, seed: int) -> HoldoutSplit:
         """Hold out loop closures only: without an odometry edge, its poses would be undetermined."""
         if not data.n_loops:
-            raise ValueError("only loop closures of a pose graph can be held out, and this one has none")
+            raise ValueError("a pose graph without loop closures has no observations for --holdout")
         made = pose_graph_problem(data)
         among = [np.full(group.n, group.name == "loops") for group in made.problem.factors]
         mask = made.per_edge(held_out_masks(made.problem, share, seed, among))

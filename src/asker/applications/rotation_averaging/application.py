@@ -68,15 +68,15 @@ class RotationAveraging(Application):
         start = asker.solve(averaging_problem(data, asker.SmoothTruncated(tau or TAU)).problem, max_iterations=0)
         norms, radius = np.linalg.norm(start.residuals[0], axis=1), asker.SmoothTruncated(tau or TAU).inlier_radius
         near = f"{percent(np.mean(norms <= radius))} within {radius:.3g} degrees"
-        told = f"{near}, median residual {np.median(norms):.3g} degrees"
+        residuals = f"{near}, median residual {np.median(norms):.3g} degrees"
         pairs = count_table(("pairs per rotation", np.concatenate([data.i, data.j]), len(data.names)))
-        return [pairs, f"start along a spanning tree, tau {tau or TAU:g}: cost {start.cost:.7g}, {told}"]
+        return [pairs, f"start along a spanning tree, tau {tau or TAU:g}: cost {start.cost:.7g}, {residuals}"]
 
     def refine(self, data: RelativeRotations, options: Any, say: Any, **common: Any) -> Outcome:
         return problem.refine(data, **common)
 
     def iteration_limit(self, options: Any) -> int | None:
-        return None  # those of `asker.solve`
+        return None  # the default of `asker.solve`
 
     def report(self, data: RelativeRotations, outcome: Outcome, options: Any) -> ReportItems:
         r = outcome.record
@@ -108,8 +108,8 @@ class RotationAveraging(Application):
     def evaluate(
         self, data: RelativeRotations, made: AveragingProblem, result: Result, keys: dict[str, Any]
     ) -> dict[str, Any]:
-        near = float(np.mean(result.within_inflection[0]))
-        facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": near}
+        within = float(np.mean(result.within_inflection[0]))
+        facts = {"inlier_ratio": result.inlier_ratio, "within_inflection": within}
         if data.truth is not None:
             errors = problem.angle_errors(made.refined(result.values).matrices, data.truth)
             facts["median_error"] = float(np.median(errors))

@@ -16,8 +16,10 @@ from asker.geometry.spanning import connected_parts, spanning_tree
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 from asker.io.numbers import parse_number
 
-MOST_WAYS = 50  # over a third frame, of a pair
-OFF = 1e-3  # the entries of RᵀR may differ by this from those of the identity; the nearest rotation is taken
+MAX_PATHS = 50
+"""Largest number of third frames that are considered for the consistency of a pair."""
+ROTATION_TOL = 1e-3
+"""Largest deviation of RᵀR from the identity; a matrix within it is replaced by the nearest rotation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +35,18 @@ class RelativeRotations:
     """Relative rotations between named frames."""
 
     names: tuple[str, ...]
-    i: np.ndarray  # (n_pairs,): the frame that a rotation begins at, as an index into `names`
-    j: np.ndarray  # and the one that it leads to
-    matrices: np.ndarray  # (n_pairs, 3, 3): R_j ≈ R R_i
+    i: np.ndarray
+    """(n_pairs,): source frame, as an index into `names`."""
+    j: np.ndarray
+    """(n_pairs,): target frame, as an index into `names`."""
+    matrices: np.ndarray
+    """(n_pairs, 3, 3): R_j ≈ R R_i."""
     weights: np.ndarray
-    truth: np.ndarray | None = None  # (n, 3, 3), where it is known
-    outliers: np.ndarray | None = None  # (n_pairs,): which are known to be wrong, where that is known
+    """(n_pairs,)"""
+    truth: np.ndarray | None = None
+    """(n, 3, 3): true absolute rotations, if known."""
+    outliers: np.ndarray | None = None
+    """(n_pairs,): mask of the outliers, if known."""
 
     def with_pairs(self, chosen: np.ndarray) -> "RelativeRotations":
         """Return all frames, but only the pairs of a mask."""
@@ -59,28 +67,28 @@ class RelativeRotations:
         It is the lower quartile over the third frames of ‖R_kj R_ik − R_ij‖, or 3 (more than the maximum) without any.
         """
         n = len(self.names)
-        key = np.concatenate([self.i * n + self.j, self.j * n + self.i])  # of both directions, sorted
+        key = np.concatenate([self.i * n + self.j, self.j * n + self.i])  # both directions
         order = np.argsort(key, kind="stable")
-        key, turned = key[order], np.concatenate([self.matrices, self.matrices.transpose(0, 2, 1)])[order]
+        key, matrices = key[order], np.concatenate([self.matrices, self.matrices.transpose(0, 2, 1)])[order]
         first, last = np.searchsorted(key, self.i * n), np.searchsorted(key, (self.i + 1) * n)
-        last = np.minimum(last, first + MOST_WAYS)
+        last = np.minimum(last, first + MAX_PATHS)
         pair = np.repeat(np.arange(len(self.i)), last - first)
         step = np.arange(len(pair)) - np.repeat(np.cumsum(last - first) - last, last - first)  # from i to a third frame
-        onward = key[step] % n * n + self.j[pair]
-        at = np.minimum(np.searchsorted(key, onward), len(key) - 1)
-        closes = key[at] == onward
-        pair, ways = pair[closes], turned[at[closes]] @ turned[step[closes]]
-        off = np.linalg.norm(ways - self.matrices[pair], axis=(1, 2))
+        next_key = key[step] % n * n + self.j[pair]  # from the third frame to j
+        index = np.minimum(np.searchsorted(key, next_key), len(key) - 1)
+        closes = key[index] == next_key
+        pair, paths = pair[closes], matrices[index[closes]] @ matrices[step[closes]]
+        error = np.linalg.norm(paths - self.matrices[pair], axis=(1, 2))
         count = np.bincount(pair, minlength=len(self.i))
-        off = np.append(off[np.lexsort((off, pair))], 3.0)
-        best = np.cumsum(count) - count + np.maximum(count - 1, 0) // 4
-        return np.where(count > 0, off[np.minimum(best, len(off) - 1)], 3.0)
+        error = np.append(error[np.lexsort((error, pair))], 3.0)
+        quartile = np.cumsum(count) - count + np.maximum(count - 1, 0) // 4
+        return np.where(count > 0, error[np.minimum(quartile, len(error) - 1)], 3.0)
 
 
 def lines(text: bytes) -> list[tuple[int, list[str]]]:
     """Return the line number and the words of each line that is not empty."""
-    told = ([os.fsdecode(word) for word in line.partition(b"#")[0].split()] for line in text.split(b"\n"))
-    return [(number, words) for number, words in enumerate(told, 1) if words]
+    words_of_lines = ([os.fsdecode(word) for word in line.partition(b"#")[0].split()] for line in text.split(b"\n"))
+    return [(number, words) for number, words in enumerate(words_of_lines, 1) if words]
 
 
 def is_a_pair(words: list[str]) -> bool:
@@ -99,27 +107,27 @@ def read_rotations(path: FilePath) -> RelativeRotations:
     FileError
         If the file is invalid or its pairs do not connect all frames.
     """
-    told = lines(read_text_bytes(path))
-    if not told:
+    pairs = lines(read_text_bytes(path))
+    if not pairs:
         raise FileError(path, "there is no relative rotation in this file")
-    for number, _ in (line for line in told if not is_a_pair(line[1])):
-        raise FileError(path, "a pair needs two names, nine numbers and perhaps a weight", number)
-    numbers = np.array([[*map(parse_number, words[2:]), 1.0][:10] for _, words in told])
+    for number, _ in (line for line in pairs if not is_a_pair(line[1])):
+        raise FileError(path, "a pair needs two names, nine numbers and an optional weight", number)
+    numbers = np.array([[*map(parse_number, words[2:]), 1.0][:10] for _, words in pairs])
     R, weights = numbers[:, :9].reshape(-1, 3, 3), numbers[:, 9]
-    names = list(dict.fromkeys(name for _, words in told for name in words[:2]))
+    names = list(dict.fromkeys(name for _, words in pairs for name in words[:2]))
     index = {name: k for k, name in enumerate(names)}
-    i, j = (np.array([index[words[k]] for _, words in told]) for k in (0, 1))
+    i, j = (np.array([index[words[k]] for _, words in pairs]) for k in (0, 1))
     with np.errstate(all="ignore"):
-        off = np.abs(R.transpose(0, 2, 1) @ R - np.eye(3)).max(axis=(1, 2))
-        bad = {"these nine numbers are no rotation": ~(off < OFF) | ~(np.linalg.det(R) > 0)}
+        error = np.abs(R.transpose(0, 2, 1) @ R - np.eye(3)).max(axis=(1, 2))
+        bad = {"these nine numbers are not a rotation": ~(error < ROTATION_TOL) | ~(np.linalg.det(R) > 0)}
     bad["a rotation from a frame to itself"] = i == j
     bad["a weight must be positive and finite"] = ~((weights > 0) & (weights < np.inf))
-    for what, lines_of in ((what, at) for what, at in bad.items() if at.any()):
-        raise FileError(path, what, told[int(np.argmax(lines_of))][0])
+    for message, mask in ((message, mask) for message, mask in bad.items() if mask.any()):
+        raise FileError(path, message, pairs[int(np.argmax(mask))][0])
     n_parts, part = connected_parts(i, j, len(names))
     if n_parts > 1:
         ends = f"{names[0]!r} to {names[int(np.argmax(part != part[0]))]!r}"
-        raise FileError(path, f"the rotations fall into {n_parts} parts: none lead from {ends}")
+        raise FileError(path, f"the pairs have {n_parts} connected components: none lead from {ends}")
     U, _, Vt = np.linalg.svd(R)
     return RelativeRotations(tuple(names), i, j, U @ Vt, weights)
 

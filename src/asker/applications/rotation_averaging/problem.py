@@ -27,9 +27,10 @@ from asker.geometry.gauge import median_rotation
 from asker.geometry.rotations import matrix_from_angle_axis, matrix_from_quaternion
 from asker.uncertainty.covariance import Uncertainty
 
-TAU = 5.0  # degrees
+TAU = 5.0
+"""Default kernel width in degrees."""
 DEGREES = np.degrees(1)
-OPPOSITE = 1e-12
+MIN_TRACE = 1e-12
 """Lower bound of 1 + tr E, which is 0 at θ = 180°, where the axis is not unique."""
 
 
@@ -65,7 +66,7 @@ def averaging_problem(data: RelativeRotations, kernel: asker.Kernel | None = Non
 
         E = Rij @ Ri @ Rj.T
         twice = jnp.stack([E[2, 1] - E[1, 2], E[0, 2] - E[2, 0], E[1, 0] - E[0, 1]])  # 2 sin θ
-        return DEGREES * twice / jnp.sqrt(jnp.maximum(1 + E[0, 0] + E[1, 1] + E[2, 2], OPPOSITE))
+        return DEGREES * twice / jnp.sqrt(jnp.maximum(1 + E[0, 0] + E[1, 1] + E[2, 2], MIN_TRACE))
 
     slots = R[data.i], R[data.j]
     factors = asker.Factors(difference, *slots, data=data.matrices, kernel=kernel, weight=data.weights, name="pairs")
@@ -95,20 +96,22 @@ def make_rotations(
     ValueError
         If an argument is out of range, or the pairs are too few to connect all rotations or more than there are.
     """
-    most = n * (n - 1) // 2
-    n_pairs = min(15 * n, most) if n_pairs is None else n_pairs
-    if n < 2 or not n - 1 <= n_pairs <= most or not 0 <= outlier_ratio < 1 or not 0 <= noise < 180:
-        raise ValueError(f"there are no {n_pairs} pairs of {n} rotations with {outlier_ratio:.0%} outliers")
+    max_pairs = n * (n - 1) // 2
+    n_pairs = min(15 * n, max_pairs) if n_pairs is None else n_pairs
+    if n < 2 or not n - 1 <= n_pairs <= max_pairs or not 0 <= outlier_ratio < 1 or not 0 <= noise < 180:
+        settings = f"n={n}, n_pairs={n_pairs}, noise={noise:g}, outlier_ratio={outlier_ratio:g}"
+        limits = "n ≥ 2, n − 1 ≤ n_pairs ≤ n (n − 1) / 2, 0 ≤ noise < 180 and 0 ≤ outlier_ratio < 1"
+        raise ValueError(f"{settings}, but must satisfy {limits}")
     rng = np.random.default_rng(seed)
     truth = matrix_from_quaternion(rng.normal(size=(n, 4)))
-    code = np.arange(n - 1) * (n + 1) + 1  # of the pairs (k, k + 1), which keep all connected
+    code = np.arange(n - 1) * (n + 1) + 1  # pairs (k, k + 1), which connect all rotations
     while len(code) < n_pairs:
         a, b = np.sort(rng.integers(n, size=(2, 2 * n_pairs)), axis=0)
         code = np.concatenate([code, (a * n + b)[a < b]])
         code = code[np.sort(np.unique(code, return_index=True)[1])]
     i, j = np.divmod(code[:n_pairs], n)
-    off = matrix_from_angle_axis(np.radians(noise) * rng.normal(size=(n_pairs, 3)))
-    R = truth[j] @ truth[i].transpose(0, 2, 1) @ off
+    errors = matrix_from_angle_axis(np.radians(noise) * rng.normal(size=(n_pairs, 3)))
+    R = truth[j] @ truth[i].transpose(0, 2, 1) @ errors
     outliers = rng.permutation(n_pairs) < int(outlier_ratio * n_pairs)
     R[outliers] = matrix_from_quaternion(rng.normal(size=(outliers.sum(), 4)))
     return RelativeRotations(tuple(map(str, range(n))), i, j, R, np.ones(n_pairs), truth, outliers)
@@ -119,17 +122,17 @@ def residual_norms(data: RelativeRotations, R: np.ndarray) -> np.ndarray:
     return DEGREES * np.linalg.norm(R[data.j] - data.matrices @ R[data.i], axis=(1, 2)) / np.sqrt(2)
 
 
-def angle_errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def angle_errors(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the errors of rotations, (n,), in degrees, after alignment with the true ones by a common rotation."""
-    aligned = found @ median_rotation(truth, found).T
+    aligned = estimate @ median_rotation(truth, estimate).T
     return np.degrees(2 * np.arcsin(np.clip(np.linalg.norm(aligned - truth, axis=(1, 2)) / np.sqrt(8), 0, 1)))
 
 
 def data_covariances(data: RelativeRotations, result: asker.Result) -> DataCovariances:
     """Return the covariances of rotations as tangent vectors, in radians²; the first rotation is constant."""
 
-    def arrays(of: Uncertainty) -> dict[str, np.ndarray]:
-        return {"rotation_covariances": of.covariance("rotations").blocks}
+    def arrays(uncertainty: Uncertainty) -> dict[str, np.ndarray]:
+        return {"rotation_covariances": uncertainty.covariance("rotations").blocks}
 
     return DataCovariances(result, arrays, ["rotations"], {"names": data.names})
 
@@ -157,16 +160,19 @@ def refine(
     Outcome
         `refined` are the absolute rotations.
     """
-    asked = MethodRequest(method, kernel, tau)
-    psi = asked.psi(TAU)
+    request = MethodRequest(method, kernel, tau)
+    psi = request.psi(TAU)
     with compilations() as compiled:
         made = averaging_problem(data, psi)
-        result = asker.solve(made.problem, asked.strategy(psi), **limits)
-    record = {"n_rotations": len(data.names), "n_pairs": len(data.i), **asked.record(result)}
+        result = asker.solve(made.problem, request.strategy(psi), **limits)
+    record = {"n_rotations": len(data.names), "n_pairs": len(data.i), **request.record(result)}
     (radius,) = map(finite_or_none, inlier_radii(result))
     record |= {"inlier_radius": radius, "inlier_ratio": result.inlier_ratio, "noise": noise_record(result)}
     record |= {"compiled": len(compiled)} | solve_record(result)
-    sure = partial(data_covariances, data, result)
     return Outcome(
-        result, lambda: record, solve_succeeded(result), lambda: made.refined(result.values), make_covariances=sure
+        result,
+        lambda: record,
+        solve_succeeded(result),
+        lambda: made.refined(result.values),
+        make_covariances=partial(data_covariances, data, result),
     )

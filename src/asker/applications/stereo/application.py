@@ -73,28 +73,29 @@ class DenseStereo(Application):
 
     def info(self, data: StereoPair, tau: float | None) -> ReportItems:
         known = [("left", data.left_truth), ("right", data.right_truth)]
-        told = [f"true disparities of the {side} image: {_range(truth)}" for side, truth in known if truth is not None]
-        return [*told] or ["the true disparities are not known"]
+        lines = [f"true disparities of the {side} image: {_range(truth)}" for side, truth in known if truth is not None]
+        return [*lines] or ["the true disparities are not known"]
 
     def check(self, path: Path, output: Path | None, options: Options) -> None:
-        for name, endings in ((output, (".png", ".pfm")), (options.pfm, (".pfm",)), (options.picture, (".png",))):
-            if name and name.suffix.lower() not in endings:
-                raise FileError(name, f"the name must end with {' or '.join(endings)}")
+        for name, suffixes in ((output, (".png", ".pfm")), (options.pfm, (".pfm",)), (options.picture, (".png",))):
+            if name and name.suffix.lower() not in suffixes:
+                raise FileError(name, f"the name must end with {' or '.join(suffixes)}")
 
     def refine(self, data: StereoPair, options: Options, say: Any, **common: Any) -> StereoOutcome:
-        asked = {f.name: getattr(options, f.name) for f in fields(EnergyOptions)}
-        return refine(data, **asked, **common)
+        energy_options = {f.name: getattr(options, f.name) for f in fields(EnergyOptions)}
+        return refine(data, **energy_options, **common)
 
     def report(self, data: StereoPair, outcome: Any, options: Options) -> ReportItems:
         r = outcome.record
         shape = f"{options.cost} {r['window']}×{r['window']}"
-        told: ReportItems = [
+        items: ReportItems = [
             f"{r['method']} from {r['start']}, {shape}, {r['n_minima']} minima, tau {r['tau']:g} px, eta {r['eta']:g}",
             f"energy {r['initial_cost']:.7g} -> {r['energy']:.7g}",
         ]
         if data.left_truth is not None:
-            told.append(_error_table({"winner takes all": outcome.minima.winner, r["method"]: outcome.refined}, data))
-        return [*told, f"{r['iterations']} iterations in {r['seconds']:.3g} s: {outcome.result.status.value}"]
+            maps = {"winner takes all": outcome.minima.winner, r["method"]: outcome.refined}
+            items.append(_error_table(maps, data))
+        return [*items, f"{r['iterations']} iterations in {r['seconds']:.3g} s: {outcome.result.status.value}"]
 
     def outputs(self, outcome: Any, options: Options, output: Path | None) -> list[Write]:
         disparity, largest = outcome.refined, outcome.record["max_disparity"]
@@ -104,7 +105,7 @@ class DenseStereo(Application):
             (options.picture, partial(write_picture, disparity=disparity, largest=largest)),
         ]
 
-    # ---- for studies
+    # ---- for experiments
 
     def sizes(self, data: StereoPair) -> dict[str, Any]:
         height, width = data.left.shape
@@ -118,9 +119,9 @@ class DenseStereo(Application):
         return energy(minima, largest, keys["start"], keys["eta"], kernel, kernel, keys["seed"])
 
     def evaluate(self, data: StereoPair, made: StereoProblem, result: Result, keys: dict[str, Any]) -> dict[str, Any]:
-        facts = error_record(made.refined(result.values), made.minima.winner, data)
+        errors = error_record(made.refined(result.values), made.minima.winner, data)
         largest = largest_disparity(data, keys["max_disparity"])
-        return {"n_observations": made.problem.n_residuals, "max_disparity": largest} | facts
+        return {"n_observations": made.problem.n_residuals, "max_disparity": largest} | errors
 
     def plot_arrays(self, data: StereoPair, made: StereoProblem, result: Result, keys: dict[str, Any]) -> Arrays:
         arrays = {"disparity": made.refined(result.values), "winner": made.minima.winner}
@@ -146,14 +147,14 @@ def _range(truth: np.ndarray) -> str:
     return f"{known.min():.3g} to {known.max():.3g} px, {percent(np.isfinite(truth).mean())} known"
 
 
-def _error_table(found: dict[str, np.ndarray], pair: StereoPair) -> Table:
+def _error_table(maps: dict[str, np.ndarray], pair: StereoPair) -> Table:
     rows = []
-    for name, disparity in found.items():
+    for name, disparity in maps.items():
         for suffix, e in errors_by_part(disparity, pair):
-            which = suffix.replace("_", " ").strip() or "all"
+            pixels = suffix.replace("_", " ").strip() or "all"
             bad = percent(e.bad_0_5), percent(e.bad_1), percent(e.bad_2)
-            rows.append([name, which, *bad, f"{e.mean_error:.3g} px"])
-    return Table(("", "pixels", "off by > 0.5", "> 1", "> 2 px", "mean error"), rows)
+            rows.append([name, pixels, *bad, f"{e.mean_error:.3g} px"])
+    return Table(("", "pixels", "error > 0.5", "> 1", "> 2 px", "mean error"), rows)
 
 
 def _maps(of_instance: Any) -> dict[str, np.ndarray]:

@@ -45,25 +45,25 @@ def disparity_errors(disparity: np.ndarray, truth: np.ndarray, among: np.ndarray
         raise ProblemError(f"the disparity map has shape {disparity.shape}, the truth {truth.shape}")
     known = np.isfinite(truth) if among is None else np.isfinite(truth) & among
     if not known.any():
-        raise ProblemError("the truth is unknown at every pixel that counts")
-    off = np.abs(disparity - truth)[known]
+        raise ProblemError("the true disparity is unknown at every pixel to evaluate")
+    errors = np.abs(disparity - truth)[known]
 
     def bad(threshold: float) -> float:
-        return float(np.mean(~(off <= threshold)))  # a NaN is bad
+        return float(np.mean(~(errors <= threshold)))  # NaN counts as bad
 
-    return DisparityErrors(bad(0.5), bad(1.0), bad(2.0), float(off.mean()))
+    return DisparityErrors(bad(0.5), bad(1.0), bad(2.0), float(errors.mean()))
 
 
 def visible(left_truth: np.ndarray, right_truth: np.ndarray) -> np.ndarray:
     """Return the mask of left pixels that are visible on the right: both true disparities agree to within a pixel."""
     if left_truth.shape != right_truth.shape:
-        raise ProblemError(f"the two truths differ in shape: {left_truth.shape} and {right_truth.shape}")
+        raise ProblemError(f"the true disparities differ in shape: {left_truth.shape} and {right_truth.shape}")
     width = left_truth.shape[1]
     known = np.isfinite(left_truth)
     x = np.arange(width) - np.rint(np.where(known, left_truth, 0.0)).astype(int)
     inside = known & (x >= 0)
-    there = np.take_along_axis(right_truth, np.where(inside, x, 0), axis=1)
-    return inside & (np.abs(there - left_truth) <= 1)
+    right_disparity = np.take_along_axis(right_truth, np.where(inside, x, 0), axis=1)
+    return inside & (np.abs(right_disparity - left_truth) <= 1)
 
 
 def errors_by_part(disparity: np.ndarray, pair: StereoPair) -> Iterator[tuple[str, DisparityErrors]]:
@@ -73,8 +73,8 @@ def errors_by_part(disparity: np.ndarray, pair: StereoPair) -> Iterator[tuple[st
     known = np.isfinite(pair.left_truth)
     masks = {"": known}
     if pair.right_truth is not None:
-        seen = visible(pair.left_truth, pair.right_truth)
-        masks |= {"_visible": known & seen, "_hidden": known & ~seen}
+        is_visible = visible(pair.left_truth, pair.right_truth)
+        masks |= {"_visible": known & is_visible, "_hidden": known & ~is_visible}
     for suffix, mask in masks.items():
         if mask.any():
             yield suffix, disparity_errors(disparity, pair.left_truth, mask)
@@ -83,7 +83,7 @@ def errors_by_part(disparity: np.ndarray, pair: StereoPair) -> Iterator[tuple[st
 def error_record(disparity: np.ndarray, winner: np.ndarray, pair: StereoPair) -> dict[str, Any]:
     """Return a record of the errors of a disparity map, and of those of winner-takes-all."""
     record: dict[str, float] = {}
-    for prefix, found in (("", disparity), ("wta_", winner)):
-        for suffix, errors in errors_by_part(found, pair):
+    for prefix, estimate in (("", disparity), ("wta_", winner)):
+        for suffix, errors in errors_by_part(estimate, pair):
             record |= {f"{prefix}{key}{suffix}": value for key, value in asdict(errors).items()}
     return record

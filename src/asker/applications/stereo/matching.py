@@ -9,8 +9,10 @@ import numpy as np
 from asker.applications.stereo.options import Cost
 from asker.problem.problem import ProblemError
 
-ROWS_AT_A_TIME = 1 << 22  # numbers of a cost volume that are held at a time when only its minima are wanted
-FLAT = 1e-6  # a window whose standard deviation is a smaller part of its mean has no texture to correlate
+MAX_VOLUME_SIZE = 1 << 22
+"""Number of costs that `match` keeps in memory at a time."""
+MIN_CONTRAST = 1e-6
+"""Standard deviation of a window, relative to its mean, below which it counts as textureless."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Matching:
         if self.cost not in get_args(Cost):
             raise ProblemError(f"cost must be one of {', '.join(get_args(Cost))}, not {self.cost!r}")
         if self.window < 1 or self.window % 2 == 0:
-            raise ProblemError(f"window must be odd, not {self.window}")
+            raise ProblemError(f"window must be a positive odd number, not {self.window}")
         if self.n_minima < 1:
             raise ProblemError(f"n_minima must be at least 1, not {self.n_minima}")
         if self.max_disparity < 2:
@@ -48,7 +50,7 @@ def cost_volume(left: np.ndarray, right: np.ndarray, matching: Matching) -> np.n
     width = a[0].shape[-1]
     for d in range(len(volume)):
         cost = compare([x[..., d:] for x in a], [x[..., : width - d] for x in b], matching.window)
-        volume[d, :, d:] = cost[:, half : width - d - half]  # whole windows only
+        volume[d, :, d:] = cost[:, half : width - d - half]  # windows inside both images
     return volume
 
 
@@ -89,15 +91,15 @@ def match(left: np.ndarray, right: np.ndarray, matching: Matching) -> Minima:
     """Return the minima of the cost volume, which is computed in bands of rows to limit memory."""
     left, right = _checked(left, right, matching)
     height, width = left.shape
-    reach = matching.window - 1  # of a pixel's cost; census looks through a window at windows
-    band = max(matching.window, ROWS_AT_A_TIME // ((matching.max_disparity + 1) * width))
-    found = []
+    reach = matching.window - 1  # rows that a cost depends on; census averages windows over a window
+    band = max(matching.window, MAX_VOLUME_SIZE // ((matching.max_disparity + 1) * width))
+    bands = []
     for first in range(0, height, band):
         last = min(first + band, height)
         top, bottom = max(0, first - reach), min(height, last + reach)
         volume = cost_volume(left[top:bottom], right[top:bottom], matching)
-        found.append(local_minima(volume[:, first - top : last - top], matching.n_minima))
-    return Minima(np.concatenate([m.disparity for m in found]), np.concatenate([m.winner for m in found]))
+        bands.append(local_minima(volume[:, first - top : last - top], matching.n_minima))
+    return Minima(np.concatenate([m.disparity for m in bands]), np.concatenate([m.winner for m in bands]))
 
 
 def _checked(left: np.ndarray, right: np.ndarray, matching: Matching) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +108,7 @@ def _checked(left: np.ndarray, right: np.ndarray, matching: Matching) -> tuple[n
         if image.ndim != 2:
             raise ProblemError(f"the {name} image has shape {image.shape}, expected a grey image (H, W)")
         if not np.isfinite(image).all():
-            raise ProblemError(f"the {name} image has values that are not finite")
+            raise ProblemError(f"the {name} image contains NaN or infinity")
     if left.shape != right.shape:
         raise ProblemError(f"the images differ in size: left {_size(left)}, right {_size(right)}")
     if min(left.shape) < matching.window:
@@ -132,7 +134,7 @@ def _mean(image: np.ndarray, window: int) -> np.ndarray:
 def _prepare_zncc(image: np.ndarray, window: int) -> list[np.ndarray]:
     mean = _mean(image, window)
     deviation = np.sqrt(np.maximum(_mean(image**2, window) - mean**2, 0.0))
-    return [image, mean, np.where(deviation > FLAT * np.abs(mean), deviation, np.inf)]
+    return [image, mean, np.where(deviation > MIN_CONTRAST * np.abs(mean), deviation, np.inf)]
 
 
 def _zncc(a: list[np.ndarray], b: list[np.ndarray], window: int) -> np.ndarray:

@@ -12,8 +12,10 @@ from asker.io.files import FileError
 from asker.io.images import read_disparity, read_grey
 
 MIDDLEBURY = {"left": "im2.png", "right": "im6.png", "truth": "disp2.png", "truth_right": "disp6.png"}
-SCALE = 4.0  # what the values of a truth image are divided by
-SMOOTH = 0.8  # pixels: blur of the texture, so that neighbouring pixels have something in common
+SCALE = 4.0
+"""Scale of disparity images: a value divided by it is the disparity in pixels."""
+TEXTURE_BLUR = 0.8
+"""Standard deviation of the blur of synthetic textures in pixels, so that neighbouring pixels are correlated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +34,8 @@ def read_pair(
 ) -> StereoPair:
     """Read a pair from its images, with true disparities if their files are given."""
     images = read_grey(left), read_grey(right)
-    true, true_right = (None if p is None else _read_truth(p, scale, images[0].shape) for p in (truth, truth_right))
-    return StereoPair(*images, true, true_right)
+    truths = (None if p is None else _read_truth(p, scale, images[0].shape) for p in (truth, truth_right))
+    return StereoPair(*images, *truths)
 
 
 def read_folder(folder: Path, scale: float = SCALE) -> StereoPair:
@@ -93,14 +95,14 @@ def make_pair(
         else:
             top, first = rng.uniform(0.05, 0.5) * height, rng.uniform(0.1, 0.6) * width
             bottom, last = top + rng.uniform(0.25, 0.45) * height, first + rng.uniform(0.2, 0.35) * width
-        # a plane is d = a + b·y + c·X over its left pixels X; a right pixel x sees X with X − d(X) = x
+        # a plane is d = a + b·y + c·X over its left pixels X; right pixel x corresponds to X with X − d(X) = x
         a, (b, c) = middle - slant[0] * height / 2 - slant[1] * width / 2, slant
         for side in (0, 1):
             X = x if side == 0 else (x + a + b * y) / (1 - c)
             d = a + b * y + c * X
-            seen = (top <= y) & (y < bottom) & (first <= X) & (last > X) & (d > truths[side])
-            images[side][seen] = _sampled(texture, y, X + max_disparity)[seen]
-            truths[side][seen] = d[seen]
+            visible = (top <= y) & (y < bottom) & (first <= X) & (last > X) & (d > truths[side])
+            images[side][visible] = _interpolated(texture, y, X + max_disparity)[visible]
+            truths[side][visible] = d[visible]
     images += rng.normal(0, noise, images.shape)
     return StereoPair(images[0], images[1], truths[0], truths[1], max_disparity)
 
@@ -108,11 +110,11 @@ def make_pair(
 def _texture(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     from scipy.ndimage import gaussian_filter
 
-    grain = gaussian_filter(rng.normal(size=(height, width)), SMOOTH, mode="wrap")
+    grain = gaussian_filter(rng.normal(size=(height, width)), TEXTURE_BLUR, mode="wrap")
     return 0.5 + 0.2 * grain / grain.std()
 
 
-def _sampled(texture: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _interpolated(texture: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     from scipy.ndimage import map_coordinates
 
     return map_coordinates(texture, [y, x], order=3, mode="nearest")

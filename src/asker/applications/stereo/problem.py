@@ -20,7 +20,8 @@ from asker.kernels.kernels import SmoothTruncated
 from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Problem, ProblemError, Variables
 
-TAU = 1.0  # pixels; window, K and τ are those with the fewest bad pixels in benchmarks/stereo.py
+TAU = 1.0
+"""Kernel width in pixels.  Window, K and τ are those with the fewest bad pixels in benchmarks/stereo.py."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,29 +80,29 @@ def energy(
     number = np.arange(height * width).reshape(height, width)
     matched = np.isfinite(minima.disparity)
     if not matched.any():
-        raise ProblemError("no pixel has a local minimum of the matching cost: are the images without texture?")
+        raise ProblemError("no pixel has a local minimum of the matching cost: the images may lack texture")
     pixel = np.broadcast_to(number[..., None], matched.shape)[matched]
 
-    def off_a_minimum(d, wanted):
-        return d - wanted
+    def minimum_difference(d, minimum):
+        return d - minimum
 
-    def off_its_neighbour(d, other):
-        return d - other
+    def neighbour_difference(d, neighbour):
+        return d - neighbour
 
     data = Factors(
-        off_a_minimum,
+        minimum_difference,
         disparity[pixel],
         data=minima.disparity[matched],
         kernel=data_kernel or SmoothTruncated(TAU),
         weight=np.full(len(pixel), float(eta)),
         name="data",
     )
-    here = np.concatenate([number[:, :-1].ravel(), number[:-1].ravel()])
-    there = np.concatenate([number[:, 1:].ravel(), number[1:].ravel()])
+    before = np.concatenate([number[:, :-1].ravel(), number[:-1].ravel()])
+    after = np.concatenate([number[:, 1:].ravel(), number[1:].ravel()])
     smoothness = Factors(
-        off_its_neighbour,
-        disparity[here],
-        disparity[there],
+        neighbour_difference,
+        disparity[before],
+        disparity[after],
         kernel=smoothness_kernel or SmoothTruncated(TAU),
         name="smoothness",
     )

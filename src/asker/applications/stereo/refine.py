@@ -12,6 +12,7 @@ from asker.applications.stereo.pairs import StereoPair
 from asker.applications.stereo.problem import energy
 
 ITERATIONS = 150
+"""Default of `max_iterations`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -21,9 +22,9 @@ class StereoOutcome(Outcome):
     minima: Minima
 
 
-def largest_disparity(pair: StereoPair, asked: int | None) -> int:
+def largest_disparity(pair: StereoPair, requested: int | None) -> int:
     """Return the requested largest disparity, else that of a synthetic pair, else an eighth of the width."""
-    return asked or pair.max_disparity or max(2, pair.left.shape[1] // 8)
+    return requested or pair.max_disparity or max(2, pair.left.shape[1] // 8)
 
 
 def refine(
@@ -75,13 +76,13 @@ def refine(
         made = energy(minima, matching.max_disparity, start, eta, psi, psi, seed)
         result = asker.solve(made.problem, strategy, max_iterations=max_iterations, **limits)
     disparity = made.refined(result.values)
-    how = {"method": method, "kernel": kernel, "tau": tau, "eta": eta, "start": start, "seed": seed}
+    settings = {"method": method, "kernel": kernel, "tau": tau, "eta": eta, "start": start, "seed": seed}
     record = {
         "width": width,
         "height": height,
         "n_residuals": made.problem.n_residuals,
         **asdict(matching),
-        **how,
+        **settings,
         "compiled": len(compiled),
         **solve_record(result),
         "energy": result.cost,

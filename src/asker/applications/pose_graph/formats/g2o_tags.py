@@ -45,7 +45,7 @@ class Tag:
     """Number of rows of Ω; 0 for a line without Ω."""
     has_offset: bool = False
     is_pose: bool = False
-    """Whether the values are a pose."""
+    """True if the values are a pose."""
 
     @property
     def n_ids(self) -> int:

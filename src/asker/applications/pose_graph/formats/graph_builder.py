@@ -198,7 +198,7 @@ class GraphBuilder:
         bad = np.flatnonzero(~((rows[:, 7:] > 1e-9) & (rows[:, 7:] < 1e9)).all(axis=1))
         if bad.size:
             k = int(bad[0])
-            raise FileError(self.path, f"a scale must be positive (1e-9 to 1e9), found {rows[k, 7]:.3g}", lines[k])
+            raise FileError(self.path, f"a scale must be positive (1e-9 to 1e9), got {rows[k, 7]:.3g}", lines[k])
         return rows
 
     def _check_kinds_of_vertices(self) -> None:

@@ -19,7 +19,7 @@ LOGARITHM_TAGS = {
     "VERTEX_SIM3:EXPMAP": ("VERTEX_SIM3:QUAT", "vertex"),
     "EDGE_SIM3:EXPMAP": ("EDGE_SIM3:QUAT", "edge"),
 }
-"""Tag of the quaternion form, and what a line describes, by tag."""
+"""Tag of the quaternion form and name of the line ("vertex" or "edge"), by tag."""
 N_LOG = 7
 TRANSLATION_FIRST = [3, 4, 5, 0, 1, 2, 6]
 

@@ -61,7 +61,7 @@ def parse(path: FilePath, wanted: Iterable[tuple[str, Lines, int]]) -> None:
     path
         File that an error names.
     wanted
-        For each tag: what a line of it describes, its lines, and how many numbers each line must have.
+        For each tag: the name of a line ("vertex", "edge", …), its lines, and the required count of numbers per line.
 
     Raises
     ------
@@ -100,9 +100,9 @@ def _first_problem(name: str, lines: Lines, n: int) -> tuple[int, str]:
             try:
                 number_table([token], 1)
             except ValueError:
-                return number, f"expected a finite number, found {printable(token)}"
+                return number, f"expected a finite number, got {printable(token)}"
         if len(tokens) != n:
-            return number, f"this {name} needs {n} numbers, found {len(tokens)}"
+            return number, f"this {name} needs {n} numbers, got {len(tokens)}"
     raise AssertionError("every line is valid, but all of them together are not")
 
 
@@ -116,7 +116,7 @@ def integer_ids(path: FilePath, numbers: NDArray[np.float64], lines: list[int]) 
     bad = (numbers < 0) | (numbers >= LARGEST_ID) | (numbers != np.floor(numbers))
     if bad.any():
         row, column = (int(k) for k in np.argwhere(bad)[0])
-        message = f"an id must be a non-negative integer, found {numbers[row, column]:g}"
+        message = f"an id must be a non-negative integer, got {numbers[row, column]:g}"
         raise FileError(path, message, lines[row])
     return numbers.astype(np.int64)
 

@@ -33,7 +33,7 @@ class Refit:
 
 
 def plain_from(result: Result) -> IRLS:
-    """Return IRLS without graduation, damped no more than another solve was at its end."""
+    """Return IRLS with an initial damping that is not above the final one of another solve."""
     return IRLS(min(IRLS.damping, result.history[-1].damping))
 
 

@@ -91,7 +91,7 @@ class LoopConsistency:
 
     @property
     def has_inconsistent_loops(self) -> bool:
-        """Whether a loop closure is inconsistent with odometry and with all nearby loop closures."""
+        """True if a loop closure is inconsistent with odometry and with all nearby loop closures."""
         smallest = np.full(self.n, np.inf)
         np.minimum.at(smallest, self._odometry_cycles.a, self._odometry_cycles.u)
         if not self._has_outlier(smallest):

@@ -145,7 +145,7 @@ class GraphSearch(RoundSolver):
     fit: Round | None = None
     """Least squares with all edges, from the initial poses."""
     has_initial_descent: bool = False
-    """Whether the first descent of (0) was made."""
+    """True if the first descent of (0) was made."""
 
     def search(self) -> SearchResult:
         """Run all steps."""

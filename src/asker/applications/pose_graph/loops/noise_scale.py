@@ -46,14 +46,14 @@ class Round:
 
     @property
     def accepts_all(self) -> bool:
-        """Whether no measurement is rejected and the χ² test passes."""
+        """True if no measurement is rejected and the χ² test passes."""
         edges = self.graph_problem.rejected(self.result)
         others = self.graph_problem.rejected_measurements(self.result).values()
         return self.passes_chi2_test and not edges.any() and not any(map(np.any, others))
 
     @property
     def passes_chi2_test(self) -> bool:
-        """Whether the accepted measurements pass a χ² test with the stated noise."""
+        """True if the accepted measurements pass a χ² test with the stated noise."""
         from scipy.special import chdtrc
 
         made, result = self.graph_problem, self.result
@@ -83,7 +83,7 @@ class SearchResult:
 
     @property
     def last_result(self) -> Result:
-        """Result whose status tells why the search terminated."""
+        """Result whose status states why the search terminated."""
         return self.rounds[-1].result if self.stopped_early else self.chosen.result
 
 

@@ -46,7 +46,7 @@ class RoundSolver:
     clock: Clock
     estimates_noise: bool
     thorough: bool
-    """Whether steps (0) and (6) of the search are run."""
+    """True if steps (0) and (6) of the search are run."""
 
     @cached_property
     def consistency(self) -> LoopConsistency:
