@@ -75,7 +75,7 @@ def test_poses_of_pycolmap(data_file):
         C = np.asarray(theirs.get_cam_cov_from_world(ids[k]))[np.ix_(np.r_[3:6, 0:3], np.r_[3:6, 0:3])]
         size = np.sqrt(np.diag(ours[k]))
         assert np.abs((ours[k] - scale * C * scale[:, None]) / np.outer(size, size)).max() < 1e-3
-    own = result.uncertainty(sigma=1.0).model.own_blocks([np.ones(f.n) for f in made.problem.factors])[made.points]
+    own = result.uncertainty(sigma=1.0).model.diagonal_blocks([np.ones(f.n) for f in made.problem.factors])[made.points]
     points = result.covariance(made.points, sigma=1.0).blocks
     for k, point in enumerate(model.points.ids):
         C = np.asarray(theirs.get_point_cov(int(point)))

@@ -65,7 +65,9 @@ def test_the_covariance_is_a_block_of_the_residual_projection(residual):
     expected = np.einsum("np,np->n", r[ok], np.linalg.solve(C[ok], r[ok][..., None])[..., 0])
     (squares,) = squares_of(problem, v, rows)
     np.testing.assert_allclose(squares, expected, rtol=1e-8)
-    np.testing.assert_allclose(linear.own_blocks([np.ones(n)])[v][3], np.einsum("npd,npe->de", *[J[index == 3]] * 2))
+    np.testing.assert_allclose(
+        linear.diagonal_blocks([np.ones(n)])[v][3], np.einsum("npd,npe->de", *[J[index == 3]] * 2)
+    )
 
 
 @pytest.mark.parametrize("track", [5, 8, 30])

@@ -76,7 +76,7 @@ class RegularisedInverse:
 
     def __init__(self, structure: Structure, regularisation: Regularisation | None):
         self.structure = structure
-        self.regularisation = regularisation or _block_regularisation(structure, self._own_blocks())
+        self.regularisation = regularisation or _block_regularisation(structure, self._diagonal_blocks())
         self._eliminate()
         if structure.n_kept:
             self.kept = self._assembled()
@@ -84,7 +84,7 @@ class RegularisedInverse:
                 self._regularise_null_space()
             self._factorise()
 
-    def _own_blocks(self) -> dict[Variables, np.ndarray]:
+    def _diagonal_blocks(self) -> dict[Variables, np.ndarray]:
         """Return the diagonal block Σ a JᵀJ of every variable, (n, d, d) for each free group."""
         raise NotImplementedError
 

@@ -186,7 +186,7 @@ def result_of(
     weights = engine.in_user_order(engine.each(omega, point))
     no_step = len(loop.history) > 1 and not any(line.accepted for line in loop.history[1:])
     is_stuck = status is Status.STALLED or (no_step and status is not Status.CONVERGED)
-    fault = _without_derivative(engine, point) if is_stuck else ""
+    fault = _nonfinite_derivative(engine, point) if is_stuck else ""
     doubts = [f"{fault} at this point, and no step can be made from it"] if fault else []
     if loop.is_at_border or status is Status.AT_BORDER:
         doubts.append(AT_BORDER)
@@ -253,11 +253,11 @@ def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray], analysi
     return (*no_weight, undetermined) if undetermined else no_weight
 
 
-def _without_derivative(engine: Engine, point: Point) -> str:
-    """Return the result of `LinearModel.without_derivative`, for the observations of all processes."""
+def _nonfinite_derivative(engine: Engine, point: Point) -> str:
+    """Return the result of `LinearModel.nonfinite_derivative`, for the observations of all processes."""
     from asker.engines.cpu.linearized_problem import LinearModel
 
-    fault = LinearModel(engine.problem, engine.rows_here(point)).without_derivative()
+    fault = LinearModel(engine.problem, engine.rows_here(point)).nonfinite_derivative()
     elsewhere = "a derivative is not finite in another process" if engine.sums.any(bool(fault)) else ""  # collective
     return fault or elsewhere
 

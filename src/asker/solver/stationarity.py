@@ -42,9 +42,9 @@ def predicted_decrease(model: "LinearModel", theta: Sequence[Floats], weights: S
     weights : sequence of arrays
         Kernel weights ω of all observations, in the user's order.
     """
-    if model.without_derivative():
+    if model.nonfinite_derivative():
         return np.inf
-    g, B, total = model.gradients(list(weights)), model.own_blocks(list(weights)), 0.0
+    g, B, total = model.gradients(list(weights)), model.diagonal_blocks(list(weights)), 0.0
     for v, rows in ((v, rows) for v, rows in zip(model.problem.variables, theta, strict=True) if v.is_free):
         moves = np.broadcast_to(~v.fixed[:, None], g[v].shape)
         if v.bounds:

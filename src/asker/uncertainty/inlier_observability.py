@@ -33,7 +33,7 @@ def doubts_of_inliers(result: Result) -> tuple[str, ...]:
     from asker.engines.cpu.linearized_problem import LinearModel
 
     model = LinearModel(problem, tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True)))
-    if model.without_derivative() or undetermined(model, list(result.weights)):  # the solve reports this
+    if model.nonfinite_derivative() or undetermined(model, list(result.weights)):  # the solve reports this
         return ()
     message = undetermined(model, [mask.astype(float) for mask in masks], of_inliers=True)
     return (message,) if message else ()

@@ -68,7 +68,7 @@ def studentised(
         factors.append(problem.factors[k].on([Slot(x, index[chosen[k]]) for x, index in pairs], chosen[k]))
     part = Problem(*factors)
     linear = LinearModel(part, tuple(rows[x] for x in part.variables))
-    B = linear.own_blocks([np.ones(f.n) for f in factors])[sampled]
+    B = linear.diagonal_blocks([np.ones(f.n) for f in factors])[sampled]
     inverse = np.linalg.inv(B + regularised(sampled, B).K)
     for k, derivatives in zip(groups, linear.derivatives_by(sampled), strict=True):
         if derivatives is not None:

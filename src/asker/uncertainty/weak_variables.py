@@ -51,7 +51,7 @@ def group_supports(result: Result) -> dict[Variables, GroupSupport]:
     assert problem is not None
     masks = inlier_masks(result, [None] * len(problem.factors))
     theta = tuple(v.manifold.pack(x) for v, x in zip(problem.variables, result.values, strict=True))
-    blocks = linear_model(result.engine, problem, theta).own_blocks([mask.astype(float) for mask in masks])
+    blocks = linear_model(result.engine, problem, theta).diagonal_blocks([mask.astype(float) for mask in masks])
     counts = {v: np.zeros(len(v), dtype=np.int64) for v in blocks}
     for f, mask in zip(problem.factors, result.inliers, strict=True):
         for slot in f.slots:

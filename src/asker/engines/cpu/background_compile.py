@@ -31,7 +31,7 @@ def precompiling() -> Iterator[None]:
 
 
 def enqueue(code: Code) -> None:
-    """Compile this code in the background, after what was enqueued before."""
+    """Append code to the queue of the background thread."""
     thread = _thread()
     with thread.changed:
         thread.queue.append(code)

@@ -66,7 +66,7 @@ class CpuEngine:
 
     name = "cpu"
     is_first = True
-    """Whether this process writes output for the run."""
+    """True for the process that writes the output of a run."""
     sums = ALONE
 
     def __init__(

@@ -113,7 +113,7 @@ class FactorCode:
 
     @property
     def will_be_compiled(self) -> bool:
-        """Whether Jacobians need a compiled loop that does not exist yet."""
+        """True if Jacobians need a compiled loop that does not exist yet."""
         return not self.structure.is_long and self.factors.jacobian is None and "linearise" not in self.loops
 
     def linearise(self, rows: Rows) -> Linearization:

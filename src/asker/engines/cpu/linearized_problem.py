@@ -31,7 +31,7 @@ class LinearModel:
 
     @cached_property
     def dense(self) -> bool:
-        """Whether the reduced matrix is factorised as a dense one."""
+        """True if the reduced matrix is factorised as a dense one."""
         solver = choose_solver(self.structure)
         if solver == "cg":
             raise ProblemError(
@@ -40,7 +40,7 @@ class LinearModel:
             )
         return solver != "sparse-cholesky"
 
-    def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
+    def diagonal_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
         """Return the diagonal block Σ a JᵀJ of every variable, (n, d, d) for each free group."""
         model = [Weights(x, x, x, False) for x in self._sorted(a)]
         return diagonal_hessian_blocks(self.structure, self.linear, model)
@@ -79,7 +79,7 @@ class LinearModel:
         variable group `without` is excluded.
         """
         inverses = {
-            v: np.linalg.inv(B + regularised(v, B).K) for v, B in self.own_blocks(a).items() if v is not without
+            v: np.linalg.inv(B + regularised(v, B).K) for v, B in self.diagonal_blocks(a).items() if v is not without
         }
         out = []
         for f, linear in zip(self.structure.factors, self.linear, strict=True):
@@ -107,7 +107,7 @@ class LinearModel:
         assert isinstance(inverse, Inverse)
         return [f.unsorted(x) for f, x in zip(self.structure.factors, prediction_variances(inverse), strict=True)]
 
-    def without_derivative(self) -> str:
+    def nonfinite_derivative(self) -> str:
         """Return a message about the first observation whose derivatives are not finite, or "" if there is none."""
         for f, linear in zip(self.structure.factors, self.linear, strict=True):
             is_bad = ~np.isfinite(linear.J.reshape(f.n, f.p, f.width))  # (n, p, D)

@@ -71,9 +71,9 @@ class DeviceModel:
         sorted_b = None if b is None else self._sorted(b)
         return DeviceInverse(self.structure, self.linear, self._sorted(a), sorted_b, regularisation)
 
-    def own_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
+    def diagonal_blocks(self, a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
         """Return the diagonal block Σ a JᵀJ of every variable, (n, d, d) for each free group."""
-        return own_blocks(self.structure, self.linear, self._sorted(a))
+        return diagonal_hessian_blocks(self.structure, self.linear, self._sorted(a))
 
     def predicted(self, inverse: RegularisedInverse) -> list[np.ndarray]:
         """Return tr(J M Jᵀ) of every observation."""
@@ -100,7 +100,9 @@ def _linearised(f: FactorStructure, rows: dict[Variables, np.ndarray]) -> Linear
 
 
 @in_float64
-def own_blocks(structure: Structure, linear: list[Linear], a: list[np.ndarray]) -> dict[Variables, np.ndarray]:
+def diagonal_hessian_blocks(
+    structure: Structure, linear: list[Linear], a: list[np.ndarray]
+) -> dict[Variables, np.ndarray]:
     """Return the diagonal block Σ a JᵀJ of every variable, (n, d, d) for each free group."""
     free = [v for v in structure.problem.variables if v.is_free]
     blocks = {v: jnp.zeros((len(v), v.manifold.tangent, v.manifold.tangent)) for v in free}
@@ -170,8 +172,8 @@ class DeviceInverse(RegularisedInverse):
         self.weighted = [_weighted(lin, x, y) for lin, x, y in zip(linear, a, b or none, strict=True)]
         super().__init__(structure, regularisation)
 
-    def _own_blocks(self) -> dict[Variables, np.ndarray]:
-        return own_blocks(self.structure, self.linear, self.a)
+    def _diagonal_blocks(self) -> dict[Variables, np.ndarray]:
+        return diagonal_hessian_blocks(self.structure, self.linear, self.a)
 
     @in_float64
     def _eliminate(self) -> None:

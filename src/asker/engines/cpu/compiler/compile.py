@@ -35,7 +35,7 @@ class Compiled:
     fast = CONTRACT
     """Fast-math flags of LLVM."""
     slp_vectorize = True
-    """Whether LLVM's SLP vectoriser runs."""
+    """Run LLVM's SLP vectoriser."""
 
     def __init__(self) -> None:
         self.natives: dict[tuple[Kind, ...], Native] = {}
@@ -90,10 +90,12 @@ class Printed(Compiled):
         super().__init__()
         self.slp_vectorize = slp_vectorize
         *_, last = source.split("\ndef ")  # parsing all of a long text would be slow
-        named = last[last.index("(") + 1 : last.index(")")].split(",")
-        given = [parameter.strip() for parameter in named][2:]
-        self.name, self.parameters = name, tuple(p for p in given if p != "task")
-        self.source = source + TASK_BY_TASK.format(name=name, given=", ".join(given), named=", ".join(self.parameters))
+        parameters = last[last.index("(") + 1 : last.index(")")].split(",")
+        arguments = [parameter.strip() for parameter in parameters][2:]
+        self.name, self.parameters = name, tuple(p for p in arguments if p != "task")
+        self.source = source + TASK_BY_TASK.format(
+            name=name, arguments=", ".join(arguments), parameters=", ".join(self.parameters)
+        )
 
     def __call__(self, start: int, stop: int, *args: Any) -> None:
         """Run a single task."""
@@ -112,9 +114,9 @@ class Printed(Compiled):
 
 TASK_BY_TASK = """
 
-def task_by_task(counter, bounds, {named}):
+def task_by_task(counter, bounds, {parameters}):
     task = next_task(counter)
     while task < len(bounds) - 1:
-        {name}(bounds[task], bounds[task + 1], {given})
+        {name}(bounds[task], bounds[task + 1], {arguments})
         task = next_task(counter)
 """

@@ -286,8 +286,8 @@ class Expressions:
 
     def _function(self, name: str, args: list[Value], intrinsic: bool = False) -> Value:
         full = self.declare(f"llvm.{name}.f64" if intrinsic else name, "double", ", ".join(["double"] * len(args)))
-        given = ", ".join(f"double {x.name}" for x in args)
-        return Value(FLOAT, self.new(f"call double @{full}({given})"))
+        operands = ", ".join(f"double {x.name}" for x in args)
+        return Value(FLOAT, self.new(f"call double @{full}({operands})"))
 
     def declare(self, name: str, result: str, arguments: str) -> str:
         self.declared.add(f"declare {result} @{name}({arguments})")

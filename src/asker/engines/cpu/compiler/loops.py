@@ -67,7 +67,7 @@ class Loop:
         """Compile one of several functions that compute the same.
 
         functions  at least one of them must be traceable: JAX differentiates some functions in one mode only
-        known_by   digest of what the functions compute; if given, the printed text is cached and tracing is skipped
+        known_by   digest of the functions; if not empty, the printed text is cached and tracing is skipped
         shortest   choose the shortest program, otherwise the first that can be traced
         """
         self.arguments = tuple(arguments)
@@ -82,7 +82,7 @@ class Loop:
         self._rows = tuple((np.dtype(a.dtype), a.size if a.shape else None) for a in self.arguments)
         kinds = {"each": (True,), "gathered": (False, True), "scalar": (False,)}
         self.by_item = tuple(by for argument in self.arguments for by in kinds[argument.kind])
-        """For each input parameter after start and stop, whether it has a row per item; output arrays always do."""
+        """Flags of the input parameters after start and stop: true if there is a row per item, as in all outputs."""
 
     def in_order(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs in the order of the parameters after start and stop."""

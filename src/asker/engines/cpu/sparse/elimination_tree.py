@@ -16,11 +16,11 @@ from asker.engines.cpu.sparse.nested_dissection import separators
 
 HUB_DEGREE_FACTOR = 10.0  # a vertex with more than HUB_DEGREE_FACTOR·√n or MAX_HUB_DEGREE neighbours is a hub, which is
 MAX_HUB_DEGREE = 1000  # eliminated last: minimum degree would traverse its neighbours again and again
-MAX_UNCUT_VERTICES = 200  # parts of up to so many vertices are not dissected
-MAX_VERTICES_FOR_BOTH = 100_000  # graphs of up to so many vertices are also ordered without dissection,
+MAX_UNCUT_VERTICES = 200  # parts of at most this many vertices are not dissected
+MAX_VERTICES_FOR_BOTH = 100_000  # graphs of at most this many vertices are also ordered without dissection,
 MAX_UNCUT_WORK_RATIO = 0.8  # which is chosen if it needs less than this fraction of the work
-SMALL_FRONT_UNKNOWNS = 28  # fronts with up to so many rows may contain any number of zeros,
-MAX_ZERO_FRACTION = 0.15  # larger ones up to this fraction
+SMALL_FRONT_UNKNOWNS = 28  # fronts with at most this many rows may contain any number of zeros,
+MAX_ZERO_FRACTION = 0.15  # larger ones at most this fraction
 
 
 class Tree(NamedTuple):
@@ -46,7 +46,7 @@ class Graph(NamedTuple):
 class Dissection(NamedTuple):
     """The result of `nested_dissection.separators`; −1 stands for none."""
 
-    own: np.ndarray
+    separator: np.ndarray
     """The separator that contains a vertex."""
     over: np.ndarray
     """The innermost separator around a vertex that is in none."""
@@ -86,22 +86,23 @@ def _with_hubs_on_top(is_hub: np.ndarray, dissection: Dissection) -> Dissection:
     """Add the hubs as the topmost separator: with them the graph has no thin separator."""
     if not is_hub.any():
         return dissection
-    own, over = np.zeros(len(is_hub), dtype=np.int64), np.full(len(is_hub), -1)
-    own[~is_hub], over[~is_hub] = np.where(dissection.own >= 0, dissection.own + 1, -1), dissection.over + 1
-    return Dissection(own, over, np.concatenate([[-1], dissection.above + 1]))
+    separator, over = np.zeros(len(is_hub), dtype=np.int64), np.full(len(is_hub), -1)
+    separator[~is_hub] = np.where(dissection.separator >= 0, dissection.separator + 1, -1)
+    over[~is_hub] = dissection.over + 1
+    return Dissection(separator, over, np.concatenate([[-1], dissection.above + 1]))
 
 
 def _tree(dissection: Dissection, graph: Graph) -> Tree:
-    n, own = len(graph.weight), dissection.own
-    cut, rest = np.flatnonzero(own >= 0), np.flatnonzero(own < 0)
-    cut = cut[np.argsort(-own[cut], kind="stable")]  # inner separators come first
+    n, separator = len(graph.weight), dissection.separator
+    cut, rest = np.flatnonzero(separator >= 0), np.flatnonzero(separator < 0)
+    cut = cut[np.argsort(-separator[cut], kind="stable")]  # inner separators come first
     name = np.full(len(dissection.above) + 1, -1)
-    name[own[cut]] = cut  # the last entry stands for none
+    name[separator[cut]] = cut  # the last entry stands for none
     between = _subgraph(rest, graph)
     order, parent, load = eliminate(*between)
     inner, above_inner = amalgamate(order, parent, load, between.weight, SMALL_FRONT_UNKNOWNS, MAX_ZERO_FRACTION)
     front, above = np.empty(n, dtype=np.int64), np.full(n, -1)
-    front[cut], front[rest] = name[own[cut]], rest[inner]
+    front[cut], front[rest] = name[separator[cut]], rest[inner]
     above[name[:-1]] = name[dissection.above]
     above[rest] = np.where(above_inner >= 0, rest[above_inner], name[dissection.over[rest]])
     order = np.concatenate([rest[order], cut])

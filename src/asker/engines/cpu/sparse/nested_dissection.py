@@ -21,17 +21,19 @@ def separators(ptr: np.ndarray, neighbours: np.ndarray, max_uncut: int) -> tuple
     separator has a smaller number than those of its parts; −1 stands for none.
     """
     n = len(ptr) - 1
-    own, over, level = np.full((3, n), -1)
+    separator, over, level = np.full((3, n), -1)
     part, queue, moved, parent = np.zeros((4, n), np.int64)
     todo = np.empty((n + 2, 3), np.int64)
-    n_cuts = _separators(max_uncut, ptr, neighbours, np.arange(n), own, over, part, level, queue, moved, parent, todo)
-    return own, over, parent[:n_cuts].copy()
+    order = np.arange(n)
+    n_cuts = _separators(max_uncut, ptr, neighbours, order, separator, over, part, level, queue, moved, parent, todo)
+    return separator, over, parent[:n_cuts].copy()
 
 
 @compiled
 def _separators(
-    max_uncut: int, ptr: np.ndarray, neighbours: np.ndarray, order: np.ndarray, own: np.ndarray, over: np.ndarray,
-    part: np.ndarray, level: np.ndarray, queue: np.ndarray, moved: np.ndarray, parent: np.ndarray, todo: np.ndarray,
+    max_uncut: int, ptr: np.ndarray, neighbours: np.ndarray, order: np.ndarray, separator: np.ndarray,
+    over: np.ndarray, part: np.ndarray, level: np.ndarray, queue: np.ndarray, moved: np.ndarray, parent: np.ndarray,
+    todo: np.ndarray,
 ) -> int:  # fmt: skip
     """Split the graph and return the number of separators.
 
@@ -78,7 +80,7 @@ def _separators(
         if c * c > 8 * (hi - lo):
             continue
         for k in range(n - c, n):
-            own[moved[k]] = n_cuts
+            separator[moved[k]] = n_cuts
         parent[n_cuts] = above
         waiting = _push(todo, waiting, lo, a, n_cuts)
         waiting = _push(todo, waiting, a, a + b, n_cuts)

@@ -38,8 +38,8 @@ def wide_fronts(
         sizes = dims[tree.order].astype(np.int64)
         load = _summed(sizes[coupled], ptr)
         for size in narrow:
-            own = _summed(sizes, tree.first)
-            names = amalgamate(np.arange(len(load)), tree.parent, load, own, size, zeros)
+            width = _summed(sizes, tree.first)
+            names = amalgamate(np.arange(len(load)), tree.parent, load, width, size, zeros)
             yield _of_unknowns(_renamed(tree, *names), meeting, dims)
 
 
@@ -74,10 +74,10 @@ def _renamed(tree: Tree, front: np.ndarray, above: np.ndarray) -> Tree:
     names = np.flatnonzero(front == np.arange(len(front)))
     number = np.full(len(front), -1)
     number[names] = np.arange(len(names))
-    own = np.repeat(number[front], np.diff(tree.first))
-    by_front = np.argsort(own, kind="stable")
+    new_front = np.repeat(number[front], np.diff(tree.first))
+    by_front = np.argsort(new_front, kind="stable")
     parent = np.where(above[names] >= 0, number[above[names]], -1)
-    return Tree(tree.order[by_front], pointers(own, len(names)), parent)
+    return Tree(tree.order[by_front], pointers(new_front, len(names)), parent)
 
 
 def _summed(x: np.ndarray, ptr: np.ndarray) -> np.ndarray:

@@ -50,27 +50,27 @@ def eliminate(groups: tuple[Group, ...], relative: bool, stiff: bool) -> Printed
 
     It processes the eliminated variables in chunks whose derivatives fit into the cache.
     """
-    d, texts, given, cleared, sums, couplings = groups[0].d, [], [], [], [], []
+    d, texts, parameters, cleared, sums, couplings = groups[0].d, [], [], [], [], []
     for m, g in enumerate(groups):
         n_kept, part = len(g.kept), f"[first{m}:last{m}]"
         texts += [fused_jacobians.text(m, g.fused), _eliminated_blocks(f"eliminated_blocks{m}", g)]
-        given += [f"ptr{m}, a{m}, b{m}, c{m}, {fused_jacobians.parameters(m, g.fused)}"]
+        parameters += [f"ptr{m}, a{m}, b{m}, c{m}, {fused_jacobians.parameters(m, g.fused)}"]
         model = f"J{m}_, r{m}_, a{m}{part}, b{m}{part}, c{m}{part}"
         sums += [f"first{m} = np.uint64(ptr{m}[first])", f"last{m} = np.uint64(ptr{m}[last])"]
         sums += fused_jacobians.evaluation(m, g.fused, f"first{m}", f"last{m}")
         sums += [f"eliminated_blocks{m}(first, last, first{m}, ptr{m}, {model}, V, g)"]
         if n_kept:
             texts += [_coupling(f"coupling{m}", g)]
-            given += [f"index{m}, Y{m}", *[f"variable{m}_{n}, U{m}_{n}, G{m}_{n}" for n in range(n_kept)]]
-            own = ", ".join(f"variable{m}_{n}{part}, U{m}_{n}[task], G{m}_{n}[task]" for n in range(n_kept))
+            parameters += [f"index{m}, Y{m}", *[f"variable{m}_{n}, U{m}_{n}, G{m}_{n}" for n in range(n_kept)]]
+            kept_arguments = ", ".join(f"variable{m}_{n}{part}, U{m}_{n}[task], G{m}_{n}[task]" for n in range(n_kept))
             cleared += [line for n in range(n_kept) for line in _cleared(f"{m}_{n}", g.kept[n][1])]
             whole = f"np.uint64(0), last{m} - first{m}"
-            couplings += [f"coupling{m}({whole}, index{m}{part}, {model}, V, Y{m}{part}, {own})"]
+            couplings += [f"coupling{m}({whole}, index{m}{part}, {model}, V, Y{m}{part}, {kept_arguments})"]
     size = d * (d + 1) // 2
     add = ["for j in range(first, last):", *[f"    V[j, {q}] += stiffness[j, {q}]" for q in range(size)]]
     driver = text_of(
         "eliminate",
-        f"task, chunks, damping, V, g, failed, {'stiffness, ' if stiff else ''}{', '.join(given)}",
+        f"task, chunks, damping, V, g, failed, {'stiffness, ' if stiff else ''}{', '.join(parameters)}",
         cleared,
         "for chunk in range(start, stop):",
         "    first, last = np.uint64(chunks[chunk]), np.uint64(chunks[chunk + np.uint64(1)])",
@@ -169,10 +169,10 @@ def _coupling(name: str, group: Group) -> str:
         lines += [line for i in range(p) for line in vectors(f"u{n}_{i}", "J[k]", f"{i * D + at} + {{t}}", size)]
         lines += add_products("+", size, size, [(f"n{i}_", f"u{n}_{i}") for i in range(p)], f"U{n}[v, {{q}}]", "{t}")
         row += size
-    own = ", ".join(f"variable{n}, U{n}, G{n}" for n in range(len(kept)))
+    kept_arguments = ", ".join(f"variable{n}, U{n}, G{n}" for n in range(len(kept)))
     return text_of(
         name,
-        f"index, J, r, a, b, c, L, Y, {own}",
+        f"index, J, r, a, b, c, L, Y, {kept_arguments}",
         "for k in range(start, stop):",
         "    j = np.uint64(index[k])",
         indented(1, load_model(radial) + load_residual(p) + load_jacobian("e", p, D, offset, d)),
@@ -227,8 +227,8 @@ def couple_forward(d: int, at: int, dim: int, K: int) -> Printed:
             2,
             [f"y{q} += " + " + ".join(f"Y[k, {s * K + at + q}] * t{s}" for s in range(d)) for q in range(dim)],
         ),
-        f"    own = first_row + np.int64(v) * {dim}",
-        indented(1, [f"y[own + {q}] -= y{q}" for q in range(dim)]),
+        f"    row = first_row + np.int64(v) * {dim}",
+        indented(1, [f"y[row + {q}] -= y{q}" for q in range(dim)]),
     )
 
 
@@ -256,15 +256,15 @@ def schur_diagonal(d: int, at: int, dim: int, K: int) -> Printed:
 @cache
 def substitute(d: int, groups: tuple[Slots, ...]) -> Printed:
     """Return the loop δ = −L⁻ᵀ(z + Yᵀx) over eliminated variables."""
-    texts, given, calls = [], [], []
+    texts, parameters, calls = [], [], []
     for m, slots in enumerate(groups):
         columns = ", ".join(f"columns{m}_{n}" for n in range(len(slots)))
         texts.append(_couple_back(f"couple_back{m}", d, slots))
-        given.append(f", ptr{m}, {columns}, Y{m}")
+        parameters.append(f", ptr{m}, {columns}, Y{m}")
         calls.append(f"couple_back{m}(start, stop, ptr{m}, {columns}, Y{m}, x, delta)")
     driver = text_of(
         "substitute",
-        f"L, z, x, delta{''.join(given)}",
+        f"L, z, x, delta{''.join(parameters)}",
         "for j in range(start, stop):",
         indented(1, [f"delta[j, {q}] = z[j, {q}]" for q in range(d)]),
         calls,

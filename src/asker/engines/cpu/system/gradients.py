@@ -164,10 +164,10 @@ def _gradient_loop(fused: Fusion, p: int, D: int, kept: tuple[tuple[int, int], .
         body.append(f"e_{q} = " + " + ".join(f"r{i} * e{i}_{q}" for i in range(p)))
         body += [f"c{q} += c_k * e_{q}", f"d{q} += d_k * e_{q}"]
     numbers = range(len(kept))
-    own = "".join(f", variable{n}, G{n}" for n in numbers)
+    kept_arguments = "".join(f", variable{n}, G{n}" for n in numbers)
     one = text_of(
         "gradients_of_chunk",
-        f"first, ptr, J, r, c, d, E{own}",
+        f"first, ptr, J, r, c, d, E{kept_arguments}",
         "for j in range(start, stop):",
         indented(1, [f"c{q}, d{q} = E[0, j, {q}], E[1, j, {q}]" for q in range(d)]),
         "    for k in range(np.uint64(ptr[j]) - first, np.uint64(ptr[j + np.uint64(1)]) - first):",
@@ -178,7 +178,7 @@ def _gradient_loop(fused: Fusion, p: int, D: int, kept: tuple[tuple[int, int], .
     parts = "".join(f", variable{n}{part}, G{n}[task]" for n in numbers)
     driver = text_of(
         "gradients",
-        f"task, chunks, ptr, c, d, E{own}, {fused_jacobians.parameters(0, fused)}",
+        f"task, chunks, ptr, c, d, E{kept_arguments}, {fused_jacobians.parameters(0, fused)}",
         "for chunk in range(start, stop):",
         "    begin, end = np.uint64(chunks[chunk]), np.uint64(chunks[chunk + np.uint64(1)])",
         "    first, last = np.uint64(ptr[begin]), np.uint64(ptr[end])",

@@ -57,7 +57,7 @@ class Inverse(RegularisedInverse):
         self.linear, self.dense = linear, dense
         super().__init__(structure, regularisation)
 
-    def _own_blocks(self) -> dict[Variables, np.ndarray]:
+    def _diagonal_blocks(self) -> dict[Variables, np.ndarray]:
         return diagonal_hessian_blocks(self.structure, self.linear, self.model)
 
     def _assembled(self) -> PlacedInverse:

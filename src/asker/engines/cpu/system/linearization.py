@@ -26,7 +26,7 @@ class FusedJacobian(NamedTuple):
     text: str
     """The source of a loop `linearise(start, stop, *arguments, r, J)`."""
     by_observation: tuple[bool, ...]
-    """Whether each argument has a row per observation."""
+    """A flag per argument: true if it has a row per observation."""
     arguments: tuple[Any, ...]
 
 

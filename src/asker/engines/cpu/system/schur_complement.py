@@ -115,7 +115,7 @@ class ReducedMatrix:
         wide = {k: f for k, f in enumerate(structure.factors) if f.is_wide}
         self._wide = {k: WideGroup(f, self._places(f)) for k, f in wide.items()}
         self._clears = dense and not wide
-        """Whether the first item of a row of the dense matrix sets it to zero."""
+        """True if the first item of a row of the dense matrix sets it to zero."""
 
     def _places(self, f: FactorStructure) -> dict[tuple[KeptSlot, KeptSlot], tuple[np.ndarray, np.ndarray]]:
         """Return the argument `places` of `WideGroup`, for all pairs of kept slots."""
@@ -337,7 +337,7 @@ class _Rows(NamedTuple):
     fixed: dict[str, Any]
     """The arguments that do not change between assemblies."""
     has_others: bool
-    """Whether the factors have other kept slots, so that the loop needs J and weights."""
+    """True if the factors have other kept slots, so that the loop needs J and weights."""
 
 
 def _expand(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
