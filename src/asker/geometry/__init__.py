@@ -1,1 +1,1 @@
-"""Frames: poses, how two sets of points or of cameras are aligned, trees that put poses in a frame."""
+"""Manifolds, rotations, poses, alignment of points and cameras, and spanning trees of graphs."""

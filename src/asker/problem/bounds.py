@@ -65,7 +65,7 @@ class Bounded(Euclidean):
         to = start + unit * delta
         to = xp.where(
             to < low, low, xp.where(to > high, high, to)
-        )  # (3); x itself is inside, so derivatives at δ = 0 exist
+        )  # (3); strict comparisons preserve the derivative at a bound
         return xp.concatenate([to, low, high, unit], axis=-1)
 
     def shortened(self, x: Any, delta: Any) -> Any:

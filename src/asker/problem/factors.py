@@ -199,7 +199,7 @@ class Factors(ResidualFunction):
         other.residual, other.valid, other.weight, other.name = impossible, None, None, f"{self.name}, valid"
         other.kernel, other.tau = Quadratic(1.0), 1.0
         other.compiled, other.trace = self.compiled.setdefault("valid", Compiled()), self.trace_of_valid
-        if self.trace_of_valid:  # already checked at the begin of the solve
+        if self.trace_of_valid:  # already checked at the start of the solve
             other.residual_size = 1
         return other
 

@@ -84,7 +84,7 @@ class ResidualFunction:
         self.compiled = Compiled()
         """Cache of what was compiled from the residual; shared with the same factors under other kernels."""
         self.trace, self.trace_of_valid = b"", b""
-        """Digests of the computations of the residual and of `valid`; set at the begin of a solve."""
+        """Digests of the computations of the residual and of `valid`; set at the start of a solve."""
         self.uncompiled, self.warned_uncompiled = "", False
         """JAX primitive that the CPU engine does not compile, and whether a warning was issued."""
         self.warned_too_large = False

@@ -314,7 +314,7 @@ def _removable(problem: Problem, touched: _Touched, order: NDArray[np.int64], ca
     by = np.lexsort((order[observation], variable))
     observation, variable = observation[by], variable[by]
     total = np.cumsum(sizes[observation])
-    first = np.searchsorted(variable, variable)  # begin of the run of each variable
+    first = np.searchsorted(variable, variable)  # start of the run of each variable
     before = np.concatenate([[0], total])[first]
     is_redundant = total - before <= (left - needed)[variable]
     removable = candidates.copy()
