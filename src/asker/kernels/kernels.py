@@ -49,7 +49,7 @@ class Quadratic(Kernel):
 
 @dataclass(frozen=True)
 class Huber(Kernel):
-    """Huber's kernel: quadratic up to τ, linear beyond.  Convex: the influence of gross outliers is bounded, but not 0."""
+    """Huber's kernel: quadratic up to τ, linear beyond.  Convex: gross outliers have a bounded influence, but not 0."""
 
     convex = True
 

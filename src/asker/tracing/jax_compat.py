@@ -36,7 +36,7 @@ CALLS = {
 }
 """Primitives that call a jaxpr, and the parameter that contains it."""
 
-PASSED_OVER = frozenset({
+IGNORABLE_PARAMETERS = frozenset({
     "_split_transpose", "accuracy", "axis_index_groups", "axis_name", "backend", "branches_platforms", "bwd",
     "compiler_options_kvs", "conjugate_a", "ctx_mesh", "debug_info", "device", "differentiated", "donated_invars",
     "effects", "exponent_bits", "fwd_jaxpr_thunk", "in_layouts", "in_shardings", "inline", "is_hi_fn", "jvp",

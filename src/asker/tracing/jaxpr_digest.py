@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from asker.tracing.array_namespace import float64
-from asker.tracing.jax_compat import CALLS, PASSED_OVER, called_jaxpr, is_random_key
+from asker.tracing.jax_compat import CALLS, IGNORABLE_PARAMETERS, called_jaxpr, is_random_key
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 REMEDIES = {
@@ -133,7 +133,7 @@ def _jaxpr(jaxpr: Any) -> Iterator[str]:
         yield eqn.primitive.name
         for atom in eqn.invars:
             yield from _value(atom.val) if hasattr(atom, "val") else [name(atom)]
-        yield from _value({key: value for key, value in eqn.params.items() if key not in PASSED_OVER})
+        yield from _value({key: value for key, value in eqn.params.items() if key not in IGNORABLE_PARAMETERS})
         yield " ".join(map(name, eqn.outvars))
     for atom in jaxpr.outvars:
         yield from _value(atom.val) if hasattr(atom, "val") else [name(atom)]

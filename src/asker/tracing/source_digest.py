@@ -36,7 +36,7 @@ def known_by(*things: Any) -> bytes:
     return package and hashlib.sha256(package + description.encode()).digest()
 
 
-def remembered(key: bytes, compute: Callable[[], Any]) -> Any:
+def cached_value(key: bytes, compute: Callable[[], Any]) -> Any:
     """Return the cached value of a key, of this process or the cache folder; it must be representable in JSON."""
     if key not in _values:
         name = f"known-{key.hex()}"

@@ -5,7 +5,7 @@ compiler; a test fails if JAX has a primitive that is in neither table.  The tab
 not depend on engines, need it for the warning.
 """
 
-LEFT_OUT = {
+NOT_COMPILED_BY_REASON = {
     "loops of unknown length": [
         "while",
     ],
@@ -75,7 +75,7 @@ LEFT_OUT = {
         "stage", "tie", "to_edtype", "unreachable", "vmap", "zeros_like",
     ],
 }  # fmt: skip
-NOT_COMPILED = frozenset(name for names in LEFT_OUT.values() for name in names)
+NOT_COMPILED = frozenset(name for names in NOT_COMPILED_BY_REASON.values() for name in names)
 """Names of all primitives that the CPU engine does not compile."""
 
 REMEDIES = 'with a GPU use engine="xla", else write it without, or pass batched NumPy functions and `jacobian=`'

@@ -8,7 +8,7 @@ import numpy as np
 
 from asker.engines.cpu.compiler.scalars import BITCASTS, TEMPLATES, NotCompiled, Program
 from asker.tracing.array_namespace import is_narrow
-from asker.tracing.jax_compat import PASSED_OVER
+from asker.tracing.jax_compat import IGNORABLE_PARAMETERS
 from asker.tracing.unsupported_primitives import cannot_compile
 
 Values = np.ndarray  # an array of numbers if constant, else of dtype object with elements Name | number
@@ -34,7 +34,7 @@ class Rule(NamedTuple):
 
     apply: RuleFunction
     uses: frozenset[str] = frozenset()
-    """The parameters of the equation that the rule handles; those that any rule may ignore are in `PASSED_OVER`."""
+    """Parameters of the equation that the rule handles, in addition to `IGNORABLE_PARAMETERS`."""
 
 
 RULES: dict[str, Rule] = {}
@@ -55,7 +55,7 @@ def rule(*names: str, uses: str = "") -> Callable[[RuleFunction], RuleFunction]:
 
 def check_parameters(name: str, params: dict[str, Any], known: frozenset[str]) -> None:
     """Reject a parameter of a later version of JAX, which may change the result, unless its value is empty."""
-    for key in params.keys() - known - PASSED_OVER:
+    for key in params.keys() - known - IGNORABLE_PARAMETERS:
         if params[key] is not None and params[key] is not False and params[key] != ():
             raise UnsupportedPrimitive(name, f" with the parameter '{key}', which this version of asker does not know")
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from asker.engines.cpu.compiler import jaxprs, linear_algebra, movement_rules
-from asker.tracing.unsupported_primitives import LEFT_OUT
+from asker.tracing.unsupported_primitives import NOT_COMPILED_BY_REASON
 
 LIMITS = {
     f"matrices of at most {linear_algebra.MAX_MATRIX_ROWS} rows": ("cholesky", "lu", "triangular_solve"),
@@ -38,4 +38,6 @@ def primitives() -> Primitives:
     """
     limits = {name: limit for limit, names in LIMITS.items() for name in names}
     compiled = {name: limits.get(name, "") for name in sorted(jaxprs.RULES)}
-    return Primitives(compiled, dict(sorted((name, why) for why, names in LEFT_OUT.items() for name in names)))
+    return Primitives(
+        compiled, dict(sorted((name, why) for why, names in NOT_COMPILED_BY_REASON.items() for name in names))
+    )
