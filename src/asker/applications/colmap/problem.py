@@ -69,7 +69,7 @@ class ColmapProblem:
     """The intrinsics by camera model."""
     observations: tuple[np.ndarray, ...]
     """The indices of the observations of each factor group."""
-    is_anchored: bool = False
+    is_georeferenced: bool = False
     """True if factors determine the frame, so that the result is not aligned with the initial frame."""
 
     @cached_property
@@ -121,7 +121,7 @@ class ColmapProblem:
         """Return the poses of frames and of sensors, and the points, aligned with the initial frame."""
         poses, points = values[self.poses], values[self.points]
         sensors = sensor_poses(rigs_of(self.model)) if self.sensors is None else values[self.sensors].copy()
-        if self.is_anchored or self.points.fixed.any():
+        if self.is_georeferenced or self.points.fixed.any():
             return poses, sensors, points
         _, image, camera, point = self.model.observations()
         image_poses = composed(sensors[self.members.sensor], poses[self.members.frame])

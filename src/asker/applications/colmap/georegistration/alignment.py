@@ -262,7 +262,7 @@ def _problem(
     ]
     factors = made.problem.under(chosen).factors
     more = [_factors(made, one, sigma, use_cauchy=kernels is None) for one in known]
-    return replace(made, problem=Problem(*factors, *more), is_anchored=True)
+    return replace(made, problem=Problem(*factors, *more), is_georeferenced=True)
 
 
 def _factors(made: ColmapProblem, known: KnownPositions, sigma: float, use_cauchy: bool) -> Factors:
