@@ -218,7 +218,7 @@ def test_methods_are_compared_and_drawn(application, data, tmp_path, capsys):
 @pytest.mark.parametrize("kind", [k for k, (a, s) in sources().items() if s.place is None and a.holds_out])
 def test_hold_out_of_synthetic_data(kind, tmp_path):
     if kind == "mean":
-        pytest.skip("the paper's mean has one variable and is no application")
+        pytest.skip("the paper's mean has one variable and is not an application")
     plan, out = tmp_path / "plan.toml", tmp_path / "out"
     small = {"scene": "cameras = 6\nobservations = 300\nstart_error = 5.0\n", "made rotations": "n = 12\npairs = 50\n"}
     text = f'[instances.made]\nkind = "{kind}"\n{small.get(kind, "")}[[groups]]\ninstances = ["made"]\n'

@@ -237,10 +237,10 @@ def test_a_missing_file_and_a_folder_are_rejected(tmp_path, suffix):
     ],
 )
 def test_a_file_that_cannot_be_opened_is_rejected(tmp_path, monkeypatch, error, message):
-    def refuse(*_, **__):
+    def fail_to_open(*_, **__):
         raise error
 
-    monkeypatch.setattr("asker.io.files.open", refuse, raising=False)
+    monkeypatch.setattr("asker.io.files.open", fail_to_open, raising=False)
     with rejected(tmp_path / "a.txt", message):
         read_text_bytes(tmp_path / "a.txt")
 

@@ -132,7 +132,7 @@ def test_a_model_that_we_write_is_read_by_pycolmap(tmp_path, pycolmap, binary):
         assert point.track.length() == np.diff(tracks.starts)[k]
 
 
-def test_our_list_of_camera_models_is_theirs(pycolmap):
+def test_the_camera_models_are_those_of_pycolmap(pycolmap):
     for number, (name, params) in enumerate(CAMERA_MODELS.items()):
         model = getattr(pycolmap.CameraModelId, name)
         assert model.value == number
@@ -246,18 +246,18 @@ def tiny_model() -> ColmapModel:
     return replace(model, images=replace(model.images, names=("images/a.jpg", "images/b.jpg")))
 
 
-@pytest.mark.parametrize(("suffix", "part", "mutate", "said"), BAD, ids=IDS)
-def test_a_bad_file_is_refused_with_its_place(tmp_path, suffix, part, mutate, said):
+@pytest.mark.parametrize(("suffix", "part", "mutate", "message"), BAD, ids=IDS)
+def test_an_invalid_file_is_rejected_with_its_location(tmp_path, suffix, part, mutate, message):
     write_model(tmp_path / "m", tiny_model(), suffix == ".bin")
     path = tmp_path / "m" / (part + suffix)
     path.write_bytes(mutate(path.read_bytes()))
-    with pytest.raises(FileError, match=said) as caught:
+    with pytest.raises(FileError, match=message) as caught:
         read_model(tmp_path / "m")
     assert str(caught.value).startswith(str(tmp_path / "m"))
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path):
+def test_a_folder_without_a_model_is_rejected(tmp_path):
     with pytest.raises(FileError, match=r"no such folder"):
         read_model(tmp_path / "none")
     (tmp_path / "file").touch()
@@ -285,16 +285,16 @@ BAD_MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("part", "name", "value", "said"), BAD_MODELS)
-def test_a_model_that_could_not_be_read_is_not_written(tmp_path, part, name, value, said):
+@pytest.mark.parametrize(("part", "name", "value", "message"), BAD_MODELS)
+def test_an_invalid_model_is_not_written(tmp_path, part, name, value, message):
     model = tiny_model()
     model = replace(model, **{part: replace(getattr(model, part), **{name: value})})
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         write_model(tmp_path / "m", model)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_is_not_written_where_it_would_not_be_read(tmp_path):
+def test_a_model_is_not_written_into_an_unsuitable_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="a model is a folder"):
         write_model(tmp_path / "file", tiny_model())
@@ -317,7 +317,7 @@ def test_large_counts_allocate_no_memory(tmp_path):
     code = (
         "import sys\nfrom asker.applications.colmap.formats.folder import read_model\n"
         "from asker.io.files import FileError\n"
-        "try:\n    read_model(sys.argv[1])\nexcept FileError as e:\n    print('refused')\n"
+        "try:\n    read_model(sys.argv[1])\nexcept FileError as e:\n    print('rejected')\n"
     )
     for part, at in (("points3D", 0), ("points3D", 51), ("images", 0), ("images", 85), ("frames", 0)):
         path = tmp_path / "m" / f"{part}.bin"
@@ -329,7 +329,7 @@ def test_large_counts_allocate_no_memory(tmp_path):
             text=True,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)),
         )
-        assert done.stdout == "refused\n", done.stderr
+        assert done.stdout == "rejected\n", done.stderr
         path.write_bytes(good)
 
 
@@ -357,18 +357,18 @@ def fuzzed(tmp_path_factory):
 
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_damaged_file_is_refused_or_read(fuzzed, data):
+def test_a_damaged_file_is_rejected_or_read(fuzzed, data):
     path = data.draw(st.sampled_from(list(fuzzed)))
     path.write_bytes(mutations(data.draw, fuzzed[path]))
-    refusal = ""
+    message = ""
     try:
         model = read_model(path.parent)
     except FileError as e:
-        refusal = str(e)
+        message = str(e)
     finally:
         path.write_bytes(fuzzed[path])
-    if refusal:
-        assert refusal.startswith(str(path.parent))
+    if message:
+        assert message.startswith(str(path.parent))
     else:
         assert model.n_observations == len(model.tracks().features)
         assert np.isfinite(camera_poses(model)).all()
@@ -507,7 +507,7 @@ def test_points_behind_a_camera_are_no_inliers():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"refine": "some"}, "refine"),
         ({"gauge": "loose"}, "gauge"),
@@ -515,12 +515,12 @@ def test_points_behind_a_camera_are_no_inliers():
         ({"principal_point": True}, "requires refine='all'"),
     ],
 )
-def test_invalid_arguments_are_rejected(arguments, said):
-    with pytest.raises(ValueError, match=said):
+def test_invalid_arguments_are_rejected(arguments, message):
+    with pytest.raises(ValueError, match=message):
         colmap_problem(tiny_model(), **arguments)
 
 
-def test_a_model_without_observations_is_refused():
+def test_a_model_without_observations_is_rejected():
     model = tiny_model()
     images = replace(model.images, point_ids=np.full(len(model.images.xys), NO_POINT))
     with pytest.raises(ProblemError, match="no observations"):
@@ -644,7 +644,7 @@ def test_solve_reads_a_model(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--refine", "fokal"], "did you mean focal?"),
         (["--dof", "9"], "--dof is for BAL files"),
@@ -658,17 +658,17 @@ def test_solve_reads_a_model(tmp_path, capsys):
     ],
     ids=" ".join,
 )
-def test_bad_arguments_for_a_model_are_refused_in_one_line(tmp_path, capsys, monkeypatch, arguments, said):
+def test_invalid_options_of_a_model_are_rejected_in_one_line(tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(asker, "solve", lambda *args, **settings: pytest.fail("solved nevertheless"))
     write_model("m", tiny_model())
     code, out, err = ask(capsys, "solve", "m", *arguments)
     assert (code, out) == (2, "")
     assert re.fullmatch(r"asker: .+\n", err)
-    assert said in err
+    assert message in err
 
 
-def test_options_of_a_model_are_refused_for_a_file(tmp_path, capsys):
+def test_options_of_a_model_are_rejected_for_a_file(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("1 1 1\n")
     for options in (["--refine", "all"], ["--drop-outliers"], ["--transforms", tmp_path / "a"]):
         code, _, err = ask(capsys, "solve", tmp_path / "a.txt", *options)

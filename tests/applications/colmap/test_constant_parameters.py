@@ -53,7 +53,7 @@ def test_names_are_read_from_a_file(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ("images=c*", r"none of the images matches 'c\*'"),
         ("cameras=3", "none of the cameras matches '3'"),
@@ -63,8 +63,8 @@ def test_names_are_read_from_a_file(model, tmp_path):
         (7000, "there is no image 7000"),
     ],
 )
-def test_a_word_without_a_match_is_named_in_the_error(model, word, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_word_without_a_match_is_named_in_the_error(model, word, message):
+    with pytest.raises(ValueError, match=message):
         colmap_problem(model, hold=[word])
 
 

@@ -57,7 +57,7 @@ def test_arrays_may_be_lists_of_observations_and_many_cameras(model):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"poses": np.zeros((4, 4, 3))}, r"poses has shape \(4, 4, 3\), expected \(n, 3, 4\) or \(n, 4, 4\)"),
         ({"points": np.zeros((3, 2))}, r"points has shape \(3, 2\), expected \(n, 3\)"),
@@ -73,9 +73,9 @@ def test_arrays_may_be_lists_of_observations_and_many_cameras(model):
     ],
     ids=str,
 )
-def test_invalid_arrays_are_named_in_the_error(model, change, said):
+def test_invalid_arrays_are_named_in_the_error(model, change, message):
     given = dict(zip(("poses", "intrinsics", "points", "tracks"), arrays_of(model), strict=True)) | change
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         colmap.from_arrays(**given)
 
 

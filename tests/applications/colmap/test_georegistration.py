@@ -75,7 +75,7 @@ def test_geodetic_positions_are_converted_to_metres(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a,1,2\n", ":1: a position is name,x,y,z"),
         ("a,1,2,3\nb,1,two,3\n", ":2: b: expected a finite number, got 'two'"),
@@ -88,10 +88,10 @@ def test_geodetic_positions_are_converted_to_metres(tmp_path):
         ("# nothing\n", ": there are no positions"),
     ],
 )
-def test_invalid_positions_are_rejected_with_their_line(tmp_path, text, said):
+def test_invalid_positions_are_rejected_with_their_line(tmp_path, text, message):
     path = tmp_path / "a.csv"
     path.write_text(text)
-    with pytest.raises(FileError, match="a.csv" + said):
+    with pytest.raises(FileError, match="a.csv" + message):
         read_positions(path)
 
 
@@ -105,7 +105,7 @@ def test_control_points_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("A,1,2,3\ni.jpg,B,1,2\n", ":2: there is no position of control point 'B'"),
         (
@@ -117,10 +117,10 @@ def test_control_points_are_read(tmp_path):
         ("A,1,2,3\ni.jpg,A,1,x\n", ":2: A: expected a finite number, got 'x'"),
     ],
 )
-def test_invalid_control_points_are_rejected_with_their_line(tmp_path, text, said):
+def test_invalid_control_points_are_rejected_with_their_line(tmp_path, text, message):
     path = tmp_path / "c.csv"
     path.write_text(text)
-    with pytest.raises(FileError, match="c.csv" + said):
+    with pytest.raises(FileError, match="c.csv" + message):
         read_control(path, ["i.jpg", "j.jpg"])
 
 
@@ -257,20 +257,20 @@ def test_the_command_reads_positions(tmp_path, capsys, truth, centres):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--hold", "points"], "cannot be combined with hold points"),
         (["--gauge", "fixed"], "cannot be combined with gauge fixed"),
         (["--checkpoint", "c.npz"], "cannot be combined with a checkpoint"),
     ],
 )
-def test_contradictory_options_are_rejected(tmp_path, capsys, monkeypatch, truth, centres, more, said):
+def test_contradictory_options_are_rejected(tmp_path, capsys, monkeypatch, truth, centres, more, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(asker, "solve", lambda *args, **settings: pytest.fail("solved nevertheless"))
     write_model(tmp_path / "m", truth)
     written(tmp_path / "gps.csv", noisy_priors(truth, centres))
     assert main(["solve", "m", "--priors", "gps.csv", *more]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_positions_of_other_images_are_rejected(truth, centres, outcome):

@@ -123,12 +123,12 @@ BAD_RIGS = {
 }
 
 
-@pytest.mark.parametrize(("rigs", "frames", "said"), BAD_RIGS.values(), ids=BAD_RIGS)
-def test_bad_rigs_are_not_written(tmp_path, start, rigs, frames, said):
+@pytest.mark.parametrize(("rigs", "frames", "message"), BAD_RIGS.values(), ids=BAD_RIGS)
+def test_invalid_rigs_are_not_written(tmp_path, start, rigs, frames, message):
     arrays = {name: np.array(value) for name, value in rigs.items()}
     entries = {name: np.array(value) for name, value in frames.items()}
     bad = replace(start.rigs, **arrays, frames=replace(start.rigs.frames, **entries))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         write_model(tmp_path / "m", replace(start, rigs=bad))
     assert list(tmp_path.iterdir()) == []
 

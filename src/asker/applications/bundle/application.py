@@ -109,7 +109,7 @@ class BundleAdjustment(Application):
             cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
             near = percent(np.mean(r <= INFLECTION * tau))
             rows.append([f"{camera} camera", f"{cost:.7g}", near, f"{np.median(r):.3g} px"])
-        titles = (f"start, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
+        titles = (f"initial values, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
         behind = depth <= 0
         n_points = len(np.unique(data.point_index[behind]))
         items: ReportItems = [

@@ -269,7 +269,7 @@ class _Text:
     def header(self) -> list[int]:
         """Return the three counts."""
         while len(self.rest) < MAX_TOKEN_BYTES and self._read(MAX_TOKEN_BYTES):
-            self._pass(len(self.rest) - len(self.rest.lstrip()))
+            self._consume(len(self.rest) - len(self.rest.lstrip()))
         if not self.rest.strip():
             raise FileError(self.path, "the file is empty")
         first = _TOKEN.search(self.rest)
@@ -280,7 +280,7 @@ class _Text:
             actual = _quoted(self.rest[at : at + 200].splitlines()[0])
             what = f"the header must be three positive integers (cameras, points, observations), got {actual}"
             raise FileError(self.path, what, self._line(at))
-        self._pass(header.end())
+        self._consume(header.end())
         return counts
 
     def numbers(self, n: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -298,7 +298,7 @@ class _Text:
             if done < n:
                 yield done, values[: n - done]
             done += len(values)
-            self._pass(end)
+            self._consume(end)
         expected = f"the header implies {n} numbers after it, got {done}"
         if extra is not None:
             raise FileError(self.path, f"unexpected data from {extra[0]} on: {expected}", extra[1])
@@ -308,7 +308,7 @@ class _Text:
             raise self.bad_index
 
     def check_index(self, k: int, values: NDArray, column: int, name: str, count: int) -> None:
-        """Record an error if a number in `column` of an observation is no index below `count`.
+        """Record an error if a number in `column` of an observation is not an index below `count`.
 
         `values` begin at position k.
         """
@@ -330,12 +330,14 @@ class _Text:
             yield len(self.rest)
 
     def _read(self, n: int) -> bool:
+        """Append up to n bytes of the file to `rest`; return False at its end."""
         block = self.file.read(n)
         self.checksum = zlib.crc32(block, self.checksum)
         self.rest += block
         return bool(block)
 
-    def _pass(self, end: int) -> None:
+    def _consume(self, end: int) -> None:
+        """Drop the text up to `end`, and count its lines."""
         self.line += self.rest.count(b"\n", 0, end)
         self.rest = self.rest[end:]
 

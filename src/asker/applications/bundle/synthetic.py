@@ -124,7 +124,7 @@ def make_scene(
     else:
         outliers = rng.permutation(N) < n_outliers
         if outlier_kind == "near":
-            uv[outliers] = exact.uv[outliers] + noise * _near(n_outliers, rng)
+            uv[outliers] = exact.uv[outliers] + noise * _near_errors(n_outliers, rng)
         else:
             uv[outliers] += rng.uniform(-outlier_size, outlier_size, (n_outliers, 2))
     truth = replace(exact, uv=uv)
@@ -165,7 +165,7 @@ def _noise(n: int, law: str, rng: Rng) -> Floats:
     return sample / np.sqrt(rng.chisquare(3, (n, 1))) if law == "student" else sample
 
 
-def _near(n: int, rng: Rng) -> Floats:
+def _near_errors(n: int, rng: Rng) -> Floats:
     """Return errors (n, 2) with uniform directions, and norms from MIN_NEAR_ERROR to MAX_NEAR_ERROR."""
     direction, length = rng.uniform(0, 2 * np.pi, n), rng.uniform(MIN_NEAR_ERROR, MAX_NEAR_ERROR, n)
     return length[:, None] * np.column_stack([np.cos(direction), np.sin(direction)])
@@ -234,7 +234,7 @@ def _observe(cameras: Floats, N: int, kind: str, mean_track: float, rng: Rng) ->
         batches.append(_batch(cameras, n_points, kind, mean_track, rng))
         missing -= len(batches[-1][-1])
     points, depth, length, camera, uv = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    keep = _exactly(N, length)
+    keep = _first_observations(N, length)
     owner = np.repeat(np.arange(len(points), dtype=np.int32), length)[keep]
     n_points = owner[-1] + 1
     return Bundle(cameras, points[:n_points], camera[keep], owner, uv[keep]), depth[:n_points]
@@ -281,7 +281,7 @@ def _tracks(n_points: int, n: int, kind: str, mean_track: float, rng: Rng) -> tu
     return middle, window, owner, camera.astype(np.int32)
 
 
-def _exactly(N: int, length: NDArray) -> NDArray[np.bool_]:
+def _first_observations(N: int, length: NDArray) -> NDArray[np.bool_]:
     """Return the mask of the first N observations, adjusted such that no track has a single one."""
     keep = np.arange(length.sum()) < N
     end = np.cumsum(length)

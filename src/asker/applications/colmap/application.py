@@ -112,7 +112,7 @@ class ColmapModels(Application):
         )
         r = reprojection_norms(data)
         cost = asker.SmoothTruncated(tau).psi(np.minimum(r, 1e150) ** 2).sum()
-        titles = (f"start, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
+        titles = (f"initial values, tau {tau:g} px", "cost", f"within {INFLECTION * tau:.3g} px", "median residual")
         row = ["", f"{cost:.7g}", percent(np.mean(r <= INFLECTION * tau)), f"{np.median(r):.3g} px"]
         not_visible = np.isinf(r)
         n_points = len(np.unique(o.point[not_visible]))
