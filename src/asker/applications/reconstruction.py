@@ -11,7 +11,7 @@ from asker.applications.application import option
 from asker.applications.text_report import ReportItems
 from asker.applications.uncertainty import REPORT_HELP
 from asker.geometry.gauge import Gauge
-from asker.io.file_issues import STRICT_HELP, Dirt
+from asker.io.file_issues import STRICT_HELP, FileIssues
 from asker.problem.reductions import ALONE, Sums
 
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
@@ -42,23 +42,25 @@ class IndexedRecords:
         return f"{self.kind} {self.ids[self.index[k]]}"
 
 
-def check_observations(dirt: Dirt, images: IndexedRecords, points: IndexedRecords, *others: IndexedRecords) -> None:
+def check_observations(
+    issues: FileIssues, images: IndexedRecords, points: IndexedRecords, *others: IndexedRecords
+) -> None:
     """Report records without an observation, and repeated observations of a point in an image; change nothing."""
     for records in (*others, images, points):
         unseen = np.bincount(records.index, minlength=len(records.ids)) == 0
         error = f"{records.kind} {records.ids[np.argmax(unseen)]} has no observation" if unseen.any() else ""
-        dirt.found(unseen, f"{records.kind}{{s}} without an observation", error)
+        issues.add(unseen, f"{records.kind}{{s}} without an observation", error)
     key = images.index.astype(np.int64) * len(points.ids) + points.index
     order = np.argsort(key, kind="stable")
     repeated = order[1:][np.diff(key[order]) == 0]
     first = repeated.min(initial=len(key))
     error = f"{images.name_of(first)} has two observations of {points.name_of(first)}" if repeated.size else ""
-    dirt.found(repeated >= 0, "repeated observation{s} of a point in an image", error)
+    issues.add(repeated >= 0, "repeated observation{s} of a point in an image", error)
 
 
-def issues_report(dirt: Sequence[str]) -> ReportItems:
+def issues_report(issues: Sequence[str]) -> ReportItems:
     """Return one line about issues in the data; no line if there are none."""
-    return [f"Issues in the data (left unchanged): {'; '.join(dirt)}."] if dirt else []
+    return [f"Issues in the data (left unchanged): {'; '.join(issues)}."] if issues else []
 
 
 class ErrorFigures(NamedTuple):

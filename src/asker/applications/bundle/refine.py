@@ -23,7 +23,7 @@ from asker.applications.outcome import (
 )
 from asker.applications.reconstruction import IndexedRecords, ReprojectionErrors, check_observations
 from asker.geometry.gauge import Gauge
-from asker.io.file_issues import Dirt
+from asker.io.file_issues import FileIssues
 from asker.io.files import FilePath
 from asker.problem.by_group import Groups
 from asker.problem.reductions import ALONE, Sums
@@ -140,12 +140,14 @@ def issues_of(bundle: Bundle | BundlePortion, path: FilePath = "bundle", strict:
     """
     part = bundle if isinstance(bundle, BundlePortion) else None
     local = bundle.bundle if isinstance(bundle, BundlePortion) else bundle
-    dirt = Dirt(path, strict)
+    issues = FileIssues(path, strict)
     cameras = IndexedRecords("camera", np.arange(local.n_cameras), _gather(local.camera_index, part))
     numbers = np.arange(local.n_points) if part is None else part.points
     n = local.n_points if part is None else part.n_points
-    check_observations(dirt, cameras, IndexedRecords("point", np.arange(n), _gather(numbers[local.point_index], part)))
-    return tuple(dirt.told)
+    check_observations(
+        issues, cameras, IndexedRecords("point", np.arange(n), _gather(numbers[local.point_index], part))
+    )
+    return tuple(issues.descriptions)
 
 
 def _sums(made: BundleProblem, part: BundlePortion | None) -> Sums:

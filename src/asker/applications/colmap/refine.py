@@ -32,7 +32,7 @@ from asker.applications.outcome import (
 )
 from asker.applications.reconstruction import IndexedRecords, ReprojectionErrors, check_observations
 from asker.geometry.gauge import Gauge
-from asker.io.file_issues import Dirt
+from asker.io.file_issues import FileIssues
 from asker.io.files import FilePath
 from asker.kernels.kernel import Kernel
 from asker.statistics.scale import REACH
@@ -227,11 +227,11 @@ def issues_of(model: ColmapModel, path: FilePath = "model", strict: bool = False
     strict
         If True, raise a `FileError` about the first issue.
     """
-    dirt, o = Dirt(path, strict), model.observations()
+    issues, o = FileIssues(path, strict), model.observations()
     images = IndexedRecords("image", model.images.ids, o.image)
     points = IndexedRecords("point", model.points.ids, o.point)
-    check_observations(dirt, images, points, IndexedRecords("camera", model.cameras.ids, o.camera))
-    return tuple(dirt.told)
+    check_observations(issues, images, points, IndexedRecords("camera", model.cameras.ids, o.camera))
+    return tuple(issues.descriptions)
 
 
 def _solve(

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.io.file_issues import Dirt
+from asker.io.file_issues import FileIssues
 from asker.io.files import FileError
 
 Information = Literal["nearest", "diagonal", "skip", "strict"]
@@ -18,7 +18,7 @@ ROUNDING_TOL = 1e-12
 
 
 def semidefinite(
-    matrices: NDArray[np.float64], lines: list[int], issues: Dirt, information: Information
+    matrices: NDArray[np.float64], lines: list[int], issues: FileIssues, information: Information
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return positive semidefinite information matrices, and a mask of the edges to keep.
 
@@ -63,7 +63,7 @@ def semidefinite(
     if information == "strict" and bad.any():
         raise FileError(issues.path, error, lines[k])
     repair = REPAIRS.get(information)
-    issues.found(bad, f"edge{{s}} with negative eigenvalues in the information matrix: {repair}", error, lines[k])
+    issues.add(bad, f"edge{{s}} with negative eigenvalues in the information matrix: {repair}", error, lines[k])
     negative = values[:, 0] < -ROUNDING_TOL
     V, clipped = vectors[negative], np.maximum(values[negative], 0)
     nearest = np.einsum("nik,nk,njk->nij", V, clipped, V)

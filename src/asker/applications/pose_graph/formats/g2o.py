@@ -44,7 +44,7 @@ from asker.applications.pose_graph.formats.tagged_lines import (
 )
 from asker.applications.pose_graph.graph import Measurements, PoseGraph
 from asker.geometry.poses import N_AXES, N_DOF, N_NUMBERS
-from asker.io.file_issues import Dirt
+from asker.io.file_issues import FileIssues
 from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 FIX = "FIX"
@@ -72,7 +72,7 @@ def read_g2o(
     FileError
         If the file cannot be read.
     """
-    issues = Dirt(path, strict)
+    issues = FileIssues(path, strict)
     lines = drop_unknown_tags(lines_by_tag(read_text_bytes(path)), [*TAGS, *LOGARITHM_TAGS, FIX], issues)
     fixes = lines.pop(FIX, Lines())
     names = dict.fromkeys(POSE_TAGS | LANDMARK_TAGS, "vertex") | dict.fromkeys(OFFSET_TAGS, "offset")
@@ -176,6 +176,6 @@ def _check_information(name: str, matrices: np.ndarray) -> None:
     if not np.array_equal(matrices, np.swapaxes(matrices, 1, 2)):
         raise ValueError(f"{name} must be symmetric")
     try:
-        semidefinite(matrices, list(range(len(matrices))), Dirt("", strict=True), "strict")
+        semidefinite(matrices, list(range(len(matrices))), FileIssues("", strict=True), "strict")
     except FileError:
         raise ValueError(f"{name} must be positive semidefinite") from None

@@ -23,7 +23,7 @@ from asker.applications.pose_graph.graph import Landmarks, Measurements, PoseGra
 from asker.applications.pose_graph.initial.landmark_init import initial_landmarks
 from asker.applications.pose_graph.initial.spanning_tree_init import spanning_tree_poses
 from asker.geometry.poses import Kind
-from asker.io.file_issues import Dirt
+from asker.io.file_issues import FileIssues
 from asker.io.files import FileError, FilePath
 
 QUATERNION_TOL = 1e-12
@@ -51,7 +51,7 @@ class GraphBuilder:
 
     path: FilePath
     lines: Mapping[str, Lines]
-    issues: Dirt
+    issues: FileIssues
     information: Information
     id_uses: list[tuple[str, Ids, list[int]]] = field(default_factory=list)
     """Ids in the order of the file: "pose" or "landmark", the ids, and their line numbers."""
@@ -91,7 +91,7 @@ class GraphBuilder:
         lines = {"vertices": pose_lines, "edges": edges.line} | {tag: m.line for tag, m in others.items()}
         check_connected(self.path, graph, lines, trajectory)
         self._report_missing_vertices(pose_ids, edges)
-        graph = replace(graph, poses=self._complete_poses(graph), repairs=self.issues.told)
+        graph = replace(graph, poses=self._complete_poses(graph), repairs=self.issues.descriptions)
         return replace(graph, landmarks=initial_landmarks(self.path, graph, lines))
 
     def _kind(self) -> Kind:
@@ -120,7 +120,7 @@ class GraphBuilder:
         first, duplicate = _first_occurrence(ids)
         k = int(np.argmax(duplicate))
         error = f"{one} {ids[k]} was defined before, in line {lines.line[first[k]]}"
-        self.issues.found(duplicate, f"{one} line{{s}} of {many} defined before dropped", error, lines.line[k])
+        self.issues.add(duplicate, f"{one} line{{s}} of {many} defined before dropped", error, lines.line[k])
         lines.keep(~duplicate)
         return ids[~duplicate]
 
@@ -151,13 +151,13 @@ class GraphBuilder:
         is_self_loop = (names[:, 0] == names[:, -1]) & (tag.ends == ("pose", "pose"))
         k = int(np.argmax(is_self_loop))
         error = f"an edge from vertex {names[k, 0]} to itself"
-        self.issues.found(is_self_loop, "edge{s} from a vertex to itself dropped", error, lines.line[k])
+        self.issues.add(is_self_loop, "edge{s} from a vertex to itself dropped", error, lines.line[k])
         bytes_of_line = np.ascontiguousarray(lines.numbers).view(f"V{8 * lines.numbers.shape[1]}")[:, 0]
         first, duplicate = _first_occurrence(bytes_of_line)
         duplicate &= ~is_self_loop
         k = int(np.argmax(duplicate))
         error = f"duplicate of the edge in line {lines.line[first[k]]}"
-        self.issues.found(duplicate, "duplicate edge{s} dropped", error, lines.line[k])
+        self.issues.add(duplicate, "duplicate edge{s} dropped", error, lines.line[k])
         lines.keep(~(is_self_loop | duplicate))
         if not lines.line:
             raise FileError(self.path, "no edge remains: all of them lead from a vertex to itself")
@@ -176,7 +176,7 @@ class GraphBuilder:
                 k = int(np.argmax(unknown))
                 error = f"there is no {name} {m.offsets[k]}"
                 repair = "measurement{s} with an undefined sensor offset: taken as the identity"
-                self.issues.found(unknown, repair, error, m.line[k])
+                self.issues.add(unknown, repair, error, m.line[k])
                 identity = np.zeros(OFFSET_TAGS[name].n_values)
                 identity[3:] = [0, 0, 0, 1][: len(identity) - 3]
                 offsets |= dict.fromkeys(np.unique(m.offsets[unknown]).tolist(), identity)
@@ -225,7 +225,7 @@ class GraphBuilder:
             k = int(np.argmin(np.where(missing, first, edges.names.size)))
             error = f"vertex {names[k]} has no line"
             repair = "pose{s} without a line initialised from edges"
-            self.issues.found(missing, repair, error, edges.line[first[k] // 2])
+            self.issues.add(missing, repair, error, edges.line[first[k] // 2])
 
     def _fixed(self, fixes: Lines, ids: Ids) -> Ids:
         """Return the ids of FIX lines."""
@@ -234,7 +234,7 @@ class GraphBuilder:
         if unknown.any():
             k = int(np.argmax(unknown))
             error = f"FIX names vertex {named[k]}, which is not in the graph"
-            self.issues.found(unknown, "FIX of a vertex that is not in the graph dropped", error, lines[k])
+            self.issues.add(unknown, "FIX of a vertex that is not in the graph dropped", error, lines[k])
         return named
 
     def _without_unmeasured(self, graph: PoseGraph) -> PoseGraph:
@@ -247,7 +247,7 @@ class GraphBuilder:
         first = landmarks.ids[int(np.argmax(unmeasured))]  # has a vertex line
         line = next(lines[int(np.argmax(ids == first))] for end, ids, lines in self.id_uses if first in ids)
         error = f"landmark {first} has no measurements"
-        self.issues.found(unmeasured, "landmark{s} without measurements dropped", error, line)
+        self.issues.add(unmeasured, "landmark{s} without measurements dropped", error, line)
         rank = np.cumsum(~unmeasured) - 1
         measured = {}
         for tag, m in graph.measured.items():
@@ -269,9 +269,9 @@ class GraphBuilder:
         return poses
 
 
-def _empty_file_message(what: str, issues: Dirt) -> str:
+def _empty_file_message(what: str, issues: FileIssues) -> str:
     """Return a message followed by the issues repaired before."""
-    return what + (f" ({'; '.join(issues.told)})" if issues.told else "")
+    return what + (f" ({'; '.join(issues.descriptions)})" if issues.descriptions else "")
 
 
 def _concatenated(arrays: list[NDArray[Any]]) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from asker.applications.pose_graph.formats.file_issues import Dirt, Information
+from asker.applications.pose_graph.formats.file_issues import FileIssues, Information
 from asker.applications.pose_graph.formats.graph_builder import GraphBuilder
 from asker.applications.pose_graph.formats.tagged_lines import Lines
 from asker.applications.pose_graph.graph import PoseGraph
@@ -55,7 +55,9 @@ def read_open3d(path: FilePath, information: Information = "nearest", strict: bo
     }
     by_tag = {tag: lines for tag, lines in by_tag.items() if lines.line}
     try:
-        return GraphBuilder(path, by_tag, Dirt(path, strict), "strict" if strict else information).build(Lines(), False)
+        return GraphBuilder(path, by_tag, FileIssues(path, strict), "strict" if strict else information).build(
+            Lines(), False
+        )
     except FileError as error:
         raise FileError(path, error.what) from None  # without the line number, which JSON does not have
 

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.io.file_issues import Dirt
+from asker.io.file_issues import FileIssues
 from asker.io.files import FileError, FilePath
 
 CHUNK_ROWS = 1 << 12
@@ -40,7 +40,7 @@ def lines_by_tag(text: bytes) -> dict[str, Lines]:
     return {tag.decode("latin-1"): lines for tag, lines in by_tag.items()}
 
 
-def drop_unknown_tags(by_tag: dict[str, Lines], known: Iterable[str], issues: Dirt) -> dict[str, Lines]:
+def drop_unknown_tags(by_tag: dict[str, Lines], known: Iterable[str], issues: FileIssues) -> dict[str, Lines]:
     """Return the lines with known tags; the others are reported as an issue."""
     known = list(known)
     unknown = sorted((tag for tag in by_tag if tag not in known), key=lambda tag: by_tag[tag].line[0])
@@ -49,7 +49,7 @@ def drop_unknown_tags(by_tag: dict[str, Lines], known: Iterable[str], issues: Di
         names = ", ".join(printable(tag.encode("latin-1")) for tag in unknown[:3]) + (", …" if len(unknown) > 3 else "")
         error = f"unknown tag {printable(first.encode('latin-1'))}; known tags are {', '.join(known)}"
         every = np.ones(n, dtype=np.bool_)
-        issues.found(every, f"line{{s}} with unknown tags dropped: {names}", error, by_tag[first].line[0])
+        issues.add(every, f"line{{s}} with unknown tags dropped: {names}", error, by_tag[first].line[0])
     return {tag: lines for tag, lines in by_tag.items() if tag in known}
 
 

@@ -9,7 +9,7 @@ row by row.  Issues are repaired as in g2o files.
 
 import numpy as np
 
-from asker.applications.pose_graph.formats.file_issues import Dirt, Information
+from asker.applications.pose_graph.formats.file_issues import FileIssues, Information
 from asker.applications.pose_graph.formats.graph_builder import GraphBuilder
 from asker.applications.pose_graph.formats.tagged_lines import Lines, drop_unknown_tags, lines_by_tag, parse
 from asker.applications.pose_graph.graph import PoseGraph
@@ -33,7 +33,7 @@ def read_toro(path: FilePath, information: Information = "nearest", strict: bool
     path, information, strict
         As for `read_g2o`.
     """
-    issues = Dirt(path, strict)
+    issues = FileIssues(path, strict)
     by_tag = drop_unknown_tags(lines_by_tag(read_text_bytes(path)), TAGS, issues)
     parse(path, [("vertex" if tag.startswith("V") else "edge", lines, TAGS[tag][1]) for tag, lines in by_tag.items()])
     as_g2o: dict[str, Lines] = {}
