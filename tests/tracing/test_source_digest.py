@@ -16,7 +16,7 @@ import asker
 from asker.applications.bundle import make_scene, write_bal
 from asker.applications.pose_graph.residuals import error_se2, error_se3
 from asker.engines.interface import omega, psi
-from asker.tracing.source_digest import known_by
+from asker.tracing.source_digest import digest_of
 
 
 def users(x):
@@ -41,10 +41,10 @@ BUILTIN = [
 
 
 def test_keys_of_builtin_functions_and_values_are_distinct():
-    known = [known_by(each) for each in BUILTIN]
+    known = [digest_of(each) for each in BUILTIN]
     assert all(known)
     assert len(set(known)) == len(BUILTIN)
-    assert known == [known_by(each) for each in BUILTIN]
+    assert known == [digest_of(each) for each in BUILTIN]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_keys_of_builtin_functions_and_values_are_distinct():
     [users, partial(error_se2, users), closing_over(users), (omega, UsersKernel()), [users], {"f": users}, object()],
 )
 def test_functions_and_classes_of_users_have_no_key(thing):
-    assert known_by(thing) == b""
+    assert digest_of(thing) == b""
 
 
 # ---- in separate processes, with an editable copy of the package
@@ -127,7 +127,7 @@ from pathlib import Path
 from asker.tracing import source_digest
 if sys.argv[1:]:
     os.utime(Path(source_digest.PACKAGE) / sys.argv[1])
-print(source_digest.known_by(1) == b"")
+print(source_digest.digest_of(1) == b"")
 """
     assert package.run(code).split()[-1] == "False"
     assert package.run(code, "kernels/kernels.py").split()[-1] == "True"

@@ -16,7 +16,7 @@ from asker.tracing.affine import is_affine
 from asker.tracing.array_namespace import Array, as_argument, float64, has_masked
 from asker.tracing.jax_compat import load_jax
 from asker.tracing.jaxpr_digest import REMEDIES, differentiated_with, digest_of_trace, first_line
-from asker.tracing.source_digest import cached_value, known_by
+from asker.tracing.source_digest import cached_value, digest_of
 from asker.tracing.unsupported_primitives import NOT_COMPILED
 
 
@@ -175,7 +175,7 @@ class ResidualFunction:
         if self.jacobian is not None:
             return None
         moved = [(slot.variables.manifold, slot.variables.is_free) for slot in self.slots]
-        key = known_by(self.residual, moved, [(d.shape[1:], str(d.dtype)) for d in self.data])
+        key = digest_of(self.residual, moved, [(d.shape[1:], str(d.dtype)) for d in self.data])
         return TraceProperties(*cached_value(key, self._properties)) if key else None
 
     def _properties(self) -> TraceProperties:

@@ -26,7 +26,7 @@ PLAIN = (type(None), bool, int, float, str, bytes)
 _values: dict[bytes, Any] = {}
 
 
-def known_by(*things: Any) -> bytes:
+def digest_of(*things: Any) -> bytes:
     """Return a digest of functions and values that is the same in every process; b"" unless all are built-in."""
     try:
         description = "\n".join(_described(things))

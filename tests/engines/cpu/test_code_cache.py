@@ -59,9 +59,9 @@ def test_a_function_with_a_known_digest_is_not_traced_again(folder):
         traced.append(x)
         return (x**3,), (x,)
 
-    for known_by, times in ((b"cube", 1), (b"cube", 1), (b"", 2), (b"other", 3), (b"cube", 3)):
+    for digest, times in ((b"cube", 1), (b"cube", 1), (b"", 2), (b"other", 3), (b"cube", 3)):
         out, x = np.zeros(3), np.arange(3.0)
-        total = Loop("cube", [Argument("each")], lambda x: cube(x), known_by=known_by)(3, [x], [out])
+        total = Loop("cube", [Argument("each")], lambda x: cube(x), digest=digest)(3, [x], [out])
         np.testing.assert_array_equal(out, x**3)
         assert (total.tolist(), len(traced)) == ([3.0], times)
 

@@ -7,8 +7,8 @@ the result does not depend on the number of threads.
 Matrices are upper triangles, A = RᵀR, in either memory order: the transpose of a row-major lower triangle is one too.
 Entries below the diagonal are not used.
 
-`system/small_cholesky.py` is a separate kernel because it takes a half to two thirds of the time of LAPACK up to
-`MAX_UNTILED_UNKNOWNS`, but twice the time of tiles at 1000 unknowns, and cannot factorise a panel of a front in place.
+`system/small_cholesky.py` is a second kernel because it takes a quarter to two thirds of the time of LAPACK up to
+`MAX_UNTILED_UNKNOWNS`, but 2.5 times that of tiles at 4000 unknowns, and does not factorise the panels of fronts.
 """
 
 import os

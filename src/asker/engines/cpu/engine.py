@@ -31,7 +31,7 @@ from asker.kernels.kernel import Kernel
 from asker.problem.problem import Problem
 from asker.problem.reductions import ALONE
 from asker.problem.variables import Variables
-from asker.tracing.source_digest import known_by
+from asker.tracing.source_digest import digest_of
 
 LOOP_CACHE_SIZE = 256
 """Compiled loops of formulas, and of retractions, that are cached for other problems."""
@@ -318,7 +318,7 @@ def _formula_loop(
     arguments = [tau, *[Argument("each")] * (1 + n_arrays), *[Argument("scalar")] * len(names)]
     name = formula.__name__.strip("_")
     what = f"{name} of the kernel {type(kernel).__name__}"
-    return compiled_loop(name, arguments, one, what=what, known_by=known_by(one))
+    return compiled_loop(name, arguments, one, what=what, digest=digest_of(one))
 
 
 def _retraction(v: Variables) -> AnyLoop:
@@ -337,4 +337,4 @@ def _retraction_on(m: Any, name: str) -> AnyLoop:
     arguments = [Argument("each", (m.ambient,)), Argument("each", (m.tangent,))]
     long = is_long(1, m.tangent)
     what = f"the steps of {name}"
-    return compiled_loop("retract", arguments, retract, what=what, known_by=known_by(retract), batched=long)
+    return compiled_loop("retract", arguments, retract, what=what, digest=digest_of(retract), batched=long)

@@ -26,7 +26,7 @@ def compiled_loop(
     arguments: Sequence[Argument],
     *functions: Callable[..., Any],
     what: str,
-    known_by: bytes = b"",
+    digest: bytes = b"",
     shortest: bool = True,
     quiet: bool = False,
     signature: str = "",
@@ -41,7 +41,7 @@ def compiled_loop(
     try:
         if batched:
             return BatchedLoop(arguments, *functions)
-        return make_loop(name, arguments, *functions, what="" if quiet else what, known_by=known_by, shortest=shortest)
+        return make_loop(name, arguments, *functions, what="" if quiet else what, digest=digest, shortest=shortest)
     except ReadsOutside as error:
         raise ProblemError(f"{what}: {error}{signature and f'; its arguments are {signature}'}") from None
 
@@ -160,14 +160,14 @@ class FactorCode:
                 functions = [partial(self._one_linearise, mode) for mode in ("jacfwd", "jacrev")]
             else:
                 arguments, functions = self._arguments(), [getattr(self, f"_one_{what}")]
-            known_by = self._known_by() if self.factors.trace else b""
+            digest = self._digest() if self.factors.trace else b""
             f = self.factors
             self.loops[what] = compiled_loop(
                 what,
                 arguments,
                 *functions,
                 what=f.name,
-                known_by=known_by,
+                digest=digest,
                 shortest=2 * self.structure.p < self.structure.width,  # a reverse pass costs about two forward passes
                 quiet=f.warned_uncompiled,
                 signature=f.argument_shapes,
@@ -175,7 +175,7 @@ class FactorCode:
             )
         return self.loops[what]
 
-    def _known_by(self) -> bytes:
+    def _digest(self) -> bytes:
         """Return a digest of all that determines the loops: the residual, the fixed variables and this module."""
         groups = [slot.variables for slot in self.factors.slots]
         moved = [(v.manifold.tangent, v.is_free, bool(v.fixed.any())) for v in groups]

@@ -264,8 +264,8 @@ def test_independent_dense_blocks_are_parallel_tasks():
     i, j = np.tril_indices(size)
     rows, columns = (np.concatenate([k * size + x for k in range(n_parts)]) for x in (i, j))
     n = size * n_parts
-    meeting = np.arange(n_parts + 1), np.arange(n_parts)
-    fronts = Multifrontal(meeting, np.full(n_parts, size), (rows, columns))
+    block_pattern = np.arange(n_parts + 1), np.arange(n_parts)
+    fronts = Multifrontal(block_pattern, np.full(n_parts, size), (rows, columns))
     assert len(fronts.tasks) >= symbolic.N_TASKS / 2
     x = fronts.solve(np.where(rows == columns, 1.0 + size, 1.0), np.ones(n))
     np.testing.assert_allclose(x, 1 / (2 * size), rtol=1e-12)

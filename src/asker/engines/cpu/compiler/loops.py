@@ -61,20 +61,20 @@ class Loop:
         name: str,
         arguments: Sequence[Argument],
         *functions: Callable[..., Any],
-        known_by: bytes = b"",
+        digest: bytes = b"",
         shortest: bool = True,
     ):
         """Compile one of several functions that compute the same.
 
         functions  at least one of them must be traceable: JAX differentiates some functions in one mode only
-        known_by   digest of the functions; if not empty, the printed text is cached and tracing is skipped
+        digest     of the functions; if not empty, the printed text is cached and tracing is skipped
         shortest   choose the shortest program, otherwise the first that can be traced
         """
         self.arguments = tuple(arguments)
         for argument in self.arguments:
             if argument.dtype in UNSUPPORTED_DTYPES:
                 raise UnsupportedPrimitive("convert_element_type", f" of data in {argument.dtype}")
-        make = partial(_cached_print, known_by) if known_by else _print_shortest
+        make = partial(_cached_print, digest) if digest else _print_shortest
         text = make(name, self.arguments, functions, shortest)
         self.source = text.source
         self.kernel = compile_source(name, text.source, slp_vectorize=False)  # traced code has little to vectorise
@@ -180,7 +180,7 @@ def make_loop(
     arguments: Sequence[Argument],
     *functions: Callable[..., Any],
     what: str,
-    known_by: bytes = b"",
+    digest: bytes = b"",
     shortest: bool = True,
 ) -> Loop | BatchedLoop:
     """Return a compiled loop, or one that XLA runs if a primitive is not supported or the program is too long.
@@ -188,7 +188,7 @@ def make_loop(
     The latter warns about `what`, unless it is empty.
     """
     try:
-        return Loop(name, arguments, *functions, known_by=known_by, shortest=shortest)
+        return Loop(name, arguments, *functions, digest=digest, shortest=shortest)
     except NotCompiled as e:
         if what:
             warnings.warn(f"{what}: {e}", stacklevel=2)
@@ -227,7 +227,7 @@ def _print_shortest(
 
 
 def _cached_print(
-    known_by: bytes,
+    digest: bytes,
     name: str,
     arguments: Sequence[Argument],
     functions: Sequence[Callable[..., Any]],
@@ -235,7 +235,7 @@ def _cached_print(
 ) -> _PrintedLoop:
     """Return the printed loop from the cache, or print and cache it; the key contains the versions of JAX and asker."""
     versions = f"{name} {arguments} {shortest} {traced_with()}\0{folder_source(__file__)}"
-    key = f"text-{name}-{hashlib.sha256(known_by + versions.encode()).hexdigest()}"
+    key = f"text-{name}-{hashlib.sha256(digest + versions.encode()).hexdigest()}"
     content = kept_code().read(key)
     if content is not None:
         return _PrintedLoop(*json.loads(content))

@@ -25,9 +25,11 @@ STRIP = 512  # columns updated at a time: a strip of a panel fits into the cache
 class Multifrontal:
     """A solver that is analysed once for a pattern, and then solves for any values and right-hand side."""
 
-    def __init__(self, meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]):
+    def __init__(
+        self, block_pattern: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]
+    ):
         """Analyse the pattern; the arguments are those of `analyse`."""
-        self.order, self.fronts, self.work, self.tasks, self.top, n_panels, n_updates = analyse(meeting, dims, at)
+        self.order, self.fronts, self.work, self.tasks, self.top, n_panels, n_updates = analyse(block_pattern, dims, at)
         self.panels, self.updates = np.empty(n_panels), np.empty(n_updates)
         self.left = np.empty(len(self.fronts.coupled))
 

@@ -24,27 +24,27 @@ class WideFronts(NamedTuple):
 
 
 def wide_fronts(
-    meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, narrow: Sequence[int], zeros: float
+    block_pattern: tuple[np.ndarray, np.ndarray], dims: np.ndarray, narrow: Sequence[int], zeros: float
 ) -> Iterator[WideFronts]:
     """Yield several sets of fronts for a pattern: with dissection and without, and with fronts of different sizes.
 
-    `meeting` and `dims` are as in `analyse`.  For each size in `narrow`, fronts of up to this many rows may contain any
-    number of zeros, larger ones the fraction `zeros`.
+    `block_pattern` and `dims` are as in `analyse`.  For each size in `narrow`, fronts of up to this many rows may
+    contain any number of zeros, larger ones the fraction `zeros`.
     """
-    for tree in elimination_trees(graph_of(*meeting, dims.astype(np.int64)), MAX_VERTICES_FOR_BOTH):
+    for tree in elimination_trees(graph_of(*block_pattern, dims.astype(np.int64)), MAX_VERTICES_FOR_BOTH):
         if tree is None:
             continue
-        ptr, coupled = _coupled(tree, meeting)
+        ptr, coupled = _coupled(tree, block_pattern)
         sizes = dims[tree.order].astype(np.int64)
         load = _summed(sizes[coupled], ptr)
         for size in narrow:
             width = _summed(sizes, tree.first)
             names = amalgamate(np.arange(len(load)), tree.parent, load, width, size, zeros)
-            yield _of_unknowns(_renamed(tree, *names), meeting, dims)
+            yield _of_unknowns(_renamed(tree, *names), block_pattern, dims)
 
 
-def _of_unknowns(tree: Tree, meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray) -> WideFronts:
-    ptr, coupled = _coupled(tree, meeting)
+def _of_unknowns(tree: Tree, block_pattern: tuple[np.ndarray, np.ndarray], dims: np.ndarray) -> WideFronts:
+    ptr, coupled = _coupled(tree, block_pattern)
     sizes = dims[tree.order].astype(np.int64)
     begins = np.concatenate([[0], np.cumsum(sizes)])
     starts = np.concatenate([[0], np.cumsum(dims)])
@@ -57,12 +57,12 @@ def _of_unknowns(tree: Tree, meeting: tuple[np.ndarray, np.ndarray], dims: np.nd
     )
 
 
-def _coupled(tree: Tree, meeting: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _coupled(tree: Tree, block_pattern: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the variables that each front is coupled to, by their position in the order."""
     n_fronts = len(tree.parent)
     rank = np.empty_like(tree.order)
     rank[tree.order] = np.arange(len(rank))
-    i, j = rank[np.repeat(np.arange(len(rank)), np.diff(meeting[0]))], rank[meeting[1]]
+    i, j = rank[np.repeat(np.arange(len(rank)), np.diff(block_pattern[0]))], rank[block_pattern[1]]
     i, j = np.minimum(i, j), np.maximum(i, j)
     front = np.searchsorted(tree.first, i, side="right") - 1
     child_ptr, child = children_of(tree.parent)

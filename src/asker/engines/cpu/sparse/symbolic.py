@@ -61,26 +61,30 @@ class Symbolic(NamedTuple):
     n_updates: int
 
 
-def analyse(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Symbolic:
+def analyse(
+    block_pattern: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]
+) -> Symbolic:
     """Return the symbolic factorisation of a pattern, from the cache if it equals one of the last patterns.
 
-    meeting  block pattern: CSR pointers and columns of the lower triangle over the variables
-    dims     number of unknowns of each variable
-    at       row and column of every value of the matrix; values above the diagonal are ignored
+    block_pattern  CSR pointers and columns of the lower triangle over the variables
+    dims           number of unknowns of each variable
+    at             row and column of every value of the matrix; values above the diagonal are ignored
     """
-    pattern = (*meeting, dims, *at)
+    pattern = (*block_pattern, dims, *at)
     for known, symbolic in tuple(RECENT_PATTERNS):
         if all(map(np.array_equal, known, pattern)):
             return symbolic
-    symbolic = _analysed(meeting, dims, at)
+    symbolic = _analysed(block_pattern, dims, at)
     if len(at[0]) <= MAX_CACHED_VALUES:
         RECENT_PATTERNS.append((pattern, symbolic))
     return symbolic
 
 
-def _analysed(meeting: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Symbolic:
+def _analysed(
+    block_pattern: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]
+) -> Symbolic:
     starts = np.concatenate([[0], np.cumsum(dims)])
-    tree = elimination_tree(graph_of(*meeting, dims.astype(np.int64)))
+    tree = elimination_tree(graph_of(*block_pattern, dims.astype(np.int64)))
     sizes = dims[tree.order]
     order = np.repeat(starts[tree.order] - np.cumsum(sizes) + sizes, sizes) + np.arange(starts[-1])
     rank = np.empty(starts[-1], dtype=np.int64)

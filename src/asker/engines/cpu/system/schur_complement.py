@@ -299,14 +299,14 @@ class ReducedMatrix:
         self.copy_scaled(np.ones(n), out)
         return out
 
-    def meeting(self) -> tuple[np.ndarray, np.ndarray]:
+    def block_pattern(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the block pattern of the sparse matrix: CSR pointers and columns of a lower triangle."""
         return np.append(self.pattern_ptr[:, 0], len(self.pattern)), self.pattern
 
     @cached_property
     def block_of_value(self) -> np.ndarray:
         """The number of the block of every sparse value."""
-        ptr, columns = self.meeting()
+        ptr, columns = self.block_pattern()
         sizes = self.dims[columns]
         rows = np.repeat(np.arange(len(self.dims)), self.dims)  # the variable of each row of the matrix
         blocks = np.repeat(np.arange(len(columns)), sizes)  # for the values of each variable's first row
@@ -315,7 +315,7 @@ class ReducedMatrix:
 
     def blocks_with(self, is_one: np.ndarray) -> np.ndarray:
         """Return which sparse blocks contain a value of the mask, or are on the diagonal."""
-        ptr, columns = self.meeting()
+        ptr, columns = self.block_pattern()
         blocks = np.repeat(np.arange(len(self.dims)), np.diff(ptr)) == columns
         blocks[self.block_of_value[is_one]] = True
         return blocks

@@ -78,7 +78,7 @@ class SparseInverse:
         self.reduced, self.dims = reduced, reduced.dims
         rows, columns = reduced.coordinates()
         self.diagonal = np.flatnonzero(rows == columns)
-        self.fronts = Multifrontal(reduced.meeting(), reduced.dims, (rows, columns))
+        self.fronts = Multifrontal(reduced.block_pattern(), reduced.dims, (rows, columns))
         widths = reduced.pattern_ptr[:, 3]
         before = np.concatenate([[0], np.cumsum(reduced.dims[reduced.pattern])])
         first = before[reduced.pattern_ptr[:, 0]]

@@ -117,7 +117,7 @@ class SparseCholesky:
         self.reduced = reduced
         rows, columns = self.at = reduced.coordinates()
         self.diagonal = np.flatnonzero(rows == columns)
-        self.fronts = Multifrontal(reduced.meeting(), reduced.dims, self.at)
+        self.fronts = Multifrontal(reduced.block_pattern(), reduced.dims, self.at)
         self.pruned: _Pruned | None = None
         self._n_analysed = len(reduced.pattern)  # number of blocks at the last analysis
 
@@ -173,7 +173,7 @@ class _Pruned:
 
         self.blocks = blocks
         self.source = np.flatnonzero(blocks[reduced.block_of_value])
-        ptr, columns = reduced.meeting()
+        ptr, columns = reduced.block_pattern()
         kept = np.concatenate([[0], np.cumsum(blocks)])[ptr]
         self.fronts = Multifrontal((kept, columns[blocks]), reduced.dims, (at[0][self.source], at[1][self.source]))
         self.work = float(self.fronts.work.sum())
