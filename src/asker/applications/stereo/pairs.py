@@ -34,8 +34,10 @@ def read_pair(
 ) -> StereoPair:
     """Read a pair from its images, with true disparities if their files are given."""
     images = read_grey(left), read_grey(right)
-    truths = (None if p is None else _read_truth(p, scale, images[0].shape) for p in (truth, truth_right))
-    return StereoPair(*images, *truths)
+    left_truth, right_truth = (
+        None if path is None else _read_truth(path, scale, images[0].shape) for path in (truth, truth_right)
+    )
+    return StereoPair(*images, left_truth, right_truth)
 
 
 def read_folder(folder: Path, scale: float = SCALE) -> StereoPair:
