@@ -1,16 +1,17 @@
-"""Methods by name; one paper, one file.
+"""Strategies by name; each paper has one file.
 
-strategy.py     every strategy: `init` and `step` on a frozen state, and the pieces that several use
-irls.py, …      a paper each; asker.py is ASKER as in the paper, with filter.py
-phases.py       strategies made of strategies: a first descent, a last phase, the best point kept
-default.py      ASKER, the default: the paper's method in such phases
-with_moves.py   a method, then moves of single variables and descents in turn
-exchanges.py    a descent, then single observations in and out of those that are believed
+strategy.py                      interface of strategies, `init` and `step` on a frozen state, and shared functions
+irls.py, …                       one paper each; graduated_filter.py is ASKER as in the paper, with filter.py
+asker.py                         ASKER, the default: the paper's method with a first descent and a last phase
+composite/phases.py              compositions of strategies: first descent, last phase, return to the best point
+composite/with_block_moves.py    a method, followed by alternating moves of single variables and descents
+composite/inlier_exchange.py     a descent, followed by trials that add or remove single inliers
 """
 
 from collections.abc import Callable
+from dataclasses import Field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from asker.strategies.asker import ASKER
 from asker.strategies.composite.phases import LastPhase
@@ -22,9 +23,17 @@ from asker.strategies.lm_moo import LMMOO
 from asker.strategies.mhq import MHQ
 from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
+from asker.strategies.strategy import Strategy
 from asker.strategies.triggs import Triggs
 
-METHODS: dict[str, Callable[[], Any]] = {
+
+class Method(Strategy, Protocol):
+    """Strategy whose settings are the fields of a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+METHODS: dict[str, Callable[[], Method]] = {
     "irls": IRLS,
     "triggs": Triggs,
     "sqrt-psi": SqrtPsi,
@@ -41,4 +50,4 @@ METHODS: dict[str, Callable[[], Any]] = {
     "asker-published": ASKER.published,
     "asker-paper": ASKER.paper,
 }
-"""What `--method` takes: a name, and the strategy with its default settings."""
+"""Strategies with default settings, by their names in the option `--method`."""

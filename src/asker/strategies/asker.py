@@ -1,28 +1,29 @@
-"""ASKER, the default: the paper's method (asker.py) with what we add to it.
+"""ASKER, the default strategy: the paper's method (graduated_filter.py) with four additions.
 
-The paper asks for h → 0 and a stationary Ψ, and does not reach them.  Four things are ours;
-docs/explanation/mathematics.md says what each is worth.
+The conditions of the paper, h → 0 and a stationary Ψ, are not reached by its method alone.
+docs/explanation/mathematics.md evaluates each of the additions.
 
-Scales      `FromResiduals`: they begin where the data says.  A σ of its own for each residual trusts the start, for
-            what is far from it has less weight.  Where all residuals are linear in θ, one large σ makes the relaxed
-            problem convex, and the start no longer matters.
-Pace        `Paced`: the scales fall over the iterations that there are.  Left alone, a step multiplies a scale with
-            φ = 1 − μ_h/(μ_h + λ_h); the mean scale is to be at `end` when the last phase begins, so
+Scales      `FromResiduals` computes the initial scales from the residuals at the start.  Individual scales σ depend on
+            the initial guess, since larger residuals get less weight.  If all residuals are linear in θ, one large σ
+            for all makes the relaxed problem convex, and the result does not depend on the initial guess.
+Schedule    `Paced` distributes the decrease of the scales over the available iterations.  Without data, a step
+            multiplies a scale by φ = 1 − μ_h/(μ_h + λ_h).  The mean scale should reach `end` at the beginning of the
+            last phase, hence
 
                 φ = (end / s)^(1 / iterations until then),    λ_h = μ_h φ / (1 − φ)
 
-            After a step it asks how much the *old* relaxed problem gained from moving θ, which needs no new residuals:
+            The step of θ is judged by the decrease of the *old* relaxed problem, which needs no new residuals:
 
                 ρ = (f(θ, s) − f(θ + δ, s)) / f(θ, s)
-                ρ < 0          the step was too long: λ rises
-                ρ < −refuse    it was worse than that: the step is refused, whatever the filter says, so that Ψ
-                               cannot run away
-Last phase  `LastPhase`, `BestKept`: then s = 0 (so h = 0 and f = Ψ), and Ψ itself is minimised; where that comes to
-            rest above a point that was seen before, it goes on from there.
-Descent     `FirstDescent`: a factor under a convex kernel is trusted, as odometry is; a start that fits such factors
-            says something about the others, which relaxing at once would forget: in a pose graph the false loops
-            would bend the trajectory before the right ones hold it.  The minimum that a plain descent finds is
-            relaxed instead, and where that leads to nothing better, it is what is returned.
+                ρ < 0          the step was too long: λ increases
+                ρ < −refuse    the step is rejected even if the filter accepts it, so that Ψ cannot diverge
+Last phase  `LastPhase` sets s = 0 (so h = 0 and f = Ψ) and minimises Ψ itself.  If this converges above the best
+            earlier point, `BestKept` continues from that point.
+Descent     `FirstDescent` minimises Ψ before the relaxation if some factors have convex kernels, such as odometry.
+            An initial guess that fits these factors is informative about the others, and an immediate relaxation would
+            lose this information: in a pose graph, false loops would deform the trajectory before the correct ones
+            constrain it.  The relaxation starts at the minimum of this descent, which is returned if no better one
+            follows.
 """
 
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from math import sqrt
 from typing import Any
 
 from asker.engines.interface import PerFactor, Point
+from asker.kernels.kernel import Array, Kernel
 from asker.problem.problem import Problem
 from asker.strategies.composite.phases import BestKept, FirstDescent, LastPhase
 from asker.strategies.graduated_filter import Anneal, AskerState, FixedRate, GraduatedFilter, Rates
@@ -39,8 +41,8 @@ from asker.strategies.triggs import Triggs
 from asker.tracing.array_namespace import namespace
 
 
-def start_scales(kernel, u, lowest, reach):
-    """s with σ = max(lowest, reach·‖r‖/τ); 0, for good, under a convex kernel, which has no poor minima to leave."""
+def start_scales(kernel: Kernel, u: Array, lowest: float, reach: float) -> Array:
+    """Return s with σ = max(lowest, reach·‖r‖/τ), or 0 for a convex kernel, which adds no poor minima."""
     xp = namespace(u)
     if kernel.convex:
         return xp.zeros_like(u)
@@ -48,8 +50,8 @@ def start_scales(kernel, u, lowest, reach):
     return xp.sqrt(sigma - 1)
 
 
-def sizes(kernel, u):
-    """‖r‖²/τ², √(‖r‖/τ) and 1 of a residual whose kernel is not convex: the others have no scale."""
+def sizes(kernel: Kernel, u: Array) -> tuple[Array, Array, Array]:
+    """Return ‖r‖²/τ², √(‖r‖/τ) and 1 of a residual with a scale; 0 for a convex kernel, whose residuals have none."""
     if kernel.convex:
         return 0.0 * u, 0.0 * u, 0.0 * u
     xp, t = namespace(u), kernel.tau**2
@@ -58,24 +60,24 @@ def sizes(kernel, u):
 
 @dataclass(frozen=True)
 class FromResiduals:
-    """Ours: the scales begin where the residuals at the start say."""
+    """Initial scales from the residuals at the start."""
 
     s0: float = 2.0
-    """No residual starts with less than σ = 1 + s₀²,"""
+    """Lower bound σ ≥ 1 + s₀² of the initial scales."""
     reach: float = 4.0
-    """nor with less than σ = reach·max(‖r‖, the typical ‖r‖)/τ."""
+    """Lower bound σ ≥ reach·max(‖r‖, the typical ‖r‖)/τ of the initial scales."""
     spread: float = 8.0
-    """Where all residuals are linear in θ, all start instead with one σ ≥ spread·(root mean square of ‖r‖/τ)."""
+    """Common initial σ ≥ spread·(root mean square of ‖r‖/τ), used if all residuals are linear in θ; 0 for never."""
 
-    def forget_the_start(self, problem: Problem) -> bool:
-        """With linear residuals and one large σ the relaxed problem is convex: the start no longer matters."""
+    def is_convex(self, problem: Problem) -> bool:
+        """Return True if the relaxed problem is convex: all residuals are linear in θ and have one large σ."""
         return bool(self.spread and problem.is_linear)
 
     def start(self, engine: Engine, point: Point) -> PerFactor:
-        """The typical ‖r‖ is a mean of order ½, which gross errors do not make much larger."""
+        """Return s of every residual; the typical ‖r‖ is a power mean of order ½, which is robust to gross errors."""
         lowest, reach = 1 + self.s0**2, self.reach
         squares, roots, n = engine.total(sizes, point)
-        if self.forget_the_start(engine.problem):
+        if self.is_convex(engine.problem):
             lowest, reach = max(lowest, self.spread * sqrt(squares / max(n, 1.0))), 0.0
         lowest = max(lowest, reach * (roots / max(n, 1.0)) ** 2)
         return engine.each(start_scales, point, lowest=lowest, reach=reach)
@@ -83,81 +85,85 @@ class FromResiduals:
 
 @dataclass(frozen=True)
 class Paced:
-    """Ours: the scales fall over the iterations that there are, and leave the others to a last phase."""
+    """Schedule that distributes the decrease of the scales over the available iterations, before a last phase."""
 
     end: float = 0.2
-    """The root mean square of the scales s when the last phase begins."""
+    """Root mean square of the scales s at the beginning of the last phase."""
     last_share: float = 0.3
-    """The last phase gets this share of the iterations,"""
+    """Share of the iterations for the last phase."""
     longest: int = 200
-    """and what comes before it takes no more than these."""
+    """Maximum number of iterations before the last phase."""
     refuse: float = 0.1
+    """Relative increase of the old relaxed problem above which a step is rejected."""
     stiffer: float = 100.0
-    """What λ is multiplied with after a step that was too long; it is not taken above 1 that way."""
+    """Factor of λ after a step that was too long; it does not increase λ above 1."""
 
-    def scale_damping(self, state, mu_h):
+    def scale_damping(self, state: AskerState, mu_h: float) -> float:
         until = max(state.left - self._last(state), 1.0)
         phi = min(self.end / max(state.mean_scale, 1e-300), 1.0) ** (1 / until)
         return mu_h * phi / (1 - phi) if phi < 1 else state.scale_damping
 
-    def rates(self, gain, state):
+    def rates(self, gain: float, state: AskerState) -> Rates:
         damping, scale_damping = state.damping, state.scale_damping
-        if not gain >= -self.refuse:  # a NaN is refused too
+        if not gain >= -self.refuse:  # NaN is rejected too
             return Rates(10 * damping, scale_damping, refused=True)
         if gain < 0:
             return Rates(max(damping, min(self.stiffer * damping, 1.0)), scale_damping)
         return Rates(damping / 10, scale_damping)
 
-    def _last(self, state):
-        """Iterations that the last phase gets."""
+    def _last(self, state: AskerState) -> float:
+        """Return the number of iterations of the last phase."""
         return max(self.last_share * state.budget, state.budget - self.longest)
 
-    def is_over(self, state):
+    def is_over(self, state: AskerState) -> bool:
         return state.left <= self._last(state)
 
 
 @dataclass(frozen=True)
 class ASKER:
-    """Adaptive scaling of kernels.  The default is our own best mode; `published` and `paper` are the paper's."""
+    """Adaptive scaling of kernels, with four additions to the paper; `published` and `paper` return its own methods."""
 
     s0: float = 2.0
-    """The scales start at s₀ (σ = 1 + s₀²), or higher where `reach` says so."""
+    """Lower bound σ ≥ 1 + s₀² of the initial scales."""
     reach: float = 4.0
-    """Every residual starts with σ ≥ reach·max(‖r‖, the typical ‖r‖)/τ: none starts without a pull, and none that
-    happens to be small has much more say than the others."""
+    """Lower bound σ ≥ reach·max(‖r‖, the typical ‖r‖)/τ of the initial scales: every residual has some weight at the
+    start, and none that happens to be small has much more weight than the others."""
     spread: float = 8.0
-    """Where all residuals are linear in θ, all start instead with one σ ≥ spread·(root mean square of ‖r‖/τ)."""
+    """Common initial σ ≥ spread·(root mean square of ‖r‖/τ), used if all residuals are linear in θ; 0 for never."""
     mu_f: float = 0.7
+    """Weight μ_f of f in the cooperative step."""
     mu_h: float = 0.3
+    """Weight μ_h of h in the cooperative step."""
     alpha: float = 1e-4
-    """The filter's margin α."""
+    """Margin α of the filter."""
     damping: float = 0.1
-    """λ at the start and after a refusal."""
+    """λ at the start and after a restoration."""
     smallest_damping: float = 1e-5
+    """Lower bound of λ."""
     scale_damping: float = 2.0
-    """λ_h at the start and after a refusal."""
+    """λ_h at the start and after a restoration."""
     anneal: Anneal = Paced()
-    """How λ and λ_h change after a step that the filter accepts, and when the last phase begins."""
+    """Schedule of λ and λ_h, and of the beginning of the last phase."""
     first: IRLS = IRLS()
-    """How Ψ is minimised before anything is relaxed, where some factors are trusted,"""
+    """Descent on Ψ before the relaxation, used if some kernels are convex."""
     first_share: float = 0.2
-    """and the share of the iterations that this may take."""
+    """Maximum share of the iterations for the first descent."""
     last: Triggs = Triggs(damping=1e-2, epsilon=0.6)
-    """How Ψ itself is minimised in the last phase."""
+    """Descent on Ψ in the last phase."""
     as_printed: bool = False
-    """g_h and H_h as in the paper's text."""
+    """Use g_h and H_h of the paper's text."""
     grid: int = 21
-    """Number of γ in [−½, ½] that a restoration tries."""
+    """Number of values of γ in [−½, ½] that a restoration evaluates."""
 
     @classmethod
     def published(cls, **settings: Any) -> "ASKER":
-        """The values of the authors' program, which made the published numbers: `GraduatedFilter.published()`."""
+        """Return the method of the authors' program, that of the published numbers: `GraduatedFilter.published()`."""
         values: dict[str, Any] = {"s0": 5.0, "reach": 0.0, "spread": 0.0, "anneal": FixedRate(), "first_share": 0.0}
         return cls(**(values | settings))
 
     @classmethod
     def paper(cls, **settings: Any) -> "ASKER":
-        """The values printed in the paper: `GraduatedFilter.paper()`."""
+        """Return the method printed in the paper: `GraduatedFilter.paper()`."""
         return cls.published(**({"damping": 0.5, "as_printed": True} | settings))
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> AskerState:
@@ -167,13 +173,13 @@ class ASKER:
         return self.composed(engine.problem).step(engine, state)
 
     def composed(self, problem: Problem) -> Strategy:
-        """The paper's method in its phases."""
+        """Return the paper's method composed with a first descent and a last phase."""
         scales = FromResiduals(self.s0, self.reach, self.spread)
         method = GraduatedFilter(
             scales, self.mu_f, self.mu_h, self.alpha, self.damping, self.smallest_damping, self.scale_damping,
             self.anneal, self.as_printed, self.grid,
         )  # fmt: skip
         trusted = any(factors.kernel.convex for factors in problem.factors)
-        share = self.first_share if trusted and not scales.forget_the_start(problem) else 0.0
+        share = self.first_share if trusted and not scales.is_convex(problem) else 0.0
         descended = FirstDescent(LastPhase(method, self.last), self.first, share)
         return BestKept(descended, damping=self.last.damping)

@@ -1,4 +1,4 @@
-"""The filter of a filter method: which pairs (f, h) are still acceptable.
+"""The filter of a filter method, which decides on the acceptance of pairs (f, h).
 
 Fletcher, Leyffer: Nonlinear Programming without a Penalty Function, 2002.
 """
@@ -13,10 +13,10 @@ class Filter:
     corners: tuple[tuple[float, float], ...] = ()
 
     def accepts(self, f: float, h: float) -> bool:
-        """A NaN is never accepted."""
+        """Return True if the pair beats each corner; a pair with a NaN does not."""
         return f == f and h == h and all(f < f_e or h < h_e for f_e, h_e in self.corners)
 
     def with_corner(self, f: float, h: float) -> "Filter":
-        """Corners that the new one makes superfluous are dropped."""
+        """Return the filter with another corner, without the corners that it dominates."""
         kept = tuple((f_e, h_e) for f_e, h_e in self.corners if f_e < f or h_e < h)
         return Filter((*kept, (f, h)))

@@ -18,7 +18,7 @@ from asker.strategies.strategy import Engine, S, State, cost, omega, reweighted
 
 @dataclass(frozen=True)
 class IRLS:
-    """The usual way to minimise a robust cost.  Fast, and soon caught in the nearest minimum."""
+    """Iteratively reweighted least squares, the standard method: fast, but it converges to the nearest minimum."""
 
     damping: float = 1e-3
     """λ at the start."""

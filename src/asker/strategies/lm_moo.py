@@ -1,4 +1,4 @@
-"""LM-MOO: the target and a smoothed cost, minimised together.
+"""LM-MOO: joint minimisation of the target and a smoothed cost.
 
 Zach, Bourmaud: Pareto Meets Huber: Efficiently Avoiding Poor Minima in Robust Estimation, ICCV 2019.
 
@@ -8,35 +8,36 @@ Algorithm   (1) weights ½ω₀ + ½κω_k, with κ = ‖g₀‖/‖g_k‖
             (2) accept if Ψ⁰ falls, and damp as IRLS
             (3) levels and their shares of the iterations as GNC; a level also ends when cos(g₀, g_k) < −0.95
             (4) level 0 is IRLS
-Deviations  κ = 1 where a gradient vanishes: with every residual beyond τ, g₀ is 0 and only Ψᵏ shows a way
+Deviations  κ = 1 if a gradient vanishes: if every residual exceeds τ, g₀ is 0 and only Ψᵏ has a descent direction
 """
 
 from dataclasses import dataclass
 from math import inf, sqrt
 
 from asker.engines.interface import Point
-from asker.kernels.kernel import Scaled
+from asker.kernels.kernel import Array, Kernel, Scaled
 from asker.strategies.gnc import LevelState
 from asker.strategies.strategy import Engine, cost, omega, reweighted
 
 
-def relative_omega(kernel, u, scale, cost):
-    """The weight of Jᵀr in g/Ψ⁰, whose square neither overflows nor vanishes."""
+def relative_omega(kernel: Kernel, u: Array, scale: float, cost: float) -> Array:
+    """Return the weight of Jᵀr in g/Ψ⁰, whose square neither overflows nor underflows."""
     return Scaled(kernel, scale).omega(u) / cost
 
 
-def blended_omega(kernel, u, scale, balance):
+def blended_omega(kernel: Kernel, u: Array, scale: float, balance: float) -> Array:
+    """Return the weight ½ω₀ + ½κω_k of (1)."""
     return kernel.omega(u) / 2 + balance * Scaled(kernel, scale).omega(u) / 2
 
 
 @dataclass(frozen=True)
 class LMMOO:
-    """Never accepts a step that raises Ψ, yet leaves many poor minima."""
+    """Joint minimisation of Ψ and a smoothed cost; it never increases Ψ, yet it escapes from many poor minima."""
 
     levels: int = 5
-    """K, as GNC."""
+    """K, as in GNC."""
     opposed: float = -0.95
-    """A level ends when the cosine between the two gradients is below this."""
+    """Cosine between the two gradients below which a level ends."""
     damping: float = 1e-3
     """λ at the start."""
 
@@ -58,10 +59,10 @@ class LMMOO:
         return after.at_level(after.level - 1, self.damping) if after.is_over else after
 
     def _gradients(self, engine: Engine, state: LevelState) -> tuple[float, float]:
-        """κ, and the cosine between the gradients of Ψ⁰ and Ψᵏ."""
+        """Return κ, and the cosine between the gradients of Ψ⁰ and Ψᵏ."""
         w0 = engine.each(relative_omega, state.point, scale=1.0, cost=state.cost)
         wk = engine.each(relative_omega, state.point, scale=2.0**state.level, cost=state.cost)
         g00, g0k, gkk = engine.gradient_products(state.point, w0, wk)
         if not (0 < g00 < inf and 0 < gkk < inf):
             return 1.0, 1.0
-        return sqrt(g00 / gkk), g0k / (sqrt(g00) * sqrt(gkk))  # the product of the squares may vanish
+        return sqrt(g00 / gkk), g0k / (sqrt(g00) * sqrt(gkk))  # the product of the squares may underflow

@@ -11,56 +11,60 @@ Algorithm   (1) v = ½Ψ + ½J_prev; J_prev starts as the lifted cost with w = 1
             (3) one step of weighted least squares with these weights; accept if Ψ falls, damp as IRLS
             (4) J_prev = J(θ, w) at the new θ with the weights of (2)
             (5) J(θ, ω(v)) = Σ ψ(v) + ω(v)(u − v)/2, the tangent of ψ at v, since γ(ω(v)) = ψ(v) − ω(v)v/2
-Deviations  the search works on log σ², and begins at the last σ; under a quadratic kernel there is nothing to lift
+Deviations  the bisection is of log σ² and starts from the last σ; a quadratic kernel is not lifted
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from asker.engines.interface import Point
+from asker.kernels.kernel import Array, Kernel
 from asker.problem.problem import ProblemError
 from asker.strategies.gnc import scaled_omega
-from asker.strategies.strategy import ROUNDING, Engine, State, cost, reweighted
+from asker.strategies.strategy import ROUNDING, Detail, Engine, State, cost, reweighted
 
 
-def surrogate(kernel, u, scale):
-    """J(θ, ω(u/σ²))."""
+def surrogate(kernel: Kernel, u: Array, scale: float) -> Array:
+    """Return J(θ, ω(u/σ²))."""
     return surrogate_at(kernel, u, u / scale**2)
 
 
-def surrogate_at(kernel, u, v):
-    """J(θ, ω(v)): by (5), which does not lose digits where τ² is far above u."""
+def surrogate_at(kernel: Kernel, u: Array, v: Array) -> Array:
+    """Return J(θ, ω(v)) by (5), which does not lose digits if τ² is much larger than u."""
     return kernel.psi(v) + kernel.omega(v) * (u - v) / 2
 
 
-def scaled_square(kernel, u, scale):
-    """u/σ²"""
+def scaled_square(kernel: Kernel, u: Array, scale: float) -> Array:
+    """Return u/σ²."""
     return u / scale**2
 
 
-def half_square(kernel, u):
+def half_square(kernel: Kernel, u: Array) -> Array:
+    """Return u/2, the lifted cost with w = 1."""
     return u / 2
 
 
 @dataclass(frozen=True, eq=False)
 class BoundState(State):
+    """State with the value of the last surrogate, which bounds Ψ from above."""
+
     bound: float = 0.0
     """J_prev: the value of the last surrogate at the current point."""
     sigma: float = 1.0
+    """σ of the last surrogate."""
 
     @property
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Detail]:
         return {"scale": self.sigma, "surrogate": self.bound, **super().details}
 
 
 @dataclass(frozen=True)
 class ReGeMM:
-    """One global scale, chosen so that the surrogate comes down halfway to the target in every step."""
+    """Majorisation-minimisation with one global scale, which halves the gap to the target in each step."""
 
     damping: float = 1e-3
     """λ at the start."""
     largest_scale: float = 1e4
-    """σ at most."""
+    """Maximum of σ."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> BoundState:
         for factors in engine.problem.factors:
@@ -81,7 +85,7 @@ class ReGeMM:
         return replace(after, bound=bound, sigma=sigma, on_target=sigma < 1 + 1e-3 or touches)
 
     def _scale(self, engine: Engine, point: Point, low: float, high: float, sigma: float) -> float:
-        """A σ whose surrogate lies between `low` and `high`; the search begins at the last one."""
+        """Return a σ whose surrogate lies between `low` and `high`; the bisection starts from the last σ."""
         a, b = 1.0, self.largest_scale
         step = 2.0
         for _ in range(60):

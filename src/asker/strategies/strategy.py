@@ -4,7 +4,7 @@ A strategy uses an engine through the verbs of `asker.engines.interface`.  It co
 quadratic model for each residual, and decides which steps to accept.  `asker.solver.loop` does everything else.
 
 A *descent* (IRLS, Triggs, √ψ) is a strategy that minimises Ψ itself.  It only needs the point, its cost and λ, so it
-can continue from the state of any other strategy; phases.py composes strategies in this way.
+can continue from the state of any other strategy; `asker.strategies.composite.phases` composes strategies in this way.
 """
 
 from collections.abc import Callable
@@ -45,31 +45,31 @@ class State:
     damping: float
     """λ"""
     accepted: bool = True
-    """Whether the last trial was accepted."""
+    """True if the last trial was accepted."""
     at_rest: bool = False
-    """Whether the last trial was rejected with a cost that differs only by rounding: the cost cannot decrease."""
+    """True if the last trial was rejected with a cost that differs only by rounding: the cost cannot decrease."""
     off_limits: bool = False
-    """Whether the last trial was rejected because its residuals are not finite."""
+    """True if the last trial was rejected because its residuals are not finite."""
     border: float = inf
     """λ of the last trial with non-finite residuals, until a step with such a small λ succeeds; the loop sets it."""
     on_target: bool = True
-    """Whether the strategy minimises its final objective, so that a small decrease means convergence."""
+    """True if the strategy minimises its final objective, so that a small decrease means convergence."""
     budget: int = 0
     """Total number of iterations, for strategies with a schedule."""
     left: int = 0
     """Remaining number of iterations, for strategies with a schedule."""
     descending: bool = False
-    """Whether the state is in a first descent (phases.py)."""
+    """True if the state is in a first descent (composite/phases.py)."""
     last_phase: bool = False
-    """Whether the state is in the last phase (phases.py)."""
+    """True if the state is in the last phase (composite/phases.py)."""
     n_steps: int = 0
-    """Number of steps so far, for strategies that count them (with_block_moves.py)."""
+    """Number of steps so far, for strategies that count them (composite/with_block_moves.py)."""
     in_all: int = 0
-    """Total number of iterations, for strategies that assign a part to a method (with_block_moves.py)."""
+    """Total number of iterations, for strategies that assign a part to a method (composite/with_block_moves.py)."""
     spent: int = 0
-    """Number of iterations equivalent to the work other than steps (with_block_moves.py); the loop counts them too."""
+    """Work other than steps, as a number of iterations (composite/with_block_moves.py); the loop counts it too."""
     best: tuple[float, Point] | None = None
-    """The lowest Ψ before the strategy minimises its final objective, and its point (phases.py)."""
+    """The lowest Ψ before the strategy minimises its final objective, and its point (composite/phases.py)."""
 
     @property
     def objective(self) -> float:

@@ -1,29 +1,31 @@
-"""Iteratively reweighted least squares in which some observations count less than others.
+"""Iteratively reweighted least squares with an additional weight for each observation.
 
 Problem     min over θ of Σ qᵢ ψ(‖rᵢ(θ)‖)
-Algorithm   that of irls.py, with w = q·ω
+Algorithm   as in irls.py, with w = q·ω
 
-The weights q are of the strategy and not of the problem: a search finds them on its way (`asker.search.search`).
+The weights q belong to the strategy and not to the problem: `asker.search.search` estimates them.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from asker.engines.interface import Engine, Model, PerFactor, Point
+from asker.kernels.kernel import Array, Kernel
 from asker.strategies.strategy import S, State, attempt, judged
 
 
-def weighted_psi(kernel: Any, u: Any, q: Any) -> Any:
+def weighted_psi(kernel: Kernel, u: Array, q: Array) -> Array:
+    """Return the weighted cost qψ of a residual."""
     return q * kernel.psi(u)
 
 
-def weighted_omega(kernel: Any, u: Any, q: Any) -> Any:
+def weighted_omega(kernel: Kernel, u: Array, q: Array) -> Array:
+    """Return the weight qω of a residual."""
     return q * kernel.omega(u)
 
 
 @dataclass(frozen=True, eq=False)
 class Weighted:
-    """A descent on the weighted cost, which is the cost of its states."""
+    """Descent on the weighted cost, which is also the cost of its states."""
 
     weights: PerFactor
     """q of every observation, in the engine's order."""

@@ -1,4 +1,4 @@
-"""Moves, minimal subsets and the trials that both are made of."""
+"""Moves, minimal subsets, and the batched trials that both use."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_the_lowest_cost_of_each():
 
 @ENGINES
 def test_steps_at_full_length_go_where_depth_is_hardly_determined(engine):
-    """The nearly flat direction has a millionth of the curvature; one step solves what is linear."""
+    """One step solves a linear problem, although one direction has only a millionth of the curvature."""
     a, b = asker.Variables([[0.0, 0.0]], name="a"), asker.Variables([[0.0, 0.0]], name="b")
 
     def flat(x, other, y):
@@ -62,7 +62,7 @@ def test_steps_at_full_length_go_where_depth_is_hardly_determined(engine):
 
 
 @ENGINES
-def test_a_trial_that_runs_away_stays_and_holds_no_other_back(engine):
+def test_a_diverging_trial_keeps_its_values_and_does_not_affect_others(engine):
     x, y = asker.Variables([[0.04]], name="x"), asker.Variables([[0.0]], name="y")
     factors = asker.Factors(
         lambda x, y, z: jnp.sqrt(x) - z + 0 * y, x[[0, 0]], y[[0, 0]], data=np.array([[0.3], [-3.0]]), kernel=Cauchy()
@@ -77,7 +77,7 @@ def test_a_trial_that_runs_away_stays_and_holds_no_other_back(engine):
 
 @ENGINES
 def test_each_trial_is_a_problem_of_its_own(engine):
-    """Three circles through three points each, from one start."""
+    """Three circles through three points each are fitted from the same start."""
     made = engine(circle_problem(0.0, 0.0, 0, start=(28.0, 19.0, 9.0)), "auto", True, True)
     circle = made.problem.variables[0]
     rows = made.rows(made.start())
@@ -107,7 +107,7 @@ def test_the_gain_counts_what_agrees():
 
 
 def test_moves_bring_points_back():
-    """Points far off their place, some of their observations wrong: each returns, and the cost never rises."""
+    """Points far from their true positions, with some outliers, return to them, and the cost does not increase."""
     scene = bundle.make_scene(8, 900, noise=0.3, outlier_ratio=0.1, start_error=1.0, seed=3)
     rng = np.random.default_rng(1)
     points = scene.truth.points.copy()
@@ -127,7 +127,7 @@ def test_moves_bring_points_back():
 
 
 def test_a_point_that_two_cameras_see_is_moved():
-    """Four numbers and three unknowns: they need not fit, so it has something to gain."""
+    """Four numbers and three unknowns are redundant, so the point may have a better value."""
     truth = bundle.make_scene(4, 400, noise=0.1, outlier_ratio=0.0, start_error=0.5, seed=2).truth
     kept = np.ones(truth.n_observations, dtype=bool)
     kept[np.flatnonzero(truth.point_index == 0)[2:]] = False
@@ -144,7 +144,7 @@ def test_a_point_that_two_cameras_see_is_moved():
 
 
 def test_a_round_counts_its_derivatives():
-    """Of two variables that an observation moves, an iteration has two."""
+    """An iteration has two derivatives per observation with two variables."""
     scene = bundle.make_scene(6, 600, noise=0.3, outlier_ratio=0.3, start_error=2.0, seed=4)
     problem = bundle.bundle_problem(scene.start, Cauchy(0.6)).problem
     machine = CpuEngine(problem)
@@ -158,7 +158,7 @@ def test_a_round_counts_its_derivatives():
 
 @pytest.mark.parametrize("method", [asker.ASKER(), asker.FirstDescent(asker.GNC())])
 def test_rounds_of_moves_are_iterations_too(method):
-    """What the loop counts is the steps and what the rounds are worth; a last round begins only if it fits."""
+    """The loop counts steps and the work of the rounds as iterations; a last round begins only if it fits."""
     scene = bundle.make_scene(8, 1500, noise=0.3, outlier_ratio=0.4, start_error=20.0, seed=5)
     problem = bundle.bundle_problem(scene.start, asker.SmoothTruncated(1.0)).problem
     engine, strategy = CpuEngine(problem), asker.WithMoves(method, pays=-1.0)
@@ -195,8 +195,11 @@ def test_no_two_of_a_colour_share_a_factor():
 
 @pytest.mark.parametrize("n_outliers", range(6))
 def test_most_observations_leave_no_other_place(n_outliers):
-    """Of five, each of which determines a variable: with one outlier some inliers would agree at any other place
-    where most do, and nothing is tried; with three outliers that is the other place."""
+    """Five observations, each of which determines the variable, admit another value only with enough outliers.
+
+    With one outlier, a majority at any other value would contain inliers of the current one, and no move is tried; with
+    three outliers, their value has the majority.
+    """
     place = asker.Variables(np.zeros((2, 2)), name="place")
     seen = np.zeros((10, 2))
     seen[:n_outliers] = 9.0  # of the first one

@@ -1,4 +1,4 @@
-"""Exchanges revise which observations are refused."""
+"""Exchanges change the inlier set until Ψ no longer decreases."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +16,10 @@ def between(a, b, measured):
 
 
 def drifted(loops, far=18.0):
-    """A chain whose odometry drifts by 1 in each step; `loops` say that its ends are at one place, one that they are
-    `far` apart."""
+    """Return a chain whose odometry drifts by 1 in each step.
+
+    `loops` correct loop closures measure 0 between its ends, and a false one measures `far`.
+    """
     x = asker.Variables(np.arange(N, dtype=float)[:, None], fixed=np.arange(N) == 0, name="x")
     k = np.arange(N - 1)
     odometry = asker.Factors(between, x[k], x[k + 1], data=np.ones(N - 1), kernel=asker.Quadratic(), name="odometry")
@@ -29,18 +31,18 @@ def drifted(loops, far=18.0):
 
 
 @pytest.mark.parametrize("engine", ["cpu", "xla"])
-def test_refused_observations_come_back(engine):
+def test_rejected_observations_become_inliers(engine):
     problem = drifted(loops=4)
     caught = asker.solve(problem, asker.IRLS(), engine=engine)
     assert caught.inliers["loops"].tolist() == [False] * 4 + [True]
-    found = asker.solve(problem, asker.Exchanges(), engine=engine)
-    assert found.inliers["loops"].tolist() == [True] * 4 + [False]
-    assert found.cost < caught.cost
-    assert found.status is asker.Status.CONVERGED
+    result = asker.solve(problem, asker.Exchanges(), engine=engine)
+    assert result.inliers["loops"].tolist() == [True] * 4 + [False]
+    assert result.cost < caught.cost
+    assert result.status is asker.Status.CONVERGED
 
 
-def test_what_is_believed_wrongly_is_refused():
-    """The right loops and the false one are all kept at the start, where they bend the chain together."""
+def test_false_inliers_are_rejected():
+    """All loop closures are inliers at the start, where the correct and the false ones deform the chain together."""
     problem = drifted(loops=4, far=7.0)
     start = asker.Problem(*(f.under(asker.Quadratic()) for f in problem.factors))
     bent = asker.solve(start, asker.IRLS()).values["x"]
@@ -54,8 +56,8 @@ def test_without_outliers_it_is_a_descent():
     assert found.cost == pytest.approx(plain.cost, abs=1e-9)
 
 
-def test_it_ends_after_trials_that_do_not_pay():
-    """Every loop says something else, so that none pays."""
+def test_the_run_ends_after_trials_without_a_decrease():
+    """All loop closures contradict each other, so that no trial decreases Ψ."""
     problem = drifted(loops=0)
     odometry = problem.factors[0]
     n = 100
@@ -82,13 +84,13 @@ def test_the_cost_is_always_that_of_the_point(engine):
 
 
 def bend(x, measured):
-    """With a poor minimum beside each good one: a step from one does not lead to the other."""
+    """Return residuals with a poor minimum next to each good one; no step leads from one minimum to another."""
     return jnp.stack([x[0] - measured, 4 * jnp.sin(3 * x[0])])
 
 
 @pytest.mark.parametrize(("to", "ends_at"), [(np.pi, np.pi), (50.0, 0.0)])
-def test_a_trial_begins_elsewhere_if_what_is_believed_fits_better_there(to, ends_at):
-    """Three observations near π, one at 0, from there: least squares with any of them stay in the valley of 0."""
+def test_a_trial_starts_at_another_point_if_the_inliers_fit_better_there(to, ends_at):
+    """Three observations are near π and one is at 0, the start: least squares with any of them stays near 0."""
     x = asker.Variables(np.zeros((1, 1)), name="x")
     data = np.array([0.0, np.pi, np.pi + 0.01, np.pi - 0.01])
     problem = asker.Problem(
@@ -102,5 +104,5 @@ def test_a_trial_begins_elsewhere_if_what_is_believed_fits_better_there(to, ends
 
     found = asker.solve(problem, asker.Exchanges(restart=restart), max_iterations=500)
     assert found["x"].item() == pytest.approx(ends_at, abs=0.05)
-    assert asked[0].tolist() == [1.0, 0.0, 0.0, 100.0]  # the nearest of the refused ones is believed firmly
+    assert asked[0].tolist() == [1.0, 0.0, 0.0, 100.0]  # the rejected observation with the smallest residual is added
     assert asker.solve(problem, asker.Exchanges(), max_iterations=500)["x"].item() == pytest.approx(0.0, abs=0.05)

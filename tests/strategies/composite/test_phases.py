@@ -1,4 +1,4 @@
-"""First descents, last phases and the best point kept, around methods that know nothing of them."""
+"""First descents, last phases and the return to the best point, composed with arbitrary methods."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_gnc_with_a_last_phase_is_never_worse_than_without(seed, start_error):
 
 
 def test_a_last_phase_is_the_descent_it_is_given():
-    """From where the method comes to rest, the steps are those of that descent, with its λ."""
+    """After the method converges, the steps are those of the given descent, with its λ."""
     problem, descent = curve_problem(3), asker.Triggs(damping=0.5, epsilon=0.6)
     result = solved(problem, LastPhase(asker.GNC(levels=3), descent))
     n = phases(result).index("last")
@@ -55,7 +55,7 @@ def test_a_last_phase_is_the_descent_it_is_given():
 
 
 def test_the_last_phase_of_a_lifted_method_lowers_the_target_itself():
-    """M-HQ lowers its lifted cost until that is at rest; then Ψ falls with every accepted step."""
+    """M-HQ decreases its lifted cost until it converges; then Ψ decreases with every accepted step."""
     result = solved(curve_problem(1, outliers=0.1), LastPhase(asker.MHQ()), n=60)
     n = phases(result).index("last")
     lifted = [line.details["lifted_cost"] for line in result.history]
@@ -72,7 +72,7 @@ def test_a_first_descent_has_its_share_and_the_method_the_others():
     assert 1 < n <= 20
     np.testing.assert_array_equal(costs(result)[:n], costs(solved(problem, asker.IRLS()))[:n])
     levels = [line.details["level"] for line in result.history[n:-1]]
-    assert abs(levels.count(1) - levels.count(0)) <= 1  # two levels share what is left
+    assert abs(levels.count(1) - levels.count(0)) <= 1  # two levels share the remaining iterations
 
 
 def test_without_a_share_there_is_no_first_descent():
@@ -84,8 +84,8 @@ def off(x, y):
     return x - y
 
 
-def test_the_best_point_is_where_it_goes_on():
-    """Many scattered outliers pull a wide kernel away from the inliers at the start; then it goes on from the start."""
+def test_the_run_continues_from_the_best_point():
+    """Scattered outliers pull a wide kernel away from the inliers at the start, and the run returns to the start."""
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.normal(0, 0.1, 30), rng.uniform(10, 20, 60)])
     x = asker.Variables(np.array([0.05]), name="x")
@@ -93,7 +93,7 @@ def test_the_best_point_is_where_it_goes_on():
     plain, kept = (asker.solve(problem, s, tol=1e-12) for s in (asker.GNC(levels=6), BestKept(asker.GNC(levels=6))))
     assert plain.history[-1].cost > 1.1 * plain.initial_cost
     n = costs(kept).index(kept.initial_cost, 1)
-    assert costs(kept)[:n] == costs(plain)[:n]  # up to where it rests
+    assert costs(kept)[:n] == costs(plain)[:n]  # until the method converges
     assert kept.cost < kept.initial_cost
     assert kept.x == pytest.approx(asker.solve(problem, asker.IRLS(), tol=1e-12).x, abs=1e-5)
 

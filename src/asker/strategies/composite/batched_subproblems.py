@@ -1,11 +1,11 @@
-"""Many small problems at once: copies of some variables, each fitted to some of its observations.
+"""Batches of small problems, in which copies of some variables are fitted to some of the observations.
 
-A *trial* moves copies of its own and holds everything else.  All trials together make a problem, no two of whose
-trials share a factor, so an engine solves them in one pass: on any engine, by its verbs alone.
+A *trial* estimates its own copies of variables and keeps all other variables constant.  No two trials share a factor,
+so any engine solves all trials as one problem.
 
-Algorithm   (1) one Gauss-Newton step for all trials, slightly damped, shortened by a factor of each trial's own
-            (2) a trial whose cost falls takes its step; the step of any other is shortened
-            (3) a trial whose cost falls no more at full length, or is next to 0, stays where it is
+Algorithm   (1) make one Gauss-Newton step for all trials, slightly damped, shortened by a factor of each trial
+            (2) accept the step of each trial whose cost decreases; shorten the next step of any other
+            (3) end a trial whose cost no longer decreases at full step length, or is nearly 0
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,23 +28,26 @@ from asker.statistics.scale import EXACT
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-DAMPING, SLIGHT = 1e-3, 1e-6
-"""Of the diagonal: where a trial may begin far away, and where it does not.  More than slight damping shortens steps in
-directions that are hardly determined, as the depth of a point is by two near cameras."""
+FAR_DAMPING, NEAR_DAMPING = 1e-3, 1e-6
+"""λ relative to the diagonal of the Hessian, for trials that start far from and near the solution.  More than the
+latter shortens steps in poorly determined directions, such as the depth of a point that two near cameras observe."""
 SHORTER, LONGER = 0.25, 2.0
-LESS = 1e-6
-"""The part of its cost by which a trial must fall to go on."""
+"""Factors of the step length after a rejected and an accepted step."""
+MIN_DECREASE = 1e-6
+"""Relative decrease of the cost of a trial below which it has converged."""
 
 
 class Pairs(NamedTuple):
-    """Which observations of a factor group belong to which trial."""
+    """Assignment of observations of a factor group to trials."""
 
     group: int
     """Number of the factor group."""
     slot: int | None
-    """The argument whose variable the trial has a copy of; None where it has copies of all variables."""
+    """Number of the argument whose variable is copied; None if all variables are."""
     trial: Ints
+    """Number of the trial of each pair."""
     observation: Ints
+    """Number of the observation of each pair."""
 
 
 Copies = dict[Variables, Floats]
@@ -52,23 +55,30 @@ Copies = dict[Variables, Floats]
 
 
 class Trials:
-    """Copies of variables, one set for each trial; all other variables stay where a point has them."""
+    """Trials with one set of copied variables each; all other variables are constant."""
 
-    def __init__(self, engine: Engine, held: Sequence[Floats], n: int, alone: bool):
+    def __init__(self, engine: Engine, rows: Sequence[Floats], n: int, alone: bool):
         """
-        held   rows of all variables of the engine's problem
-        n      how many trials there are
-        alone  whether each has a copy of a single variable, and not of all that can move
+        Parameters
+        ----------
+        engine
+            Engine of the original problem.
+        rows
+            Rows of all variables of this problem.
+        n
+            Number of trials.
+        alone
+            Whether each trial has a copy of a single variable instead of all free variables.
         """
         self.engine, self.n, self.alone = engine, n, alone
-        self.held = {
-            v: with_rows(v, rows, np.ones(len(v), bool)) for v, rows in zip(engine.problem.variables, held, strict=True)
+        self.constant = {
+            v: with_rows(v, x, np.ones(len(v), bool)) for v, x in zip(engine.problem.variables, rows, strict=True)
         }
 
     def fitted(
         self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel], steps: int
     ) -> tuple[Copies, Floats]:
-        """Where so many steps lead each trial, and its cost there."""
+        """Return the copies after at most so many steps of each trial, and the cost of each trial there."""
         pairs = [each for each in pairs if len(each.trial)]
         engine, moving = self._engine(copies, pairs, kernels)
         point, length = engine.start(), np.ones(self.n)
@@ -77,17 +87,17 @@ class Trials:
             w = engine.each(omega, point)
             user = zip(engine.in_user_order(w), pairs, strict=True)
             shortened = engine.in_own_order(tuple(x * length[each.trial] for x, each in user))
-            step = engine.solve(point, Model(w, None, shortened), DAMPING)  # (1)
+            step = engine.solve(point, Model(w, None, shortened), FAR_DAMPING)  # (1)
             if step is None:
                 break
             to = engine.move(step)
             new = self._costs(engine, to, pairs)
-            better = new < costs  # (2); a NaN is refused
+            better = new < costs  # (2); NaN is rejected
             is_exact = np.isfinite(first) & (new <= EXACT**2 * first)
-            at_rest = is_exact | (better & (length == 1) & (new > (1 - LESS) * costs))
+            has_converged = is_exact | (better & (length == 1) & (new > (1 - MIN_DECREASE) * costs))
             costs = np.where(better, new, costs)
             length = np.where(better, np.minimum(LONGER * length, 1.0), SHORTER * length)
-            length[at_rest] = 0.0  # (3)
+            length[has_converged] = 0.0  # (3)
             point = engine.evaluate(self._chosen(engine, moving, better, to, point))
             if not length.any():
                 break
@@ -97,17 +107,17 @@ class Trials:
     def stepped(
         self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel], steps: int
     ) -> tuple[Copies, Floats]:
-        """Where so many steps at full length lead each trial, whatever they cost on the way, and its cost there."""
+        """Return the copies after so many steps of full length, even if costs increase, and the cost of each trial."""
         pairs = [each for each in pairs if len(each.trial)]
         engine, moving = self._engine(copies, pairs, kernels)
         point = engine.start()
         for _ in range(steps):
             w = engine.each(omega, point)
-            step = engine.solve(point, Model(w, None, w), SLIGHT)
+            step = engine.solve(point, Model(w, None, w), NEAR_DAMPING)
             if step is None:
                 break
             to = engine.move(step)
-            if not to.finite:  # trials that have run away stay where they were
+            if not to.finite:  # diverged trials keep their last values
                 kept = np.isfinite(self._costs(engine, to, pairs))
                 to = engine.evaluate(self._chosen(engine, moving, kept, to, point))
             point = to
@@ -115,34 +125,38 @@ class Trials:
         return {v: rows.get(c, copies[v]) for v, c in moving.items()}, self._possible_costs(engine, point, pairs)
 
     def costs(self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel]) -> Floats:
-        """Of each trial as it is."""
+        """Return the cost of each trial with these copies."""
         pairs = [each for each in pairs if len(each.trial)]
         engine, _ = self._engine(copies, pairs, kernels)
         return self._possible_costs(engine, engine.start(), pairs)
 
     def squares(self, copies: Copies, pairs: Sequence[Pairs]) -> Sequence[Floats]:
-        """‖r‖² of every pair."""
+        """Return ‖r‖² of every pair."""
         engine, _ = self._engine(copies, pairs, [f.kernel for f in self.engine.problem.factors])
         return squares(engine, engine.start())
 
     def _engine(
         self, copies: Copies, pairs: Sequence[Pairs], kernels: Sequence[Kernel]
     ) -> tuple[Engine, dict[Variables, Variables]]:
-        """An engine for the problem of all trials, and the variables that move in it."""
+        """Return an engine for the problem of all trials, and the copied variables in it."""
         moving = {v: self._moving(v, rows) for v, rows in copies.items()}
         factors = self.engine.problem.factors
-        made = [self._factors(factors[p.group], p, moving).under(kernels[p.group]) for p in pairs]
+        copied_factors = [self._factors(factors[p.group], p, moving).under(kernels[p.group]) for p in pairs]
         v, copied = next(iter(moving.items()))
-        problem = Problem(*made)
+        problem = Problem(*copied_factors)
         apart = len(moving) == 1 and (self.alone or len(v) == 1) and is_narrow(problem, copied)
-        apart &= all(sum(s.variables is copied for s in f.slots) <= 1 for f in made)  # may be one variable, twice
+        apart &= all(
+            sum(s.variables is copied for s in f.slots) <= 1 for f in copied_factors
+        )  # an observation may have the same variable twice
         return self.engine.for_other(problem, copied if apart else True), moving
 
     def _moving(self, v: Variables, rows: Floats) -> Variables:
+        """Return the copies of a variable group in all trials."""
         fixed = np.zeros(len(rows), dtype=bool) if self.alone else np.tile(v.fixed, len(rows) // len(v))
         return with_rows(v, rows, fixed)
 
     def _factors(self, f: Factors, pairs: Pairs, moving: Mapping[Variables, Variables]) -> Factors:
+        """Return factors of the assigned observations on the copied variables."""
         slots = []
         for k, slot in enumerate(f.slots):
             v, index = slot.variables, slot.index[pairs.observation]
@@ -150,15 +164,15 @@ class Trials:
                 index = pairs.trial if self.alone else pairs.trial * len(v) + index
                 slots.append(Slot(moving[v], index))
             else:
-                slots.append(Slot(self.held[v], index))
+                slots.append(Slot(self.constant[v], index))
         return f.on(slots, pairs.observation)
 
     def _costs(self, engine: Engine, point: Point, pairs: Sequence[Pairs]) -> Floats:
-        """Ψ of each trial; NaN where a residual is not finite."""
+        """Return Ψ of each trial; NaN if a residual is not finite."""
         return self._sums(engine.in_user_order(engine.each(psi, point)), pairs)
 
     def _possible_costs(self, engine: Engine, point: Point, pairs: Sequence[Pairs]) -> Floats:
-        """The same, where an observation that is not possible costs as much as the farthest of its group."""
+        """Return Ψ of each trial; an observation that `valid=` excludes costs as much as the largest of its group."""
         if all(f.valid is None for f in engine.problem.factors):
             return self._costs(engine, point, pairs)
         each = engine.in_user_order(engine.each(psi, point))
@@ -171,7 +185,7 @@ class Trials:
     def _chosen(
         self, engine: Engine, moving: Mapping[Variables, Variables], better: NDArray, to: Point, point: Point
     ) -> tuple[Floats, ...]:
-        """Rows of all variables: those of `to` for the trials that are better there."""
+        """Return the rows of all variables: those of `to` for trials that are better there, else those of `point`."""
         groups = zip(engine.problem.variables, engine.rows(to), engine.rows(point), strict=True)
         those = set(moving.values())
         return tuple(
@@ -181,39 +195,39 @@ class Trials:
 
 
 def with_rows(v: Variables, rows: Floats, fixed: NDArray) -> Variables:
-    """Variables of the same kind with other rows."""
+    """Return variables of the same kind with other rows."""
     other = copy(v)
     other.rows, other.fixed = np.ascontiguousarray(rows), fixed
     return other
 
 
 def drawn(rng: np.random.Generator, n: Ints, k: int) -> Ints:
-    """(len(n), k): k distinct numbers below each n, which is k at least."""
-    found = np.empty((len(n), 0), dtype=np.int64)
+    """Return k distinct random numbers below each n ≥ k, (len(n), k)."""
+    out = np.empty((len(n), 0), dtype=np.int64)
     for j in range(k):
         draw = (rng.random(len(n)) * (n - j)).astype(np.int64)
-        for earlier in np.sort(found, axis=1).T:
+        for earlier in np.sort(out, axis=1).T:
             draw += draw >= earlier
-        found = np.concatenate([found, draw[:, None]], axis=1)
-    return found
+        out = np.concatenate([out, draw[:, None]], axis=1)
+    return out
 
 
 def subsets_of(rng: np.random.Generator, n: Ints, k: int, most: int) -> tuple[Ints, Ints]:
-    """Subsets of k numbers below each n, and which n each is of: all, or `most` that are drawn where there are more."""
+    """Return the position of n of each subset, and subsets of k numbers below each n: all, or `most` random ones."""
     sizes, which = np.unique(n, return_inverse=True)
     few = np.array([comb(size, k) <= most for size in sizes.tolist()])
     draws = np.repeat(np.flatnonzero(~few[which]), most)
-    of, found = [draws], [drawn(rng, n[draws], k)]
+    of, subsets = [draws], [drawn(rng, n[draws], k)]
     for size in np.flatnonzero(few).tolist():
         those, every = np.flatnonzero(which == size), np.array(list(combinations(range(sizes[size]), k)))
         of.append(np.repeat(those, len(every)))
-        found.append(np.tile(every, (len(those), 1)))
+        subsets.append(np.tile(every, (len(those), 1)))
     order = np.argsort(np.concatenate(of), kind="stable")
-    return np.concatenate(of)[order], np.concatenate(found)[order]
+    return np.concatenate(of)[order], np.concatenate(subsets)[order]
 
 
 def lowest(costs: Floats, of: Ints) -> Ints:
-    """Which cost is the lowest of each number; costs of one number lie together, and a NaN is no cost."""
+    """Return the position of the lowest cost of each group; `of` is the group of each cost, sorted.  NaN is ignored."""
     costs = np.where(np.isnan(costs), np.inf, costs)
     first = np.flatnonzero(np.diff(of, prepend=-1))
     at = np.flatnonzero(costs == np.repeat(np.minimum.reduceat(costs, first), np.diff(first, append=len(of))))

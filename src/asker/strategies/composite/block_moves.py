@@ -1,16 +1,18 @@
-"""Moves: single variables solved almost globally, with all others held.
+"""Moves: nearly global minimisation over single variables, with all others constant.
 
-A point of a scene is a problem of its own once the cameras are held: three unknowns, a few observations, some of them
-wrong.  Such a problem has poor minima, but so few unknowns that it can be solved from minimal subsets.  So it is for
-any variables no two of which share a factor; others are done in turn, colour by colour.
+With constant cameras, a point of a scene is a separate problem: three unknowns and a few observations, some of them
+outliers.  Such a problem has poor minima, but so few unknowns that it can be solved from minimal subsets.  The same
+holds for any set of variables no two of which share a factor; other variables are processed in such sets, by colour.
 
-Algorithm   for every variable that has something to gain: an outlier, and observations to spare; where the noise tells
-            which k of its m observations are outliers: at another place fewer than k would be, so m − 2k inliers or
-            more would be those of this place; where m − 2k > d/p, they determine it, and there is no other place
-            (1) ⌈d/p⌉ of its observations: every such subset, or `trials` that are drawn where there are more; a few
-                Gauss-Newton steps with these, from where it is, then a few robust ones with all of its observations
-            (2) the trial that ends with the lowest robust cost of all of them
-            (3) it is taken if that cost is lower than the present one
+Algorithm   for every variable with at least one outlier and redundant observations.  If the noise determines that k of
+            its m observations are outliers, a better value would have fewer than k outliers, and at least m − 2k of
+            its inliers would also be inliers of the current value; if m − 2k > d/p, these determine the variable, so
+            there is no better value, and the variable is skipped
+            (1) take subsets of ⌈d/p⌉ of its observations: all, or `trials` random ones if there are more; make a few
+                Gauss-Newton steps with each subset from the current value, then a few robust steps with all of the
+                observations of the variable
+            (2) choose the trial with the lowest robust cost of all observations
+            (3) accept it if this cost is lower than the current one
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,36 +31,38 @@ from asker.strategies.composite.batched_subproblems import Floats, Ints, Pairs, 
 
 Mask = NDArray[np.bool_]
 InliersAt = Callable[[Point], Sequence[Mask]]
-FROM_AFAR, FROM_NEAR = (4, 3), (3, 2)
-"""Steps of a subset, and of all observations."""
-DOUBTFUL = 0.5
-"""An observation with less of the full weight is an outlier."""
-COLOURS = 32
-"""Of a group, at most: others are too entangled to be done in turn."""
-LESS = 1e-6
-"""The part by which a cost must fall."""
+FAR_STEPS, NEAR_STEPS = (4, 3), (3, 2)
+"""Numbers of steps with a subset and with all observations, for variables far from and near their true values."""
+MAX_OUTLIER_WEIGHT = 0.5
+"""Weight below which an observation is an outlier, as a share of the full weight."""
+MAX_COLOURS = 32
+"""Maximum number of colours of a variable group; a group that needs more is not moved."""
+MIN_DECREASE = 1e-6
+"""Relative decrease of the cost for which a move is accepted."""
 
 
 @dataclass(frozen=True)
 class Touching:
-    """The observations that touch each variable of a group, one variable after the other."""
+    """Observations of each variable of a group, sorted by variable."""
 
     ptr: Ints
+    """Offset of the first entry of each variable, and the number of entries."""
     group: Ints
-    """Which factor group an observation is of,"""
+    """Number of the factor group of each entry."""
     slot: Ints
-    """which of its arguments the variable is,"""
+    """Number of the argument of the residual function that is the variable."""
     observation: Ints
-    """and its number there."""
+    """Number of the observation in its factor group."""
 
     @cached_property
     def kinds(self) -> list[tuple[int, int]]:
-        """The factor groups and their arguments that there are."""
+        """Pairs of factor group and argument that occur."""
         group, slot = np.divmod(np.unique(self.group << 32 | self.slot), 1 << 32)
         return list(zip(group.tolist(), slot.tolist(), strict=True))
 
     @staticmethod
     def of(problem: Problem, v: Variables) -> "Touching":
+        """Return the observations of each variable of a group of a problem."""
         parts = [
             (s.index, np.full(f.n, g), np.full(f.n, k), np.arange(f.n))
             for g, f in enumerate(problem.factors)
@@ -71,7 +75,7 @@ class Touching:
         return Touching(ptr, group[order], slot[order], observation[order])
 
     def pairs(self, entry: Ints, trial: Ints) -> list[Pairs]:
-        """Those entries, each for a trial, by factor group and argument."""
+        """Return the entries, each assigned to a trial, by factor group and argument."""
         if len(self.kinds) == 1:
             return [Pairs(*self.kinds[0], trial, self.observation[entry])] if len(entry) else []
         group, slot = self.group[entry], self.slot[entry]
@@ -79,7 +83,7 @@ class Touching:
         return [Pairs(*kind, trial[mask], self.observation[entry[mask]]) for kind, mask in masks.items() if mask.any()]
 
     def all_of(self, variables: Ints) -> tuple[Ints, Ints]:
-        """Every entry of each of the variables, and which of them it belongs to."""
+        """Return all entries of the variables, and the position of the variable of each entry among them."""
         counts = np.diff(self.ptr)[variables]
         first = np.cumsum(counts) - counts
         number = np.repeat(np.arange(len(variables)), counts)
@@ -87,18 +91,27 @@ class Touching:
 
 
 class Moves:
-    """Moves of all variables that can be moved alone."""
+    """Moves of all variables that can be moved separately."""
 
     def __init__(self, problem: Problem, trials: int = 8, seed: int = 0, near: bool = False):
-        """Where a process has a portion of the problem: of the variables that are dealt, whose observations it has.
-
-        near  a method has brought most variables to their places: then steps have their full length, and only the group
-              that has the most variables is moved, since any takes as long, and this one gains most
+        """
+        Parameters
+        ----------
+        problem
+            Problem whose variables are moved.  In a distributed problem only the partitioned variables are moved, each
+            by the process that has its observations.
+        trials
+            Maximum number of subsets per variable.
+        seed
+            Seed of the random subsets.
+        near
+            Whether most variables are near their true values.  Then steps have full length, and only the group with the
+            most variables is moved, since each group costs the same time and this one decreases Ψ the most.
         """
         self.trials, self.rng, self.seed, self.n_calls = trials, np.random.default_rng(seed), seed, 0
         self.near, self.portion = near, problem.portion
         self.n_derivatives = 0
-        """Of one observation with respect to one variable, so far."""
+        """Number of derivatives of one observation with respect to one variable that were evaluated so far."""
         alone = [v for v in problem.variables if v.is_free and np.count_nonzero(~v.fixed) > 1]
         if near and alone:
             alone = [max(alone, key=lambda v: np.count_nonzero(~v.fixed))]
@@ -109,7 +122,7 @@ class Moves:
 
     @property
     def drawn_so_far(self) -> Mapping[str, Any]:
-        """Where the draws are, the same in all processes; with it others go on as these would have."""
+        """State of the random number generator, the same in all processes; it reproduces all further draws."""
         return {"n_calls": self.n_calls, "state": None if self.portion else self.rng.bit_generator.state}
 
     @drawn_so_far.setter
@@ -119,30 +132,31 @@ class Moves:
             self.rng.bit_generator.state = drawn["state"]
 
     def iterations(self, engine: Engine) -> float:
-        """How many have as many derivatives as the moves so far, of all processes."""
+        """Return the work of all moves so far, in all processes, as a number of iterations with as many derivatives."""
         problem = engine.problem
         moving = [sum(s.variables.is_free for s in f.slots) for f in problem.factors]
         (n,) = engine.sums.of(self.n_derivatives)
         return n / float(np.dot(moving, problem.n_observations))
 
     def __call__(self, engine: Engine, point: Point, inliers_at: InliersAt | None = None) -> tuple[Point, int]:
-        """The point after the moves that pay, and how many these are.
+        """Return the point after the accepted moves, and their number.
 
-        `inliers_at` gives those of each factor group at a point, in the user's order, where the noise tells them.
+        `inliers_at` returns masks of the inliers of each factor group at a point, in the user's order, if the noise is
+        known.
         """
-        taken = 0
+        n_accepted = 0
         self.n_calls += 1
-        if self.portion:  # others draw otherwise
+        if self.portion:  # each process draws other subsets
             self.rng = np.random.default_rng([self.seed, int(self.portion.numbers[:1].sum()), self.n_calls])
         for v, sets in self.colours.items():
             for members in sets:
-                gaining = self._with_something_to_gain(engine, point, v, members, inliers_at)
-                point, n = self._moved(engine, point, v, gaining)
-                taken += n
-        return point, taken
+                improvable = self._improvable(engine, point, v, members, inliers_at)
+                point, n = self._moved(engine, point, v, improvable)
+                n_accepted += n
+        return point, n_accepted
 
     def _moved(self, engine: Engine, point: Point, v: Variables, members: Ints) -> tuple[Point, int]:
-        """The variables of one colour."""
+        """Return the point after moves of the variables of one colour, and the number of accepted moves."""
         rows, n = self._moved_rows(engine, point, v, members)
         (n_all,) = engine.sums.of(n)
         if not n_all:
@@ -151,58 +165,61 @@ class Moves:
         return engine.evaluate_here(tuple(rows if w is v else x for w, x in at)), int(n_all)
 
     def _moved_rows(self, engine: Engine, point: Point, v: Variables, members: Ints) -> tuple[Floats, int]:
-        """Rows of the group after the moves that pay, and how many these are."""
+        """Return the rows of the group after the accepted moves, and their number."""
         touching, factors = self.touching[v], engine.problem.factors
-        held = engine.rows_here(point)
-        rows = held[engine.problem.variables.index(v)]
+        constant = engine.rows_here(point)
+        rows = constant[engine.problem.variables.index(v)]
         if not len(members):
             return rows, 0
         size = -(-v.manifold.tangent // _smallest(engine.problem, v))
         kernels = [f.kernel for f in factors]
         number, subsets = subsets_of(self.rng, np.diff(touching.ptr)[members], size, self.trials)
         of = members[number]
-        trials = Trials(engine, held, len(of), True)
-        fitted, (first, then) = (trials.stepped, FROM_NEAR) if self.near else (trials.fitted, FROM_AFAR)
-        some = touching.pairs((touching.ptr[of][:, None] + subsets).ravel(), np.repeat(np.arange(len(of)), size))
-        found, _ = fitted({v: rows[of]}, some, [Quadratic(1.0) for _ in kernels], first)  # (1)
+        trials = Trials(engine, constant, len(of), True)
+        fitted, (first, then) = (trials.stepped, NEAR_STEPS) if self.near else (trials.fitted, FAR_STEPS)
+        subset_pairs = touching.pairs(
+            (touching.ptr[of][:, None] + subsets).ravel(), np.repeat(np.arange(len(of)), size)
+        )
+        fits, _ = fitted({v: rows[of]}, subset_pairs, [Quadratic(1.0) for _ in kernels], first)  # (1)
         entry, trial = touching.all_of(of)
-        found, costs = fitted(found, touching.pairs(entry, trial), kernels, then)
+        fits, costs = fitted(fits, touching.pairs(entry, trial), kernels, then)
         self.n_derivatives += first * subsets.size + then * len(entry)
         best = lowest(costs, number)  # (2)
         everything = touching.pairs(*touching.all_of(members))
-        now = Trials(engine, held, len(members), True).costs({v: rows[members]}, everything, kernels)
-        better = costs[best] < (1 - LESS) * now  # (3)
+        now = Trials(engine, constant, len(members), True).costs({v: rows[members]}, everything, kernels)
+        better = costs[best] < (1 - MIN_DECREASE) * now  # (3)
         moved = rows.copy()
-        moved[members[better]] = found[v][best[better]]
+        moved[members[better]] = fits[v][best[better]]
         return moved, int(np.count_nonzero(better))
 
-    def _with_something_to_gain(
+    def _improvable(
         self, engine: Engine, point: Point, v: Variables, members: Ints, inliers_at: InliersAt | None
     ) -> Ints:
+        """Return those of the variables that have an outlier and may have a better value."""
         touching, needed = self.touching[v], v.manifold.tangent / _smallest(engine.problem, v)
-        outliers = [~inlier for inlier in inliers_at(point)] if inliers_at else _doubtful(engine, point)
+        outliers = [~inlier for inlier in inliers_at(point)] if inliers_at else _outliers(engine, point)
         is_outlier = np.zeros(len(touching.group), dtype=bool)
         for g, own in enumerate(outliers):
             mask = touching.group == g
             is_outlier[mask] = own[touching.observation[mask]]
         m, k = np.diff(touching.ptr), np.diff(np.concatenate([[0], np.cumsum(is_outlier)])[touching.ptr])
-        gains = (k > 0) & (m > needed) & ((m - 2 * k <= needed) | (inliers_at is None))
-        return members[gains[members]]
+        is_improvable = (k > 0) & (m > needed) & ((m - 2 * k <= needed) | (inliers_at is None))
+        return members[is_improvable[members]]
 
 
-def _doubtful(engine: Engine, point: Point) -> list[Mask]:
-    """Observations that count less."""
+def _outliers(engine: Engine, point: Point) -> list[Mask]:
+    """Return masks of the observations with a small weight."""
     weights = engine.here(engine.each(omega, point))
-    return [w < DOUBTFUL * engine.sums.largest(w) for w in weights]
+    return [w < MAX_OUTLIER_WEIGHT * engine.sums.largest(w) for w in weights]
 
 
 def _smallest(problem: Problem, v: Variables) -> int:
-    """The smallest p of the factor groups that touch the variables."""
+    """Return the smallest residual size p of the factor groups with these variables."""
     return min(f.residual_size for f in problem.factors if any(s.variables is v for s in f.slots))
 
 
 def colours(problem: Problem, v: Variables) -> Iterator[NDArray]:
-    """The free variables of a group in sets, no two of a set in one factor; nothing where that takes too many."""
+    """Return sets of the free variables of a group without a common factor, or no sets if too many are needed."""
     others = [
         np.stack([a.index, b.index])
         for f in problem.factors
@@ -223,5 +240,5 @@ def colours(problem: Problem, v: Variables) -> Iterator[NDArray]:
         used = set(colour[ends[1, ptr[i] : ptr[i + 1]]].tolist())
         colour[i] = next(c for c in range(len(v)) if c not in used)
     n = int(colour.max()) + 1
-    if n <= COLOURS:
+    if n <= MAX_COLOURS:
         yield from (np.flatnonzero(colour == c) for c in range(n))

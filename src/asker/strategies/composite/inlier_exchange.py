@@ -1,67 +1,71 @@
-"""Exchanges: single observations are put in and out of those that are believed.
+"""Exchanges: observations are added to or removed from the inlier set, and Ψ is minimised again.
 
-For problems in which a few observations decide much, as the loops of a pose graph do: each wrong decision is a poor
-minimum of its own, and a descent does not revise it, since a refused observation has no pull.
+Exchanges are for problems in which few observations have much influence, such as the loops of a pose graph.  Each wrong
+classification is a poor minimum, from which a descent does not escape, since a rejected observation has no weight.
 
-Algorithm   at a minimum of Ψ, where an observation with less than half of the full weight is refused:
-            (1) trials: each refused one is believed, the nearest first; then the farthest 2, 4, 8, … of those that are
-                kept are refused; then each of these alone, the farthest first
-            (2) a trial is least squares with what is believed, then a descent on Ψ with all observations.  It begins at
-                that minimum, or where `restart` says if what is believed fits better there
-            (3) where that ends lower, it is taken, and (1) begins anew; after the last trial, or too many in a row that
-                do not pay, the run ends
+Algorithm   at a minimum of Ψ, where observations with less than half of the full weight are rejected:
+            (1) trials: add each rejected observation, the smallest residual first; then remove the 2, 4, 8, … inliers
+                with the largest residuals; then remove each inlier alone, the largest residual first
+            (2) in a trial, solve least squares with the changed inlier set, then descend on Ψ with all observations.
+                The trial starts at the minimum, or at the point of `restart` if the changed inliers fit better there
+            (3) if the trial ends at a lower Ψ, continue there with (1); end after the last trial, or after too many
+                consecutive trials without a decrease
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from asker.engines.interface import Engine, Model, PerFactor, Point
+from asker.kernels.kernel import Array, Kernel
 from asker.strategies.composite.inlier_flips import Flipped, Restart, exchanges_at, restarted, weights_of
 from asker.strategies.composite.phases import is_at_rest
 from asker.strategies.irls import IRLS
-from asker.strategies.strategy import Descent, State, attempt, cost, lowered, refused
+from asker.strategies.strategy import Descent, Detail, State, attempt, cost, lowered, refused
 
-LESS = 1e-6
-"""The part by which Ψ must fall."""
+MIN_DECREASE = 1e-6
+"""Relative decrease of Ψ for which a trial counts as a success."""
 
 
-def masked(kernel: Any, u: Any, believed: Any) -> Any:
-    return believed * u / 2
+def weighted_square(kernel: Kernel, u: Array, w: Array) -> Array:
+    """Return wu/2, the cost of a residual in weighted least squares."""
+    return w * u / 2
 
 
 @dataclass(frozen=True, eq=False)
 class ExchangeState(State):
-    believed: PerFactor | None = None
-    """The weight of each observation while a trial fits those it believes; None on Ψ itself."""
+    """State with the remaining trials."""
+
+    inlier_weights: PerFactor | None = None
+    """Weight of each observation in the least-squares part of a trial; None during a descent on Ψ."""
     fit: float = 0.0
-    """What the fit minimises."""
+    """Objective of the least-squares part of a trial."""
     lowest: tuple[float, Point] | None = None
-    """Ψ and the point that trials begin at; None before the first one."""
+    """Lowest minimum of Ψ and its point, where trials start; None before the first trial."""
     trials: tuple[Flipped, ...] = ()
-    """Those to come."""
+    """Remaining trials."""
 
     @property
     def objective(self) -> float:
-        return self.cost if self.believed is None else self.fit
+        return self.cost if self.inlier_weights is None else self.fit
 
     @property
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Detail]:
         return {"trials": len(self.trials)}
 
 
 @dataclass(frozen=True)
 class Exchanges:
-    """Minimises Ψ, then revises which observations are refused until no single change pays."""
+    """Minimisation of Ψ, followed by changes of the inlier set until none decreases Ψ."""
 
     descent: Descent = IRLS()
+    """Descent on Ψ."""
     steps: int = 15
-    """Of each of the two parts of a trial, at most."""
+    """Maximum number of steps in each of the two parts of a trial."""
     patience: int = 40
-    """Trials in a row that may fail."""
+    """Maximum number of consecutive trials without a decrease."""
     rest: float = 1e-3
-    """A part is over once a step lowers its objective by less than this part of it."""
+    """Relative decrease of the objective in a step below which a part of a trial ends."""
     restart: Restart | None = field(default=None, repr=False)
-    """For problems with poor minima of their own."""
+    """Function that proposes a start for given weights; for problems with poor minima even without outliers."""
 
     def init(self, engine: Engine, start: Point, max_iterations: int) -> ExchangeState:
         return ExchangeState(start, cost(engine, start), self.descent.damping, on_target=False)
@@ -69,20 +73,20 @@ class Exchanges:
     def step(self, engine: Engine, state: ExchangeState) -> ExchangeState:
         if state.on_target:  # all trials are over
             return self.descent.step(engine, state)
-        after = self.descent.step(engine, state) if state.believed is None else self._fitted(engine, state)
+        after = self.descent.step(engine, state) if state.inlier_weights is None else self._fitted(engine, state)
         after = replace(after, n_steps=state.n_steps + 1)
         if not (is_at_rest(state, after, self.rest) or after.n_steps >= self.steps):
             return after
-        if after.believed is not None:
-            return replace(after, believed=None, n_steps=0, damping=self.descent.damping)
+        if after.inlier_weights is not None:
+            return replace(after, inlier_weights=None, n_steps=0, damping=self.descent.damping)
         return self._next(engine, after)
 
     def _fitted(self, engine: Engine, state: ExchangeState) -> ExchangeState:
-        """(2): one step of least squares with what is believed."""
-        w = state.believed
+        """Return the state after one step of least squares with the changed inlier set (2)."""
+        w = state.inlier_weights
         assert w is not None
         trial = attempt(engine, state.point, Model(w, None, w), state.damping)
-        fit = float("nan") if trial is None else engine.total(masked, trial, w)
+        fit = float("nan") if trial is None else engine.total(weighted_square, trial, w)
         if trial is None or not fit < state.fit:
             return refused(state, fit, trial)
         return replace(
@@ -90,22 +94,22 @@ class Exchanges:
         )
 
     def _next(self, engine: Engine, state: ExchangeState) -> ExchangeState:
-        """(3): the next trial from the lowest minimum so far, or the end there."""
+        """Return the state at the start of the next trial, or the final state at the lowest minimum (3)."""
         lowest, trials = state.lowest, state.trials
-        if lowest is None or state.cost < (1 - LESS) * lowest[0]:
+        if lowest is None or state.cost < (1 - MIN_DECREASE) * lowest[0]:
             lowest = state.cost, state.point
             trials = exchanges_at(engine, state.point, self.patience)
-        found, point = lowest
-        begun = replace(state, point=point, cost=found, lowest=lowest, n_steps=0, damping=self.descent.damping)
+        lowest_cost, point = lowest
+        begun = replace(state, point=point, cost=lowest_cost, lowest=lowest, n_steps=0, damping=self.descent.damping)
         if not trials:
             return replace(begun, on_target=True)
-        believed = weights_of(engine, point, trials[0])
-        fit, point = self._begin(engine, point, believed)
-        return replace(begun, point=point, cost=cost(engine, point), believed=believed, fit=fit, trials=trials[1:])
+        w = weights_of(engine, point, trials[0])
+        fit, point = self._begin(engine, point, w)
+        return replace(begun, point=point, cost=cost(engine, point), inlier_weights=w, fit=fit, trials=trials[1:])
 
-    def _begin(self, engine: Engine, point: Point, believed: PerFactor) -> tuple[float, Point]:
-        """Where a trial begins, and how well what is believed fits there."""
-        fit = engine.total(masked, point, believed)
-        other = self.restart and restarted(engine, self.restart, believed)
-        closer = engine.total(masked, other, believed) if other else float("nan")
+    def _begin(self, engine: Engine, point: Point, w: PerFactor) -> tuple[float, Point]:
+        """Return the objective of the least-squares part at the starting point of a trial, and this point."""
+        fit = engine.total(weighted_square, point, w)
+        other = self.restart and restarted(engine, self.restart, w)
+        closer = engine.total(weighted_square, other, w) if other else float("nan")
         return (closer, other) if other and closer < fit else (fit, point)
