@@ -179,7 +179,7 @@ def _logged(on_iteration: OnIteration | None) -> OnIteration:
 
 
 def asks_to_stop(returned: object) -> bool:
-    """Whether `on_iteration` returned True.  Another number, as of `list.index`, is more likely a mistake."""
+    """True if `on_iteration` returned True.  Another number, as of `list.index`, is more likely a mistake."""
     if returned is None or isinstance(returned, bool | np.bool_):
         return bool(returned)
     kind = type(returned).__name__

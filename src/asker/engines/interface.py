@@ -53,7 +53,7 @@ class Point(Generic[A]):
     u: PerFactor[A]
     """‖r‖² of every residual."""
     finite: bool | A
-    """Whether all residuals are finite; a device may evaluate this asynchronously."""
+    """True if all residuals are finite; a device may evaluate this asynchronously."""
 
 
 class Model(NamedTuple, Generic[A]):
@@ -169,7 +169,7 @@ class Engine(Verbs[A], Protocol[A]):
 
     @property
     def relative_damping(self) -> bool:
-        """Whether damping adds λ diag(H) instead of λI."""
+        """True if damping adds λ diag(H) instead of λI."""
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -177,7 +177,7 @@ class Engine(Verbs[A], Protocol[A]):
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and messages."""
+        """True if this is the process that writes files and messages."""
 
     def start(self) -> Point[A]:
         """Return the point at the initial values."""

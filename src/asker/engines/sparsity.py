@@ -91,7 +91,7 @@ class FactorStructure:
 
     @property
     def is_long(self) -> bool:
-        """Whether an observation has so many derivatives that XLA computes them, and no loop is compiled for them."""
+        """True if an observation has so many derivatives that XLA computes them, and no loop is compiled for them."""
         return is_long(self.p, self.width)
 
     @property
@@ -101,7 +101,7 @@ class FactorStructure:
 
     @property
     def is_wide(self) -> bool:
-        """Whether J has so many numbers there, too: then the system is made of plain matrix products."""
+        """True if J has so many numbers there, too: then the system is made of plain matrix products."""
         return is_long(self.height, self.width)
 
     @property
@@ -237,7 +237,7 @@ def _is_wide(f: Factors) -> bool:
 
 
 def is_narrow(problem: Problem, v: Variables) -> bool:
-    """Whether no factors of these variables are wide, so that they may be eliminated."""
+    """True if no factors of these variables are wide, so that they may be eliminated."""
     return not any(_is_wide(f) for f in problem.factors if any(s.variables is v for s in f.slots))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from asker.geometry.alignment import Fit, nearest_rotation
 
 Gauge = Literal["free", "fixed"]
-"""Whether the pose of the first camera is kept constant."""
+"""True if the pose of the first camera is kept constant."""
 MEDIAN_ROUNDS = 10
 """Rounds of reweighting for the median rotation."""
 MIN_RELATIVE_DISTANCE = 1e-9

@@ -34,7 +34,7 @@ class Manifold(Protocol):
 
     @property
     def mixes_units(self) -> bool:
-        """Whether the coordinates of a step have different units; the damping is then λ diag(H) instead of λI."""
+        """True if the coordinates of a step have different units; the damping is then λ diag(H) instead of λI."""
 
     def pack(self, values: Any) -> np.ndarray:
         """Return the rows (n, ambient) of the user's array of n variables; raise a `ValueError` if it is invalid."""

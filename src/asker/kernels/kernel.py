@@ -72,9 +72,9 @@ class Kernel:
     unit_inflection = 1.0
     """Inflection point for τ = 1."""
     convex = False
-    """Whether ψ(‖r‖) is convex in r; a convex kernel adds no local minima."""
+    """True if ψ(‖r‖) is convex in r; a convex kernel adds no local minima."""
     quadratic = False
-    """Whether ω = 1 everywhere; lifting methods then keep the weight at 1."""
+    """True if ω = 1 everywhere; lifting methods then keep the weight at 1."""
 
     def unit_psi(self, v: Array) -> Array:
         """Return ψ for τ = 1."""
@@ -94,7 +94,7 @@ class Kernel:
 
     @property
     def has_penalty(self) -> bool:
-        """Whether the kernel has a lifted penalty."""
+        """True if the kernel has a lifted penalty."""
         return type(self).unit_penalty is not Kernel.unit_penalty
 
 
@@ -131,7 +131,7 @@ class Scaled:
 
     @property
     def has_penalty(self) -> bool:
-        """Whether the kernel has a lifted penalty."""
+        """True if the kernel has a lifted penalty."""
         return self.kernel.has_penalty
 
     @property

@@ -84,9 +84,9 @@ class Factors(ResidualFunction):
         """
         super().__init__(residual, slots, data, jacobian, linear, valid, name)
         self.noise_is_known = kernel is not None or tau is not None
-        """Whether the user has specified the noise scale, by a kernel or its width."""
+        """True if the user has specified the noise scale, by a kernel or its width."""
         self.weight_is_precision = False
-        """Whether the kernel applies to √weight·r with the width τ, so that the cost is ψ(weight·u): if τ was
+        """True if the kernel applies to √weight·r with the width τ, so that the cost is ψ(weight·u): if τ was
         estimated."""
         self.kernel = SmoothTruncated() if kernel is None else self._checked_kernel(kernel)
         self.origin: Factors = self

@@ -42,7 +42,7 @@ class Portion:
     n_observations: tuple[int, ...]
     """For each factor group: number of observations in the whole problem."""
     in_parts: bool = False
-    """Whether the result is restricted to this portion."""
+    """True if the result is restricted to this portion."""
 
 
 class Problem:
@@ -220,7 +220,7 @@ class Problem:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the traces show that every residual is affine in the variables."""
+        """True if the traces show that every residual is affine in the variables."""
         return all(f.is_linear for f in self.factors)
 
     @property

@@ -38,7 +38,7 @@ class TraceProperties(NamedTuple):
     uncompiled: str
     """JAX primitive that the CPU engine does not compile, "" if there is none."""
     linear: bool
-    """Whether the function is affine in all free variables."""
+    """True if the function is affine in all free variables."""
     digest: str
     """Digest of the computation, in hexadecimal digits."""
 
@@ -88,7 +88,7 @@ class ResidualFunction:
         self.uncompiled, self.warned_uncompiled = "", False
         """JAX primitive that the CPU engine does not compile, and whether a warning was issued."""
         self.warned_too_large = False
-        """Whether a warning was issued that an observation has too many derivatives to be compiled."""
+        """True if a warning was issued that an observation has too many derivatives to be compiled."""
 
     def _checked_slot(self, k: int, slot: Slot, copies: dict[int, np.ndarray]) -> Slot:
         """Return the slot with a copy of its index; slots with the same index share one copy in `copies`."""
@@ -159,7 +159,7 @@ class ResidualFunction:
 
     @cached_property
     def is_linear(self) -> bool:
-        """Whether the trace shows that the residual is affine in all free variables."""
+        """True if the trace shows that the residual is affine in all free variables."""
         if self.jacobian is not None:
             return self.linear
         known = self._properties_of_builtin()

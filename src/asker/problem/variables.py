@@ -136,7 +136,7 @@ class Variables:
 
     @property
     def is_free(self) -> bool:
-        """Whether any variable of the group can change."""
+        """True if any variable of the group can change."""
         return self.manifold.tangent > 0 and not self.fixed.all()
 
     @property
@@ -146,7 +146,7 @@ class Variables:
 
     @property
     def mixes_units(self) -> bool:
-        """Whether the coordinates of a step have different units; by default not."""
+        """True if the coordinates of a step have different units; by default not."""
         return getattr(self.manifold, "mixes_units", False)
 
 

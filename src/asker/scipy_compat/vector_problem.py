@@ -119,7 +119,7 @@ class Functions:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the function is seen to be affine in x."""
+        """True if the function is seen to be affine in x."""
         if self.way != "jax":
             return False
         import jax

@@ -236,7 +236,7 @@ class _Touched(NamedTuple):
     observation: NDArray[np.int64]
     variable: NDArray[np.int64]
     is_free: Mask
-    """Whether the variable is free."""
+    """True if the variable is free."""
 
 
 def _touched(problem: Problem) -> _Touched:

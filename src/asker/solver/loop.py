@@ -56,9 +56,9 @@ class SolveLoop:
         self.last: tuple[State, State, int]
         """Current state, best state, and number of records of the history up to them."""
         self.is_above_best = False
-        """Whether the method converged at a higher cost than the best point, which is returned."""
+        """True if the method converged at a higher cost than the best point, which is returned."""
         self.is_at_border = False
-        """Whether the last steps were shortened because longer ones give residuals that are not finite."""
+        """True if the last steps were shortened because longer ones give residuals that are not finite."""
 
     @property
     def seconds(self) -> float:

@@ -112,7 +112,7 @@ class Result:
     linear_solver: str
     """Linear solver that was used; with `auto`, the one that was selected."""
     relative_damping: bool
-    """Whether λ diag(H) was added instead of λI."""
+    """True if λ diag(H) was added instead of λI."""
     estimated_noise: tuple[Noise, ...] | None = None
     """Noise of each factor group as estimated during the solve; None if every noise scale was specified."""
     known_inliers: Classified | None = None

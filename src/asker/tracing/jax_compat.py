@@ -101,7 +101,7 @@ def enable_x64() -> AbstractContextManager:
 
 
 _forked_after_xla = False
-"""Whether XLA had run in the process that this one was forked from, whose threads do not exist here."""
+"""True if XLA had run in the process that this one was forked from, whose threads do not exist here."""
 
 
 def _after_fork() -> None:

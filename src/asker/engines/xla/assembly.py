@@ -52,7 +52,7 @@ class Reduced(NamedTuple):
     blocks: tuple[jax.Array, ...]
     """The off-diagonal blocks of one triangle of S, in the order of `SchurPattern`; empty if S is not formed."""
     ok: jax.Array
-    """Whether every V is positive definite."""
+    """True if every V is positive definite."""
 
 
 class Assembled(NamedTuple):

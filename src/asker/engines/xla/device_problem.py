@@ -61,7 +61,7 @@ class DeviceProblem:
         self.mesh = Mesh(np.array(used), (AXIS,))
         self.portion, self.is_alone = problem.portion, alone
         self.returns_portion = False
-        """Whether results are those of the portion of this process instead of the whole problem."""
+        """True if results are those of the portion of this process instead of the whole problem."""
         self.sums = Sums(self.portion.variables, distributed.all_sum) if self.portion else ALONE
         self.structure = Structure(problem, self._eliminated(eliminate))
         sizes: Any = (len(self.mesh.local_devices), distributed.all_max) if self.portion else (self.mesh.size,)

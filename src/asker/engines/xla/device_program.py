@@ -83,7 +83,7 @@ class SolveStatus:
     """The status of one linear solve, for the host."""
 
     ok: jax.Array
-    """Whether the system had a solution."""
+    """True if the system had a solution."""
     gradient_norm: jax.Array
     """‖g‖, if conjugate gradients solved the system; else 0."""
     cg_steps: jax.Array

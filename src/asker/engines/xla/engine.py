@@ -251,7 +251,7 @@ class XlaEngine(DeviceProblem):
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and messages."""
+        """True if this is the process that writes files and messages."""
         return distributed.is_first()
 
     def check_same(self, what: bytes, complaint: str) -> None:
