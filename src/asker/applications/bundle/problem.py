@@ -7,6 +7,7 @@ Two conventions of k1, k2 are in use, with different costs for the same file:
     bal     ρ = ‖p‖, on the normalised point, as the BAL page defines and Ceres computes
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -15,7 +16,7 @@ import numpy as np
 from asker.applications.bundle.bal import Bundle, BundlePortion
 from asker.applications.bundle.options import CameraModel, Dof
 from asker.geometry.gauge import Gauge, Observed, centres, restore_gauge
-from asker.geometry.manifolds import SE3, Euclidean, Product
+from asker.geometry.manifolds import SE3, Euclidean, Pose, Product
 from asker.geometry.rotations import angle_axis_from_matrix, matrix_from_angle_axis
 from asker.kernels.kernel import Kernel
 from asker.problem.by_group import Groups
@@ -174,27 +175,28 @@ def _camera_variables(bundle: Bundle, poses: np.ndarray, dof: Dof, gauge: Gauge)
     return Variables(poses, SE3, fixed=is_first & (gauge == "fixed"), name="cameras"), constants
 
 
-def _residual(camera: CameraModel, dof: Dof) -> Any:
+def _residual(camera: CameraModel, dof: Dof) -> Callable[..., Any]:
     """Return the residual function of an observation."""
 
-    def free_pose(pose, point, constants, uv):
+    def free_pose(pose: Pose, point: Any, constants: Any, uv: Any) -> Any:
         return project(pose, point, constants[0], constants[1], constants[2], camera) - uv
 
-    def free_focal_length(parts, point, constants, uv):
+    def free_focal_length(parts: Any, point: Any, constants: Any, uv: Any) -> Any:
         pose, (focal,) = parts
         return project(pose, point, focal, constants[0], constants[1], camera) - uv
 
-    def free_distortion(parts, point, uv):
+    def free_distortion(parts: Any, point: Any, uv: Any) -> Any:
         pose, (focal, k1, k2) = parts
         return project(pose, point, focal, k1, k2, camera) - uv
 
-    return {6: free_pose, 7: free_focal_length, 9: free_distortion}[dof]
+    functions: dict[Dof, Callable[..., Any]] = {6: free_pose, 7: free_focal_length, 9: free_distortion}
+    return functions[dof]
 
 
-def _cheirality(sign: float, dof: Dof) -> Any:
+def _cheirality(sign: float, dof: Dof) -> Callable[..., Any]:
     """Return the function that is positive if a point is in front of its camera; `sign` is −1 for a mirrored scene."""
 
-    def in_front(camera, point, *_):
+    def in_front(camera: Any, point: Any, *_: Any) -> Any:
         pose = camera[0] if dof > 6 else camera
         return -sign * (pose.rotation[2] @ point + pose.translation[2])
 

@@ -132,7 +132,16 @@ def make_scene(
 
 
 def _check(
-    n_cameras, N, kind, mean_track, noise, noise_law, outlier_ratio, outlier_size, outlier_kind, start_error
+    n_cameras: int,
+    N: int,
+    kind: str,
+    mean_track: float,
+    noise: float,
+    noise_law: str,
+    outlier_ratio: float,
+    outlier_size: float,
+    outlier_kind: str,
+    start_error: float,
 ) -> None:
     min_cameras = 20 if kind == "path" else 2
     min_start_error = 1.18 * noise  # the median norm of the noise

@@ -29,7 +29,7 @@ from asker.applications.colmap.rigs import (
     sensor_poses,
 )
 from asker.geometry.gauge import Gauge, Observed, gauge_correction, transformed
-from asker.geometry.manifolds import SE3
+from asker.geometry.manifolds import SE3, Pose
 from asker.geometry.rotations import quaternion_from_matrix
 from asker.kernels.kernel import Kernel
 from asker.problem.by_group import Groups
@@ -258,7 +258,7 @@ def _factors(
     """Return the factors of the observations in cameras of one camera model."""
     order = np.argsort(np.concatenate([part.free, part.constant])).tolist()
 
-    def in_camera_frame(pose, point, *rest):
+    def in_camera_frame(pose: Pose, point: Any, *rest: Any) -> tuple[list[Any], Any]:
         """Return the parameters, and the point in the camera frame."""
         P = pose.rotation @ point + pose.translation
         if in_rig:
@@ -267,11 +267,11 @@ def _factors(
         values = [numbers[k] for numbers in rest for k in range(len(numbers))]  # the free, then the constant ones
         return [values[k] for k in order], P
 
-    def reprojection(*arguments):
+    def reprojection(*arguments: Any) -> Any:
         params, P = in_camera_frame(*arguments[:-1])
         return _stack(*cameras.reprojection(name, params, arguments[-1], P[0], P[1], P[2]))
 
-    def in_front(*arguments):
+    def in_front(*arguments: Any) -> Any:
         params, P = in_camera_frame(*arguments[:-1])
         return cameras.depth(name, params, P[0], P[1], P[2])
 
@@ -279,7 +279,7 @@ def _factors(
     return Factors(reprojection, *slots, data=uv, kernel=kernel, valid=valid, name=name)
 
 
-def _stack(u, v):
+def _stack(u: Any, v: Any) -> Any:
     import jax.numpy as jnp
 
     return jnp.stack([u, v])

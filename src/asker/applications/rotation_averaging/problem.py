@@ -25,6 +25,7 @@ from asker.applications.rotation_averaging.files import RelativeRotations, Rotat
 from asker.applications.uncertainty import DataCovariances
 from asker.geometry.gauge import median_rotation
 from asker.geometry.rotations import matrix_from_angle_axis, matrix_from_quaternion
+from asker.tracing.array_namespace import Array
 from asker.uncertainty.covariance import Uncertainty
 
 TAU = 5.0
@@ -61,7 +62,7 @@ def averaging_problem(data: RelativeRotations, kernel: asker.Kernel | None = Non
     """
     R = asker.Variables(data.start(), asker.SO3, fixed=np.arange(len(data.names)) == 0, name="rotations")
 
-    def difference(Ri, Rj, Rij):
+    def difference(Ri: Array, Rj: Array, Rij: Array) -> Array:
         import jax.numpy as jnp
 
         E = Rij @ Ri @ Rj.T

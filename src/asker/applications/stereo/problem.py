@@ -19,6 +19,7 @@ from asker.kernels.kernel import Kernel
 from asker.kernels.kernels import SmoothTruncated
 from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Problem, ProblemError, Variables
+from asker.tracing.array_namespace import Array
 
 TAU = 1.0
 """Kernel width in pixels.  Window, K and τ are those with the fewest bad pixels in benchmarks/stereo.py."""
@@ -83,10 +84,10 @@ def energy(
         raise ProblemError("no pixel has a local minimum of the matching cost: the images may lack texture")
     pixel = np.broadcast_to(number[..., None], matched.shape)[matched]
 
-    def minimum_difference(d, minimum):
+    def minimum_difference(d: Array, minimum: Array) -> Array:
         return d - minimum
 
-    def neighbour_difference(d, neighbour):
+    def neighbour_difference(d: Array, neighbour: Array) -> Array:
         return d - neighbour
 
     data = Factors(

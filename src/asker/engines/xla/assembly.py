@@ -10,7 +10,7 @@ Schur complement,
 `psum` adds these parts over the devices, so that every device has the same reduced system.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ from asker.engines.xla.small_matrices import Small, joined, number, product, row
 
 Linear = Callable[[Observations[jax.Array]], tuple[Small, Small]]
 """Function that returns r (p,) and J (p, D) of some observations of a factor group, at a point."""
+Edges = Sequence[Sequence[jax.Array]]
+"""J_AᵀMJ_B of each observation, for every two kept slots A, B of each factor group."""
 
 
 class Weights(NamedTuple):
@@ -98,6 +100,7 @@ class Assembly:
         model: list[Weights],
         damping: jax.Array,
     ) -> Assembled:
+        """Return the linear system with the eliminated variables, the couplings and the reduced system."""
         L, z, ok = self._eliminate(observations, n_used, n_local, linear, model, damping)
         sums = tuple(jnp.zeros((len(v), self._n_sums(v.manifold.tangent))) for v in self.structure.kept)
         Yt, edges = [], []
@@ -114,14 +117,24 @@ class Assembly:
             unit = tuple(x + jnp.diagonal(E, axis1=1, axis2=2) for x, E in zip(unit, repeated, strict=True))
         return Assembled(L, z, tuple(Yt), tuple(edges), Reduced(diagonal, g, unit, YY, blocks, bad == 0))
 
-    def _eliminate(self, observations, n_used, n_local, linear, model, damping) -> tuple[jax.Array, ...]:
+    def _eliminate(
+        self,
+        observations: tuple[Observations[jax.Array], ...],
+        n_used: jax.Array,
+        n_local: int,
+        linear: list[Linear],
+        model: list[Weights],
+        damping: jax.Array,
+    ) -> tuple[jax.Array, ...]:
         """Return L and z of the eliminated variables, and whether all their blocks are positive definite."""
         d = self.d
         if not d:
             return jnp.zeros(1), jnp.zeros(1), jnp.array(True)
         n_lower = d * (d + 1) // 2
 
-        def add(f: FactorStructure, linear_at: Linear, sums, o, w):
+        def add(
+            f: FactorStructure, linear_at: Linear, sums: jax.Array, o: Observations[jax.Array], w: Weights
+        ) -> tuple[jax.Array, tuple[()]]:
             assert f.eliminated is not None
             r, J = linear_at(o)
             E = slot_columns(J, f.eliminated)
@@ -136,11 +149,20 @@ class Assembly:
         return L, z, ~jnp.any(bad & (jnp.arange(n_local) < n_used[0]))
 
     def _n_sums(self, d: int) -> int:
-        """Return how many numbers are summed for a kept variable of d unknowns."""
+        """Return the number of values that are summed for a kept variable of d unknowns."""
         lower = d * (d + 1) // 2
         return lower + d + (d if self.relative else 0) + (lower if self.pattern is None else 0)
 
-    def _summed(self, f: FactorStructure, linear_at: Linear, L, z, sums, o: Observations[jax.Array], w: Weights):
+    def _summed(
+        self,
+        f: FactorStructure,
+        linear_at: Linear,
+        L: jax.Array,
+        z: jax.Array,
+        sums: tuple[jax.Array, ...],
+        o: Observations[jax.Array],
+        w: Weights,
+    ) -> tuple[tuple[jax.Array, ...], tuple[Any, Any]]:
         """Add a slab of observations to the sums of each kept variable; return also its couplings and edges."""
         if not f.kept:
             return sums, ((), ())
@@ -185,7 +207,9 @@ class Assembly:
         YY = rest[:, -lower:][:, packed] if self.pattern is None else None
         return diagonal, g, unit, YY
 
-    def _diagonal_edges(self, diagonal, observations, edges) -> list[jax.Array]:
+    def _diagonal_edges(
+        self, diagonal: tuple[jax.Array, ...], observations: tuple[Observations[jax.Array], ...], edges: Edges
+    ) -> list[jax.Array]:
         """Return, for each kept group, J_AᵀMJ_B + J_BᵀMJ_A of observations in which one variable fills both slots."""
         sums = {v: jnp.zeros((1, *S.shape[1:])) for v, S in zip(self.structure.kept, diagonal, strict=True)}
         for f, o, E in zip(self.structure.factors, observations, edges, strict=True):
@@ -196,7 +220,9 @@ class Assembly:
                     sums[v] = sums[v] + lax.psum(jnp.zeros((len(v), *each.shape[1:])).at[at].add(each), AXIS)
         return list(sums.values())
 
-    def _off_diagonal(self, observations, pattern_arrays, Yt, edges) -> tuple[jax.Array, ...]:
+    def _off_diagonal(
+        self, observations: tuple[Observations[jax.Array], ...], pattern_arrays: Any, Yt: list[jax.Array], edges: Edges
+    ) -> tuple[jax.Array, ...]:
         """Return this device's part of the off-diagonal blocks of S."""
         if self.pattern is None:
             return ()
@@ -228,13 +254,13 @@ def coupling_columns(slot: KeptSlot) -> slice:
 
 
 def weighted(r: Small, J: Small, w: Weights) -> Small:
-    """(aI + b rrᵀ) J"""
+    """Return (aI + b rrᵀ) J."""
     MJ = J * number(w.a, J)
     return MJ if w.b is None else MJ + (r * number(w.b, r))[:, None] * product(r[:, None], J)
 
 
 def gradient(r: Small, J: Small, c: jax.Array) -> Small:
-    """c Jᵀr"""
+    """Return c Jᵀr."""
     g = product(J, r[:, None])[:, 0]
     return g * number(c, g)
 
@@ -246,7 +272,7 @@ def as_rows(A: Small) -> jax.Array:
 
 
 def pairs_of(f: FactorStructure) -> list[tuple[KeptSlot, KeptSlot]]:
-    """Return every two kept slots of a factor group."""
+    """Return all pairs of kept slots of a factor group."""
     return [(A, B) for k, A in enumerate(f.kept) for B in f.kept[k + 1 :]]
 
 

@@ -1,6 +1,8 @@
 """Operations on arrays of small blocks, and sums of them, for the linear system on a device."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +14,22 @@ from asker.engines.xla.pair_sums_pallas import chunk_sums
 from asker.engines.xla.small_matrices import Small, is_narrow, joined, number, product, rows
 
 AXIS = "points"
-"""The mesh axis over which eliminated variables and observations are spread."""
+"""Mesh axis over which eliminated variables and observations are distributed."""
 INFINITE_DIAGONAL = 1e200
 """Diagonal entry that dominates every number of a matrix with unit diagonal."""
 GATHERED_COLUMNS = 8
-"""Numbers of an observation that are gathered together: two sectors of memory."""
+"""Number of columns of an observation that one gather reads: two sectors of memory."""
+
+CgState = tuple[jax.Array, jax.Array, jax.Array, Any, jax.Array, jax.Array]
+"""x, r, the search direction, rᵀz, the number of steps, and whether the curvature was not positive."""
 
 
 def conjugate_gradients(
-    product, precondition, b: jax.Array, tol: jax.Array, max_iterations: int
+    product: Callable[[jax.Array], jax.Array],
+    precondition: Callable[[jax.Array], jax.Array],
+    b: jax.Array,
+    tol: jax.Array,
+    max_iterations: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Solve Ax = b by preconditioned conjugate gradients; return x and the number of steps.
 
@@ -31,12 +40,12 @@ def conjugate_gradients(
     r = b
     z = precondition(r)
 
-    def unfinished(state):
+    def unfinished(state: CgState) -> jax.Array:
         _, r, _, _, k, stopped = state
         far = lax.pmean(jnp.linalg.norm(r) - target, AXIS) > 0
         return (k < max_iterations) & ~stopped & far
 
-    def step(state):
+    def step(state: CgState) -> CgState:
         x, r, p, rz, k, _ = state
         Ap = product(p)
         curvature = lax.pmean(p @ Ap, AXIS)
@@ -77,7 +86,7 @@ def summed_products(
     n_sums = chunks.segment.shape[1] * math.prod(c.stop - c.start for c in columns)
     by_kernel = has_pair_kernel and max(A.size, B.size, n_sums) < 1 << 31
 
-    def add(total, slab):
+    def add(total: jax.Array, slab: Any) -> tuple[jax.Array, None]:
         (left, right), segment = slab
         if by_kernel:
             terms = chunk_sums(A, B, left, right, columns)
@@ -86,7 +95,7 @@ def summed_products(
             terms = jnp.sum(a * b, axis=(1, 2))
         return total.at[segment].add(terms, indices_are_sorted=True), None
 
-    def gathered(X, at):
+    def gathered(X: jax.Array, at: jax.Array) -> jax.Array:
         """Return blocks of X, each gathered as one row of memory."""
         return X.reshape(len(X), -1)[at].reshape(*at.shape, *X.shape[1:])
 

@@ -6,16 +6,17 @@ iterations, such as λ, are arguments of the programs.  Only scalars return to t
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
-from asker.engines.interface import Formula, Model, PerFactor, Point, Step, T, TrialFunction, Tried, zero
+from asker.engines.interface import Formula, Model, PerFactor, Point, Step, T, TrialFunction, Tried, Verbs, zero
 from asker.engines.xla import distributed
 from asker.engines.xla.assembly import Assembled
 from asker.engines.xla.device_problem import DeviceProblem
 from asker.engines.xla.device_program import (
+    DeviceVerbs,
     parts_of,
     residuals_of,
     values_of,
@@ -28,6 +29,7 @@ from asker.problem.variables import Variables
 from asker.tracing.array_namespace import float64
 
 ASSEMBLED: Any = Assembled(SHARDED, SHARDED, SHARDED, SHARDED, REPLICATED)  # type: ignore[arg-type]
+DevicePoint = Point[jax.Array]
 
 
 class XlaEngine(DeviceProblem):
@@ -56,7 +58,7 @@ class XlaEngine(DeviceProblem):
         return self.evaluate_here(theta)
 
     def evaluate_here(self, theta: tuple[np.ndarray, ...]) -> Point[jax.Array]:
-        def evaluated(verbs, point):
+        def evaluated(verbs: DeviceVerbs, point: DevicePoint) -> tuple[Any, ...]:
             return self._free_parts(verbs.evaluate(point.theta))
 
         with self._clock("evaluate"):
@@ -65,7 +67,9 @@ class XlaEngine(DeviceProblem):
             return self._completed(rows, run((rows, (), True)))
 
     def each(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
-        def values(verbs, point, arrays, numbers):
+        def values(
+            verbs: DeviceVerbs, point: DevicePoint, arrays: tuple[PerFactor[jax.Array], ...], numbers: dict[str, Any]
+        ) -> Any:
             return verbs.each(formula, point, *arrays, **numbers)
 
         with self._clock("evaluate"):
@@ -73,7 +77,9 @@ class XlaEngine(DeviceProblem):
             return run(residuals_of(point), arrays, values_of(numbers))
 
     def total(self, formula: Formula, point: Point[jax.Array], *arrays: PerFactor[jax.Array], **numbers: float) -> Any:
-        def values(verbs, point, arrays, numbers):
+        def values(
+            verbs: DeviceVerbs, point: DevicePoint, arrays: tuple[PerFactor[jax.Array], ...], numbers: dict[str, Any]
+        ) -> Any:
             return verbs.total(formula, point, *arrays, **numbers)
 
         with self._clock("evaluate"):
@@ -81,7 +87,7 @@ class XlaEngine(DeviceProblem):
             return self._read(run(residuals_of(point), arrays, values_of(numbers)))
 
     def largest(self, formula: Formula, point: Point[jax.Array]) -> float:
-        def largest(verbs, point):
+        def largest(verbs: DeviceVerbs, point: DevicePoint) -> Any:
             return verbs.largest(formula, point)
 
         with self._clock("evaluate"):
@@ -89,10 +95,12 @@ class XlaEngine(DeviceProblem):
             return self._read(run(residuals_of(point)))
 
     def solve(self, point: Point[jax.Array], model: Model[jax.Array], damping: float) -> Step[jax.Array] | None:
-        def assembled(verbs, point, model, damping):
+        def assembled(verbs: DeviceVerbs, point: DevicePoint, model: Model[jax.Array], damping: jax.Array) -> Assembled:
             return verbs.assembled(point, model, damping)
 
-        def solution(verbs, point, assembled, damping):
+        def solution(
+            verbs: DeviceVerbs, point: DevicePoint, assembled: Assembled, damping: jax.Array
+        ) -> tuple[tuple[jax.Array, ...], jax.Array]:
             step = verbs.solved(point, assembled, damping)
             return tuple(step.delta[v] for v in self.free), verbs.record()
 
@@ -111,7 +119,7 @@ class XlaEngine(DeviceProblem):
             return step
 
     def radial(self, step: Step[jax.Array]) -> PerFactor[jax.Array]:
-        def values(verbs, point, delta):
+        def values(verbs: DeviceVerbs, point: DevicePoint, delta: tuple[jax.Array, ...]) -> PerFactor[jax.Array]:
             return verbs.radial(Step(point, dict(zip(self.free, delta, strict=True))))
 
         with self._clock("solve"):
@@ -121,7 +129,9 @@ class XlaEngine(DeviceProblem):
     def gradient_products(
         self, point: Point[jax.Array], c: PerFactor[jax.Array], d: PerFactor[jax.Array]
     ) -> tuple[float, float, float]:
-        def products(verbs, point, c, d):
+        def products(
+            verbs: DeviceVerbs, point: DevicePoint, c: PerFactor[jax.Array], d: PerFactor[jax.Array]
+        ) -> tuple[Any, Any, Any]:
             return verbs.gradient_products(point, c, d)
 
         with self._clock("solve"):
@@ -129,7 +139,7 @@ class XlaEngine(DeviceProblem):
             return self._read(run(parts_of(point), c, d))
 
     def move(self, step: Step[jax.Array]) -> Point[jax.Array]:
-        def moved(verbs, point, delta):
+        def moved(verbs: DeviceVerbs, point: DevicePoint, delta: tuple[jax.Array, ...]) -> tuple[Any, ...]:
             return self._free_parts(verbs.move(Step(point, dict(zip(self.free, delta, strict=True)))))
 
         with self._clock("evaluate"):
@@ -158,8 +168,10 @@ class XlaEngine(DeviceProblem):
             trial = function(deferred, point, *arrays, **numbers)
             return trial if all(self._read_record(record)[0] for record in deferred._pending_records) else None
 
-        def tried(verbs, point, arrays, numbers):
-            trial = function(verbs, point, *arrays, **numbers)
+        def tried(
+            verbs: DeviceVerbs, point: DevicePoint, arrays: tuple[PerFactor[jax.Array], ...], numbers: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], jax.Array]:
+            trial = function(cast("Verbs[jax.Array]", verbs), point, *arrays, **numbers)  # without `together`
             assert trial is not None  # inside a program `solve` always returns a step; the record has its status
             structures[:] = [jax.tree.structure(trial.totals)]
             return (self._free_parts(trial.point), trial.arrays), verbs.record(*jax.tree.leaves(trial.totals))
@@ -198,7 +210,7 @@ class XlaEngine(DeviceProblem):
     def residuals(self, point: Point[jax.Array]) -> PerFactor[np.ndarray]:
         """Return the residuals (n, p) of each factor group, in the user's order, without weights."""
 
-        def residuals(verbs, point):
+        def residuals(verbs: DeviceVerbs, point: DevicePoint) -> PerFactor[jax.Array]:
             return verbs.residuals(point)
 
         with float64():

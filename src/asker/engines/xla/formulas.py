@@ -20,7 +20,7 @@ multiplied by the square root of each weight, else 0."""
 
 
 def width(f: Factors) -> np.ndarray | None:
-    """Return τ of a factor group, as `Widths` has it."""
+    """Return τ of a factor group in the format of `Widths`."""
     if np.ndim(f.tau) and not f.weight_is_precision:
         return None
     tau = float(f.kernel.tau) if f.weight_is_precision else float(f.tau)
@@ -51,7 +51,7 @@ def of_each(
 
 
 def _of_factors(kernel: Kernel, formula: Formula, a: Arguments) -> tuple[jax.Array, ...]:
-    def one(tau, u, *arrays):
+    def one(tau: Any, u: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         values = formula(replace(kernel, tau=tau), u, *arrays, **a.numbers)
         values = values if isinstance(values, tuple) else (values,)
         return tuple(jnp.asarray(v, dtype=float) for v in values)

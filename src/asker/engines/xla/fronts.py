@@ -90,6 +90,7 @@ class Plan(NamedTuple):
 
 
 def _plan(fronts: "WideFronts") -> Plan:
+    """Return the fronts with their batches of the least estimated cost."""
     width, left = _sizes(fronts)
     level = _levels(fronts.parent)
     by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
@@ -167,7 +168,16 @@ def _groups(width: np.ndarray, left: np.ndarray) -> tuple[list[np.ndarray], floa
     return groups, float(best[m])
 
 
-def _batches(fronts: "WideFronts", groups, number, width, left, row_in_front, entries) -> tuple[Batch, ...]:
+def _batches(
+    fronts: "WideFronts",
+    groups: list[np.ndarray],
+    number: np.ndarray,
+    width: np.ndarray,
+    left: np.ndarray,
+    row_in_front: "_RowInFront",
+    entries: np.ndarray,
+) -> tuple[Batch, ...]:
+    """Return the fronts of each group as a batch, with the values of the matrix that enter them."""
     n = len(fronts.order)
     rank = np.empty(n, dtype=np.int64)
     rank[fronts.order] = np.arange(n)
@@ -187,7 +197,15 @@ def _batches(fronts: "WideFronts", groups, number, width, left, row_in_front, en
     return tuple(batches)
 
 
-def _children(fronts: "WideFronts", b: int, batch, number, width, left, row_in_front) -> dict[int, Children]:
+def _children(
+    fronts: "WideFronts",
+    b: int,
+    batch: np.ndarray,
+    number: np.ndarray,
+    width: np.ndarray,
+    left: np.ndarray,
+    row_in_front: "_RowInFront",
+) -> dict[int, Children]:
     """Return the fronts whose parents are in batch `b`, by their own batch."""
     inside = np.flatnonzero((fronts.parent >= 0) & (batch[fronts.parent] == b))
     out = {}

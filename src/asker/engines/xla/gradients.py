@@ -54,7 +54,14 @@ class Gradients:
         sums = dict(zip(structure.kept, lax.psum(kept, AXIS), strict=True)) | ({} if e is None else {e: eliminated})
         return {v: jnp.moveaxis(x.reshape(len(x), len(weights), -1), 1, 2) for v, x in sums.items()}
 
-    def _summed(self, f: FactorStructure, linear_at: Linear, sums, o: Observations[jax.Array], weights):
+    def _summed(
+        self,
+        f: FactorStructure,
+        linear_at: Linear,
+        sums: tuple[tuple[jax.Array, ...], jax.Array],
+        o: Observations[jax.Array],
+        weights: Each,
+    ) -> tuple[tuple[tuple[jax.Array, ...], jax.Array], tuple[()]]:
         """Add the gradients of a slab of observations to the sums."""
         kept, eliminated = sums
         r, J = linear_at(o)

@@ -54,7 +54,18 @@ def chunk_sums(
     return out.reshape(-1, i, j)[:n_chunks]
 
 
-def _kernel(width, tile, sizes, strides, columns, left, right, A, B, out):
+def _kernel(
+    width: int,
+    tile: tuple[int, int],
+    sizes: tuple[int, int, int],
+    strides: tuple[int, int],
+    columns: tuple[slice, slice],
+    left: Any,
+    right: Any,
+    A: Any,
+    B: Any,
+    out: Any,
+) -> None:
     """Run one program on a tile (chunks, threads); a thread computes `n` columns of row `i` of a block."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
@@ -68,7 +79,7 @@ def _kernel(width, tile, sizes, strides, columns, left, right, A, B, out):
     has_row = i < n_rows
     has = [has_row & (first + t < n_columns) for t in range(n)]
 
-    def add(w, sums):
+    def add(w: Any, sums: Any) -> tuple[jax.Array, ...]:
         a_row = triton.load(left.at[chunk * width + w]) * (k * strides[0]) + columns[0].start
         b_row = triton.load(right.at[chunk * width + w]) * (k * strides[1]) + columns[1].start
         sums = list(sums)

@@ -46,7 +46,7 @@ def number(x: jax.Array, like: Small) -> Any:
 
 
 def product(A: Small, B: Small) -> Small:
-    """AᵀB, (i, j) from (k, i) and (k, j)."""
+    """Return AᵀB, (i, j) from (k, i) and (k, j)."""
     return (A[:, :, None] * B[:, None]).sum(axis=0)
 
 

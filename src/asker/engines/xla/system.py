@@ -6,6 +6,7 @@ If S is formed, it is factorised, as a dense matrix or by the multifrontal metho
 the system.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,6 +30,11 @@ from asker.engines.xla.fronts import Fronts
 from asker.engines.xla.layout import Observations
 from asker.engines.xla.sparse import sparse_cholesky
 from asker.problem.variables import Variables
+
+PerGroup = dict[Variables, jax.Array]
+"""One array for each kept group."""
+AddProducts = Callable[[PerGroup, PerGroup], None]
+"""Function `add(x, sums)` that adds the product of a matrix with x to `sums`."""
 
 
 class System:
@@ -103,7 +109,14 @@ class System:
 
         return scale[:n] * lax.cond(jnp.all(jnp.isfinite(x)), lambda: x, by_lu)
 
-    def _iterate(self, observations, assembled: Assembled, g, damping, decrease) -> tuple[jax.Array, jax.Array]:
+    def _iterate(
+        self,
+        observations: tuple[Observations[jax.Array], ...],
+        assembled: Assembled,
+        g: jax.Array,
+        damping: jax.Array,
+        decrease: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
         """Solve by conjugate gradients without forming S; `decrease` is the ratio of ‖g‖ to that of the last step."""
         YY = [y for y in assembled.reduced.YY if y is not None]
         blocks = [S + y for S, y in zip(self._damped(assembled.reduced, damping), YY, strict=True)]  # of H_KK
@@ -138,7 +151,9 @@ class System:
         tol = jnp.clip(0.9 * decrease**2, self.cg.tightest, self.cg.loosest)
         return conjugate_gradients(product, precondition, -g, tol, self.cg.max_iterations)
 
-    def _transposed_couplings(self, observations, assembled: Assembled, parts: dict[Variables, jax.Array]) -> jax.Array:
+    def _transposed_couplings(
+        self, observations: tuple[Observations[jax.Array], ...], assembled: Assembled, parts: PerGroup
+    ) -> jax.Array:
         """Return Yᵀx of the eliminated variables."""
         t = jnp.zeros_like(assembled.z)
         for f, o, Yt in zip(self.structure.factors, observations, assembled.Yt, strict=True):
@@ -150,7 +165,9 @@ class System:
                 t = t.at[o.indices[f.eliminated.number]].add(Yx)
         return t
 
-    def _coupling_products(self, observations, assembled: Assembled):
+    def _coupling_products(
+        self, observations: tuple[Observations[jax.Array], ...], assembled: Assembled
+    ) -> AddProducts:
         """Return a function that subtracts YYᵀx from `sums`; Y is ordered by kept variable once, for many products."""
         by_variable = []
         for f, o, Yt in zip(self.structure.factors, observations, assembled.Yt, strict=True):
@@ -161,7 +178,7 @@ class System:
                     at = o.indices[f.eliminated.number][members]
                     by_variable.append((slot.variables, Y, at, chunks.segment))
 
-        def subtract(parts: dict[Variables, jax.Array], sums: dict[Variables, jax.Array]) -> None:
+        def subtract(parts: PerGroup, sums: PerGroup) -> None:
             if not by_variable:
                 return
             t = self._transposed_couplings(observations, assembled, parts)
@@ -171,7 +188,7 @@ class System:
 
         return subtract
 
-    def _edge_products(self, observations, assembled: Assembled):
+    def _edge_products(self, observations: tuple[Observations[jax.Array], ...], assembled: Assembled) -> AddProducts:
         """Return a function that adds the products with the off-diagonal blocks of H_KK to `sums`."""
         edges = [
             (A.variables, o.indices[A.number], B.variables, o.indices[B.number], off_diagonal_part(A, B, o, each))
@@ -179,7 +196,7 @@ class System:
             for (A, B), each in zip(pairs_of(f), E, strict=True)
         ]
 
-        def add(parts: dict[Variables, jax.Array], sums: dict[Variables, jax.Array]) -> None:
+        def add(parts: PerGroup, sums: PerGroup) -> None:
             for v, at, w, bt, each in edges:
                 sums[v] = sums[v].at[at].add(jnp.einsum("nij,nj->ni", each, parts[w][bt]))
                 sums[w] = sums[w].at[bt].add(jnp.einsum("nij,ni->nj", each, parts[v][at]))

@@ -32,12 +32,14 @@ from asker.applications.colmap.problem import ColmapProblem, colmap_problem
 from asker.applications.colmap.reprojection_error import camera_centres, reprojection_norms
 from asker.geometry.alignment import Fit, robust_similarity
 from asker.geometry.gauge import transformed_poses
+from asker.geometry.manifolds import Pose
 from asker.geometry.rotations import quaternion_from_matrix
 from asker.kernels.efficiency import efficient_width
 from asker.kernels.kernel import Kernel
 from asker.problem.problem import Factors, Problem
 from asker.statistics.inliers import inlier_radius
 from asker.statistics.scale import REACH
+from asker.tracing.array_namespace import Array
 
 N_CAUCHY_SOLVES, CAUCHY_ITERATIONS = 3, 30
 """The number of solves before the last one, and their largest number of iterations."""
@@ -281,16 +283,16 @@ def _factors(made: ColmapProblem, known: KnownPositions, sigma: float, use_cauch
     return Factors(residual, *slots, data=data, kernel=kernel, weight=weight, name=known.kind)
 
 
-def _scaled_error(point, xyz, sds):
+def _scaled_error(point: Array, xyz: Array, sds: Array) -> Array:
     return (point - xyz) / sds
 
 
-def centre_error(pose, xyz, sds):
+def centre_error(pose: Pose, xyz: Array, sds: Array) -> Array:
     """Return the error of a camera centre with respect to a known position, in standard deviations."""
     return _scaled_error(-(pose.rotation.T @ pose.translation), xyz, sds)
 
 
-def _sensor_error(pose, sensor, xyz, sds):
+def _sensor_error(pose: Pose, sensor: Pose, xyz: Array, sds: Array) -> Array:
     offset = sensor.rotation.T @ sensor.translation  # the negative centre of the sensor in its rig
     return _scaled_error(-(pose.rotation.T @ (pose.translation + offset)), xyz, sds)
 
