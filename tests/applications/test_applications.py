@@ -15,7 +15,7 @@ from asker.applications.application import Application
 from asker.cli import app, main
 from asker.cli.solve import OPTIONS
 from asker.experiments.instances import sources
-from asker.experiments.plan import read_plan
+from asker.experiments.plan_reader import read_plan
 from asker.experiments.records import write_sums
 from asker.io.files import FileError
 from asker.io.json import plain
@@ -96,7 +96,10 @@ def test_options_of_other_applications_are_rejected(asks, data, application):
         flag = one.metadata.get("names", "--" + name.replace("_", "-")).split("/")[0]
         value = [] if one.type is bool else [str(one.default or 3)]
         code, _, err = asks("solve", data[application.name], flag, *value)
-        assert (code, err) == (2, f"asker: {flag} is for {' and '.join(owners)}, and here are {application.title}\n")
+        assert (code, err) == (
+            2,
+            f"asker: {flag} is an option for {' and '.join(owners)}, not for {application.title}\n",
+        )
 
 
 READERS = {
@@ -131,7 +134,7 @@ def test_held_out_observations_validate_a_result(application, data, tmp_path, as
     path, record_file = data[application.name], tmp_path / "run.json"
     arguments = "solve", path, "--holdout", "0.2", "--iterations", "20", "--quiet"
     if application.name == "stereo":
-        assert asks(*arguments) == (2, "", "asker: --holdout: of stereo pairs nothing can be held out\n")
+        assert asks(*arguments) == (2, "", "asker: --holdout: stereo pairs have no observations that can be held out\n")
         return
     code, out, _ = asks(*arguments, "--json", record_file)
     assert code == 0
@@ -155,11 +158,11 @@ def test_options_that_contradict_holdout_are_rejected(asks, data, tmp_path):
     for more, message in (
         (["--holdout", "0"], "--holdout must lie strictly between 0 and 1, as 0.1 does, got 0"),
         (["--holdout", "1"], "--holdout must lie strictly between 0 and 1, as 0.1 does, got 1"),
-        (["--no-again"], "--again or --no-again goes with --holdout"),
-        (["--holdout-seed", "3"], "--holdout-seed goes with --holdout"),
+        (["--no-again"], "--again or --no-again requires --holdout"),
+        (["--holdout-seed", "3"], "--holdout-seed requires --holdout"),
         (["--holdout", "0.1", "--holdout-unit", "0"], "--holdout-unit must be positive"),
-        (["--holdout", "0.1", "--checkpoint", out], "--holdout solves twice: it goes without --checkpoint"),
-        (["--holdout", "0.1", "--no-again", "--output", out], "nothing but --json is written"),
+        (["--holdout", "0.1", "--checkpoint", out], "--holdout solves twice: omit --checkpoint or give --no-again"),
+        (["--holdout", "0.1", "--no-again", "--output", out], "only --json can be written"),
     ):
         code, _, err = asks("solve", file, *more)
         assert code == 2
@@ -167,10 +170,10 @@ def test_options_that_contradict_holdout_are_rejected(asks, data, tmp_path):
     for more, message in (
         (
             ["--kernels", "cauchy,huber"],
-            "costs under different kernels or widths cannot be compared: give --holdout as well",
+            "costs under different kernels or widths cannot be compared: specify --holdout as well",
         ),
         (["--tau", "1,2"], "costs under different kernels or widths cannot be compared"),
-        (["--tau", "1,1", "--holdout", "0.1"], "--tau names one twice"),
+        (["--tau", "1,1", "--holdout", "0.1"], "--tau has one value twice"),
         (["--tau", "1,x"], "--tau is 'x'"),
         (["--kernels", "cauch"], "did you mean cauchy?"),
     ):
@@ -261,7 +264,7 @@ def test_an_interrupted_holdout_writes_the_record_only(data, tmp_path, asks, mon
     given = "--holdout", "0.2", "--iterations", "3", "--output", out, "--json", record_file
     code, printed, _ = asks("solve", data["bundle"], *given, "--quiet")
     assert code == 130
-    assert "nothing but --json is written" in printed
+    assert "only --json is written" in printed
     assert record_file.exists()
     assert not out.exists()
 

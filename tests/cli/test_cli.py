@@ -197,7 +197,9 @@ def test_the_exit_code_is_the_status(asks, scene_file, monkeypatch, status, gain
     told, text, err = asks("solve", scene_file)
     assert told == code
     assert asker.Status[status].value in text
-    assert err == ("" if code == 0 else f"asker: {scene_file}: the cost did not fall: {asker.Status[status].value}\n")
+    assert err == (
+        "" if code == 0 else f"asker: {scene_file}: the cost did not decrease: {asker.Status[status].value}\n"
+    )
 
 
 def test_progress_is_for_terminals_and_not_for_quiet_ones(asks, scene_file, monkeypatch):

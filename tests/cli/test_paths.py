@@ -1,4 +1,4 @@
-"""Paths that a command is given: nothing is read and written, or written twice, and no path ends in a traceback."""
+"""Paths of commands: an output is neither an input nor another output, and no path causes a traceback."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def refused(asks, monkeypatch):
     return ask
 
 
-# ---- read and written, or written twice
+# ---- outputs that are inputs or other outputs
 
 
 def output_of(application, folder):

@@ -18,7 +18,8 @@ from asker.cli import main
 from asker.experiments import SHIPPED
 from asker.experiments.html_report import about, write_page
 from asker.experiments.instances import sources
-from asker.experiments.plan import Asked, Run, plan_of_files, read_plan
+from asker.experiments.plan import ComparisonRequest, Run, plan_of_files
+from asker.experiments.plan_reader import read_plan
 from asker.experiments.process_pool import _fitting, run_all
 from asker.experiments.records import read_record
 from asker.experiments.runs import execute, needed_mb
@@ -249,7 +250,7 @@ def test_compare_takes_users_files_and_writes_the_best(asks, tmp_path, runs_here
     assert "The best is" in text
     group = read_book(tmp_path / "out").groups[0]
     lowest = min(r.cost for r in group.records.values())
-    plan = plan_of_files([best], Asked(["irls"], iterations=1), {})
+    plan = plan_of_files([best], ComparisonRequest(["irls"], iterations=1), {})
     assert read_bal(best).n_cameras == 6
     told = read_record(execute(plan.runs()[0], tmp_path / "again")).result["initial_cost"]
     assert told == pytest.approx(lowest, rel=1e-6)

@@ -14,7 +14,8 @@ from conftest import in_this_process
 
 from asker.experiments import process_pool, runs
 from asker.experiments.instances import sources
-from asker.experiments.plan import Run, read_plan
+from asker.experiments.plan import Run
+from asker.experiments.plan_reader import read_plan
 from asker.experiments.records import FILES, is_finished, read_record
 from asker.experiments.runs import clear, execute
 from asker.io.files import FileError
@@ -73,7 +74,9 @@ def test_a_damaged_run_is_told_and_done_again(tmp_path, run, name):
     last = content.splitlines(keepends=True)[-1]
     twice = content + last if name == "history.jsonl" else content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]
     (folder / name).write_bytes(twice)
-    with pytest.raises(FileError, match=f"not the folder of a finished run: {name} is not what was written"):
+    with pytest.raises(
+        FileError, match=f"not the folder of a finished run: {name} has been changed: its checksum differs"
+    ):
         read_record(folder)
     assert numbers(execute(run, tmp_path)) == good
     assert names(tmp_path) == [run.folder]
@@ -85,7 +88,7 @@ def test_an_older_run_has_no_sums_and_is_checked_all_the_same(tmp_path, run):
     assert is_finished(folder)
     lines = (folder / "history.jsonl").read_text().splitlines(keepends=True)
     (folder / "history.jsonl").write_text("".join([*lines, lines[-1]]))
-    with pytest.raises(FileError, match="its history is not one of 4 iterations"):
+    with pytest.raises(FileError, match=r"history\.jsonl does not have the lines of 4 iterations"):
         read_record(folder)
 
 

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from asker.experiments.plan import read_plan
+from asker.experiments.plan_reader import read_plan
 from asker.io.files import FileError
 from asker.io.toml import MOST_BYTES, MOST_PARTS, parse_toml, read_toml_text
 
 READ_WITHIN = """
 import resource, sys
-from asker.experiments.plan import read_plan
+from asker.experiments.plan_reader import read_plan
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), -1))
 try:

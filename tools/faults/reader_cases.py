@@ -29,7 +29,7 @@ from asker.applications.rotation_averaging.problem import make_rotations
 from asker.applications.stereo.pairs import MIDDLEBURY, read_folder
 from asker.engines.cpu.engine import CpuEngine
 from asker.experiments.html_report import page_data, rounded
-from asker.experiments.plan import read_plan
+from asker.experiments.plan_reader import read_plan
 from asker.experiments.records import read_record
 from asker.experiments.runs import execute
 from asker.experiments.summary import read_book, telling_damage, write_index

@@ -130,6 +130,8 @@ class Application:
     iterations: int = 100
     holds_out: bool = True
     """True if observations can be held out for validation."""
+    estimates_noise: bool = True
+    """True if an experiment can estimate the noise scale: `problem` then receives `kernel` None in its keys."""
     has_covariances: bool = False
     """True if outcomes have covariances."""
     several_processes: bool = False

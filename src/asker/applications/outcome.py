@@ -56,9 +56,10 @@ class Outcome:
         return self.make_covariances()
 
 
-def kernel_from_keys(keys: dict[str, Any], tau: float = 1.0) -> asker.Kernel:
-    """Return the kernel specified by the keys of a run; `tau` is used if the keys specify none."""
-    return asker.kernel_named(keys.get("kernel", "smooth-truncated"), tau if keys["tau"] is None else keys["tau"])
+def kernel_from_keys(keys: dict[str, Any], tau: float = 1.0) -> asker.Kernel | None:
+    """Return the kernel specified by the keys of a run, with the default width `tau`; None if it is estimated."""
+    name = keys.get("kernel", "smooth-truncated")
+    return None if name is None else asker.kernel_named(name, tau if keys["tau"] is None else keys["tau"])
 
 
 def silent(text: str) -> None:

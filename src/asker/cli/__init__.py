@@ -1,4 +1,4 @@
-"""The command line: it finds the application of a file, parses, calls and prints."""
+"""The command line: it parses arguments, detects the application of a file, calls it and prints the report."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
             from asker.cli.app import run_command
 
             code = run_command(arguments)
-    except KeyboardInterrupt:  # while what commands need is imported, or when all is done
+    except KeyboardInterrupt:  # during the imports of a command, or after its end
         if code is None:
             print("asker: interrupted before there was a result", file=sys.stderr)
             return 130

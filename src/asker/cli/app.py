@@ -21,39 +21,40 @@ from asker.version import __version__
 COMMANDS = {
     "solve": (
         "asker.cli.solve",
-        "Refine a file or folder: the application is seen from what is in it.  Ctrl-C stops and keeps the best so far.",
+        "Refine a file or folder, whose format is detected from its content.  Ctrl-C stops and keeps the best result.",
     ),
-    "info": ("asker.cli.solve", "Describe a file or folder: its size, and how good its start is."),
+    "info": ("asker.cli.solve", "Describe a file or folder: its size, and the residuals at the initial guess."),
     "compare": (
         "asker.cli.experiments",
-        "Compare methods on your own files: a table here, and a page with curves and drawings.\n\n"
-        "Each method runs alone: what `asker solve` does before and after, as with the noise of a pose graph, is "
-        "left out.",
+        "Compare methods on your own files: print a table and write an HTML page with curves and drawings.\n\n"
+        "Each method runs alone, without further steps of `asker solve` such as the estimation of the noise of a pose "
+        "graph.  The method `default` estimates the noise scale, as `asker solve` does without further options:\n\n"
+        "asker compare FILE --holdout 0.1 --methods default,irls,gnc",
     ),
     "reproduce": (
         "asker.cli.experiments",
-        "Run a plan and make its page.  What is finished is not run again; Ctrl-C stops, the same command goes on.",
+        "Run a plan and write its HTML page.  Finished runs are not repeated: after Ctrl-C the same command continues.",
     ),
-    "report": ("asker.cli.experiments", "Draw the page anew from recorded runs, without running anything."),
+    "report": ("asker.cli.experiments", "Write the HTML page of recorded runs again, without running anything."),
     "fetch": (
         "asker.cli.fetch",
-        "Download public data sets and print where they are.  What is at hand already is not downloaded again.",
+        "Download public data sets and print their paths.  Data that are available locally are not downloaded again.",
     ),
     "generate": (
         "asker.cli.commands.bundle",
-        "Make a scene whose truth is known, and write a disturbed start as a BAL file.",
+        "Generate a synthetic scene with known truth, and write a disturbed initial guess as a BAL file.",
     ),
     "join": (
         "asker.cli.commands.bundle",
-        "Join what several processes have written with `asker solve --parts` to one BAL file.",
+        "Join the files that several processes have written with `asker solve --parts` into one BAL file.",
     ),
     "corrupt": (
         "asker.cli.commands.pose_graph",
-        "Add false loop closures to a pose graph.  --json says which; `asker solve --false-loops` reads that file.",
+        "Add false loop closures to a pose graph.  --json lists them; `asker solve --false-loops` reads that file.",
     ),
     "stereo": (
         "asker.cli.commands.stereo",
-        "Find the disparity of every pixel of a rectified stereo pair.  Ctrl-C stops and keeps the best so far.",
+        "Estimate the disparity of every pixel of a rectified stereo pair.  Ctrl-C stops and keeps the best result.",
     ),
     "stereo-compare": (
         "asker.cli.commands.stereo",
@@ -61,14 +62,14 @@ COMMANDS = {
     ),
     "stereo-generate": (
         "asker.cli.commands.stereo",
-        "Make a stereo pair whose truth is known, in the Middlebury layout (truths times 4).",
+        "Generate a synthetic stereo pair with known truth in the Middlebury layout (true disparities times 4).",
     ),
 }
-"""Of each command: the module that has its function, which is imported when it is run, and what it does."""
+"""The module of each command, which is imported when the command is run, and its help text."""
 
 
 class PlainFlags:
-    """A command whose help gives flags no type: they take no value."""
+    """Command whose help shows no type for flags, which take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params = super().get_params(ctx)  # type: ignore[misc]
@@ -79,11 +80,11 @@ class PlainFlags:
 
 
 class PlainCommand(PlainFlags, TyperCommand):
-    """A command of the table."""
+    """A command of `COMMANDS`."""
 
 
 def command_named(name: str) -> Any:
-    """The command of the table, with its options."""
+    """Return a command of `COMMANDS` with its options."""
     module, says = COMMANDS[name]
     alone = typer.Typer(add_completion=False)
     alone.command(name, cls=PlainCommand, help=says)(getattr(import_module(module), name.replace("-", "_")))
@@ -91,7 +92,7 @@ def command_named(name: str) -> Any:
 
 
 class ImportedWhenRun(PlainFlags, TyperGroup):
-    """The commands of the table; none but the one that is run has options."""
+    """The group of all commands; the options of a command are imported when it is run."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
@@ -106,7 +107,7 @@ for _name, (_, _says) in COMMANDS.items():
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold anything
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may contain any bytes
     code = _exit_code(arguments)
     try:
         sys.stdout.flush()
@@ -134,7 +135,7 @@ def _exit_code(arguments: list[str] | None) -> int:
     except RuntimeError as e:
         if not isinstance(e.__cause__, KeyboardInterrupt):
             raise
-        code = 130  # while a class was made, before Python 3.12
+        code = 130  # interrupted during the creation of a class, before Python 3.12
     return complain("interrupted before there was a result", code) if code == 130 else code or 0
 
 

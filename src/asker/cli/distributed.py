@@ -1,4 +1,4 @@
-"""Runs on accelerators and on several hosts."""
+"""Runs with several processes, on one or several hosts."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from asker.io.log import devices
 
 @dataclass(frozen=True)
 class Hosts:
-    """Who takes part in the run."""
+    """The processes of a run, as specified on the command line."""
 
     coordinator: str | None
     num_processes: int | None
@@ -24,7 +24,7 @@ class Hosts:
         return any(x is not None for x in (self.coordinator, self.num_processes, self.process_id))
 
     def engine(self, name: str) -> str:
-        """Several processes are for xla only."""
+        """Return the name of the engine, which is xla for several processes; raise a ValueError for cpu."""
         if self.given and name == "cpu":
             raise ValueError("--coordinator, --num-processes and --process-id are for --engine xla")
         if name == "auto" and not self.given and os.environ.keys() & {"SLURM_PROCID", "JOB_COMPLETION_INDEX"}:
@@ -35,8 +35,10 @@ class Hosts:
 
     @contextmanager
     def together(self, quiet: bool, engine: str, several: bool) -> Iterator["Place"]:
-        """Which process this is; alone where no `several` can solve the data.  After an error of one process none waits
-        for it."""
+        """Connect the processes and yield the index of this one; it is alone unless `several` processes are supported.
+
+        After an error in one process all processes exit.
+        """
         if engine == "auto" and several and not quiet:
             show_log()
         if engine != "xla" or not several:
@@ -68,7 +70,7 @@ class Place:
         return self.n_processes == 1
 
     def part_ways(self) -> None:
-        """The others end; this one may go on for as long as it likes."""
+        """Disconnect from the other processes, so that this one can continue after their end."""
         if not self.alone:
             from asker.engines.xla import distributed
 
@@ -76,12 +78,14 @@ class Place:
 
 
 class OnStderr(logging.Handler):
+    """Log handler that prints to stderr."""
+
     def emit(self, record: logging.LogRecord) -> None:
         print("asker:", record.getMessage(), file=sys.stderr)
 
 
 def show_log() -> None:
-    """What the engine says before it runs: devices, solver, memory."""
+    """Print the engine's messages on devices, solver and memory."""
     if not devices.handlers:
         devices.addHandler(OnStderr())
     devices.setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""Commands that run many methods on many instances: reproduce, compare, report."""
+"""The commands `asker reproduce`, `asker compare` and `asker report`: several methods on several instances."""
 
 import os
 import re
@@ -19,18 +19,17 @@ from asker.cli.terminal import PlanBars, print_table
 from asker.experiments import SHIPPED
 from asker.io.files import FileError
 from asker.io.folders import alone_in, make_folder
-from asker.strategies import METHODS
 
 if TYPE_CHECKING:
-    from asker.experiments.plan import Asked, Plan
+    from asker.experiments.plan import ComparisonRequest, Plan
     from asker.experiments.summary import Book, Results
 
 Output = Annotated[Path, typer.Option(help="The folder for runs, tables, figures and the page.")]
-AtATime = Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each core")]
-Memory = Annotated[float | None, typer.Option(help="Budget in GB.", show_default="70 % of what is free")]
+AtATime = Annotated[int | None, typer.Option(min=1, help="Number of parallel runs.", show_default="number of cores")]
+Memory = Annotated[float | None, typer.Option(help="Budget in GB.", show_default="70 % of the free memory")]
 Figures = Annotated[bool, typer.Option("--figures", help="Also write PNG and PDF figures.")]
-Folder = Annotated[Path, typer.Argument(help="What reproduce or compare made.")]
-FilesToCompare = Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `asker solve` takes.")]
+Folder = Annotated[Path, typer.Argument(help="The output folder of `asker reproduce` or `asker compare`.")]
+FilesToCompare = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files or folders as for `asker solve`.")]
 
 OPTIONS = CommandOptions(Compared)
 for _application in applications():
@@ -40,14 +39,14 @@ for _application in applications():
 def reproduce(
     plan: Annotated[str, typer.Option(help=f"{' or '.join(SHIPPED)}, or a TOML file of your own.")] = "paper",
     output: Output = Path("reproduced"),
-    data: Annotated[Path | None, typer.Option(help="A folder of data; ASKER_DATA and the cache come next.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A folder of data, before ASKER_DATA and the cache.")] = None,
     processes: AtATime = None,
     memory: Memory = None,
     figures: Figures = False,
     quiet: Quiet = False,
 ) -> int:
     """The command `asker reproduce`."""
-    from asker.experiments.plan import read_plan
+    from asker.experiments.plan_reader import read_plan
 
     made = read_plan(plan, data)
     with _at_work(made, output, [] if plan in SHIPPED else [Path(plan)]):
@@ -59,7 +58,7 @@ def compare(
     context: typer.Context,
     files: FilesToCompare,
     output: Output = Path("compared"),
-    best: Annotated[Path | None, typer.Option(help="Write the best result of the one file.")] = None,
+    best: Annotated[Path | None, typer.Option(help="Write the best result of a single file.")] = None,
     processes: AtATime = None,
     memory: Memory = None,
     figures: Figures = False,
@@ -67,17 +66,18 @@ def compare(
     **given: Any,
 ) -> int:
     """The command `asker compare`."""
-    from asker.experiments.plan import plan_of_files
+    from asker.experiments.plan import check_default, plan_of_files
     from asker.experiments.runs import solved_again
     from asker.experiments.summary import read_book
 
-    asked = _asked(checked(Compared, given))
+    request = _request(checked(Compared, given))
     found = [application_of(file) for file in files]
     refuse_others(context, OPTIONS, *dict.fromkeys(application.title for application in found))
     for application in found:
         checked(application.options_class, given)
-        if asked.holdout is not None and not application.holds_out:
-            raise ValueError(f"--holdout: of {application.title} nothing can be held out")
+        if request.holdout is not None and not application.holds_out:
+            raise ValueError(f"--holdout: {application.title} have no observations that can be held out")
+        check_default(request.methods, application, request.holdout is not None)
     common = {one.name for one in fields(Compared)}
     keys = {
         name: value for name, value in given.items() if name not in common and given_on_the_command_line(context, name)
@@ -86,7 +86,7 @@ def compare(
         if len(files) > 1:
             raise ValueError("--best needs a single file")
         _check_best(found[0], files[0], best, output)
-    plan = plan_of_files([f.resolve() for f in files], asked, keys)
+    plan = plan_of_files([f.resolve() for f in files], request, keys)
     with _at_work(plan, output):
         code = _run(plan, output, processes, memory, figures, quiet)
         if best is not None and code == 0:
@@ -98,9 +98,9 @@ def compare(
     return code
 
 
-def _asked(given: Compared) -> "Asked":
-    """What is compared, checked: costs under different kernels say nothing about each other."""
-    from asker.experiments.plan import Asked
+def _request(given: Compared) -> "ComparisonRequest":
+    """Return the checked request; costs under different kernels cannot be compared without held-out observations."""
+    from asker.experiments.plan import METHOD_NAMES, ComparisonRequest
 
     methods = [name.strip() for name in given.methods.split(",")]
     kernels: list[str | None] = (
@@ -108,25 +108,25 @@ def _asked(given: Compared) -> "Asked":
     )
     taus: list[float | None] = [None] if given.tau is None else [_width(text) for text in given.tau.split(",")]
     for method in methods:
-        one_of("--methods", method, METHODS)
+        one_of("--methods", method, METHOD_NAMES)
     for kernel in filter(None, kernels):
         check_kernel("--kernels", kernel)
     for option, named in (("--methods", methods), ("--kernels", kernels), ("--tau", taus)):
         if len(set(named)) < len(named):
-            raise ValueError(f"{option} names one twice")
+            raise ValueError(f"{option} has one value twice")
     if given.holdout is None and len(kernels) * len(taus) > 1:
-        raise ValueError("costs under different kernels or widths cannot be compared: give --holdout as well")
+        raise ValueError("costs under different kernels or widths cannot be compared: specify --holdout as well")
     if given.holdout is None:
-        return Asked(methods, kernels, taus, given.iterations)
+        return ComparisonRequest(methods, kernels, taus, given.iterations)
     unit = None if given.holdout_unit == 1 else given.holdout_unit
-    return Asked(methods, kernels, taus, given.iterations, given.holdout, given.holdout_seed, unit)
+    return ComparisonRequest(methods, kernels, taus, given.iterations, given.holdout, given.holdout_seed, unit)
 
 
 def _width(text: str) -> float:
     try:
         given = float(text)
     except ValueError:
-        raise ValueError(f"--tau is {text!r}, expected numbers, with commas between them") from None
+        raise ValueError(f"--tau is {text!r}, expected numbers separated by commas") from None
     return number("--tau", given, positive=True)
 
 
@@ -148,20 +148,20 @@ def _check_best(application: Application, file: Path, best: Path, output: Path) 
 
 
 def _written(output: Path) -> list[Path]:
-    """The files of a study beside its runs."""
+    """Return the files in the output folder other than the runs."""
     return [output / "plan.json", output / "index.html"]
 
 
 @contextmanager
 def _at_work(plan: "Plan", output: Path, read: Collection[Path] = ()) -> Iterator[None]:
-    """The folder for a plan, made and checked, in which no other process works; what was cut off is gone."""
+    """Create and lock the output folder of a plan, check its paths, and remove interrupted runs."""
     from asker.experiments.instances import places_of
     from asker.experiments.runs import clear
 
     make_folder(output)
     read = {*read, *(path for run in plan.runs() for path in places_of(run.kind, run.options))}
     if os.path.realpath(output) in map(os.path.realpath, read):
-        raise FileError(output, "this folder is named twice: its data is read, so name another for what is written")
+        raise FileError(output, "this folder is named twice: its data are read, so the output needs another folder")
     check_outputs(read, *_written(output))
     with alone_in(output) as alone:
         if alone:
@@ -174,7 +174,7 @@ def _run(plan: "Plan", output: Path, processes: int | None, memory: float | None
     from asker.experiments.summary import read_book, telling_damage, write_index
 
     if plan.missing:
-        print(f"Not at hand, and left out: {', '.join(plan.missing)}. `asker fetch` gets them.")
+        print(f"Omitted, since not available: {', '.join(plan.missing)}. `asker fetch` downloads them.")
     write_index(plan, output)
     budget = 0.7 * available_mb() if memory is None else 1e3 * number("--memory", memory, positive=True)
     with PlanBars(quiet) as progress:

@@ -13,10 +13,10 @@ from asker.io.download import Unreachable
 from asker.io.files import FileError
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Such as ladybug-49, teddy or intel.")]
-Data = Annotated[Path | None, typer.Option(help="A folder to look in first.", show_default="ASKER_DATA")]
+Data = Annotated[Path | None, typer.Option(help="A local folder that is searched first.", show_default="ASKER_DATA")]
 Mirror = Annotated[
     str | None,
-    typer.Option(help="Download from this address, laid out like the folder of --data.", show_default="ASKER_MIRROR"),
+    typer.Option(help="Download from this URL, with the layout of the folder of --data.", show_default="ASKER_MIRROR"),
 ]
 
 
@@ -28,7 +28,7 @@ def fetch(
     pose_graphs: Annotated[bool, typer.Option("--pose-graphs", help="The pose graphs.")] = False,
     data: Data = None,
     mirror: Mirror = None,
-    list_only: Annotated[bool, typer.Option("--list", help="Show what is known and what is at hand.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="List the data sets and those available locally.")] = False,
     quiet: Quiet = False,
 ) -> int:
     """The command `asker fetch`."""
@@ -40,13 +40,13 @@ def fetch(
         return 0
     if not chosen:
         groups = "--paper, --all-bal, --stereo or --pose-graphs"
-        raise ValueError(f"name a data set, or give {groups}; --list shows what there is")
+        raise ValueError(f"name a data set, or give {groups}; --list shows all data sets")
     fetch_all(list(dict.fromkeys(chosen)), data, mirror, quiet)
     return 0
 
 
 def fetch_all(names: list[str], data: Path | None, mirror: str | None, quiet: bool) -> None:
-    """A file that is refused does not cost the others; without a connection there is no use in going on."""
+    """Fetch data sets and print their paths; continue after an invalid file, but not without a connection."""
     problems = []
     with ProgressLine(quiet) as progress:
         for name in names:
@@ -67,6 +67,6 @@ def print_list(names: list[str], places: dict[str, Path]) -> None:
         wanted = DATA_SETS[name]
         at_hand = next((place for place, folder in places.items() if wanted.found_in(folder)), "")
         rows.append([name, wanted.size, "yes" if name in PAPER else "", at_hand])
-    print_table(["name", "size", "in the paper", "at hand"], *rows)
+    print_table(["name", "size", "in the paper", "folder"], *rows)
     for place, folder in places.items():
         print(f"{place}: {folder}")

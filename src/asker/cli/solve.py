@@ -23,16 +23,16 @@ from asker.cli.dataclass_options import (
     with_options,
 )
 from asker.cli.distributed import Hosts, Place
-from asker.cli.options import TAUS, Common, Files, Judging, Processes, Sureness
+from asker.cli.options import TAUS, Common, Files, Processes, Uncertainty, Validation
 from asker.cli.terminal import ProgressLine, print_report
 from asker.io.files import FileError
 from asker.io.json import write_json
 from asker.solver.result import Status
 
-NOT_FOR_REFINE = {"iterations", *(f.name for of in (Files, Judging, Sureness) for f in fields(of))}
-JUDGING = tuple(f.name for f in fields(Judging) if f.name != "holdout")
-"""What goes with `--holdout` alone."""
-FILE_HELP = f"What the applications know: {'; '.join(a.expects for a in applications())}."
+NOT_FOR_REFINE = {"iterations", *(f.name for of in (Files, Validation, Uncertainty) for f in fields(of))}
+VALIDATION = tuple(f.name for f in fields(Validation) if f.name != "holdout")
+"""The options that require `--holdout`."""
+FILE_HELP = f"One of: {'; '.join(a.expects for a in applications())}."
 
 Data = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP)]
 
@@ -59,23 +59,23 @@ def solve(context: typer.Context, file: Data, **given: Any) -> int:
         _check_covariance(application, common, hosts)
     if common.holdout is not None:
         _check_holdout(application, common, options, hosts)
-    elif unused := [name for name in JUDGING if given_on_the_command_line(context, name)]:
+    elif unused := [name for name in VALIDATION if given_on_the_command_line(context, name)]:
         names = OPTIONS.fields[unused[0]].metadata.get("names", flag(OPTIONS.fields[unused[0]]))
-        raise ValueError(f"{names.replace('/', ' or ')} goes with --holdout")
+        raise ValueError(f"{names.replace('/', ' or ')} requires --holdout")
     if not processes.process_id:
         read = [file, *application.reads(file), *_marked("reads", options)]
         folder = application.written(common.output) if common.output and application.writes_folder else []
         check_outputs(read, *_written(application, common, options), folder=folder)
     with hosts.together(common.quiet, common.engine, application.several_processes) as place:
         if processes.parts and place.alone:
-            raise ValueError("--parts is for several processes")
+            raise ValueError("--parts requires several processes")
         return refine(application, file, common, options, place, processes.parts)
 
 
 def refine(
     application: Application, file: Path, common: Common, options: Any, place: Place, parts: bool = False
 ) -> int:
-    """Read, refine, tell and write; of several processes each holds a part, the first one prints and writes."""
+    """Read, refine, report and write; of several processes each has a portion, and the first one prints and writes."""
     with ProgressLine(common.quiet or place.process > 0) as progress:
         progress.say(f"reading {file}")
         data = _loaded(application, file, options, place, parts)
@@ -87,12 +87,12 @@ def refine(
         def call(given: Any) -> Outcome:
             return application.refine(given, options, progress.begin, **asked)
 
-        judged: dict[str, Any] = {}
+        validation: dict[str, Any] = {}
         whole = data
         if common.holdout is None:
             outcome = call(data)
         else:
-            data, outcome, judged = _judged(application, data, common, options, call, progress)
+            data, outcome, validation = _validated(application, data, common, options, call, progress)
         is_whole = data is whole
     place.part_ways()
     if parts:
@@ -102,7 +102,7 @@ def refine(
     if place.process > 0:
         return 0
     name = "folder" if file.is_dir() else "file"
-    record = {name: str(file)} | outcome.record | judged
+    record = {name: str(file)} | outcome.record | validation
     outcome = replace(outcome, make_record=lambda: record)
     writers: list[Write] = [(common.json_file, partial(write_json, record=outcome.record))]
     if is_whole and not parts:
@@ -110,38 +110,38 @@ def refine(
         writers.append((common.covariance, lambda path: outcome.covariances.write(path)))
     try:
         print_report([f"{file}: {application.counts(data)}", *application.report(data, outcome, options)])
-        print_report(_told_beside(outcome, common, judged, is_whole))
-    finally:  # what cannot be printed does not cost the files
+        print_report(_general_report(outcome, common, validation, is_whole))
+    finally:  # files are written even if printing fails
         write_outputs(*writers)
     if outcome.result.unwritten:
         return complain(f"the checkpoint was not written: {outcome.result.unwritten}", 2)
     if not is_whole and common.again:
         return 130
     if iterations != 0 and not outcome.succeeded:
-        return complain(f"{file}: the {application.cost_name} did not fall: {outcome.result.status.value}", 1)
+        return complain(f"{file}: the {application.cost_name} did not decrease: {outcome.result.status.value}", 1)
     return 0
 
 
 def _loaded(application: Application, file: Path, options: Any, place: Place, parts: bool) -> Any:
-    """The data; of several processes, the portion of this one."""
+    """Return the data, or the portion of one of several processes."""
     if place.alone:
         return application.load_as(file, options)
     data = application.load_portion(file, options, place.process, place.n_processes)
     return application.in_parts(data) if parts else data
 
 
-def _told_beside(outcome: Outcome, common: Common, judged: dict[str, Any], is_whole: bool) -> ReportItems:
-    """What is told after the application: of the checkpoint, and of what was held out."""
+def _general_report(outcome: Outcome, common: Common, validation: dict[str, Any], is_whole: bool) -> ReportItems:
+    """Return the report on the checkpoint and on held-out observations, which follows that of the application."""
     continued = outcome.result.continued_from
-    told: list[Any] = [f"Continued from iteration {continued} of {common.checkpoint}."] if continued else []
-    if judged:
-        told += holdout_report(judged["holdout"], is_whole)
+    items: list[Any] = [f"Continued from iteration {continued} of {common.checkpoint}."] if continued else []
+    if validation:
+        items += holdout_report(validation["holdout"], is_whole)
     if not is_whole and common.again:
-        told.append("Interrupted before everything was solved: nothing but --json is written.")
-    return told
+        items.append("Interrupted before the solve with all observations: only --json is written.")
+    return items
 
 
-def _judged(
+def _validated(
     application: Application,
     data: Any,
     common: Common,
@@ -149,64 +149,67 @@ def _judged(
     call: Callable[[Any], Outcome],
     progress: ProgressLine,
 ) -> tuple[Any, Outcome, dict[str, Any]]:
-    """Refine without what is held out, judge that, and refine with everything; what the outcome is of comes first."""
+    """Refine the training data, evaluate the held-out observations, and refine all data.
+
+    Return the data of the outcome, the outcome, and the record of the held-out observations.
+    """
     assert common.holdout is not None
-    held = application.hold_out(data, asdict(options), common.holdout, common.holdout_seed)
-    progress.begin("without what is held out")
-    outcome = call(held.training)
-    found = held.record(outcome.refined, common.holdout_unit)
+    split = application.hold_out(data, asdict(options), common.holdout, common.holdout_seed)
+    progress.begin("without held-out observations")
+    outcome = call(split.training)
+    scores = split.record(outcome.refined, common.holdout_unit)
     ends = {"iterations": outcome.record["iterations"], "message": outcome.record["message"]}
-    judged = {"holdout": {"share": common.holdout, "seed": common.holdout_seed} | found | ends}
+    validation = {"holdout": {"share": common.holdout, "seed": common.holdout_seed} | scores | ends}
     if not common.again or outcome.result.status is Status.INTERRUPTED:
-        return held.training, outcome, judged
-    progress.begin("with everything")
-    return data, call(data), judged
+        return split.training, outcome, validation
+    progress.begin("with all observations")
+    return data, call(data), validation
 
 
 def _check_parts(application: Application, common: Common, options: Any) -> None:
-    """Refuse what needs the whole result in one process, before the work."""
+    """Raise a ValueError for options that need the whole result in one process, before any computation."""
     if not application.writes_parts:
-        raise ValueError(f"--parts: {application.title} are written whole")
+        raise ValueError(f"--parts is not available for {application.title}")
     if common.output is None:
-        raise ValueError("--parts is how --output is written: give that as well")
+        raise ValueError("--parts requires --output")
     if any(_marked("writes", options)) or common.covariance is not None:
-        raise ValueError("--parts leaves the whole result to nobody: of other files --json alone can be written")
+        raise ValueError("with --parts no process has the whole result: besides --output only --json can be written")
 
 
 def _check_covariance(application: Application, common: Common, hosts: Hosts) -> None:
-    """Refuse what has no covariances, before the work."""
+    """Raise an error if covariances cannot be computed or written, before any computation."""
     assert common.covariance is not None
     if not application.has_covariances:
-        raise ValueError(f"--covariance: of {application.title} there are none")
+        raise ValueError(f"--covariance is not available for {application.title}")
     if hosts.given:
-        raise ValueError("--covariance is for one process")
+        raise ValueError("--covariance is not available with several processes")
     if common.covariance.suffix != ".npz":
         raise FileError(common.covariance, "the name must end with .npz")
 
 
 def _check_holdout(application: Application, common: Common, options: Any, hosts: Hosts) -> None:
-    """Refuse what does not go with held-out observations, before the work."""
+    """Raise a ValueError for options that contradict --holdout, before any computation."""
     if not application.holds_out:
-        raise ValueError(f"--holdout: of {application.title} nothing can be held out")
+        raise ValueError(f"--holdout: {application.title} have no observations that can be held out")
     if common.checkpoint is not None and common.again:
-        raise ValueError("--holdout solves twice: it goes without --checkpoint, or with --no-again")
+        raise ValueError("--holdout solves twice: omit --checkpoint or give --no-again")
     if hosts.given:
-        raise ValueError("--holdout is for one process")
+        raise ValueError("--holdout is not available with several processes")
     named = [
         path for path in _written(application, common, options) if path not in (common.json_file, common.checkpoint)
     ]
     if not common.again and (common.output or any(named)):
-        raise ValueError("--no-again ends after the judging: nothing but --json is written")
+        raise ValueError("with --no-again there is no solve with all observations: only --json can be written")
 
 
 def _written(application: Application, common: Common, options: Any) -> list[Path | None]:
-    """The files that are written after the work."""
+    """Return the files that are written at the end."""
     named = _marked("writes", common, options)
     return named if application.writes_folder else [*named, common.output]
 
 
 def _marked(mark: str, *options: Any) -> list[Path | None]:
-    """The values of the options that are files to read (`reads`) or to write (`writes`)."""
+    """Return the values of the options that are files to read (`reads`) or to write (`writes`)."""
     return [getattr(of, f.name) for of in options for f in fields(of) if f.metadata.get(mark)]
 
 

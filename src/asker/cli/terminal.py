@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: a progress line, and tables."""
+"""Terminal output: progress lines, tables and reports."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from asker.solver.result import Iteration
 
 
 class ProgressLine:
-    """One line on stderr, where that is a terminal: what is being done, compiled, or solved."""
+    """A line on stderr, if that is a terminal, with the current task, compilation or iteration."""
 
     def __init__(self, quiet: bool):
         from rich.console import Console
@@ -34,7 +34,7 @@ class ProgressLine:
             self.status.stop()
 
     def begin(self, task: str) -> None:
-        """The lines that follow are about `task`."""
+        """Start a task, whose name precedes the following messages."""
         self.task, self.text = f"{task}: ", ProgressText()
         self.say("preparing")
 
@@ -52,7 +52,7 @@ class ProgressLine:
 
 
 class PlanBars:
-    """A bar for the whole plan and one for each run under way, on stderr, where that is a terminal."""
+    """Progress bars on stderr, if that is a terminal: one for the plan and one for each active run."""
 
     def __init__(self, quiet: bool):
         from rich.console import Console
@@ -85,7 +85,7 @@ class PlanBars:
 
 
 def print_table(header: Sequence[str], *rows: list[str]) -> None:
-    """The first column to the left, numbers to the right."""
+    """Print a table with the first column left-aligned and the others right-aligned."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -98,9 +98,9 @@ def print_table(header: Sequence[str], *rows: list[str]) -> None:
     Console(markup=False, highlight=False).print(table)
 
 
-def print_report(told: ReportItems) -> None:
-    """Lines and tables, one after the other."""
-    for item in told:
+def print_report(items: ReportItems) -> None:
+    """Print the lines and tables of a report."""
+    for item in items:
         if isinstance(item, Table):
             print_table(item.header, *item.rows)
         else:

@@ -1,4 +1,4 @@
-"""Experiments as data: plans, recorded runs, and what is drawn from them."""
+"""Experiments as data: plans, recorded runs, and their tables and figures."""
 
 SHIPPED = ("quick", "paper")
 """The plans that come with asker."""

@@ -1,4 +1,4 @@
-"""One web page from recorded runs.  It needs no network: the plotting library is inside."""
+"""The HTML page of recorded runs; it contains the plotting library and needs no network."""
 
 import json
 import math
@@ -50,7 +50,7 @@ def page_data(book: Book) -> dict[str, Any]:
     versions = {json.dumps(r.versions, sort_keys=True): r.versions for r in records}
     settings = [
         {"instance": g_instance, "method": label, "of": r.run.method, "iterations": r.run.iterations}
-        | {"settings": _told(r.run.settings), "instance settings": _told(r.run.keys | _held_out(r.run))}
+        | {"settings": _listed(r.run.settings), "instance settings": _listed(_instance_settings(r.run))}
         for g in book.groups
         for (g_instance, label), r in g.records.items()
     ]
@@ -67,25 +67,25 @@ def page_data(book: Book) -> dict[str, Any]:
 
 
 def about(runs: Sequence[Run]) -> str:
-    """The data, kernels, noise and iterations of all runs, in a line for the top of the page."""
+    """Return a line on the data, kernels, noise and iterations of all runs, for the top of the page."""
 
-    def told(name: str, values: Iterable[Any]) -> list[str]:
+    def listed(name: str, values: Iterable[Any]) -> list[str]:
         known = [f"{x:g}" if isinstance(x, float) else str(x) for x in dict.fromkeys(values) if x is not None]
         some = ", ".join(known[:MOST_NAMED]) + (f" and {len(known) - MOST_NAMED} more" if known[MOST_NAMED:] else "")
         return [f"{name} {some}"] if known else []
 
     parts = [
-        *told("Data:", (r.instance for r in runs)),
-        *told("kernel", (r.keys.get("kernel", "smooth-truncated") for r in runs)),
-        *told("τ =", (r.keys.get("tau") for r in runs)),
-        *told("noise", (r.keys.get("noise") for r in runs)),
-        *told("iterations:", (r.iterations for r in runs)),
+        *listed("Data:", (r.instance for r in runs)),
+        *listed("kernel", ("estimated" if r.estimates_noise else r.kernel_name for r in runs)),
+        *listed("τ =", (r.keys.get("tau") for r in runs if not r.estimates_noise)),
+        *listed("noise", (r.keys.get("noise") for r in runs)),
+        *listed("iterations:", (r.iterations for r in runs)),
     ]
     return "; ".join(parts) + "." if runs else ""
 
 
 def _styles(labels: Iterable[str]) -> dict[str, Any]:
-    """Colour, dash and width of each method, as in the figures."""
+    """Return the colour, dash and width of each method, as in the figures."""
     dashes = ["solid", "dash", "dashdot", "dot", "longdash"]
     lines = [line for line, _ in STYLES]
     return {
@@ -120,7 +120,7 @@ def group_data(g: Results) -> dict[str, Any]:
 
 
 def _column(g: Results) -> str:
-    """The title of the column that ranks."""
+    """Return the title of the column of the metric that ranks."""
     known = [*HELD_OUT_COLUMNS, *(column for application in g.by_application() for column in application.columns)]
     return next((title for key, title in known if key == g.measure.key), "cost")
 
@@ -151,7 +151,7 @@ def curve_data(g: Results, instance: str) -> dict[str, Any]:
 
 
 def inside(g: Results) -> dict[str, Any]:
-    """The filter, and Ψ, f and h, of the first ASKER run."""
+    """Return the filter, and Ψ, f and h, of the first ASKER run."""
     for (instance, label), r in g.records.items():
         if r.run.method.startswith("asker"):
             of = {"instance": instance, "label": label}
@@ -167,7 +167,7 @@ def objectives_data(r: Record) -> dict[str, Any]:
 
 
 def filter_data(r: Record) -> dict[str, Any]:
-    """At the iteration with the most corners: the corners, the outline of what they forbid, the steps so far."""
+    """Return the corners, the outline of the forbidden region and the steps at the iteration with most corners."""
     filters = [Filter()]
     for line in r.history:
         filters.append(filters[-1].with_corner(*line["corner"]) if line.get("corner") else filters[-1])
@@ -178,35 +178,38 @@ def filter_data(r: Record) -> dict[str, Any]:
     top = 1.05 * max([f for f, _ in [*corners, *steps]], default=1.0)
     edge: list[list[float]] = []
     level = top
-    for f, h in corners:  # from the left: what lies above f and to the right of h is forbidden
+    for f, h in corners:  # from the left: points above f and to the right of h are forbidden
         if f < level:
             edge += [[level, h], [f, h]]
             level = f
     return {"at": at, "corners": corners, "steps": steps, "edge": [*edge, [level, right], [top, right]] if edge else []}
 
 
-def _held_out(run: Run) -> dict[str, Any]:
+def _instance_settings(run: Run) -> dict[str, Any]:
+    """Return the options of the instance and of its held-out observations; no kernel and τ if they are estimated."""
+    keys = {k: v for k, v in run.keys.items() if not (run.estimates_noise and k in ("kernel", "tau"))}
     if run.holdout is None:
-        return {}
-    return {"held out": run.holdout, "held-out seed": run.holdout_seed or 0, "held-out unit": run.holdout_unit or 1.0}
+        return keys
+    held_out = {"held out": run.holdout, "held-out seed": run.holdout_seed or 0}
+    return keys | held_out | {"held-out unit": run.holdout_unit or 1.0}
 
 
 def _same_kernels(g: Results) -> bool:
-    """Whether costs can be compared."""
-    return len({(r.run.kernel, r.run.tau) for r in g.records.values()}) <= 1
+    """Return True if all runs have one kernel, so that their costs can be compared."""
+    return len({(r.run.estimates_noise, r.run.kernel, r.run.tau) for r in g.records.values()}) <= 1
 
 
 def _without_costs(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("start", "cost", "mean cost", "difference %")}
 
 
-def _told(options: dict[str, Any]) -> str:
-    """Without the folders of this machine."""
+def _listed(options: dict[str, Any]) -> str:
+    """Return options as text, with paths reduced to names."""
     return ", ".join(f"{k} = {Path(v).name if k in ('file', 'folder') else v}" for k, v in options.items())
 
 
 def rounded(value: Any) -> Any:
-    """Seven digits are enough for a figure, and half the size."""
+    """Return the data with floats rounded to `DIGITS` digits, which halves the size of the page."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, dict):

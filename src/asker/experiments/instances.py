@@ -1,4 +1,4 @@
-"""Where instances come from: the sources of every application, and the paper's robust mean."""
+"""Instances of experiments: the sources of every application, and the paper's robust mean."""
 
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from asker.experiments.robust_mean import MEAN
 
 @cache
 def sources() -> dict[str, tuple[Application, Source]]:
-    """By kind, as a plan names it: the source, and the application that it is of."""
+    """Return all sources by the `kind` of a plan, each with its application."""
     return {source.kind: (one, source) for one in (*applications(), MEAN) for source in one.sources}
 
 
@@ -20,7 +20,7 @@ def application_of_kind(kind: str) -> Application:
 
 
 def load(kind: str, options: dict[str, Any]) -> Any:
-    """The data of an instance."""
+    """Return the data of an instance."""
     application, source = sources()[kind]
     if source.load is not None:
         return source.load(options)
@@ -29,7 +29,7 @@ def load(kind: str, options: dict[str, Any]) -> Any:
 
 
 def places_of(kind: str, options: dict[str, Any]) -> list[Path]:
-    """The file or folder that `load` reads, and all the files."""
+    """Return the file or folder that `load` reads, followed by all files in it."""
     application, source = sources()[kind]
     if source.place is None:
         return []

@@ -13,7 +13,7 @@ from asker.io.folders import make_folder
 
 
 def write_figures(folder: Path, book: Book) -> list[Path]:
-    """Every figure twice; returns the files."""
+    """Write every figure as PNG and PDF, and return the paths."""
     make_folder(folder)
     written = []
     for k, g in enumerate(book.groups):
@@ -72,7 +72,7 @@ def draw_profiles(path: Path, g: Results) -> None:
 
 
 def draw_inside(path: Path, r: Record) -> None:
-    """Ψ, f and h over the iterations; the filter and what it forbids."""
+    """Draw Ψ, f and h over the iterations, and the filter with its forbidden region."""
     with figure(path, 8, 3.4) as drawn:
         left, right = drawn.subplots(1, 2)
         values = objectives_data(r)

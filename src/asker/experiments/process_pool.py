@@ -20,21 +20,21 @@ from asker.io.folders import make_folder
 
 LOOK_EVERY = 0.5  # seconds
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, and what `timeout`, Slurm and containers send."""
+"""The signals of Ctrl-C, and of `timeout`, Slurm and containers."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a plan is."""
+    """The progress of a plan."""
 
     done: int
     total: int
-    active: dict[str, tuple[int, int]]
-    """Iterations so far and in all, of every run under way."""
+    active: dict[str, tuple[int, int | None]]
+    """The iterations so far and in total of every active run; the total is None if it is not limited."""
 
 
 def available_mb() -> float:
-    """Memory that is free for use, what the system caches included."""
+    """Return the available memory in MB, including the caches of the operating system."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) / 1e3
@@ -45,9 +45,9 @@ def available_mb() -> float:
 def run_all(
     runs: list[Run], root: Path, processes: int, memory_mb: float, tell: Callable[[Standing], None] = lambda _: None
 ) -> dict[str, str]:
-    """Do what is not done yet; returns what went wrong, by the folder of the run.
+    """Perform all unfinished runs, and return the error messages of failed ones by folder.
 
-    Ctrl-C and SIGTERM end the processes that are at work, and then this one.
+    Ctrl-C and SIGTERM terminate the worker processes, then this one.
     """
     make_folder(root)
     todo = [run for run in runs if not is_finished(root / run.folder)]
@@ -62,7 +62,7 @@ def run_all(
         while todo or active:
             for run in _fitting(todo, list(active.values()), processes, memory_mb):
                 todo.remove(run)
-                with _signals_held():
+                with _signals_blocked():
                     active[pool.submit(execute, run, root, threads)] = run
             finished, _ = wait(active, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
             if signals:
@@ -80,12 +80,12 @@ def run_all(
 
 @contextmanager
 def _signals_noted() -> Iterator[list[int]]:
-    """The signals to end that have come: they are heeded between two looks, where nothing is half done."""
+    """Collect termination signals within the context, to be handled at a safe point."""
     noted: list[int] = []
     before = {}
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` and `&` want it
+            if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` and `&` ignore it
                 before[number] = signal.signal(number, lambda number, _: noted.append(number))
     try:
         yield noted
@@ -95,12 +95,12 @@ def _signals_noted() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
-    """While this is open signals wait, and a process that begins never gets them."""
+def _signals_blocked() -> Iterator[None]:
+    """Block signals within the context; a process started in it inherits the mask."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    multiprocessing.resource_tracker.ensure_running()  # or the first process would begin it, which lets signals through
+    multiprocessing.resource_tracker.ensure_running()  # started by the first process, it would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -110,7 +110,7 @@ def _signals_held() -> Iterator[None]:
 
 @contextmanager
 def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end at once where there is an error here, and with this process whatever ends it."""
+    """Start worker processes; they are killed after an error in this process, and terminate with it."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_the_parent)
     try:
@@ -119,14 +119,14 @@ def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
         for process in list((pool._processes or {}).values()):
             process.kill()
         if isinstance(error, BrokenProcessPool):
-            raise ValueError("a process died, perhaps for want of memory: lower --processes") from error
+            raise ValueError("a process died, perhaps for lack of memory: lower --processes") from error
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _end_with_the_parent() -> None:
-    """Signals are for the parent; after its end, whatever that was, there is nobody to work for."""
+    """Ignore signals, which the parent handles, and exit when the parent terminates for any reason."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -140,7 +140,7 @@ def _end_with_the_parent() -> None:
 
 
 def _fitting(todo: list[Run], active: list[Run], processes: int, memory_mb: float) -> Iterator[Run]:
-    """What can begin now.  One run alone may always begin, or nothing ever would."""
+    """Yield the runs that fit into the memory budget now; a single run is always admitted."""
     used, n = sum(map(needed_mb, active)), len(active)
     for run in list(todo):
         if n < processes and (n == 0 or used + needed_mb(run) <= memory_mb):

@@ -1,7 +1,7 @@
-"""Numbers to stand beside ours: the paper's, and those that the authors' program prints.
+"""Published results for comparison: the numbers of the paper and of the authors' program.
 
-Best Ψ after 100 iterations, τ = 1 pixel, k1 and k2 acting on pixels.  What was read from the paper's figures is good to
-about 1 %.
+They are the lowest Ψ within 100 iterations for τ = 1 pixel, with k1 and k2 acting on pixels.  Numbers read from the
+paper's figures are accurate to about 1 %.
 """
 
 COMPARED = ("irls", "mhq", "gnc", "moo", "asker-published")
@@ -32,7 +32,7 @@ PAPERS_INLIERS = {  # percent within 0.577 pixels: the paper's table
 
 
 def reference_cost(instance: str, method: str) -> tuple[float, str] | None:
-    """A cost and where it is from."""
+    """Return a published cost and its source, or None if there is none."""
     for table, source in ((AUTHORS_PROGRAM, "authors' program"), (PAPERS_FIGURES, "paper's figure")):
         if instance in table and method in COMPARED:
             cost = table[instance][COMPARED.index(method)]  # type: ignore[index]
@@ -41,7 +41,7 @@ def reference_cost(instance: str, method: str) -> tuple[float, str] | None:
 
 
 def reference_inliers(instance: str, method: str) -> float | None:
-    """The paper's percentage."""
+    """Return the percentage of inliers in the paper's table, or None if there is none."""
     if instance in PAPERS_INLIERS and method in COMPARED:
         return PAPERS_INLIERS[instance][COMPARED.index(method)]
     return None

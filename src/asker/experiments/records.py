@@ -1,12 +1,12 @@
-"""The folder of a finished run: what is in it, whether it is whole, and reading it back.
+"""The folder of a finished run: its files, their checksums, and a reader.
 
-    config.json     what was run, and with which versions
-    history.jsonl   one line for each iteration, written as it goes
+    config.json     the settings of the run and the versions of the software
+    history.jsonl   one line for each iteration, written during the solve
     result.json     costs, inliers, time
-    arrays.npz      what figures need: points, ways or disparities
-    SHA256SUMS      the sums of these four, as `sha256sum --check` reads them
+    arrays.npz      arrays for figures: points, trajectories or disparities
+    SHA256SUMS      checksums of these four files, in the format of `sha256sum --check`
 
-The sums are written last; a folder in which they do not fit is not that of a finished run.
+The checksums are written last; a folder with missing or wrong ones is not that of a finished run.
 """
 
 import hashlib
@@ -20,19 +20,18 @@ import numpy as np
 
 from asker.applications.application import Arrays
 from asker.experiments.instances import sources
-from asker.experiments.plan import Run
+from asker.experiments.plan import METHOD_NAMES, Run
 from asker.io.files import FileError, opened, read_bytes, write_whole
-from asker.strategies import METHODS
 
 FILES = ("config.json", "history.jsonl", "result.json", "arrays.npz")
 SUMS = "SHA256SUMS"
 NUMBERS = ("cost", "initial_cost", "mean_cost", "seconds", "iterations")
-"""What the result of every run has."""
+"""The numbers in the result of every run."""
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A finished run, read back."""
+    """A finished run, read from its folder."""
 
     run: Run
     folder: Path
@@ -66,7 +65,7 @@ class Record:
 
 
 class _Named(dict[str, np.ndarray]):
-    """Arrays of a file; one that is missing is a fault of the file."""
+    """The arrays of a file; a missing one raises a `FileError`."""
 
     def __init__(self, path: Path, arrays: Any):
         super().__init__(arrays)
@@ -77,13 +76,13 @@ class _Named(dict[str, np.ndarray]):
 
 
 def write_sums(folder: Path) -> None:
-    """Say what the files of a run are, after they were written."""
+    """Write the checksums of the files of a run."""
     with write_whole(folder / SUMS) as file:
         file.write(_sums(folder).encode())
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run is there and whole."""
+    """Return True if the folder of a run exists and is complete."""
     try:
         read_record(folder)
     except FileError:
@@ -92,7 +91,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def read_record(folder: Path) -> Record:
-    """A finished run; a `FileError` says what is wrong with its folder."""
+    """Return a finished run; raise a `FileError` if its folder is incomplete or damaged."""
     try:
         if not folder.is_dir():
             raise FileError(folder, "there is no such folder")
@@ -113,21 +112,21 @@ def _sums(folder: Path) -> str:
 
 
 def _check_sums(folder: Path) -> None:
-    told = read_bytes(folder / SUMS).decode(errors="replace").splitlines()
+    written = read_bytes(folder / SUMS).decode(errors="replace").splitlines()
     for line in _sums(folder).splitlines():
-        if line not in told:
-            raise ValueError(f"{line.split()[1]} is not what was written")
+        if line not in written:
+            raise ValueError(f"{line.split()[1]} has been changed: its checksum differs")
 
 
 def _strict(text: bytes) -> dict[str, Any]:
-    """A table of JSON, without NaN and infinities."""
+    """Return a table of JSON; raise a ValueError for NaN and infinities."""
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} stands for a number")
+        raise ValueError(f"expected a finite number, not {constant}")
 
     table = json.loads(text, parse_constant=refuse)
     if not isinstance(table, dict):
-        raise ValueError(f"{str(table)[:40]!r} stands for a table")
+        raise ValueError(f"expected a table, not {str(table)[:40]!r}")
     return table
 
 
@@ -136,14 +135,14 @@ def _check_config(config: dict[str, Any]) -> None:
         if not isinstance(config[key], str):
             raise TypeError(f"{key} is {config[key]!r}")
     if config["kind"] not in sources():
-        raise ValueError(f"it is of the kind {config['kind']!r}; known are {', '.join(sources())}")
-    if config["method"] not in METHODS:
-        raise ValueError(f"there is no method {config['method']!r}")
+        raise ValueError(f"unknown kind {config['kind']!r}; known kinds are {', '.join(sources())}")
+    if config["method"] not in METHOD_NAMES:
+        raise ValueError(f"unknown method {config['method']!r}")
     for key in ("options", "settings"):
         if not isinstance(config[key], dict):
             raise TypeError(f"{key} is {config[key]!r}")
     if missing := sources()[config["kind"]][1].keys.keys() - config["options"].keys():
-        raise ValueError(f"it has no {', '.join(sorted(missing))}")
+        raise ValueError(f"config.json has no {', '.join(sorted(missing))}")
 
 
 def _check_result(result: dict[str, Any], history: list[dict[str, Any]]) -> None:
@@ -154,12 +153,12 @@ def _check_result(result: dict[str, Any], history: list[dict[str, Any]]) -> None
         if not (value is None or isinstance(value, str) or _is_number(value)):
             raise TypeError(f"{key} is {str(value)[:40]}")
     if [line["iteration"] for line in history] != list(range(result["iterations"] + 1)):
-        raise ValueError(f"its history is not one of {result['iterations']} iterations")
+        raise ValueError(f"history.jsonl does not have the lines of {result['iterations']} iterations")
     for line in history:
         if not all(_is_number(line[key]) for key in ("best_cost", "seconds")):
-            raise ValueError("its history is not one of costs")
+            raise ValueError("history.jsonl has lines without cost and time")
 
 
 def _is_number(x: Any) -> bool:
-    """Whether JSON has a number that is one of Python's floats too."""
+    """Return True for a finite number within the range of double precision."""
     return isinstance(x, int | float) and abs(x) <= 1e308 and math.isfinite(x)

@@ -1,4 +1,4 @@
-"""The robust mean of numbers on a line: many local minima, and a kernel that hides them (the paper's Figure 1)."""
+"""The robust mean of numbers: a cost with many local minima, and a wider kernel without (the paper's Figure 1)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +14,14 @@ from asker.kernels.kernels import SmoothTruncated
 from asker.problem.by_group import Groups
 from asker.problem.problem import Factors, Problem, Variables
 from asker.solver.result import Result
+from asker.tracing.array_namespace import Array
 
 KERNEL = SmoothTruncated(tau=0.5)
 WIDER = 25.0
 
 
 def values(seed: int) -> np.ndarray:
-    """Sixty values around 3, and forty outliers between −10 and 4, some of them in clumps."""
+    """Return 60 values around 3 and 40 outliers between −10 and 4, some of them in clusters."""
     rng = np.random.default_rng(seed)
     clumps = [rng.normal(m, 0.2, 8) for m in (-8.0, -5.0, -2.5)]
     return np.concatenate([rng.normal(3.0, 0.2, 60), *clumps, rng.uniform(-10, 4, 16)])
@@ -28,7 +29,7 @@ def values(seed: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class MeanProblem:
-    """The problem, with its variable by name."""
+    """The problem and its variable."""
 
     problem: Problem
     mean: Variables
@@ -41,7 +42,7 @@ def mean_problem(start: float, seed: int) -> MeanProblem:
     given = values(seed)
     x = Variables(np.array([start]), name="mean")
 
-    def difference(x, y):
+    def difference(x: Array, y: Array) -> Array:
         return x - y
 
     factors = Factors(difference, x[np.zeros(len(given), dtype=int)], data=given, kernel=KERNEL)
@@ -49,7 +50,7 @@ def mean_problem(start: float, seed: int) -> MeanProblem:
 
 
 def landscape(seed: int) -> dict[str, np.ndarray]:
-    """The cost over the mean, under the kernel and under one that is much wider; each over its largest."""
+    """Return the cost over the mean for the kernel and for a much wider one, divided by its maximum."""
     x = np.linspace(-11, 6, 400)
     squares = (x[:, None] - values(seed)) ** 2
     costs = {"target": KERNEL.psi(squares).sum(axis=1), "scaled": Scaled(KERNEL, WIDER).psi(squares).sum(axis=1)}
@@ -57,10 +58,11 @@ def landscape(seed: int) -> dict[str, np.ndarray]:
 
 
 class RobustMean(Application):
-    """An application of plans alone: it has no file."""
+    """An application for plans only; its data are synthetic."""
 
     name = "mean"
     title = "robust means"
+    estimates_noise = False
     columns = (("mean", "mean"),)
     plots_filter = False
     plots_parameter_studies = True
@@ -78,7 +80,7 @@ class RobustMean(Application):
         return {"mean": made.refined(result.values)}
 
     def page(self, runs: Runs) -> dict[str, Any]:
-        """The landscape of the first instance, and where the methods end."""
+        """Return the cost landscape of the first instance and the estimates of the methods."""
         first = next(iter(runs.values()))
         found = [{"label": label, "mean": run.result["mean"]} for label, run in first.items()]
         seed = next(iter(first.values())).options["seed"]
@@ -89,7 +91,7 @@ class RobustMean(Application):
 
 
 def draw_landscape(path: Path, runs: Runs) -> None:
-    """The cost over a robust mean, under the kernel and under a wide one, and where the methods end."""
+    """Draw the cost over the mean for the kernel and for a wider one, and the estimates of the methods."""
     with figure(path, 6, 3.4) as drawn:
         ax = drawn.subplots()
         instance, of_instance = next(iter(runs.items()))

@@ -1,8 +1,8 @@
-"""One run: solve an instance, and record it in a folder of its own; see `records` for what is in it.
+"""One run: solve an instance and record it in its own folder (`asker.experiments.records`).
 
-While it runs the folder is called `NAME.….partial`, under a name that no other process has; the whole folder takes its
-name at the end, in one step, after everything in it was read back.  A run that was cut off or damaged is begun anew,
-one that is finished is not run again.
+During the run the folder has a temporary name, `NAME.….partial`, which is unique to the process.  At the end all files
+are read back, and the folder is renamed in one atomic step.  An interrupted or damaged run is repeated; a finished one
+is not.
 """
 
 import json
@@ -33,12 +33,12 @@ PARTIAL = ".partial"
 
 
 def needed_mb(run: Run) -> float:
-    """About how much memory a run takes."""
+    """Return an upper estimate of the memory of a run in MB."""
     return sources()[run.kind][1].memory(run.options)
 
 
 def execute(run: Run, root: Path, threads: int | None = None) -> Path:
-    """Do a run, unless it is there; returns its folder."""
+    """Perform a run unless it is finished already, and return its folder."""
     final = root / run.folder
     if is_finished(final):
         return final
@@ -59,7 +59,7 @@ def _partial(final: Path) -> Path:
 
 
 def _finish(partial: Path, final: Path) -> None:
-    """Give a run its name.  Of two processes the first one does; a damaged folder makes way."""
+    """Rename the folder of a run; a damaged one is replaced, a finished one of another process is kept."""
     for _ in range(3):
         try:
             os.rename(partial, final)
@@ -77,7 +77,7 @@ def _finish(partial: Path, final: Path) -> None:
 
 
 def clear(root: Path) -> None:
-    """Remove what was cut off; for a process that is alone in the folder."""
+    """Remove the folders of interrupted runs; the process must hold the lock of `root`."""
     for partial in root.glob(f"*{PARTIAL}"):
         _remove(partial)
 
@@ -90,7 +90,7 @@ def _remove(path: Path) -> None:
 
 
 def n_iterations(root: Path, run: Run) -> int:
-    """How far a run is that is under way."""
+    """Return the number of iterations so far of an unfinished run."""
     for file in root.glob(f"{run.folder}.*{PARTIAL}/history.jsonl"):
         try:
             with opened(file) as lines:
@@ -108,7 +108,7 @@ def _record(run: Run, folder: Path, threads: int | None) -> None:
         held = application.hold_out(data, run.keys, run.holdout, run.holdout_seed or 0)
         data = held.training
     made = application.problem(data, run.keys)
-    solved(made, replace(run, iterations=1), threads=threads)  # compiles: the times do not tell of it
+    solved(made, replace(run, iterations=1), threads=threads)  # compiles, so that the times exclude it
     with open(folder / "history.jsonl", "w", encoding="utf-8") as file:
 
         def record(line: Iteration) -> None:
@@ -140,21 +140,22 @@ def _record(run: Run, folder: Path, threads: int | None) -> None:
 
 
 def solved(made: DataProblem, run: Run, **more: Any) -> Result:
-    """A run's method on its problem; the same numbers each time."""
+    """Return the result of a run's method; equal runs have equal numbers."""
     damping = application_of_kind(run.kind).relative_damping(made)
-    how: dict[str, Any] = {"engine": "cpu", "tol": 0, "relative_damping": damping}
-    strategy = METHODS[run.method](**run.settings)
-    return solve(made.problem, strategy, max_iterations=run.iterations, **how, **more)
+    how: dict[str, Any] = {"engine": "cpu", "relative_damping": damping, "max_iterations": run.iterations}
+    if run.estimates_noise:
+        return solve(made.problem, **how, **more)
+    return solve(made.problem, METHODS[run.method](**run.settings), tol=0, **how, **more)
 
 
 def solved_again(run: Run) -> Any:
-    """The refined data of a recorded run, which keeps no whole reconstruction; nothing is held out."""
+    """Solve a recorded run again with all observations, and return the refined data, which records do not contain."""
     made = application_of_kind(run.kind).problem(load(run.kind, run.options), run.keys)
     return made.refined(solved(made, run).values)
 
 
 def versions() -> dict[str, str]:
-    """Of all that has a part in the numbers."""
+    """Return the versions of the software that the numbers depend on."""
     from importlib.metadata import version
 
     others = {name: version(name) for name in ("jax", "llvmlite", "numpy", "scipy")}

@@ -1,4 +1,4 @@
-"""What recorded runs say: tables, ranks and performance profiles."""
+"""Summaries of recorded runs: tables, rankings and performance profiles."""
 
 import json
 import os
@@ -25,11 +25,12 @@ TIE = 1e-3  # two costs this near, relatively, are the same
 
 @dataclass(frozen=True)
 class Measure:
-    """What methods are ranked by; less is better."""
+    """A metric that ranks methods; less is better."""
 
     key: str
-    """In the record of a run."""
+    """The key of its value in the record of a run."""
     noun: str
+    """Its name in sentences."""
 
 
 COST = Measure("cost", "cost")
@@ -52,58 +53,59 @@ class Results:
     instances: tuple[str, ...]
     labels: tuple[str, ...]
     records: dict[tuple[str, str], Record]
-    """Of each instance and label; of several repeats the one with the median time."""
+    """The record for each instance and label; of several repeats the one with the median time."""
 
     @property
     def is_comparison(self) -> bool:
-        """Whether it asks who wins; else it is a study of what a setting does."""
+        """True if the methods are ranked, False in a study of the effect of a setting."""
         return self.kind != "study"
 
     def of(self, instance: str) -> dict[str, Record]:
+        """Return the records of an instance by label."""
         return {label: self.records[instance, label] for label in self.labels if (instance, label) in self.records}
 
     def by_application(self) -> dict[Application, dict[str, dict[str, Record]]]:
-        """Of each application: its instances that have runs, and their runs by label."""
-        found: dict[Application, dict[str, dict[str, Record]]] = {}
+        """Return the runs by application, instance and label, without instances that have no runs."""
+        runs: dict[Application, dict[str, dict[str, Record]]] = {}
         for instance in self.instances:
             for label, record in self.of(instance).items():
-                of_instance = found.setdefault(application_of_kind(record.run.kind), {}).setdefault(instance, {})
+                of_instance = runs.setdefault(application_of_kind(record.run.kind), {}).setdefault(instance, {})
                 of_instance[label] = record
-        return found
+        return runs
 
     def drawn(self) -> Iterator[tuple[Application, dict[str, dict[str, Record]]]]:
-        """The applications that draw something of this group, and their runs."""
+        """Yield the applications that draw figures of this group, and their runs."""
         for application, runs in self.by_application().items():
             if self.is_comparison or application.plots_parameter_studies:
                 yield application, runs
 
     @property
     def measure(self) -> Measure:
-        """What ranks: held-out observations, or the truth, where all runs know it; else the cost."""
+        """The metric that ranks: the held-out score or the true error if all runs have it, else the cost."""
         truths = {application_of_kind(r.run.kind).truth for r in self.records.values()}
         keys = [HELD_OUT, *([Measure(truths.pop(), "error")] if len(truths) == 1 else [])]
         return next((m for m in keys if m.key and all(m.key in r.result for r in self.records.values())), COST)
 
     def complete(self) -> list[str]:
-        """Instances on which every method has run."""
+        """Return the instances on which every method has run."""
         return [i for i in self.instances if len(self.of(i)) == len(self.labels)]
 
 
 @dataclass(frozen=True, eq=False)
 class Book:
-    """Everything that a folder of runs holds."""
+    """The content of a folder of runs."""
 
     title: str
     missing: list[str]
-    """Data sets that were not at hand."""
+    """Data sets that were not available."""
     failed: dict[str, str]
-    """Runs that ended with an error, and what it said."""
+    """The error messages of failed runs."""
     groups: list[Results]
     root: Path
 
 
 def write_index(plan: Plan, root: Path, failed: dict[str, str] | None = None) -> None:
-    """Which runs belong to which group, and which failed: all that a report needs beside the runs."""
+    """Write the index of the folder: the groups with their runs, the failed runs and the missing data sets."""
     index = {
         "title": plan.title,
         "missing": list(plan.missing),
@@ -121,11 +123,13 @@ def write_index(plan: Plan, root: Path, failed: dict[str, str] | None = None) ->
 
 
 def read_book(root: Path) -> Book:
-    """What has been run so far; unfinished runs are left out."""
+    """Return the finished runs of a folder."""
     file = root / "plan.json"
     if not os.path.exists(file):
-        raise FileError(root, "there is no plan.json here: not a folder that `asker reproduce` or `compare` made")
-    what = "what `asker reproduce` or `compare` writes"
+        raise FileError(
+            root, "this folder was not written by `asker reproduce` or `asker compare`: it has no plan.json"
+        )
+    what = "an index written by `asker reproduce` or `asker compare`"
     index = read_json(file, what)
     try:
         groups = [made for g in index["groups"] if (made := _group(g, root)) is not None]
@@ -137,12 +141,12 @@ def read_book(root: Path) -> Book:
             raise
         raise FileError(file, f"this is not {what} ({e})") from e
     if not groups:
-        raise FileError(root, "no run here is finished yet")
+        raise FileError(root, "this folder has no finished run yet")
     return book
 
 
 def _group(given: dict[str, Any], root: Path) -> Results | None:
-    """The finished runs of a group of the index; None where there are none."""
+    """Return the finished runs of a group of the index, or None if there are none."""
     title, kind, text = (str(given[key]) for key in ("title", "kind", "text"))
     instances, labels = (_texts(given[key]) for key in ("instances", "labels"))
     records = {}
@@ -159,12 +163,12 @@ def _group(given: dict[str, Any], root: Path) -> Results | None:
 
 def _texts(given: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-        raise ValueError(f"{str(given)[:40]} stands for a list of names")
+        raise ValueError(f"expected a list of names, not {str(given)[:40]}")
     return tuple(given)
 
 
 def _plain(name: str) -> str:
-    """The name of a folder that stands right here, and nowhere else."""
+    """Return the name of a folder if it is a plain name and not a path."""
     if Path(name).name != name or name in ("", "..") or "\0" in name:
         raise ValueError(f"{name!r} is not the name of a folder")
     return name
@@ -172,7 +176,7 @@ def _plain(name: str) -> str:
 
 @contextmanager
 def telling_damage(book: Book) -> Iterator[None]:
-    """What cannot be told or drawn is a fault of the folder: its files may be edited, or of another version."""
+    """Raise errors in the context as a `FileError` of the folder, whose files may have been edited."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as e:
@@ -182,7 +186,7 @@ def telling_damage(book: Book) -> Iterator[None]:
 
 
 def excess(results: Results, what: str = "cost") -> dict[str, list[float]]:
-    """Of each label, over the complete instances: how far above the lowest, relatively."""
+    """Return the relative excess over the lowest value on each complete instance, by label."""
     table: dict[str, list[float]] = {label: [] for label in results.labels}
     for instance in results.complete():
         runs = results.of(instance)
@@ -194,13 +198,13 @@ def excess(results: Results, what: str = "cost") -> dict[str, list[float]]:
 
 
 def _value(record: Record, key: str) -> float:
-    """A number of a record; infinite where it is none."""
+    """Return a number of a record; infinity replaces a missing one."""
     value = record.result[key]
     return inf if value is None else value
 
 
 def ranking(results: Results) -> list[dict[str, Any]]:
-    """The best method first, by the results' measure."""
+    """Return a row of statistics for each method, best first, by the metric of the results."""
     table = excess(results, results.measure.key)
     rows = [
         {
@@ -218,7 +222,7 @@ def ranking(results: Results) -> list[dict[str, Any]]:
 
 
 def sentence(results: Results) -> str:
-    """Who wins, and by how much."""
+    """Return a sentence on the best methods and their margin."""
     rows, n, noun = ranking(results), len(results.complete()), results.measure.noun
     if len(rows) < 2:
         return "Nothing to compare."
@@ -234,8 +238,8 @@ def sentence(results: Results) -> str:
     near = [r for r in rows[1:] if r["method"] not in names and r["median"] <= 1]
     if results.measure is HELD_OUT and n == 1 and near:
         return f"{who} {verb} the lowest {noun}; {len(near)} more within 1 %, which may be chance: try --holdout-seed."
-    told = f"{who} {verb} the lowest {noun} on {on}. Next comes {others[0]['method']}, {_higher(others[0])}{middle}"
-    return told + (f"; the last is {rows[-1]['method']}, {_higher(rows[-1])}." if len(rows) > 2 else ".")
+    text = f"{who} {verb} the lowest {noun} on {on}. Next comes {others[0]['method']}, {_higher(others[0])}{middle}"
+    return text + (f"; the last is {rows[-1]['method']}, {_higher(rows[-1])}." if len(rows) > 2 else ".")
 
 
 def _higher(row: dict[str, Any]) -> str:
@@ -243,7 +247,7 @@ def _higher(row: dict[str, Any]) -> str:
 
 
 def profile(results: Results, what: str) -> dict[str, tuple[list[float], list[float]]]:
-    """Dolan & Moré: the share of instances on which a method is within a factor of the best."""
+    """Return performance profiles (Dolan & Moré): the share of instances within a factor of the best, by label."""
     curves = {}
     table = excess(results, what)
     widest = max((max(v) for v in table.values() if v), default=0.0)
@@ -258,7 +262,7 @@ def profile(results: Results, what: str) -> dict[str, tuple[list[float], list[fl
 
 
 def _is_the_papers(run: Run) -> bool:
-    """Whether the paper's numbers are about the same."""
+    """Return True if the run has the settings of the paper's experiments."""
     asked = {"tau": 1.0, "camera": "pixel", "dof": 6}
     same = all(run.keys.get(key) == value for key, value in asked.items())
     own = run.settings or run.kernel or run.holdout
@@ -266,7 +270,7 @@ def _is_the_papers(run: Run) -> bool:
 
 
 def cost_rows(results: Results) -> list[dict[str, Any]]:
-    """One row for each run: what is known of the truth first, the paper's number beside the cost where there is one."""
+    """Return a row for each run: scores and true errors, then the cost and the paper's cost if it is known."""
     rows = []
     for (instance, label), r in results.records.items():
         known = reference_cost(instance, r.run.method) if _is_the_papers(r.run) else None

@@ -70,9 +70,9 @@ def test_parts_that_do_not_match_are_rejected(solved, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--parts"], "give that as well"),
-        (["--parts", "--output", "out.txt", "--ply", "a.ply"], "--json alone can be written"),
-        (["--parts", "--output", "out.txt"], "--parts is for several processes"),
+        (["--parts"], "--parts requires --output"),
+        (["--parts", "--output", "out.txt", "--ply", "a.ply"], "only --json can be written"),
+        (["--parts", "--output", "out.txt"], "--parts requires several processes"),
     ],
 )
 def test_options_that_contradict_parts_are_rejected(given, message, tmp_path, asks, monkeypatch):

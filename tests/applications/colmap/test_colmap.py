@@ -673,7 +673,7 @@ def test_options_of_a_model_are_rejected_for_a_file(tmp_path, capsys):
     for options in (["--refine", "all"], ["--drop-outliers"], ["--transforms", tmp_path / "a"]):
         code, _, err = ask(capsys, "solve", tmp_path / "a.txt", *options)
         assert code == 2
-        assert f"{options[0]} is for COLMAP models, and here are BAL files" in err
+        assert f"{options[0]} is an option for COLMAP models, not for BAL files" in err
 
 
 @pytest.mark.parametrize("gauge", ["fixed", "free"])

@@ -157,7 +157,7 @@ def test_the_commands_support_rotation_averaging(tmp_path, made, capsys, runs_he
     assert "Rotation averaging" in capsys.readouterr().out
     assert len(best.read_text().splitlines()) == 20
     assert main(["solve", str(file), "--robust", "all"]) == 2
-    assert "--robust is for pose graphs, and here are relative rotations" in capsys.readouterr().err
+    assert "--robust is an option for pose graphs, not for relative rotations" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -58,6 +58,7 @@ class PoseGraphs(Application):
     expects = "a pose graph: g2o or TORO text of lines VERTEX… and EDGE…, also as .gz or .bz2, or Open3D's JSON"
     endings = (*EXTENSIONS, TUM, KITTI)
     options_class = Options
+    estimates_noise = False
     has_covariances = several_processes = True
     tau = "for graphs 5.83 (SE2), 7.1 (SE3)"
     experiment_title = "pose graphs"

@@ -33,6 +33,7 @@ class DenseStereo(Application):
     title = "stereo pairs"
     reads_folder = True
     holds_out = False
+    estimates_noise = False
     expects = f"a stereo pair: a folder with {' and '.join(PAIR)}"
     options_class = Options
     iterations = ITERATIONS

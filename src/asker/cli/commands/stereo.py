@@ -93,7 +93,7 @@ def stereo(left: Left, right: Right, **given: Any) -> int:
     json_writer = partial(write_json, record=r)
     write_outputs((files.json_file, json_writer), *APPLICATION.outputs(outcome, options, files.output))
     if asked.iterations and not outcome.succeeded:
-        return complain(f"{left}: the energy did not fall: {outcome.result.status.value}", 1)
+        return complain(f"{left}: the energy did not decrease: {outcome.result.status.value}", 1)
     return 0
 
 
