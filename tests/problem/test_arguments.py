@@ -120,7 +120,7 @@ LEAST_SQUARES = [
     ("diff_step", "a", "diff_step is an array of <U1"),
     ("diff_step", [1e-6] * 3, "diff_step is [1e-06, 1e-06, 1e-06], expected one finite number, or one for each of x0"),
     ("max_nfev", "a", "max_nfev must be at least 1 and a whole number, not 'a'"),
-    ("args", 5, "args must be a tuple of the arguments of fun behind x, not 5"),
+    ("args", 5, "args must be a tuple of the arguments of fun after x, not 5"),
     ("args", "ab", "args must be a tuple"),
     ("kwargs", 5, "kwargs must be a dictionary of arguments of fun, not 5"),
     ("callback", 5, "callback must be a function, not 5"),
@@ -136,7 +136,7 @@ def test_least_squares(name, value, message):
 
 CURVE_FIT = [
     ("f", None, "f must be a function, not None"),
-    ("f", max, "the number of parameters cannot be seen in f: give p0"),
+    ("f", max, "the number of parameters cannot be determined from the signature of f: give p0"),
     ("ydata", "ab", "ydata is an array of <U2"),
     ("ydata", Y * 1j, "ydata is complex, expected real numbers"),
     ("ydata", np.ma.masked_greater(Y, 1), "ydata holds masked entries: leave these out"),
@@ -153,7 +153,7 @@ CURVE_FIT = [
     ("epsfcn", "a", "epsfcn must be positive, finite and a number, not 'a'"),
     ("factor", -1, "factor must be positive"),
     ("diag", "a", "diag is an array of <U1"),
-    ("col_deriv", True, "col_deriv is not for asker.curve_fit"),
+    ("col_deriv", True, "asker.curve_fit does not support col_deriv"),
 ]
 
 
@@ -181,7 +181,7 @@ def test_epsfcn_is_the_square_of_the_relative_step():
 
 @pytest.mark.parametrize("call", [asker.least_squares, lambda f, x, **o: asker.curve_fit(curve, T, Y, **o)])
 def test_an_unknown_option_is_named(call):
-    with pytest.raises(TypeError, match=r"least_squares\(\) got an unexpected keyword argument 'foo'; beside SciPy's"):
+    with pytest.raises(TypeError, match=r"least_squares\(\) got an unexpected keyword argument 'foo'; besides SciPy's"):
         call(residuals, [1.0, 1.0], foo=1)
 
 

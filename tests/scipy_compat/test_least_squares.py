@@ -1,4 +1,4 @@
-"""`least_squares` and `curve_fit` are SciPy's, but for the import."""
+"""`least_squares` and `curve_fit` replace those of SciPy by a change of the import."""
 
 import doctest
 import re
@@ -27,14 +27,14 @@ def curve(p, xp=np):
 
 @pytest.fixture(scope="module")
 def data():
-    """Noise of 0.02, and each fifth value is wrong."""
+    """Return a curve with noise of 0.02, every fifth value of which is an outlier."""
     y = curve(TRUTH) + 0.02 * np.random.default_rng(0).normal(size=40)
     y[::5] += 1.0
     return y
 
 
 def doubled(z):
-    """ρ of a kernel that SciPy does not name."""
+    """Return ρ of a kernel that has no name in SciPy."""
     return np.stack([2 * np.log1p(z / 2), 1 / (1 + z / 2), -0.5 / (1 + z / 2) ** 2])
 
 
@@ -76,7 +76,7 @@ def test_a_function_of_jax_is_differentiated_by_jax(data):
 
 
 def test_where_the_noise_is_found_outliers_do_not_count(data):
-    """SciPy's losses, at the scale that is right, are farther from the truth."""
+    """Estimates with SciPy's losses and the correct scale are farther from the truth."""
     ours = asker.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0], loss=None)
     assert ours.success
     error = np.linalg.norm(ours.x - TRUTH)
@@ -176,7 +176,7 @@ WRONG_JACOBIANS = {
 @pytest.mark.parametrize("way", WRONG_JACOBIANS)
 @pytest.mark.parametrize("sigma", [None, np.full(40, 0.1)], ids=["", "sigma"])
 def test_a_jacobian_of_another_shape_is_refused_as_by_scipy(way, sigma):
-    """It was reshaped: parameters off in the second digit, and success."""
+    """A transposed Jacobian used to be reshaped, which gave success with wrong parameters."""
     wrong, y = WRONG_JACOBIANS[way], 2 * np.exp(-1.5 * T)
     shape = wrong(slopes(T, 1, 1)).shape
     with pytest.raises(ValueError, match=rf"jac has shape {re.escape(str(shape))}, expected \(40, 2\)"):
@@ -203,7 +203,7 @@ def test_axes_of_length_one_may_be_missing_from_a_jacobian():
 
 
 def after_calls(n, first, then):
-    """A function that returns something else after n calls."""
+    """Return a function that calls `first` n times, and `then` afterwards."""
     calls = []
 
     def function(x):
@@ -255,7 +255,7 @@ def test_what_a_callback_returns_stops_only_if_it_is_true():
 
 
 def run_examples(function, ours):
-    """The examples of SciPy's documentation, with the import changed; what each fit finds."""
+    """Return the estimates of the examples of SciPy's documentation, with the import changed."""
     text = function.__doc__.replace("default_rng()", "default_rng(3)").replace("seed=None", "seed=3")
     if ours:
         text = text.replace("from scipy.optimize import", "from asker import")
@@ -311,7 +311,7 @@ def test_all_of_its_own_tests_pass_but_those_with_a_reason():
 
 @pytest.mark.parametrize("jac", ["2-point", "3-point", "cs"])
 def test_a_sparse_pattern_saves_calls_and_changes_nothing(jac):
-    """Broyden's tridiagonal function, between bounds: three groups of unknowns."""
+    """Broyden's tridiagonal function with bounds has three groups of unknowns."""
     calls = []
 
     def broyden(x):
@@ -365,7 +365,10 @@ def test_intervals_of_the_result_are_of_x_whatever_its_scale(x_scale):
 
 @pytest.mark.parametrize("loss", [None, asker.Quadratic(), asker.Huber(3.0), asker.Cauchy(9.0)], ids=str)
 def test_weights_count_in_the_covariance_and_the_gradient(loss):
-    """As standard deviations do in SciPy's curve_fit; the covariance was that of equal weights, 26 times too large."""
+    """Weights act as standard deviations do in SciPy's curve_fit.
+
+    The covariance used to be that of equal weights, 26 times too large.
+    """
     rng = np.random.default_rng(0)
     t = np.linspace(0, 3, 400)
     sigma = np.where(np.arange(400) % 2, 0.02, 0.2)

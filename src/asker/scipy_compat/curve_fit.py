@@ -34,21 +34,48 @@ def curve_fit(
     nan_policy: str | None = None,
     **options: Any,
 ) -> tuple[Any, ...]:
-    """Fit f(xdata, *p) to ydata, as `scipy.optimize.curve_fit` does; returns p and its covariance.
+    """Fit f(xdata, *p) to ydata, as `scipy.optimize.curve_fit` does.
 
-    f       function of the places and of each parameter, with NumPy or with JAX
-    p0      parameters to begin with; 1 each, or between the bounds, when not given
-    sigma   standard deviations of ydata, (n,), or their covariance matrix, (n, n)
-    absolute_sigma  whether sigma is to be believed, and not only what it says of one value beside another
-    jac     a function that returns the derivatives (n, d), or as in `least_squares`
-    full_output  return the calls and residuals, a message and a number beside these
-    nan_policy   "omit" leaves out what is not a number, "raise" refuses it
-    options go to `least_squares`: loss, f_scale, ftol, strategy, …; with loss=None outliers do not count
+    Parameters
+    ----------
+    f
+        Function of the independent variable and of each parameter, with NumPy or with JAX.
+    xdata, ydata
+        Independent variable and measured values.
+    p0
+        Initial guess of the parameters; by default 1 each, or a value between the bounds.
+    sigma
+        Standard deviations of ydata, (n,), or their covariance matrix, (n, n).
+    absolute_sigma
+        Whether sigma is absolute; otherwise only the ratios of its entries are used, as in SciPy.
+    check_finite
+        Whether NaN and infinity in the data raise an error; by default only if `nan_policy` is not given.
+    bounds, method
+        As in `least_squares`.
+    jac
+        Function that returns the derivatives (n, d), or as in `least_squares`.
+    full_output
+        Return also a dictionary with the number of calls and the residuals, the message, and the status.
+    nan_policy
+        "omit" to ignore observations with NaN, "raise" to raise an error.
+    options
+        Further arguments of `least_squares`: loss, f_scale, ftol, strategy, …; with loss=None the fit is robust to
+        outliers, and the noise scale is estimated.
 
-    SciPy's errors: a `ValueError` for what does not fit, a `RuntimeError` where no solution is found.
+    Returns
+    -------
+    popt, pcov
+        Parameters and their covariance matrix.
+
+    Raises
+    ------
+    ValueError
+        If the arguments are invalid.
+    RuntimeError
+        If the fit does not converge.
     """
     if "args" in options:
-        raise ProblemError("args is not for curve_fit: f has the places and the parameters alone")
+        raise ProblemError("curve_fit has no args: the only arguments of f are xdata and the parameters")
     check_function("f", f)
     p0 = _start(f, bounds) if p0 is None else vector("p0", p0)
     checks = nan_policy is None if check_finite is None else check_finite
@@ -70,10 +97,10 @@ def curve_fit(
     def derivatives(p: Any) -> Any:
         return whitened(jacobian_of(jac(xdata, *p), (ydata.size, p0.size)))
 
-    way = derivatives if callable(jac) else "auto" if jac is None else jac
-    fit = least_squares(residuals, p0, way, bounds, method or "trf", **_without_those_of_minpack(options))
+    jac_option = derivatives if callable(jac) else "auto" if jac is None else jac
+    fit = least_squares(residuals, p0, jac_option, bounds, method or "trf", **_translated_options(options))
     if not fit.success:
-        raise RuntimeError(f"no optimal parameters were found: {fit.message}")
+        raise RuntimeError(f"Optimal parameters not found: {fit.message}")
     pcov = fit.covariance
     if absolute_sigma:
         unit = inverse_normal(fit.jac)
@@ -82,12 +109,12 @@ def curve_fit(
         from scipy.optimize import OptimizeWarning
 
         warnings.warn("Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=2)
-    told = {"nfev": fit.nfev, "fvec": fit.fun}
-    return (fit.x, pcov, told, fit.message, fit.status) if full_output else (fit.x, pcov)
+    info = {"nfev": fit.nfev, "fvec": fit.fun}
+    return (fit.x, pcov, info, fit.message, fit.status) if full_output else (fit.x, pcov)
 
 
 def _values(values: Any, ydata: Floats) -> Any:
-    """The values of the curve; one number stands for a constant."""
+    """Return the values of the curve; a single number is a constant curve."""
     values = values if hasattr(values, "dtype") else numbers("the value of f", values)
     if values.shape != ydata.shape and values.size != 1:
         raise ProblemError(f"the value of f has shape {values.shape}, expected that of ydata, {ydata.shape}")
@@ -95,14 +122,14 @@ def _values(values: Any, ydata: Floats) -> Any:
 
 
 def _start(f: Callable[..., Any], bounds: Any) -> Floats:
-    """1 for each parameter that the function names, or a number between its bounds."""
+    """Return the default initial guess: 1 for each parameter of the function, or a value between its bounds."""
     try:
         kinds = [p.kind for p in inspect.signature(f).parameters.values()]
-    except ValueError:  # of some functions that are not written in Python
+    except ValueError:  # a function that is not written in Python may have no signature
         kinds = []
     n = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) - 1
     if n < 1:
-        raise ProblemError("the number of parameters cannot be seen in f: give p0")
+        raise ProblemError("the number of parameters cannot be determined from the signature of f: give p0")
     lower, upper = bounds_of(bounds, (n,))
     below, above = np.isfinite(lower), np.isfinite(upper)
     low, high = np.where(below, lower, 0.0), np.where(above, upper, 0.0)
@@ -110,8 +137,8 @@ def _start(f: Callable[..., Any], bounds: Any) -> Floats:
     return np.where(below & above, (low + high) / 2, one_sided)
 
 
-def _without_those_of_minpack(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of `scipy.optimize.leastsq`, which SciPy's `curve_fit` calls, as those of `least_squares`."""
+def _translated_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of `scipy.optimize.leastsq`, which SciPy's `curve_fit` calls, as those of `least_squares`."""
     given = dict(options)
     if "maxfev" in given:
         given.setdefault("max_nfev", given.pop("maxfev") or None)
@@ -120,15 +147,17 @@ def _without_those_of_minpack(options: dict[str, Any]) -> dict[str, Any]:
         given.setdefault("diff_step", np.sqrt(max(relative, np.finfo(float).eps)))
     if "diag" in given and (diagonal := given.pop("diag")) is not None:
         given.setdefault("x_scale", 1 / real_numbers("diag", diagonal))
-    if "factor" in given:  # of the first step, which is shorter or longer here by itself
+    if "factor" in given:  # it bounds the first step, whose length is adapted here
         check_positive("factor", given.pop("factor"))
     if given.pop("col_deriv", False):
-        raise ProblemError("col_deriv is not for asker.curve_fit: jac returns a row for each value of the curve")
+        raise ProblemError(
+            "asker.curve_fit does not support col_deriv: jac must return one row for each value of the curve"
+        )
     return given
 
 
 def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) -> tuple[Any, Floats, Any]:
-    """Places, values and their deviations as numbers; what is none is refused or left out."""
+    """Return xdata, ydata and sigma as numbers; NaN and infinity are rejected or omitted according to the policy."""
     if policy == "propagate":
         raise ProblemError("`nan_policy='propagate'` is not supported by this function.")
     if policy not in (None, "raise", "omit"):
@@ -140,7 +169,7 @@ def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) 
         raise ProblemError("`ydata` must not be empty!")
     given = [x for x in (xdata, ydata) if isinstance(x, np.ndarray)]
     if checks and not all(np.isfinite(x).all() for x in given):
-        raise ProblemError("xdata or ydata hold NaN or infinity (nan_policy='omit' leaves these out)")
+        raise ProblemError("xdata or ydata hold NaN or infinity (nan_policy='omit' ignores NaN)")
     if policy == "raise" and any(np.isnan(x).any() for x in given):
         raise ProblemError("The input contains nan values")
     if policy != "omit":
@@ -155,7 +184,7 @@ def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) 
 
 
 def _whitening(sigma: Any, n: int) -> Callable[[Any], Any]:
-    """How residuals, or rows of derivatives, are divided by their deviations."""
+    """Return a function that whitens residuals, or rows of derivatives, with the standard deviations or covariance."""
     if sigma is None:
         return lambda r: r
     sigma = real_numbers("sigma", sigma)

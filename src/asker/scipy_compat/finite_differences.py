@@ -8,39 +8,50 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Function = Callable[[NDArray], NDArray]
 POWERS = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1 / 2}
-"""The ways, and the power of the rounding that a step is: where it and the neglected terms are balanced."""
+"""Exponent of the machine precision in the step of each method, which balances rounding and truncation errors."""
 
 
 def differences(
     fun: Function,
     x: Floats,
     f: NDArray,
-    way: str = "2-point",
+    method: str = "2-point",
     lower: Floats | float = -np.inf,
     upper: Floats | float = np.inf,
     relative_step: Floats | float | None = None,
     pattern: NDArray[np.bool_] | None = None,
 ) -> Floats:
-    """The derivatives (n, d) of a function (d,) -> (n,) at x, where it is f.
+    """Return the derivatives (n, d) of a function (d,) -> (n,) by finite differences.
 
-    way      "2-point"; "3-point": more exact, and twice the work; "cs": a complex step, for functions that allow it
-    pattern  (n, d): where they may be other than 0; unknowns that share no row are moved together
+    Parameters
+    ----------
+    fun, x, f
+        Function, its argument, and its value there.
+    method
+        "2-point"; "3-point", which is more exact and takes twice the work; or "cs", a complex step, for functions that
+        accept complex arguments.
+    lower, upper
+        Bounds of x, within which the function is evaluated.
+    relative_step
+        Step relative to |x|; by default it follows from the machine precision.
+    pattern
+        Sparsity pattern of the derivatives, (n, d); unknowns without a common row are varied together.
     """
-    h = _steps(x, f, POWERS[way], relative_step)
-    if way == "2-point" and pattern is None and len(x):
+    h = _steps(x, f, POWERS[method], relative_step)
+    if method == "2-point" and pattern is None and len(x):
         moved = x + np.diag(_within(h, lower - x, upper - x))
         J = np.empty((*f.shape, len(x)))
         for k, to in enumerate(moved):
             J[..., k] = fun(to) - f
         return J / (moved.diagonal() - x)
     lower, upper = np.broadcast_to(lower, x.shape), np.broadcast_to(upper, x.shape)
-    is_central = (way == "3-point") & (np.minimum(x - lower, upper - x) >= np.abs(h))
-    far = _within(2 * h if way == "3-point" else h, lower - x, upper - x)
+    is_central = (method == "3-point") & (np.minimum(x - lower, upper - x) >= np.abs(h))
+    far = _within(2 * h if method == "3-point" else h, lower - x, upper - x)
     J = np.zeros((*f.shape, len(x)))
     for group in [np.array([k]) for k in range(len(x))] if pattern is None else _apart(pattern):
-        if way == "cs":
+        if method == "cs":
             change = fun(_moved(x, group, 1j * h)).imag[..., None] / h[group]
-        elif way == "2-point":
+        elif method == "2-point":
             to = _moved(x, group, far)
             change = (fun(to) - f)[..., None] / (to - x)[group]
         else:
@@ -54,14 +65,14 @@ def differences(
 
 
 def _within(far: Floats, least: Floats, most: Floats) -> Floats:
-    """Steps that stay between the bounds: to the other side where it takes that, or as far as there is room."""
+    """Return steps within the bounds: reversed if necessary, else up to the farther bound."""
     longest = np.where(np.abs(least) >= np.abs(most), least, most)
     other = np.where((least <= -far) & (-far <= most), -far, longest)
     return np.where((least <= far) & (far <= most), far, other)
 
 
 def _apart(pattern: NDArray[np.bool_]) -> list[NDArray[np.intp]]:
-    """Groups of columns no two of which share a row (Curtis, Powell, Reid 1974): the first group that has room."""
+    """Return groups of columns without a common row, by the greedy method of Curtis, Powell and Reid (1974)."""
     groups: list[list[int]] = []
     taken: list[NDArray[np.bool_]] = []
     for k in np.argsort(-pattern.sum(axis=0), kind="stable"):
@@ -76,7 +87,7 @@ def _apart(pattern: NDArray[np.bool_]) -> list[NDArray[np.intp]]:
 
 
 def _steps(x: Floats, f: NDArray, power: float, relative: Floats | float | None) -> Floats:
-    """Away from 0, as long as the rounding of the function's numbers asks for."""
+    """Return steps away from 0 whose length follows from the precision of the function values."""
     rounding = np.finfo(f.dtype if f.dtype.kind == "f" else float).eps
     sign = np.where(x < 0, -1.0, 1.0)
     usual = rounding**power * sign * np.maximum(1.0, np.abs(x))
@@ -87,6 +98,7 @@ def _steps(x: Floats, f: NDArray, power: float, relative: Floats | float | None)
 
 
 def _moved(x: Floats, group: NDArray[np.intp], h: NDArray) -> NDArray:
+    """Return x with the steps of a group of unknowns added."""
     to = x.astype(np.result_type(x, h))
     to[group] += h[group]
     return to

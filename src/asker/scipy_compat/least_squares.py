@@ -1,7 +1,7 @@
 """`least_squares` with the arguments, the conventions and the result of `scipy.optimize.least_squares`.
 
-With one of SciPy's losses it is a descent from x0 to SciPy's minimum.  What asker adds: a kernel as the loss is solved
-for as `asker.solve` would, and with loss=None the noise is found, and a kernel that fits it.
+With one of SciPy's losses it descends from x0 to the same minimum as SciPy.  In addition, the loss can be a kernel,
+which `asker.solve` minimises, or None to estimate the noise scale together with a suitable kernel.
 """
 
 import inspect
@@ -36,12 +36,12 @@ MESSAGES = {
     3: "the relative length of the step fell below `xtol`",
     4: "the decrease of the cost and the length of the step fell below `ftol` and `xtol`",
 }
-"""SciPy's numbers of why it stopped."""
+"""Messages by SciPy's number of the reason for termination."""
 NUMBERS = {Status.CONVERGED: 2, Status.STALLED: 3, Status.STOPPED: -2}
-"""The same, where asker's own loop stopped; all others are 0."""
-WAYS = ("auto", "2-point", "3-point", "cs")
+"""SciPy's numbers if the solve loop terminated by its own criteria; those of all other statuses are 0."""
+JACOBIAN_METHODS = ("auto", "2-point", "3-point", "cs")
 FORMER = ("kernel", "jacobian", "tau")
-"""Arguments that `least_squares` had before it was as SciPy's."""
+"""Names of arguments of `least_squares` in versions before its arguments were those of SciPy."""
 
 
 def least_squares(
@@ -73,27 +73,50 @@ def least_squares(
 ) -> Any:
     """Minimise ½ Σ s² ρ(fᵢ(x)²/s²) over one vector x, as `scipy.optimize.least_squares` does.
 
-    fun       function of x (d,) that returns the residuals (n,), with NumPy or with JAX
-    x0        x to begin with
-    jac       "auto": by JAX where `fun` is one of JAX's, else finite differences; "2-point", "3-point", "cs"; or a
-              function of x that returns the derivatives (n, d)
-    bounds    lower and upper, or SciPy's `Bounds`
-    loss      "linear", "huber", "soft_l1", "cauchy", "arctan", or ρ as SciPy takes it: then the minimum is SciPy's.  A
-              kernel, as `asker.Tukey()`: solved for as in `asker.solve`.  None: the noise is found, and a kernel for it
-    f_scale   s, the scale of an inlier; a kernel's width is multiplied by it
-    ftol, xtol, gtol  as SciPy's: relative decrease of the cost, relative length of the step, and gradient
-    max_nfev  calls of `fun`, beside those for differences
-    args, kwargs, diff_step  as SciPy's
-    callback  as SciPy's: what it returns counts for nothing, but that True asks to stop
-    verbose   1 prints how it ended, 2 each iteration
-    x_scale   what a step of 1 is in each number; "jac", or when not given: by the derivatives at x0
-    jac_sparsity  where derivatives may be other than 0: unknowns that share no row are moved together in differences
-    method, tr_solver, tr_options, workers  are checked and change nothing: there is one method, Levenberg-Marquardt
-    strategy  as in `solve`, in place of the descent
-    weight    of each residual's cost, (n,), where the loss is a kernel or None
-    options   go to `solve`
+    Parameters
+    ----------
+    fun
+        Function of x (d,) that returns the residuals (n,), with NumPy or with JAX.
+    x0
+        Initial guess.
+    jac
+        "auto": by JAX if `fun` returns arrays of JAX, else by finite differences; "2-point", "3-point" or "cs"; or a
+        function of x that returns the derivatives (n, d).
+    bounds
+        Lower and upper bounds, or SciPy's `Bounds`.
+    method, tr_solver, tr_options, workers
+        Checked, but without effect: the only method is Levenberg-Marquardt.
+    ftol, xtol, gtol
+        Tolerances as in SciPy: relative decrease of the cost, relative length of the step, and gradient.
+    x_scale
+        Scale of each unknown; by default, or with "jac", from the derivatives at x0.
+    loss
+        "linear", "huber", "soft_l1", "cauchy", "arctan", or a function ρ as in SciPy, whose minimum is that of SciPy.
+        A kernel such as `asker.Tukey()` is minimised as by `asker.solve`.  With None the noise scale is estimated, with
+        a kernel that suits the noise.
+    f_scale
+        Scale s of the inlier residuals; it multiplies the width of a kernel.
+    diff_step, args, kwargs
+        As in SciPy.
+    jac_sparsity
+        Sparsity pattern of the derivatives; finite differences vary unknowns without a common row together.
+    max_nfev
+        Maximum number of calls of `fun`, without those for finite differences.
+    verbose
+        1 to print the outcome, 2 to print each iteration as well.
+    callback
+        As in SciPy; in addition, the callback may return True to stop.
+    strategy
+        Strategy as in `solve`, instead of the descent.
+    weight
+        Weight of the cost of each residual, (n,), if the loss is a kernel or None.
+    options
+        Further arguments of `solve`.
 
-    Returns SciPy's `OptimizeResult`; beside the usual it has `covariance`, that of x, and `result`, the `Result`.
+    Returns
+    -------
+    OptimizeResult
+        SciPy's result, with the additional fields `covariance` of x, and `result`, the `Result` of `solve`.
     """
     if isinstance(jac, Kernel | Scaled) or hasattr(bounds, "step") or any(name in options for name in FORMER):
         return _former(fun, x0, jac, bounds, strategy, weight, options)
@@ -121,21 +144,22 @@ def least_squares(
     result = solve(problem, Triggs() if descends else strategy, **asked)
     status = NUMBERS.get(result.status, 0) if stopping.status is None else stopping.status
     assert result.problem is not None
-    told = _told(functions, result, chosen or result.problem.factors[0].kernel, lower, upper, status)
+    outcome = _outcome(functions, result, chosen or result.problem.factors[0].kernel, lower, upper, status)
     if verbose:
-        print(f"{told.message}: {told.nfev} calls, cost {result.initial_cost:.4e} -> {told.cost:.4e}")
-    return told
+        print(f"{outcome.message}: {outcome.nfev} calls, cost {result.initial_cost:.4e} -> {outcome.cost:.4e}")
+    return outcome
 
 
 def _both(stopping: Stopping, on_iteration: Any) -> OnIteration:
-    """SciPy's tolerances, and what a user asks for."""
+    """Return a callback that applies SciPy's tolerances and calls `on_iteration` of the user."""
     if on_iteration is None:
         return stopping
     check_function("on_iteration", on_iteration)
     return lambda line: stopping(line) | asks_to_stop(on_iteration(line))
 
 
-def _told(functions: Functions, result: Result, loss: Loss, lower: Floats, upper: Floats, status: int) -> Any:
+def _outcome(functions: Functions, result: Result, loss: Loss, lower: Floats, upper: Floats, status: int) -> Any:
+    """Return SciPy's `OptimizeResult` of a result."""
     from scipy.optimize import OptimizeResult
     from scipy.sparse import csr_array
 
@@ -166,7 +190,7 @@ def _told(functions: Functions, result: Result, loss: Loss, lower: Floats, upper
 
 
 def _weights(result: Result) -> tuple[Floats, Floats]:
-    """What multiplies each squared residual, and what multiplies its loss."""
+    """Return the factor of each squared residual within its loss, and the factor of the loss."""
     assert result.problem is not None
     f = result.problem.factors[0]
     ones, weight = np.ones(f.n), np.ones(f.n) if f.weight is None else f.weight
@@ -174,7 +198,7 @@ def _weights(result: Result) -> tuple[Floats, Floats]:
 
 
 def vector(name: str, given: Any) -> Floats:
-    """The numbers (d,) to begin with."""
+    """Return an initial guess as an array (d,); raise a `ProblemError` if it is invalid."""
     array = np.atleast_1d(real_numbers(name, given))
     if array.ndim > 1 or not array.size:
         raise ProblemError(f"{name} has shape {array.shape}, expected (d,)")
@@ -185,7 +209,7 @@ def vector(name: str, given: Any) -> Floats:
 
 
 def bounds_of(bounds: Any, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-    """The lower and the upper bounds of each number, from a pair or SciPy's `Bounds`."""
+    """Return the lower and the upper bounds of each unknown, from a pair or SciPy's `Bounds`."""
     given = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
     if not isinstance(given, tuple | list | np.ndarray):
         raise ProblemError(f"bounds is {bounds!r}, expected a pair: lower and upper bounds")
@@ -199,7 +223,7 @@ def bounds_of(bounds: Any, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
 
 
 def box_of(x0: Any, bounds: Any) -> tuple[Floats, Floats, Floats]:
-    """The start and the bounds of each of its numbers."""
+    """Return the initial guess with the lower and the upper bounds of each unknown."""
     x0 = vector("x0", x0)
     lower, upper = bounds_of(bounds, x0.shape)
     if not (lower < upper).all():
@@ -247,10 +271,10 @@ def _check_numbers(x0: Floats, x_scale: Any, max_nfev: Any, f_scale: Any, diff_s
 
 def _check_functions(fun: Any, jac: Any, args: Any, kwargs: Any, callback: Any) -> None:
     check_function("fun", fun)
-    if not callable(jac) and not (isinstance(jac, str) and jac in WAYS):
-        raise ProblemError(f"jac must be one of {', '.join(WAYS)}, or a function, not {jac!r}")
+    if not callable(jac) and not (isinstance(jac, str) and jac in JACOBIAN_METHODS):
+        raise ProblemError(f"jac must be one of {', '.join(JACOBIAN_METHODS)}, or a function, not {jac!r}")
     if not isinstance(args, tuple | list):
-        raise ProblemError(f"args must be a tuple of the arguments of fun behind x, not {args!r}")
+        raise ProblemError(f"args must be a tuple of the arguments of fun after x, not {args!r}")
     if not (kwargs is None or isinstance(kwargs, Mapping)):
         raise ProblemError(f"kwargs must be a dictionary of arguments of fun, not {kwargs!r}")
     if callback is not None:
@@ -261,12 +285,14 @@ def _check_options(options: Mapping[str, Any]) -> None:
     known = [*inspect.signature(solve).parameters][2:]
     for name in options:
         if name not in known:
-            told = f"beside SciPy's arguments there are strategy, weight and those of asker.solve: {', '.join(known)}"
-            raise TypeError(f"least_squares() got an unexpected keyword argument {name!r}; {told}")
+            advice = (
+                f"besides SciPy's arguments it accepts strategy, weight and those of asker.solve: {', '.join(known)}"
+            )
+            raise TypeError(f"least_squares() got an unexpected keyword argument {name!r}; {advice}")
 
 
 def _unit(x_scale: Any, functions: Functions) -> Floats:
-    """By the derivatives at the start: a step of 1 changes a residual by 1, as their root mean square."""
+    """Return the scale of each unknown; by default, a step of one scale changes the RMS of the residuals by 1."""
     if x_scale is not None and not isinstance(x_scale, str):
         return np.broadcast_to(np.asarray(x_scale, dtype=float), functions.start.shape)
     norms = np.sqrt(np.mean(functions.derivatives(functions.start) ** 2, axis=0))
@@ -294,11 +320,12 @@ def _functions(
 
 
 def _applied(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], x: Any) -> Any:
+    """Return f(x, *args, **kwargs); unlike a lambda, the function can be pickled."""
     return f(x, *args, **kwargs)
 
 
 def _check_shapes(functions: Functions, jac_sparsity: Any) -> None:
-    """Of what the function returns; the pattern of its derivatives is for differences."""
+    """Check the shapes of the residuals and of the sparsity pattern, which is kept for finite differences."""
     if len(functions.shape) != 1:
         raise ProblemError(f"{VALUE} has shape {functions.shape}, expected (n,)")
     if not np.isfinite(functions(functions.start)).all():
@@ -322,7 +349,7 @@ def _chosen(loss: Any, scale: float) -> Kernel | GivenLoss | None:
 def _former(
     residuals: Callable[[Any], Any], start: Any, kernel: Any, strategy: Any, named: Any, weight: Any, options: dict
 ) -> Result:
-    """As it was until 0.2: least_squares(residuals, start, kernel, strategy, jacobian=..., weight=..., tau=...)."""
+    """Solve with the arguments of version 0.2: residuals, start, kernel, strategy, jacobian, weight, tau."""
     warnings.warn(
         "asker.least_squares(f, x, kernel, strategy, jacobian=...) is now least_squares(f, x, jac, loss=kernel, "
         "strategy=...), as SciPy's; its result has the former one as `result`",
@@ -338,7 +365,7 @@ def _former(
     try:
         functions = Functions(residuals, x0, jacobian)
     except Exception as e:
-        said = (str(e).splitlines() or [""])[0]
-        raise ProblemError(f"residuals fails at the start: {type(e).__name__}: {said}") from e
+        message = (str(e).splitlines() or [""])[0]
+        raise ProblemError(f"residuals fails at the start: {type(e).__name__}: {message}") from e
     problem = dense_problem(functions, kernel, weight=weight, tau=options.pop("tau", None))
     return solve(problem, strategy, **options)

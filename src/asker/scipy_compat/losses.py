@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Arctan(Kernel):
-    """ψ = τ²/2 · arctan(v), ω = 1/(1+v²).  Redescending, as SciPy's `arctan`."""
+    """Arctan, a redescending kernel as in SciPy: ψ = τ²/2 · arctan(v), ω = 1/(1+v²)."""
 
     unit_inflection = 3**-0.25
 
@@ -46,46 +46,47 @@ LOSSES: dict[str, type[Kernel]] = {
     "cauchy": Cauchy,
     "arctan": Arctan,
 }
-"""SciPy's names, and the kernel that each is."""
+"""Kernels by SciPy's name of the loss."""
 
 
 class Loss(Protocol):
-    """What is asked of a kernel to judge a solution."""
+    """Interface of kernels and losses for the evaluation of a solution."""
 
     def psi(self, u: Floats) -> Floats:
-        """ψ, the cost of residuals with squares u."""
+        """Return ψ, the cost of residuals with squares u."""
 
     def omega(self, u: Floats) -> Floats:
-        """Their weights."""
+        """Return ω, the weights of residuals with squares u."""
 
     def domega(self, u: Floats) -> Floats:
-        """dω/du"""
+        """Return dω/du."""
 
 
 @dataclass(frozen=True)
 class GivenLoss:
-    """A user's own function ρ of z = f²/s², which returns ρ, ρ' and ρ'' as an array (3, n)."""
+    """Loss from a user's function ρ of z = f²/s², which returns ρ, ρ' and ρ'' as an array (3, n)."""
 
     rho: Callable[[Floats], Any]
     scale: float
 
     def psi(self, u: Floats) -> Floats:
-        return 0.5 * self.scale**2 * self._told(u)[0]
+        return 0.5 * self.scale**2 * self._values(u)[0]
 
     def omega(self, u: Floats) -> Floats:
-        return self._told(u)[1]
+        return self._values(u)[1]
 
     def domega(self, u: Floats) -> Floats:
-        return self._told(u)[2] / self.scale**2
+        return self._values(u)[2] / self.scale**2
 
-    def _told(self, u: Floats) -> Floats:
+    def _values(self, u: Floats) -> Floats:
+        """Return ρ, ρ' and ρ'' of residuals with squares u."""
         return shaped("the value of loss", self.rho(u / self.scale**2), (3, len(u)))
 
 
 class Rooted:
-    """Residuals whose halved squares are the loss: √(2ψ) with the sign of f, and their derivatives.
+    """Residuals √(2ψ) with the sign of f, whose halved squares are the loss, and their derivatives.
 
-    `functions` gives f and its derivatives, by a call and by `derivatives`.
+    `functions` computes f when called, and its derivatives by the method `derivatives`.
     """
 
     is_linear = False
@@ -110,7 +111,7 @@ class Rooted:
 
 
 def in_model(loss: Loss, f: Floats, J: Floats) -> tuple[Floats, Floats]:
-    """f and J as SciPy returns them: JᵀJ is the Gauss-Newton matrix of the loss and Jᵀf its gradient."""
+    """Return f and J as in SciPy's result: JᵀJ is the Gauss-Newton matrix of the loss, and Jᵀf its gradient."""
     u = f * f
     w = loss.omega(u)
     curvature = np.sqrt(np.maximum(w + 2 * u * loss.domega(u), np.finfo(float).eps))
@@ -118,10 +119,10 @@ def in_model(loss: Loss, f: Floats, J: Floats) -> tuple[Floats, Floats]:
 
 
 def covariance(loss: Loss, f: Floats, J: Floats, weight: Floats) -> Floats:
-    """That of a minimum of Σ wψ (Huber: Robust Statistics, 1981, 7.6): s²(JᵀWJ)⁻¹, infinite where J leaves it open.
+    """Return the covariance s²(JᵀWJ)⁻¹ of a minimum of Σ wψ (Huber: Robust Statistics, 1981, 7.6).
 
-    s² = Σwψ'²/(n − d) / (mean ψ'')² is the variance of a residual of weight 1 where ψ is quadratic; a residual of
-    weight 0 is none of the n.
+    It is infinite if J does not have full rank.  s² = Σwψ'²/(n − d) / (mean ψ'')² is the variance of a residual of
+    weight 1 if ψ is quadratic; n does not include residuals of weight 0.
     """
     f, J, weight = (x[weight > 0] for x in (f, J, weight))
     n, d = J.shape
@@ -134,7 +135,7 @@ def covariance(loss: Loss, f: Floats, J: Floats, weight: Floats) -> Floats:
 
 
 def inverse_normal(J: Floats) -> Floats | None:
-    """(JᵀJ)⁻¹ by singular values; None where J does not have full rank."""
+    """Return (JᵀJ)⁻¹ by a singular value decomposition, or None if J does not have full rank."""
     if not np.isfinite(J).all():
         return None
     _, s, Vt = np.linalg.svd(J, full_matrices=False)

@@ -1,4 +1,4 @@
-"""When a descent of `least_squares` stops: SciPy's three tolerances, and its callback."""
+"""Termination criteria of `least_squares`: SciPy's three tolerances, and its callback."""
 
 import inspect
 from collections.abc import Callable
@@ -13,23 +13,24 @@ from asker.solver.iteration import CurrentIteration
 from asker.strategies.strategy import SMALLEST_DAMPING
 
 Floats = NDArray[np.float64]
-GOOD = 0.25
-"""A step tells of convergence where the cost falls by this part of what the model said, at least."""
+MIN_GAIN_RATIO = 0.25
+"""Minimum ratio of the actual to the predicted decrease of a step that may indicate convergence."""
 
 
 def optimality(g: Floats, x: Floats, lower: Floats, upper: Floats) -> float:
-    """The largest entry of the gradient, beside those that bounds answer."""
-    barred = ((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0))
-    return float(np.max(np.abs(np.where(barred, 0.0, g)), initial=0.0))
+    """Return the largest entry of the gradient, without those that point out of an active bound."""
+    is_bounded = ((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0))
+    return float(np.max(np.abs(np.where(is_bounded, 0.0, g)), initial=0.0))
 
 
 class Stopping:
-    """Called with each iteration; what made it stop is in `status`, in SciPy's numbers.
+    """Callback of the solve loop that applies SciPy's criteria; `status` is SciPy's number of the reason.
 
-    gtol   the gradient is below it
-    ftol   two accepted steps in a row lower the cost by less than this part of it, as the model said
-    xtol   a step, accepted or not, is shorter than this part of x
-    The last two do not count while the damping falls from step to step: longer ones may follow.
+    gtol   the gradient is below gtol
+    ftol   two consecutive accepted steps have a relative decrease below ftol, which agrees with the model
+    xtol   the relative length of a step, accepted or not, is below xtol
+
+    The last two are ignored while the damping decreases from step to step, since longer steps may follow.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Stopping:
         tolerances: tuple[float, float, float],
         callback: Callable[..., Any] | None,
     ):
-        """`loss` None: the callback alone decides."""
+        """With `loss=None` only the callback can stop the loop."""
         self.functions, self.loss, self.between = functions, loss, (lower, upper)
         self.ftol, self.xtol, self.gtol = tolerances
         self.callback = callback
@@ -61,7 +62,7 @@ class Stopping:
         return self.status is not None
 
     def _take(self, line: CurrentIteration) -> None:
-        """The point of the line is where the next step begins."""
+        """Store the point of an iteration, from which the next step starts."""
         assert self.loss is not None
         self.x, self.cost, self.n_calls = self.functions.last.copy(), line.cost, self.functions.n_calls
         f, self.J = in_model(self.loss, self.functions(self.x), self.functions.derivatives(self.x))
@@ -75,33 +76,33 @@ class Stopping:
         self.n_calls = self.functions.n_calls
         step = self.functions.last - self.x
         short = bool(np.linalg.norm(step) < self.xtol * (self.xtol + np.linalg.norm(self.x)))
-        settled = False
+        has_settled = False
         if line.accepted:
             Js = self.J @ step
-            promised = -(self.g @ step + 0.5 * Js @ Js)
+            predicted = -(self.g @ step + 0.5 * Js @ Js)
             gained = self.cost - line.cost
-            little = bool(gained < self.ftol * self.cost and gained > GOOD * promised)
-            settled, self.was_little = little and self.was_little, little
+            little = bool(gained < self.ftol * self.cost and gained > MIN_GAIN_RATIO * predicted)
+            has_settled, self.was_little = little and self.was_little, little
             if self.was_accepted and self.damping > SMALLEST_DAMPING:
-                short = settled = False
+                short = has_settled = False
         self.was_accepted, self.damping = line.accepted, line.damping
-        return {(True, True): 4, (True, False): 2, (False, True): 3}.get((settled, short))
+        return {(True, True): 4, (True, False): 2, (False, True): 3}.get((has_settled, short))
 
     def _asks_to_stop(self, line: CurrentIteration) -> bool:
-        """SciPy gives a callback x, or all there is where its only argument is called `intermediate_result`.
+        """Return True if the user's callback returns True or raises StopIteration.
 
-        It ignores what the callback returns; here True asks to stop, as StopIteration does.
+        As in SciPy, its argument is x, or the intermediate result if this is the name of its only argument.
         """
         from scipy.optimize import OptimizeResult
 
         assert self.callback is not None
         x = line.values[0][0]
-        told = OptimizeResult(
+        intermediate = OptimizeResult(
             x=x, fun=self.functions(x), nit=line.iteration, nfev=self.functions.n_calls, cost=line.cost
         )
         try:
             if [*inspect.signature(self.callback).parameters] == ["intermediate_result"]:
-                returned = self.callback(intermediate_result=told)
+                returned = self.callback(intermediate_result=intermediate)
             else:
                 returned = self.callback(x.copy())
         except StopIteration:

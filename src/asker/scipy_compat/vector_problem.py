@@ -1,4 +1,4 @@
-"""A function of one vector that returns all residuals, as a problem: what `least_squares` and `curve_fit` solve."""
+"""Problems from functions of one vector that return all residuals, as in `least_squares` and `curve_fit`."""
 
 import sys
 from collections.abc import Callable
@@ -18,17 +18,18 @@ from asker.tracing.affine import is_affine
 from asker.tracing.array_namespace import float64, numbers, shaped
 
 Floats = NDArray[np.float64]
-MOST_KEPT = 1 << 21
-"""Numbers that are remembered of a function, and of its derivatives."""
+MAX_CACHED_NUMBERS = 1 << 21
+"""Maximum number of cached values of a function, and of its derivatives."""
 VALUE, JACOBIAN = "the value of fun", "the value of jac"
-"""What a user's functions return, in messages."""
+"""Names of the values of the user's functions in messages."""
 
 
 class Functions:
-    """A user's function of x with its derivatives, as NumPy arrays; the last points are remembered, and calls counted.
+    """A user's function of x with its derivatives, as NumPy arrays.
 
-    Derivatives are asked for as "auto": by JAX where the function is one of JAX's, else "2-point"; as "jax"; as one of
-    `differences`; or as a function of x that returns an array, a sparse matrix or a linear operator.
+    Values at the last points are cached, and calls are counted.  The option `derivatives` is "auto" (by JAX if the
+    function returns arrays of JAX, else "2-point"), "jax", a method of `differences`, or a function of x that returns
+    an array, a sparse matrix or a linear operator.
     """
 
     def __init__(
@@ -41,47 +42,47 @@ class Functions:
         step: Any = None,
     ):
         with float64() if "jax" in sys.modules else nullcontext():
-            told = fun(start.copy())
-        self.is_jax = derivatives == "jax" or type(told).__module__.startswith("jax")
-        self.way = derivatives if derivatives != "auto" else "jax" if self.is_jax else "2-point"
-        if not callable(self.way) and self.way not in ("jax", *POWERS):
-            raise ValueError(f"derivatives: one of auto, jax, {', '.join(POWERS)}, or a function, not {self.way!r}")
+            value = fun(start.copy())
+        self.is_jax = derivatives == "jax" or type(value).__module__.startswith("jax")
+        self.method = derivatives if derivatives != "auto" else "jax" if self.is_jax else "2-point"
+        if not callable(self.method) and self.method not in ("jax", *POWERS):
+            raise ValueError(f"derivatives: one of auto, jax, {', '.join(POWERS)}, or a function, not {self.method!r}")
         self.fun, self.start, self.lower, self.upper, self.step = fun, start, lower, upper, step
         self.pattern: NDArray[np.bool_] | None = None
-        """(n, d): where derivatives may be other than 0, for differences."""
+        """Sparsity pattern of the derivatives, (n, d), for finite differences."""
         self.given: Any = None
-        """What a user's function of derivatives returned last."""
+        """Last value of the user's function of derivatives."""
         self.n_calls = self.n_derivatives = 0
         self._by_jax: dict[int, Callable[[Any], Any]] = {}
         self._known: dict[bytes, Any] = {}
         self._derived: dict[bytes, Any] = {}
-        self.shape = np.atleast_1d(numbers(VALUE, told)).shape
-        f = self._checked(told, start)
+        self.shape = np.atleast_1d(numbers(VALUE, value)).shape
+        f = self._checked(value, start)
         if not self.is_jax:
             self._remember(start, f)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is remembered and what JAX compiled, both of which can be had again."""
+        """Return the state without cached values and compiled functions, which can be computed again."""
         return vars(self) | {"_by_jax": {}, "_known": {}, "_derived": {}, "given": None}
 
     def __call__(self, x: Floats) -> Floats:
-        """The residuals (n,) or (n, p)."""
+        """Return the residuals (n,) or (n, p)."""
         self.last = x
-        """The x that was asked for last."""
+        """Argument of the last call."""
         known = self._known.get(x.tobytes())
         return self._remember(x, self._called(x)) if known is None else known
 
     def derivatives(self, x: Floats) -> Floats:
-        """(n, d) or (n, p, d)"""
+        """Return the derivatives (n, d) or (n, p, d)."""
         known = self._derived.get(x.tobytes())
         if known is None:
             self.n_derivatives += 1
-            known = _kept(self._derived, x, self._found(x), 1)
+            known = _cached(self._derived, x, self._derivatives_at(x), 1)
         return known
 
     def _remember(self, x: Floats, f: Any) -> Floats:
         self.n_calls += 1
-        return _kept(self._known, x, f, 2)
+        return _cached(self._known, x, f, 2)
 
     def _called(self, x: Any) -> Any:
         if not self.is_jax:
@@ -90,7 +91,10 @@ class Functions:
             return np.atleast_1d(np.asarray(self._compiled(0, x)(x)))
 
     def _checked(self, value: Any, x: Any) -> Any:
-        """Shaped as at the start, and real where x is: a step of "cs" is complex."""
+        """Return a value of the function after checks: it has the shape of that at the start, and is real if x is.
+
+        A step of "cs" is complex.
+        """
         f = np.atleast_1d(numbers(VALUE, value))
         if f.shape != self.shape:
             raise ProblemError(f"{VALUE} has shape {f.shape}, and had {self.shape} at the start")
@@ -98,18 +102,19 @@ class Functions:
             raise ProblemError(f"{VALUE} is complex, expected real numbers")
         return f
 
-    def _found(self, x: Floats) -> Floats:
-        if self.way == "jax":
+    def _derivatives_at(self, x: Floats) -> Floats:
+        """Return the derivatives at x by the chosen method."""
+        if self.method == "jax":
             with float64():
                 return np.asarray(self._compiled(1, x)(x), dtype=float)
-        if callable(self.way):
+        if callable(self.method):
             with float64():
-                self.given = self.way(x.copy())
+                self.given = self.method(x.copy())
             return jacobian_of(self.given, (*self.shape, len(x)))
-        return differences(self._called, x, self(x), self.way, self.lower, self.upper, self.step, self.pattern)
+        return differences(self._called, x, self(x), self.method, self.lower, self.upper, self.step, self.pattern)
 
     def _compiled(self, order: int, x: Any) -> Callable[[Any], Any]:
-        """The function, or its derivative of order 1, as XLA's code for arguments like x."""
+        """Return the function, or its derivative of order 1, compiled by XLA for arguments like x."""
         if order not in self._by_jax:
             import jax
 
@@ -119,8 +124,8 @@ class Functions:
 
     @property
     def is_linear(self) -> bool:
-        """True if the function is seen to be affine in x."""
-        if self.way != "jax":
+        """True if the trace shows that the function is affine in x."""
+        if self.method != "jax":
             return False
         import jax
 
@@ -128,18 +133,19 @@ class Functions:
             return is_affine(jax.make_jaxpr(self.fun)(self.start), [1])
 
 
-def _kept(known: dict[bytes, Any], x: Floats, value: Any, at_least: int) -> Any:
-    """The value, now among those of the last points: trials, and where they came from, are asked for again."""
+def _cached(known: dict[bytes, Any], x: Floats, value: Any, at_least: int) -> Any:
+    """Return a value after adding it to a cache of the last points, such as a trial and its starting point."""
     known[x.tobytes()] = value
-    while len(known) > max(at_least, MOST_KEPT // max(np.size(value), 1)):
+    while len(known) > max(at_least, MAX_CACHED_NUMBERS // max(np.size(value), 1)):
         del known[next(iter(known))]
     return value
 
 
 def jacobian_of(given: Any, shape: tuple[int, ...]) -> Floats:
-    """The derivatives that a user's function returned, an array, a sparse matrix or a linear operator, as an array.
+    """Return the value of a user's function of derivatives as an array.
 
-    Axes of length 1 may be missing, as in NumPy; a transposed Jacobian is refused, as it is by SciPy.
+    The value is an array, a sparse matrix or a linear operator.  Axes of length 1 may be missing, as in NumPy; a
+    transposed Jacobian is rejected, as by SciPy.
     """
     if hasattr(given, "toarray"):
         given = given.toarray()
@@ -161,7 +167,7 @@ def dense_problem(
     unit: Any = 1.0,
     name: str = "residuals",
 ) -> Problem:
-    """The problem of one variable that every residual depends on."""
+    """Return the problem with one variable, on which all residuals depend."""
     x0, shape = functions.start, functions.shape
     if len(shape) > 2 or not np.prod(shape):
         raise ProblemError(f"{name} returns shape {shape}, expected (n,) or (n, p)")
@@ -190,7 +196,7 @@ def _derivatives(functions: Any, p: int, unit: Any, x: Floats, k: NDArray) -> Fl
 
 
 def _of_each(function: Callable[[Floats], Any], x: Floats, k: NDArray) -> Floats:
-    """What a function of one vector says of observation k[i] at x[i]; it is called once for equal ones in a row."""
+    """Return the value of a function of one vector for observation k[i] at x[i]; consecutive equal x share a call."""
     if len(x) < 2 or not x.strides[0]:
         return np.asarray(function(x[0]), dtype=float)[k]
     ends = [0, *(1 + np.flatnonzero((x[1:] != x[:-1]).any(axis=1))).tolist(), len(x)]
