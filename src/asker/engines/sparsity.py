@@ -1,8 +1,8 @@
-"""Who touches whom, worked out once per problem.
+"""Sparsity structure of the linear system, computed once per problem.
 
-One group of variables may be *eliminated*: a group no two of whose variables share a factor (the points of a
-bundle adjustment).  All other free variables are *kept* and numbered one after the other.  The observations of each
-factor group are sorted by their eliminated variable, so that everything about one point lies together.
+One group of variables can be *eliminated* by the Schur complement: a group no two of whose variables share a factor,
+such as the points of a bundle adjustment.  All other free variables are *kept* and numbered consecutively.  The
+observations of each factor group are sorted by their eliminated variable, so that those of one point are contiguous.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from asker.problem.problem import Problem
 from asker.problem.variables import Variables
 
 MOST_DERIVATIVES = 256
-"""Derivatives of one observation, p·D, up to which its loops are straight-line code.  LLVM takes about 2 s for all
-loops of a problem with so many, and the time grows faster than their number (benchmarks/compile_time.py)."""
+"""Number of derivatives of one observation, p·D, up to which its loops are straight-line code.  LLVM takes about 2 s
+for all loops of a problem with so many, and the time grows faster than linearly (benchmarks/compile_time.py)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class KeptSlot:
     """A slot whose variables stay in the reduced system."""
 
     number: int
-    """Which argument of the residual function it is."""
+    """Number of the argument of the residual function."""
     variables: Variables
     offset: int
     """First column in the factor's Jacobian."""
@@ -33,9 +33,9 @@ class KeptSlot:
     offset_in_Y: int
     """First row in the factor's coupling blocks Y."""
     index: np.ndarray
-    """(n,): which variable, for each observation."""
+    """Index of the variable of each observation, (n,)."""
     columns: np.ndarray
-    """(n,): first column in the reduced system, for each observation."""
+    """First column in the reduced system for each observation, (n,)."""
     first: int
     """First column of the whole group in the reduced system."""
     ptr: np.ndarray
@@ -52,13 +52,13 @@ class EliminatedSlot:
     """The slot whose variables are eliminated."""
 
     number: int
-    """Which argument of the residual function it is."""
+    """Number of the argument of the residual function."""
     variables: Variables
     offset: int
     """First column in the factor's Jacobian."""
     dim: int
     index: np.ndarray
-    """(n,): which variable, ascending."""
+    """Index of the variable of each observation, (n,), ascending."""
     ptr: np.ndarray
     """The observations of variable j are ptr[j]:ptr[j + 1]."""
 
@@ -69,11 +69,11 @@ class FactorStructure:
 
     factors: Factors
     order: np.ndarray | None
-    """The user's number of each observation; None when the order is the user's own."""
+    """The user's number of each observation; None if the order is that of the user."""
     indices: tuple[np.ndarray, ...]
     """The index array of each slot, in the engine's order."""
     free: tuple[int, ...]
-    """Which slots have derivatives."""
+    """Numbers of the slots with derivatives."""
     offsets: tuple[int, ...]
     """First Jacobian column of each free slot."""
     width: int
@@ -91,17 +91,17 @@ class FactorStructure:
 
     @property
     def is_long(self) -> bool:
-        """True if an observation has so many derivatives that XLA computes them, and no loop is compiled for them."""
+        """True if an observation has so many derivatives that XLA computes them instead of a compiled loop."""
         return is_long(self.p, self.width)
 
     @property
     def height(self) -> int:
-        """Rows of J in the linear system: p, or D where J is long and stands for the R of J = QR."""
+        """Number of rows of J in the linear system: p, or at most D if J is long and is replaced by R of J = QR."""
         return height(self.p, self.width)
 
     @property
     def is_wide(self) -> bool:
-        """True if J has so many numbers there, too: then the system is made of plain matrix products."""
+        """True if J is large in the linear system too, which is then assembled by general matrix products."""
         return is_long(self.height, self.width)
 
     @property
@@ -109,11 +109,11 @@ class FactorStructure:
         return sum(slot.dim for slot in self.kept)
 
     def sorted(self, per_observation: np.ndarray) -> np.ndarray:
-        """From the user's order to the engine's."""
+        """Return numbers per observation in the engine's order, from the user's order."""
         return per_observation if self.order is None else per_observation[self.order]
 
     def unsorted(self, per_observation: np.ndarray) -> np.ndarray:
-        """From the engine's order to the user's."""
+        """Return numbers per observation in the user's order, from the engine's order."""
         if self.order is None:
             return per_observation
         out = np.empty_like(per_observation)
@@ -122,7 +122,7 @@ class FactorStructure:
 
 
 class Structure:
-    """Who touches whom in a whole problem."""
+    """Sparsity structure of a problem."""
 
     def __init__(self, problem: Problem, eliminate: Variables | bool = True):
         self.problem = problem
@@ -154,7 +154,7 @@ class Structure:
         return FactorStructure(f, order, indices, free, offsets, sum(dims), tuple(kept), eliminated)
 
     def _order(self, f: Factors) -> np.ndarray | None:
-        """By eliminated variable, then by the first kept one."""
+        """Return the observations sorted by eliminated variable, then by the first kept one; None if they are."""
         keys = [s.index for s in f.slots if s.variables is self.eliminated]
         if not keys:
             return None
@@ -168,49 +168,52 @@ class Structure:
 
     @cached_property
     def kept_variables(self) -> tuple[np.ndarray, np.ndarray]:
-        """First column and size of every kept variable, in the order of the columns."""
+        """First column and number of unknowns of every kept variable, in the order of the columns."""
         dims = np.concatenate([np.full(len(v), v.manifold.tangent) for v in self.kept] or [np.zeros(0, int)])
         return np.concatenate([[0], np.cumsum(dims)[:-1]]).astype(np.int64)[: len(dims)], dims
 
     def parts(self, x: Any) -> dict[Variables, Any]:
-        """Views of a vector of the reduced system, one (n, tangent) array per kept group."""
+        """Return views of a vector of the reduced system, one (n, tangent) array per kept group."""
         return {
             v: x[start : start + len(v) * v.manifold.tangent].reshape(len(v), -1) for v, start in self.first.items()
         }
 
     def pattern(self, after_elimination: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Which kept variables meet: a lower triangle, as CSR (pointers, columns) over variables.
+        """Return the block sparsity pattern of the lower triangle, as CSR (pointers, columns) over kept variables.
 
-        Without elimination, those that share a factor; after it, also those that share an eliminated variable.
+        Without elimination, a block is nonzero if its variables share a factor; after it, also if they share an
+        eliminated variable.
         """
         if after_elimination not in self._patterns:
-            self._patterns[after_elimination] = self._found_pattern(after_elimination)
+            self._patterns[after_elimination] = self._computed_pattern(after_elimination)
         return self._patterns[after_elimination]
 
-    def _found_pattern(self, after_elimination: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _computed_pattern(self, after_elimination: bool) -> tuple[np.ndarray, np.ndarray]:
         from scipy import sparse
 
         starts, _ = self.kept_variables
         n = len(starts)
-        meets = sparse.eye_array(n, dtype=bool, format="csr")
-        seen_by = sparse.csr_array((max(self.n_eliminated, 1), n), dtype=bool)
+        coupled = sparse.eye_array(n, dtype=bool, format="csr")
+        by_eliminated = sparse.csr_array((max(self.n_eliminated, 1), n), dtype=bool)
         for f in self.factors:
             columns = [np.searchsorted(starts, slot.columns) for slot in f.kept]
             together = [(np.arange(f.n), c) for c in columns]
             if len(columns) > 1:
                 touches = _incidence(together, (f.n, n))
-                meets = meets + touches.T @ touches
+                coupled = coupled + touches.T @ touches
             if f.eliminated is not None and after_elimination:
-                seen_by = seen_by + _incidence([(f.eliminated.index, c) for c in columns], (self.n_eliminated, n))
+                by_eliminated = by_eliminated + _incidence(
+                    [(f.eliminated.index, c) for c in columns], (self.n_eliminated, n)
+                )
         if after_elimination and self.n_eliminated:
-            meets = meets + seen_by.T @ seen_by
-        lower = sparse.csr_array(sparse.tril(meets, format="csr"))
+            coupled = coupled + by_eliminated.T @ by_eliminated
+        lower = sparse.csr_array(sparse.tril(coupled, format="csr"))
         lower.sort_indices()
         return lower.indptr.astype(np.int64), lower.indices.astype(np.int64)
 
 
 def _incidence(pairs: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, int]) -> Any:
-    """The sparse matrix of those pairs."""
+    """Return the sparse incidence matrix of pairs of row and column."""
     from scipy import sparse
 
     rows = np.concatenate([i for i, _ in pairs] or [np.zeros(0, int)])
@@ -219,15 +222,17 @@ def _incidence(pairs: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, int
 
 
 def _pointers(index: np.ndarray, n: int) -> np.ndarray:
-    """Where each of `n` numbers begins in the sorted index."""
+    """Return the first position of each of `n` numbers in the sorted index, and its length."""
     return np.concatenate([[0], np.cumsum(np.bincount(index, minlength=n))]).astype(np.int64)
 
 
 def is_long(p: int, width: int) -> bool:
+    """Return True if an observation with p residuals and `width` unknowns has too many derivatives for a loop."""
     return p * max(width, 1) > MOST_DERIVATIVES
 
 
 def height(p: int, width: int) -> int:
+    """Return the number of rows of J in the linear system."""
     return min(p, width) if is_long(p, width) else p
 
 
@@ -237,12 +242,12 @@ def _is_wide(f: Factors) -> bool:
 
 
 def is_narrow(problem: Problem, v: Variables) -> bool:
-    """True if no factors of these variables are wide, so that they may be eliminated."""
+    """Return True if no factors of these variables are wide, so that they can be eliminated."""
     return not any(_is_wide(f) for f in problem.factors if any(s.variables is v for s in f.slots))
 
 
 def _choose(problem: Problem, eliminate: Variables | bool) -> Variables | None:
-    """The largest group that can be eliminated, if that leaves a smaller problem."""
+    """Return the largest group that can be eliminated, or None if no elimination reduces the problem."""
     if not isinstance(eliminate, bool | Variables):
         raise ValueError(f"eliminate must be variables of the problem, True or False, not {eliminate!r}")
     if eliminate is False:

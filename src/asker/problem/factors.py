@@ -259,7 +259,7 @@ class Factors(ResidualFunction):
             del TRACED[next(iter(TRACED))]
 
     def _digest_of_valid(self) -> bytes:
-        """Return a digest of what `valid` computes now; empty without such a condition."""
+        """Return a digest of the current computation of `valid`; empty without such a condition."""
         if self.valid is None:
             return b""
         condition = self.condition()
@@ -267,7 +267,7 @@ class Factors(ResidualFunction):
         return condition._digest()
 
     def digest(self) -> bytes:
-        """Return a digest of what the kernel, the residual and `valid` compute, without NumPy functions."""
+        """Return a digest of the computations of the kernel, the residual and `valid`, without NumPy functions."""
         import jax
 
         with float64():

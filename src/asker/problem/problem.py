@@ -38,9 +38,9 @@ class Portion:
     n_variables: int
     """Number of partitioned variables in the whole problem."""
     observations: tuple[np.ndarray, ...]
-    """For each factor group: number of each observation of this process in the whole problem."""
+    """Number of each observation of this process in the whole problem, for each factor group."""
     n_observations: tuple[int, ...]
-    """For each factor group: number of observations in the whole problem."""
+    """Number of observations in the whole problem, for each factor group."""
     in_parts: bool = False
     """True if the result is restricted to this portion."""
 

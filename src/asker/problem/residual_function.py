@@ -21,7 +21,7 @@ from asker.tracing.unsupported_primitives import NOT_COMPILED
 
 
 class Compiled(dict[Any, Any]):
-    """Cache of what was compiled from a residual function, such as machine code, by signature.
+    """Cache of compiled forms of a residual function, such as machine code, by signature.
 
     It is valid in one process only: pickles and deep copies contain an empty cache.
     """
@@ -82,7 +82,7 @@ class ResidualFunction:
             raise ProblemError(f"{self.name}: data is a list of {len(data)}, expected {self.n}; pass arrays as a tuple")
         self.data = tuple(self._checked_array(f"data[{k}]", d) for k, d in enumerate(arrays))
         self.compiled = Compiled()
-        """Cache of what was compiled from the residual; shared with the same factors under other kernels."""
+        """Cache of compiled forms of the residual; shared with the same factors under other kernels."""
         self.trace, self.trace_of_valid = b"", b""
         """Digests of the computations of the residual and of `valid`; set at the start of a solve."""
         self.uncompiled, self.warned_uncompiled = "", False
@@ -166,7 +166,7 @@ class ResidualFunction:
         return known.linear if known else self._is_affine(self._traced())
 
     def _digest(self) -> bytes:
-        """Return a digest of what the residual computes now."""
+        """Return a digest of the current computation of the residual."""
         known = self._properties_of_builtin()
         return bytes.fromhex(known.digest) if known else digest_of_trace(self._traced())
 

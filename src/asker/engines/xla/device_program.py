@@ -43,7 +43,7 @@ class DeviceFunctions:
     factors: tuple[FactorFunctions, ...]
     gradients: Gradients
     retractions: dict[Variables, Callable[[Any, Any], Any]]
-    """For each group of free variables: the rows after a step, from the rows and the step."""
+    """Function of rows and step that returns the rows after the step, for each group of free variables."""
     n_local: int
     """Number of eliminated variables on a device."""
 

@@ -29,21 +29,21 @@ class RowPasses:
     """The partition of the rows of one kept slot into items and tasks.
 
     An item is (variable, first entry, last entry, target row, number among all kept variables, row, pass).  A variable
-    has one item, or several if it has very many observations; the later ones are summed in spare rows of the matrix.
+    has one item, or several if it has very many observations; the later ones are summed in extra rows of the matrix.
     With several passes, each processes the observations in one range of memory for all variables, and the item of a
     variable waits for that of the previous pass.
     """
 
-    def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, spare: int | None, n_passes: int):
-        """`work` is given per entry of slot.observations; `spare` is the first spare row, None for one item per row."""
+    def __init__(self, slot: KeptSlot, work: np.ndarray, number: int, first_extra: int | None, n_passes: int):
+        """`work` has one number per entry of slot.observations; `first_extra` is None for one item per row."""
         n = len(slot.observations)
         done = np.concatenate([[0], np.cumsum(work)])
         self.max_tasks = int(np.clip(done[-1] / n_passes / BLOCKS_PER_TASK, 4, 64))
         v = np.arange(slot.n_variables)
         row = slot.first + v * slot.dim
-        self.moves: list[tuple[int, int, int]] = []  # (row, spare row, number of rows) to add up at the end
-        if n_passes == 1 and spare is not None:
-            self.items, self.bounds = self._in_parts(slot, done, v, row, number, spare)
+        self.moves: list[tuple[int, int, int]] = []  # (row, extra row, number of rows) to add up at the end
+        if n_passes == 1 and first_extra is not None:
+            self.items, self.bounds = self._in_parts(slot, done, v, row, number, first_extra)
             return
         order = np.repeat(v, np.diff(slot.ptr)) * n + slot.observations  # ascending
         stops = [np.searchsorted(order, v * n + stop) for stop in np.linspace(0, n, n_passes + 1).astype(int)]
@@ -56,7 +56,7 @@ class RowPasses:
         self.bounds = np.append(np.concatenate(cuts), np.uint64(len(self.items)))
 
     def _in_parts(
-        self, slot: KeptSlot, done: np.ndarray, v: np.ndarray, row: np.ndarray, number: int, spare: int
+        self, slot: KeptSlot, done: np.ndarray, v: np.ndarray, row: np.ndarray, number: int, first_extra: int
     ) -> tuple[np.ndarray, np.ndarray]:
         counts = np.diff(slot.ptr)
         parts = np.maximum(1, -(-counts // MAX_ENTRIES_PER_ITEM))
@@ -67,7 +67,7 @@ class RowPasses:
         last = np.minimum(first + size[v], slot.ptr[v + 1])
         target = row[v]
         extra = np.flatnonzero(part > 0)
-        target[extra] = spare + np.arange(extra.size) * slot.dim
+        target[extra] = first_extra + np.arange(extra.size) * slot.dim
         self.moves = [(int(row[v[e]]), int(target[e]), slot.dim) for e in extra]
         return self._balanced(done, [v, first, last, target, number + v, row[v], np.zeros_like(v)])
 
@@ -80,7 +80,7 @@ class RowPasses:
 class ReducedMatrix:
     """The matrix S and the reduced gradient: storage, index structures and assembly.
 
-    A dense matrix has rows of whole SIMD vectors (`codegen.lanes`), and spare rows.  A sparse one has values on a fixed
+    A dense matrix has rows of whole SIMD vectors (`codegen.lanes`), and extra rows.  A sparse one has values on a fixed
     block pattern.
     """
 
@@ -89,15 +89,15 @@ class ReducedMatrix:
         self.structure, self.dense, self.eliminate = structure, dense, eliminate
         self.starts, self.dims = structure.kept_variables
         self.lane_of = np.concatenate([[0], np.cumsum([lanes(d) for d in self.dims.tolist()])]).astype(np.int64)
-        spare = structure.n_kept
+        n_rows = structure.n_kept
         self._passes: dict[KeptSlot, RowPasses] = {}
         self._begins: dict[int, KeptSlot] = {}  # the slot whose rows are assembled first, by its group's first column
         for f in structure.factors:
             for slot in f.kept:
                 work = _work_per_entry(structure, f, slot)
                 n_passes = self._n_passes(f, slot, work)
-                rows = RowPasses(slot, work, self._number(slot), spare if dense else None, n_passes)
-                spare = max([spare, *[target + dim for _, target, dim in rows.moves]])
+                rows = RowPasses(slot, work, self._number(slot), n_rows if dense else None, n_passes)
+                n_rows = max([n_rows, *[target + dim for _, target, dim in rows.moves]])
                 self._passes[slot] = rows
                 self._begins.setdefault(slot.first, slot)
         groups = [(k, f) for k, f in enumerate(structure.factors) if f.eliminated is not None]
@@ -106,9 +106,9 @@ class ReducedMatrix:
         self._firsts = self._first_observations() if eliminate else {}
         self._rows_made: dict[tuple[int, int], _Rows] = {}
         self._lanes = {slot: self._lanes_of(slot) for slot in self._passes}
-        self.g, self.diagonals = np.zeros(spare), np.zeros(spare)
+        self.g, self.diagonals = np.zeros(n_rows), np.zeros(n_rows)
         if dense:
-            self.values = aligned(spare, -(-(int(self.lane_of[-1]) + SLACK) // 8) * 8)
+            self.values = aligned(n_rows, -(-(int(self.lane_of[-1]) + SLACK) // 8) * 8)
             self.pattern_ptr, self.pattern = np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
         else:
             self._make_pattern()
@@ -206,9 +206,9 @@ class ReducedMatrix:
                     named |= {f"Y{n}": elimination.Y[other] for n, (other, _, _) in enumerate(self._sharing)}
                 run_loop_with(loop, self._passes[slot].bounds, partial(self._strip, slot.dim), **named)
         for rows in self._passes.values():
-            for row, spare, dim in rows.moves:
+            for row, extra_row, dim in rows.moves:
                 for array in (self.values, self.g, self.diagonals):
-                    array[row : row + dim] += array[spare : spare + dim]
+                    array[row : row + dim] += array[extra_row : extra_row + dim]
 
     def _rows(self, k: int, m: int) -> "_Rows":
         """Return the loop of the rows of kept slot m of factor group k."""
