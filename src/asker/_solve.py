@@ -1,4 +1,4 @@
-"""`asker.solve`: problem, engine and strategy are brought together."""
+"""`asker.solve`, which combines a problem, an engine and a strategy."""
 
 import os
 import signal
@@ -32,11 +32,15 @@ from asker.strategies.strategy import Strategy
 from asker.uncertainty.analysis import ANALYSIS
 
 ENGINES = ("auto", "cpu", "xla")
-MANY = 10_000
-ENDLESS = "the search has not come to rest in {} iterations: what it has found need not be a minimum"
-EVERY = 10
-WORTH_A_GPU = 200_000  # residuals
+MAX_SEARCH_ITERATIONS = 10_000
+"""Default maximum number of iterations if the noise scale is estimated."""
+NOT_CONVERGED = "the search has not converged in {} iterations: the result need not be a minimum"
+CHECKPOINT_INTERVAL = 10
+"""Default number of iterations between two checkpoints."""
+MIN_GPU_RESIDUALS = 200_000
+"""Number of residuals from which engine="auto" prefers a GPU."""
 PartOfFile = Callable[[Engine], ProgressFile]
+"""Function of the engine that returns the part of a checkpoint file that belongs to one of several solves."""
 EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 
@@ -53,50 +57,74 @@ def solve(
     eliminate: Variables | bool = True,
     relative_damping: bool | None = None,
     checkpoint: FilePath | PartOfFile | None = None,
-    every: int = EVERY,
+    every: int = CHECKPOINT_INTERVAL,
     threads: int | None = None,
     start: Start | None = None,
     verbose: bool = False,
 ) -> Result:
-    """Minimise Ψ and return the best point seen.
+    """Minimise the robust cost Ψ and return the best point.
 
-    With factors that have no kernel, and without a strategy, nothing is known of the noise.  Then it is found while
-    solving, with a kernel that fits it, and several ways down are tried: see `asker.search.search`.
+    If a factor group has no kernel and no strategy is given, the noise scale is unknown.  It is then estimated together
+    with the variables and a suitable kernel, from several local optimisations: see `asker.search.search`.  Ctrl-C ends
+    the iteration and returns the best point so far.
 
-    strategy        how: `ASKER()` and its siblings, with their settings as fields; when not given, `ASKER()`,
-                    or `IRLS()` where every kernel is convex
-    max_iterations  linear solves; a refused step counts as one, a round of moves (`WithMoves`) as those that have as
-                    many derivatives.  100 when not given; as many as it takes where the noise is not known
-    tol             stop when an accepted step lowers the objective by less than this part of it; 0 to go on.  Where the
-                    noise is found, and unknowns are many: also when it gains less than the noise lets one tell
-    time_limit      seconds
-    on_iteration    called with each `Iteration`, whose `values`, `residuals` and `weights` are there while it is the
-                    current one; it returns True to stop, and False or None to go on
-    engine          cpu; xla: through JAX on an accelerator, or several; auto: xla where there is a GPU and the problem
-                    is large enough to gain
-    linear_solver   auto, dense-cholesky, sparse-cholesky, cg, reference, or `asker.engines.solvers.CG(...)`;
-                    on xla: auto, dense-cholesky, cg, or `CG(...)`
-    eliminate       the variables to eliminate first; True to choose, False for none
-    relative_damping  damp with λ diag(H) in place of λI, for variables whose numbers have different units;
-                    when not given: if a manifold mixes units, as a `Product` does, and where the noise is sought
-    checkpoint      a file to write the run to, every `every` iterations and at the last; a run that finds the file
-                    continues from it, on whatever engine and number of devices.  Of several solves one after the other:
-                    what gives each its part of a file (`asker.search.checkpoint`)
-    threads         how many to use in this solve; when not given, see `set_threads`
-    start           values to begin with in place of those of the variables: a result, its values, or a table with
-                    values for some variables or their names
-    verbose         print a line for each iteration, and what is compiled; they go to the logger "asker" in any case
+    Parameters
+    ----------
+    problem
+        Problem to solve.
+    strategy
+        Minimisation method with its settings as fields, such as `ASKER()`.  By default `ASKER()`, or `IRLS()` if all
+        kernels are convex.
+    max_iterations
+        Maximum number of linear solves.  Rejected steps count; a round of moves (`WithMoves`) counts as the iterations
+        with as many derivative evaluations.  By default 100, or 10 000 if the noise scale is estimated.
+    tol
+        Relative decrease of the objective in an accepted step at which the iteration terminates; 0 to disable this
+        criterion.  If the noise scale of a problem with many unknowns is estimated, the iteration also terminates at a
+        decrease that is insignificant relative to the noise.
+    time_limit
+        Maximum time in seconds.
+    on_iteration
+        Callback for each iteration with an `Iteration`, whose `values`, `residuals` and `weights` are available while
+        it is the current one.  It returns True to stop, and False or None to continue.
+    engine
+        "cpu"; "xla" for JAX on one or several accelerators; or "auto": xla if there is a GPU and the problem is large
+        enough to be faster on it.
+    linear_solver
+        "auto", "dense-cholesky", "sparse-cholesky", "cg", "reference" (only on the CPU), or
+        `asker.engines.solvers.CG(...)` with settings.
+    eliminate
+        Variables to eliminate first; True to choose them automatically, False for none.
+    relative_damping
+        Damp with λ diag(H) instead of λI, for variables whose coordinates have different units.  By default only if a
+        manifold mixes units, such as a `Product`, or if the noise scale is estimated.
+    checkpoint
+        File to which the run is written every `every` iterations and at its end.  A run whose file exists is resumed
+        from it, on any engine and number of devices.  For several solves in sequence, a function that returns the part
+        of the file of each solve (`asker.search.checkpoint`).
+    every
+        Number of iterations between two checkpoints.
+    threads
+        Number of threads of this solve; by default that of `set_threads`.
+    start
+        Initial values instead of those of the variables: a result, its values, or a dictionary of values by variables
+        or by their names.
+    verbose
+        Print a line for each iteration and each compilation; the logger "asker" always receives them.
 
-    Ctrl-C ends the loop and returns the best point so far.
+    Returns
+    -------
+    Result
+        Best point, its cost and the history of the run.
     """
     begin = time.perf_counter()
     if not isinstance(problem, Problem):
         raise ProblemError(f"the first argument of solve is {type(problem).__name__}, expected asker.Problem(factors)")
     is_strategy = hasattr(strategy, "init") and hasattr(strategy, "step") and not isinstance(strategy, type)
     if strategy is not None and not is_strategy:
-        what = f"the class {strategy.__name__}" if isinstance(strategy, type) else repr(strategy)
+        given = f"the class {strategy.__name__}" if isinstance(strategy, type) else repr(strategy)
         advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
-        raise ProblemError(f"strategy is {what}, expected {advice}")
+        raise ProblemError(f"strategy is {given}, expected {advice}")
     check_settings(strategy)
     problem = problem.informative
     unknown = strategy is None and not all(
@@ -106,7 +134,7 @@ def solve(
         relative_damping = True if relative_damping is None else relative_damping
     has_limit = max_iterations is not None
     if max_iterations is None:
-        max_iterations = MANY if unknown else 100
+        max_iterations = MAX_SEARCH_ITERATIONS if unknown else 100
     check_number("max_iterations", max_iterations, whole=True)
     max_iterations = int(max_iterations)
     check_number("tol", tol)
@@ -117,7 +145,7 @@ def solve(
     _check_checkpoint(checkpoint, every)
     if strategy is None:
         strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
-    heard = _logged(on_iteration)
+    callback = _logged(on_iteration)
     with team_of(threads), spoken(verbose), SignalsInterrupt(signal.SIGINT):
         make = partial(
             engine_for,
@@ -132,19 +160,21 @@ def solve(
         point = machine.start() if start is None else machine.evaluate(rows_to_start(problem, start))
         _check_start(machine, point)
         if unknown:
-            stages = Stages(begin, heard, max_iterations, tol, time_limit, make)
+            stages = Stages(begin, callback, max_iterations, tol, time_limit, make)
             if checkpoint is not None:
                 if callable(checkpoint):
-                    raise ValueError("a search for the noise has a checkpoint of its own, and no part of another")
+                    raise ValueError(
+                        "checkpoint must be a path if the noise scale is estimated; a function requires a strategy"
+                    )
                 stages.keep(checkpoint, every, machine, strategy)
             result = stages.result(machine, strategy, point)
             if not has_limit and result.status is Status.MAX_ITERATIONS:
-                result = replace(result, found_doubts=(*result.found_doubts, ENDLESS.format(max_iterations)))
+                result = replace(result, found_doubts=(*result.found_doubts, NOT_CONVERGED.format(max_iterations)))
         else:
             file: ProgressFile | None = None
             if checkpoint is not None:
                 file = checkpoint(machine) if callable(checkpoint) else Checkpoint(checkpoint, every, machine, strategy)
-            loop = SolveLoop(begin, heard, file)
+            loop = SolveLoop(begin, callback, file)
             status = loop.run(machine, strategy, point, max_iterations, tol, time_limit)
             result = result_of(machine, strategy, loop, status, ANALYSIS)
         log.info("%r", result)
@@ -158,7 +188,7 @@ def engine_for(
     eliminate: Variables | bool = True,
     relative_damping: bool | None = None,
 ) -> Engine:
-    """The engine that solves a problem, with these options of `solve`."""
+    """Return the engine for a problem, with these options of `solve`."""
     if not (relative_damping is None or isinstance(relative_damping, bool)):
         raise ValueError(f"relative_damping must be True, False or None, not {relative_damping!r}")
     if relative_damping is None:
@@ -169,17 +199,18 @@ def engine_for(
 
 
 def _logged(on_iteration: OnIteration | None) -> OnIteration:
+    """Return a callback that logs each iteration and calls `on_iteration`."""
     text = ProgressText()
 
-    def heard(line: CurrentIteration) -> bool:
+    def logged(line: CurrentIteration) -> bool:
         log.debug("iteration %4d  %s", line.iteration, text(line))
         return on_iteration is not None and asks_to_stop(on_iteration(line))
 
-    return heard
+    return logged
 
 
 def asks_to_stop(returned: object) -> bool:
-    """True if `on_iteration` returned True.  Another number, as of `list.index`, is more likely a mistake."""
+    """Return True if a callback returned True; raise a `ProblemError` for values other than True, False and None."""
     if returned is None or isinstance(returned, bool | np.bool_):
         return bool(returned)
     kind = type(returned).__name__
@@ -193,15 +224,15 @@ def _check_checkpoint(checkpoint: object, every: object) -> None:
 
 
 def _engine_class(name: str, problem: Problem, linear_solver: LinearSolver) -> EngineClass:
-    """The class of the engine; `auto` takes xla where there is a GPU, enough for it to do, and a solver it has."""
+    """Return the class of the engine; `auto` is xla if there is a GPU, enough residuals, and the linear solver."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")
     if problem.portion is not None:
         if name == "cpu":
-            raise ProblemError("this problem is a portion of a larger one, which only engine='xla' solves")
+            raise ProblemError("this problem is a portion of a larger one: only engine='xla' can solve it")
         name = "xla"
     if name == "auto":
-        large = problem.n_residuals >= WORTH_A_GPU and all(f.jacobian is None for f in problem.factors)
+        large = problem.n_residuals >= MIN_GPU_RESIDUALS and all(f.jacobian is None for f in problem.factors)
         has_solver = isinstance(linear_solver, CG) or linear_solver in XLA_SOLVERS
         name = "xla" if large and has_solver and _has_gpu() else "cpu"
     if name == "xla":
@@ -220,6 +251,7 @@ def _has_gpu() -> bool:
 
 
 def _check_start(engine: Engine, point: Point) -> None:
+    """Raise a `ProblemError` if a residual is not finite at the start."""
     if point.finite:
         return
     for factors, r in zip(engine.problem.factors, engine.residuals(point), strict=True):

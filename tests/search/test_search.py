@@ -426,13 +426,13 @@ def test_candidates_outside_the_domain_of_a_residual_are_left_out():
     np.testing.assert_allclose(result[c], plain[c], atol=0.02)
 
 
-def test_a_search_that_does_not_come_to_rest_is_doubted(monkeypatch):
-    """Not where the user has given a limit."""
+def test_a_search_that_does_not_converge_is_reported(monkeypatch):
+    """It is not reported if the user has specified `max_iterations`."""
     scene = bundle.make_scene(20, 3000, noise=1.0, outlier_ratio=0.3, start_error=24.0, seed=660_003)
     problem = bundle.bundle_problem(scene.start, None).problem
-    assert not any("come to rest" in doubt for doubt in asker.solve(problem, max_iterations=5).doubts)
-    monkeypatch.setattr("asker._solve.MANY", 5)
-    assert any("not come to rest in 5 iterations" in doubt for doubt in asker.solve(problem).doubts)
+    assert not any("has not converged" in doubt for doubt in asker.solve(problem, max_iterations=5).doubts)
+    monkeypatch.setattr("asker._solve.MAX_SEARCH_ITERATIONS", 5)
+    assert any("not converged in 5 iterations" in doubt for doubt in asker.solve(problem).doubts)
 
 
 def test_an_observation_may_have_one_variable_twice():

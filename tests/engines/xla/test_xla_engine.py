@@ -366,7 +366,7 @@ def test_auto_takes_a_gpu_for_a_large_problem(monkeypatch):
     assert asker.solve(problem, max_iterations=1).engine == "cpu"
     monkeypatch.setattr(_solve, "_has_gpu", lambda: True)
     assert asker.solve(problem, max_iterations=1).engine == "cpu"
-    monkeypatch.setattr(_solve, "WORTH_A_GPU", 20)
+    monkeypatch.setattr(_solve, "MIN_GPU_RESIDUALS", 20)
     assert asker.solve(problem, max_iterations=1).engine == "xla"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import asker
-from asker._solve import EVERY, engine_for
+from asker._solve import CHECKPOINT_INTERVAL, engine_for
 from asker.applications.pose_graph.loops.noise_scale import EARLY_STOPS
 from asker.io.files import FilePath
 from asker.problem.problem import Problem
@@ -57,7 +57,7 @@ class CheckpointedSolves:
         engine = engine_for(problem, **{name: limits[name] for name in ENGINE_LIMITS if name in limits})
         self.limits, self.n_solves, self.n_lines = limits, 0, 1
         self.stopped_early = False
-        self.file = SearchFile(path, limits.get("every", EVERY), engine, IRLS())
+        self.file = SearchFile(path, limits.get("every", CHECKPOINT_INTERVAL), engine, IRLS())
         self.file.of["strategy"] = settings
         self.start = IRLS().init(engine, engine.start(), 0)
         self.journal = Journal(self.file, (Ended, Iteration))
