@@ -53,7 +53,7 @@ def test_the_minimum_of_every_loss_is_that_of_scipy(loss, bounds, data):
     np.testing.assert_array_equal(ours.active_mask, best.active_mask)
 
 
-def test_what_is_returned_at_a_given_point_is_as_in_scipy(data):
+def test_the_fields_of_the_result_are_those_of_scipy(data):
     for loss in LOSSES:
         ours, best = (
             each.least_squares(lambda p: curve(p) - data, TRUTH, "3-point", loss=loss, f_scale=0.3, max_nfev=1)
@@ -75,7 +75,7 @@ def test_a_function_of_jax_is_differentiated_by_jax(data):
     np.testing.assert_allclose(seen.x, plain.x, rtol=1e-6)
 
 
-def test_where_the_noise_is_found_outliers_do_not_count(data):
+def test_the_fit_is_robust_if_the_noise_is_estimated(data):
     """Estimates with SciPy's losses and the correct scale are farther from the truth."""
     ours = asker.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0], loss=None)
     assert ours.success
@@ -88,7 +88,7 @@ def test_where_the_noise_is_found_outliers_do_not_count(data):
     np.testing.assert_array_equal(ours.result.inliers[0][::5], False)
 
 
-def test_a_kernel_is_solved_for_as_by_solve(data):
+def test_a_kernel_is_minimised_as_by_solve(data):
     ours = asker.least_squares(lambda p: curve(p) - data, [1.0, 1.0, 1.0], loss=asker.Tukey(0.05), f_scale=2.0)
     assert ours.result.problem.factors[0].kernel == asker.Tukey(0.1)
     assert type(ours.result.strategy).__name__ == "ASKER"
@@ -110,13 +110,13 @@ def test_the_former_arguments_work_and_warn(data):
 
 def test_the_covariance_is_that_of_many_fits():
     rng = np.random.default_rng(0)
-    found, told = [], []
+    estimates, covariances = [], []
     for _ in range(200):
         y = curve(TRUTH) + 0.05 * rng.normal(size=40)
         fit = asker.least_squares(lambda p, y=y: curve(p) - y, TRUTH, loss="huber", f_scale=0.05)
-        found.append(fit.x)
-        told.append(fit.covariance)
-    np.testing.assert_allclose(np.sqrt(np.diag(np.mean(told, axis=0))), np.std(found, axis=0), rtol=0.2)
+        estimates.append(fit.x)
+        covariances.append(fit.covariance)
+    np.testing.assert_allclose(np.sqrt(np.diag(np.mean(covariances, axis=0))), np.std(estimates, axis=0), rtol=0.2)
 
 
 @pytest.mark.parametrize("sigma", [None, 0.1, np.linspace(0.01, 0.1, 40), np.diag(np.linspace(0.01, 0.1, 40)) + 0.001])
@@ -141,7 +141,7 @@ def test_differences_are_the_derivatives(jac):
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("given", "message"),
     [
         ({"loss": "hinge"}, "loss must be one of"),
         ({"method": "newton"}, "method must be one of"),
@@ -153,9 +153,9 @@ def test_differences_are_the_derivatives(jac):
         ({"max_nfev": 0}, "max_nfev must be at least 1 and a whole number"),
     ],
 )
-def test_bad_arguments_are_told(asked, told):
-    with pytest.raises(ValueError, match=told):
-        asker.least_squares(lambda x: x - 1.0, [0.0, 0.0], **asked)
+def test_invalid_arguments_are_named(given, message):
+    with pytest.raises(ValueError, match=message):
+        asker.least_squares(lambda x: x - 1.0, [0.0, 0.0], **given)
 
 
 def slopes(x, a, b):
@@ -175,7 +175,7 @@ WRONG_JACOBIANS = {
 
 @pytest.mark.parametrize("way", WRONG_JACOBIANS)
 @pytest.mark.parametrize("sigma", [None, np.full(40, 0.1)], ids=["", "sigma"])
-def test_a_jacobian_of_another_shape_is_refused_as_by_scipy(way, sigma):
+def test_a_jacobian_of_another_shape_is_rejected_as_by_scipy(way, sigma):
     """A transposed Jacobian used to be reshaped, which gave success with wrong parameters."""
     wrong, y = WRONG_JACOBIANS[way], 2 * np.exp(-1.5 * T)
     shape = wrong(slopes(T, 1, 1)).shape
@@ -214,7 +214,7 @@ def after_calls(n, first, then):
 
 
 @pytest.mark.parametrize(
-    ("fun", "options", "told"),
+    ("fun", "options", "message"),
     [
         (lambda x: None, {}, "value of fun is NoneType, expected an array of numbers"),
         (lambda x: ["a"], {}, "value of fun is an array of <U1"),
@@ -229,25 +229,25 @@ def after_calls(n, first, then):
         (lambda x: x - 1, {"loss": lambda z: None}, "value of loss is NoneType"),
     ],
 )
-def test_what_a_function_returns_is_checked_at_every_call(fun, options, told):
-    with pytest.raises(ValueError, match=told):
+def test_the_value_of_a_function_is_checked_at_every_call(fun, options, message):
+    with pytest.raises(ValueError, match=message):
         asker.least_squares(fun, [3.0, 4.0], **options)
 
 
 @pytest.mark.parametrize(
-    ("f", "told"),
+    ("f", "message"),
     [
         (lambda x, a: (a * x)[:, None], r"f has shape \(40, 1\), expected that of ydata, \(40,\)"),
         (lambda x, a: a * x[1:], r"f has shape \(39,\), expected"),
         (lambda x, a: None, "f is NoneType"),
     ],
 )
-def test_a_curve_of_another_shape_is_refused(f, told):
-    with pytest.raises(ValueError, match=told):
+def test_a_curve_of_another_shape_is_rejected(f, message):
+    with pytest.raises(ValueError, match=message):
         asker.curve_fit(f, T, 2 * T)
 
 
-def test_what_a_callback_returns_stops_only_if_it_is_true():
+def test_only_true_returned_by_a_callback_stops_the_fit():
     seen = []
     fit = asker.least_squares(lambda x: x**2 - 2, [3.0], callback=lambda x: seen.append(1) or len(seen))
     assert fit.success
@@ -276,7 +276,7 @@ def run_examples(function, ours):
 
 
 @pytest.mark.parametrize("name", ["least_squares", "curve_fit"])
-def test_the_examples_of_its_documentation_run_but_for_the_import(name, capsys):
+def test_the_examples_of_scipys_documentation_run(name, capsys):
     function = getattr(scipy.optimize, name)
     ours, best = run_examples(function, True), run_examples(function, False)
     assert len(ours) == len(best) >= {"least_squares": 6, "curve_fit": 5}[name]
@@ -386,12 +386,12 @@ def test_weights_count_in_the_covariance_and_the_gradient(loss):
     assert found
 
 
-def test_weights_are_for_kernels():
+def test_weights_require_a_kernel():
     with pytest.raises(ValueError, match=r"weight is for a kernel as the loss, or loss=None"):
         asker.least_squares(lambda x: x - 1, [3.0, 4.0], weight=np.ones(2))
 
 
-def test_tolerances_hold_beside_a_function_that_looks_on():
+def test_tolerances_apply_with_a_callback():
     seen = []
     usual = asker.least_squares(lambda x: x**2 + 5, [3.0])
     fit = asker.least_squares(lambda x: x**2 + 5, [3.0], on_iteration=seen.append)

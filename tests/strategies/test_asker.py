@@ -1,4 +1,4 @@
-"""ASKER, the default mode: what is ours around the paper's method."""
+"""ASKER, the default strategy: its additions to the paper's method."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def equal(a, b):
 
 
 def test_two_factor_groups_with_their_own_kernels():
-    """Data terms under one kernel, smoothness under another, residuals of size 1 and 2: a signal with a step."""
+    """A signal with a step has data terms and smoothness terms with different kernels and residual sizes."""
     rng = np.random.default_rng(1)
     truth = np.repeat([0.0, 4.0], 20)
     seen = truth + rng.normal(0, 0.05, 40)
@@ -49,8 +49,8 @@ def test_two_factor_groups_with_their_own_kernels():
     assert [w.shape for w in found.weights] == [(40,), (39,)]
 
 
-def test_asker_ends_properly():
-    """h = 0 at the end, f = Ψ, and the gradient of Ψ vanishes."""
+def test_asker_converges_to_a_stationary_point_of_the_target():
+    """At the end h = 0, f = Ψ, and the gradient of Ψ vanishes."""
     problem = curve_problem(11)
     result = asker.solve(problem, asker.ASKER(), tol=1e-14, max_iterations=200)
     assert result.status is asker.Status.CONVERGED
@@ -66,8 +66,8 @@ def test_asker_ends_properly():
     assert gradient < 1e-8 * start
 
 
-def test_a_step_that_hurts_the_relaxed_problem_is_refused(monkeypatch):
-    """Ψ cannot run away: a trial that raises f(θ, s) by more than a tenth is not taken, whatever the filter says."""
+def test_a_step_that_increases_the_relaxed_problem_is_rejected(monkeypatch):
+    """A trial that increases f(θ, s) by more than a tenth is rejected even if the filter accepts it."""
     problem = curve_problem(7, kernel=asker.SmoothTruncated(2.0))
     far = (problem.variables[0].rows + 50.0,)
     for anneal, taken in ((asker.Paced(), False), (asker.FixedRate(), True)):

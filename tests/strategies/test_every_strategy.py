@@ -1,4 +1,4 @@
-"""Laws that hold for every method, and for every way of composing them."""
+"""Laws of every method and of every composition of methods."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,13 +50,13 @@ def test_the_same_problem_gives_the_same_result(method):
 
 
 def root(x, y):
-    """Not a number where x is negative, infinite where it is 0."""
+    """Return a residual that is NaN for negative x and infinite for x = 0."""
     return jnp.sqrt(x) - y + 1e-3 / x
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_trial_that_is_not_finite_is_refused(method, monkeypatch):
-    """Every third move leads nowhere, whatever the method; the others are its own."""
+def test_a_trial_that_is_not_finite_is_rejected(method, monkeypatch):
+    """Every third trial of a method has residuals that are not finite."""
     moves, not_finite = [], []
     move = CpuEngine.move
 
@@ -98,8 +98,8 @@ def test_fixed_variables_do_not_move(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_lowers_its_own_objective(method):
-    """An accepted step lowers what the method says it minimises, and an easy problem is solved."""
+def test_a_method_decreases_its_own_objective(method):
+    """An accepted step decreases the objective of the method, and an easy problem is solved."""
     problem, A, b = linear_problem(2, kernel=asker.SmoothTruncated(20.0))
     b[:] = A @ np.array([1.0, -2.0, 0.5, 3.0]) + 0.1 * b
     engine = CpuEngine(problem)

@@ -1,9 +1,9 @@
-"""The filter."""
+"""The filter of a filter method."""
 
 from asker.strategies.filter import Filter
 
 
-def test_a_filter_accepts_what_beats_every_corner_in_f_or_h():
+def test_a_filter_accepts_pairs_that_beat_every_corner_in_f_or_h():
     corners = Filter().with_corner(1.0, 5.0).with_corner(3.0, 2.0)
     assert corners.accepts(0.9, 100)
     assert corners.accepts(2.9, 4.9)

@@ -1,4 +1,4 @@
-"""GNC: the levels, and what ends one."""
+"""GNC: levels of scaled kernels and the criteria for their end."""
 
 import numpy as np
 
@@ -7,8 +7,8 @@ from asker.strategies import gnc
 from small_problems import curve_problem, linear_problem
 
 
-def test_a_level_that_can_go_no_further_gives_way():
-    """At the minimum of a level every step is refused; the level ends before the run does."""
+def test_a_level_without_accepted_steps_ends():
+    """Every step at the minimum of a level is rejected; the level ends before the run."""
     problem, *_ = linear_problem(2, kernel=asker.SmoothTruncated(100.0))
     result = asker.solve(problem, asker.GNC(levels=3, level_tol=0.0), max_iterations=200, tol=0)
     assert result.history[-1].details["level"] == 0
@@ -20,7 +20,7 @@ def test_levels_share_the_iterations():
     assert [levels.count(k) for k in (3, 2, 1, 0)] == [10, 10, 10, 10]
 
 
-def test_changes_are_what_fell_and_what_rose():
+def test_changes_are_decreases_and_increases():
     kernel, before, after = asker.SmoothTruncated(1.0), np.array([0.1, 0.5, 3.0]), np.array([0.5, 0.1, 9.0])
     fell, rose = gnc.changes(kernel, after, before, 2.0)
     step = 4 * (kernel.psi(after / 4) - kernel.psi(before / 4))

@@ -43,7 +43,7 @@ def test_schedules():
 
 @pytest.mark.parametrize("schedule", [gnc_surrogate.GM(), gnc_surrogate.TLS()])
 def test_the_damping_of_the_schedule_ends_with_it(schedule):
-    """λ may have risen without bound while no step was accepted; then the descent on Ψ would not move."""
+    """λ may increase without bound while no step is accepted, and would stop the descent on Ψ."""
     x = asker.Variables([5.0], name="x")
     factors = asker.Factors(lambda x, d: x - d, x[np.zeros(9, int)], data=np.arange(9.0), kernel=asker.Huber())
     engine, strategy = engine_for(asker.Problem(factors)), asker.SurrogateGNC(schedule)

@@ -1,4 +1,4 @@
-"""ASKER as in the paper, equation by equation."""
+"""ASKER as in the paper: one test for each equation."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_the_objectives_of_asker():
 
 @pytest.mark.parametrize("unit", [1e-3, 7.0])
 def test_tau_does_not_shift_the_balance_of_f_and_h(unit):
-    """With τ and residuals in another unit, the scales move as before."""
+    """The iteration of the scales does not depend on the unit of τ and of the residuals."""
     rng = np.random.default_rng(3)
     u, s, rJd = rng.uniform(0, 9, 50), rng.uniform(0.1, 3, 50), rng.normal(size=50)
     constants = GraduatedFilter()._constants(1.7)
@@ -114,12 +114,12 @@ def test_the_history_of_asker_has_what_the_figures_need():
     assert all(h / (1 - 1e-4) == pytest.approx(min(before, key=lambda x, h=h: abs(x - h))) for _, h in corners)
 
 
-def test_the_history_of_asker_tells_of_restorations(monkeypatch):
-    """A filter that accepts nothing forces one; the next step no longer tells of it."""
+def test_the_history_of_asker_contains_restorations(monkeypatch):
+    """A filter that rejects every pair forces a restoration, which only the record of this step contains."""
     answers = iter([False] * 21 + [True] * 100)  # the trial, and the 20 values of γ that are not 0
     monkeypatch.setattr(Filter, "accepts", lambda *pair: next(answers))
     result = asker.solve(curve_problem(2), GraduatedFilter.published(), max_iterations=2, tol=0)
-    told = {"gamma", "f_refused", "h_refused"}
-    assert told <= set(result.history[1].details)
+    fields = {"gamma", "f_refused", "h_refused"}
+    assert fields <= set(result.history[1].details)
     assert not result.history[1].accepted
-    assert not told & set(result.history[2].details)
+    assert not fields & set(result.history[2].details)

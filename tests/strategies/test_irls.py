@@ -1,4 +1,4 @@
-"""IRLS."""
+"""Iteratively reweighted least squares."""
 
 import numpy as np
 

@@ -28,23 +28,23 @@ def test_the_eliminated_step_of_mhq_is_the_joint_step(p):
 
 
 @pytest.mark.parametrize("kernel", [asker.SmoothTruncated(1e-3), asker.SmoothTruncated(1e-8), asker.Cauchy(1e-8)])
-def test_mhq_does_not_call_a_flat_cost_converged(kernel):
-    """With every residual beyond τ, Ψ stays as it is while the lifted cost falls."""
+def test_a_flat_cost_is_not_convergence_of_mhq(kernel):
+    """Ψ is constant while the lifted cost decreases, if every residual exceeds τ."""
     result = asker.solve(curve_problem(3, kernel=kernel), asker.MHQ())
     assert result.cost == result.initial_cost
     assert result.status is asker.Status.STALLED
 
 
 @pytest.mark.parametrize("kernel", [asker.Huber(), asker.TruncatedQuadratic()], ids=repr)
-def test_mhq_says_which_kernels_it_cannot_lift(kernel):
+def test_mhq_rejects_kernels_that_cannot_be_lifted(kernel):
     with pytest.raises(asker.ProblemError, match=type(kernel).__name__):
         asker.solve(curve_problem(0, kernel=kernel), asker.MHQ())
 
 
 @pytest.mark.parametrize("method", ["mhq", "regemm"])
 @pytest.mark.parametrize("kernel", [asker.Quadratic(), asker.Barron(alpha=2.0)], ids=repr)
-def test_where_there_is_nothing_to_lift_the_weight_stays_1(method, kernel):
-    """On quadratic kernels alone, every step is one of IRLS."""
+def test_the_weight_of_quadratic_kernels_stays_1(method, kernel):
+    """Every step is one of IRLS if all kernels are quadratic."""
     problem = curve_problem(1, kernel=kernel)
     lifted, plain = (asker.solve(problem, asker.METHODS[m](), max_iterations=6, tol=0) for m in (method, "irls"))
     np.testing.assert_allclose([h.cost for h in lifted.history], [h.cost for h in plain.history], rtol=1e-9)

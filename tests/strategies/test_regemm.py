@@ -19,7 +19,7 @@ def test_the_surrogate_of_regemm_lies_above_the_target(kernel):
         assert (upper >= lower - 1e-12).all()
 
 
-def test_regemm_finds_a_surrogate_in_the_band():
+def test_the_surrogate_of_regemm_lies_in_the_band():
     class Engine:
         calls = 0
 

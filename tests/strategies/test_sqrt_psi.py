@@ -1,4 +1,4 @@
-"""Square-rooting the kernel."""
+"""The square root of the kernel."""
 
 import jax
 import jax.numpy as jnp

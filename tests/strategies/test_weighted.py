@@ -1,4 +1,4 @@
-"""A descent with weights of its own: the same as IRLS on a problem that has them."""
+"""Descent with additional weights, which equals IRLS on a problem with these weights."""
 
 import numpy as np
 import pytest
@@ -40,8 +40,8 @@ def test_weights_of_the_strategy_are_those_of_the_problem(kind):
     np.testing.assert_allclose(engine.rows(a.point)[0], other.rows(b.point)[0], rtol=1e-8)
 
 
-def test_what_has_no_weight_has_no_pull():
-    """The outliers of the line count as nothing, so the line is that of the others."""
+def test_observations_of_weight_0_have_no_influence():
+    """The line is that of the inliers if the outliers have weight 0."""
     engine = CpuEngine(line_problem())
     state = (strategy := Weighted(engine.in_own_order(((np.arange(60) >= 20) * 1.0,)))).init(engine, engine.start(), 9)
     for _ in range(20):

@@ -127,7 +127,7 @@ def test_what_is_determined_keeps_its_interval_beside_a_free_gauge():
 
 @pytest.mark.parametrize("seed", range(25))
 def test_doubts_and_intervals_name_the_same_parameters(seed):
-    """In random linear problems, these are the parameters that the null space of the Jacobian moves."""
+    """Unobservable parameters of random linear problems are those that the null space of the Jacobian moves."""
     rng = np.random.default_rng(seed)
     d, n_groups = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     groups = [asker.Variables(rng.normal(size=(int(rng.integers(1, 4)), d)), name=f"v{k}") for k in range(n_groups)]

@@ -50,7 +50,7 @@ def squares_of(problem, v, rows, max_per_group=10**6):
 
 @pytest.mark.parametrize("residual", [line, planar])
 def test_the_covariance_is_a_block_of_the_residual_projection(residual):
-    """With one free group, C equals a diagonal block of the dense I − J(JᵀJ)⁻¹Jᵀ."""
+    """C equals a diagonal block of the dense I − J(JᵀJ)⁻¹Jᵀ for one free group."""
     v, _, problem = lines(7, [5, 9], residual)
     rows = fitted(problem)
     linear = LinearModel(problem, rows)

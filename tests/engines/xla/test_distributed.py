@@ -1,4 +1,4 @@
-"""The XLA engine on several devices and in several processes, which may die."""
+"""The XLA engine on several devices and in several processes, some of which may fail."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def finished(process):
 
 @pytest.fixture(scope="module")
 def costs():
-    """Of one processor, as `PROGRAM` has them; IRLS has the fewest programs to compile."""
+    """Return the costs on one device, as in `PROGRAM`, by IRLS, which has the fewest programs to compile."""
     problem = bundle_problem(make_scene(8, 600).start).problem
     options = {"max_iterations": 8, "tol": 0, "engine": "cpu"}
     by_asker, by_irls = (asker.solve(problem, strategy, **options) for strategy in (asker.ASKER(), asker.IRLS()))
@@ -105,7 +105,7 @@ print(json.dumps([*distributed.rank_and_size(), distributed.all_max(distributed.
 
 
 def test_the_processes_of_a_slurm_job_find_each_other(port, monkeypatch):
-    """The variables that `srun -n 2` sets; there is no Slurm here."""
+    """The environment variables of `srun -n 2` are simulated."""
     job = {"JOB_ID": port, "STEP_NODELIST": "localhost", "STEP_NUM_TASKS": 2, "NTASKS": 2, "STEP_NUM_NODES": 1}
     processes = []
     for k in range(2):
@@ -141,7 +141,7 @@ def test_two_processes_give_the_costs_of_one(costs, port):
 
 
 def commands(port, files, *options, n_devices=1):
-    """`asker solve` in a process for each file."""
+    """Run `asker solve` with one process for each file."""
     command = "import sys; from asker.cli import main; sys.exit(main(sys.argv[1:]))"
     place = f"--coordinator localhost:{port} --num-processes {len(files)} --process-id"
     return [
@@ -156,9 +156,10 @@ def commands(port, files, *options, n_devices=1):
 
 
 def test_each_process_has_its_portion(port, tmp_path):
-    """And what they read and write is of the whole: they go on where one process stopped, and one goes on with it.
+    """Two processes with a portion each resume from the checkpoint of one process, and one resumes from theirs.
 
-    By the method with the fewest programs to compile; the test with eight devices has ASKER.
+    Files contain the whole problem.  The method has the fewest programs to compile; the test with eight devices uses
+    ASKER.
     """
     file, run, out = tmp_path / "scene.txt", tmp_path / "run.npz", tmp_path / "out.txt"
     scene = make_scene(8, 600).start
@@ -190,8 +191,11 @@ def test_each_process_has_its_portion(port, tmp_path):
 
 
 @pytest.mark.long
-def test_two_processes_find_the_noise(port, tmp_path):
-    """About as one does: each draws the trials of its own points.  And one process goes on with their file."""
+def test_two_processes_estimate_the_noise(port, tmp_path):
+    """The estimate is nearly that of one process, which can resume from the checkpoint of two.
+
+    It is not equal, since each process draws the trials of its own points.
+    """
     file, run = tmp_path / "scene.txt", tmp_path / "run.npz"
     scene = make_scene(8, 600, noise=2.0, outlier_ratio=0.3, start_error=15.0).start
     write_bal(file, scene)
@@ -219,7 +223,7 @@ def test_two_processes_find_the_noise(port, tmp_path):
 
 
 def test_portions_add_up_to_the_whole(tmp_path, monkeypatch):
-    """One of them has no observations; and one alone is not taken for the whole."""
+    """A portion may have no observations, and a single portion is not accepted as the whole problem."""
     scene = make_scene(8, 600).start
     kept = scene.point_index % 3 != 2
     scene = replace(scene, **{name: getattr(scene, name)[kept] for name in ("camera_index", "point_index", "uv")})

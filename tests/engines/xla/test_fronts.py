@@ -1,4 +1,4 @@
-"""Batches of fronts solve what a dense solver solves, however the fronts were put together."""
+"""The batched multifrontal factorisation agrees with a dense solver, for all amalgamations of fronts."""
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,14 @@ from asker.tracing.array_namespace import float64
 
 
 def pattern(pairs, n):
-    """Pointers and columns of the lower triangle."""
+    """Return the pointers and columns of the lower triangle."""
     keys = np.unique([max(a, b) * n + min(a, b) for a, b in [*pairs, *((k, k) for k in range(n))]])
     row, column = np.divmod(keys, n)
     return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))]), column
 
 
 def places(meeting, dims):
-    """Row, column and number of every value of the lower triangle."""
+    """Return row, column and number of every value of the lower triangle."""
     first = np.concatenate([[0], np.cumsum(dims)])
     blocks = zip(np.repeat(np.arange(len(dims)), np.diff(meeting[0])), meeting[1], strict=True)
     at = [np.meshgrid(first[a] + np.arange(dims[a]), first[b] + np.arange(dims[b]), indexing="ij") for a, b in blocks]
@@ -28,7 +28,7 @@ def places(meeting, dims):
 
 
 def positive(at, n, rng):
-    """A matrix with numbers at these places, and symmetric."""
+    """Return a symmetric matrix with values at these positions."""
     A = np.zeros((n, n))
     A[at[0], at[1]] = rng.normal(size=at.shape[1])
     A = A + np.tril(A, -1).T
@@ -51,7 +51,7 @@ GRAPHS = {
 @pytest.mark.parametrize("block", [4, 64], ids=["blocks", "calls"])
 @pytest.mark.parametrize("narrow", [(1,), (12,), (64,)], ids=str)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_solves_what_a_dense_solver_solves(name, narrow, block, monkeypatch):
+def test_the_solution_is_that_of_a_dense_solver(name, narrow, block, monkeypatch):
     rng = np.random.default_rng(sum(map(ord, name)))
     n, edges = GRAPHS[name]
     dims = rng.integers(1, 4, n)
@@ -69,8 +69,8 @@ def test_solves_what_a_dense_solver_solves(name, narrow, block, monkeypatch):
 
 
 @pytest.mark.parametrize("width", [64, 200])
-def test_back_substitution_by_blocks_is_as_exact_as_by_itself(width):
-    """‖Lᵀx − y‖, beside what rounding of L and y does to it."""
+def test_back_substitution_by_blocks_is_as_exact_as_without_blocks(width):
+    """‖Lᵀx − y‖ is compared with the effect of rounding of L and y."""
     t = np.linspace(0, 1, width)
     L = np.linalg.cholesky(np.exp(-(((t[:, None] - t) / 0.3) ** 2)) + 1e-10 * np.eye(width))[None]
     y = np.random.default_rng(width).normal(size=(1, width))
@@ -82,7 +82,7 @@ def test_back_substitution_by_blocks_is_as_exact_as_by_itself(width):
     assert error.max() < 1e-15
 
 
-def test_every_way_eliminates_each_unknown_once_and_children_first():
+def test_every_plan_eliminates_each_unknown_once_and_children_first():
     rng = np.random.default_rng(3)
     n = 144
     dims = rng.integers(1, 4, n)
@@ -93,7 +93,7 @@ def test_every_way_eliminates_each_unknown_once_and_children_first():
         assert (way.first[1:] > way.first[:-1]).all()
         has = way.parent >= 0
         assert (way.parent[has] > np.flatnonzero(has)).all()
-        for k in np.flatnonzero(has):  # what a front leaves, its parent has
+        for k in np.flatnonzero(has):  # the coupled unknowns of a front belong to its parent
             left = way.coupled[way.coupled_ptr[k] : way.coupled_ptr[k + 1]]
             p = way.parent[k]
             there = np.r_[way.first[p] : way.first[p + 1], way.coupled[way.coupled_ptr[p] : way.coupled_ptr[p + 1]]]
@@ -101,7 +101,7 @@ def test_every_way_eliminates_each_unknown_once_and_children_first():
 
 
 def test_few_batches_for_many_fronts():
-    """Fronts of one level go together: a chain of 2000 is no chain of steps."""
+    """Fronts of one level are batched, so that a chain of 2000 needs few steps."""
     n = 2000
     meeting = pattern(GRAPHS["chain"][1](None, n), n)
     dims = np.full(n, 3)

@@ -1,4 +1,4 @@
-"""The inverse on a device is that of the processor, whatever the structure."""
+"""The inverse on a device equals that of the CPU, for every problem structure."""
 
 from dataclasses import replace
 

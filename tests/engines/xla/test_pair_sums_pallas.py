@@ -1,4 +1,4 @@
-"""The kernel for sums over pairs gives what plain JAX gives.  It is interpreted here; only a GPU compiles it."""
+"""The Pallas kernel for sums over pairs agrees with plain JAX; it is interpreted here and only compiled on a GPU."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from asker.engines.xla.pair_sums_pallas import chunk_sums, is_supported
 from asker.tracing.array_namespace import float64
 
 CASES = [(3, 6, 6), (3, 9, 6), (2, 3, 3), (1, 1, 2), (3, 17, 5), (2, 40, 7)]
-"""k, and the columns of A and B."""
+"""Sizes k, and the columns of A and B."""
 
 
 def pairs(rng, n, n_segments):

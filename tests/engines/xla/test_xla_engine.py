@@ -1,4 +1,4 @@
-"""The XLA engine gives what the CPU engine gives."""
+"""The XLA engine agrees with the CPU engine."""
 
 import json
 from dataclasses import replace
@@ -103,7 +103,7 @@ PATTERNS = [
     one_variable,
     many_small_problems,
 ]
-"""Those whose kept variables meet in other ways: what is assembled is what the dense solver is given."""
+"""Structures with other couplings of kept variables; the assembled matrix is that of the dense solver."""
 
 
 @pytest.mark.parametrize("structure", PATTERNS, ids=lambda s: s.__name__)
@@ -164,7 +164,7 @@ def test_matrices_of_many_numbers_give_the_same(monkeypatch, structure):
 
 
 def trial_step(verbs, point, a, *, lam):
-    """All verbs that a program may have."""
+    """Trial function with all verbs that a program can have."""
     model = Model(a, None, a)
     step = verbs.solve(point, model, lam)
     if step is None:
@@ -182,7 +182,7 @@ def weighted_and_cost(kernel, u, a):
 
 
 @pytest.mark.parametrize("solver", ["dense-cholesky", "sparse-cholesky", EXACT_CG], ids=["dense", "sparse", "cg"])
-def test_verbs_together_give_what_they_give_by_themselves(solver):
+def test_verbs_in_one_program_agree_with_single_verbs(solver):
     setup = traced_setup(two_kinds_of_observations)
     engine = XlaEngine(setup.problem, solver)
     start, (a, _, _) = engine.start(), setup.model(engine)
@@ -214,7 +214,7 @@ def test_a_device_does_not_wait_for_the_host_between_solving_and_moving():
     assert [isinstance(point.finite, jax.Array) for point in moved] == [False, True]  # compiled first, and then run
 
 
-def test_programs_that_follow_each_other_are_compiled_beside_each_other_and_once(caplog, monkeypatch):
+def test_consecutive_programs_are_compiled_in_parallel_and_once(caplog, monkeypatch):
     setup = traced_setup(two_kinds_of_observations)
     engine = XlaEngine(setup.problem, "sparse-cholesky")
     start, (a, _, _) = engine.start(), setup.model(engine)
@@ -225,7 +225,7 @@ def test_programs_that_follow_each_other_are_compiled_beside_each_other_and_once
         assert not [line for line in caplog.messages if "Finished XLA compilation" in line]
         assert len([line for line in caplog.messages if "Compiling" in line]) > 3
         engine.largest(psi, start)
-        assert [line for line in caplog.messages if "Finished XLA compilation" in line]  # the log would have told
+        assert [line for line in caplog.messages if "Finished XLA compilation" in line]  # the log would contain it
 
 
 def test_the_change_along_a_step_needs_no_derivatives_in_other_directions(monkeypatch):
@@ -249,7 +249,7 @@ def test_blocks_are_inverted_where_they_are_safely_positive_definite(d):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_an_indefinite_matrix_is_solved_and_what_is_not_finite_is_refused():
+def test_an_indefinite_matrix_is_solved_and_a_nonfinite_step_is_rejected():
     setup = traced_setup(graph)
     setup.a = [a - 0.3 for a in setup.a]
     engine = XlaEngine(setup.problem)
@@ -260,7 +260,7 @@ def test_an_indefinite_matrix_is_solved_and_what_is_not_finite_is_refused():
     assert engine.solve(start, setup.model(engine), 1e-3) is None
 
 
-def test_tracks_are_dealt_evenly():
+def test_tracks_are_distributed_evenly():
     made = bundle_problem(make_scene(8, 600).start)
     dealt = layout.Layout(Structure(made.problem), 3)
     (o,) = dealt.observations
@@ -276,8 +276,11 @@ def test_tracks_are_dealt_evenly():
 # ------------------------------------------------------------------ the same iterates as the CPU engine
 
 
-def held_scene():
-    """Every direction is determined: rounding cannot grow.  (Elsewhere two solvers of the CPU differ by 1e-7, too.)"""
+def scene_with_fixed_gauge():
+    """Return a scene in which all directions are determined, so that rounding errors do not grow.
+
+    In other scenes two solvers of the CPU differ by 1e-7, too.
+    """
     made = bundle_problem(make_scene(8, 600, start_error=0.7, outlier_ratio=0.05, mean_track=8.0).start)
     made.cameras.fixed[:2] = True
     return made.problem
@@ -285,7 +288,7 @@ def held_scene():
 
 @pytest.fixture(scope="module")
 def both():
-    problem = held_scene()
+    problem = scene_with_fixed_gauge()
     return CpuEngine(problem), XlaEngine(problem)
 
 
@@ -297,7 +300,7 @@ def iterate(engine, strategy, n=5):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_first_five_iterates_are_those_of_the_cpu(both, method):
-    """Rounding grows by 1/λ: two linear solvers of the CPU differ by 2e-9 after a step of Triggs with λ = 1e-8."""
+    """Rounding errors grow by 1/λ: two solvers of the CPU differ by 2e-9 after a step of Triggs with λ = 1e-8."""
     expected, ours = (iterate(engine, asker.METHODS[method]()) for engine in both)
     assert [h.accepted for h in ours.history] == [h.accepted for h in expected.history]
     tol = 1e-8 * max(1.0, 1e-6 / min(h.damping for h in expected.history))
@@ -308,7 +311,7 @@ def test_first_five_iterates_are_those_of_the_cpu(both, method):
 
 
 def test_nothing_is_compiled_again(both, caplog):
-    """λ, levels and scales are arguments."""
+    """The programs have λ, levels and scales as arguments."""
     for strategy in (asker.GNC(levels=2), asker.ASKER()):
         iterate(both[1], strategy, 4)
     with jax.log_compiles():
@@ -316,14 +319,14 @@ def test_nothing_is_compiled_again(both, caplog):
             iterate(both[1], strategy, 9)
         assert not [line for line in caplog.messages if "Compiling" in line]
         jax.jit(lambda x: x + 1)(1.0)
-        assert [line for line in caplog.messages if "Compiling" in line]  # the log would have told
+        assert [line for line in caplog.messages if "Compiling" in line]  # the log would contain it
 
 
 @pytest.mark.data
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["49-7776", "16-22106", "21-11315"])
 def test_first_five_iterates_on_a_bal_file(name):
-    """Nothing is held in these files: rounding grows by 1/λ, and with λ below 1e-6 two CPU solvers differ by 1e-5.
+    """The gauge is free in these files: rounding errors grow by 1/λ, and for λ < 1e-6 two CPU solvers differ by 1e-5.
 
     The order of sums alone moves the fifth cost of sqrt-psi on trafalgar-21 by 1e-9 to 3e-7 of it.
     """
@@ -370,7 +373,7 @@ def test_auto_takes_a_gpu_for_a_large_problem(monkeypatch):
     assert asker.solve(problem, max_iterations=1).engine == "xla"
 
 
-def test_what_xla_cannot_do_is_refused():
+def test_unsupported_options_of_xla_are_rejected():
     with pytest.raises(ValueError, match="engine must be one of auto, cpu, xla, not 'gpu'"):
         asker.solve(line_problem(), engine="gpu")
     with pytest.raises(ValueError, match="on xla, not 'reference'"):
@@ -381,7 +384,7 @@ def test_what_xla_cannot_do_is_refused():
         XlaEngine(line_problem(), n_devices=9)
 
 
-def test_a_problem_that_does_not_fit_is_refused_with_advice(monkeypatch):
+def test_a_problem_too_large_for_the_memory_is_rejected_with_advice(monkeypatch):
     monkeypatch.setattr(devices, "memory_of", lambda device: 1000)
     with pytest.raises(MemoryError, match=r"about .* GB are needed on each of 1 cpu dev.*1e-06 GB; use more"):
         XlaEngine(line_problem())

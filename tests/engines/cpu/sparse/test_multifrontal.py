@@ -149,7 +149,7 @@ def test_minimum_degree_returns_the_elimination_tree_and_the_fill_in(n, n_chords
 
 @pytest.mark.parametrize("n_chords", [80, 120, 300])
 def test_random_loop_closures_cause_little_fill_in(n_chords):
-    """With few chords, the dissection accepts poor separators; with many, there are none."""
+    """Nested dissection accepts poor separators for few chords, and there are none for many."""
     n, a, b = chain_with_chords(4000, n_chords)
     graph = graph_of(*lower_triangle(n, a, b), np.full(n, 6))
     tree = elimination_tree.elimination_tree(graph)
