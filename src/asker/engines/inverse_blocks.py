@@ -97,7 +97,7 @@ class RegularisedInverse:
         raise NotImplementedError
 
     def solve(self, B: Columns) -> Columns:
-        """M B"""
+        """Return M B."""
         raise NotImplementedError
 
     def of_kept(self, v: Variables, i: np.ndarray, w: Variables, j: np.ndarray) -> np.ndarray:
@@ -172,12 +172,12 @@ class RegularisedInverse:
 
     @property
     def nullity(self) -> int:
-        """The dimension of the joint null space N."""
+        """Dimension of the joint null space N."""
         return len(self.regularisation.unknowns)
 
     @cached_property
     def null_space(self) -> Columns:
-        """The joint null space N."""
+        """Joint null space N."""
         B = np.zeros((self.structure.n_kept, self.nullity))
         B[self.regularisation.unknowns, np.arange(self.nullity)] = self.regularisation.weights
         zeros = {v: np.zeros((len(v), v.manifold.tangent, self.nullity)) for v in self.regularisation.single}
@@ -192,7 +192,7 @@ class RegularisedInverse:
 
     @cached_property
     def values(self) -> Any:
-        """The blocks of M_KK of kept variables that share a factor or an eliminated variable."""
+        """Blocks of M_KK of kept variables that share a factor or an eliminated variable."""
         return self.kept.values()
 
     @cached_property

@@ -42,7 +42,7 @@ class Stopping:
         tolerances: tuple[float, float, float],
         callback: Callable[..., Any] | None,
     ):
-        """With `loss=None` only the callback can stop the loop."""
+        """Apply the tolerances to this loss; without a loss only the callback stops the loop."""
         self.functions, self.loss, self.between = functions, loss, (lower, upper)
         self.ftol, self.xtol, self.gtol = tolerances
         self.callback = callback

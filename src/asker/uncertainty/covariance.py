@@ -63,7 +63,7 @@ class Covariance:
 
     @property
     def standard_errors(self) -> Floats:
-        """(n, d): square roots of the diagonals."""
+        """Square roots of the diagonals, (n, d)."""
         return np.sqrt(np.maximum(np.einsum("nqq->nq", self.blocks), 0.0))
 
 
@@ -195,7 +195,7 @@ class Uncertainty:
 
     @property
     def undetermined(self) -> dict[Variables, NDArray[np.bool_]]:
-        """(n,) of each group: True if the data do not determine every parameter of the variable."""
+        """Mask (n,) of each group: True if the data do not determine every parameter of the variable."""
         return {v: np.any(mask, axis=1) for v, mask in self.undetermined_parameters.items()}
 
     @property

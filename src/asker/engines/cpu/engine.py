@@ -244,7 +244,7 @@ class CpuEngine:
         return tuple(np.ascontiguousarray(x) for x in sorted_)
 
     def rows(self, point: Point[ndarray]) -> tuple[ndarray, ...]:
-        """A copy of the rows of all variables."""
+        """Return a copy of the rows of all variables."""
         return tuple(np.array(x) for x in point.theta)
 
     def here(self, arrays: PerFactor[ndarray]) -> PerFactor[ndarray]:

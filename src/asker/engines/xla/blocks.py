@@ -174,7 +174,7 @@ def coupling(J: Small, N: Small, L: Small) -> Small:
 
 
 def solve_lower(L: jax.Array, b: jax.Array) -> jax.Array:
-    """L⁻¹b"""
+    """Return L⁻¹b."""
     d = b.shape[1]
     x: list[jax.Array] = []
     for q in range(d):
@@ -185,7 +185,7 @@ def solve_lower(L: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def solve_transposed(L: jax.Array, b: jax.Array) -> jax.Array:
-    """L⁻ᵀb"""
+    """Return L⁻ᵀb."""
     d = b.shape[1]
     x: dict[int, jax.Array] = {}
     for q in reversed(range(d)):

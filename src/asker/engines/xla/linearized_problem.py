@@ -141,7 +141,7 @@ class _Kept:
 
     @in_float64
     def values(self) -> Any:
-        """S⁻¹, on the device."""
+        """Inverse S⁻¹, on the device."""
         return cho_solve((self.L, True), jnp.eye(len(self.L)))
 
 
@@ -249,7 +249,7 @@ class DeviceInverse(RegularisedInverse):
 
     @in_float64
     def solve(self, B: Columns) -> Columns:
-        """M B"""
+        """Return M B."""
         e, n = self.structure.eliminated, next(iter(B.values())).shape[2]
         right = [B[v].reshape(-1, n) for v in self.structure.kept]
         X = jnp.asarray(np.concatenate([*right, np.zeros((0, n))]))
@@ -361,7 +361,7 @@ def _part(slot: Any) -> slice:
 
 @jax.jit
 def _weighted(lin: Linear, a: jax.Array, b: jax.Array | None) -> jax.Array:
-    """(aI + b rrᵀ) J"""
+    """Return (aI + b rrᵀ) J."""
     MJ = a[:, None, None] * lin.J
     return MJ if b is None else MJ + jnp.einsum("n,np,nq,nqd->npd", b, lin.r, lin.r, lin.J)
 

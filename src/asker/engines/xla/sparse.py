@@ -60,7 +60,7 @@ def sparse_cholesky(
 
 
 def _solve_by_call(L: jax.Array, y: jax.Array) -> jax.Array:
-    """L⁻ᵀy"""
+    """Return L⁻ᵀy."""
     return lax.linalg.triangular_solve(L, y[:, :, None], left_side=True, lower=True, transpose_a=True)[:, :, 0]
 
 
