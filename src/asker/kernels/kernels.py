@@ -279,7 +279,7 @@ class Mixture(Kernel):
 
     @property
     def _background(self) -> float:
-        """Background weight ε."""
+        """Constant ε = exp(−c) of the formulas."""
         return float(np.exp(-self.c))
 
     def unit_psi(self, v: Array) -> Array:

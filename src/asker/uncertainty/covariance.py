@@ -125,7 +125,7 @@ class Uncertainty:
             raise ProblemError(f"there is no covariance: {error}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and deep-copy the arguments only; the analysis is computed anew."""
+        """Pickle and deep-copy the arguments only; the analysis is computed again."""
         return partial(Uncertainty, **self.arguments), (self.result,)
 
     # ------------------------------------------------------------ undetermined directions

@@ -209,7 +209,7 @@ def _of_group(
 ) -> Information:
     """Return the information of a factor group with n degrees of freedom.
 
-    `exact` says that the inliers fit exactly, so that the kernel has no width; a stated noise is then that of least
+    `exact` is True if the inliers fit exactly, so that the kernel has no width; a stated noise is then that of least
     squares on the inliers.
     """
     p, width = f.residual_size, np.broadcast_to(f.tau, f.n) * _root_weight(f)

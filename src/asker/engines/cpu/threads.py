@@ -239,7 +239,7 @@ def n_threads() -> int:
 
 @contextmanager
 def team_of(n: int | None) -> Iterator[None]:
-    """Within this context, computations of this thread use a team of `n` threads; None keeps the current number."""
+    """Run computations of this thread with a team of `n` threads in a context; None keeps the current number."""
     team = Team(n_threads() if n is None else n)
     before = _solve_team.set(team)
     try:

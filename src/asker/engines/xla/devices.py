@@ -32,7 +32,7 @@ class DeviceError(ValueError):
 
 @contextmanager
 def errors_explained() -> Iterator[None]:
-    """Translate runtime errors of JAX into errors that say what to do."""
+    """Translate runtime errors of JAX into errors with a remedy."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
