@@ -73,10 +73,7 @@ def _separators(
             else:
                 moved[b] = v
                 b += 1
-        for k in range(b):
-            order[a + k] = moved[k]
-        for k in range(c):
-            order[a + b + k] = moved[n - c + k]
+        _append_moved(order, a, moved, b, c)
         if c * c > 8 * (hi - lo):
             continue
         for k in range(n - c, n):
@@ -86,6 +83,15 @@ def _separators(
         waiting = _push(todo, waiting, a, a + b, n_cuts)
         n_cuts += 1
     return n_cuts
+
+
+@compiled
+def _append_moved(order: np.ndarray, a: int, moved: np.ndarray, b: int, c: int) -> None:
+    """Append the first b and the last c of the moved vertices to the first a vertices in the order."""
+    for k in range(b):
+        order[a + k] = moved[k]
+    for k in range(c):
+        order[a + b + k] = moved[len(moved) - c + k]
 
 
 @compiled
