@@ -24,6 +24,7 @@ from asker.scipy_compat.termination import Stopping, optimality
 from asker.scipy_compat.vector_problem import VALUE, Functions, dense_problem
 from asker.solver.loop import OnIteration
 from asker.solver.result import Result, Status
+from asker.strategies.strategy import Strategy
 from asker.strategies.triggs import Triggs
 from asker.tracing.array_namespace import real_numbers
 
@@ -67,7 +68,7 @@ def least_squares(
     callback: Callable[..., Any] | None = None,
     workers: Any = None,
     *,
-    strategy: Any = None,
+    strategy: Strategy | None = None,
     weight: Any = None,
     **options: Any,
 ) -> Any:

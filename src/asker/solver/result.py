@@ -17,6 +17,7 @@ from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
 from asker.statistics.inliers import Classified, classify, inflection, squares
 from asker.statistics.scale import Noise, estimate
+from asker.strategies.strategy import Strategy
 from asker.version import __version__
 
 T = TypeVar("T")
@@ -106,7 +107,7 @@ class Result:
     """Masks of the observations with positive weight.  All others are excluded from every statistic."""
     seconds: dict[str, float]
     """Time spent in `evaluate`, `linearise` and `solve` (with its parts `assemble` and `factorise`), and in `total`."""
-    strategy: Any
+    strategy: Strategy | str
     """Strategy with its settings; its text in a loaded result."""
     engine: str
     linear_solver: str

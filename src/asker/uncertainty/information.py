@@ -238,7 +238,8 @@ def _check_positive(f: Factors, sigma: float) -> None:
         raise ProblemError(f"{f.name}: the noise cannot be estimated: all inliers fit exactly; {SIGMA_ADVICE}")
 
 
-def _root_weight(f: Factors) -> Any:
+def _root_weight(f: Factors) -> float | Floats:
+    """Return the square root of the weights; 1 without weights."""
     return 1.0 if f.weight is None else np.sqrt(f.weight)
 
 
