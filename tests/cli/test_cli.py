@@ -299,7 +299,7 @@ def test_outputs_are_checked_before_the_work(asks, tmp_path, scene_file, monkeyp
     monkeypatch.setattr(asker, "solve", lambda *args, **settings: pytest.fail("solved all the same"))
     ask = partial(asks, "solve", scene_file, option)
     assert_refused(ask(tmp_path / "none" / "out"), "there is no folder")
-    assert_refused(ask(tmp_path), "not a plain file")
+    assert_refused(ask(tmp_path), "not a regular file")
     assert_refused(ask(tmp_path / ("long" * 80)), "cannot be written")
     assert_refused(ask(scene_file), "named twice")
     assert_refused(asks("solve", scene_file, "--json", tmp_path / "a", "--output", tmp_path / "a"), "named twice")

@@ -398,7 +398,7 @@ def spoiled(content):
 @pytest.mark.parametrize("how", [how for how, _ in spoiled(b"123")])
 def test_a_broken_bundle_is_refused(server, final, bundle, how, length):
     server.files[BUNDLE] = Served(dict(spoiled(bundle))[how], length)
-    assert_refused(final, f"/{BUNDLE} cannot be used: ")
+    assert_refused(final, f"/{BUNDLE} is not valid: ")
     assert os.listdir(final.parent) == []
 
 
@@ -406,7 +406,7 @@ def test_a_broken_bundle_is_refused(server, final, bundle, how, length):
 def test_a_broken_image_is_refused(server, cache, image, how):
     server.files = {f"stereo/cones/{file}": Served(image) for file in PAIR}
     server.files["stereo/cones/im6.png"] = Served(dict(spoiled(image))[how])
-    with pytest.raises(FileError, match="cannot be used"):
+    with pytest.raises(FileError, match="is not valid"):
         fetch("cones")
     assert os.listdir(cache / "stereo" / "cones") == ["im2.png"]
 
@@ -475,7 +475,7 @@ def test_limits_are_generous():
 def test_a_part_of_another_file_is_refused_and_forgotten(server, final, bundle):
     server.files[BUNDLE] = Served(bundle)
     put(part_of(final), b"x" * 1000)
-    assert_refused(final, "cannot be used")
+    assert_refused(final, "is not valid")
     fetch("ladybug-49")
     assert_whole(final, bundle)
 

@@ -1,4 +1,4 @@
-"""The folder in which asker keeps what it need not make or fetch twice."""
+"""The cache folder for compiled code and downloads."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from asker.io.temporary import temporary_file
 
 
 def cache_folder() -> Path:
-    """The folder for compiled code and downloads; `ASKER_CACHE` moves it."""
+    """Return the cache folder, which the environment variable `ASKER_CACHE` can change."""
     if asked := os.environ.get("ASKER_CACHE"):
         return Path(asked)
     from platformdirs import user_cache_path
@@ -20,11 +20,10 @@ def cache_folder() -> Path:
 
 
 class Kept:
-    """Files that can be made again, and that are believed when they are read: they hold code.
+    """A cache of compiled code, which is executed without further checks and therefore protected.
 
-    A file appears whole or not at all.  It is read only if nobody else can have written it, and if a digest says that
-    it is what was written under its name; else it is as if it were not there.  Where nothing can be kept, a warning
-    says so once, and everything is made again each time.
+    Files are written atomically.  A file is read only if no other user can have written it and its digest is correct;
+    otherwise it counts as missing.  If the folder cannot be used, one warning is issued and nothing is cached.
     """
 
     def __init__(self, folder: Path):
@@ -38,7 +37,7 @@ class Kept:
             self._give_up(str(error.strerror or error))
 
     def read(self, name: str) -> bytes | None:
-        """What was written under this name; None if that cannot be had."""
+        """Return the content of a file; None if it is missing or not valid."""
         if self.folder is None:
             return None
         try:
@@ -50,7 +49,7 @@ class Kept:
         return content if digest == _digest(name, content) else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep it, if that can be done."""
+        """Write a file, if possible."""
         if self.folder is None:
             return
         try:
@@ -66,7 +65,7 @@ class Kept:
 
 
 def kept_code() -> Kept:
-    """Machine code, and what is made on the way to it, in the cache folder as that is named now."""
+    """Return the cache of machine code and intermediate code in the current cache folder."""
     return _kept(cache_folder() / "machine-code")
 
 
@@ -80,7 +79,7 @@ def _digest(name: str, content: bytes) -> bytes:
 
 
 def _of_others(info: os.stat_result) -> str:
-    """Who else can write a file or to a folder; nothing where nobody can, or where that is not told."""
+    """Return a description of who else can write the file or folder; empty if nobody can, or it is unknown."""
     if not hasattr(os, "geteuid"):
         return ""
     if info.st_uid != os.geteuid():

@@ -1,8 +1,8 @@
-"""Download a file over HTTP so that it appears whole or not at all.
+"""Atomic downloads of files over HTTP.
 
-The bytes go to `<name>.part`.  After a break this file stays, and the next try goes on from its end, in this run or in
-a later one.  The final name appears only when the length is right and the content could be read.  A file that is larger
-than it can be is not taken: the server may be another one than it was.
+The bytes are written to `<name>.part`.  After an interruption this file is kept, and the next attempt continues from
+its end, in this run or in a later one.  It is renamed when its length is correct and its content could be read.  A file
+above the expected size is rejected, since the server may have changed.
 """
 
 import os
@@ -16,21 +16,21 @@ from urllib.parse import urlsplit
 from asker.io.files import NOT_REGULAR, PART, FileError
 
 Check = Callable[[Path], object]
-"""Reads a file; a `FileError` says what is wrong in it."""
+"""Reads a file, and raises a `FileError` if it is not valid."""
 Say = Callable[[str], None]
-"""Told what is being done."""
+"""Receives progress messages."""
 
 CHUNK_BYTES = 1 << 16
-PAUSE = 1.0  # seconds before a broken download goes on
+PAUSE = 1.0  # seconds before an interrupted download continues
 TIMEOUT = (10.0, 30.0)  # seconds to connect, and to wait for more bytes
 
 
 class Unreachable(FileError):
-    """There is no connection to the server."""
+    """Error if there is no connection to the server."""
 
 
 def download(url: str, path: Path, check: Check, say: Say, most_bytes: int) -> None:
-    """Bring `url` to `path`, unless that file is there already."""
+    """Download `url` to `path`, unless this file exists."""
     part = path.with_name(path.name + PART)
     try:
         if path.exists():
@@ -47,18 +47,18 @@ def download(url: str, path: Path, check: Check, say: Say, most_bytes: int) -> N
 
 
 def _complete(url: str, part: Path, path: Path, say: Say, most_bytes: int) -> None:
-    """Fill `part`.  After a break go on, as long as every try brings more."""
+    """Complete the partial file; after an interruption continue, as long as every attempt adds bytes."""
     before = _size(part)
-    while not _go_on(url, part, path, say, most_bytes):
+    while not _continue(url, part, path, say, most_bytes):
         have = _size(part)
         if have <= before:
-            raise FileError(path, f"the download of {url} broke off after {have} bytes; run it again to go on")
+            raise FileError(path, f"the download of {url} broke off after {have} bytes; run it again to continue")
         before = have
         time.sleep(PAUSE)
 
 
-def _go_on(url: str, part: Path, path: Path, say: Say, most_bytes: int) -> bool:
-    """Ask for what is missing in `part` and append it; whether the file is complete now."""
+def _continue(url: str, part: Path, path: Path, say: Say, most_bytes: int) -> bool:
+    """Request the missing bytes of `part` and append them; return True if the file is complete."""
     have = _size(part)
     with _get(url, path, have) as response:
         start, total = _span(response)
@@ -66,7 +66,7 @@ def _go_on(url: str, part: Path, path: Path, say: Say, most_bytes: int) -> bool:
             return True
         if have and response.status_code in (206, 416) and start != have:  # this does not continue what we have
             part.unlink()
-            return _go_on(url, part, path, say, most_bytes)
+            return _continue(url, part, path, say, most_bytes)
         if response.status_code not in (200, 206) or start not in (0, have):
             raise FileError(path, f"cannot be downloaded: {url} answers {response.status_code} {response.reason}")
         try:
@@ -75,12 +75,12 @@ def _go_on(url: str, part: Path, path: Path, say: Say, most_bytes: int) -> bool:
             return _append(response, part, start, total, say, most_bytes)
         except _TooLarge:
             part.unlink(missing_ok=True)
-            what = f"is larger than {most_bytes / 1e6:.1f} MB, which this data set is not"
+            what = f"is larger than {most_bytes / 1e6:.1f} MB, the limit for this data set"
             raise FileError(path, f"cannot be downloaded: {url} {what}") from None
 
 
 def _get(url: str, path: Path, have: int) -> Any:
-    """The server's answer, without the bytes that we have."""
+    """Return the response of the server for the bytes after the first `have`."""
     import requests
 
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
@@ -92,23 +92,23 @@ def _get(url: str, path: Path, have: int) -> Any:
 
 
 def _span(response: Any) -> tuple[int, int | None]:
-    """Where the bytes of an answer begin in the file, and the length of the file if that is told."""
+    """Return the position of the response in the file, and the length of the file if the server reports it."""
     if response.status_code in (206, 416):
-        told = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", response.headers.get("Content-Range", ""))
-        if not told:
+        match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if not match:
             return -1, None
-        return int(told[1] or -1), None if told[2] == "*" else int(told[2])
+        return int(match[1] or -1), None if match[2] == "*" else int(match[2])
     length = response.headers.get("Content-Length", "")
     plain = "Content-Encoding" not in response.headers  # else the length is that of the encoded bytes
     return 0, int(length) if plain and length.isdecimal() else None
 
 
 class _TooLarge(Exception):
-    """More bytes come than there can be."""
+    """Raised if a file is larger than expected."""
 
 
 def _append(response: Any, part: Path, start: int, total: int | None, say: Say, most_bytes: int) -> bool:
-    """Write the bytes as they come; whether none are missing at the end."""
+    """Write the bytes as they arrive; return True if the file is complete."""
     import requests
 
     have = start
@@ -130,12 +130,12 @@ def _append(response: Any, part: Path, start: int, total: int | None, say: Say, 
 
 
 def _check(url: str, part: Path, path: Path, check: Check) -> None:
-    """Refuse a file that cannot be read, and forget it, so that the next try begins anew."""
+    """Raise a `FileError` if the file cannot be read, and remove it, so that the next attempt starts from scratch."""
     try:
         check(part)
     except FileError as e:
         part.unlink(missing_ok=True)
-        raise FileError(path, f"what came from {url} cannot be used: {e.what}") from e
+        raise FileError(path, f"the file from {url} is not valid: {e.what}") from e
 
 
 def _size(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Figures that can be read in grey: costs over iterations and time, bars."""
+"""Figures that are readable in greyscale: costs over iterations and time, bars."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,34 +14,34 @@ FAMILIES = {
     "asker": "#0072b2", "irls": "#d55e00", "gnc": "#8a8a8a", "moo": "#009e73", "mhq": "#cc79a7", "triggs": "#b8860b",
     "sqrt-psi": "#56b4e9", "regemm": "#4c4c4c",
 }  # fmt: skip
-"""The colour of each method, by how its name begins; the same in every figure and on every page."""
+"""The colour of each method by the beginning of its name, in all figures and pages."""
 FORMATS = (".png", ".svg", ".pdf")
 HATCHES = ("", "//", "..", "xx", "\\\\")
 Histories = dict[str, dict[str, list[Any]]]
-"""Of each problem and method: the iterations of a result."""
+"""The iterations of a result, by problem and method."""
 
 
 def style(k: int) -> dict[str, Any]:
-    """Of the k-th line."""
+    """Return the style of the k-th line."""
     line, color = STYLES[k % len(STYLES)]
     return {"linestyle": line, "color": color}
 
 
 def method_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour, line and width of each method; those of one family differ in the line, and ours are the thickest."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return colour, line and width of each method; those of one family differ in the line, ASKER has the widest."""
+    styles: dict[str, dict[str, Any]] = {}
     for label in labels:
         family = next((name for name in FAMILIES if label.startswith(name)), "")
         color = FAMILIES.get(family, STYLES[0][1])
-        before = sum(style["color"] == color for style in found.values())
+        before = sum(style["color"] == color for style in styles.values())
         line = STYLES[before % len(STYLES)][0]
-        found[label] = {"color": color, "linestyle": line, "linewidth": 2.6 if family == "asker" else 1.3}
-    return found
+        styles[label] = {"color": color, "linestyle": line, "linewidth": 2.6 if family == "asker" else 1.3}
+    return styles
 
 
 @contextmanager
 def figure(path: Path, width: float, height: float) -> Iterator[Any]:
-    """A matplotlib figure that is written at the end, whole or not at all."""
+    """Yield a matplotlib figure, and write it atomically at the end."""
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(width, height), layout="constrained")
@@ -51,7 +51,7 @@ def figure(path: Path, width: float, height: float) -> Iterator[Any]:
 
 
 def draw_curves(path: Path, histories: Histories, what: str) -> None:
-    """A row for each problem: the lowest cost so far over iterations, and over seconds."""
+    """Draw a row for each problem: the lowest cost so far over iterations and over seconds."""
     with figure(path, 9, 3.2 * len(histories)) as drawn:
         grid = drawn.subplots(len(histories), 2, squeeze=False)
         for axes, (name, runs) in zip(grid, histories.items(), strict=True):
@@ -68,7 +68,7 @@ def draw_curves(path: Path, histories: Histories, what: str) -> None:
 
 
 def draw_bars(path: Path, values: dict[str, dict[str, float]], what: str) -> None:
-    """A group of bars for each problem, a bar for each method."""
+    """Draw a group of bars for each problem, with a bar for each method."""
     with figure(path, 8, 3.4) as drawn:
         ax = drawn.subplots()
         methods = list(next(iter(values.values())))

@@ -15,7 +15,7 @@ from asker.io.temporary import temporary_file
 FilePath = str | os.PathLike[str]
 
 PART = ".part"
-"""The end of the name of a file that is not yet complete."""
+"""The suffix of an incomplete file."""
 
 BOM = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, which some editors and spreadsheets write at the beginning of a text."""
@@ -24,13 +24,13 @@ NOT_REGULAR = "this is a device or a pipe, not a file"
 CHUNK = 1 << 22
 SMALL = 1 << 26  # bytes
 MOST = 100
-"""A compressed file holds at most so many times its size, or is `SMALL`: text with numbers shrinks to a fifth or so."""
+"""The largest accepted compression ratio of files above `SMALL`; text with numbers has a ratio of about 5."""
 
 
 class FileError(ValueError):
     """Bad input from a file, or a file that cannot be written.
 
-    The message is `path: what is wrong`, or `path:line: what is wrong` where the line is known.
+    The message is `path: problem`, or `path:line: problem` if the line is known.
     """
 
     def __init__(self, path: FilePath, what: str, line: int | None = None):
@@ -104,10 +104,10 @@ def _gunzipped(raw: IO[bytes]) -> IO[Any]:
 
 
 class _Unpacked:
-    """What a compressed file holds, unless that is more than its size can mean."""
+    """Reader of a compressed file that raises a `FileError` above a plausible compression ratio."""
 
     def __init__(self, path: FilePath, file: IO[bytes], size: int):
-        """`size`: that of the compressed file, in bytes."""
+        """`size` is that of the compressed file in bytes."""
         self.path, self.file, self.size = path, file, size
         self.left = self.most = max(SMALL, MOST * self.size)
 
@@ -117,24 +117,23 @@ class _Unpacked:
         chunk = self.file.read(n)
         self.left -= len(chunk)
         if self.left < 0:
-            what = f"its {self.size} bytes unpack to more than {self.most >> 20} MB: this holds no numbers"
+            what = f"its {self.size} bytes decompress to more than {self.most >> 20} MB: this is no file of numbers"
             raise FileError(self.path, what)
         return chunk
 
 
 @contextmanager
 def write_whole(path: FilePath) -> Iterator[IO[bytes]]:
-    """A binary handle for a file that appears whole or not at all.
+    """Open a file to write it atomically: it appears complete or not at all.
 
-    The bytes go to a temporary file in the same folder, which takes the target's place at the end.
-    After any exception the temporary file is gone and an existing target is as it was; after a kill, the next process
-    that writes there removes it.
-    A `.bz2` or `.gz` file is compressed; equal content gives equal bytes.
+    The bytes are written to a temporary file in the same folder, which replaces the target at the end.  After an
+    exception the temporary file is removed and an existing target is unchanged; after a kill, the next process that
+    writes to the folder removes it.  A `.bz2` or `.gz` file is compressed; equal content gives equal bytes.
     """
     target = Path(path)
     try:
         if target.exists() and not target.is_file():  # a folder, or a device such as /dev/null
-            raise FileError(path, "this exists and is not a plain file, so it is not replaced")
+            raise FileError(path, "this exists and is not a regular file, so it is not replaced")
         with temporary_file(target.parent) as temporary:
             with open(temporary, "wb") as raw:
                 with _compressed(raw, target.suffix.lower()) as file:

@@ -1,4 +1,4 @@
-"""Folders that change as a whole, and folders that one process at a time works in."""
+"""Atomic replacement of folders, and locks for folders."""
 
 import ctypes
 import os
@@ -13,30 +13,29 @@ from pathlib import Path
 from asker.io.files import NOT_REGULAR, FileError, FilePath
 from asker.io.temporary import temporary_folder
 
-RENAME_EXCHANGE = 2  # of Linux: two names change places in one step
+RENAME_EXCHANGE = 2  # flag of Linux' renameat2 that exchanges two paths atomically
 AT_FDCWD = -100
 LOCK = ".lock"
-"""The file that says who is at work in a folder."""
+"""The lock file of a folder, which names the process that has it."""
 
 
 def make_folder(path: FilePath) -> None:
-    """Make a folder, and those above it, where it is missing."""
+    """Create a folder and its parents if they do not exist."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise FileError(path, "this is a file, and not a folder") from error
     except OSError as error:
-        raise FileError(path, f"this folder cannot be made: {error.strerror or error}") from error
+        raise FileError(path, f"this folder cannot be created: {error.strerror or error}") from error
 
 
 @contextmanager
 def write_folder(path: FilePath, names: Collection[str]) -> Iterator[Path]:
-    """An empty folder, whose files take their place in `path` all together at the end, or none of them.
+    """Yield an empty folder whose files all move to `path` at the end, or none of them.
 
-    names   of files that belong together; all that is written has one of them
-
-    Where `path` has none of them yet, they are moved in.  Where it has, a reader could meet old and new ones: the new
-    folder is given whatever else the old one has, and the two change places.
+    `names` are the names of all files that may be written.  If `path` has none of them yet, the new files are moved
+    there.  Otherwise a reader could meet old and new files: all other files of the old folder are linked into the new
+    one, and the two folders are exchanged.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -49,11 +48,11 @@ def write_folder(path: FilePath, names: Collection[str]) -> Iterator[Path]:
 
 
 class _Untouched(Exception):
-    """Leaves `write_folder` before the target is changed."""
+    """Raised to leave `write_folder` before the target is changed."""
 
 
 def check_folder(path: FilePath, names: Collection[str]) -> None:
-    """Refuse a folder that `write_folder` could not write."""
+    """Raise a `FileError` if `write_folder` could not write the folder."""
     target = Path(os.path.realpath(path))
     if os.path.exists(target) and not os.path.isdir(target):
         raise FileError(path, "this is a file, and not a folder")
@@ -91,7 +90,7 @@ def _swap(new: Path, target: Path) -> None:
             _bring(entry, new / entry.name)
     shutil.copymode(target, new)
     if not _exchanged(new, target):
-        old = target.with_name(f".asker-{secrets.token_hex(8)}.old")  # a kill here must not cost it
+        old = target.with_name(f".asker-{secrets.token_hex(8)}.old")  # kept if the process is killed here
         os.rename(target, old)
         try:
             os.rename(new, target)
@@ -109,7 +108,7 @@ def _bring(entry: "os.DirEntry[str]", to: Path) -> None:
 
 
 def _link(source: str, to: str) -> None:
-    """The same file under another name; a copy on drives that have no such thing."""
+    """Create a hard link, or a copy on file systems without hard links."""
     try:
         os.link(source, to, follow_symlinks=False)
     except OSError:
@@ -117,7 +116,7 @@ def _link(source: str, to: str) -> None:
 
 
 def _exchanged(a: Path, b: Path) -> bool:
-    """Whether two folders have changed places, in one step; not every system can."""
+    """Exchange two folders atomically; return False if the system cannot."""
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):
@@ -127,9 +126,9 @@ def _exchanged(a: Path, b: Path) -> bool:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[bool]:
-    """While this is open no other process works in the folder; a `FileError` says who does.
+    """Lock a folder within the context; raise a `FileError` that names the process if another one has the lock.
 
-    The lock ends with the process, however that ends.  False where the system or the drive knows no locks.
+    The lock ends with the process, for any reason.  Yields False if the system or the drive has no locks.
     """
     try:
         import fcntl
@@ -151,7 +150,7 @@ def alone_in(folder: Path) -> Iterator[bool]:
             raise FileError(folder, f"{who} is at work here: wait for it, or name another folder") from error
         except OSError:
             alone = False
-        with suppress(OSError):  # a full disk keeps nobody from working
+        with suppress(OSError):  # a full disk is no reason to stop
             os.ftruncate(file, 0)
             os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield alone

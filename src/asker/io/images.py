@@ -1,4 +1,4 @@
-"""Images and disparity maps: grey images in, disparities in and out, coloured pictures out."""
+"""Readers and writers of images and disparity maps."""
 
 import io
 import re
@@ -13,18 +13,18 @@ from asker.io.files import FileError, FilePath, opened, read_bytes, write_whole
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 AS_THEY_ARE = ("1", "L", "LA", "I", "F", "RGB", "RGBA")  # modes of Pillow; all others are converted to RGB
 MOST_PIXELS = 8300
-"""Pixels for each byte of a file; more are not believed.  zlib packs at most 1032 bytes into one, of 8 pixels each."""
+"""The largest accepted number of pixels per byte of a file: zlib compresses 1032 bytes, of 8 pixels each, into one."""
 PNG_UNIT = 256.0  # a disparity is written to a PNG as this times its value, as KITTI does; 0 stands for unknown
 
 
 def read_grey(path: FilePath) -> np.ndarray:
-    """An image as grey values (H, W), whatever its depth and number of channels."""
+    """Return the grey values (H, W) of an image with any depth and number of channels."""
     pixels = _pixels(path)
     return pixels if pixels.ndim == 2 else pixels[:, :, :3] @ LUMINANCE
 
 
 def check_image(path: FilePath) -> None:
-    """Refuse an image that cannot be read, or whose checksums are wrong: reading a PNG leaves those aside."""
+    """Raise a `FileError` if an image cannot be read or has wrong checksums, which are ignored when a PNG is read."""
     from PIL import Image
 
     read_grey(path)
@@ -36,10 +36,10 @@ def check_image(path: FilePath) -> None:
 
 
 def read_disparity(path: FilePath, scale: float = PNG_UNIT) -> np.ndarray:
-    """A disparity map (H, W), NaN where it is unknown.
+    """Return a disparity map (H, W), with NaN for unknown disparities.
 
-    A PFM file holds the disparities themselves, infinite where unknown; of an image, the values are divided by
-    `scale` and 0 stands for unknown.
+    The values of a PFM file are disparities, infinite if unknown; those of an image are divided by `scale`, and 0 means
+    unknown.
     """
     if Path(path).suffix.lower() == ".pfm":
         values = _read_pfm(path)
@@ -53,7 +53,7 @@ def read_disparity(path: FilePath, scale: float = PNG_UNIT) -> np.ndarray:
 
 
 def write_disparity(path: FilePath, disparity: np.ndarray) -> None:
-    """As PFM, or as a 16-bit PNG with 256 times the disparity, at least 1; what is not finite is unknown."""
+    """Write a disparity map as PFM, or as 16-bit PNG with 256 times the disparity, at least 1; 0 for unknown ones."""
     suffix = Path(path).suffix.lower()
     if suffix == ".pfm":
         height, width = disparity.shape
@@ -72,24 +72,24 @@ def write_disparity(path: FilePath, disparity: np.ndarray) -> None:
 
 
 def write_grey(path: FilePath, values: np.ndarray) -> None:
-    """As an 8-bit PNG; what is outside of 0 … 255 is clipped."""
+    """Write an 8-bit PNG, with values clipped to 0 … 255."""
     with write_whole(path) as file:
         file.write(_encoded(np.clip(np.rint(values), 0, 255).astype(np.uint8)))
 
 
 def write_picture(path: FilePath, disparity: np.ndarray, largest: float) -> None:
-    """In colours from 0 (far) to `largest` (near); black where unknown."""
+    """Write a disparity map in colours from 0 (far) to `largest` (near), and black for unknown disparities."""
     with write_whole(path) as file:
         file.write(picture_bytes(disparity, largest))
 
 
 def picture_bytes(disparity: np.ndarray, largest: float) -> bytes:
-    """The same as the bytes of a PNG."""
+    """Return the PNG of a disparity map in colours, as `write_picture` writes it."""
     return _encoded(coloured(disparity, largest))
 
 
 def coloured(disparity: np.ndarray, largest: float) -> np.ndarray:
-    """(H, W, 3) of uint8."""
+    """Return the colours of a disparity map, (H, W, 3) of uint8."""
     from matplotlib import colormaps
 
     known = np.isfinite(disparity)
@@ -106,7 +106,7 @@ def _encoded(pixels: np.ndarray) -> bytes:
 
 
 def _pixels(path: FilePath) -> np.ndarray:
-    """(H, W) or (H, W, channels)."""
+    """Return the pixels of an image, (H, W) or (H, W, channels)."""
     from PIL import Image
 
     content = read_bytes(path)
@@ -133,9 +133,9 @@ def _pixels(path: FilePath) -> np.ndarray:
 
 
 def _check_size(path: FilePath, size: tuple[int, int], n_bytes: int) -> None:
-    """Refuse a header that promises more than the file can hold, before there is memory for it."""
+    """Raise a `FileError` for a header with more pixels than the file can contain, before memory is allocated."""
     if size[0] * size[1] > MOST_PIXELS * max(n_bytes, 1000):
-        raise FileError(path, f"{size[0]}×{size[1]} pixels are promised, in a file of {n_bytes} bytes")
+        raise FileError(path, f"the header states {size[0]}×{size[1]} pixels, too many for a file of {n_bytes} bytes")
 
 
 def _read_pfm(path: FilePath) -> np.ndarray:
@@ -149,7 +149,7 @@ def _read_pfm(path: FilePath) -> np.ndarray:
         raise FileError(path, f"{len(data)} bytes of data, expected {4 * width * height} for {width}×{height}")
     scale = float(head[3])
     if not 0 < abs(scale) < np.inf:
-        raise FileError(path, f"the scale of a PFM file must be finite and not 0, found {head[3][:40].decode()}")
+        raise FileError(path, f"the scale of a PFM file must be finite and not 0, not {head[3][:40].decode()}")
     order = "<" if scale < 0 else ">"
     with np.errstate(invalid="ignore"):  # one of the kinds of NaN
         return np.frombuffer(data, dtype=f"{order}f4").reshape(height, width)[::-1].astype(float)

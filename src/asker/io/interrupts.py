@@ -1,10 +1,10 @@
-"""Ctrl-C (SIGINT), and SIGTERM, which `timeout`, Slurm and containers send: they arrive, and end what can be ended.
+"""Handling of Ctrl-C (SIGINT) and of SIGTERM, which `timeout`, Slurm and containers send.
 
-Both raise a KeyboardInterrupt where the program stands, so that the best result so far is kept and workers end.  Python
-drops what is raised in some places.  When modules are imported, they catch everything around what is optional, and the
-import system calls back where nothing can be raised.  What is raised in a callback of the garbage collector, in one of
-a weak reference or in a `__del__` is given to `sys.unraisablehook`, which prints it.  JAX has callbacks that take long:
-of interrupts while functions are traced, one in twenty comes there.  A signal that would be dropped is repeated.
+Both raise a KeyboardInterrupt at the current instruction, so that the best result is kept and worker processes end.
+Python ignores exceptions in some places.  During imports, modules catch all exceptions of optional parts, and the
+import system has callbacks that cannot raise.  Exceptions in callbacks of the garbage collector or of weak references
+and in `__del__` are passed to `sys.unraisablehook`, which prints them.  JAX has slow callbacks: one in twenty
+interrupts during tracing occurs in one.  A signal that would be ignored is therefore sent again.
 """
 
 import signal
@@ -18,26 +18,26 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 LONGEST_WAIT = 0.2
-"""Seconds after which a thread that waits looks for Ctrl-C; where the system wakes it by itself, it need not."""
+"""Seconds between checks for Ctrl-C in a waiting thread, on systems where a signal does not end the wait."""
 REPEATED_AFTER = 0.05  # seconds
 USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-"""The handlers that are replaced; others were chosen by somebody, as by `nohup`."""
+"""The default handlers, which are replaced; other handlers were set on purpose, for example by `nohup`."""
 OF_IMPORTS = "<frozen importlib"
 """The beginning of the file name of a frame of the import system."""
 
 
 class SignalsInterrupt:
-    """While this is open, signals raise a KeyboardInterrupt, but not where it might be lost."""
+    """Context in which signals raise a KeyboardInterrupt, but not where Python would ignore it."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
         self.numbers = numbers
         self.begun_in: FrameType | None = None
-        """An import that this frame itself is a part of does not count."""
+        """The frame of the context; imports that this frame is part of are not considered."""
         self.replaced: dict[signal.Signals, Any] = {}
         self.hook: Callable[[Any], Any] | None = None
-        """The `sys.unraisablehook` that was there."""
+        """The previous `sys.unraisablehook`."""
         self.waiting: dict[int, threading.Timer] = {}
-        """The signals that are to be repeated."""
+        """The timers of the signals to be sent again."""
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -85,7 +85,7 @@ class SignalsInterrupt:
         return False
 
     def _repeat(self, number: int) -> None:
-        """Send a signal once more, from the thread of the timer."""
+        """Send a signal again, from the thread of the timer."""
         if self.waiting.pop(number, None) is None:
             return
         main = threading.main_thread().ident
@@ -97,7 +97,7 @@ class SignalsInterrupt:
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """While this is open, Ctrl-C is remembered; it comes at the end."""
+    """Delay Ctrl-C until the end of the context."""
     before = signal.getsignal(signal.SIGINT)
     usual = before == USUAL[signal.SIGINT] or isinstance(getattr(before, "__self__", None), SignalsInterrupt)
     if not usual or threading.current_thread() is not threading.main_thread():
@@ -114,9 +114,9 @@ def interrupts_wait() -> Iterator[None]:
 
 
 def interruptible(work: Callable[[], T]) -> T:
-    """What some work returns of which Python hears nothing until it ends, as XLA's when it compiles.
+    """Return the result of work during which Python cannot handle signals, such as a compilation by XLA.
 
-    A thread does it, so that Ctrl-C ends the waiting; the process ends when the work has ended.
+    The work is done in another thread, so that Ctrl-C ends the wait; the process exits when the work is finished.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()

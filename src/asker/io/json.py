@@ -1,4 +1,4 @@
-"""Records as strict JSON, and reading them back."""
+"""Records in strict JSON, and their reader."""
 
 import json
 import math
@@ -11,13 +11,17 @@ from asker.io.files import FileError, FilePath, read_text_bytes, write_whole
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write a record as strict JSON."""
     text = json.dumps(plain(record), indent=1, allow_nan=False)
     with write_whole(path) as file:
         file.write(text.encode() + b"\n")
 
 
 def read_json(path: FilePath, what: str) -> Any:
-    """What a JSON file holds; anything wrong is a `FileError` that says it is no `what`, with the line."""
+    """Return the content of a JSON file; raise a `FileError` with the line if it is not valid.
+
+    `what` describes the expected content in the message "this is not ...".
+    """
     content = read_text_bytes(path)
     try:
         return json.loads(content)
@@ -28,7 +32,7 @@ def read_json(path: FilePath, what: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The same for strict JSON: NumPy numbers become Python's, what is not finite becomes null."""
+    """Return a value for strict JSON, with Python numbers instead of NumPy's and null instead of NaN and infinities."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):

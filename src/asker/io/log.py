@@ -1,7 +1,7 @@
-"""What asker says while it works: to the logger "asker", as Python's own `logging` has it.
+"""The logger "asker" of Python's `logging`.
 
-DEBUG has a line for each iteration, INFO what is compiled, how a solve begins and how it ends.  The library prints
-nothing by itself; `verbose=True` prints these lines.  In a notebook iterations follow each other on one line.
+Messages of level DEBUG report each iteration; those of level INFO report compilations and the beginning and end of a
+solve.  The library prints them only with `verbose=True`.  In a notebook, each iteration replaces the previous line.
 """
 
 import logging
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 log = logging.getLogger("asker")
 devices = logging.getLogger("asker.devices")
-"""What a solve runs on: devices, solver, memory."""
+"""The logger of devices, linear solver and memory."""
 log.addHandler(logging.NullHandler())
 
 
 @contextmanager
 def spoken(verbose: bool) -> Iterator[None]:
-    """While this is open, what is logged is printed, too."""
+    """Print log messages within the context."""
     if not verbose:
         yield
         return
@@ -34,11 +34,11 @@ def spoken(verbose: bool) -> Iterator[None]:
 
 
 class _OneLine(logging.StreamHandler):
-    """For a notebook: an iteration takes the place of the one before it."""
+    """Handler for notebooks, in which an iteration replaces the previous one."""
 
-    goes_on = False
+    is_iteration = False
 
     def format(self, record: logging.LogRecord) -> str:
-        before, self.goes_on = self.goes_on, record.levelno == logging.DEBUG
-        self.terminator = "" if self.goes_on else "\n"
-        return ("\r" if self.goes_on else "\n" if before else "") + super().format(record)
+        before, self.is_iteration = self.is_iteration, record.levelno == logging.DEBUG
+        self.terminator = "" if self.is_iteration else "\n"
+        return ("\r" if self.is_iteration else "\n" if before else "") + super().format(record)

@@ -1,7 +1,7 @@
-"""Arrays with a table that says what they are, in one `.npz` file: checkpoints and results.
+"""Files with arrays and a table of metadata, in the `.npz` format: checkpoints and results.
 
-The table is JSON and stands as bytes in the array `tree`.  Nothing in such a file is compressed and nothing is
-pickled, so that reading one takes no more memory than the file is large, whatever its headers say.
+The table is JSON, stored as bytes in the array `tree`.  Nothing is compressed or pickled, so that reading a file never
+takes more memory than its size, even if its headers are damaged.
 """
 
 import hashlib
@@ -22,34 +22,34 @@ Arrays = dict[str, np.ndarray]
 
 
 def write_npz(path: FilePath, tree: Tree, arrays: Arrays) -> None:
-    """Whole or not at all."""
+    """Write a table and arrays atomically."""
     text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
     with write_whole(path) as file:
         np.savez(file, **{"tree": text, **arrays})  # type: ignore[arg-type]
 
 
 def read_npz(path: FilePath, what: str) -> tuple[Tree, Arrays]:
-    """The table and the arrays; anything wrong is a `FileError` that says it is no `what`."""
+    """Return the table and the arrays of a file; raise a `FileError` if it is not a valid `what`."""
     return parse_npz(path, read_bytes(path), what)
 
 
 def signed(tree: Tree, arrays: Arrays) -> Tree:
-    """The table with a digest of the whole content."""
+    """Return the table with a digest of the whole content."""
     return tree | {"digest": digest(tree, arrays)}
 
 
 def digest(tree: Tree, arrays: Arrays) -> str:
-    """A digest of the table, but for a digest in it, and of the arrays."""
+    """Return a digest of the arrays and of the table, without its own entry."""
     content = {name: item for name, item in tree.items() if name != "digest"}
-    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    sha256 = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name in sorted(arrays):
-        found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
-        found.update(np.ascontiguousarray(arrays[name]).data)
-    return found.hexdigest()
+        sha256.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+        sha256.update(np.ascontiguousarray(arrays[name]).data)
+    return sha256.hexdigest()
 
 
 def parse_npz(path: FilePath, content: bytes, what: str) -> tuple[Tree, Arrays]:
-    """The same of bytes that were read before."""
+    """Return the table and the arrays from the bytes of a file, as `read_npz` does."""
     try:
         arrays = _members(content)
         tree = json.loads(arrays.pop("tree").tobytes())

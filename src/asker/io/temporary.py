@@ -1,11 +1,11 @@
-"""Temporary files and folders, and the removal of those that a killed process has left behind.
+"""Temporary files and folders, and the removal of those that killed processes have left behind.
 
-Names       .asker-<kernel>-<random>.tmp, in the folder of what they are to replace
+Names       .asker-<kernel>-<random>.tmp, in the folder of the file or folder to be replaced
             kernel   a digest of the boot id of the running system
-Algorithm   (1) a process locks what it makes (`flock`); the lock ends with the process, however that ends
-            (2) before a process makes its first one in a folder, it removes those of the same kernel whose lock is free
-Several     A drive may keep locks within one host.  Hence a process only judges names of its own kernel, whose locks it
-hosts       sees whatever the drive; those of another host, or from before a restart, stay as they are.
+Algorithm   (1) a process locks its temporary files (`flock`); a lock ends with its process, for any reason
+            (2) before its first temporary file in a folder, a process removes those of the same kernel without a lock
+Several     Some drives do not share locks between hosts.  Hence a process only removes files of its own kernel, whose
+hosts       locks are visible on every drive; files of other hosts, or from before a restart, are kept.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ END = ".tmp"
 
 @contextmanager
 def temporary_file(folder: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Make an empty file that is removed at the end, unless it has been moved to another name by then."""
+    """Create an empty file that is removed at the end, unless it has been renamed."""
 
     def make(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
@@ -44,7 +44,7 @@ def temporary_file(folder: Path, mode: int = 0o666) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(folder: Path, mode: int = 0o777) -> Iterator[Path]:
-    """Make an empty folder; whatever has its name at the end is removed with its content."""
+    """Create an empty folder; the folder with its name is removed at the end with its content."""
     with _locked(folder, lambda path: path.mkdir(mode)) as path:
         try:
             yield path
@@ -54,7 +54,7 @@ def temporary_folder(folder: Path, mode: int = 0o777) -> Iterator[Path]:
 
 @cache
 def prefix() -> str:
-    """The beginning of the names that processes under this kernel give."""
+    """Return the prefix of temporary names of processes under this kernel."""
     try:
         kernel = BOOT_ID.read_text()
     except OSError:  # not Linux
@@ -64,7 +64,7 @@ def prefix() -> str:
 
 @contextmanager
 def _locked(folder: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """Make something under a new name, and lock it (1)."""
+    """Create a file or folder with a new name, and lock it (1)."""
     _remove_abandoned(Path(os.path.abspath(folder)))
     path, lock = _made(folder, make)
     try:
@@ -75,7 +75,7 @@ def _locked(folder: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _made(folder: Path, make: Callable[[Path], None]) -> tuple[Path, int | None]:
-    """The path, and the descriptor that locks it; made again if another process has removed it before it was locked."""
+    """Return the path and the descriptor of its lock; try again if another process removes it before it is locked."""
     while True:
         path = folder / f"{prefix()}{secrets.token_hex(8)}{END}"
         make(path)
@@ -107,7 +107,7 @@ def _lock(path: Path) -> int | None:
 
 @cache
 def _remove_abandoned(folder: Path) -> None:
-    """Remove what killed processes have left in a folder (2); once in the life of a process."""
+    """Remove temporary files of killed processes from a folder (2), once per process."""
     with suppress(OSError):
         for path in folder.glob(f"{prefix()}*{END}"):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""TOML files of a bounded size: what a person writes by hand.
+"""Reader of TOML files, whose size is limited to that of handwritten files.
 
 The memory of Python's parser grows with the square of the number of parts of a dotted key (`a.b.c`: three), and with
 the size of the text otherwise.  Hence both are bounded before a text is parsed.
@@ -25,7 +25,7 @@ def read_toml_text(path: FilePath) -> str:
     with opened(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise FileError(path, f"the file is larger than {MOST_BYTES >> 10} kB, the largest TOML file that is read")
+        raise FileError(path, f"the file is larger than {MOST_BYTES >> 10} kB, the limit for TOML files")
     try:
         return content.removeprefix(BOM).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -33,7 +33,7 @@ def read_toml_text(path: FilePath) -> str:
 
 
 def parse_toml(path: FilePath, text: str) -> dict[str, Any]:
-    """Parse the text of a TOML file; anything wrong in it is a `FileError`, with its line where that is known."""
+    """Parse the text of a TOML file; raise a `FileError`, with the line if it is known, for invalid content."""
     _check_keys(path, text)
     try:
         return tomllib.loads(text)
@@ -49,4 +49,4 @@ def _check_keys(path: FilePath, text: str) -> None:
     for number, line in enumerate(bare.split("\n"), 1):
         n_parts = 1 + max(key.count(".") for key in _BETWEEN_KEYS.split(line))
         if n_parts > MOST_PARTS:
-            raise FileError(path, f"a dotted key has {n_parts} parts, and at most {MOST_PARTS} are read", number)
+            raise FileError(path, f"a dotted key has {n_parts} parts; the limit is {MOST_PARTS}", number)

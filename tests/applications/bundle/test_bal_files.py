@@ -342,7 +342,7 @@ def test_a_target_in_a_missing_folder_is_rejected(tmp_path):
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["folder", "pipe"])
 def test_only_a_regular_file_is_replaced(tmp_path, make):
     make(tmp_path / "a.txt")
-    with rejected(tmp_path / "a.txt", "not a plain file"):
+    with rejected(tmp_path / "a.txt", "not a regular file"):
         write_bal(tmp_path / "a.txt", some_bundle())
     assert not (tmp_path / "a.txt").is_file()
 

@@ -647,8 +647,8 @@ def test_solve_reads_a_model(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--refine", "fokal"], "did you mean focal?"),
-        (["--dof", "9"], "--dof is for BAL files"),
-        (["--camera", "bal"], "--camera is for BAL files"),
+        (["--dof", "9"], "--dof is an option for BAL files"),
+        (["--camera", "bal"], "--camera is an option for BAL files"),
         (["--drop-outliers"], "give --output"),
         (["--output", "m"], "named twice"),
         (["--output", "none/m"], "there is no folder"),

@@ -215,7 +215,7 @@ def test_a_corrupted_graph_is_solved_from_the_command_line(asks, tmp_path):
     code, text, _ = asks("corrupt", file, bad, "--outliers", 0.3, "--kind", "random", "--seed", 1, "--json", which)
     assert code == 0
     n_false = round(0.3 * start.n_loops)
-    assert f"{start.n_loops} loops, and {n_false} false ones added" in text
+    assert f"{start.n_loops} loops, {n_false} false loops added" in text
     outputs = ("--json", json_file, "--output", out, "--figure", figure)
     code, text, err = asks("solve", bad, "--truth", true, "--false-loops", which, *outputs)
     assert (code, err) == (0, "")
@@ -251,8 +251,8 @@ def test_invalid_arguments_are_rejected(asks, tmp_path):
     which.write_text('{"false_edges": [0], "false_loops": [[5, 9]]}')
     (tmp_path / "b.txt").write_text("1 1 1")
     for arguments, said in (
-        (("solve", file, "--ply", tmp_path / "a.ply"), "--ply is for BAL files and COLMAP models"),
-        (("solve", tmp_path / "b.txt", "--truth", file), "--truth is for pose graphs"),
+        (("solve", file, "--ply", tmp_path / "a.ply"), "--ply is an option for BAL files and COLMAP models"),
+        (("solve", tmp_path / "b.txt", "--truth", file), "--truth is an option for pose graphs"),
         (("solve", file, "--robust", "loop"), "did you mean loops?"),
         (("solve", file, "--noise", "estimate"), "did you mean estimated?"),
         (("solve", file, "--noise", "estimated", "--robust", "none"), "non-convex kernel"),

@@ -1,1 +1,1 @@
-"""Commands of single applications."""
+"""Commands that belong to one application."""

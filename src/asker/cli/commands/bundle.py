@@ -14,14 +14,14 @@ from asker.applications.bundle.synthetic import KINDS, make_scene
 from asker.cli.checks import Seed, check_outputs, one_of, write_outputs
 
 NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file to write; .gz, .bz2 compress.")]
-Outliers = Annotated[float, typer.Option(help="Part of the observations that are gross errors.")]
-StartError = Annotated[float, typer.Option(help="Median residual of the inliers at the start, in pixels.")]
+Outliers = Annotated[float, typer.Option(help="Fraction of the observations that are gross errors.")]
+StartError = Annotated[float, typer.Option(help="Median residual of the inliers at the initial guess, in pixels.")]
 
 
 def join(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The BAL file that was solved.")],
     output: Annotated[
-        Path, typer.Argument(help="The --output of that solve: the file to write; its parts are beside it.")
+        Path, typer.Argument(help="The --output of that solve: the file to write, in the folder of its parts.")
     ],
 ) -> int:
     """The command `asker join`."""
@@ -34,9 +34,9 @@ def join(
 
 def generate(
     file: NewFile,
-    cameras: Annotated[int, typer.Option(help="How many cameras.")] = 30,
+    cameras: Annotated[int, typer.Option(help="Number of cameras.")] = 30,
     observations: Annotated[
-        int | None, typer.Option(help="How many observations.", show_default="600 per camera")
+        int | None, typer.Option(help="Number of observations.", show_default="600 per camera")
     ] = None,
     kind: Annotated[str, typer.Option(help="ring: around one object; path: along a closed curve.")] = "ring",
     noise: Annotated[float, typer.Option(help="Standard deviation of a pixel coordinate.")] = 0.4,

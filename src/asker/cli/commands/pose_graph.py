@@ -20,7 +20,7 @@ NewGraph = Annotated[Path, typer.Argument(metavar="OUT", help="The g2o file to w
 def corrupt(
     file: GraphFile,
     out: NewGraph,
-    outliers: Annotated[float, typer.Option(help="False loops, as a part of the loops that are there.")] = 0.5,
+    outliers: Annotated[float, typer.Option(help="Number of false loops, relative to the loops of the graph.")] = 0.5,
     kind: Annotated[str, typer.Option(help=f"One of: {', '.join(get_args(FalseLoops))}.")] = "random",
     seed: Seed = 1,
     json_file: Json = None,
@@ -39,6 +39,6 @@ def corrupt(
         "n_loops": graph.n_loops,
         **false_loops_record(graph, is_false),
     }
-    print(f"{file}: {graph.n_loops - is_false.sum()} loops, and {is_false.sum()} false ones added")
+    print(f"{file}: {graph.n_loops - is_false.sum()} loops, {is_false.sum()} false loops added")
     write_outputs((out, partial(write_g2o, graph=graph)), (json_file, partial(write_json, record=record)))
     return 0

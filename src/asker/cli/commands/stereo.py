@@ -33,33 +33,31 @@ COMPARED = "irls,mhq,gnc,moo,asker"
 
 Left = Annotated[Path, typer.Argument(metavar="LEFT", help="The left image of a rectified pair.")]
 Right = Annotated[Path, typer.Argument(metavar="RIGHT", help="The right image.")]
-Pairs = Annotated[
-    list[Path], typer.Argument(metavar="PAIR...", help=f"Folders that hold {', '.join(MIDDLEBURY.values())}.")
-]
+Pairs = Annotated[list[Path], typer.Argument(metavar="PAIR...", help=f"Folders with {', '.join(MIDDLEBURY.values())}.")]
 
 
 @dataclass(frozen=True)
 class Solving:
-    """What both commands are asked."""
+    """Options of `asker stereo` and `asker stereo-compare`."""
 
-    iterations: int = option(ITERATIONS, "At most so many linear solves.", min=0)
-    tau: float = option(1.0, "Scale of both kernels, in pixels.", above=0.0)
-    scale: float = option(SCALE, "What the values of a truth image are divided by.", above=0.0)
+    iterations: int = option(ITERATIONS, "Maximum number of linear solves.", min=0)
+    tau: float = option(1.0, "Width of both kernels, in pixels.", above=0.0)
+    scale: float = option(SCALE, "Scale of the values of a truth image, relative to disparities.", above=0.0)
 
 
 @dataclass(frozen=True)
 class OfOnePair(Solving):
-    """What `asker stereo` is asked beside."""
+    """Options of `asker stereo` only."""
 
     method: str = option("asker", METHOD_HELP, choices=tuple(METHODS))
     kernel: str = option("smooth-truncated", KERNEL_HELP, check=check_kernel)
     truth: Path | None = option(None, "The true disparities of the left image.")
-    truth_right: Path | None = option(None, "And of the right one, to tell hidden pixels.")
+    truth_right: Path | None = option(None, "The true disparities of the right image, to detect occluded pixels.")
 
 
 @dataclass(frozen=True)
 class OutputFiles(Files):
-    """With what `--output` writes here."""
+    """Options of the output, with a disparity map as `--output`."""
 
     output: Path | None = option(None, "Write the disparities: .png (16 bit, times 256) or .pfm.", writes=True)
 
@@ -98,7 +96,7 @@ def stereo(left: Left, right: Right, **given: Any) -> int:
 
 
 def stereo_generate(
-    folder: Annotated[Path, typer.Argument(help="The folder to write; it is made.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write; it is created if needed.")],
     width: Annotated[int, typer.Option(help="Pixels.")] = 256,
     height: Annotated[int, typer.Option(help="Pixels.")] = 192,
     max_disparity: Annotated[int, typer.Option(min=4, max=63, help="Pixels.")] = 30,
@@ -194,14 +192,14 @@ def _print_rows(records: list[dict[str, Any]]) -> None:
 
 
 def _common(asked: Solving, options: Any) -> dict[str, Any]:
-    """What all runs have in common, for `runs.json`."""
-    told = {"iterations": asked.iterations}
-    told |= {name: getattr(options, name) for name in ("start", "cost", "window", "n_minima")}
-    return told | {"tau": asked.tau, "eta": options.eta, "seed": options.seed, "version": asker.__version__}
+    """Return the settings of all runs, for `runs.json`."""
+    settings = {"iterations": asked.iterations}
+    settings |= {name: getattr(options, name) for name in ("start", "cost", "window", "n_minima")}
+    return settings | {"tau": asked.tau, "eta": options.eta, "seed": options.seed, "version": asker.__version__}
 
 
 def _named(folders: list[Path]) -> Iterator[tuple[str, Path]]:
-    """Each folder with a name of its own."""
+    """Yield each folder with a unique name."""
     names = [f.resolve().name for f in folders]
     for name, folder in zip(names, folders, strict=True):
         yield (name if names.count(name) == 1 else str(folder)), folder
