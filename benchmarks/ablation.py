@@ -1,4 +1,4 @@
-"""What each part of ASKER's default mode is worth.
+"""Contribution of each part of ASKER's default mode.
 
     python benchmarks/ablation.py [--data FOLDER] [--seeds 3]
 
@@ -69,7 +69,7 @@ def main() -> None:
     on_real, on_made = results[: len(real)], results[len(real) :]
     names = [name for name, f in zip(BAL, files, strict=True) if f.exists()]
     with recorded(args.record):
-        print(f"| variant | {' | '.join(names)} | made scenes: within 1 % | worst |")
+        print(f"| variant | {' | '.join(names)} | synthetic scenes: within 1 % | worst |")
         print("|---|" + "---|" * (len(names) + 2))
         for v in VARIANTS:
             cells = [f"{r[v][0]:.1f} / {r[v][1]:.1f}" for r in on_real]

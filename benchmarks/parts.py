@@ -1,13 +1,13 @@
-"""What each part of the default is worth: `truth.py` with nothing given, without one part at a time.
+"""Contribution of each part of the default: `truth.py` without settings, and without one part at a time.
 
     python benchmarks/parts.py [--families circle,bundle] [--parts moves,votes] [--seeds-from 5000] [--processes 2]
 
-Two tables, a part in each line and a family in each column: the share solved and the median ratio to the oracle without
-the part, and the seconds of processor time.  A cell is `=` where every case ends as it does with all parts, within 1 %
-of its error, and empty where no case has asked for the part.
+The first table has a row for each part and a column for each family, with the share of solved cases and the median
+ratio to the oracle without the part; the second has the processor time in seconds.  A cell is `=` if every case has the
+same error as with all parts, within 1 %, and empty if no case has used the part.
 
-A part is left out by other functions in the place of some of the search's own.  One that is gone there, that is called
-otherwise, or that fails ends the run: it is no case that was not solved.
+A part is removed by replacing functions of the search.  If such a function does not exist, has another signature or
+fails, the run ends with an error and does not count as an unsolved case.
 """
 
 import argparse
@@ -35,19 +35,19 @@ from record import add_record_option, recorded
 from truth import Task, nothing_given, oracles_of, run_all
 
 Other = Callable[..., Any]
-"""Called as the function in whose place it is; `NotImplemented`: this call is none of the part's."""
+"""A replacement with the signature of the replaced function; it returns `NotImplemented` to call the original."""
 Part = Sequence[tuple[Any, str, Other]]
-"""Where the functions are that do otherwise without the part, their names, and what they do instead."""
+"""The functions to replace: their module or class, their names and the replacements."""
 ALL = "nothing"
-"""What is left out where all parts are there."""
+"""The name of the run with all parts."""
 TOGETHER = "+"
-"""Between the names of parts that are left out together."""
+"""Separator of parts that are removed together."""
 SAME = 0.01
-"""The part by which errors differ that are the same."""
+"""The relative difference up to which two errors count as equal."""
 
 
 def _candidate(*names: str) -> Part:
-    """Some of the first descents: they are neither made nor compared."""
+    """Remove some of the first descents: they are neither run nor compared."""
     return [
         (Search, "_run", lambda self, kernels, strategy, point, n, stage: point if stage in names else NotImplemented),
         (
@@ -103,12 +103,12 @@ PARTS: dict[str, Part] = {
     "sets of inliers": [(InlierSets, "suit", lambda problem, v: False)],
     "few observations": [(context, "told", lambda scale, *of: scale)],
 }
-"""By what is left out, in the order of `asker.search.search` and `asker.search.refinement`."""
+"""All parts by name, in the order of `asker.search.search` and `asker.search.refinement`."""
 
 
 @contextmanager
 def without(part: str) -> Iterator[list[str]]:
-    """A part left out, or several; the list has the name of each function that does otherwise, once for each call."""
+    """Remove one or several parts; the list collects the name of a replaced function at each of its calls."""
     met: list[str] = []
     with ExitStack() as stack:
         for where, name, other in (each for single in part.split(TOGETHER) for each in PARTS[single]):
@@ -128,10 +128,10 @@ def _in_place(own: Any, name: str, other: Other, met: list[str]) -> Any:
 
 
 def run_parts(task: Task, parts: Sequence[str]) -> Row:
-    """One case without each of the parts."""
+    """Run one case without each of the parts."""
     name, condition, seed = task
     instance = FAMILIES[name].make(condition, seed)
-    run_without(ALL, instance)  # what is done once in a process is no part's time
+    run_without(ALL, instance)  # excludes the work that is done once per process from the times
     runs = [run_without(part, instance) for part in parts]
     oracles = oracles_of(name, json.dumps(condition))
     row = {"family": name, "condition": condition, "seed": seed, "oracle": instance.oracle, "oracles": oracles}
@@ -139,7 +139,7 @@ def run_parts(task: Task, parts: Sequence[str]) -> Row:
 
 
 def run_without(part: str, instance: Instance) -> dict[str, Any]:
-    """A run as it is written; one that meets its time limit has solved nothing."""
+    """Return the record of a run; its error is None after the time limit."""
     with without(part) as met:
         begin = time.process_time()
         try:
@@ -164,7 +164,7 @@ class Table:
         self.met = {(row["family"], run["method"]) for row in rows for run in row["runs"] if run["met"]}
 
     def cell(self, part: str, family: str) -> str:
-        """What is solved in a family without a part."""
+        """Return the statistics of a family without a part."""
         if part != ALL and (family, part) not in self.met:
             return ""
         outcomes, with_all = self.outcomes[family][part], self.outcomes[family][ALL]
@@ -172,7 +172,7 @@ class Table:
         return "=" if is_same else short(figures(outcomes))
 
     def in_all(self, part: str) -> str:
-        """Of all families: how many are solved, won and lost, and the error beside that with all parts."""
+        """Return the numbers of solved, won and lost cases of all families, and the error relative to all parts."""
         each = (zip(of_family[part], of_family[ALL], strict=True) for of_family in self.outcomes.values())
         pairs = [pair for of_family in each for pair in of_family]
         solved = [(a.solved, b.solved) for a, b in pairs]
@@ -181,15 +181,15 @@ class Table:
         return f"{n} | {won} | {lost} | {error:.3f}"
 
     def seconds(self, part: str) -> list[float]:
-        """Of each family, then of all."""
+        """Return the seconds of each family, then of all."""
         each = [sum(run.seconds for run in of_family[part]) for of_family in self.outcomes.values()]
         return [*each, sum(each)]
 
     def print(self, parts: Sequence[str]) -> None:
         n = [len(of_family[ALL]) for of_family in self.outcomes.values()]
         print(f"{sum(n)} cases: {', '.join(f'{k} of {f}' for k, f in zip(n, self.families, strict=True))}.")
-        print("Won, lost: solved without the part alone, with it alone.")
-        print("Error: times that with all parts, where both are solved (geometric mean).\n")
+        print("Won, lost: solved only without the part, or only with it.")
+        print("Error: relative to that with all parts, over cases solved by both (geometric mean).\n")
         print(f"| without | {' | '.join(self.families)} | solved | won | lost | error |\n|---|{'---|' * (len(n) + 4)}")
         for part in parts:
             cells = (self.cell(part, family) for family in self.families)

@@ -110,9 +110,9 @@ def solved(task: Task, method: str, args: argparse.Namespace) -> dict[str, Any]:
         outcome = pose_graph.refine(task.graph, method, args.kernel, noise=args.noise, refit=args.refit, **limits)
     except asker.ProblemError as error:  # the method does not support this kernel
         return {"failed": str(error)}
-    search, refit = outcome.found, outcome.refit
+    search, refit = outcome.search, outcome.refit
     iterations = sum(r.result.iterations for r in search.rounds)
-    if search.is_cut_short:
+    if search.stopped_early:
         return {"failed": not_finished(args), "iterations": iterations}
     chosen = search.chosen
     kept, before = chosen.made.per_edge(chosen.result.within_inflection), {}

@@ -1,4 +1,4 @@
-"""Where the real data is, and what the processes of one run share."""
+"""Paths of real data, fixtures, and settings of JAX for all processes of a test run."""
 
 import gc
 import mmap
@@ -18,9 +18,9 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the commands that tests start would compile every module anew
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else commands started by tests compile every module again
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each core has a process already; numpy is not loaded yet
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # XLA's; what is computed stays the same
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # of XLA; results stay the same
 FASTER = {  # to compile
     "xla_cpu_use_fusion_emitters": "false",  # XLA's older code generator needs half the time
     "xla_cpu_parallel_codegen_split_count": "1",  # each part of a program would be made ready by itself
@@ -28,7 +28,7 @@ FASTER = {  # to compile
 
 
 def known_to_xla(flags: dict[str, str]) -> str:
-    """A flag that a version of XLA does not know ends the process."""
+    """Return the flags that this version of XLA knows; an unknown one terminates the process."""
     known = set()
     for library in Path(find_spec("jaxlib").origin).parent.glob("*.so"):
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -41,7 +41,7 @@ if "XLA_FLAGS" not in os.environ:
 
 
 def pytest_configure(config):
-    """What XLA has compiled is kept for the other tests, processes and commands of this run, and no longer."""
+    """Share the programs that XLA compiles among all tests, processes and commands of this run."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = tempfile.mkdtemp(prefix="asker-xla-")
         os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
@@ -51,7 +51,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish():
-    """What is loaded by now stays to the end: the collector of garbage need not look at it again and again."""
+    """Exclude the modules loaded so far from garbage collection."""
     gc.freeze()
 
 
@@ -59,7 +59,7 @@ DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] 
 
 
 def data_path(relative: str) -> Path:
-    """The path of a real data file; the test is skipped when it is not there."""
+    """Return the path of a real data file; skip the test if it does not exist."""
     path = DATA / relative
     if not path.exists():
         pytest.skip(f"real data not found: {path} (set ASKER_DATA to its folder)")
@@ -73,7 +73,7 @@ def data_file() -> Callable[[str], Path]:
 
 @contextmanager
 def in_this_process() -> Iterator[None]:
-    """Runs of `compare` and `reproduce` are done in a thread: a process of their own would load JAX first."""
+    """Perform the runs of `compare` and `reproduce` in a thread, since new processes would have to import JAX."""
     from asker.experiments import process_pool
 
     with pytest.MonkeyPatch.context() as patch:
@@ -89,7 +89,7 @@ def runs_here():
 
 @pytest.fixture
 def asks(capsys):
-    """Run a command; returns exit code, stdout, stderr."""
+    """Return a function that runs a command and returns exit code, stdout and stderr."""
 
     def ask(*arguments):
         from asker.cli import main

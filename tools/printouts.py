@@ -1,6 +1,6 @@
 """Code blocks of the README and of docs/: they are run, and the printouts on the pages are compared or rewritten.
 
-    python tools/printouts.py [PAGE ...]            rewrite printouts that differ from what the code prints
+    python tools/printouts.py [PAGE ...]            rewrite printouts that differ from the output of the code
     python tools/printouts.py --check [PAGE ...]    only list them; exit code 1 if there are any
     python tools/printouts.py --figures             draw the figures of docs/images again
 

@@ -239,7 +239,9 @@ def refitted(graph: PoseGraph, result: asker.Result, time_limit: float) -> asker
 def by_default(graph: PoseGraph, off: Callable[[np.ndarray], float], time_limit: float) -> float:
     """Return the error of `pose_graph.refine` with default settings."""
     outcome = pose_graph.refine(graph, time_limit=time_limit)
-    time_out = outcome.found.is_cut_short or (outcome.refit and outcome.refit.result.status is asker.Status.TIME_LIMIT)
+    time_out = outcome.search.stopped_early or (
+        outcome.refit and outcome.refit.result.status is asker.Status.TIME_LIMIT
+    )
     if time_out:
         raise not_finished(time_limit)
     return off(poses.positions(graph.kind, outcome.refined.poses))

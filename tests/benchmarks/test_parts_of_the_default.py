@@ -57,7 +57,7 @@ def test_parts_are_left_out_together():
 
 
 def test_rounding_is_left_out():
-    """Of no family the data are rounded."""
+    """The test has its own rounded data, since no family has any."""
     mean = asker.Variables([[0.0]], name="mean")
     counts = np.repeat([3.0, 4.0, -9.0], [50, 20, 10])
     problem = asker.Problem(asker.Factors(lambda m, y: m[0] - y, mean[np.zeros(80, int)], data=counts))

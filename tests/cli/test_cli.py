@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints, what it writes, and its exit code."""
+"""The command line: printed text, files and exit codes."""
 
 import errno
 import json

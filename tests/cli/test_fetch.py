@@ -46,13 +46,13 @@ class Served:
 
     content: bytes
     length: bool = True
-    """Whether the length is told."""
+    """True if the server reports the length."""
     ranges: bool = True
-    """Whether a range is heeded."""
+    """True if the server supports ranges."""
     shift: int = 0
-    """A range begins so many bytes too late."""
+    """The number of bytes by which a range begins too late."""
     stops: list[int] = field(default_factory=list)
-    """After so many bytes of the answer the connection is dropped; one number per answer."""
+    """The number of bytes of each response after which the connection is dropped."""
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -377,7 +377,7 @@ def test_an_interrupted_check_keeps_what_was_downloaded(server, final, bundle, m
     assert_whole(part_of(final), bundle)
 
 
-# ---- what is refused
+# ---- invalid responses
 
 
 def test_without_a_length_the_file_is_taken_as_it_comes(server, final, bundle):
@@ -452,7 +452,7 @@ def test_an_image_of_another_size_is_refused(server, cache, tmp_path):
 
 @pytest.mark.parametrize("length", [True, False])
 def test_more_than_there_can_be_is_not_taken(server, final, bundle, monkeypatch, length):
-    """Neither where the length is told, nor where bytes come without end; nor is a part of it kept."""
+    """A file above the limit is rejected with and without a reported length, and no partial file is kept."""
     server.files[BUNDLE] = Served(bundle, length)
     monkeypatch.setitem(DATA_SETS, "ladybug-49", replace(DATA_SETS["ladybug-49"], most_bytes=len(bundle) - 1))
     assert_refused(final, "is larger than")
@@ -463,7 +463,7 @@ def test_more_than_there_can_be_is_not_taken(server, final, bundle, monkeypatch,
 
 
 def test_limits_are_generous():
-    """Four times what the real files have that are here, and no more than a few GB."""
+    """The limits are at least four times the size of the available files, and at most a few GB."""
     for made in DATA_SETS.values():
         assert MB <= made.most_bytes <= 5000 * MB
         path = made.found_in(DATA)

@@ -50,7 +50,7 @@ def names(root):
 
 
 def numbers(folder):
-    """What a run gives each time, without the seconds."""
+    """Return the reproducible numbers of a run, which exclude times."""
     record = read_record(folder)
     return record.cost, [(h["iteration"], h["cost"], h["best_cost"]) for h in record.history]
 

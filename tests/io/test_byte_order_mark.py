@@ -20,11 +20,11 @@ TEXTS = [
     "rotations",
 ]  # fmt: skip
 PACKERS = {".gz": (gzip.compress, gzip.decompress), ".bz2": (bz2.compress, bz2.decompress)}
-"""Of a compressed file: what packs and what unpacks it."""
+"""The functions that compress and decompress a file, by extension."""
 
 
 def marked(path):
-    """The file with a mark before its text."""
+    """Add a byte order mark to the text of a file."""
     pack, unpack = PACKERS.get(path.suffix, (bytes, bytes))
     path.write_bytes(pack(codecs.BOM_UTF8 + unpack(path.read_bytes())))
 

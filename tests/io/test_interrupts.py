@@ -23,7 +23,7 @@ sys.exit(main(sys.argv[1:]))
 SWALLOWED = """
 import os, sys
 class Swallows:
-    "An import in which whatever is raised is lost, as what is raised in a callback."
+    "An import that ignores all exceptions, as Python does in callbacks."
     def find_spec(self, name, path=None, target=None):
         if name == "{module}":
             sys.meta_path.remove(self)
@@ -73,7 +73,7 @@ def test_an_import_does_not_lose_a_signal(module, number, scene):
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
 @pytest.mark.parametrize("module", ["jax._src.dtypes", "jax.numpy", "llvmlite"])
 def test_an_import_of_the_compiler_does_not_lose_a_signal(module, scene, tmp_path, monkeypatch):
-    monkeypatch.setenv("ASKER_CACHE", str(tmp_path))  # what is compiled already needs no compiler
+    monkeypatch.setenv("ASKER_CACHE", str(tmp_path))  # with cached code the compiler is not imported
     process = started(SWALLOWED.format(module=module, number=int(signal.SIGTERM)) + RUN, "solve", scene, *ENDLESS)
     assert_interrupted(process)
 

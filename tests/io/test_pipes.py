@@ -19,7 +19,7 @@ SECONDS = 20
 
 
 class Hang(BaseException):
-    """Not an error that a reader could catch."""
+    """Raised after a timeout; readers do not catch a BaseException."""
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def killed(process):
 
 
 def write_all(folder):
-    """What the next run does, in a process of its own."""
+    """Write all files in a new process, as the next run does."""
     code = BEGIN + "wait = lambda: None\n" + "\n".join(text for name, text in WRITERS.items() if name != "cache")
     subprocess.run([sys.executable, "-c", f"{code}\nKept(folder).write('code', b'whole')", str(folder)], check=True)
 
@@ -77,7 +77,7 @@ def test_what_a_process_at_work_has_is_left_alone(tmp_path):
 
 
 def test_what_another_host_has_made_is_left_alone(tmp_path, monkeypatch):
-    """Whether its process is at work cannot be known where the drive keeps locks within one host."""
+    """A drive may keep locks within one host, so the state of a process on another host is unknown."""
     with monkeypatch.context() as patch:
         patch.setattr(temporary, "prefix", lambda: ".asker-elsewhere-")
         name = temporary._made(tmp_path, Path.touch)[0].name
@@ -116,7 +116,7 @@ def test_one_that_is_removed_before_it_was_locked_is_made_again(tmp_path):
 
 
 def test_a_folder_that_gives_way_outlives_a_kill(tmp_path, monkeypatch):
-    """Where two folders cannot change places in one step, the old one is away for a moment: it is no temporary file."""
+    """Without an atomic exchange, the old folder is renamed for a moment, but not to a temporary name."""
     monkeypatch.setattr("asker.io.folders._exchanged", lambda *_: False)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "a").write_text("old")

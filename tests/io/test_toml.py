@@ -1,4 +1,4 @@
-"""What a TOML file may hold is bounded before it is parsed."""
+"""The size of a TOML file is limited before it is parsed."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Code of the README and of the pages of docs/ runs and prints what they show; their commands and links exist.
+"""Code of the README and of docs/ runs and prints the output on the page; commands and links on the pages exist.
 
 The blocks are described in tools/printouts.py, which runs them and rewrites their printouts.
 """

@@ -50,7 +50,7 @@ PARTS = (
     Part("signals to a solve", signal_solves, 4, 80),
     Part("signals to a comparison", signal_comparisons, 1, 80),
     Part("two at a time", two_at_a_time, 1, 10),
-    Part("solves without room", solve_anyway, 0, 6),
+    Part("solves on a full disk", solve_anyway, 0, 6),
     Part("forks and threads", fork_and_thread, 0, 10),
     Part("laws of results", obey_laws, 3, 2000),
     Part("real files", damage_real_files, 0, 800),

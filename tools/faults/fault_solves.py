@@ -28,7 +28,7 @@ def solve_anyway(folder: Path, n: int, rng: np.random.Generator) -> Iterator[Tri
         fault = command.wrong_end(command.start(env=settings, preexec_fn=_limit_file_size))
         if not fault and costs_in(command.folder / "run.json") != right:
             fault = "other costs"
-        yield Trial("solve, no room for a cache", fault)
+        yield Trial("solve, full disk of the cache", fault)
 
 
 def _limit_file_size() -> None:

@@ -114,7 +114,7 @@ def _what_is_wrong(writer: Writer, folder: Path) -> str | None:
         at = writer.which()
         _write_elsewhere(writer, 1 - at)
         if writer.which() == at:
-            return "what is written is not what is read"
+            return "the file read differs from the file written"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     remaining = temporary_files(folder.parent)
