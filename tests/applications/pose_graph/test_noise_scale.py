@@ -296,12 +296,14 @@ def test_the_noise_is_estimated_from_the_command_line(asks, tmp_path):
     assert "use --noise estimated to detect false loops" in text
     once = json.loads(json_file.read_text())
     assert (once["noise"], once["noise_share"]) == ("announced", 1.0)
+    assert "\nasker, smooth-truncated kernel on loops, tau 5.83\n" in text
     code, text, _ = asks("solve", file, "--truth", true, "--json", json_file, "--output", out)
     assert code == 0
     run = json.loads(json_file.read_text())
     assert run["noise"] == "estimated"
     assert "--noise estimated" not in text
-    assert f"tau is for {run['noise_share']:.0%} of that noise" in text
+    assert "\nestimated noise, robust kernel on loops\n" in text
+    assert f"matrices state: {run['noise_share']:.0%} of that noise" in text
     assert run["tau"] == pytest.approx(run["noise_share"] * once["tau"])
     assert run["iterations"] == sum(r["iterations"] for r in run["rounds"])
     assert run["cost"] < run["initial_cost"] < once["initial_cost"]

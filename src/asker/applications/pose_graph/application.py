@@ -133,13 +133,7 @@ class PoseGraphs(Application):
 
     def report(self, data: PoseGraph, outcome: Any, options: Options) -> ReportItems:
         r = outcome.record
-        items: ReportItems = [
-            *repaired(data),
-            f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}",
-        ]
-        if r["noise_share"] < 1:
-            share = f"{r['noise_share']:.0%} of that noise"
-            items.append(f"The edges have less noise than their information matrices state: tau is for {share}.")
+        items: ReportItems = [*repaired(data), *_method_lines(r)]
         rows = []
         if "trajectory_error" in r:
             title = f"trajectory error ({draw.UNITS[data.kind]})"
@@ -213,6 +207,21 @@ class PoseGraphs(Application):
 
     def figures(self, runs: Runs) -> dict[str, Callable[[Path], None]]:
         return draw.figures(runs)
+
+
+def _method_lines(r: dict[str, Any]) -> list[str]:
+    """Return lines on the method and the kernel, or on the estimated noise, and on overstated noise."""
+    noise = f"{r['noise_share']:.0%} of that noise"
+    if r["finds_noise"]:
+        lines = [f"estimated noise, robust kernel on {r['robust']}{' edges' * (r['robust'] == 'all')}"]
+    else:
+        lines, noise = (
+            [f"{r['method']}, {r['kernel']} kernel on {r['robust']}, tau {r['tau']:.3g}"],
+            f"tau is for {noise}",
+        )
+    if r["noise_share"] < 1:
+        lines.append(f"The edges have less noise than their information matrices state: {noise}.")
+    return lines
 
 
 def repaired(graph: PoseGraph) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 
 import asker
 from asker.applications.outcome import (
+    MethodRequest,
     Outcome,
     Say,
     compilations,
@@ -117,6 +118,7 @@ def refine(
     GraphOutcome
         `refined` is the graph with estimated poses and landmarks.
     """
+    request = MethodRequest(method, kernel, tau)
     tau = default_tau(graph.kind) if tau is None else tau
     kernel = kernel or "smooth-truncated"
     psi = partial(asker.kernel_named, kernel)
@@ -138,6 +140,7 @@ def refine(
         return {
             **sizes_record(graph),
             **{"method": method, "kernel": kernel, "robust": robust, "noise": noise_mode, "compiled": len(compiled)},
+            "finds_noise": request.estimates_noise and noise_mode == "estimated",
             "noise_seen": None if plain else noise_scale(chosen.graph_problem, chosen.result),
             **search_record(start, search, tau),
             "refit": again and solve_record(again.result),
