@@ -75,7 +75,7 @@ def assert_refused(answer, *said):
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".txt.bz2"])
 @pytest.mark.parametrize(("camera", "dof"), [("pixel", 6), ("bal", 9)])
-def test_the_refined_file_has_the_cost_that_is_told(asks, tmp_path, scene_file, suffix, camera, dof):
+def test_the_refined_file_has_the_cost_that_is_printed(asks, tmp_path, scene_file, suffix, camera, dof):
     out, told = tmp_path / f"refined{suffix}", tmp_path / "run.json"
     settings = ("--camera", camera, "--dof", dof, "--tau", 2, "--iterations", 5)
     code, text, err = asks("solve", scene_file, *settings, "--json", told, "--output", out)

@@ -491,7 +491,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-def test_without_a_connection_the_way_by_hand_is_told(server, final, monkeypatch):
+def test_without_a_connection_the_way_by_hand_is_printed(server, final, monkeypatch):
     address = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("ASKER_MIRROR", address)
     assert_refused(final, "no connection", f"download {final.name} from {address}/bal/ by hand", f"into {final.parent}")

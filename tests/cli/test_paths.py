@@ -147,7 +147,7 @@ def plan_file(tmp_path):
     return path
 
 
-def test_an_output_that_cannot_be_is_told(data, refused, plan_file, tmp_path):
+def test_an_output_that_is_not_possible_is_reported(data, refused, plan_file, tmp_path):
     (tmp_path / "file").write_text("mine")
     commands = (
         ["compare", data["bundle"], "--output"],
@@ -161,7 +161,7 @@ def test_an_output_that_cannot_be_is_told(data, refused, plan_file, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_an_input_that_cannot_be_is_told(refused, plan_file, tmp_path):
+def test_an_input_that_is_not_possible_is_reported(refused, plan_file, tmp_path):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file" / "below", tmp_path / LONG, tmp_path / "none"):
         for command in (["info"], ["solve"], ["compare"], ["report"], ["stereo-compare"], ["reproduce", "--plan"]):
@@ -172,7 +172,7 @@ def test_an_input_that_cannot_be_is_told(refused, plan_file, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs users")
-def test_what_may_not_be_read_or_written_is_told(data, refused, plan_file, tmp_path):
+def test_missing_permissions_are_reported(data, refused, plan_file, tmp_path):
     closed = tmp_path / "closed"
     shutil.copytree(data["colmap"], closed / "model")
     shutil.copy(data["bundle"], closed / "file.txt")

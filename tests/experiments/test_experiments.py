@@ -157,7 +157,7 @@ def test_a_finished_run_is_not_run_again_and_a_cut_one_is(tmp_path, run):
     assert read_record(execute(run, tmp_path)).cost == before
 
 
-def test_a_broken_record_is_told(tmp_path, run):
+def test_a_broken_record_is_reported(tmp_path, run):
     folder = execute(run, tmp_path)
     (folder / "history.jsonl").write_text("{")
     with pytest.raises(FileError, match="not the folder of a finished run"):
@@ -348,7 +348,7 @@ def test_a_title_does_not_end_the_page(tmp_path):
     assert json.loads(data)["title"] == title
 
 
-def test_an_index_without_finished_runs_is_told(tmp_path, plan_file):
+def test_an_index_without_finished_runs_is_reported(tmp_path, plan_file):
     write_index(read_plan(plan_file), tmp_path)
     with pytest.raises(FileError, match="finished"):
         read_book(tmp_path)

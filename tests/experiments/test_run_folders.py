@@ -67,7 +67,7 @@ def test_a_finished_run_has_the_sums_of_its_files(tmp_path, run):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_run_is_told_and_done_again(tmp_path, run, name):
+def test_a_damaged_run_is_reported_and_repeated(tmp_path, run, name):
     folder = execute(run, tmp_path)
     good = numbers(folder)
     content = (folder / name).read_bytes()
@@ -137,7 +137,7 @@ def test_a_long_name_makes_a_folder(tmp_path, run):
 # ---- a folder of runs
 
 
-def test_a_second_process_is_told_who_is_at_work(tmp_path, plan_file, asks):
+def test_a_second_process_reports_the_first_one(tmp_path, plan_file, asks):
     out = tmp_path / "out"
     out.mkdir()
     with alone_in(out) as alone:
@@ -213,7 +213,7 @@ def die(*_):
     os._exit(3)
 
 
-def test_a_process_that_dies_is_told(tmp_path, run, monkeypatch):
+def test_a_process_that_dies_is_reported(tmp_path, run, monkeypatch):
     monkeypatch.setattr(process_pool, "execute", die)
     with pytest.raises(ValueError, match="a process died"):
         process_pool.run_all([run], tmp_path, 1, 1e4)

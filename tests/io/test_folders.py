@@ -123,7 +123,7 @@ def test_what_cannot_be_written_is_refused_before(tmp_path, monkeypatch):
     assert os.listdir(".") == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")

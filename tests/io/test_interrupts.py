@@ -139,7 +139,7 @@ def test_a_signal_is_not_dropped(interrupted, while_open):
     assert sys.unraisablehook is hook
 
 
-def test_other_exceptions_that_are_dropped_are_told(monkeypatch):
+def test_other_exceptions_that_are_ignored_are_printed(monkeypatch):
     told = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     watched = type("Watched", (), {})()

@@ -119,8 +119,7 @@ def refine(
         `refined` is the graph with estimated poses and landmarks.
     """
     request = MethodRequest(method, kernel, tau)
-    tau = default_tau(graph.kind) if tau is None else tau
-    kernel = kernel or "smooth-truncated"
+    tau, kernel = default_tau(graph.kind) if tau is None else tau, kernel or "smooth-truncated"
     psi = partial(asker.kernel_named, kernel)
     plain = psi(tau=tau).convex or robust == "none"
     noise_mode: Noise = ("announced" if plain else "estimated") if noise == "auto" else noise
