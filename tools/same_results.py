@@ -8,6 +8,8 @@ in the names of recorded runs, spaces at line ends, and plots over seconds.  JSO
 content; a key or file that only NEW has is printed and is not a difference.  For bad input the exit codes must agree;
 differing messages are printed for review.  The exit code is 1 if anything differs.
 
+With --numbers, printed lines may differ in their words: the numbers that a step prints must agree, in their order.
+
 NEW may reuse kernels that OLD compiled, so its times are not comparable unless the cache is warm.
 """
 
@@ -45,6 +47,7 @@ COMMON_OPTIONS = {
 }  # options that are added to those of a case, by command
 IGNORED_KEYS = re.compile(r"seconds|^(versions?|date|commit|compiled|digest)$")
 PLOTS_OVER_TIME = ("energy.png",)
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 DIGEST = re.compile(r"-[0-9a-f]{10}\b")
 PAGE = re.compile(rb'(.*<script id="data" type="application/json">)(.*?)(</script>.*)', re.DOTALL)
 
@@ -190,7 +193,21 @@ def digest(data: bytes) -> str:
     return f"{len(data)} bytes, {hashlib.sha256(data).hexdigest()[:12]}"
 
 
-def compare(case: Case, checkouts: list[Checkout], place: Path) -> tuple[list[Difference], list[float]]:
+def printed_numbers(steps: dict[str, Any]) -> dict[str, Any]:
+    """Return the output of each step with the numbers in the place of the printed lines."""
+    found = {}
+    for name, step in steps.items():
+        lines = [line for line in step["stdout"] if not line.startswith("asker ")]
+        found[name] = step | {
+            "stdout": NUMBER.findall("\n".join(lines)),
+            "stderr": NUMBER.findall("\n".join(step["stderr"])),
+        }
+    return found
+
+
+def compare(
+    case: Case, checkouts: list[Checkout], place: Path, numbers: bool = False
+) -> tuple[list[Difference], list[float]]:
     """Return the differences and the seconds of both checkouts; empty lists if the data are missing."""
     if case.missing_data():
         return [], []
@@ -199,6 +216,8 @@ def compare(case: Case, checkouts: list[Checkout], place: Path) -> tuple[list[Di
         outcomes.append(checkout.run(case, folder / "work"))
         (folder / "work").rename(folder / name)
     (old, old_seconds), (new, new_seconds) = outcomes
+    if numbers:
+        old, new = (whole | {"step": printed_numbers(whole["step"])} for whole in (old, new))
     listed = list(differences(old, new))
     for k, step in old["step"].items():  # if both fail in the same way, nothing was compared
         if bool(step["exit code"]) != case.is_bad:
@@ -238,6 +257,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="number of concurrent cases")
     parser.add_argument("--cache", type=Path, help="folder of compiled kernels; default: a temporary folder")
     parser.add_argument("--messages", action="store_true", help="require equal messages about bad input")
+    parser.add_argument("--numbers", action="store_true", help="compare the numbers of printed lines, not the words")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the written files in this folder")
     args = parser.parse_args()
     cases = [case for case in all_cases(args.threads) if args.only in case.name]
@@ -245,7 +265,7 @@ def main() -> int:
     try:
         checkouts = [Checkout(root, (args.cache or place / "kernels").resolve()) for root in (args.old, args.new)]
         with ThreadPoolExecutor(args.jobs) as pool:
-            outcomes = pool.map(partial(compare, checkouts=checkouts, place=place), cases)
+            outcomes = pool.map(partial(compare, checkouts=checkouts, place=place, numbers=args.numbers), cases)
             return print_table(cases, outcomes, args.messages)
     finally:
         if args.keep is None:

@@ -13,10 +13,19 @@ Array = NDArray[np.float64]
 
 
 def matrix_from_angle_axis(v: ArrayLike) -> Array:
-    """Return the rotation matrices of angle-axis vectors: (n, 3) -> (n, 3, 3)."""
-    from scipy.spatial.transform import Rotation
+    """Return the rotation matrices of angle-axis vectors: (n, 3) -> (n, 3, 3).
 
-    return Rotation.from_rotvec(_checked(v, (3,), "v")).as_matrix()
+    R = I + (sin θ/θ) K + ((1 − cos θ)/θ²) K², with K x = v × x and θ = ‖v‖ (Rodrigues).  `Rotation.from_rotvec`
+    of SciPy differs in the last bit, which would change the iterates on the BAL files.
+    """
+    v = _checked(v, (3,), "v")
+    theta = np.linalg.norm(v, axis=1)[:, None, None]
+    x, y, z = v.T
+    o = np.zeros_like(x)
+    K = np.stack([o, -z, y, z, o, -x, -y, x, o], axis=1).reshape(-1, 3, 3)
+    a = np.sinc(theta / np.pi)
+    b = np.sinc(theta / (2 * np.pi)) ** 2 / 2  # 1 − cos θ = 2 sin²(θ/2)
+    return np.eye(3) + a * K + b * (K @ K)
 
 
 def matrix_from_quaternion(q: ArrayLike) -> Array:
