@@ -6,6 +6,7 @@ import asker
 from application_data import write_data
 from asker.applications import applications
 from asker.applications.bundle.application import APPLICATION as BUNDLE
+from asker.experiments.html_report import group_data
 from asker.experiments.plan_reader import read_plan
 from asker.experiments.runs import solved
 from asker.experiments.summary import read_book
@@ -41,6 +42,7 @@ def test_the_default_equals_a_solve_without_a_kernel(data, tmp_path, asks, runs_
     assert expected.estimated_noise is not None
     assert solved(made, record.run).cost == expected.cost
     assert record.cost == expected.cost
+    assert group_data(read_book(tmp_path).groups[0])["curves"] == []  # each stage has another kernel
 
 
 @pytest.mark.parametrize(

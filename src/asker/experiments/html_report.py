@@ -99,7 +99,7 @@ def group_data(g: Results) -> dict[str, Any]:
     complete = g.complete()
     data: dict[str, Any] = {
         "title": g.title, "text": g.text, "kind": g.kind, "what": symbols.pop() if len(symbols) == 1 else "Ψ",
-        "curves": [curve_data(g, i) for i in g.instances if g.of(i)] if _same_kernels(g) else [],
+        "curves": [curve_data(g, i) for i in g.instances if g.of(i)] if _has_curves(g) else [],
         "rows": [row if _same_kernels(g) else _without_costs(row) for row in cost_rows(g)],
         "within_inflection": within_inflection_rows(g),
         "ranking": [_ranked(row, len(complete), g.measure) for row in ranking(g)] if complete else [],
@@ -197,6 +197,11 @@ def _instance_settings(run: Run) -> dict[str, Any]:
 def _same_kernels(g: Results) -> bool:
     """Return True if all runs have one kernel, so that their costs can be compared."""
     return len({(r.run.estimates_noise, r.run.kernel, r.run.tau) for r in g.records.values()}) <= 1
+
+
+def _has_curves(g: Results) -> bool:
+    """Return True if the costs of all iterations of all runs are those of one kernel."""
+    return _same_kernels(g) and not any(r.run.estimates_noise for r in g.records.values())
 
 
 def _without_costs(row: dict[str, Any]) -> dict[str, Any]:
