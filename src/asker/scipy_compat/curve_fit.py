@@ -80,13 +80,7 @@ def curve_fit(
     p0 = _start(f, bounds) if p0 is None else vector("p0", p0)
     checks = nan_policy is None if check_finite is None else check_finite
     xdata, ydata, sigma = _data(xdata, ydata, sigma, nan_policy, checks)
-    if (
-        ydata.size != 1
-        and p0.size > ydata.size
-        and method in (None, "lm")
-        and not np.isfinite(bounds_of(bounds, p0.shape)).any()
-    ):
-        raise TypeError(f"The number of func parameters={p0.size} must not exceed the data points={ydata.size}")
+    _check_count(p0, ydata, bounds, method)
     if ydata.size == 1:  # one number for all values of the curve
         ydata = np.broadcast_to(ydata, np.broadcast_shapes(ydata.shape, np.shape(f(xdata, *p0))))
     whitened = _whitening(sigma, ydata.size)
@@ -101,16 +95,33 @@ def curve_fit(
     fit = least_squares(residuals, p0, jac_option, bounds, method or "trf", **_translated_options(options))
     if not fit.success:
         raise RuntimeError(f"Optimal parameters not found: {fit.message}")
-    pcov = fit.covariance
+    pcov = _covariance(fit, absolute_sigma)
+    info = {"nfev": fit.nfev, "fvec": fit.fun}
+    return (fit.x, pcov, info, fit.message, fit.status) if full_output else (fit.x, pcov)
+
+
+def _check_count(p0: Floats, ydata: Floats, bounds: Any, method: str | None) -> None:
+    """Raise SciPy's error for more parameters than data, which its default method without bounds does not allow."""
+    if (
+        ydata.size != 1
+        and p0.size > ydata.size
+        and method in (None, "lm")
+        and not np.isfinite(bounds_of(bounds, p0.shape)).any()
+    ):
+        raise TypeError(f"The number of func parameters={p0.size} must not exceed the data points={ydata.size}")
+
+
+def _covariance(fit: Any, absolute_sigma: bool) -> Floats:
+    """Return the covariance matrix of the parameters; warn the caller of `curve_fit` if it is not finite."""
+    pcov: Floats = fit.covariance
     if absolute_sigma:
         unit = inverse_normal(fit.jac)
-        pcov = np.full((p0.size, p0.size), np.inf) if unit is None else unit
+        pcov = np.full((fit.x.size, fit.x.size), np.inf) if unit is None else unit
     if not np.isfinite(pcov).all():
         from scipy.optimize import OptimizeWarning
 
-        warnings.warn("Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=2)
-    info = {"nfev": fit.nfev, "fvec": fit.fun}
-    return (fit.x, pcov, info, fit.message, fit.status) if full_output else (fit.x, pcov)
+        warnings.warn("Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=3)
+    return pcov
 
 
 def _values(values: Any, ydata: Floats) -> Any:

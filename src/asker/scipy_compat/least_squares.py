@@ -18,6 +18,7 @@ from asker._arguments import check_function, check_number, check_positive
 from asker._solve import asks_to_stop, solve
 from asker.kernels.kernel import Kernel, Scaled
 from asker.kernels.kernels import Quadratic
+from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
 from asker.scipy_compat.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
 from asker.scipy_compat.termination import Stopping, optimality
@@ -129,26 +130,36 @@ def least_squares(
     tolerances = _tolerances(ftol, xtol, gtol)
     functions = _functions(fun, jac, args, kwargs, x0, lower, upper, diff_step)
     _check_shapes(functions, jac_sparsity)
-    if weight is not None and not (loss is None or isinstance(loss, Kernel)):
-        raise ProblemError("weight is for a kernel as the loss, or loss=None: let fun multiply residuals by √weight")
+    _check_weight(weight, loss)
     chosen = _chosen(loss, f_scale)
     descends = strategy is None and (isinstance(loss, str) or isinstance(chosen, GivenLoss))
     stopping = Stopping(functions, chosen if descends else None, lower, upper, tolerances, callback)
-    rooted: Any = Rooted(functions, chosen) if isinstance(chosen, GivenLoss) else functions
-    kernel = Quadratic() if isinstance(chosen, GivenLoss) else chosen
-    unit = _unit(x_scale, functions)
-    problem = dense_problem(rooted, kernel, weight=weight, lower=lower, upper=upper, unit=unit)
-    limits: dict[str, Any] = {"tol": 0 if descends else tolerances[0]}
-    if descends or max_nfev is not None:
-        limits["max_iterations"] = (100 * (len(x0) + 1) if max_nfev is None else max_nfev) - 1
+    problem = _problem(functions, chosen, x_scale, weight, lower, upper)
+    limits = _limits(descends, max_nfev, len(x0), tolerances[0])
     asked = limits | options | {"on_iteration": _both(stopping, options.get("on_iteration")), "verbose": verbose == 2}
     result = solve(problem, Triggs() if descends else strategy, **asked)
-    status = NUMBERS.get(result.status, 0) if stopping.status is None else stopping.status
-    assert result.problem is not None
-    outcome = _outcome(functions, result, chosen or result.problem.factors[0].kernel, lower, upper, status)
+    outcome = _outcome(functions, result, chosen, lower, upper, stopping.status)
     if verbose:
         print(f"{outcome.message}: {outcome.nfev} calls, cost {result.initial_cost:.4e} -> {outcome.cost:.4e}")
     return outcome
+
+
+def _problem(
+    functions: Functions, loss: Kernel | GivenLoss | None, x_scale: Any, weight: Any, lower: Floats, upper: Floats
+) -> Problem:
+    """Return the problem that `solve` minimises: least squares of the roots of a given loss, else with a kernel."""
+    rooted: Any = Rooted(functions, loss) if isinstance(loss, GivenLoss) else functions
+    kernel = Quadratic() if isinstance(loss, GivenLoss) else loss
+    unit = _unit(x_scale, functions)
+    return dense_problem(rooted, kernel, weight=weight, lower=lower, upper=upper, unit=unit)
+
+
+def _limits(descends: bool, max_nfev: int | None, n_unknowns: int, ftol: float) -> dict[str, Any]:
+    """Return the limits for `solve`; a descent has SciPy's default number of calls, and `Stopping` has its criteria."""
+    limits: dict[str, Any] = {"tol": 0 if descends else ftol}
+    if descends or max_nfev is not None:
+        limits["max_iterations"] = (100 * (n_unknowns + 1) if max_nfev is None else max_nfev) - 1
+    return limits
 
 
 def _both(stopping: Stopping, on_iteration: Any) -> OnIteration:
@@ -159,11 +170,16 @@ def _both(stopping: Stopping, on_iteration: Any) -> OnIteration:
     return lambda line: stopping(line) | asks_to_stop(on_iteration(line))
 
 
-def _outcome(functions: Functions, result: Result, loss: Loss, lower: Floats, upper: Floats, status: int) -> Any:
-    """Return SciPy's `OptimizeResult` of a result."""
+def _outcome(
+    functions: Functions, result: Result, given: Loss | None, lower: Floats, upper: Floats, reason: int | None
+) -> Any:
+    """Return SciPy's `OptimizeResult` of a result; `reason`: that for which SciPy's criteria terminated the loop."""
     from scipy.optimize import OptimizeResult
     from scipy.sparse import csr_array
 
+    assert result.problem is not None
+    loss = given or result.problem.factors[0].kernel
+    status = NUMBERS.get(result.status, 0) if reason is None else reason
     x = result.x
     n_calls = functions.n_calls
     f, J = np.asarray(functions(x), dtype=float), functions.derivatives(x)
@@ -290,6 +306,11 @@ def _check_options(options: Mapping[str, Any]) -> None:
                 f"besides SciPy's arguments it accepts strategy, weight and those of asker.solve: {', '.join(known)}"
             )
             raise TypeError(f"least_squares() got an unexpected keyword argument {name!r}; {advice}")
+
+
+def _check_weight(weight: Any, loss: Any) -> None:
+    if weight is not None and not (loss is None or isinstance(loss, Kernel)):
+        raise ProblemError("weight is for a kernel as the loss, or loss=None: let fun multiply residuals by √weight")
 
 
 def _unit(x_scale: Any, functions: Functions) -> Floats:
