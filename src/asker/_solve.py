@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -32,6 +32,8 @@ from asker.strategies.strategy import Strategy
 from asker.uncertainty.analysis import ANALYSIS
 
 ENGINES = ("auto", "cpu", "xla")
+MAX_ITERATIONS = 100
+"""Default maximum number of iterations of a single strategy."""
 MAX_SEARCH_ITERATIONS = 10_000
 """Default maximum number of iterations if the noise scale is estimated."""
 NOT_CONVERGED = "the search has not converged in {} iterations: the result need not be a minimum"
@@ -118,34 +120,18 @@ def solve(
         Best point, its cost and the history of the run.
     """
     begin = time.perf_counter()
-    if not isinstance(problem, Problem):
-        raise ProblemError(f"the first argument of solve is {type(problem).__name__}, expected asker.Problem(factors)")
-    is_strategy = hasattr(strategy, "init") and hasattr(strategy, "step") and not isinstance(strategy, type)
-    if strategy is not None and not is_strategy:
-        given = f"the class {strategy.__name__}" if isinstance(strategy, type) else repr(strategy)
-        advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
-        raise ProblemError(f"strategy is {given}, expected {advice}")
-    check_settings(strategy)
+    _check_problem(problem)
+    _check_strategy(strategy)
     problem = problem.informative
-    unknown = strategy is None and not all(
-        f.noise_is_known for f, n in zip(problem.factors, problem.n_observations, strict=True) if n
-    )
-    if unknown:
-        relative_damping = True if relative_damping is None else relative_damping
-    has_limit = max_iterations is not None
-    if max_iterations is None:
-        max_iterations = MAX_SEARCH_ITERATIONS if unknown else 100
-    check_number("max_iterations", max_iterations, whole=True)
-    max_iterations = int(max_iterations)
-    check_number("tol", tol)
-    if time_limit is not None:
-        check_number("time_limit", time_limit)
+    estimates_noise = strategy is None and _has_unknown_noise(problem)
+    if estimates_noise and relative_damping is None:
+        relative_damping = True
+    limits = _limits_of(max_iterations, tol, time_limit, estimates_noise)
     if on_iteration is not None:
         check_function("on_iteration", on_iteration)
     _check_checkpoint(checkpoint, every)
-    if strategy is None:
-        strategy = IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
-    callback = _logged(on_iteration)
+    chosen = _default_strategy(problem) if strategy is None else strategy
+    run = _Run(begin, chosen, limits, _logged(on_iteration), checkpoint, every)
     with team_of(threads), spoken(verbose), SignalsInterrupt(signal.SIGINT):
         make = partial(
             engine_for,
@@ -155,30 +141,101 @@ def solve(
             relative_damping=relative_damping,
         )
         machine = make(problem)
-        method = "estimation of the noise scale" if unknown else strategy
+        method = "estimation of the noise scale" if estimates_noise else run.strategy
         log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, method)
         point = machine.start() if start is None else machine.evaluate(rows_to_start(problem, start))
         _check_start(machine, point)
-        if unknown:
-            stages = Stages(begin, callback, max_iterations, tol, time_limit, make)
-            if checkpoint is not None:
-                if callable(checkpoint):
-                    raise ValueError(
-                        "checkpoint must be a path if the noise scale is estimated; a function requires a strategy"
-                    )
-                stages.keep(checkpoint, every, machine, strategy)
-            result = stages.result(machine, strategy, point)
-            if not has_limit and result.status is Status.MAX_ITERATIONS:
-                result = replace(result, found_doubts=(*result.found_doubts, NOT_CONVERGED.format(max_iterations)))
-        else:
-            file: ProgressFile | None = None
-            if checkpoint is not None:
-                file = checkpoint(machine) if callable(checkpoint) else Checkpoint(checkpoint, every, machine, strategy)
-            loop = SolveLoop(begin, callback, file)
-            status = loop.run(machine, strategy, point, max_iterations, tol, time_limit)
-            result = result_of(machine, strategy, loop, status, ANALYSIS)
+        result = run.search(machine, point, make) if estimates_noise else run.minimise(machine, point)
         log.info("%r", result)
         return result
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Limits at which a run terminates."""
+
+    max_iterations: int
+    has_default_iterations: bool
+    """Whether `max_iterations` was chosen by default."""
+    tol: float
+    time_limit: float | None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Settings of one call of `solve`, after their checks."""
+
+    begin: float
+    """Time at which the call began."""
+    strategy: Strategy
+    limits: _Limits
+    on_iteration: OnIteration
+    checkpoint: FilePath | PartOfFile | None
+    every: int
+
+    def search(self, engine: Engine, start: Point, make: Callable[[Problem], Engine]) -> Result:
+        """Estimate the noise scales together with the variables; `make` returns the engine of a reweighted problem."""
+        limits = self.limits
+        stages = Stages(self.begin, self.on_iteration, limits.max_iterations, limits.tol, limits.time_limit, make)
+        if self.checkpoint is not None:
+            if callable(self.checkpoint):
+                raise ValueError(
+                    "checkpoint must be a path if the noise scale is estimated; a function requires a strategy"
+                )
+            stages.keep(self.checkpoint, self.every, engine, self.strategy)
+        result = stages.result(engine, self.strategy, start)
+        if limits.has_default_iterations and result.status is Status.MAX_ITERATIONS:
+            doubt = NOT_CONVERGED.format(limits.max_iterations)
+            return replace(result, found_doubts=(*result.found_doubts, doubt))
+        return result
+
+    def minimise(self, engine: Engine, start: Point) -> Result:
+        """Minimise the cost with the strategy, for kernels and noise scales that are given."""
+        limits, path = self.limits, self.checkpoint
+        file: ProgressFile | None = None
+        if path is not None:
+            file = path(engine) if callable(path) else Checkpoint(path, self.every, engine, self.strategy)
+        loop = SolveLoop(self.begin, self.on_iteration, file)
+        status = loop.run(engine, self.strategy, start, limits.max_iterations, limits.tol, limits.time_limit)
+        return result_of(engine, self.strategy, loop, status, ANALYSIS)
+
+
+def _check_problem(problem: object) -> None:
+    if not isinstance(problem, Problem):
+        raise ProblemError(f"the first argument of solve is {type(problem).__name__}, expected asker.Problem(factors)")
+
+
+def _check_strategy(strategy: object) -> None:
+    """Raise a `ProblemError` if this is neither None nor a strategy with valid settings."""
+    is_strategy = hasattr(strategy, "init") and hasattr(strategy, "step") and not isinstance(strategy, type)
+    if strategy is not None and not is_strategy:
+        given = f"the class {strategy.__name__}" if isinstance(strategy, type) else repr(strategy)
+        advice = "an object such as asker.ASKER(); asker.METHODS has those of the command line by name"
+        raise ProblemError(f"strategy is {given}, expected {advice}")
+    check_settings(strategy)
+
+
+def _has_unknown_noise(problem: Problem) -> bool:
+    """Return True if the noise scale of a factor group that has observations is unknown."""
+    groups = zip(problem.factors, problem.n_observations, strict=True)
+    return not all(f.noise_is_known for f, n in groups if n)
+
+
+def _default_strategy(problem: Problem) -> Strategy:
+    """Return `IRLS()` if all kernels are convex, else `ASKER()`."""
+    return IRLS() if all(f.kernel.convex for f in problem.factors) else ASKER()
+
+
+def _limits_of(max_iterations: int | None, tol: float, time_limit: float | None, estimates_noise: bool) -> _Limits:
+    """Return the limits of a run after checks; by default a search has more iterations than a single strategy."""
+    is_default = max_iterations is None
+    if max_iterations is None:
+        max_iterations = MAX_SEARCH_ITERATIONS if estimates_noise else MAX_ITERATIONS
+    check_number("max_iterations", max_iterations, whole=True)
+    check_number("tol", tol)
+    if time_limit is not None:
+        check_number("time_limit", time_limit)
+    return _Limits(int(max_iterations), is_default, tol, time_limit)
 
 
 def engine_for(
