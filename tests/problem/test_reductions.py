@@ -66,8 +66,8 @@ def test_the_noise_and_its_inliers_are_those_of_one_process():
     whole = statistics(np.arange(40))
     assert whole[2][2]
     assert whole[1][1][30] > 0.5 > whole[1][1][0]
-    assert whole[2][3][0].endswith("which leaves 9 degrees of freedom")
-    assert whole[2][3][1] == "1 of 40 places hang on too few inliers to be checked"
+    assert whole[2][3][0].endswith("leave 9 degrees of freedom; add observations")
+    assert whole[2][3][1] == "1 of 40 places have no redundant inlier: their inliers cannot be cross-checked"
     assert whole[0].sigma == pytest.approx(0.1, rel=0.25)
     partition = [np.arange(3), np.arange(3, 25), np.arange(25, 40)]
     each = Together(3).run(lambda k, of_all: statistics(partition[k], added_by(of_all)))

@@ -239,7 +239,7 @@ def test_a_good_solution_leaves_no_doubts(sigma, outliers):
     assert asker.solve(circle_problem(sigma, outliers, 0)).doubts == ()
 
 
-def test_two_solutions_that_explain_as_much_are_told():
+def test_two_solutions_that_explain_as_much_are_reported():
     """Two circles with as many points each."""
     one, other = (circle_problem(0.1, 0.0, seed, n=60) for seed in (1, 2))
     points = np.concatenate([one.factors[0].data[0], other.factors[0].data[0] + [25.0, 0.0]])
@@ -249,16 +249,16 @@ def test_two_solutions_that_explain_as_much_are_told():
     assert any("another solution" in doubt for doubt in result.doubts)
 
 
-def test_variables_that_hang_on_too_few_are_told():
+def test_variables_without_a_redundant_inlier_are_reported():
     rng = np.random.default_rng(0)
     places = asker.Variables(np.zeros((6, 1)), name="places")
     index = np.concatenate([np.repeat(np.arange(5), 20), [5]])
     seen = index + 0.1 * rng.normal(size=len(index))
     result = asker.solve(asker.Problem(asker.Factors(lambda x, y: x - y, places[index], data=seen)))
-    assert result.doubts == ("1 of 6 places hang on too few inliers to be checked",)
+    assert result.doubts == ("1 of 6 places have no redundant inlier: their inliers cannot be cross-checked",)
 
 
-def test_noise_that_cannot_be_told_is_a_doubt():
+def test_noise_that_cannot_be_estimated_is_a_doubt():
     """As with few ranges to a place: everything counts as noise, and a user must know."""
     x = np.linspace(0, 1, 12)
     y = np.where(np.arange(12) % 4 == 1, 3.0, 2 * x + 1)
@@ -268,7 +268,7 @@ def test_noise_that_cannot_be_told_is_a_doubt():
 
     few = asker.least_squares(residuals, np.zeros(4), loss=None).result
     assert not few.noise[0].is_known
-    assert any("cannot be told" in doubt and "kernel" in doubt for doubt in few.doubts)
+    assert any("cannot be estimated" in doubt and "kernel" in doubt for doubt in few.doubts)
     assert all(doubt in str(few) for doubt in few.doubts)
 
 

@@ -27,5 +27,7 @@ def test_many_unknowns_with_enough_degrees_of_freedom_are_no_doubt():
 def test_the_gauge_is_no_unknown_that_observations_determine(engine):
     """Nine degrees of freedom, or ten with the one that the gauge leaves."""
     (doubt,) = few(40, loops=9, engine=engine)
-    assert doubt.endswith("48 inliers give 48 numbers for 39 unknowns, which leaves 9 degrees of freedom")
+    assert doubt.endswith(
+        "48 inliers with 48 residual components for 39 unknowns leave 9 degrees of freedom; add observations"
+    )
     assert not few(40, loops=10, engine=engine)

@@ -124,6 +124,6 @@ def test_doubts_count_the_inliers_of_the_result():
     factors = asker.Factors(lambda p, x, y: p[0] * x + p[1] - y, line[np.zeros(10, int)], data=(x, y), name="points")
     result = asker.solve(asker.Problem(factors))
     told = [int(k) for doubt in result.doubts for k in re.findall(r"(\d+) of 10 points agree,", doubt)]
-    told += [int(k) for doubt in result.doubts for k in re.findall(r"(\d+) inliers for", doubt)]
+    told += [int(k) for doubt in result.doubts for k in re.findall(r"(\d+) inliers with", doubt)]
     assert set(told) <= {int(result.inliers[0].sum())}
     assert result.noise[0].inlier_ratio == result.inliers[0].mean()

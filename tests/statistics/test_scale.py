@@ -105,12 +105,12 @@ def test_it_can_be_printed():
     assert str(Noise(2.0, 0.75, 50.0)) == "2 ± 10 %, inliers 75.0%"
 
 
-def test_what_cannot_be_told_is_said():
+def test_unknown_noise_is_reported():
     few = fitted(6, 3, 1.0, 0.0, 0).noise[0]
     assert not few.is_known
     assert np.isnan(few.sigma)
     assert few.uncertainty == np.inf
-    assert "cannot be told" in str(few)
+    assert str(few) == "unknown: too few observations agree"
 
 
 def test_exact_residuals_have_no_noise():

@@ -138,11 +138,11 @@ def told(noise: Noise, u: Floats, p: int, d: int, broad: float) -> Noise:
 def doubts(
     name: str, p: int, d: int, noise: Noise, broad: float, u: Floats, seen: Sequence[Any], inliers: NDArray[np.bool_]
 ) -> tuple[str, ...]:
-    """What a user should know of a factor group of few observations before relying on its inliers.
+    """Return the reasons not to rely on the inliers of a factor group with few observations.
 
-    u     ‖r‖² of all observations where the search has ended
-    seen  the same of all places that it has seen
-    inliers  a mask, by the rule of `asker.statistics.inliers`
+    u        ‖r‖² of all observations at the solution
+    seen     ‖r‖² of all observations at each solution that the search compared
+    inliers  mask by the rule of `asker.statistics.inliers`
     """
     n, least = len(u), rounding_variance(noise.rounding)
     if not is_few(n, p, d) or not noise.is_known or noise.sigma == 0:
@@ -151,11 +151,12 @@ def doubts(
     if kept < n:
         found = agreement(u, p, d, broad, least)
         chance = found.chance if found else 1.0
-        said = f"{kept} of {n} {name} agree, which may be chance ({chance:.0%}): the others may be no outliers"
-        return () if chance < UNLIKELY else (said,)
+        said = f"{kept} of {n} {name} agree, possibly by chance (probability up to {chance:.0%})"
+        return () if chance < UNLIKELY else (f"{said}: the others may not be outliers; add observations",)
     each = [found for x in seen if (found := agreement(x, p, d, broad, least))]
     if not each:
         return ()
     best = min(each)
-    said = f"{best.n} of {n} {name} agree better than all do, which may be chance ({best.chance:.0%})"
-    return (f"{said}: the others may be outliers, and none is refused",)
+    said = f"{best.n} of {n} {name} agree better than all of them, possibly by chance"
+    of_chance = f"(probability up to {best.chance:.0%})"
+    return (f"{said} {of_chance}: the others may be outliers, but none is rejected; add observations",)

@@ -40,7 +40,7 @@ class Support:
         """Groups whose noise tells inliers; of the others all observations count."""
         sought = zip(problem.factors, problem.n_observations, noises, given, strict=True)
         self.untold = [f.name for f, n, noise, kernel in sought if n and kernel is None and not noise.is_known]
-        """Groups whose noise was sought, and cannot be told."""
+        """Names of the groups whose noise was to be estimated, and cannot be."""
         groups = zip(problem.factors, u, noises, self.judged, strict=True)
         self.v = [
             x / _largest(sums.mean(x), f.residual_size, n.sigma) if judged else np.zeros(len(x))
@@ -95,15 +95,15 @@ class Support:
     def doubts(
         self, n_unknowns: int, n_open: Callable[[], int], rivals: Sequence["Support"], classified: Classified
     ) -> tuple[str, ...]:
-        """What a user should know before relying on it.
+        """Return the reasons not to rely on the solution.
 
-        n_open      called where it matters; gives how many directions of the unknowns the inliers do not determine
+        n_open      function that returns the number of directions of the unknowns that the inliers do not determine
         rivals      solutions that are nearly as likely
-        classified  the inliers of the result, with the noise in the units of the user
+        classified  inliers of the result, with the noise in the units of the user
         """
         told = [
-            f"the noise of {name} cannot be told: too few agree, and none is refused as an outlier; give a kernel that "
-            "is as wide as the noise asks for"
+            f"the noise of {name} cannot be estimated: too few observations agree, so that none is rejected as an "
+            "outlier; give a kernel whose width suits the noise"
             for name in self.untold
         ]
         factors = self.problem.factors
@@ -111,32 +111,36 @@ class Support:
         for f, (k, of), noise, ok in zip(factors, counts, classified.noises, self.judged, strict=True):
             if ok and noise.sigma == 0 and 2 * k < of:  # a minority
                 told.append(
-                    f"{k} of {of} {f.name} fit exactly, and no others count: rounded data can look so, and a sensor "
-                    "that is stuck; then give a kernel as wide as the noise"
+                    f"{k} of {of} {f.name} fit exactly, and all others are outliers: rounded data or a stuck sensor "
+                    "may be the reason; then give a kernel whose width suits the noise"
                 )
             if ok and noise.rounding and noise.sigma <= sqrt(rounding_variance(noise.rounding)):
                 told.append(
-                    f"{f.name} are rounded to {noise.rounding:.3g}, and scatter no more: their noise counts as "
-                    f"{noise.sigma:.3g}, that of rounding, whose errors need not average out"
+                    f"{f.name} are rounded to {noise.rounding:.3g}, which hides their noise: its estimate is the "
+                    f"standard deviation of rounding, {noise.sigma:.3g}; rounding errors need not average out, so that "
+                    "intervals may be too narrow"
                 )
         told += self._few_told(n, n_unknowns, n_open)
         for v in (v for v in self.problem.variables if v.is_free and self.problem.count(v) > 1):
             if few := self._n_weak(v, classified.inliers):
-                told.append(f"{few} of {self.problem.count(v)} {v.name} hang on too few inliers to be checked")
+                of = self.problem.count(v)
+                told.append(f"{few} of {of} {v.name} have no redundant inlier: their inliers cannot be cross-checked")
         if any(self.differs(rival) for rival in rivals):
-            told.append("another solution explains the data nearly as well: solve from other starts to see it")
+            told.append(
+                "another solution explains the data nearly as well: solve from other initial guesses to find it"
+            )
         return tuple(told)
 
     def _few_told(self, n: Sequence[int], n_unknowns: int, n_open: Callable[[], int]) -> Iterator[str]:
-        """Whether the inliers, n of each factor group, leave fewer degrees of freedom than there are unknowns, and too
-        few to estimate the noise."""
+        """Yield a doubt if the inliers, n of each factor group, leave fewer degrees of freedom than there are unknowns,
+        and too few to estimate the noise."""
         numbers = sum(k * f.residual_size for k, f in zip(n, self.problem.factors, strict=True))
         if numbers - n_unknowns < min(n_unknowns, FEW):
             d = n_unknowns - n_open()
             if (spare := numbers - d) < min(d, FEW):
                 yield (
-                    f"few observations support this: {sum(n)} inliers give {numbers} numbers for {d} unknowns, which "
-                    f"leaves {spare} degrees of freedom"
+                    f"few observations are redundant: {sum(n)} inliers with {numbers} residual components for {d} "
+                    f"unknowns leave {spare} degrees of freedom; add observations"
                 )
 
     def _n_spare(self, v: Variables, inliers: Sequence[Mask]) -> NDArray[np.float64]:

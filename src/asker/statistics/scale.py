@@ -67,41 +67,40 @@ EXACT = sqrt(10 * SMALLEST)
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a factor group."""
+    """Noise scale of a factor group."""
 
     sigma: float
-    """The standard deviation of each number of an inlier's residual, the p numbers taken as independent; 0 where they
-    are exact, NaN where it cannot be told."""
+    """Standard deviation of each component of an inlier's residual, assumed independent; 0 if the inliers fit exactly,
+    NaN if it cannot be estimated."""
     inlier_ratio: float
-    """The share of the observations that have this noise, about."""
+    """Estimated fraction of the observations that have this noise."""
     n_spare: float
-    """How many numbers of the inliers the fit has not used up: what σ rests on."""
+    """Degrees of freedom of σ: number of residual components of the inliers minus those that the fit uses up."""
     rounding: float = 0.0
-    """The step that the data are rounded to, where many of them fit exactly (`asker.search.quantization`); σ is that of
-    rounding at least.  0 where no such thing was seen."""
+    """Quantization step of the data if many of them fit exactly (`asker.search.quantization`), else 0; σ is at least
+    the standard deviation of rounding."""
     chance: float = 1.0
-    """How likely it is, at most, that chance makes so many agree so well, where that was found out
+    """Upper bound of the probability that the inliers agree by chance; 1 if it was not computed
     (`asker.statistics.a_contrario`)."""
 
     @property
     def is_known(self) -> bool:
-        """Whether enough observations agree to tell σ, or so well that it is not by chance."""
+        """Whether σ can be estimated: enough observations agree, or so well that chance is improbable."""
         return self.n_spare >= FEW or self.chance < RARE
 
     @property
     def tau(self) -> float:
-        """The width of a smooth truncated kernel that fits the noise."""
+        """Width τ of a smooth truncated kernel that suits the noise."""
         return REACH * self.sigma
 
     @property
     def uncertainty(self) -> float:
-        """The standard deviation of σ itself, as a part of it: by the number of observations alone, if the solution is
-        right."""
+        """Relative standard deviation of the estimate of σ, from its degrees of freedom, if the solution is correct."""
         return 1 / sqrt(2 * self.n_spare) if self.is_known else inf
 
     def __str__(self) -> str:
         if not self.is_known:
-            return "cannot be told: too few observations agree"
+            return "unknown: too few observations agree"
         if self.sigma == 0:
             return f"0 (exact), inliers {self.inlier_ratio:.1%}"
         rounded = f", rounded to {self.rounding:.3g}" if self.rounding else ""
