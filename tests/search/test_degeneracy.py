@@ -44,7 +44,7 @@ def test_unknowns_do_not_flee(seed, noise):
     result = asker.solve(asker.Problem(asker.Factors(skewed, p[np.zeros(len(m), int)], data=m)))
     np.testing.assert_allclose(result[p][0, :3], BIAS, atol=3.0)
     assert result.noise[0].sigma == pytest.approx(noise, rel=0.3)
-    assert not any("fled" in doubt for doubt in result.doubts)
+    assert not any("degenerate" in doubt for doubt in result.doubts)
 
 
 def test_residuals_that_do_not_depend_on_the_data_are_seen():
@@ -110,4 +110,4 @@ def test_without_numbers_that_vary_nothing_is_told():
 def test_an_end_that_has_fled_is_doubted(monkeypatch):
     _, problem = calibration(0)
     monkeypatch.setattr("asker.search.context.has_fled", lambda *of: True)
-    assert any("fled" in doubt for doubt in asker.solve(problem).doubts)
+    assert any("degenerate" in doubt for doubt in asker.solve(problem).doubts)

@@ -21,7 +21,7 @@ def test_copies_are_no_noise(copies):
     np.testing.assert_allclose(copied["mean"], once["mean"], rtol=1e-6)
     assert not once.doubts
     (told,) = copied.doubts
-    assert told.startswith(f"{40 * (copies - 1)} of {40 * copies} readings repeat others exactly")
+    assert told.startswith(f"{40 * (copies - 1)} of {40 * copies} readings are exact duplicates of others")
 
 
 def test_what_is_left_is_the_first_of_each():

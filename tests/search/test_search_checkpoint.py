@@ -102,7 +102,7 @@ def test_an_interrupt_between_two_descents_leaves_a_file_that_goes_on(tmp_path, 
 def test_a_file_of_something_else_is_refused(tmp_path, monkeypatch):
     problem, file = circle_problem(0.1, 0.4, 3), tmp_path / "run.npz"
     asker.solve(problem, max_iterations=60, checkpoint=file)
-    with pytest.raises(asker.FileError, match=r"another strategy .*noise that is found, ASKER.*, not IRLS"):
+    with pytest.raises(asker.FileError, match=r"another strategy .*estimated noise, ASKER.*, not IRLS"):
         asker.solve(problem, asker.IRLS(), checkpoint=file)
     with pytest.raises(asker.FileError, match="another problem"):
         asker.solve(circle_problem(0.1, 0.4, 4), checkpoint=file)
@@ -113,7 +113,9 @@ def test_a_file_of_something_else_is_refused(tmp_path, monkeypatch):
     ends = Search._ends
     with monkeypatch.context() as patch:
         patch.setattr(Search, "_ends", lambda self, start: ((f"{name}, anew", x) for name, x in ends(self, start)))
-        with pytest.raises(asker.FileError, match="is of another search: 'compare from the start' where this one has"):
+        with pytest.raises(
+            asker.FileError, match="another search: its next stage is 'compare from the start', expected"
+        ):
             asker.solve(problem, checkpoint=file)
     file.write_bytes(file.read_bytes()[:3000])
     with pytest.raises(asker.FileError, match="no checkpoint of asker, or a broken one"):

@@ -147,8 +147,8 @@ class Journal:
     def _check_name(self, known: str, name: str) -> None:
         if known != name:
             assert self.file is not None
-            what = f"this checkpoint is of another search: {known!r} where this one has {name!r}"
-            raise FileError(self.file.path, f"{what}; name another file to start anew")
+            what = f"this checkpoint is of another search: its next stage is {known!r}, expected {name!r}"
+            raise FileError(self.file.path, f"{what}; choose another file for a new run")
 
 
 class SearchFile(Checkpoint):

@@ -73,7 +73,7 @@ class Stages:
     def keep(self, path: FilePath, every: int, engine: Engine, strategy: Strategy) -> None:
         """On disk, and go on with what is there."""
         file = SearchFile(path, every, engine, strategy)
-        file.of["strategy"] = f"noise that is found, {file.of['strategy']}, tol {self.tol!r}"
+        file.of["strategy"] = f"estimated noise, {file.of['strategy']}, tol {self.tol!r}"
         self.journal = Journal(file, (Candidate, Noise))
         self.journal.seconds = lambda: time.perf_counter() - self.begin
 
@@ -81,7 +81,9 @@ class Stages:
         """Of the best of all candidates."""
         self.engine = engine
         if portion := engine.problem.portion:
-            devices.info("several processes find the noise: single %s are moved, no others", portion.variables.name)
+            devices.info(
+                "noise estimation on several processes: block coordinate moves change only %s", portion.variables.name
+            )
         self.balance, rows = even(engine.problem), engine.rows(start)
         self._begin(engine, strategy, start)
         journal, file = self.journal, self.journal.file
@@ -169,7 +171,9 @@ class Stages:
         if not self.goes_on():
             return point
         widths = np.array([f.kernel.tau for f in engine.problem.factors])
-        engine.check_same(widths.tobytes(), "find different noise: their processors must round alike")
+        engine.check_same(
+            widths.tobytes(), "estimate different noise scales: use processors of one type, since rounding differs"
+        )
         file = DescentFile(self.journal, stage, engine) if self.journal.file else None
         loop = SolveLoop(self.begin, partial(self._record, stage), file, self.journal.earlier)
         most, tol = (self.left, self.tol) if n is None else (min(n, self.left), max(self.tol, ENOUGH))

@@ -52,8 +52,8 @@ SUBSETS = 3
 HOPELESS = 0.5
 """A first descent with less than this part of the best one's likelihood is not refined."""
 FLED = (
-    "residuals depend ten times less on the data than at the start: they may be small because unknowns have fled; "
-    "bound these, or give a kernel"
+    "the solution may be degenerate: its residuals depend ten times less on the data than at the initial guess, and "
+    "may be small because unknowns diverged; bound the unknowns, or give a kernel"
 )
 NEARLY = 5.0
 """The difference of two likelihoods, in logarithms, that does not decide."""
@@ -179,7 +179,7 @@ class Search(Ending):
         return replace(best, kernels=tuple(self._kernels(self._end_kernel, best.noises)))
 
     def doubts(self, best: Candidate, classified: Classified) -> tuple[str, ...]:
-        """What a user should know before relying on the best one; nothing where all is well.
+        """Return the reasons not to rely on the best candidate.
 
         `classified`: its inliers, with the noise in the units of the user.
         """
@@ -204,7 +204,7 @@ class Search(Ending):
             return 0
 
     def _doubts_of_few(self, best: Candidate, classified: Classified) -> Iterator[str]:
-        """Whether too few agree to be sure which are inliers."""
+        """Yield a doubt for each factor group in which too few observations agree to be sure which are inliers."""
         seen = [self._squares_once(c.point) for c in (*self.firsts, *self.found)] if self.has_few_unknowns else []
         for k, f in enumerate(self._factors_once if seen else ()):
             if self.given[k] is None:
@@ -215,11 +215,13 @@ class Search(Ending):
                 yield from doubts_of_few(f.name, *of, best.noises[k], self.broad[k], u, each, agree)
 
     def _doubts_of_repeats(self) -> Iterator[str]:
+        """Yield a doubt for each factor group with exact duplicates."""
         for f, once in zip(self.engine.problem.factors, self.once, strict=True):
             if once is not None:
-                told = "they count once in the noise, but each in the result, so that intervals are too narrow"
-                cure = f"{told}: leave copies out"
-                yield f"{f.n - len(once[1])} of {f.n} {f.name} repeat others exactly; {cure}"
+                yield (
+                    f"{f.n - len(once[1])} of {f.n} {f.name} are exact duplicates of others: they count in the "
+                    "solution, but not in the noise estimate, so that intervals are too narrow; remove them"
+                )
 
     def _ends(self, start: Point) -> Iterator[tuple[str, Point]]:
         """The names and ends of the first descents; each is made when it is asked for."""

@@ -205,7 +205,7 @@ def test_two_processes_estimate_the_noise(port, tmp_path):
     for process in commands(port, [file] * 2, *options.split()):
         told.append(process.communicate(timeout=HANGS)[1])
         assert process.returncode == 0, told[-1]
-    assert "several processes find the noise: single points are moved, no others" in told[0]
+    assert "noise estimation on several processes: block coordinate moves change only points" in told[0]
     record = json.loads((tmp_path / "2.json").read_text())
     alone = bundle.refine(scene).record
     assert record["finds_noise"]
